@@ -1,0 +1,1 @@
+//! Bevy plugin: every NPC's or robot's dialogue as one batch a frame, without blocking the frame.

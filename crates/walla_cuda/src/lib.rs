@@ -1,0 +1,1 @@
+//! The CUDA device: the driver API behind walla's device contract.

@@ -1,0 +1,1 @@
+//! GGUF files, model specifications, tokenizers and chat templates.

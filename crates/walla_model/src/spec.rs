@@ -1,0 +1,247 @@
+//! What a model is made of, independent of its file: the input of the forward program.
+//!
+//! A [`ModelSpec`] is plain data. Each architecture has one builder (a file in `architecture/`) that turns metadata
+//! and tensor names into a spec; everything after that (forward program, devices, benchmarks) reads only the spec. So
+//! one more architecture is one more builder.
+
+use walla_types::TensorType;
+
+/// The architectures that have a builder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// llama 2 and 3.x and their kin.
+    Llama,
+    /// Qwen 2 and 2.5.
+    Qwen2,
+    /// Qwen 3 (dense).
+    Qwen3,
+    /// Gemma 3 (text).
+    Gemma3,
+    /// SmolLM 3.
+    SmolLm3,
+    /// Phi 3, 3.5 and 4 mini.
+    Phi3,
+    /// LFM 2 (dense): attention and short convolutions.
+    Lfm2,
+}
+
+/// Rows of a matrix in the file: `[rows, cols]`, row-major, one row for each output number.
+///
+/// Fused tensors (for example `attn_qkv`) appear as several `Matrix` values over the same tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// Index into [`Gguf::tensors`](crate::Gguf::tensors).
+    pub tensor: usize,
+    /// First row used.
+    pub first_row: usize,
+    /// Rows used: the output width.
+    pub rows: usize,
+    /// Numbers in a row: the input width.
+    pub cols: usize,
+    /// Stored type.
+    pub ty: TensorType,
+}
+
+/// Numbers of a one-dimensional tensor in the file (norm weights, biases, convolution taps).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vector {
+    /// Index into [`Gguf::tensors`](crate::Gguf::tensors).
+    pub tensor: usize,
+    /// First number used.
+    pub first: usize,
+    /// Numbers used.
+    pub len: usize,
+    /// Stored type.
+    pub ty: TensorType,
+}
+
+/// `y = W x (+ bias)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// `[rows, cols]`.
+    pub matrix: Matrix,
+    /// `[rows]`, where the architecture has one.
+    pub bias: Option<Vector>,
+}
+
+/// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsNorm {
+    /// `[width]`.
+    pub weight: Vector,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// Which numbers of a head rotate together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RopePairs {
+    /// `(2i, 2i + 1)`: llama, smollm3.
+    Neighbours,
+    /// `(i, i + rotated / 2)`: all others ("NeoX").
+    Halves,
+}
+
+/// Rotary position embedding of one kind of layer: dimension pair `i` of a token at position `p` turns by
+/// `p * frequencies[i]`, and its sine and cosine are multiplied by `magnitude`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Radians a token, one for each pair; scaling and per-frequency factors are already in it.
+    pub frequencies: Vec<f32>,
+    /// Multiplies sine and cosine.
+    pub magnitude: f32,
+    /// Which numbers form a pair; numbers from `2 * frequencies.len()` on stay as they are.
+    pub pairs: RopePairs,
+}
+
+/// Attention over the sequence's KV pages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Numbers in a head.
+    pub head_dim: usize,
+    /// `[heads * head_dim, width]`.
+    pub query: Linear,
+    /// `[kv_heads * head_dim, width]`.
+    pub key: Linear,
+    /// `[kv_heads * head_dim, width]`.
+    pub value: Linear,
+    /// RMS norms of each query head and each key head before rotation.
+    pub head_norms: Option<(RmsNorm, RmsNorm)>,
+    /// Index into [`ModelSpec::ropes`]; `None` for layers without positions.
+    pub rope: Option<usize>,
+    /// Tokens that a token sees, itself included; `None` sees all before it.
+    pub window: Option<u32>,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// `[width, heads * head_dim]`.
+    pub output: Linear,
+}
+
+/// The short convolution of LFM 2: `[b, c, x] = in x; y = c * conv(b * x); out y`, causal and per channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShortConv {
+    /// Channels.
+    pub width: usize,
+    /// Taps of the kernel; the state of a sequence is the last `taps - 1` values of `b * x`.
+    pub taps: usize,
+    /// `[width, width]` each: the parts of the fused input projection that give b, c and x.
+    pub input: [Linear; 3],
+    /// `[width, taps]`: the last tap falls on the current token.
+    pub kernel: Vector,
+    /// `[width, width]`.
+    pub output: Linear,
+}
+
+/// What a layer mixes tokens with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mixer {
+    /// Attention.
+    Attention(Attention),
+    /// A short convolution.
+    ShortConv(ShortConv),
+}
+
+/// The gate's activation function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// GELU in its tanh form.
+    GeluTanh,
+}
+
+/// `down (activation(gate x) * up x)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FeedForward {
+    /// `[hidden, width]`.
+    pub gate: Linear,
+    /// `[hidden, width]`.
+    pub up: Linear,
+    /// `[width, hidden]`.
+    pub down: Linear,
+    /// Applied to the gate.
+    pub activation: Activation,
+}
+
+/// `x += post(mixer(norm x)); x += post(feed_forward(norm x))`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// Before the mixer.
+    pub mixer_norm: RmsNorm,
+    /// Attention or convolution.
+    pub mixer: Mixer,
+    /// On the mixer's output, before it is added (Gemma).
+    pub mixer_post_norm: Option<RmsNorm>,
+    /// Before the feed-forward network.
+    pub feed_forward_norm: RmsNorm,
+    /// The feed-forward network.
+    pub feed_forward: FeedForward,
+    /// On the network's output, before it is added (Gemma).
+    pub feed_forward_post_norm: Option<RmsNorm>,
+}
+
+/// Everything the forward pass needs to know of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// Which builder made it.
+    pub architecture: Architecture,
+    /// `general.name`, if the file has one.
+    pub name: Option<String>,
+    /// Numbers in a token's hidden state.
+    pub width: usize,
+    /// Tokens in the vocabulary: rows of the embedding.
+    pub vocab: usize,
+    /// Context that the model was trained for, in tokens.
+    pub context_train: u32,
+    /// `[vocab, width]`.
+    pub embedding: Matrix,
+    /// Multiplies the embedding (Gemma: the square root of the width), else 1.
+    pub embedding_scale: f32,
+    /// The kinds of rotation that layers refer to.
+    pub ropes: Vec<Rope>,
+    /// In order.
+    pub layers: Vec<Layer>,
+    /// Before the head.
+    pub output_norm: RmsNorm,
+    /// `[vocab, width]`; the embedding's own matrix where the model ties them.
+    pub head: Linear,
+}
+
+impl ModelSpec {
+    /// Keys and values of one token in all layers, in numbers (not bytes).
+    #[must_use]
+    pub fn kv_numbers_per_token(&self) -> usize {
+        let attention = self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Attention(a) => Some(2 * a.kv_heads * a.head_dim),
+            Mixer::ShortConv(_) => None,
+        });
+        attention.sum()
+    }
+
+    /// Recurrent state of one sequence in all layers, in numbers.
+    #[must_use]
+    pub fn state_numbers_per_sequence(&self) -> usize {
+        let convolutions = self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::ShortConv(c) => Some(c.width * (c.taps - 1)),
+            Mixer::Attention(_) => None,
+        });
+        convolutions.sum()
+    }
+
+    /// Whether some layer keeps state that cannot be rewound to an earlier position.
+    #[must_use]
+    pub fn is_recurrent(&self) -> bool {
+        self.state_numbers_per_sequence() > 0
+    }
+
+    /// Whether the head is the embedding's own matrix.
+    #[must_use]
+    pub fn is_tied(&self) -> bool {
+        self.head.matrix == self.embedding
+    }
+}

@@ -1,0 +1,1 @@
+//! Pure planning: batches, micro-batches, the output map, the KV ledger and the frame plan.

@@ -1,0 +1,1 @@
+//! The device thread, its mailboxes and the life of every agent's sequence.

@@ -1,0 +1,45 @@
+use core::fmt;
+
+/// A token of the model's vocabulary: an index below `vocab_size`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct TokenId(pub u32);
+
+impl TokenId {
+    /// The id as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One agent's token stream with its own KV stream.
+///
+/// Sequence ids are small and dense: `0..sequences_max`. An id is also the index of the sequence's
+/// slot in everything that a device keeps per sequence (page table, recurrent state, recent tokens).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct SeqId(pub u32);
+
+impl SeqId {
+    /// The id as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for SeqId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Place of a token in its sequence, counted from 0.
+pub type Position = u32;

@@ -1,0 +1,14 @@
+//! Ids, units, limits and sampling parameters that every walla crate shares.
+//!
+//! This is floor 0 of the house: it depends on no other walla crate and does no work of its own.
+
+mod ids;
+mod sampling;
+mod tensor_type;
+
+pub use ids::{Position, SeqId, TokenId};
+pub use sampling::{
+    CANDIDATES_MAX, InvalidSampling, LOGIT_BIASES_MAX, LogitBias, PENALTY_WINDOW_MAX, Sampling,
+    SamplingBuilder,
+};
+pub use tensor_type::{TensorType, UnknownTensorType};

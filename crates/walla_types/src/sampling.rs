@@ -1,0 +1,353 @@
+use crate::TokenId;
+
+/// Most recent tokens that a penalty can look back on.
+///
+/// Devices keep that many tokens of every sequence, so the number bounds device memory.
+pub const PENALTY_WINDOW_MAX: u32 = 256;
+
+/// Logit biases that one agent can have.
+pub const LOGIT_BIASES_MAX: usize = 32;
+
+/// Candidates with probabilities that one agent can ask for at each token.
+pub const CANDIDATES_MAX: u32 = 16;
+
+/// Adds `bias` to the logit of `token` before anything else looks at it.
+///
+/// Negative infinity forbids the token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitBias {
+    /// The token whose logit changes.
+    pub token: TokenId,
+    /// What is added: finite, or negative infinity.
+    pub bias: f32,
+}
+
+/// How the next token is drawn from the logits: checked when it is built, so a value of this type
+/// is always valid.
+///
+/// The order is fixed: logit biases, penalties, temperature, then top-k, top-p and min-p, then the
+/// draw. All three cuts look at the tempered distribution: top-k keeps the `k` likeliest tokens (ties broken by the
+/// lower id), top-p the shortest prefix of those whose probability, normalised over what top-k left, reaches `p`,
+/// min-p those at least `min_p` times as likely as the likeliest. At least one token always remains.
+///
+/// The random number of a token depends on the agent's seed and the token's position alone, so a reply
+/// does not change with whatever else is in the batch.
+///
+/// # Examples
+/// ```
+/// use walla_types::Sampling;
+/// let sampling = Sampling::builder().temperature(0.7).top_p(0.95).seed(7).build()?;
+/// assert_eq!(sampling.temperature(), 0.7);
+/// assert!(Sampling::builder().temperature(f32::NAN).build().is_err());
+/// # Ok::<(), walla_types::InvalidSampling>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    temperature: f32,
+    top_k: u32,
+    top_p: f32,
+    min_p: f32,
+    repetition_penalty: f32,
+    presence_penalty: f32,
+    frequency_penalty: f32,
+    penalty_window: u32,
+    seed: u64,
+    candidates: u32,
+    biases: Vec<LogitBias>,
+}
+
+impl Default for Sampling {
+    /// Temperature 0.7, top-k 40, top-p 0.95, min-p 0.05, no penalties, seed 0.
+    fn default() -> Self {
+        Self {
+            temperature: 0.7,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_window: 64,
+            seed: 0,
+            candidates: 0,
+            biases: Vec::new(),
+        }
+    }
+}
+
+impl Sampling {
+    /// Always the likeliest token (the lower id of equals); no randomness, no penalties.
+    #[must_use]
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..Self::default() }
+    }
+
+    /// Starts from [`Sampling::default`].
+    #[must_use]
+    pub fn builder() -> SamplingBuilder {
+        SamplingBuilder { draft: Self::default() }
+    }
+
+    /// Starts from this value.
+    #[must_use]
+    pub fn to_builder(&self) -> SamplingBuilder {
+        SamplingBuilder { draft: self.clone() }
+    }
+
+    /// Divides the logits; 0 is greedy.
+    #[must_use]
+    pub fn temperature(&self) -> f32 {
+        self.temperature
+    }
+
+    /// Tokens that top-k keeps; 0 keeps all.
+    #[must_use]
+    pub fn top_k(&self) -> u32 {
+        self.top_k
+    }
+
+    /// Probability mass that top-p keeps; 1 keeps all.
+    #[must_use]
+    pub fn top_p(&self) -> f32 {
+        self.top_p
+    }
+
+    /// Smallest probability relative to the likeliest token; 0 keeps all.
+    #[must_use]
+    pub fn min_p(&self) -> f32 {
+        self.min_p
+    }
+
+    /// Divides positive and multiplies negative logits of tokens in the window; 1 is off.
+    #[must_use]
+    pub fn repetition_penalty(&self) -> f32 {
+        self.repetition_penalty
+    }
+
+    /// Subtracted once from the logits of tokens in the window.
+    #[must_use]
+    pub fn presence_penalty(&self) -> f32 {
+        self.presence_penalty
+    }
+
+    /// Subtracted from the logits of tokens in the window, times their count.
+    #[must_use]
+    pub fn frequency_penalty(&self) -> f32 {
+        self.frequency_penalty
+    }
+
+    /// Most recent tokens of the sequence (prompt and reply) that the penalties count.
+    #[must_use]
+    pub fn penalty_window(&self) -> u32 {
+        self.penalty_window
+    }
+
+    /// Seed of the agent's random draws.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Candidates with probabilities reported with each token.
+    #[must_use]
+    pub fn candidates(&self) -> u32 {
+        self.candidates
+    }
+
+    /// Biases, at most one a token.
+    #[must_use]
+    pub fn biases(&self) -> &[LogitBias] {
+        &self.biases
+    }
+
+    /// Whether any penalty changes a logit.
+    #[must_use]
+    pub fn has_penalties(&self) -> bool {
+        self.penalty_window > 0
+            && (self.repetition_penalty != 1.0
+                || self.presence_penalty != 0.0
+                || self.frequency_penalty != 0.0)
+    }
+}
+
+/// Collects parameters; [`SamplingBuilder::build`] checks them all.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct SamplingBuilder {
+    draft: Sampling,
+}
+
+impl SamplingBuilder {
+    /// Temperature in `0..=100`; 0 is greedy.
+    pub fn temperature(mut self, temperature: f32) -> Self {
+        self.draft.temperature = temperature;
+        self
+    }
+
+    /// Tokens kept; 0 keeps all.
+    pub fn top_k(mut self, top_k: u32) -> Self {
+        self.draft.top_k = top_k;
+        self
+    }
+
+    /// Probability mass kept, in `(0, 1]`.
+    pub fn top_p(mut self, top_p: f32) -> Self {
+        self.draft.top_p = top_p;
+        self
+    }
+
+    /// Smallest relative probability, in `0..=1`.
+    pub fn min_p(mut self, min_p: f32) -> Self {
+        self.draft.min_p = min_p;
+        self
+    }
+
+    /// Repetition penalty in `(0, 100]`; 1 is off.
+    pub fn repetition_penalty(mut self, penalty: f32) -> Self {
+        self.draft.repetition_penalty = penalty;
+        self
+    }
+
+    /// Presence penalty in `-100..=100`; 0 is off.
+    pub fn presence_penalty(mut self, penalty: f32) -> Self {
+        self.draft.presence_penalty = penalty;
+        self
+    }
+
+    /// Frequency penalty in `-100..=100`; 0 is off.
+    pub fn frequency_penalty(mut self, penalty: f32) -> Self {
+        self.draft.frequency_penalty = penalty;
+        self
+    }
+
+    /// Tokens that penalties look back on, at most [`PENALTY_WINDOW_MAX`].
+    pub fn penalty_window(mut self, tokens: u32) -> Self {
+        self.draft.penalty_window = tokens;
+        self
+    }
+
+    /// Seed of the random draws.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.draft.seed = seed;
+        self
+    }
+
+    /// Candidates reported with each token, at most [`CANDIDATES_MAX`].
+    pub fn candidates(mut self, candidates: u32) -> Self {
+        self.draft.candidates = candidates;
+        self
+    }
+
+    /// Adds a bias; a later bias on the same token replaces the earlier one.
+    pub fn bias(mut self, token: TokenId, bias: f32) -> Self {
+        self.draft.biases.retain(|b| b.token != token);
+        self.draft.biases.push(LogitBias { token, bias });
+        self
+    }
+
+    /// Checks every parameter.
+    ///
+    /// # Errors
+    /// [`InvalidSampling`] names the first parameter that is out of range or not a number.
+    pub fn build(self) -> Result<Sampling, InvalidSampling> {
+        let s = self.draft;
+        let check = |name, value: f32, ok: bool, range| {
+            if ok { Ok(()) } else { Err(InvalidSampling::OutOfRange { name, value, range }) }
+        };
+        let within = |value: f32, low: f32, high: f32| (low..=high).contains(&value);
+        check("temperature", s.temperature, within(s.temperature, 0.0, 100.0), "0..=100")?;
+        check("top_p", s.top_p, s.top_p > 0.0 && s.top_p <= 1.0, "(0, 1]")?;
+        check("min_p", s.min_p, within(s.min_p, 0.0, 1.0), "0..=1")?;
+        let repetition = s.repetition_penalty;
+        let repetition_ok = repetition > 0.0 && repetition <= 100.0;
+        check("repetition_penalty", repetition, repetition_ok, "(0, 100]")?;
+        let (presence, frequency) = (s.presence_penalty, s.frequency_penalty);
+        check("presence_penalty", presence, within(presence, -100.0, 100.0), "-100..=100")?;
+        check("frequency_penalty", frequency, within(frequency, -100.0, 100.0), "-100..=100")?;
+        if s.penalty_window > PENALTY_WINDOW_MAX {
+            return Err(InvalidSampling::PenaltyWindow(s.penalty_window));
+        }
+        if s.candidates > CANDIDATES_MAX {
+            return Err(InvalidSampling::Candidates(s.candidates));
+        }
+        if s.biases.len() > LOGIT_BIASES_MAX {
+            return Err(InvalidSampling::TooManyBiases(s.biases.len()));
+        }
+        let bad = |b: &&LogitBias| !(b.bias.is_finite() || b.bias == f32::NEG_INFINITY);
+        if let Some(b) = s.biases.iter().find(bad) {
+            return Err(InvalidSampling::Bias { token: b.token, bias: b.bias });
+        }
+        Ok(s)
+    }
+}
+
+/// A sampling parameter that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum InvalidSampling {
+    /// A number outside its range, or not a number.
+    #[error("{name} is {value}, expected {range}")]
+    OutOfRange {
+        /// The parameter.
+        name: &'static str,
+        /// What was given.
+        value: f32,
+        /// What is allowed.
+        range: &'static str,
+    },
+    /// A penalty window longer than devices remember.
+    #[error("penalty_window is {0} tokens, at most {PENALTY_WINDOW_MAX}")]
+    PenaltyWindow(u32),
+    /// More candidates than a device reports.
+    #[error("{0} candidates, at most {CANDIDATES_MAX}")]
+    Candidates(u32),
+    /// More biases than a step has room for.
+    #[error("{0} logit biases, at most {LOGIT_BIASES_MAX}")]
+    TooManyBiases(usize),
+    /// A bias that is not a number or positive infinity.
+    #[error("bias {bias} on token {token} is neither finite nor negative infinity")]
+    Bias {
+        /// The token.
+        token: TokenId,
+        /// What was given.
+        bias: f32,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_refuses_nan() {
+        let nan = f32::NAN;
+        let all = [
+            Sampling::builder().temperature(nan),
+            Sampling::builder().top_p(nan),
+            Sampling::builder().min_p(nan),
+            Sampling::builder().repetition_penalty(nan),
+            Sampling::builder().presence_penalty(nan),
+            Sampling::builder().frequency_penalty(nan),
+            Sampling::builder().bias(TokenId(1), nan),
+        ];
+        for builder in all {
+            assert!(builder.build().is_err());
+        }
+    }
+
+    #[test]
+    fn limits_hold() {
+        assert!(Sampling::builder().top_p(0.0).build().is_err());
+        assert!(Sampling::builder().temperature(-0.1).build().is_err());
+        assert!(Sampling::builder().penalty_window(257).build().is_err());
+        assert!(Sampling::builder().candidates(17).build().is_err());
+        let many = (0..33).fold(Sampling::builder(), |b, i| b.bias(TokenId(i), 1.0));
+        assert_eq!(many.build(), Err(InvalidSampling::TooManyBiases(33)));
+        assert!(Sampling::builder().bias(TokenId(1), f32::NEG_INFINITY).build().is_ok());
+    }
+
+    #[test]
+    fn a_later_bias_replaces_an_earlier_one() {
+        let s = Sampling::builder().bias(TokenId(3), 1.0).bias(TokenId(3), 2.0).build().unwrap();
+        assert_eq!(s.biases(), [LogitBias { token: TokenId(3), bias: 2.0 }]);
+    }
+}

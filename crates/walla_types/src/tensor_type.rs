@@ -1,0 +1,180 @@
+use core::fmt;
+
+/// How the numbers of a weight tensor are stored.
+///
+/// Blocks and codes are those of ggml (`ggml_type` in GGUF files).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum TensorType {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of a binary32.
+    BF16,
+    /// 32 signed bytes with one f16 scale.
+    Q8_0,
+    /// 32 nibbles with one f16 scale, offset 8.
+    Q4_0,
+    /// 32 nibbles with an f16 scale and an f16 minimum.
+    Q4_1,
+    /// 32 five-bit numbers with one f16 scale, offset 16.
+    Q5_0,
+    /// 32 five-bit numbers with an f16 scale and an f16 minimum.
+    Q5_1,
+    /// 256 nibbles: 8 sub-blocks of 32, each with a 6-bit scale and minimum.
+    Q4K,
+    /// 256 five-bit numbers: 8 sub-blocks of 32, each with a 6-bit scale and minimum.
+    Q5K,
+    /// 256 six-bit numbers: 16 sub-blocks of 16, each with an 8-bit scale.
+    Q6K,
+}
+
+impl TensorType {
+    /// Every supported type.
+    pub const ALL: [Self; 11] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
+
+    /// The type with this code in a GGUF file.
+    ///
+    /// # Errors
+    /// [`UnknownTensorType`] if walla has no kernels for the code.
+    pub const fn from_ggml(code: u32) -> Result<Self, UnknownTensorType> {
+        Ok(match code {
+            0 => Self::F32,
+            1 => Self::F16,
+            2 => Self::Q4_0,
+            3 => Self::Q4_1,
+            6 => Self::Q5_0,
+            7 => Self::Q5_1,
+            8 => Self::Q8_0,
+            12 => Self::Q4K,
+            13 => Self::Q5K,
+            14 => Self::Q6K,
+            30 => Self::BF16,
+            _ => return Err(UnknownTensorType(code)),
+        })
+    }
+
+    /// The type's code in a GGUF file.
+    #[must_use]
+    pub const fn to_ggml(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q4_1 => 3,
+            Self::Q5_0 => 6,
+            Self::Q5_1 => 7,
+            Self::Q8_0 => 8,
+            Self::Q4K => 12,
+            Self::Q5K => 13,
+            Self::Q6K => 14,
+            Self::BF16 => 30,
+        }
+    }
+
+    /// Numbers in one block. A row's length is a multiple of it.
+    #[must_use]
+    pub const fn block_elements(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => 1,
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 => 32,
+            Self::Q4K | Self::Q5K | Self::Q6K => 256,
+        }
+    }
+
+    /// Bytes of one block.
+    #[must_use]
+    pub const fn block_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q8_0 => 34,
+            Self::Q4_0 => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
+        }
+    }
+
+    /// Bytes of a row of `elements` numbers, or `None` if that is no whole number of blocks or overflows.
+    #[must_use]
+    pub const fn row_bytes(self, elements: usize) -> Option<usize> {
+        if !elements.is_multiple_of(self.block_elements()) {
+            return None;
+        }
+        (elements / self.block_elements()).checked_mul(self.block_bytes())
+    }
+
+    /// Whether numbers are packed in blocks with shared scales.
+    #[must_use]
+    pub const fn is_quantised(self) -> bool {
+        self.block_elements() > 1
+    }
+
+    /// The name that llama.cpp's tools print.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::BF16 => "BF16",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
+            Self::Q4K => "Q4_K",
+            Self::Q5K => "Q5_K",
+            Self::Q6K => "Q6_K",
+        }
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A `ggml_type` code that walla has no kernels for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tensor type {0} is not supported (supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)"
+)]
+pub struct UnknownTensorType(pub u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_round_trip() {
+        for ty in TensorType::ALL {
+            assert_eq!(TensorType::from_ggml(ty.to_ggml()), Ok(ty));
+        }
+        assert_eq!(TensorType::from_ggml(4), Err(UnknownTensorType(4)));
+    }
+
+    #[test]
+    fn rows_are_whole_blocks() {
+        assert_eq!(TensorType::Q4K.row_bytes(512), Some(288));
+        assert_eq!(TensorType::Q4K.row_bytes(320), None);
+        assert_eq!(TensorType::F32.row_bytes(usize::MAX), None);
+    }
+}
