@@ -1,1 +1,4 @@
 //! GGUF files, model specifications, tokenizers and chat templates.
+
+pub mod template;
+pub mod tokenizer;
