@@ -5,6 +5,7 @@
 //! one more architecture is one more builder.
 
 use walla_types::TensorType;
+pub use walla_types::{Activation, RopePairs};
 
 /// The architectures that have a builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,15 +75,6 @@ pub struct RmsNorm {
     pub eps: f32,
 }
 
-/// Which numbers of a head rotate together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RopePairs {
-    /// `(2i, 2i + 1)`: llama, smollm3.
-    Neighbours,
-    /// `(i, i + rotated / 2)`: all others ("NeoX").
-    Halves,
-}
-
 /// Rotary position embedding of one kind of layer: dimension pair `i` of a token at position `p` turns by
 /// `p * frequencies[i]`, and its sine and cosine are multiplied by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,15 +136,6 @@ pub enum Mixer {
     Attention(Attention),
     /// A short convolution.
     ShortConv(ShortConv),
-}
-
-/// The gate's activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// `x * sigmoid(x)`.
-    Silu,
-    /// GELU in its tanh form.
-    GeluTanh,
 }
 
 /// `down (activation(gate x) * up x)`.

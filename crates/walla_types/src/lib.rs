@@ -3,10 +3,12 @@
 //! This is floor 0 of the house: it depends on no other walla crate and does no work of its own.
 
 mod ids;
+mod operators;
 mod sampling;
 mod tensor_type;
 
 pub use ids::{Position, SeqId, TokenId};
+pub use operators::{Activation, RopePairs};
 pub use sampling::{
     CANDIDATES_MAX, InvalidSampling, LOGIT_BIASES_MAX, LogitBias, PENALTY_WINDOW_MAX, Sampling,
     SamplingBuilder,
