@@ -1,1 +1,45 @@
-//! The device contract: op vocabulary, buffers, streams, events, graphs, and a registry of devices.
+//! The device contract: what a decoder asks of a machine that runs it.
+//!
+//! A [`Device`] runs programs asynchronously. A [`Program`] is a forward pass as data: a list of fused [`Op`]s over
+//! activation [`Slot`]s, built once for each shape bucket. Everything about one step that changes (tokens, positions, page
+//! tables, sampler parameters) lies in one packed block, the [step block](step), at a fixed address, so a program that was
+//! prepared once (captured as a graph, where the device has graphs) is replayed without change.
+//!
+//! ```text
+//! load:  load_matrix / load_vector / load_rope ▶ create_cache ▶ create_buffer / create_host ▶ prepare(programs)
+//! step:  write_host ▶ upload ▶ launch ▶ record ┐            (compute stream)
+//!                                   wait ◀────┘ download ▶ record   (copy stream)
+//! later: poll ▶ read_host
+//! ```
+//!
+//! # Rules
+//! 1. A device is owned by one thread. Only [`Device::synchronise`] and dropping the device may block.
+//! 2. Nothing is freed before the device is dropped: no handle can dangle, and memory in flight belongs to the device.
+//! 3. A host buffer with a copy in flight cannot be read or written: [`DeviceError::HostInFlight`].
+//! 4. Work on one stream runs in order; streams are ordered among themselves by events alone.
+//! 5. After [`DeviceError::Lost`] every further call answers `Lost` and touches no driver.
+//! 6. A row of a step depends on nothing else in the step: not on other rows, their number, or the bucket.
+//!
+//! [`Faulty`] wraps any device and breaks it on purpose, by seed.
+
+mod cache;
+mod device;
+mod error;
+pub mod faulty;
+mod info;
+mod op;
+mod philox;
+mod registry;
+pub mod step;
+
+pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
+pub use device::{
+    BufferId, CacheId, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
+    MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+};
+pub use error::DeviceError;
+
+pub use info::{DeviceInfo, DeviceKind, GpuFacts};
+pub use op::{HeadShape, Linear, Norm, Op, Phase, Program, Slot, SlotDesc};
+pub use philox::{philox4x32, unit_interval};
+pub use registry::{Backend, OpenOptions, Registry, RegistryError};

@@ -1,0 +1,52 @@
+/// What kind of machine a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// The host's own cores.
+    Cpu,
+    /// A GPU through CUDA's driver API.
+    Cuda,
+}
+
+/// Facts about a GPU, as the backend registry of ggml lists them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuFacts {
+    /// Compute capability, for example `(9, 0)`.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Threads in a warp.
+    pub warp_threads: u32,
+    /// Shared memory of a block without opting in, in bytes.
+    pub shared_bytes_per_block: u64,
+    /// Shared memory of a block after opting in, in bytes.
+    pub shared_bytes_per_block_optin: u64,
+    /// Recommended granularity of virtual memory management in bytes, or `None` where it is not supported.
+    pub vmm_granularity_bytes: Option<u64>,
+    /// L2 cache in bytes.
+    pub l2_bytes: u64,
+    /// Version of the driver's CUDA interface, for example `13000`.
+    pub driver_version: u32,
+    /// Whether kernels can start before the one before them has ended (sm_90 and later).
+    pub programmatic_launch: bool,
+}
+
+/// What a device is and has: `walla devices` prints it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The name to select it by: `cpu`, `cuda:0`.
+    pub name: String,
+    /// What kind of machine it is.
+    pub kind: DeviceKind,
+    /// The vendor's name for it.
+    pub description: String,
+    /// The kernel variant in use or best for this machine, for example `avx512vnni` or `sm_90`.
+    pub variant: String,
+    /// Threads that kernels run on (CPU).
+    pub threads: u32,
+    /// All memory in bytes.
+    pub memory_total_bytes: u64,
+    /// Memory that was free when the device was listed, in bytes.
+    pub memory_free_bytes: u64,
+    /// Facts of a GPU.
+    pub gpu: Option<GpuFacts>,
+}

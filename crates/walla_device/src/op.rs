@@ -1,0 +1,208 @@
+use walla_types::Activation;
+
+use crate::device::{BufferId, CacheId, MatrixId, RopeId, VectorId};
+use crate::step::StepLayout;
+
+/// An activation of a program: `[rows, width]`, in a number format of the device's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub u32);
+
+/// Shape of a [`Slot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotDesc {
+    /// Numbers in a row.
+    pub width: u32,
+}
+
+/// `norm(x)[i] = x[i] * weight[i] * rsqrt(mean(x^2) + eps)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// `[width]`.
+    pub weight: VectorId,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// `y = W x (+ bias)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// `[rows, cols]`.
+    pub matrix: MatrixId,
+    /// `[rows]`.
+    pub bias: Option<VectorId>,
+}
+
+/// Heads of an attention layer. `heads` is a multiple of `kv_heads`; query head `h` reads KV head `h * kv_heads / heads`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadShape {
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Numbers in a head.
+    pub head_dim: u32,
+}
+
+/// One fused operation. Row indices `r` run over the rows of the step block, outputs `o` over its output rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `x[r] = table[token(r)] * scale`. The token is the row's own or, where that is negative, the one that its sequence
+    /// sampled last; it is also written to the sequence's recent tokens at the row's position.
+    Embed {
+        /// `[vocab, width]`.
+        table: MatrixId,
+        /// Multiplies the row.
+        scale: f32,
+        /// Result.
+        x: Slot,
+    },
+    /// `n = norm(x); q = rope(head_norm(Q n)); append rope(head_norm(K n)) and V n to the layer's pages at the row's position`.
+    Qkv {
+        /// Hidden state.
+        x: Slot,
+        /// Before the projections.
+        norm: Norm,
+        /// `[heads * head_dim, width]`.
+        query: Linear,
+        /// `[kv_heads * head_dim, width]`.
+        key: Linear,
+        /// `[kv_heads * head_dim, width]`.
+        value: Linear,
+        /// Norms of each query head and of each key head.
+        head_norms: Option<(Norm, Norm)>,
+        /// Rotation by position.
+        rope: Option<RopeId>,
+        /// Heads.
+        shape: HeadShape,
+        /// Layer of the cache.
+        layer: u32,
+        /// Result: `[rows, heads * head_dim]`.
+        q: Slot,
+    },
+    /// `out[r] = softmax(scale * q[r] K^T) V` over the cells `max(0, p + 1 - window) ..= p` of the row's sequence, `p` its
+    /// position. Runs after every row's append.
+    Attention {
+        /// `[rows, heads * head_dim]`.
+        q: Slot,
+        /// Heads.
+        shape: HeadShape,
+        /// Layer of the cache.
+        layer: u32,
+        /// Multiplies the scores.
+        scale: f32,
+        /// Tokens seen, the row's own included; `None` sees all.
+        window: Option<u32>,
+        /// Result: `[rows, heads * head_dim]`.
+        out: Slot,
+    },
+    /// `x[r] += post(W y[r])`.
+    Project {
+        /// Input.
+        y: Slot,
+        /// `[width, cols]`.
+        linear: Linear,
+        /// On the product, before it is added.
+        post_norm: Option<Norm>,
+        /// Added to.
+        x: Slot,
+    },
+    /// `n = norm(x); h = activation(G n) * (U n)`.
+    GateUp {
+        /// Hidden state.
+        x: Slot,
+        /// Before the projections.
+        norm: Norm,
+        /// `[hidden, width]`.
+        gate: Linear,
+        /// `[hidden, width]`.
+        up: Linear,
+        /// On the gate.
+        activation: Activation,
+        /// Result: `[rows, hidden]`.
+        h: Slot,
+    },
+    /// `n = norm(x); [b, c, v] = W n; u = b * v; out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1) + t)`, causal and per channel.
+    /// Earlier `u` come from rows of this step (by [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's
+    /// state, zeros before position 0; the last row of each sequence leaves the new state.
+    ShortConv {
+        /// Hidden state.
+        x: Slot,
+        /// Before the projections.
+        norm: Norm,
+        /// `[width, width]` each, for b, c and v.
+        input: [Linear; 3],
+        /// `[width, taps]`, the last tap falls on the current token.
+        kernel: VectorId,
+        /// Taps of the kernel.
+        taps: u32,
+        /// Layer of the cache.
+        layer: u32,
+        /// Result: `[rows, width]`.
+        out: Slot,
+    },
+    /// `logits[o] = W norm(x[row(o)])`, f32, into the program's logits buffer.
+    Head {
+        /// Hidden state.
+        x: Slot,
+        /// Before the projection.
+        norm: Norm,
+        /// `[vocab, width]`.
+        linear: Linear,
+    },
+    /// Draws a token for every output that asks for one, from a copy of its logits `l` (the logits buffer stays as it is):
+    ///
+    /// 1. `l[t] += bias` for each of its biases.
+    /// 2. For each token `t` that occurs `n > 0` times among the recent tokens in the window: `l[t]` is divided by the
+    ///    repetition penalty if positive, else multiplied; then `presence + n * frequency` is subtracted.
+    /// 3. Temperature 0: the largest `l`, the lower id of equals. Else `s[t] = l[t] / temperature`.
+    /// 4. Top-k keeps the k largest `s` (the lower id first of equals); with `P = softmax(s)` over what is kept, top-p keeps the
+    ///    shortest prefix in that order whose sum reaches p; min-p keeps those with `P[t] >= min_p * P[first]`.
+    /// 5. The token drawn is the kept one with the largest `s[t] - ln(-ln u[t])`, where
+    ///    `u[t] = unit_interval(philox4x32([position + 1, t, 0, 0], seed)[0])` (the Gumbel-max draw: the same distribution as
+    ///    softmax, and the sum over the vocabulary does not decide, so that devices agree). The lower id wins ties.
+    ///
+    /// The token is left as the sequence's last sampled one and reported in the result block with its log-probability
+    /// under the model alone. Logits that are not finite (other than some negative infinities) give
+    /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE) and token 0 for that output only.
+    Sample,
+}
+
+/// What a program is for: a hint, the result does not depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Mostly one row a sequence.
+    Decode,
+    /// Mostly long runs of one sequence.
+    Prefill,
+}
+
+/// A forward pass of at most `rows_max` rows, as data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// For logs and traces.
+    pub name: String,
+    /// What it is for.
+    pub phase: Phase,
+    /// Rows of the bucket; a step may use fewer.
+    pub rows_max: u32,
+    /// Output rows of the bucket; a step may use fewer.
+    pub outputs_max: u32,
+    /// Longest context of any row, in tokens: positions are below it.
+    pub context_max: u32,
+    /// Numbers in a row of logits.
+    pub vocab: u32,
+    /// Activations.
+    pub slots: Vec<SlotDesc>,
+    /// What attention, convolutions and the sampler keep.
+    pub cache: CacheId,
+    /// The step block.
+    pub step: BufferId,
+    /// Where things lie in the step block and in the result block.
+    pub layout: StepLayout,
+    /// A ring of result blocks; [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot) picks one.
+    pub results: BufferId,
+    /// `[outputs_max, vocab]` f32.
+    pub logits: BufferId,
+    /// In order.
+    pub ops: Vec<Op>,
+}

@@ -1,0 +1,133 @@
+use std::fmt;
+
+use crate::device::Device;
+use crate::error::DeviceError;
+use crate::info::DeviceInfo;
+
+/// How to open a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Threads that a CPU device may use. Default `None`: half of the cores, at least one, because a game keeps its own.
+    pub threads: Option<u32>,
+}
+
+/// A family of devices: lists them, scores them, opens them.
+pub trait Backend: Send + Sync {
+    /// For errors: `cpu`, `cuda`.
+    fn name(&self) -> &'static str;
+
+    /// Devices of this family on this machine, or why there are none.
+    ///
+    /// # Errors
+    /// One line a person can act on, for example that no driver was found.
+    fn devices(&self) -> Result<Vec<DeviceInfo>, String>;
+
+    /// How much better than others a device is; the CPU's is 0. Negative: never chosen unasked.
+    fn score(&self, info: &DeviceInfo) -> i32;
+
+    /// Opens a device by its [name](DeviceInfo::name).
+    ///
+    /// # Errors
+    /// What the device says.
+    fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError>;
+}
+
+/// The backends that a program was built with.
+#[derive(Default)]
+pub struct Registry {
+    backends: Vec<Box<dyn Backend>>,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.backends.iter().map(|b| b.name())).finish()
+    }
+}
+
+/// Why no device was opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// No device has this name.
+    #[error("no device {name:?}; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Names of the devices on this machine.
+        known: String,
+    },
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl Registry {
+    /// A registry without backends.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a backend.
+    #[must_use]
+    pub fn with(mut self, backend: impl Backend + 'static) -> Self {
+        self.backends.push(Box::new(backend));
+        self
+    }
+
+    /// All devices with their scores, best first (in order of registration among equals).
+    #[must_use]
+    pub fn devices(&self) -> Vec<(DeviceInfo, i32)> {
+        let mut all: Vec<_> = self.scored().map(|(_, info, score)| (info, score)).collect();
+        all.sort_by_key(|(_, score)| -score);
+        all
+    }
+
+    /// Backends that have no device here, with the reason.
+    #[must_use]
+    pub fn absent(&self) -> Vec<(&'static str, String)> {
+        let reason = |b: &Box<dyn Backend>| b.devices().err().map(|reason| (b.name(), reason));
+        self.backends.iter().filter_map(reason).collect()
+    }
+
+    /// Opens the device of this name, or the best one for `auto`.
+    ///
+    /// For `auto`, a device that fails to open is passed over for the next best; the last error comes back if none opens.
+    ///
+    /// # Errors
+    /// [`RegistryError::Unknown`] if there is none of that name, else what the device says.
+    pub fn open(
+        &self,
+        name: &str,
+        options: &OpenOptions,
+    ) -> Result<Box<dyn Device>, RegistryError> {
+        let mut wanted: Vec<_> = self
+            .scored()
+            .filter(|(_, info, score)| if name == "auto" { *score >= 0 } else { info.name == name })
+            .collect();
+        wanted.sort_by_key(|(_, _, score)| -score);
+        let mut last = None;
+        for (backend, info, _) in wanted {
+            match backend.open(&info.name, options) {
+                Ok(device) => return Ok(device),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.map_or_else(|| self.unknown(name), RegistryError::Device))
+    }
+
+    fn scored(&self) -> impl Iterator<Item = (&dyn Backend, DeviceInfo, i32)> {
+        self.backends.iter().flat_map(|backend| {
+            let backend: &dyn Backend = &**backend;
+            let devices = backend.devices().unwrap_or_default();
+            devices.into_iter().map(move |info| {
+                let score = backend.score(&info);
+                (backend, info, score)
+            })
+        })
+    }
+
+    fn unknown(&self, name: &str) -> RegistryError {
+        let known: Vec<_> = self.devices().into_iter().map(|(info, _)| info.name).collect();
+        RegistryError::Unknown { name: name.to_owned(), known: known.join(", ") }
+    }
+}

@@ -1,0 +1,428 @@
+//! The packed blocks that a step reads and writes, laid out for host and device alike.
+//!
+//! A **step block** goes to the device in one copy. It holds, one after the other, each aligned to 64 bytes:
+//!
+//! | part | type | count |
+//! |---|---|---|
+//! | header | [`StepHeader`] | 1 |
+//! | rows | [`StepRow`] | `rows_max` |
+//! | outputs | [`OutputRow`] | `outputs_max` |
+//! | biases | [`BiasRow`] | `biases_max` |
+//! | page tables | `u32` | `sequences_max * pages_per_sequence` |
+//!
+//! Page tables come last, so that a copy can stop after the sequences that the step has. A **result block** comes back:
+//! [`ResultHeader`], [`ResultRow`] × `outputs_max`, [`Candidate`] × `outputs_max * CANDIDATES_MAX`.
+//!
+//! All numbers are little-endian, as on every machine that walla supports.
+
+use bytemuck::{Pod, Zeroable};
+use walla_types::CANDIDATES_MAX;
+
+/// Counts of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct StepHeader {
+    /// Number of the step, echoed in the result.
+    pub step: u64,
+    /// Rows in use. Rows from here to the bucket's end are padding: devices may skip them, or run them against page 0.
+    pub rows: u32,
+    /// Outputs in use.
+    pub outputs: u32,
+    /// Page tables in use.
+    pub sequences: u32,
+    /// Biases in use.
+    pub biases: u32,
+    /// Which block of the result ring to write.
+    pub ring_slot: u32,
+    /// Room to grow.
+    pub reserved: [u32; 9],
+}
+
+/// One token to evaluate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct StepRow {
+    /// The token, or [`StepRow::LAST_SAMPLED`].
+    pub token: i32,
+    /// Its position: also the cell of its sequence that takes its key and value.
+    pub position: u32,
+    /// Its sequence.
+    pub sequence: u32,
+    /// Which page table of the block is its sequence's.
+    pub table: u32,
+    /// The row of this step that holds the position before, or [`StepRow::NONE`].
+    pub previous: i32,
+    /// The output that this row feeds, or [`StepRow::NONE`].
+    pub output: i32,
+    /// [`StepRow::LAST_OF_SEQUENCE`] or 0.
+    pub flags: u32,
+    /// Room to grow.
+    pub reserved: u32,
+}
+
+impl StepRow {
+    /// The token that the sequence sampled last, which the device knows.
+    pub const LAST_SAMPLED: i32 = -1;
+    /// No row, no output.
+    pub const NONE: i32 = -1;
+    /// The row is the last one of its sequence in this step.
+    pub const LAST_OF_SEQUENCE: u32 = 1;
+}
+
+/// One output of a step: which row, and how to draw from it. The numbers are those of
+/// [`Sampling`](walla_types::Sampling).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct OutputRow {
+    /// Row of the step.
+    pub row: u32,
+    /// Sequence of the row.
+    pub sequence: u32,
+    /// Position of the row. The drawn token's position, `position + 1`, keys the random number.
+    pub position: u32,
+    /// [`OutputRow::SAMPLE`] or 0.
+    pub flags: u32,
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// 0 keeps all.
+    pub top_k: u32,
+    /// 1 keeps all.
+    pub top_p: f32,
+    /// 0 keeps all.
+    pub min_p: f32,
+    /// 1 is off.
+    pub repetition_penalty: f32,
+    /// 0 is off.
+    pub presence_penalty: f32,
+    /// 0 is off.
+    pub frequency_penalty: f32,
+    /// Recent tokens (the row's own is the latest) that penalties count; at most the row's position + 1 exist.
+    pub penalty_window: u32,
+    /// Low and high half of the seed.
+    pub seed: [u32; 2],
+    /// Likeliest tokens to report.
+    pub candidates: u32,
+    /// First of this output's biases.
+    pub bias_first: u32,
+    /// Number of this output's biases.
+    pub bias_count: u32,
+    /// Room to grow.
+    pub reserved: [u32; 3],
+}
+
+impl OutputRow {
+    /// Draw a token; without it the output is logits only.
+    pub const SAMPLE: u32 = 1;
+}
+
+/// A logit bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BiasRow {
+    /// Token.
+    pub token: u32,
+    /// Added to its logit.
+    pub bias: f32,
+}
+
+/// Says which step a result belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ResultHeader {
+    /// [`StepHeader::step`].
+    pub step: u64,
+    /// [`StepHeader::outputs`].
+    pub outputs: u32,
+    /// Room to grow.
+    pub reserved: [u32; 13],
+}
+
+/// What came out of one output that was sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct ResultRow {
+    /// The token drawn.
+    pub token: u32,
+    /// [`ResultRow::SAMPLED`], [`ResultRow::NOT_FINITE`].
+    pub flags: u32,
+    /// Natural logarithm of the token's probability under the model alone (before biases, penalties, temperature and cuts).
+    pub log_probability: f32,
+    /// Candidates reported.
+    pub candidates: u32,
+}
+
+impl ResultRow {
+    /// A token was drawn.
+    pub const SAMPLED: u32 = 1;
+    /// Some logit is not a number, or all are negative infinity: no token was drawn.
+    pub const NOT_FINITE: u32 = 2;
+}
+
+/// One of the likeliest tokens under the model alone, likeliest first, the lower id first of equals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Candidate {
+    /// Token.
+    pub token: u32,
+    /// Natural logarithm of its probability.
+    pub log_probability: f32,
+}
+
+// The same sizes are asserted beside the kernels.
+const _: () = assert!(size_of::<StepHeader>() == 64);
+const _: () = assert!(size_of::<StepRow>() == 32);
+const _: () = assert!(size_of::<OutputRow>() == 80);
+const _: () = assert!(size_of::<BiasRow>() == 8);
+const _: () = assert!(size_of::<ResultHeader>() == 64);
+const _: () = assert!(size_of::<ResultRow>() == 16);
+const _: () = assert!(size_of::<Candidate>() == 8);
+
+/// Capacities of the blocks; offsets follow from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StepLayout {
+    /// Rows of the largest bucket.
+    pub rows_max: u32,
+    /// Outputs of the largest bucket.
+    pub outputs_max: u32,
+    /// Biases of all outputs together.
+    pub biases_max: u32,
+    /// Sequences of one step.
+    pub sequences_max: u32,
+    /// Entries of one page table.
+    pub pages_per_sequence: u32,
+}
+
+const fn align(bytes: usize) -> usize {
+    bytes.next_multiple_of(64)
+}
+
+impl StepLayout {
+    /// Byte offset of the rows.
+    #[must_use]
+    pub const fn rows_offset(&self) -> usize {
+        align(size_of::<StepHeader>())
+    }
+
+    /// Byte offset of the outputs.
+    #[must_use]
+    pub const fn outputs_offset(&self) -> usize {
+        align(self.rows_offset() + self.rows_max as usize * size_of::<StepRow>())
+    }
+
+    /// Byte offset of the biases.
+    #[must_use]
+    pub const fn biases_offset(&self) -> usize {
+        align(self.outputs_offset() + self.outputs_max as usize * size_of::<OutputRow>())
+    }
+
+    /// Byte offset of the page tables.
+    #[must_use]
+    pub const fn tables_offset(&self) -> usize {
+        align(self.biases_offset() + self.biases_max as usize * size_of::<BiasRow>())
+    }
+
+    /// Bytes of the step block up to the end of `sequences` page tables: what a step uploads.
+    #[must_use]
+    pub const fn bytes_with(&self, sequences: u32) -> usize {
+        self.tables_offset()
+            + sequences as usize * self.pages_per_sequence as usize * size_of::<u32>()
+    }
+
+    /// Bytes of the whole step block.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        align(self.bytes_with(self.sequences_max))
+    }
+
+    /// Byte offset of the result rows in a result block.
+    #[must_use]
+    pub const fn result_rows_offset(&self) -> usize {
+        align(size_of::<ResultHeader>())
+    }
+
+    /// Byte offset of the candidates in a result block.
+    #[must_use]
+    pub const fn candidates_offset(&self) -> usize {
+        align(self.result_rows_offset() + self.outputs_max as usize * size_of::<ResultRow>())
+    }
+
+    /// Bytes of one result block: the stride of the ring.
+    #[must_use]
+    pub const fn result_bytes(&self) -> usize {
+        let candidates = self.outputs_max as usize * CANDIDATES_MAX as usize;
+        align(self.candidates_offset() + candidates * size_of::<Candidate>())
+    }
+
+    /// Bytes of the result rows alone, without candidates: what a step without candidate requests downloads.
+    #[must_use]
+    pub const fn result_bytes_without_candidates(&self) -> usize {
+        self.candidates_offset()
+    }
+}
+
+fn part<T: Pod>(bytes: &[u8], offset: usize, count: u32) -> Option<&[T]> {
+    let end = offset.checked_add((count as usize).checked_mul(size_of::<T>())?)?;
+    bytemuck::try_cast_slice(bytes.get(offset..end)?).ok()
+}
+
+fn part_mut<T: Pod>(bytes: &mut [u8], offset: usize, count: u32) -> Option<&mut [T]> {
+    let end = offset.checked_add((count as usize).checked_mul(size_of::<T>())?)?;
+    bytemuck::try_cast_slice_mut(bytes.get_mut(offset..end)?).ok()
+}
+
+/// A step block, to read.
+#[derive(Clone, Copy, Debug)]
+pub struct StepView<'a> {
+    /// Counts.
+    pub header: &'a StepHeader,
+    /// All rows, used or not.
+    pub rows: &'a [StepRow],
+    /// All outputs, used or not.
+    pub outputs: &'a [OutputRow],
+    /// All biases, used or not.
+    pub biases: &'a [BiasRow],
+    /// `[sequences_max, pages_per_sequence]`.
+    pub tables: &'a [u32],
+}
+
+impl<'a> StepView<'a> {
+    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to 64 bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
+        let tables = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
+        Some(Self {
+            header: part::<StepHeader>(bytes, 0, 1)?.first()?,
+            rows: part(bytes, layout.rows_offset(), layout.rows_max)?,
+            outputs: part(bytes, layout.outputs_offset(), layout.outputs_max)?,
+            biases: part(bytes, layout.biases_offset(), layout.biases_max)?,
+            tables: part(bytes, layout.tables_offset(), tables)?,
+        })
+    }
+}
+
+/// A step block, to fill.
+#[derive(Debug)]
+pub struct StepViewMut<'a> {
+    /// Counts.
+    pub header: &'a mut StepHeader,
+    /// All rows.
+    pub rows: &'a mut [StepRow],
+    /// All outputs.
+    pub outputs: &'a mut [OutputRow],
+    /// All biases.
+    pub biases: &'a mut [BiasRow],
+    /// `[sequences_max, pages_per_sequence]`.
+    pub tables: &'a mut [u32],
+}
+
+impl<'a> StepViewMut<'a> {
+    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to 64 bytes.
+    #[must_use]
+    pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
+        let tables_max = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
+        let (head, rest) = bytes.split_at_mut_checked(layout.rows_offset())?;
+        let (rows, rest) =
+            rest.split_at_mut_checked(layout.outputs_offset() - layout.rows_offset())?;
+        let (outputs, rest) =
+            rest.split_at_mut_checked(layout.biases_offset() - layout.outputs_offset())?;
+        let (biases, tables) =
+            rest.split_at_mut_checked(layout.tables_offset() - layout.biases_offset())?;
+        Some(Self {
+            header: part_mut::<StepHeader>(head, 0, 1)?.first_mut()?,
+            rows: part_mut(rows, 0, layout.rows_max)?,
+            outputs: part_mut(outputs, 0, layout.outputs_max)?,
+            biases: part_mut(biases, 0, layout.biases_max)?,
+            tables: part_mut(tables, 0, tables_max)?,
+        })
+    }
+}
+
+/// A result block, to read.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultView<'a> {
+    /// Which step it belongs to.
+    pub header: &'a ResultHeader,
+    /// All result rows, used or not.
+    pub rows: &'a [ResultRow],
+    /// `[outputs_max, CANDIDATES_MAX]`; empty if the block was cut before them.
+    pub candidates: &'a [Candidate],
+}
+
+impl<'a> ResultView<'a> {
+    /// Cuts a result block into its parts; `None` if it is shorter than the layout's rows or not aligned to 64 bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
+        let candidates = layout.outputs_max.checked_mul(CANDIDATES_MAX)?;
+        Some(Self {
+            header: part::<ResultHeader>(bytes, 0, 1)?.first()?,
+            rows: part(bytes, layout.result_rows_offset(), layout.outputs_max)?,
+            candidates: part(bytes, layout.candidates_offset(), candidates).unwrap_or_default(),
+        })
+    }
+}
+
+/// A result block, to fill.
+#[derive(Debug)]
+pub struct ResultViewMut<'a> {
+    /// Which step it belongs to.
+    pub header: &'a mut ResultHeader,
+    /// All result rows.
+    pub rows: &'a mut [ResultRow],
+    /// `[outputs_max, CANDIDATES_MAX]`.
+    pub candidates: &'a mut [Candidate],
+}
+
+impl<'a> ResultViewMut<'a> {
+    /// Cuts a result block into its parts; `None` if it is shorter than the layout or not aligned to 64 bytes.
+    #[must_use]
+    pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
+        let candidates_max = layout.outputs_max.checked_mul(CANDIDATES_MAX)?;
+        let (head, rest) = bytes.split_at_mut_checked(layout.result_rows_offset())?;
+        let (rows, candidates) =
+            rest.split_at_mut_checked(layout.candidates_offset() - layout.result_rows_offset())?;
+        Some(Self {
+            header: part_mut::<ResultHeader>(head, 0, 1)?.first_mut()?,
+            rows: part_mut(rows, 0, layout.outputs_max)?,
+            candidates: part_mut(candidates, 0, candidates_max)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: StepLayout = StepLayout {
+        rows_max: 3,
+        outputs_max: 5,
+        biases_max: 7,
+        sequences_max: 4,
+        pages_per_sequence: 9,
+    };
+
+    #[repr(C, align(64))]
+    struct Aligned([u8; 8192]);
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut block = Aligned([0; 8192]);
+        let view = StepViewMut::new(&mut block.0, &LAYOUT).unwrap();
+        view.header.rows = 2;
+        view.rows[2].position = 11;
+        view.outputs[4].top_k = 40;
+        view.biases[6].token = 5;
+        view.tables[35] = 77;
+        let view = StepView::new(&block.0, &LAYOUT).unwrap();
+        assert_eq!((view.header.rows, view.rows[2].position), (2, 11));
+        assert_eq!((view.outputs[4].top_k, view.biases[6].token, view.tables[35]), (40, 5, 77));
+    }
+
+    #[test]
+    fn short_or_unaligned_blocks_are_refused() {
+        let block = Aligned([0; 8192]);
+        assert!(StepView::new(&block.0[..LAYOUT.bytes_with(4)], &LAYOUT).is_some());
+        assert!(StepView::new(&block.0[..LAYOUT.bytes_with(4) - 1], &LAYOUT).is_none());
+        assert!(StepView::new(&block.0[1..], &LAYOUT).is_none());
+        assert!(ResultView::new(&block.0[..100], &LAYOUT).is_none());
+    }
+}
