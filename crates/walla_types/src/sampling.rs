@@ -83,13 +83,11 @@ impl Sampling {
     }
 
     /// Starts from [`Sampling::default`].
-    #[must_use]
     pub fn builder() -> SamplingBuilder {
         SamplingBuilder { draft: Self::default() }
     }
 
     /// Starts from this value.
-    #[must_use]
     pub fn to_builder(&self) -> SamplingBuilder {
         SamplingBuilder { draft: self.clone() }
     }
