@@ -85,8 +85,8 @@ impl Registry {
     /// Backends that have no device here, with the reason.
     #[must_use]
     pub fn absent(&self) -> Vec<(&'static str, String)> {
-        let reason = |b: &Box<dyn Backend>| b.devices().err().map(|reason| (b.name(), reason));
-        self.backends.iter().filter_map(reason).collect()
+        let with_reason = self.backends.iter().map(|b| (b.name(), b.devices().err()));
+        with_reason.filter_map(|(name, reason)| Some((name, reason?))).collect()
     }
 
     /// Opens the device of this name, or the best one for `auto`.
