@@ -1,0 +1,330 @@
+//! What hosts and the engine say to each other: agents, commands, events.
+
+use std::time::Duration;
+
+use walla_types::{Sampling, TokenId};
+
+use crate::inline_text::InlineText;
+
+/// Names an agent of an engine: unique for the engine's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentId(pub u64);
+
+/// Names one reply of an agent: unique for the engine's life, so that a late event of an earlier reply is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GenerationId(pub u64);
+
+/// Who said something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Speaker {
+    /// Whoever talks to the agent.
+    User,
+    /// The agent.
+    Agent,
+}
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Who said it.
+    pub speaker: Speaker,
+    /// What was said.
+    pub text: String,
+}
+
+/// What to do when a conversation no longer fits in the agent's context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ContextPolicy {
+    /// Forget the oldest turns; the persona stays. The default.
+    #[default]
+    DropOldest,
+    /// An ask that does not fit fails; a reply that fills the context finishes with
+    /// [`FinishReason::ContextFull`].
+    Refuse,
+    /// Like `Refuse` for replies; an ask that does not fit finishes at once, empty, with
+    /// [`FinishReason::ContextFull`].
+    Stop,
+}
+
+/// An agent: who it is and how it speaks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentSpec {
+    /// System text. Untrusted like everything a player can reach: it never yields control tokens.
+    pub persona: String,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Tokens of one reply, at most. Default 256.
+    pub reply_tokens_max: u32,
+    /// Tokens due per second (speech speed): a deadline that the planner tries to keep, not a maximum of effort. Default: none.
+    pub voice_rate: Option<f32>,
+    /// Agents of higher priority go first. Default 0.
+    pub priority: i32,
+    /// What happens when the context is full.
+    pub context_policy: ContextPolicy,
+    /// A reply ends before any of these strings appears in it.
+    pub stop_strings: Vec<String>,
+    /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens.
+    pub stop_tokens: Vec<TokenId>,
+    /// Turns to start with, oldest first (a restored conversation).
+    pub history: Vec<Turn>,
+}
+
+impl AgentSpec {
+    /// An agent with this persona and defaults for all else.
+    #[must_use]
+    pub fn new(persona: impl Into<String>) -> Self {
+        Self {
+            persona: persona.into(),
+            sampling: Sampling::default(),
+            reply_tokens_max: 256,
+            voice_rate: None,
+            priority: 0,
+            context_policy: ContextPolicy::default(),
+            stop_strings: Vec::new(),
+            stop_tokens: Vec::new(),
+            history: Vec::new(),
+        }
+    }
+}
+
+/// What an ask carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// The next user turn, through the model's chat template. The reply becomes the next agent turn.
+    Chat(String),
+    /// Raw text to continue, without template or conversation; special tokens are not parsed.
+    Raw(String),
+    /// Raw tokens to continue.
+    Tokens(Vec<TokenId>),
+}
+
+/// From a host to its engine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Adds an agent. Until then its asks fail with [`ReplyError::UnknownAgent`].
+    AddAgent {
+        /// From [`Client::new_agent`](crate::Client::new_agent).
+        agent: AgentId,
+        /// Who it is.
+        spec: Box<AgentSpec>,
+    },
+    /// Replaces all but the conversation of an agent (`history` is ignored); takes effect with its next ask.
+    ChangeAgent {
+        /// The agent.
+        agent: AgentId,
+        /// Who it is now.
+        spec: Box<AgentSpec>,
+    },
+    /// Replaces the conversation of an agent. A reply in progress is cancelled.
+    SetConversation {
+        /// The agent.
+        agent: AgentId,
+        /// Oldest first.
+        turns: Vec<Turn>,
+    },
+    /// Removes an agent: its reply is cancelled, its memory freed.
+    RemoveAgent {
+        /// The agent.
+        agent: AgentId,
+    },
+    /// Asks for a reply. While the agent still speaks, the ask waits for its turn.
+    Ask {
+        /// The agent.
+        agent: AgentId,
+        /// From [`Client::new_generation`](crate::Client::new_generation).
+        generation: GenerationId,
+        /// What is asked.
+        prompt: Prompt,
+    },
+    /// Ends a reply early. What was said so far stays in the conversation. Without effect if it has ended.
+    Cancel {
+        /// The agent.
+        agent: AgentId,
+        /// The reply.
+        generation: GenerationId,
+    },
+}
+
+/// When an engine works for a client's agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// So many steps for each [`Client::frame`](crate::Client::frame); grants do not pile up. A step is at most one token for each agent.
+    PerFrame {
+        /// Steps a frame. Default 1.
+        steps: u32,
+    },
+    /// As fast as the device goes.
+    FreeRunning,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self::PerFrame { steps: 1 }
+    }
+}
+
+/// Bytes of text that one delta carries at most.
+pub const DELTA_BYTES_MAX: usize = 56;
+
+/// Why a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    /// The model ended its turn.
+    EndOfTurn,
+    /// A stop string or stop token.
+    Stop,
+    /// [`AgentSpec::reply_tokens_max`] reached.
+    Length,
+    /// The agent's context is full.
+    ContextFull,
+    /// Cancelled by the host.
+    Cancelled,
+}
+
+/// Counts of a reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Those of them that were still in the cache from the turns before.
+    pub cached_tokens: u32,
+    /// Tokens of the reply, the end-of-turn token not counted.
+    pub reply_tokens: u32,
+    /// From the ask's arrival at the engine to its first token, in microseconds.
+    pub first_token_micros: u64,
+    /// From the ask's arrival at the engine to the end, in microseconds.
+    pub total_micros: u64,
+}
+
+/// Why a reply failed. Other agents go on, except for [`ReplyError::EngineGone`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// No agent of this name: add it first.
+    #[error("no such agent")]
+    UnknownAgent,
+    /// Too many agents: remove one, or start the engine with more.
+    #[error("no room for more than {agents_max} agents")]
+    TooManyAgents {
+        /// The engine's limit.
+        agents_max: u32,
+    },
+    /// Too many asks of one agent wait: ask again later.
+    #[error("{waiting} asks of this agent are waiting already")]
+    Busy {
+        /// How many.
+        waiting: u32,
+    },
+    /// The conversation does not fit and the policy is to refuse.
+    #[error("the prompt has {prompt_tokens} tokens, the context {context_tokens}")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt_tokens: u32,
+        /// Tokens that an agent's context holds.
+        context_tokens: u32,
+    },
+    /// Text that cannot be encoded, or a template that fails.
+    #[error("{0}")]
+    Text(String),
+    /// All KV pages are in use: retry when another reply has ended.
+    #[error("{wanted_pages} KV pages wanted, {free_pages} free")]
+    NoPages {
+        /// Pages that the next token needs.
+        wanted_pages: u32,
+        /// Pages left.
+        free_pages: u32,
+    },
+    /// The model computed something that is not a number.
+    #[error("the model's output is not finite")]
+    NotFinite,
+    /// The device is lost or the engine stopped: start another.
+    #[error("the engine is gone: {0}")]
+    EngineGone(String),
+}
+
+/// Something that happened to a reply. Every generation sees at most one `Started`, then deltas, and ends with exactly one of
+/// `Finished` and `Failed`; the deltas joined are the decoding of all its tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReplyEvent {
+    /// The prompt is encoded and work begins.
+    Started {
+        /// Tokens of the prompt.
+        prompt_tokens: u32,
+    },
+    /// More text.
+    Delta {
+        /// Whole characters.
+        text: InlineText<DELTA_BYTES_MAX>,
+        /// Tokens that this text completes (0 where one token's text fills several deltas).
+        tokens: u32,
+    },
+    /// One token drawn, with what was asked for about it: sent before its text, only to agents with
+    /// [`Sampling::candidates`] above 0.
+    Token(Box<TokenDetail>),
+    /// The reply is over.
+    Finished {
+        /// Why.
+        reason: FinishReason,
+        /// Counts.
+        usage: Usage,
+    },
+    /// The reply is over, badly.
+    Failed(ReplyError),
+}
+
+impl ReplyEvent {
+    /// Whether the reply is over.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Self::Finished { .. } | Self::Failed(_))
+    }
+}
+
+/// A token and the likeliest alternatives at its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenDetail {
+    /// The token drawn.
+    pub token: TokenId,
+    /// Natural logarithm of its probability under the model alone.
+    pub log_probability: f32,
+    /// The likeliest tokens with the logarithms of their probabilities.
+    pub candidates: Vec<(TokenId, f32)>,
+}
+
+/// From an engine to a host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The agent.
+    pub agent: AgentId,
+    /// The reply.
+    pub generation: GenerationId,
+    /// What happened.
+    pub what: ReplyEvent,
+}
+
+/// Counters of an engine, for diagnostics. All of them are since its start unless they say otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EngineStats {
+    /// Tokens drawn.
+    pub tokens: u64,
+    /// Prompt tokens evaluated.
+    pub prefill_tokens: u64,
+    /// Steps run.
+    pub steps: u64,
+    /// Duration of the latest step, from launch to completion as the device thread saw it.
+    pub step: Duration,
+    /// Rows of the latest step.
+    pub step_rows: u32,
+    /// Agents that speak or wait to speak now.
+    pub agents_active: u32,
+    /// Agents in all now.
+    pub agents: u32,
+    /// Asks waiting now.
+    pub asks_waiting: u32,
+    /// KV pages in use now.
+    pub pages_used: u32,
+    /// KV pages in all.
+    pub pages: u32,
+    /// Outputs that could not be delivered at once because a client's queue was full.
+    pub queue_full: u64,
+}

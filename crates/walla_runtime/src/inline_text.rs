@@ -1,0 +1,91 @@
+use core::fmt;
+use core::ops::Deref;
+
+/// A string of at most `N` bytes that lives inside its owner: events that carry text cost no allocation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct InlineText<const N: usize> {
+    len: u16,
+    bytes: [u8; N],
+}
+
+impl<const N: usize> InlineText<N> {
+    /// The empty string.
+    #[must_use]
+    pub const fn new() -> Self {
+        const { assert!(N >= 4 && N <= u16::MAX as usize, "room for one character, length in 16 bits") };
+        Self { len: 0, bytes: [0; N] }
+    }
+
+    /// Appends as many whole characters as fit and returns the rest.
+    pub fn push<'a>(&mut self, text: &'a str) -> &'a str {
+        let start = usize::from(self.len);
+        let fits = text.floor_char_boundary(N - start);
+        let (now, rest) = text.split_at(fits);
+        if let Some(room) = self.bytes.get_mut(start..start + fits) {
+            room.copy_from_slice(now.as_bytes());
+            self.len += fits as u16;
+        }
+        rest
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // Only whole characters are ever pushed, so this never falls back.
+        self.bytes
+            .get(..usize::from(self.len))
+            .and_then(|b| str::from_utf8(b).ok())
+            .unwrap_or_default()
+    }
+}
+
+impl<const N: usize> Default for InlineText<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Deref for InlineText<N> {
+    type Target = str;
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl<const N: usize> AsRef<str> for InlineText<N> {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl<const N: usize> fmt::Display for InlineText<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<const N: usize> fmt::Debug for InlineText<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_characters_go_in() {
+        let mut text = InlineText::<5>::new();
+        assert_eq!(text.push("aéé!"), "!");
+        assert_eq!(text.as_str(), "aéé");
+        let mut text = InlineText::<4>::new();
+        assert_eq!(text.push("aéé"), "é");
+        assert_eq!(text.as_str(), "aé");
+    }
+}
