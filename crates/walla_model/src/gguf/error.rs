@@ -1,0 +1,249 @@
+use std::{io, path::PathBuf};
+
+use super::{Element, Shape};
+
+/// Why a file is not a GGUF file that can be read.
+///
+/// Every variant but the first three means that the file is damaged or was made by a broken tool: download or convert
+/// it again. Positions are bytes from the start of the file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GgufError {
+    /// The file cannot be opened, mapped or read.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Somebody wrote to the file while it was being read: try again when they are done.
+    #[error("{path} changed while it was read: {before} bytes became {after}", path = path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Length when it was mapped, in bytes.
+        before: u64,
+        /// Length after it was parsed, in bytes.
+        after: u64,
+    },
+    /// A version that this crate does not read: convert the model again with a newer tool.
+    #[error("GGUF version {0}, expected 2 or 3")]
+    Version(u32),
+    /// The first four bytes are something else.
+    #[error("not a GGUF file: it starts with {0:02x?}, expected 47 47 55 46 (\"GGUF\")")]
+    Magic([u8; 4]),
+    /// A file for big-endian machines: convert the model again.
+    #[error("a big-endian GGUF file, expected little-endian")]
+    BigEndian,
+    /// The file ends before the part that it announces.
+    #[error("{what} at byte {at} needs {needed} bytes, {remaining} remain in the file")]
+    Truncated {
+        /// The part.
+        what: &'static str,
+        /// Where it starts.
+        at: u64,
+        /// What it takes at least.
+        needed: u64,
+        /// What there is.
+        remaining: u64,
+    },
+    /// A count or length beyond any sensible file.
+    #[error("{what} at byte {at} is {found}, at most {max}")]
+    TooLarge {
+        /// The count or length.
+        what: &'static str,
+        /// Where it stands.
+        at: u64,
+        /// What the file says.
+        found: u64,
+        /// What is allowed.
+        max: u64,
+    },
+    /// Text that is not UTF-8.
+    #[error("{what} at byte {at} is not UTF-8")]
+    Text {
+        /// The text.
+        what: &'static str,
+        /// Where it starts.
+        at: u64,
+    },
+    /// A key or a tensor without a name.
+    #[error("{what} at byte {at} is empty")]
+    Unnamed {
+        /// Key or tensor name.
+        what: &'static str,
+        /// Where it stands.
+        at: u64,
+    },
+    /// A code that is no metadata type.
+    #[error("key {key:?}: {code} is no metadata type (0 to 12)")]
+    ValueType {
+        /// The key.
+        key: String,
+        /// The code.
+        code: u32,
+    },
+    /// An array of arrays: no tool writes them.
+    #[error("key {key:?}: an array of arrays is not supported")]
+    NestedArray {
+        /// The key.
+        key: String,
+    },
+    /// A boolean that is neither 0 nor 1.
+    #[error("key {key:?}: a boolean is {found}, expected 0 or 1")]
+    Bool {
+        /// The key.
+        key: String,
+        /// The byte.
+        found: u8,
+    },
+    /// One key with two values.
+    #[error("key {key:?} appears twice")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+    /// `general.alignment` is unusable.
+    #[error("general.alignment is {found}, expected a power of two in 8..=1048576 as UINT32")]
+    Alignment {
+        /// What the file says.
+        found: String,
+    },
+    /// One name for two tensors.
+    #[error("tensor {tensor:?} appears twice")]
+    DuplicateTensor {
+        /// The name.
+        tensor: String,
+    },
+    /// A number of dimensions outside `1..=4`.
+    #[error("tensor {tensor:?} has {found} dimensions, expected 1 to 4")]
+    Dimensions {
+        /// The name.
+        tensor: String,
+        /// What the file says.
+        found: u32,
+    },
+    /// A dimension of zero, or sizes whose product does not fit.
+    #[error("tensor {tensor:?} has shape {shape}: {reason}")]
+    Shape {
+        /// The name.
+        tensor: String,
+        /// The dimensions as they stand.
+        shape: Shape,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// A row that is no whole number of blocks.
+    #[error(
+        "tensor {tensor:?}: rows of {row} numbers are no whole number of {block}-number blocks"
+    )]
+    PartialBlock {
+        /// The name.
+        tensor: String,
+        /// Numbers in a row.
+        row: u64,
+        /// Numbers in a block of its type.
+        block: u64,
+    },
+    /// A tensor whose data starts off the alignment.
+    #[error("tensor {tensor:?}: offset {offset} is no multiple of the alignment {alignment}")]
+    Unaligned {
+        /// The name.
+        tensor: String,
+        /// From the start of the data, in bytes.
+        offset: u64,
+        /// The file's alignment.
+        alignment: u64,
+    },
+    /// A tensor whose data is not in the file: it was cut off, probably by an interrupted download.
+    #[error(
+        "tensor {tensor:?}: {needed} bytes at offset {offset} of the data, which has {available}"
+    )]
+    Outside {
+        /// The name.
+        tensor: String,
+        /// From the start of the data, in bytes.
+        offset: u64,
+        /// What the tensor takes, in bytes.
+        needed: u64,
+        /// Bytes of data in the file.
+        available: u64,
+    },
+    /// Two tensors that share bytes.
+    #[error("tensors {first:?} and {second:?} overlap")]
+    Overlap {
+        /// The one that starts first.
+        first: String,
+        /// The one that starts inside it.
+        second: String,
+    },
+}
+
+/// Why metadata is not what the caller asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// The file does not have the key.
+    #[error("key {key:?} is missing, expected {expected}")]
+    Missing {
+        /// The key.
+        key: String,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// The value has another type, or a number does not fit.
+    #[error("key {key:?} holds {found}, expected {expected}")]
+    Unexpected {
+        /// The key.
+        key: String,
+        /// What it should hold.
+        expected: &'static str,
+        /// Type and, of numbers, value.
+        found: String,
+    },
+}
+
+/// Why a tensor's numbers cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// An index beyond the file's tensors: the [`Matrix`](crate::spec::Matrix) belongs to another file.
+    #[error("tensor {index} of a file of {tensors}")]
+    Index {
+        /// What was asked for.
+        index: usize,
+        /// Tensors in the file.
+        tensors: usize,
+    },
+    /// A type without kernels.
+    #[error("tensor {tensor:?}: {source}")]
+    Type {
+        /// The name.
+        tensor: String,
+        /// The type's code.
+        source: walla_types::UnknownTensorType,
+    },
+    /// Rows or numbers that the tensor does not have: the specification belongs to another file.
+    #[error("tensor {tensor:?} of {found} does not hold {wanted}")]
+    Range {
+        /// The name.
+        tensor: String,
+        /// What was asked for.
+        wanted: String,
+        /// The tensor's type and shape.
+        found: String,
+    },
+}
+
+impl MetadataError {
+    pub(super) fn unexpected(key: &str, expected: &'static str, found: String) -> Self {
+        Self::Unexpected { key: key.to_owned(), expected, found }
+    }
+}
+
+impl core::fmt::Display for Element {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,373 @@
+//! GGUF files: metadata and tensors of a model, versions 2 and 3, little-endian.
+//!
+//! [`Gguf`] is an index over the file's bytes: parsing checks everything that the file says about itself and copies
+//! nothing but offsets, so a vocabulary of 150 000 tokens costs a table of 600 kB and no strings.
+
+mod error;
+mod map;
+mod parse;
+mod value;
+
+use std::{fmt, fs::File, io::Read as _, ops::Range, path::Path, sync::Arc};
+
+pub use error::{GgufError, MetadataError, TensorError};
+pub use value::{Array, Element, Floats, FromValue, Integers, Strings, Value};
+use walla_types::{TensorType, UnknownTensorType};
+
+use crate::{
+    dequantise,
+    spec::{Matrix, Vector},
+};
+
+/// Dimensions of a tensor, the innermost (contiguous) one first: a matrix is `[cols, rows]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Dimensions beyond `rank` are 1.
+    dims: [u64; 4],
+    rank: u8,
+}
+
+impl Shape {
+    const fn new(dims: [u64; 4], rank: u8) -> Self {
+        Self { dims, rank }
+    }
+
+    /// The dimensions: 1 to 4 of them.
+    #[must_use]
+    pub fn dims(&self) -> &[u64] {
+        self.dims.get(..usize::from(self.rank)).unwrap_or_default()
+    }
+
+    /// Four dimensions, filled up with ones.
+    #[must_use]
+    pub const fn padded(&self) -> [u64; 4] {
+        self.dims
+    }
+
+    /// The number of numbers.
+    #[must_use]
+    pub fn elements(&self) -> u64 {
+        self.dims.iter().product() // Checked when the file was read.
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.dims()).finish()
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a file says about a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TensorInfo<'a> {
+    /// Its name, for example `blk.0.attn_q.weight`.
+    pub name: &'a str,
+    /// Its dimensions.
+    pub shape: Shape,
+    /// How it is stored. A file with a type that walla has no kernels for can be listed; using the tensor is an error.
+    pub ty: Result<TensorType, UnknownTensorType>,
+}
+
+impl fmt::Display for TensorInfo<'_> {
+    /// Type and shape: `Q8_0 [128, 320]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ty {
+            Ok(ty) => write!(f, "{ty} {}", self.shape),
+            Err(UnknownTensorType(code)) => write!(f, "type {code} {}", self.shape),
+        }
+    }
+}
+
+enum Bytes {
+    Mapped(memmap2::Mmap),
+    Shared(Arc<[u8]>),
+    Static(&'static [u8]),
+}
+
+impl Bytes {
+    fn all(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Shared(bytes) => bytes,
+            Self::Static(bytes) => bytes,
+        }
+    }
+}
+
+/// A checked GGUF file: metadata by key and tensors by index or name.
+///
+/// # Examples
+/// ```
+/// use walla_model::Gguf;
+/// # let file: &'static [u8] = b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+/// let gguf = Gguf::from_static(file)?;
+/// let name: Option<&str> = gguf.find("general.name")?;
+/// assert_eq!(name, None);
+/// for tensor in gguf.tensors() {
+///     println!("{}: {tensor}", tensor.name);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Gguf {
+    bytes: Bytes,
+    header: parse::Header,
+}
+
+impl fmt::Debug for Gguf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gguf")
+            .field("bytes", &self.bytes.all().len())
+            .field("entries", &self.header.entries.len())
+            .field("tensors", &self.header.tensors.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Gguf {
+    /// Maps a file into memory: its pages are read as they are touched and shared with other processes.
+    ///
+    /// The file must stay as it is while the value lives. If somebody rewrites it in place, numbers and texts come out
+    /// wrong; if somebody cuts it shorter, touching what is gone stops the process (`SIGBUS`) on Unix — Windows
+    /// refuses to shorten a mapped file. Replacing it by renaming, as package managers and downloaders do, and
+    /// deleting it are safe. Where that is not to be relied on, use [`Gguf::open_copied`].
+    ///
+    /// # Errors
+    /// [`GgufError::Io`] if it cannot be opened or mapped, [`GgufError::Changed`] if its length changed while it was
+    /// read, any other [`GgufError`] if it is no sound GGUF file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
+        let path = path.as_ref();
+        let io = |source| GgufError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let map = map::map(&file).map_err(io)?;
+        let before = map.len() as u64;
+        let gguf = Self::new(Bytes::Mapped(map))?;
+        let after = file.metadata().map_err(io)?.len();
+        if before == after {
+            Ok(gguf)
+        } else {
+            Err(GgufError::Changed { path: path.to_owned(), before, after })
+        }
+    }
+
+    /// Reads a file into memory: slower to open and as large as the file, but immune to whatever happens to it later.
+    ///
+    /// # Errors
+    /// [`GgufError::Io`] if it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
+    pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
+        let path = path.as_ref();
+        let io = |source| GgufError::Io { path: path.to_owned(), source };
+        let mut file = File::open(path).map_err(io)?;
+        let len = file.metadata().map_err(io)?.len();
+        let len = usize::try_from(len).map_err(|_| io(std::io::ErrorKind::OutOfMemory.into()))?;
+        let mut copy: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        if let Some(copy) = Arc::get_mut(&mut copy) {
+            file.read_exact(copy).map_err(io)?;
+        }
+        Self::new(Bytes::Shared(copy))
+    }
+
+    /// Reads a file that is in memory already. Use an `Arc` to avoid a copy.
+    ///
+    /// # Errors
+    /// [`GgufError`] if it is no sound GGUF file.
+    pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, GgufError> {
+        Self::new(Bytes::Shared(bytes.into()))
+    }
+
+    /// Reads a file that is part of the program (`include_bytes!`).
+    ///
+    /// # Errors
+    /// [`GgufError`] if it is no sound GGUF file.
+    pub fn from_static(bytes: &'static [u8]) -> Result<Self, GgufError> {
+        Self::new(Bytes::Static(bytes))
+    }
+
+    fn new(bytes: Bytes) -> Result<Self, GgufError> {
+        let header = parse::parse(bytes.all())?;
+        Ok(Self { bytes, header })
+    }
+
+    /// The format's version: 2 or 3.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.header.version
+    }
+
+    /// Alignment of the tensors' data in the file, in bytes. Bytes in memory may be aligned less: see
+    /// [`Gguf::tensor_bytes`].
+    #[must_use]
+    pub const fn alignment(&self) -> u64 {
+        self.header.alignment
+    }
+
+    /// Length of the file in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.bytes.all().len() as u64
+    }
+
+    /// All keys and values, in the file's order.
+    pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, Value<'_>)> {
+        self.header
+            .entries
+            .iter()
+            .map(|entry| (entry.key.text(self.bytes.all()), self.value(entry.value)))
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Value<'_>> {
+        let bytes = self.bytes.all();
+        let entry = |i: u32| self.header.entries.get(i as usize);
+        let order = &self.header.entries_by_key;
+        let place =
+            order.binary_search_by_key(&Some(key), |&i| entry(i).map(|e| e.key.text(bytes)));
+        let index = *order.get(place.ok()?)?;
+        entry(index).map(|e| self.value(e.value))
+    }
+
+    /// The value of a key that may be missing, as `T`.
+    ///
+    /// # Errors
+    /// [`MetadataError::Unexpected`] if the key is there with something else than a `T`.
+    pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
+        self.get(key).map(|value| T::from_entry(key, value)).transpose()
+    }
+
+    /// The value of a key that must be there, as `T`.
+    ///
+    /// # Errors
+    /// [`MetadataError`] names the key, what was expected and what was found.
+    pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, MetadataError> {
+        let missing = || MetadataError::Missing { key: key.to_owned(), expected: T::EXPECTED };
+        self.find(key)?.ok_or_else(missing)
+    }
+
+    /// All tensors, in the file's order; [`Matrix::tensor`] is an index into it.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = TensorInfo<'_>> {
+        self.header.tensors.iter().map(|tensor| self.info(tensor))
+    }
+
+    /// The tensor at `index`, or `None` beyond the end.
+    #[must_use]
+    pub fn tensor(&self, index: usize) -> Option<TensorInfo<'_>> {
+        self.header.tensors.get(index).map(|tensor| self.info(tensor))
+    }
+
+    /// The index of the tensor called `name`.
+    #[must_use]
+    pub fn find_tensor(&self, name: &str) -> Option<usize> {
+        let order = &self.header.tensors_by_name;
+        let place = order.binary_search_by_key(&Some(name), |&i| {
+            self.header.tensors.get(i as usize).map(|t| t.name.text(self.bytes.all()))
+        });
+        order.get(place.ok()?).map(|&i| i as usize)
+    }
+
+    /// The data of the tensor at `index`: rows back to back, as they stand in the file.
+    ///
+    /// The slice is aligned to [`Gguf::alignment`] only if the file is mapped; never rely on it.
+    ///
+    /// # Errors
+    /// [`TensorError`] if there is no such tensor or its type has no kernels.
+    pub fn tensor_bytes(&self, index: usize) -> Result<&[u8], TensorError> {
+        let (tensor, _) = self.usable(index)?;
+        // Checked when the file was read: the tensor lies in the file.
+        let start = (self.header.data_start + tensor.offset) as usize;
+        Ok(self.bytes.all().get(start..start + tensor.bytes as usize).unwrap_or_default())
+    }
+
+    /// The rows of a matrix: `rows * ty.row_bytes(cols)` bytes.
+    ///
+    /// # Errors
+    /// [`TensorError`] if the matrix is not of this file.
+    pub fn matrix_bytes(&self, matrix: &Matrix) -> Result<&[u8], TensorError> {
+        let (tensor, ty) = self.usable(matrix.tensor)?;
+        let row = ty
+            .row_bytes(matrix.cols)
+            .filter(|_| ty == matrix.ty && tensor.shape.padded()[0] == matrix.cols as u64);
+        let range = row.and_then(|row| byte_range(matrix.first_row, matrix.rows, row));
+        let bytes = range.and_then(|range| self.tensor_bytes(matrix.tensor).ok()?.get(range));
+        bytes.ok_or_else(|| {
+            let (first, end) = (matrix.first_row, matrix.first_row.saturating_add(matrix.rows));
+            let wanted = format!("rows {first}..{end} of {} {}", matrix.cols, matrix.ty);
+            self.out_of_range(tensor, wanted)
+        })
+    }
+
+    /// The numbers of a vector, as `f32`.
+    ///
+    /// # Errors
+    /// [`TensorError`] if the vector is not of this file.
+    pub fn vector(&self, vector: &Vector) -> Result<Vec<f32>, TensorError> {
+        let (tensor, ty) = self.usable(vector.tensor)?;
+        let block = ty.block_elements();
+        let whole = ty == vector.ty
+            && vector.first.is_multiple_of(block)
+            && vector.len.is_multiple_of(block);
+        let range = byte_range(vector.first / block, vector.len / block, ty.block_bytes());
+        let range = range.filter(|_| whole);
+        let bytes = range.and_then(|range| self.tensor_bytes(vector.tensor).ok()?.get(range));
+        let Some(bytes) = bytes else {
+            let (first, end) = (vector.first, vector.first.saturating_add(vector.len));
+            let wanted = format!("numbers {first}..{end} of {}", vector.ty);
+            return Err(self.out_of_range(tensor, wanted));
+        };
+        let mut numbers = vec![0.0; vector.len];
+        dequantise(ty, bytes, &mut numbers);
+        Ok(numbers)
+    }
+
+    fn value(&self, stored: parse::Stored) -> Value<'_> {
+        let bytes = self.bytes.all();
+        match stored {
+            parse::Stored::Scalar(element, raw) => raw
+                .get(..element.bytes_min())
+                .and_then(|raw| element.read(raw))
+                .unwrap_or(Value::Bool(false)), // Unreachable: a scalar is no string and has at most 8 bytes.
+            parse::Stored::Text(span) => Value::String(span.text(bytes)),
+            parse::Stored::Array { element, bounds, len, payload } => {
+                let start = payload.start as usize;
+                let payload = bytes.get(start..start + payload.len as usize).unwrap_or_default();
+                let bounds = match element {
+                    Element::String => self.header.bounds.get(usize::from(bounds)),
+                    _ => None,
+                };
+                let bounds = bounds.map(AsRef::as_ref).unwrap_or_default();
+                Value::Array(Array::new(element, len as usize, payload, bounds))
+            }
+        }
+    }
+
+    fn info(&self, tensor: &parse::Tensor) -> TensorInfo<'_> {
+        let name = tensor.name.text(self.bytes.all());
+        TensorInfo { name, shape: tensor.shape, ty: TensorType::from_ggml(tensor.code) }
+    }
+
+    fn usable(&self, index: usize) -> Result<(&parse::Tensor, TensorType), TensorError> {
+        let tensors = self.header.tensors.len();
+        let tensor = self.header.tensors.get(index).ok_or(TensorError::Index { index, tensors })?;
+        let ty = TensorType::from_ggml(tensor.code).map_err(|source| TensorError::Type {
+            tensor: self.info(tensor).name.to_owned(),
+            source,
+        })?;
+        Ok((tensor, ty))
+    }
+
+    fn out_of_range(&self, tensor: &parse::Tensor, wanted: String) -> TensorError {
+        let info = self.info(tensor);
+        TensorError::Range { tensor: info.name.to_owned(), wanted, found: info.to_string() }
+    }
+}
+
+/// `count` pieces of `bytes` bytes from piece `first` on; `None` on overflow.
+fn byte_range(first: usize, count: usize, bytes: usize) -> Option<Range<usize>> {
+    let end = first.checked_add(count)?.checked_mul(bytes)?;
+    Some(first.checked_mul(bytes)?..end)
+}

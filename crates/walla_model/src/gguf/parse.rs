@@ -1,0 +1,400 @@
+//! From bytes to checked offsets. The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+//!
+//! Everything that the file says is compared with the bytes that remain before anything is allocated for it, so that
+//! what parsing allocates is bounded by twice the file's length plus 1 MiB:
+//! an entry takes 28 bytes here (with its index) and at least 14 in the file, a tensor 72 and at least 34 (and there
+//! are at most 65536 of them), a string in an array 4 and at least 8.
+
+use walla_types::TensorType;
+
+use super::{
+    Shape,
+    error::GgufError,
+    value::{ARRAY_CODE, Element},
+};
+
+/// Metadata entries of a file; real ones have some dozens.
+pub(super) const ENTRIES_MAX: u64 = 65_536;
+/// Tensors of a file; real ones have some hundreds.
+pub(super) const TENSORS_MAX: u64 = 65_536;
+/// Arrays of strings; real files have one or two.
+const STRING_ARRAYS_MAX: usize = 1024;
+/// The format's bound on keys.
+const KEY_BYTES_MAX: u64 = 65_535;
+/// The format's bound on tensor names.
+const NAME_BYTES_MAX: u64 = 64;
+/// Bytes before the tensors' data; offsets into them are kept as `u32`.
+const HEADER_BYTES_MAX: u64 = u32::MAX as u64;
+/// Alignment of the data where the file names none.
+const ALIGNMENT_DEFAULT: u64 = 32;
+
+const ALIGNMENT_KEY: &str = "general.alignment";
+
+/// A piece of text in the header.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub start: u32,
+    pub len: u32,
+}
+
+impl Span {
+    /// The text, or nothing if the file was rewritten in the meantime.
+    pub fn text(self, bytes: &[u8]) -> &str {
+        let start = self.start as usize;
+        let text = bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default();
+        core::str::from_utf8(text).unwrap_or_default()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Stored {
+    /// The first [`Element::bytes_min`] bytes count.
+    Scalar(Element, [u8; 8]),
+    Text(Span),
+    /// `bounds` is an index into [`Header::bounds`], for strings only.
+    Array {
+        element: Element,
+        bounds: u16,
+        len: u32,
+        payload: Span,
+    },
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub key: Span,
+    pub value: Stored,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Tensor {
+    pub name: Span,
+    pub shape: Shape,
+    pub code: u32,
+    /// From the start of the data.
+    pub offset: u64,
+    /// Of types without kernels, one byte: their size is unknown.
+    pub bytes: u64,
+}
+
+/// A file's index, without its bytes.
+pub(super) struct Header {
+    pub version: u32,
+    pub alignment: u64,
+    pub entries: Vec<Entry>,
+    /// Indices into `entries`, sorted by key.
+    pub entries_by_key: Vec<u32>,
+    /// For each array of strings: starts of the elements in its payload, and its end.
+    pub bounds: Vec<Box<[u32]>>,
+    pub tensors: Vec<Tensor>,
+    /// Indices into `tensors`, sorted by name.
+    pub tensors_by_name: Vec<u32>,
+    /// Where the tensors' data starts in the file.
+    pub data_start: u64,
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
+    let mut reader = Reader { bytes, at: 0 };
+    let version = reader.preamble()?;
+    let tensor_count = reader.u64("tensor count")?;
+    let entry_count = reader.u64("metadata count")?;
+    // A key of one byte, a type and a value of one byte; a name of one byte, one dimension, a type and an offset.
+    let entry_count =
+        reader.plausible("metadata count", entry_count, 8 + 1 + 4 + 1, ENTRIES_MAX)?;
+    let tensor_count =
+        reader.plausible("tensor count", tensor_count, 8 + 1 + 4 + 8 + 4 + 8, TENSORS_MAX)?;
+
+    let mut entries = Vec::with_capacity(entry_count);
+    let mut bounds = Vec::new();
+    for _ in 0..entry_count {
+        entries.push(reader.entry(&mut bounds)?);
+    }
+    let entries_by_key = sorted_by(entries.len(), |i| entries.get(i).map(|e| e.key.text(bytes)));
+    if let Some(key) = twice(&entries_by_key, |i| entries.get(i).map(|e| e.key.text(bytes))) {
+        return Err(GgufError::DuplicateKey { key: key.to_owned() });
+    }
+    let alignment = alignment(&entries, bytes)?;
+
+    let mut tensors = Vec::with_capacity(tensor_count);
+    for _ in 0..tensor_count {
+        tensors.push(reader.tensor(alignment)?);
+    }
+    let tensors_by_name = sorted_by(tensors.len(), |i| tensors.get(i).map(|t| t.name.text(bytes)));
+    if let Some(name) = twice(&tensors_by_name, |i| tensors.get(i).map(|t| t.name.text(bytes))) {
+        return Err(GgufError::DuplicateTensor { tensor: name.to_owned() });
+    }
+    // `at` is at most 2^32 and the alignment at most 2^20.
+    let data_start = (reader.at as u64).next_multiple_of(alignment);
+    check_placement(&tensors, bytes, (bytes.len() as u64).saturating_sub(data_start))?;
+    Ok(Header {
+        version,
+        alignment,
+        entries,
+        entries_by_key,
+        bounds,
+        tensors,
+        tensors_by_name,
+        data_start,
+    })
+}
+
+fn sorted_by<'a>(count: usize, name: impl Fn(usize) -> Option<&'a str>) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    order.sort_unstable_by_key(|&i| name(i as usize));
+    order
+}
+
+/// The first name that two neighbours of a sorted list share.
+fn twice<'a>(order: &[u32], name: impl Fn(usize) -> Option<&'a str>) -> Option<&'a str> {
+    order.windows(2).find_map(|pair| match *pair {
+        [a, b] if name(a as usize) == name(b as usize) => name(a as usize),
+        _ => None,
+    })
+}
+
+fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
+    let Some(entry) = entries.iter().find(|e| e.key.text(bytes) == ALIGNMENT_KEY) else {
+        return Ok(ALIGNMENT_DEFAULT);
+    };
+    let found = match entry.value {
+        Stored::Scalar(Element::U32, [a, b, c, d, ..]) => u32::from_le_bytes([a, b, c, d]),
+        Stored::Scalar(other, _) => return Err(GgufError::Alignment { found: other.to_string() }),
+        Stored::Text(_) => return Err(GgufError::Alignment { found: "a STRING".to_owned() }),
+        Stored::Array { .. } => return Err(GgufError::Alignment { found: "an ARRAY".to_owned() }),
+    };
+    if found.is_power_of_two() && (8..=1 << 20).contains(&found) {
+        Ok(found.into())
+    } else {
+        Err(GgufError::Alignment { found: found.to_string() })
+    }
+}
+
+/// Every tensor lies in the data, and no two share a byte.
+fn check_placement(tensors: &[Tensor], bytes: &[u8], available: u64) -> Result<(), GgufError> {
+    for tensor in tensors {
+        if tensor.offset.checked_add(tensor.bytes).is_none_or(|end| end > available) {
+            let (offset, needed) = (tensor.offset, tensor.bytes);
+            let tensor = tensor.name.text(bytes).to_owned();
+            return Err(GgufError::Outside { tensor, offset, needed, available });
+        }
+    }
+    let mut order: Vec<u32> = (0..tensors.len() as u32).collect();
+    order.sort_unstable_by_key(|&i| tensors.get(i as usize).map(|t| t.offset));
+    let in_order = order.iter().filter_map(|&i| tensors.get(i as usize));
+    for (first, second) in in_order.clone().zip(in_order.skip(1)) {
+        if first.offset + first.bytes > second.offset {
+            let name = |t: &Tensor| t.name.text(bytes).to_owned();
+            return Err(GgufError::Overlap { first: name(first), second: name(second) });
+        }
+    }
+    Ok(())
+}
+
+/// Walks over the header; nothing is read beyond the file's end.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn remaining(&self) -> u64 {
+        self.bytes.len().saturating_sub(self.at) as u64
+    }
+
+    fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], GgufError> {
+        let (at, remaining) = (self.at as u64, self.remaining());
+        if count > remaining {
+            return Err(GgufError::Truncated { what, at, needed: count, remaining });
+        }
+        if at + count > HEADER_BYTES_MAX {
+            let found = at + count;
+            return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
+        }
+        // `count` is at most what remains of a slice: it fits a `usize`.
+        let end = self.at + count as usize;
+        let taken = self.bytes.get(self.at..end).unwrap_or_default();
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], GgufError> {
+        let taken = self.take(N as u64, what)?;
+        Ok(taken.try_into().unwrap_or([0; N]))
+    }
+
+    fn u32(&mut self, what: &'static str) -> Result<u32, GgufError> {
+        self.array(what).map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self, what: &'static str) -> Result<u64, GgufError> {
+        self.array(what).map(u64::from_le_bytes)
+    }
+
+    /// Checks a count of things of at least `bytes_min` bytes against the file.
+    fn plausible(
+        &self,
+        what: &'static str,
+        count: u64,
+        bytes_min: u64,
+        max: u64,
+    ) -> Result<usize, GgufError> {
+        let at = self.at as u64;
+        if count > max {
+            return Err(GgufError::TooLarge { what, at, found: count, max });
+        }
+        let (needed, remaining) = (count.saturating_mul(bytes_min), self.remaining());
+        if needed > remaining {
+            return Err(GgufError::Truncated { what, at, needed, remaining });
+        }
+        // Lossless: at most what remains.
+        Ok(count as usize)
+    }
+
+    fn preamble(&mut self) -> Result<u32, GgufError> {
+        let magic: [u8; 4] = self.array("magic")?;
+        if magic != *b"GGUF" {
+            return Err(GgufError::Magic(magic));
+        }
+        match self.u32("version")? {
+            version @ 2..=3 => Ok(version),
+            swapped if (1..=3).contains(&swapped.swap_bytes()) => Err(GgufError::BigEndian),
+            other => Err(GgufError::Version(other)),
+        }
+    }
+
+    /// A length and that many bytes of UTF-8.
+    fn text(&mut self, what: &'static str, bytes_max: u64) -> Result<(Span, &'a str), GgufError> {
+        let at = self.at as u64;
+        let len = self.u64(what)?;
+        if len > bytes_max {
+            return Err(GgufError::TooLarge { what, at, found: len, max: bytes_max });
+        }
+        let start = self.at as u32; // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
+        let raw = self.take(len, what)?;
+        let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
+        Ok((Span { start, len: len as u32 }, text))
+    }
+
+    /// A key or a tensor's name.
+    fn name(&mut self, what: &'static str, bytes_max: u64) -> Result<(Span, &'a str), GgufError> {
+        let at = self.at as u64;
+        let (span, text) = self.text(what, bytes_max)?;
+        if text.is_empty() { Err(GgufError::Unnamed { what, at }) } else { Ok((span, text)) }
+    }
+
+    fn entry(&mut self, bounds: &mut Vec<Box<[u32]>>) -> Result<Entry, GgufError> {
+        let (key, key_text) = self.name("key", KEY_BYTES_MAX)?;
+        let code = self.u32("value type")?;
+        let value = match Element::from_code(code) {
+            Some(Element::String) => Stored::Text(self.text("string", HEADER_BYTES_MAX)?.0),
+            Some(element) => {
+                let raw = self.take(element.bytes_min() as u64, "value")?;
+                check_bools(key_text, element, raw)?;
+                let mut padded = [0; 8];
+                padded.iter_mut().zip(raw).for_each(|(to, from)| *to = *from);
+                Stored::Scalar(element, padded)
+            }
+            None if code == ARRAY_CODE => self.array_value(key_text, bounds)?,
+            None => return Err(GgufError::ValueType { key: key_text.to_owned(), code }),
+        };
+        Ok(Entry { key, value })
+    }
+
+    fn array_value(
+        &mut self,
+        key: &str,
+        bounds: &mut Vec<Box<[u32]>>,
+    ) -> Result<Stored, GgufError> {
+        let code = self.u32("array type")?;
+        let element = match Element::from_code(code) {
+            Some(element) => element,
+            None if code == ARRAY_CODE => {
+                return Err(GgufError::NestedArray { key: key.to_owned() });
+            }
+            None => return Err(GgufError::ValueType { key: key.to_owned(), code }),
+        };
+        let count = self.u64("array length")?;
+        let bytes_min = element.bytes_min() as u64;
+        let len = self.plausible("array length", count, bytes_min, HEADER_BYTES_MAX)?;
+        let start = self.at;
+        let mut table = 0;
+        if element == Element::String {
+            if bounds.len() >= STRING_ARRAYS_MAX {
+                let (found, max) = (bounds.len() as u64 + 1, STRING_ARRAYS_MAX as u64);
+                let what = "number of string arrays";
+                return Err(GgufError::TooLarge { what, at: start as u64, found, max });
+            }
+            table = bounds.len() as u16;
+            bounds.push(self.string_bounds(len)?);
+        } else {
+            let payload = self.take(len as u64 * bytes_min, "array")?;
+            check_bools(key, element, payload)?;
+        }
+        let payload = Span { start: start as u32, len: (self.at - start) as u32 };
+        Ok(Stored::Array { element, bounds: table, len: len as u32, payload })
+    }
+
+    /// Where each string's length starts, counted from here, and the end of the last string.
+    fn string_bounds(&mut self, len: usize) -> Result<Box<[u32]>, GgufError> {
+        let start = self.at;
+        let mut starts = Vec::with_capacity(len + 1);
+        for _ in 0..len {
+            starts.push((self.at - start) as u32);
+            self.text("string in an array", HEADER_BYTES_MAX)?;
+        }
+        starts.push((self.at - start) as u32);
+        Ok(starts.into_boxed_slice())
+    }
+
+    fn tensor(&mut self, alignment: u64) -> Result<Tensor, GgufError> {
+        let (name, name_text) = self.name("tensor name", NAME_BYTES_MAX)?;
+        let tensor = || name_text.to_owned();
+        let rank = self.u32("number of dimensions")?;
+        let mut dims = [1; 4];
+        let Some(used) = dims.get_mut(..rank as usize).filter(|used| !used.is_empty()) else {
+            return Err(GgufError::Dimensions { tensor: tensor(), found: rank });
+        };
+        for dim in used {
+            *dim = self.u64("dimension")?;
+        }
+        let shape = Shape::new(dims, rank as u8);
+        let code = self.u32("tensor type")?;
+        let offset = self.u64("tensor offset")?;
+        let bytes = tensor_bytes(name_text, shape, code)?;
+        if !offset.is_multiple_of(alignment) {
+            return Err(GgufError::Unaligned { tensor: tensor(), offset, alignment });
+        }
+        Ok(Tensor { name, shape, code, offset, bytes })
+    }
+}
+
+/// Bytes of a tensor's data; one byte stands for those of a type without kernels.
+fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, GgufError> {
+    let [row, rest @ ..] = shape.padded();
+    let wrong = |reason| GgufError::Shape { tensor: name.to_owned(), shape, reason };
+    if shape.padded().contains(&0) {
+        return Err(wrong("a dimension is 0"));
+    }
+    let overflow = "its size overflows";
+    let rows = rest.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
+    let rows = rows.ok_or_else(|| wrong(overflow))?;
+    rows.checked_mul(row).ok_or_else(|| wrong(overflow))?;
+    let Ok(ty) = TensorType::from_ggml(code) else {
+        return Ok(1);
+    };
+    let block = ty.block_elements() as u64;
+    if !row.is_multiple_of(block) {
+        return Err(GgufError::PartialBlock { tensor: name.to_owned(), row, block });
+    }
+    let row_bytes = (row / block).checked_mul(ty.block_bytes() as u64);
+    row_bytes.and_then(|bytes| bytes.checked_mul(rows)).ok_or_else(|| wrong(overflow))
+}
+
+fn check_bools(key: &str, element: Element, raw: &[u8]) -> Result<(), GgufError> {
+    match raw.iter().find(|&&byte| byte > 1) {
+        Some(&found) if element == Element::Bool => {
+            Err(GgufError::Bool { key: key.to_owned(), found })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,438 @@
+use core::fmt;
+
+use super::error::MetadataError;
+
+/// The type of a metadata value that is no array; also of an array's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// Unsigned, 8 bits.
+    U8,
+    /// Signed, 8 bits.
+    I8,
+    /// Unsigned, 16 bits.
+    U16,
+    /// Signed, 16 bits.
+    I16,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Signed, 32 bits.
+    I32,
+    /// IEEE 754 binary32.
+    F32,
+    /// A byte, 0 or 1.
+    Bool,
+    /// A length and UTF-8.
+    String,
+    /// Unsigned, 64 bits.
+    U64,
+    /// Signed, 64 bits.
+    I64,
+    /// IEEE 754 binary64.
+    F64,
+}
+
+/// The code of an array, which has no [`Element`].
+pub(super) const ARRAY_CODE: u32 = 9;
+
+impl Element {
+    /// The element with this code (`gguf_metadata_value_type`); `None` for arrays and unknown codes.
+    pub(super) const fn from_code(code: u32) -> Option<Self> {
+        Some(match code {
+            0 => Self::U8,
+            1 => Self::I8,
+            2 => Self::U16,
+            3 => Self::I16,
+            4 => Self::U32,
+            5 => Self::I32,
+            6 => Self::F32,
+            7 => Self::Bool,
+            8 => Self::String,
+            10 => Self::U64,
+            11 => Self::I64,
+            12 => Self::F64,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of one element; of a string, its length alone.
+    pub(super) const fn bytes_min(self) -> usize {
+        match self {
+            Self::U8 | Self::I8 | Self::Bool => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 | Self::String => 8,
+        }
+    }
+
+    /// The name in the format's description.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "UINT8",
+            Self::I8 => "INT8",
+            Self::U16 => "UINT16",
+            Self::I16 => "INT16",
+            Self::U32 => "UINT32",
+            Self::I32 => "INT32",
+            Self::F32 => "FLOAT32",
+            Self::Bool => "BOOL",
+            Self::String => "STRING",
+            Self::U64 => "UINT64",
+            Self::I64 => "INT64",
+            Self::F64 => "FLOAT64",
+        }
+    }
+
+    /// Reads a number or boolean from exactly [`Self::bytes_min`] bytes; `None` for a string or another length.
+    pub(super) fn read(self, raw: &[u8]) -> Option<Value<'static>> {
+        Some(match self {
+            Self::U8 => Value::U8(u8::from_le_bytes(raw.try_into().ok()?)),
+            Self::I8 => Value::I8(i8::from_le_bytes(raw.try_into().ok()?)),
+            Self::U16 => Value::U16(u16::from_le_bytes(raw.try_into().ok()?)),
+            Self::I16 => Value::I16(i16::from_le_bytes(raw.try_into().ok()?)),
+            Self::U32 => Value::U32(u32::from_le_bytes(raw.try_into().ok()?)),
+            Self::I32 => Value::I32(i32::from_le_bytes(raw.try_into().ok()?)),
+            Self::F32 => Value::F32(f32::from_le_bytes(raw.try_into().ok()?)),
+            Self::Bool => Value::Bool(u8::from_le_bytes(raw.try_into().ok()?) != 0),
+            Self::U64 => Value::U64(u64::from_le_bytes(raw.try_into().ok()?)),
+            Self::I64 => Value::I64(i64::from_le_bytes(raw.try_into().ok()?)),
+            Self::F64 => Value::F64(f64::from_le_bytes(raw.try_into().ok()?)),
+            Self::String => return None,
+        })
+    }
+}
+
+/// A metadata value; strings and arrays point into the file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// UINT8.
+    U8(u8),
+    /// INT8.
+    I8(i8),
+    /// UINT16.
+    U16(u16),
+    /// INT16.
+    I16(i16),
+    /// UINT32.
+    U32(u32),
+    /// INT32.
+    I32(i32),
+    /// FLOAT32.
+    F32(f32),
+    /// BOOL.
+    Bool(bool),
+    /// STRING.
+    String(&'a str),
+    /// UINT64.
+    U64(u64),
+    /// INT64.
+    I64(i64),
+    /// FLOAT64.
+    F64(f64),
+    /// ARRAY.
+    Array(Array<'a>),
+}
+
+impl Value<'_> {
+    /// The value as an integer, whatever its width; `None` if it is none.
+    #[must_use]
+    pub fn as_integer(&self) -> Option<i128> {
+        Some(match *self {
+            Self::U8(n) => n.into(),
+            Self::I8(n) => n.into(),
+            Self::U16(n) => n.into(),
+            Self::I16(n) => n.into(),
+            Self::U32(n) => n.into(),
+            Self::I32(n) => n.into(),
+            Self::U64(n) => n.into(),
+            Self::I64(n) => n.into(),
+            _ => return None,
+        })
+    }
+
+    /// Type and, of numbers and booleans, value: for error messages.
+    fn describe(&self) -> String {
+        match self {
+            Self::U8(n) => format!("UINT8 {n}"),
+            Self::I8(n) => format!("INT8 {n}"),
+            Self::U16(n) => format!("UINT16 {n}"),
+            Self::I16(n) => format!("INT16 {n}"),
+            Self::U32(n) => format!("UINT32 {n}"),
+            Self::I32(n) => format!("INT32 {n}"),
+            Self::F32(n) => format!("FLOAT32 {n}"),
+            Self::Bool(b) => format!("BOOL {b}"),
+            Self::String(_) => "a STRING".to_owned(),
+            Self::U64(n) => format!("UINT64 {n}"),
+            Self::I64(n) => format!("INT64 {n}"),
+            Self::F64(n) => format!("FLOAT64 {n}"),
+            Self::Array(a) => format!("an ARRAY of {} {}", a.len(), a.element()),
+        }
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    /// Numbers and strings as they are; of an array, how many of what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String(text) => f.write_str(text),
+            Self::Bool(b) => b.fmt(f),
+            Self::F32(n) => n.fmt(f),
+            Self::F64(n) => n.fmt(f),
+            Self::Array(a) => write!(f, "[{} {}]", a.len(), a.element()),
+            _ => self.as_integer().unwrap_or_default().fmt(f),
+        }
+    }
+}
+
+/// An array of metadata: a view into the file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Array<'a> {
+    element: Element,
+    len: usize,
+    /// Elements back to back; each string behind its 8-byte length.
+    payload: &'a [u8],
+    /// Of strings: where each one's length starts, and the end of the last one. Empty otherwise.
+    bounds: &'a [u32],
+}
+
+impl<'a> Array<'a> {
+    pub(super) const fn new(
+        element: Element,
+        len: usize,
+        payload: &'a [u8],
+        bounds: &'a [u32],
+    ) -> Self {
+        Self { element, len, payload, bounds }
+    }
+
+    /// What the elements are.
+    #[must_use]
+    pub const fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The element at `index`, or `None` beyond the end.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Value<'a>> {
+        if self.element == Element::String {
+            return self.text(index).map(Value::String);
+        }
+        let bytes = self.element.bytes_min();
+        let start = index.checked_mul(bytes)?;
+        self.element.read(self.payload.get(start..start.checked_add(bytes)?)?)
+    }
+
+    /// All elements in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Value<'a>> {
+        // The fallback is unreachable unless somebody rewrites the mapped file behind our back.
+        (0..self.len).map(move |index| self.get(index).unwrap_or(Value::Bool(false)))
+    }
+
+    fn text(&self, index: usize) -> Option<&'a str> {
+        let start = *self.bounds.get(index)? as usize;
+        let end = *self.bounds.get(index.checked_add(1)?)? as usize;
+        let text = self.payload.get(start.checked_add(size_of::<u64>())?..end)?;
+        // It was checked when the file was read; the check here costs as much as reading it.
+        Some(core::str::from_utf8(text).unwrap_or_default())
+    }
+}
+
+/// An array of strings (a vocabulary, its merges): a view into the file with an offset table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Strings<'a>(Array<'a>);
+
+impl<'a> Strings<'a> {
+    /// Number of strings.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The string at `index`, or `None` beyond the end.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&'a str> {
+        self.0.text(index)
+    }
+
+    /// All strings in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = &'a str> {
+        (0..self.0.len).map(move |index| self.get(index).unwrap_or_default())
+    }
+}
+
+/// An array of integers of any one width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Integers<'a>(Array<'a>);
+
+impl Integers<'_> {
+    /// Number of integers.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The integer at `index`, or `None` beyond the end. UINT64 beyond `i64::MAX` reads as `i64::MAX`.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<i64> {
+        let wide = self.0.get(index)?.as_integer()?;
+        Some(i64::try_from(wide).unwrap_or(i64::MAX))
+    }
+
+    /// All integers in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = i64> {
+        (0..self.0.len).map(move |index| self.get(index).unwrap_or_default())
+    }
+}
+
+/// An array of FLOAT32 or FLOAT64, read as `f32`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Floats<'a>(Array<'a>);
+
+impl Floats<'_> {
+    /// Number of floats.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The float at `index`, or `None` beyond the end.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<f32> {
+        match self.0.get(index)? {
+            Value::F32(x) => Some(x),
+            Value::F64(x) => Some(x as f32),
+            _ => None,
+        }
+    }
+
+    /// All floats in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = f32> {
+        (0..self.0.len).map(move |index| self.get(index).unwrap_or_default())
+    }
+}
+
+/// What [`Gguf::find`](super::Gguf::find) and [`Gguf::require`](super::Gguf::require) can return.
+///
+/// Integers are taken from any integer type in which the value fits; floats from both widths; everything else only
+/// from its own type.
+pub trait FromValue<'a>: Sized {
+    /// What is expected, for messages: "a UINT32".
+    const EXPECTED: &'static str;
+
+    /// Converts, or returns `None` if the value is something else or does not fit.
+    fn from_value(value: Value<'a>) -> Option<Self>;
+
+    /// Converts the value of `key`.
+    ///
+    /// # Errors
+    /// [`MetadataError::Unexpected`] names the key, what was expected and what was found.
+    fn from_entry(key: &str, value: Value<'a>) -> Result<Self, MetadataError> {
+        Self::from_value(value)
+            .ok_or_else(|| MetadataError::unexpected(key, Self::EXPECTED, value.describe()))
+    }
+}
+
+macro_rules! from_integer {
+    ($($type:ty: $expected:literal),* $(,)?) => {$(
+        impl<'a> FromValue<'a> for $type {
+            const EXPECTED: &'static str = $expected;
+            fn from_value(value: Value<'a>) -> Option<Self> {
+                value.as_integer()?.try_into().ok()
+            }
+        }
+    )*};
+}
+
+from_integer! {
+    u32: "an integer in 0..=4294967295",
+    u64: "an integer in 0..=18446744073709551615",
+    i32: "an integer in -2147483648..=2147483647",
+    i64: "an integer of 64 bits",
+}
+
+impl<'a> FromValue<'a> for f32 {
+    const EXPECTED: &'static str = "a float";
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        match value {
+            Value::F32(x) => Some(x),
+            Value::F64(x) => Some(x as Self),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> FromValue<'a> for bool {
+    const EXPECTED: &'static str = "a BOOL";
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        if let Value::Bool(b) = value { Some(b) } else { None }
+    }
+}
+
+impl<'a> FromValue<'a> for &'a str {
+    const EXPECTED: &'static str = "a STRING";
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        if let Value::String(text) = value { Some(text) } else { None }
+    }
+}
+
+impl<'a> FromValue<'a> for Array<'a> {
+    const EXPECTED: &'static str = "an ARRAY";
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        if let Value::Array(array) = value { Some(array) } else { None }
+    }
+}
+
+impl<'a> FromValue<'a> for Strings<'a> {
+    const EXPECTED: &'static str = "an ARRAY of STRING";
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        let array = Array::from_value(value)?;
+        (array.element == Element::String).then_some(Self(array))
+    }
+}
+
+impl<'a> FromValue<'a> for Integers<'a> {
+    const EXPECTED: &'static str = "an ARRAY of integers";
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        let array = Array::from_value(value)?;
+        let other = [Element::String, Element::Bool, Element::F32, Element::F64];
+        (!other.contains(&array.element)).then_some(Self(array))
+    }
+}
+
+impl<'a> FromValue<'a> for Floats<'a> {
+    const EXPECTED: &'static str = "an ARRAY of floats";
+    fn from_value(value: Value<'a>) -> Option<Self> {
+        let array = Array::from_value(value)?;
+        [Element::F32, Element::F64].contains(&array.element).then_some(Self(array))
+    }
+}

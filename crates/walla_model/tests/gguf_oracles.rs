@@ -1,0 +1,62 @@
+//! Real files parse, and quickly.
+
+use std::{fs, path::PathBuf, time::Instant};
+
+use walla_model::{Gguf, gguf::Strings};
+
+fn data() -> Option<PathBuf> {
+    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data"));
+    if dir.is_dir() {
+        return Some(dir);
+    }
+    eprintln!("SKIPPED: no reference data in {}", dir.display());
+    None
+}
+
+#[test]
+fn every_reference_file_opens_in_all_three_ways() {
+    let Some(data) = data() else { return };
+    let mut files = 0;
+    for dir in ["models", "tokenizers"] {
+        for file in fs::read_dir(data.join(dir)).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_none_or(|e| e != "gguf") {
+                continue;
+            }
+            files += 1;
+            let mapped = Gguf::open(&path).unwrap();
+            let copied = Gguf::open_copied(&path).unwrap();
+            let shared = Gguf::from_bytes(fs::read(&path).unwrap()).unwrap();
+            for other in [&copied, &shared] {
+                assert!(mapped.metadata().eq(other.metadata()));
+                assert!(mapped.tensors().eq(other.tensors()));
+            }
+            for (i, tensor) in mapped.tensors().enumerate() {
+                assert_eq!(mapped.find_tensor(tensor.name), Some(i));
+                let elements = tensor.shape.elements() as usize;
+                let bytes = mapped.tensor_bytes(i).unwrap();
+                assert_eq!(Some(bytes.len()), tensor.ty.unwrap().row_bytes(elements));
+                assert_eq!(bytes, copied.tensor_bytes(i).unwrap());
+            }
+            for (key, value) in mapped.metadata() {
+                assert_eq!(mapped.get(key), Some(value));
+            }
+        }
+    }
+    assert!(files > 30, "{files} files");
+}
+
+#[test]
+fn a_large_vocabulary_opens_in_milliseconds() {
+    let Some(data) = data() else { return };
+    let start = Instant::now();
+    let gguf = Gguf::open(data.join("tokenizers/llama-bpe.gguf")).unwrap();
+    let micros = start.elapsed().as_micros();
+    let tokens: Strings<'_> = gguf.require("tokenizer.ggml.tokens").unwrap();
+    assert_eq!(
+        (tokens.len(), tokens.get(0), tokens.get(128_000)),
+        (128_256, Some("!"), Some("<|begin_of_text|>"))
+    );
+    assert_eq!(tokens.get(128_256), None);
+    println!("{} tokens in {micros} us", tokens.len());
+}
