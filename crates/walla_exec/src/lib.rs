@@ -1,1 +1,17 @@
-//! Runs one plan on one device: forward programs, the KV cache, the graph cache and the output ring.
+//! Runs plans on a device: forward programs, the KV cache, prepared buckets and the ring of outputs.
+//!
+//! [`Executor::load`] copies a model's weights to a device, builds one [`Program`](walla_device::Program) for each bucket
+//! of rows from its [`ModelSpec`](walla_model::ModelSpec) and has the device prepare them. From then on a step is: fill a
+//! pinned block, one copy, one launch, one copy back behind an event. Nothing is allocated, captured or waited for.
+
+mod error;
+mod executor;
+mod load;
+mod program;
+mod ring;
+
+pub use error::ExecError;
+pub use executor::{BUCKETS, ExecOptions, Executor, PreparedBucket};
+pub use load::Weights;
+pub use program::{Bucket, cache_layers};
+pub use ring::{Completed, StepShape};

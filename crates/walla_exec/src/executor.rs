@@ -1,0 +1,407 @@
+//! Owns a device and everything on it that one model needs.
+
+use std::ops::ControlFlow;
+
+use walla_device::step::{ResultView, StepLayout, StepViewMut};
+use walla_device::{
+    BufferId, CacheCommand, CacheDesc, CacheId, Device, GraphId, KvType, LaunchMode, Phase,
+    StreamId, StreamPriority,
+};
+use walla_model::{Gguf, ModelSpec};
+use walla_types::LOGIT_BIASES_MAX;
+
+use crate::error::ExecError;
+use crate::load::Weights;
+use crate::program::{self, Bucket, Buffers};
+use crate::ring::{Completed, Ring, StepShape};
+
+/// Row counts that programs are prepared for, up to [`ExecOptions::rows_max`]. Padding costs least where steps are most often:
+/// exact up to 4 rows, then at most a third more rows than needed.
+pub const BUCKETS: [u32; 18] =
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+
+/// Capacities of an executor: all memory follows from them, at load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecOptions {
+    /// Sequences that live at the same time: the bound of every `SeqId`. Default 64.
+    pub sequences_max: u32,
+    /// Tokens of one sequence, at most. Default 1,024.
+    pub context_tokens: u32,
+    /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a table of 1,024 tokens is 64 entries.
+    pub page_tokens: u32,
+    /// KV pages of all sequences together, the reserved page 0 included.
+    pub pages: u32,
+    /// Rows of one step. Default 128.
+    pub rows_max: u32,
+    /// Outputs of one step. Default 64.
+    pub outputs_max: u32,
+    /// Rows of logits that one step can bring to the host. Default 4: few agents ask for logits, and a row of a
+    /// 150,000-token vocabulary is 600 kB.
+    pub logits_rows_max: u32,
+    /// How keys and values are stored. Default f16.
+    pub kv_type: KvType,
+    /// Steps in flight. Default 3: one runs, one is launched ahead, one is being read.
+    pub ring: u32,
+}
+
+impl Default for ExecOptions {
+    fn default() -> Self {
+        Self {
+            sequences_max: 64,
+            context_tokens: 1_024,
+            page_tokens: 16,
+            pages: 64 * 64 + 1,
+            rows_max: 128,
+            outputs_max: 64,
+            logits_rows_max: 4,
+            kv_type: KvType::F16,
+            ring: 3,
+        }
+    }
+}
+
+impl ExecOptions {
+    /// Options with as many pages as every sequence needs at its longest.
+    #[must_use]
+    pub fn with_full_pages(mut self) -> Self {
+        self.pages = self.sequences_max.saturating_mul(self.pages_per_sequence()).saturating_add(1);
+        self
+    }
+
+    /// Entries of a page table.
+    #[must_use]
+    pub fn pages_per_sequence(&self) -> u32 {
+        self.context_tokens.div_ceil(self.page_tokens.max(1))
+    }
+
+    fn check(&self) -> Result<(), ExecError> {
+        let bounds = [
+            ("sequences_max", self.sequences_max, 65_536),
+            ("context_tokens", self.context_tokens, 1 << 20),
+            ("page_tokens", self.page_tokens, 1_024),
+            ("rows_max", self.rows_max, 512),
+            ("outputs_max", self.outputs_max, 512),
+            ("ring", self.ring, 64),
+        ];
+        for (name, value, max) in bounds {
+            if value == 0 || value > max {
+                return Err(ExecError::Options(format!("{name} is {value}, expected 1..={max}")));
+            }
+        }
+        if self.pages < 2 {
+            return Err(ExecError::Options("at least one KV page besides the reserved one".into()));
+        }
+        Ok(())
+    }
+
+    fn layout(&self) -> StepLayout {
+        StepLayout {
+            rows_max: self.rows_max,
+            outputs_max: self.outputs_max,
+            biases_max: self.outputs_max * LOGIT_BIASES_MAX as u32,
+            sequences_max: self.sequences_max.min(self.rows_max),
+            pages_per_sequence: self.pages_per_sequence(),
+        }
+    }
+}
+
+/// A bucket that is ready to launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedBucket {
+    /// Rows it takes.
+    pub rows: u32,
+    /// Its handle.
+    pub graph: GraphId,
+    /// Whether it is one graph launch, and why not.
+    pub mode: LaunchMode,
+}
+
+/// A model on a device, ready to run steps.
+///
+/// Steps are submitted in order and completed in order; up to [`ExecOptions::ring`] are in flight.
+pub struct Executor {
+    device: Box<dyn Device>,
+    options: ExecOptions,
+    layout: StepLayout,
+    vocab: u32,
+    compute: StreamId,
+    copy: StreamId,
+    cache: CacheId,
+    step: BufferId,
+    results: BufferId,
+    logits: BufferId,
+    buckets: Vec<PreparedBucket>,
+    ring: Ring,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = &self.device.info().name;
+        f.debug_struct("Executor")
+            .field("device", name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// Loads `model` from `file` onto `device`.
+    ///
+    /// `progress` hears the share of weights done, from 0 to 1, and may stop the load.
+    ///
+    /// # Errors
+    /// [`ExecError::Options`] for capacities that make no sense, [`ExecError::Stopped`], or what file and device say.
+    pub fn load(
+        mut device: Box<dyn Device>,
+        file: &Gguf,
+        model: &ModelSpec,
+        options: ExecOptions,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<Self, ExecError> {
+        options.check()?;
+        let layout = options.layout();
+        let weights = Weights::load(&mut *device, file, model, progress)?;
+        let cache = device.create_cache(&CacheDesc {
+            layers: program::cache_layers(model, &weights),
+            pages: options.pages,
+            page_tokens: options.page_tokens,
+            sequences_max: options.sequences_max,
+            kv_type: options.kv_type,
+        })?;
+        let logits_bytes = options.outputs_max as usize * model.vocab * size_of::<f32>();
+        let buffers = Buffers {
+            cache,
+            step: device.create_buffer("step block", layout.bytes())?,
+            results: device
+                .create_buffer("results", layout.result_bytes() * options.ring as usize)?,
+            logits: device.create_buffer("logits", logits_bytes)?,
+        };
+        let compute = device.create_stream(StreamPriority::Low)?;
+        let copy = device.create_stream(StreamPriority::High)?;
+        let logits_row_bytes = model.vocab * size_of::<f32>();
+        let logits_bytes = options.logits_rows_max as usize * logits_row_bytes;
+        let ring = Ring::create(&mut *device, options.ring, &layout, logits_bytes)?;
+        let buckets = prepare(&mut *device, model, &weights, &options, layout, buffers)?;
+        Ok(Self {
+            device,
+            options,
+            layout,
+            vocab: model.vocab as u32,
+            compute,
+            copy,
+            cache,
+            step: buffers.step,
+            results: buffers.results,
+            logits: buffers.logits,
+            buckets,
+            ring,
+        })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// The capacities.
+    #[must_use]
+    pub fn options(&self) -> &ExecOptions {
+        &self.options
+    }
+
+    /// The layout of step and result blocks.
+    #[must_use]
+    pub fn layout(&self) -> &StepLayout {
+        &self.layout
+    }
+
+    /// The prepared buckets, smallest first.
+    #[must_use]
+    pub fn buckets(&self) -> &[PreparedBucket] {
+        &self.buckets
+    }
+
+    /// Steps in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.ring.in_flight()
+    }
+
+    /// Whether another step can be submitted now.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.ring.has_room()
+    }
+
+    /// Enqueues upkeep of the cache, after all steps submitted so far and before all later ones.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn maintain(&mut self, commands: &[CacheCommand]) -> Result<(), ExecError> {
+        if commands.is_empty() {
+            return Ok(());
+        }
+        Ok(self.device.maintain(self.compute, self.cache, commands)?)
+    }
+
+    /// Enqueues one step and returns its number. `fill` writes rows, outputs, biases and page tables; the header is written here.
+    ///
+    /// Enqueues one copy to the device, one launch, one copy back (and one for each row of logits asked for); never waits.
+    ///
+    /// # Errors
+    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], or what the device says.
+    pub fn submit(
+        &mut self,
+        shape: &StepShape<'_>,
+        fill: &mut dyn FnMut(&mut StepViewMut<'_>),
+    ) -> Result<u64, ExecError> {
+        self.check(shape)?;
+        let bucket = self.buckets.iter().find(|b| b.rows >= shape.rows);
+        let graph = bucket.map(|b| b.graph).ok_or(ExecError::StepTooLarge {
+            what: "rows",
+            wanted: shape.rows,
+            max: self.options.rows_max,
+        })?;
+        let (number, index) = self.ring.next()?;
+        let slot = self.ring.slot(index);
+        let (layout, upload_bytes) = (self.layout, self.layout.bytes_with(shape.sequences));
+        self.device.write_host(slot.step, 0, layout.bytes(), &mut |bytes| {
+            if let Some(mut view) = StepViewMut::new(bytes, &layout) {
+                fill(&mut view);
+                *view.header = shape.header(number, index);
+            }
+        })?;
+        // The logits buffer is one for all steps: the next pass must not overwrite rows that are still being copied.
+        if let Some(copied) = self.ring.latest_logits_copy() {
+            self.device.wait(self.compute, copied)?;
+        }
+        self.device.upload(self.compute, slot.step, self.step, upload_bytes)?;
+        self.device.launch(self.compute, graph)?;
+        self.device.record(self.compute, slot.computed)?;
+        self.device.wait(self.copy, slot.computed)?;
+        self.copy_back(shape, index)?;
+        self.device.record(self.copy, slot.copied)?;
+        self.ring.launched(number, shape);
+        Ok(number)
+    }
+
+    fn check(&self, shape: &StepShape<'_>) -> Result<(), ExecError> {
+        let bounds = [
+            ("rows", shape.rows, self.options.rows_max),
+            ("outputs", shape.outputs, self.layout.outputs_max),
+            ("sequences", shape.sequences, self.layout.sequences_max),
+            ("biases", shape.biases, self.layout.biases_max),
+            ("rows of logits", shape.logits.len() as u32, self.options.logits_rows_max),
+        ];
+        match bounds.into_iter().find(|(_, wanted, max)| wanted > max) {
+            Some((what, wanted, max)) => Err(ExecError::StepTooLarge { what, wanted, max }),
+            None => Ok(()),
+        }
+    }
+
+    fn copy_back(&mut self, shape: &StepShape<'_>, index: u32) -> Result<(), ExecError> {
+        let slot = self.ring.slot(index);
+        let bytes = if shape.candidates {
+            self.layout.result_bytes()
+        } else {
+            self.layout.result_bytes_without_candidates()
+        };
+        let from = index as usize * self.layout.result_bytes();
+        self.device.download(self.copy, (self.results, from), (slot.results, 0), bytes)?;
+        let row_bytes = self.vocab as usize * size_of::<f32>();
+        for (row, &output) in shape.logits.iter().enumerate() {
+            let from = (self.logits, output as usize * row_bytes);
+            self.device.download(self.copy, from, (slot.logits, row * row_bytes), row_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The oldest step in flight if it has completed. Its results stay readable until [`release`](Self::release).
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn poll(&mut self) -> Result<Option<Completed>, ExecError> {
+        let Some((completed, copied)) = self.ring.oldest() else { return Ok(None) };
+        Ok(self.device.poll(copied)?.then_some(completed))
+    }
+
+    /// Lets `read` see the results of a completed step.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn read_results(
+        &mut self,
+        completed: Completed,
+        read: &mut dyn FnMut(&ResultView<'_>),
+    ) -> Result<(), ExecError> {
+        let layout = self.layout;
+        let host = self.ring.slot(completed.slot).results;
+        Ok(self.device.read_host(host, 0, layout.result_bytes(), &mut |bytes| {
+            if let Some(view) = ResultView::new(bytes, &layout) {
+                read(&view);
+            }
+        })?)
+    }
+
+    /// Lets `read` see row `row` of the logits that a completed step brought (in the order asked for).
+    ///
+    /// # Errors
+    /// [`ExecError::StepTooLarge`] if the step brought fewer rows, or what the device says.
+    pub fn read_logits(
+        &mut self,
+        completed: Completed,
+        row: u32,
+        read: &mut dyn FnMut(&[f32]),
+    ) -> Result<(), ExecError> {
+        if row >= completed.logits_rows {
+            let max = completed.logits_rows;
+            return Err(ExecError::StepTooLarge { what: "rows of logits", wanted: row + 1, max });
+        }
+        let row_bytes = self.vocab as usize * size_of::<f32>();
+        let host = self.ring.slot(completed.slot).logits;
+        Ok(self.device.read_host(host, row as usize * row_bytes, row_bytes, &mut |bytes| {
+            if let Ok(row) = bytemuck::try_cast_slice(bytes) {
+                read(row);
+            }
+        })?)
+    }
+
+    /// Gives the slot of a completed step back to the ring.
+    pub fn release(&mut self, completed: Completed) {
+        self.ring.release(completed);
+    }
+
+    /// Blocks until all submitted steps have completed: for tests and benchmarks, never in play.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn synchronise(&mut self) -> Result<(), ExecError> {
+        Ok(self.device.synchronise()?)
+    }
+}
+
+fn prepare(
+    device: &mut dyn Device,
+    model: &ModelSpec,
+    weights: &Weights,
+    options: &ExecOptions,
+    layout: StepLayout,
+    buffers: Buffers,
+) -> Result<Vec<PreparedBucket>, ExecError> {
+    let smaller = BUCKETS.into_iter().filter(|&rows| rows < options.rows_max);
+    let rows: Vec<u32> = smaller.chain([options.rows_max]).collect();
+    let mut programs = Vec::with_capacity(rows.len());
+    for &rows in &rows {
+        let bucket = Bucket {
+            rows,
+            outputs: rows.min(options.outputs_max),
+            context: options.context_tokens,
+            phase: if rows > options.sequences_max { Phase::Prefill } else { Phase::Decode },
+        };
+        programs.push(program::build(model, weights, bucket, layout, buffers)?);
+    }
+    let prepared = device.prepare(programs)?;
+    let zip = rows.into_iter().zip(prepared);
+    Ok(zip.map(|(rows, p)| PreparedBucket { rows, graph: p.graph, mode: p.mode }).collect())
+}

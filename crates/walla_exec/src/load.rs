@@ -1,0 +1,162 @@
+//! Copies a model's weights to a device.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+
+use walla_device::{
+    Device, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, RopeDesc, RopeId, VectorId,
+};
+use walla_model::spec::{self, Layer, Mixer};
+use walla_model::{Gguf, ModelSpec};
+
+use crate::error::ExecError;
+
+/// Handles of a model's weights on a device, found by what the [`ModelSpec`] says of them.
+#[derive(Debug, Default)]
+pub struct Weights {
+    matrices: HashMap<MatrixKey, MatrixId>,
+    vectors: HashMap<VectorKey, VectorId>,
+    /// Rotation tables, in the order of [`ModelSpec::ropes`].
+    pub ropes: Vec<RopeId>,
+}
+
+type MatrixKey = (usize, usize, usize);
+type VectorKey = (usize, usize, usize);
+
+fn matrix_key(m: &spec::Matrix) -> MatrixKey {
+    (m.tensor, m.first_row, m.rows)
+}
+
+fn vector_key(v: &spec::Vector) -> VectorKey {
+    (v.tensor, v.first, v.len)
+}
+
+impl Weights {
+    /// Copies everything that `model` names from `file` to `device`.
+    ///
+    /// `progress` hears the share done, from 0 to 1, after every matrix and may stop the load.
+    ///
+    /// # Errors
+    /// [`ExecError::Tensor`], [`ExecError::Device`], [`ExecError::Stopped`].
+    pub fn load(
+        device: &mut dyn Device,
+        file: &Gguf,
+        model: &ModelSpec,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<Self, ExecError> {
+        let mut weights = Self::default();
+        for rope in &model.ropes {
+            let desc = RopeDesc {
+                frequencies: &rope.frequencies,
+                magnitude: rope.magnitude,
+                pairs: rope.pairs,
+            };
+            weights.ropes.push(device.load_rope(&desc)?);
+        }
+        for vector in vectors(model) {
+            if let Entry::Vacant(entry) = weights.vectors.entry(vector_key(&vector)) {
+                let name = tensor_name(file, vector.tensor);
+                entry.insert(device.load_vector(name, &file.vector(&vector)?)?);
+            }
+        }
+        let matrices = matrices(model);
+        let bytes_all: usize = matrices.iter().map(|(m, _)| m.rows * m.cols).sum();
+        let mut bytes_done = 0;
+        for (matrix, usage) in &matrices {
+            let desc = MatrixDesc {
+                name: tensor_name(file, matrix.tensor),
+                rows: to_u32(matrix.rows)?,
+                cols: to_u32(matrix.cols)?,
+                ty: matrix.ty,
+                usage: *usage,
+            };
+            let id = device.load_matrix(&desc, file.matrix_bytes(matrix)?)?;
+            weights.matrices.insert(matrix_key(matrix), id);
+            bytes_done += matrix.rows * matrix.cols;
+            if progress(bytes_done as f32 / bytes_all as f32).is_break() {
+                return Err(ExecError::Stopped);
+            }
+        }
+        Ok(weights)
+    }
+
+    pub(crate) fn matrix(&self, matrix: &spec::Matrix) -> Result<MatrixId, ExecError> {
+        let unknown = || ExecError::Options("the model is not the one that was loaded".into());
+        self.matrices.get(&matrix_key(matrix)).copied().ok_or_else(unknown)
+    }
+
+    pub(crate) fn vector(&self, vector: &spec::Vector) -> Result<VectorId, ExecError> {
+        let unknown = || ExecError::Options("the model is not the one that was loaded".into());
+        self.vectors.get(&vector_key(vector)).copied().ok_or_else(unknown)
+    }
+
+    pub(crate) fn linear(&self, linear: &spec::Linear) -> Result<Linear, ExecError> {
+        let bias = linear.bias.as_ref().map(|b| self.vector(b)).transpose()?;
+        Ok(Linear { matrix: self.matrix(&linear.matrix)?, bias })
+    }
+
+    pub(crate) fn norm(&self, norm: &spec::RmsNorm) -> Result<Norm, ExecError> {
+        Ok(Norm { weight: self.vector(&norm.weight)?, eps: norm.eps })
+    }
+}
+
+fn tensor_name(file: &Gguf, tensor: usize) -> &str {
+    file.tensor(tensor).map_or("?", |info| info.name)
+}
+
+fn to_u32(number: usize) -> Result<u32, ExecError> {
+    u32::try_from(number).map_err(|_| ExecError::Options(format!("a matrix side of {number}")))
+}
+
+/// Every matrix once, with all its uses: a tied embedding is looked up and multiplied.
+fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
+    let mut all: Vec<(spec::Matrix, MatrixUse)> = Vec::new();
+    let mut add = |matrix: &spec::Matrix, gather: bool| match all
+        .iter_mut()
+        .find(|(m, _)| matrix_key(m) == matrix_key(matrix))
+    {
+        Some((_, usage)) => {
+            usage.gather |= gather;
+            usage.multiply |= !gather;
+        }
+        None => all.push((*matrix, MatrixUse { gather, multiply: !gather })),
+    };
+    add(&model.embedding, true);
+    for linear in model.layers.iter().flat_map(layer_linears) {
+        add(&linear.matrix, false);
+    }
+    add(&model.head.matrix, false);
+    all
+}
+
+fn layer_linears(layer: &Layer) -> Vec<&spec::Linear> {
+    let mut linears = match &layer.mixer {
+        Mixer::Attention(a) => vec![&a.query, &a.key, &a.value, &a.output],
+        Mixer::ShortConv(c) => {
+            let [b, gate, x] = &c.input;
+            vec![b, gate, x, &c.output]
+        }
+    };
+    let ff = &layer.feed_forward;
+    linears.extend([&ff.gate, &ff.up, &ff.down]);
+    linears
+}
+
+fn vectors(model: &ModelSpec) -> Vec<spec::Vector> {
+    let mut all = vec![model.output_norm.weight];
+    all.extend(model.head.bias);
+    for layer in &model.layers {
+        all.extend([layer.mixer_norm.weight, layer.feed_forward_norm.weight]);
+        let post_norms = [layer.mixer_post_norm, layer.feed_forward_post_norm];
+        all.extend(post_norms.iter().flatten().map(|norm| norm.weight));
+        all.extend(layer_linears(layer).into_iter().filter_map(|linear| linear.bias));
+        match &layer.mixer {
+            Mixer::Attention(a) => {
+                all.extend(a.head_norms.iter().flat_map(|(q, k)| [q.weight, k.weight]));
+            }
+            Mixer::ShortConv(c) => all.push(c.kernel),
+        }
+    }
+    all
+}

@@ -1,0 +1,211 @@
+//! Lowers a model specification to a program of device ops.
+
+use walla_device::{
+    BufferId, CacheId, CacheLayer, HeadShape, Op, Phase, Program, Slot, SlotDesc, step::StepLayout,
+};
+use walla_model::ModelSpec;
+use walla_model::spec::{Attention, Layer, Mixer, ShortConv};
+
+use crate::error::ExecError;
+use crate::load::Weights;
+
+/// What a device must keep for each layer of a model.
+#[must_use]
+pub fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLayer> {
+    let keeps = |layer: &Layer| match &layer.mixer {
+        Mixer::Attention(a) => CacheLayer::Kv {
+            kv_heads: a.kv_heads as u32,
+            head_dim: a.head_dim as u32,
+            rope: a.rope.and_then(|rope| weights.ropes.get(rope).copied()),
+        },
+        Mixer::ShortConv(c) => CacheLayer::ShortConv { width: c.width as u32, taps: c.taps as u32 },
+    };
+    model.layers.iter().map(keeps).collect()
+}
+
+/// The buffers that every program of an executor shares.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffers {
+    pub cache: CacheId,
+    pub step: BufferId,
+    pub results: BufferId,
+    pub logits: BufferId,
+}
+
+/// Shape bucket of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    /// Rows.
+    pub rows: u32,
+    /// Outputs.
+    pub outputs: u32,
+    /// Longest context in tokens.
+    pub context: u32,
+    /// What it is for.
+    pub phase: Phase,
+}
+
+/// The forward pass of `model` for one bucket.
+///
+/// # Errors
+/// [`ExecError::Options`] if `weights` are another model's.
+pub(crate) fn build(
+    model: &ModelSpec,
+    weights: &Weights,
+    bucket: Bucket,
+    layout: StepLayout,
+    buffers: Buffers,
+) -> Result<Program, ExecError> {
+    let mut lowering = Lowering { weights, slots: Vec::new(), ops: Vec::new() };
+    let x = lowering.slot(model.width);
+    lowering.ops.push(Op::Embed {
+        table: weights.matrix(&model.embedding)?,
+        scale: model.embedding_scale,
+        x,
+    });
+    for (index, layer) in model.layers.iter().enumerate() {
+        lowering.layer(layer, index as u32, x)?;
+    }
+    lowering.ops.push(Op::Head {
+        x,
+        norm: weights.norm(&model.output_norm)?,
+        linear: weights.linear(&model.head)?,
+    });
+    lowering.ops.push(Op::Sample);
+    Ok(Program {
+        name: format!("{:?} {} rows", bucket.phase, bucket.rows),
+        phase: bucket.phase,
+        rows_max: bucket.rows,
+        outputs_max: bucket.outputs,
+        context_max: bucket.context,
+        vocab: model.vocab as u32,
+        slots: lowering.slots.iter().map(|&width| SlotDesc { width }).collect(),
+        cache: buffers.cache,
+        step: buffers.step,
+        layout,
+        results: buffers.results,
+        logits: buffers.logits,
+        ops: lowering.ops,
+    })
+}
+
+struct Lowering<'a> {
+    weights: &'a Weights,
+    /// Width of each slot. Slot 0 is the hidden state; the others are reused from layer to layer.
+    slots: Vec<u32>,
+    ops: Vec<Op>,
+}
+
+impl Lowering<'_> {
+    fn slot(&mut self, width: usize) -> Slot {
+        self.slots.push(width as u32);
+        Slot(self.slots.len() as u32 - 1)
+    }
+
+    /// The `nth` scratch slot of this width (slot 0, the hidden state, is never scratch).
+    fn scratch(&mut self, width: usize, nth: usize) -> Slot {
+        let of_width = |(_, w): &(usize, &u32)| **w == width as u32;
+        let found = self.slots.iter().enumerate().skip(1).filter(of_width).nth(nth);
+        match found {
+            Some((index, _)) => Slot(index as u32),
+            None => self.slot(width),
+        }
+    }
+
+    fn layer(&mut self, layer: &Layer, index: u32, x: Slot) -> Result<(), ExecError> {
+        let (y, output) = match &layer.mixer {
+            Mixer::Attention(a) => (self.attention(layer, a, index, x)?, &a.output),
+            Mixer::ShortConv(c) => (self.short_conv(layer, c, index, x)?, &c.output),
+        };
+        self.ops.push(Op::Project {
+            y,
+            linear: self.weights.linear(output)?,
+            post_norm: layer.mixer_post_norm.as_ref().map(|n| self.weights.norm(n)).transpose()?,
+            x,
+        });
+        let ff = &layer.feed_forward;
+        let h = self.scratch(ff.gate.matrix.rows, 0);
+        self.ops.push(Op::GateUp {
+            x,
+            norm: self.weights.norm(&layer.feed_forward_norm)?,
+            gate: self.weights.linear(&ff.gate)?,
+            up: self.weights.linear(&ff.up)?,
+            activation: ff.activation,
+            h,
+        });
+        let post_norm = layer.feed_forward_post_norm.as_ref();
+        self.ops.push(Op::Project {
+            y: h,
+            linear: self.weights.linear(&ff.down)?,
+            post_norm: post_norm.map(|n| self.weights.norm(n)).transpose()?,
+            x,
+        });
+        Ok(())
+    }
+
+    fn attention(
+        &mut self,
+        layer: &Layer,
+        a: &Attention,
+        index: u32,
+        x: Slot,
+    ) -> Result<Slot, ExecError> {
+        let shape = HeadShape {
+            heads: a.heads as u32,
+            kv_heads: a.kv_heads as u32,
+            head_dim: a.head_dim as u32,
+        };
+        let q = self.scratch(a.heads * a.head_dim, 0);
+        let out = self.scratch(a.heads * a.head_dim, 1);
+        let head_norms = match &a.head_norms {
+            Some((q, k)) => Some((self.weights.norm(q)?, self.weights.norm(k)?)),
+            None => None,
+        };
+        self.ops.push(Op::Qkv {
+            x,
+            norm: self.weights.norm(&layer.mixer_norm)?,
+            query: self.weights.linear(&a.query)?,
+            key: self.weights.linear(&a.key)?,
+            value: self.weights.linear(&a.value)?,
+            head_norms,
+            rope: a.rope.and_then(|rope| self.weights.ropes.get(rope).copied()),
+            shape,
+            layer: index,
+            q,
+        });
+        self.ops.push(Op::Attention {
+            q,
+            shape,
+            layer: index,
+            scale: a.scale,
+            window: a.window,
+            out,
+        });
+        Ok(out)
+    }
+
+    fn short_conv(
+        &mut self,
+        layer: &Layer,
+        c: &ShortConv,
+        index: u32,
+        x: Slot,
+    ) -> Result<Slot, ExecError> {
+        let [b, gate, value] = &c.input;
+        let out = self.scratch(c.width, 0);
+        self.ops.push(Op::ShortConv {
+            x,
+            norm: self.weights.norm(&layer.mixer_norm)?,
+            input: [
+                self.weights.linear(b)?,
+                self.weights.linear(gate)?,
+                self.weights.linear(value)?,
+            ],
+            kernel: self.weights.vector(&c.kernel)?,
+            taps: c.taps as u32,
+            layer: index,
+            out,
+        });
+        Ok(out)
+    }
+}

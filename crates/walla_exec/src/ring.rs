@@ -1,0 +1,159 @@
+//! The ring of steps in flight: one slot is a pinned step block, a pinned result block and two events.
+//!
+//! A slot belongs to the device from `submit` until its `copied` event has completed, then to the host until `release`.
+//! Steps take slots in order and give them back in order, so two counters say everything.
+
+use walla_device::step::{StepHeader, StepLayout};
+use walla_device::{Device, DeviceError, EventId, HostId};
+
+use crate::error::ExecError;
+
+/// What a step asks for, besides what its block says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepShape<'a> {
+    /// Rows filled.
+    pub rows: u32,
+    /// Outputs filled.
+    pub outputs: u32,
+    /// Page tables filled.
+    pub sequences: u32,
+    /// Biases filled.
+    pub biases: u32,
+    /// Whether some output wants candidates.
+    pub candidates: bool,
+    /// Outputs whose logits come to the host.
+    pub logits: &'a [u32],
+}
+
+impl StepShape<'_> {
+    pub(crate) fn header(&self, step: u64, ring_slot: u32) -> StepHeader {
+        StepHeader {
+            step,
+            rows: self.rows,
+            outputs: self.outputs,
+            sequences: self.sequences,
+            biases: self.biases,
+            ring_slot,
+            reserved: [0; 9],
+        }
+    }
+}
+
+/// A step whose results can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Its number, from [`Executor::submit`](crate::Executor::submit).
+    pub step: u64,
+    /// Outputs that it had.
+    pub outputs: u32,
+    /// Rows of logits that it brought.
+    pub logits_rows: u32,
+    pub(crate) slot: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingSlot {
+    pub step: HostId,
+    pub results: HostId,
+    pub logits: HostId,
+    pub computed: EventId,
+    pub copied: EventId,
+    outputs: u32,
+    logits_rows: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ring {
+    slots: Vec<RingSlot>,
+    /// Steps submitted so far: also the number of the next one.
+    submitted: u64,
+    /// Steps released so far.
+    released: u64,
+}
+
+impl Ring {
+    pub fn create(
+        device: &mut dyn Device,
+        slots: u32,
+        layout: &StepLayout,
+        logits_bytes: usize,
+    ) -> Result<Self, DeviceError> {
+        let mut slot = || {
+            Ok(RingSlot {
+                step: device.create_host("step block", layout.bytes())?,
+                results: device.create_host("results", layout.result_bytes())?,
+                logits: device.create_host("logits", logits_bytes.max(64))?,
+                computed: device.create_event()?,
+                copied: device.create_event()?,
+                outputs: 0,
+                logits_rows: 0,
+            })
+        };
+        let slots = (0..slots).map(|_| slot()).collect::<Result<_, DeviceError>>()?;
+        Ok(Self { slots, submitted: 0, released: 0 })
+    }
+
+    pub fn in_flight(&self) -> u32 {
+        (self.submitted - self.released) as u32
+    }
+
+    pub fn has_room(&self) -> bool {
+        (self.in_flight() as usize) < self.slots.len()
+    }
+
+    /// Number and slot of the next step.
+    pub fn next(&self) -> Result<(u64, u32), ExecError> {
+        if !self.has_room() {
+            return Err(ExecError::RingFull { in_flight: self.in_flight() });
+        }
+        Ok((self.submitted, self.index(self.submitted)))
+    }
+
+    fn index(&self, step: u64) -> u32 {
+        (step % self.slots.len() as u64) as u32
+    }
+
+    pub fn slot(&self, index: u32) -> RingSlot {
+        self.slots[index as usize]
+    }
+
+    pub fn launched(&mut self, step: u64, shape: &StepShape<'_>) {
+        debug_assert_eq!(step, self.submitted, "steps are submitted in order");
+        let index = self.index(step) as usize;
+        self.slots[index].outputs = shape.outputs;
+        self.slots[index].logits_rows = shape.logits.len() as u32;
+        self.submitted += 1;
+    }
+
+    /// The copy event of the step before, if it copies logits and may still be in flight.
+    pub fn latest_logits_copy(&self) -> Option<EventId> {
+        if self.in_flight() == 0 {
+            return None;
+        }
+        let slot = self.slot(self.index(self.submitted - 1));
+        (slot.logits_rows > 0).then_some(slot.copied)
+    }
+
+    /// The oldest step in flight and the event of its copy.
+    pub fn oldest(&self) -> Option<(Completed, EventId)> {
+        if self.in_flight() == 0 {
+            return None;
+        }
+        let index = self.index(self.released);
+        let slot = self.slot(index);
+        let completed = Completed {
+            step: self.released,
+            outputs: slot.outputs,
+            logits_rows: slot.logits_rows,
+            slot: index,
+        };
+        Some((completed, slot.copied))
+    }
+
+    pub fn release(&mut self, completed: Completed) {
+        debug_assert_eq!(completed.step, self.released, "steps are released in order");
+        if completed.step == self.released && self.in_flight() > 0 {
+            self.released += 1;
+        }
+    }
+}
