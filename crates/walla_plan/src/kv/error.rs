@@ -1,0 +1,122 @@
+use core::ops::Range;
+
+use walla_types::{Position, SeqId};
+
+/// Why an operation on the ledger was refused. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// The id is not below `sequences_max`: the caller's handle is stale or wrong.
+    #[error("sequence {seq} does not exist, ids are below {sequences_max}")]
+    UnknownSequence {
+        /// What was given.
+        seq: SeqId,
+        /// Sequences of the ledger.
+        sequences_max: u32,
+    },
+    /// Retry after a fence passes (if `fenced_pages` covers the want) or after a sequence ends; preempt otherwise.
+    #[error("{wanted_pages} KV pages wanted, {free_pages} free, {fenced_pages} behind a fence")]
+    NoPages {
+        /// Pages that the operation needs now.
+        wanted_pages: u32,
+        /// Pages that are free now.
+        free_pages: u32,
+        /// Pages that become free without anyone's end, as steps complete.
+        fenced_pages: u32,
+    },
+    /// The sequence has reached its context: end the reply or shift.
+    #[error("sequence {seq} would hold {wanted_tokens} tokens, its context holds {context_tokens}")]
+    ContextFull {
+        /// The sequence.
+        seq: SeqId,
+        /// Length that was asked for.
+        wanted_tokens: u64,
+        /// Tokens that a page table can hold.
+        context_tokens: u32,
+    },
+    /// Tokens follow the range, and a sequence has no holes: use `remove_and_shift`.
+    #[error(
+        "sequence {seq}: tokens follow {range:?} (length {len}); remove_and_shift closes the gap"
+    )]
+    MiddleRemoval {
+        /// The sequence.
+        seq: SeqId,
+        /// What was to go.
+        range: Range<Position>,
+        /// Tokens of the sequence.
+        len: u32,
+    },
+    /// Recurrent state cannot be cut: only the whole sequence can be removed or copied.
+    #[error(
+        "sequence {seq} has recurrent state, which only whole removal and whole copy leave valid"
+    )]
+    Recurrent {
+        /// The sequence.
+        seq: SeqId,
+    },
+    /// The model or the device cannot turn stored keys: remove a tail or start anew.
+    #[error("sequence {seq} cannot be shifted: stored keys cannot be turned")]
+    CannotShift {
+        /// The sequence.
+        seq: SeqId,
+    },
+    /// Cells can only move down, over tokens that exist: a shift up would leave a hole.
+    #[error("sequence {seq}: a shift of {delta} from position {from} would leave a hole or pass 0")]
+    ShiftLeavesHole {
+        /// The sequence.
+        seq: SeqId,
+        /// First position that was to move.
+        from: Position,
+        /// What was to be added to positions.
+        delta: i64,
+    },
+    /// Only a prefix can be shared: the range must start at 0.
+    #[error("sequence {seq}: a copy starts at position 0, not {start}")]
+    CopyNotPrefix {
+        /// The sequence copied from.
+        seq: SeqId,
+        /// Start that was asked for.
+        start: Position,
+    },
+    /// Remove the destination's tokens first.
+    #[error("sequence {seq} holds {len} tokens; a copy needs an empty destination")]
+    DestinationNotEmpty {
+        /// The destination.
+        seq: SeqId,
+        /// Its tokens.
+        len: u32,
+    },
+    /// The operation reads cells that this step has yet to write: run the step (`retire`) and retry.
+    #[error(
+        "sequence {seq} has {unwritten_tokens} appended tokens that no submitted step writes yet"
+    )]
+    Unwritten {
+        /// The sequence.
+        seq: SeqId,
+        /// Tokens appended since the last `retire`.
+        unwritten_tokens: u32,
+    },
+    /// Run what is in the list and retry.
+    #[error("{wanted} commands wanted, room for {free}")]
+    CommandsFull {
+        /// Commands that the operation emits at most.
+        wanted: usize,
+        /// Room in the list.
+        free: usize,
+    },
+}
+
+/// Options that describe no possible ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidLedger {
+    /// A size is zero (one page is reserved, so there must be two).
+    #[error("{0} is too small: pages need to be at least 2, everything else at least 1")]
+    TooSmall(&'static str),
+    /// Positions are `u32`, and shifts must fit an `i32`.
+    #[error("a context of {pages} pages of {page_tokens} tokens exceeds 2^31 - 1 tokens")]
+    ContextTooLong {
+        /// Pages of a sequence at most.
+        pages: u32,
+        /// Tokens of a page.
+        page_tokens: u32,
+    },
+}

@@ -1,0 +1,374 @@
+use core::ops::{Bound, Range, RangeBounds};
+
+use walla_types::{Position, SeqId};
+
+use super::pool::PagePool;
+use super::{Fence, InvalidLedger, KvCommand, KvCommands, LedgerError, PageId};
+
+/// Sizes and abilities of a ledger, fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LedgerOptions {
+    /// Tokens of a page. Default: `32`; 16 to 64 suit GPUs (larger wastes memory on short replies, smaller makes
+    /// attention chase more pointers).
+    pub page_tokens: u32,
+    /// Pages of the arena, the reserved one included. Default: `1_025`: 32,768 tokens.
+    pub pages: u32,
+    /// Pages of one sequence at most. Default: `128`: a context of 4,096 tokens.
+    pub pages_per_sequence_max: u32,
+    /// Sequences: ids are below it. Default: `64`.
+    pub sequences_max: u32,
+    /// Whether sequences carry recurrent state, which cannot be cut. Default: `false`.
+    pub recurrent: bool,
+    /// Whether stored keys can be turned by the device, so that tokens can move down. Default: `true`.
+    pub can_shift: bool,
+}
+
+impl Default for LedgerOptions {
+    fn default() -> Self {
+        Self {
+            page_tokens: 32,
+            pages: 1_025,
+            pages_per_sequence_max: 128,
+            sequences_max: 64,
+            recurrent: false,
+            can_shift: true,
+        }
+    }
+}
+
+/// Host-side book of KV pages. The [module](self) explains cells, steps and rules.
+///
+/// # Examples
+/// ```
+/// use walla_plan::{KvCommand, KvCommands, KvLedger, LedgerOptions, PageId};
+/// use walla_types::SeqId;
+///
+/// let (persona, greta) = (SeqId(0), SeqId(1));
+/// let mut ledger = KvLedger::new(LedgerOptions { page_tokens: 4, ..LedgerOptions::default() })?;
+/// let mut commands = KvCommands::with_capacity(8);
+///
+/// ledger.append(persona, 6, &mut commands)?; // a prompt of six tokens
+/// ledger.retire(1); // its step is submitted
+/// ledger.copy(persona, greta, .., &mut commands)?; // shares both pages
+/// assert_eq!(ledger.pages(greta), ledger.pages(persona));
+///
+/// ledger.append(greta, 1, &mut commands)?; // writes: the half-full page becomes her own
+/// assert_eq!(
+///     commands.as_slice(),
+///     [
+///         KvCommand::CopySequence { from: persona, to: greta },
+///         KvCommand::CopyPage { from: PageId(2), to: PageId(3) },
+///     ],
+/// );
+/// assert_eq!(ledger.pages(greta), [PageId(1), PageId(3)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct KvLedger {
+    pub(super) options: LedgerOptions,
+    pub(super) pool: PagePool,
+    pub(super) sequences: Vec<Sequence>,
+    /// Page tables: `[sequences_max, pages_per_sequence_max]`, rows filled from the left.
+    pub(super) tables: Vec<PageId>,
+    /// Sequences whose table changed since `clear_changed`, each once.
+    changed: Vec<SeqId>,
+    /// Steps closed by `retire`; tells appended cells that are written from those that are not.
+    pub(super) step: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sequence {
+    pub(super) tokens: u32,
+    /// Pages in the table; more than `tokens` needs where some are reserved.
+    pub(super) pages: u32,
+    /// Tokens that submitted steps have written, if `append_step` is the current step; else all are.
+    pub(super) written: u32,
+    append_step: u64,
+    changed: bool,
+}
+
+impl KvLedger {
+    /// Makes a ledger with all pages free; it allocates nothing afterwards.
+    ///
+    /// # Errors
+    /// [`InvalidLedger`] if a size is zero or a context exceeds what positions can count.
+    pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
+        let LedgerOptions { page_tokens, pages, pages_per_sequence_max, sequences_max, .. } =
+            options;
+        let sizes = [
+            ("page_tokens", page_tokens, 1),
+            ("pages", pages, 2),
+            ("pages_per_sequence_max", pages_per_sequence_max, 1),
+            ("sequences_max", sequences_max, 1),
+        ];
+        if let Some((name, ..)) = sizes.into_iter().find(|(_, size, min)| size < min) {
+            return Err(InvalidLedger::TooSmall(name));
+        }
+        if u64::from(page_tokens) * u64::from(pages_per_sequence_max) > i32::MAX as u64 {
+            let pages = pages_per_sequence_max;
+            return Err(InvalidLedger::ContextTooLong { pages, page_tokens });
+        }
+        let sequences = sequences_max as usize;
+        Ok(Self {
+            options,
+            pool: PagePool::new(pages),
+            sequences: vec![Sequence::default(); sequences],
+            tables: vec![PageId::PADDING; sequences * pages_per_sequence_max as usize],
+            changed: Vec::with_capacity(sequences),
+            step: 1,
+        })
+    }
+
+    /// The options that it was made with.
+    #[must_use]
+    pub fn options(&self) -> &LedgerOptions {
+        &self.options
+    }
+
+    /// Tokens of a sequence, appended ones included; 0 for ids that do not exist.
+    ///
+    /// It is also the position of the next token (llama.cpp's `seq_pos_max + 1`).
+    #[must_use]
+    pub fn len(&self, seq: SeqId) -> u32 {
+        self.sequences.get(seq.index()).map_or(0, |sequence| sequence.tokens)
+    }
+
+    /// Whether a sequence holds no tokens.
+    #[must_use]
+    pub fn is_empty(&self, seq: SeqId) -> bool {
+        self.len(seq) == 0
+    }
+
+    /// The page table of a sequence, reserved pages included; empty for ids that do not exist.
+    #[must_use]
+    pub fn pages(&self, seq: SeqId) -> &[PageId] {
+        self.sequences.get(seq.index()).map_or(&[], |s| &self.tables[self.table(seq, s.pages)])
+    }
+
+    /// Most tokens that a sequence can hold.
+    #[must_use]
+    pub fn context_tokens(&self) -> u32 {
+        self.options.page_tokens * self.options.pages_per_sequence_max
+    }
+
+    /// Pages that can be handed out now.
+    #[must_use]
+    pub fn free_pages(&self) -> u32 {
+        self.pool.free_pages()
+    }
+
+    /// Pages that nobody owns but a step in flight may still touch.
+    #[must_use]
+    pub fn fenced_pages(&self) -> u32 {
+        self.pool.fenced_pages()
+    }
+
+    /// Pages that sequences own.
+    #[must_use]
+    pub fn used_pages(&self) -> u32 {
+        self.pool.pages() - 1 - self.free_pages() - self.fenced_pages()
+    }
+
+    /// Pages that only this sequence owns: what its end would give back (behind a fence).
+    #[must_use]
+    pub fn exclusive_pages(&self, seq: SeqId) -> u32 {
+        let exclusive = self.pages(seq).iter().filter(|page| !self.pool.is_shared(**page));
+        exclusive.count() as u32 // at most `pages_per_sequence_max`
+    }
+
+    /// Sequences whose page table changed since [`clear_changed`](Self::clear_changed), each once: what a device that
+    /// keeps tables has to be told.
+    #[must_use]
+    pub fn changed_tables(&self) -> &[SeqId] {
+        &self.changed
+    }
+
+    /// Forgets which tables changed.
+    pub fn clear_changed(&mut self) {
+        for seq in self.changed.drain(..) {
+            self.sequences[seq.index()].changed = false;
+        }
+    }
+
+    /// Free pages that [`append`](Self::append) of so many tokens would take.
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownSequence`], [`LedgerError::ContextFull`].
+    pub fn pages_wanted(&self, seq: SeqId, tokens: u32) -> Result<u32, LedgerError> {
+        let growth = self.growth(seq, tokens)?;
+        Ok(growth.new_pages + u32::from(growth.copied.is_some()))
+    }
+
+    /// Makes room for `tokens` more tokens: a following `append` of as many cannot fail, unless the sequence is
+    /// copied or cut in between.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn reserve(
+        &mut self,
+        seq: SeqId,
+        tokens: u32,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        let growth = self.growth(seq, tokens)?;
+        if growth.copied.is_some() {
+            self.refuse_commands(1, commands)?;
+        }
+        let wanted_pages = growth.new_pages + u32::from(growth.copied.is_some());
+        self.refuse_pages(wanted_pages)?;
+
+        let row = self.table(seq, self.options.pages_per_sequence_max).start;
+        if let Some(index) = growth.copied {
+            let from = self.tables[row + index];
+            let to = self.take_page();
+            self.tables[row + index] = to;
+            self.pool.drop_owner(from);
+            commands.push(KvCommand::CopyPage { from, to });
+        }
+        let first = self.sequences[seq.index()].pages as usize;
+        for index in first..first + growth.new_pages as usize {
+            self.tables[row + index] = self.take_page();
+        }
+        self.sequences[seq.index()].pages += growth.new_pages;
+        if wanted_pages > 0 {
+            self.mark_changed(seq);
+        }
+        Ok(())
+    }
+
+    /// Appends `tokens` tokens that this step's forward pass writes, and returns their positions.
+    ///
+    /// Emits at most one command: a copy of the last page, if it is partly filled and shared.
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownSequence`], [`LedgerError::ContextFull`], [`LedgerError::NoPages`],
+    /// [`LedgerError::CommandsFull`].
+    pub fn append(
+        &mut self,
+        seq: SeqId,
+        tokens: u32,
+        commands: &mut KvCommands,
+    ) -> Result<Range<Position>, LedgerError> {
+        self.reserve(seq, tokens, commands)?;
+        let step = self.step;
+        let sequence = &mut self.sequences[seq.index()];
+        if sequence.append_step != step {
+            sequence.written = sequence.tokens;
+            sequence.append_step = step;
+        }
+        let start = sequence.tokens;
+        sequence.tokens += tokens;
+        Ok(start..sequence.tokens)
+    }
+
+    /// Closes a step: it has been submitted, and `fence` passes when the device has completed it.
+    ///
+    /// Pages freed since the last call wait for that fence. A fence below an earlier one counts as that one.
+    pub fn retire(&mut self, fence: Fence) {
+        self.pool.retire(fence);
+        self.step += 1;
+    }
+
+    /// Makes pages free whose fence is at most `fence`, and returns how many those are.
+    pub fn release_up_to(&mut self, fence: Fence) -> u32 {
+        self.pool.release_up_to(fence)
+    }
+
+    /// What an append of `tokens` needs.
+    fn growth(&self, seq: SeqId, tokens: u32) -> Result<Growth, LedgerError> {
+        let sequence = self.sequence(seq)?;
+        let wanted_tokens = u64::from(sequence.tokens) + u64::from(tokens);
+        let context_tokens = self.context_tokens();
+        if wanted_tokens > u64::from(context_tokens) {
+            return Err(LedgerError::ContextFull { seq, wanted_tokens, context_tokens });
+        }
+        let page_tokens = self.options.page_tokens;
+        let pages = (sequence.tokens + tokens).div_ceil(page_tokens);
+        // Only a partly filled page can be written and shared at once: full ones are never written again, and
+        // reserved ones are never shared.
+        let index = (sequence.tokens / page_tokens) as usize;
+        let writes_partial = tokens > 0 && !sequence.tokens.is_multiple_of(page_tokens);
+        let shared = writes_partial && self.pool.is_shared(self.pages(seq)[index]);
+        let new_pages = pages.saturating_sub(sequence.pages);
+        Ok(Growth { new_pages, copied: shared.then_some(index) })
+    }
+
+    pub(super) fn sequence(&self, seq: SeqId) -> Result<Sequence, LedgerError> {
+        let sequences_max = self.options.sequences_max;
+        let unknown = LedgerError::UnknownSequence { seq, sequences_max };
+        self.sequences.get(seq.index()).copied().ok_or(unknown)
+    }
+
+    /// Indices of the first `pages` entries of an existing sequence's table row.
+    pub(super) fn table(&self, seq: SeqId, pages: u32) -> Range<usize> {
+        let start = seq.index() * self.options.pages_per_sequence_max as usize;
+        start..start + pages as usize
+    }
+
+    /// Takes a page after [`refuse_pages`](Self::refuse_pages) said that there is one.
+    pub(super) fn take_page(&mut self) -> PageId {
+        let page = self.pool.take();
+        debug_assert!(
+            page.is_some(),
+            "free pages are counted before an operation changes anything"
+        );
+        page.unwrap_or(PageId::PADDING)
+    }
+
+    /// Refuses to read the first `tokens` tokens of a sequence if this very step writes some of them.
+    pub(super) fn refuse_unwritten(&self, seq: SeqId, tokens: u32) -> Result<(), LedgerError> {
+        let sequence = self.sequence(seq)?;
+        if sequence.append_step == self.step && sequence.written < tokens {
+            let unwritten_tokens = sequence.tokens - sequence.written;
+            return Err(LedgerError::Unwritten { seq, unwritten_tokens });
+        }
+        Ok(())
+    }
+
+    pub(super) fn refuse_pages(&self, wanted_pages: u32) -> Result<(), LedgerError> {
+        let (free_pages, fenced_pages) = (self.free_pages(), self.fenced_pages());
+        if wanted_pages > free_pages {
+            return Err(LedgerError::NoPages { wanted_pages, free_pages, fenced_pages });
+        }
+        Ok(())
+    }
+
+    pub(super) fn refuse_commands(
+        &self,
+        wanted: usize,
+        commands: &KvCommands,
+    ) -> Result<(), LedgerError> {
+        let free = commands.free();
+        if wanted > free { Err(LedgerError::CommandsFull { wanted, free }) } else { Ok(()) }
+    }
+
+    pub(super) fn mark_changed(&mut self, seq: SeqId) {
+        let sequence = &mut self.sequences[seq.index()];
+        if !sequence.changed {
+            sequence.changed = true;
+            self.changed.push(seq);
+        }
+    }
+}
+
+/// Pages that an append takes.
+struct Growth {
+    new_pages: u32,
+    /// Table index of a page to copy before it is written.
+    copied: Option<usize>,
+}
+
+/// The part of a range that lies in `0..len`.
+pub(super) fn clip(range: impl RangeBounds<Position>, len: u32) -> Range<Position> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    start.min(len)..end.min(len)
+}

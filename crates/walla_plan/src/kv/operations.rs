@@ -1,0 +1,190 @@
+//! Sequence operations: removal, copy, keep (llama.cpp's memory API on pages).
+
+use core::ops::RangeBounds;
+
+use walla_types::{Position, SeqId};
+
+use super::ledger::clip;
+use super::{KvCommand, KvCommands, KvLedger, LedgerError, PageId};
+
+impl KvLedger {
+    /// Removes the tail of a sequence, or all of it; reserved pages go back too.
+    ///
+    /// The range is cut to the tokens that exist; if nothing is left of it, nothing happens. Tokens in the middle go with
+    /// [`remove_and_shift`](Self::remove_and_shift). Of a recurrent sequence only the whole can go, which emits
+    /// [`KvCommand::ClearSequence`].
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownSequence`], [`LedgerError::MiddleRemoval`], [`LedgerError::Recurrent`],
+    /// [`LedgerError::CommandsFull`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use walla_plan::{KvCommands, KvLedger, LedgerOptions};
+    /// # use walla_types::SeqId;
+    /// # let mut ledger = KvLedger::new(LedgerOptions::default())?;
+    /// # let mut commands = KvCommands::with_capacity(8);
+    /// ledger.append(SeqId(0), 100, &mut commands)?;
+    /// ledger.remove(SeqId(0), 40.., &mut commands)?; // rewinds to 40 tokens
+    /// assert_eq!(ledger.len(SeqId(0)), 40);
+    /// ledger.remove(SeqId(0), .., &mut commands)?; // llama.cpp's seq_rm(0, -1, -1)
+    /// assert!(ledger.is_empty(SeqId(0)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remove(
+        &mut self,
+        seq: SeqId,
+        range: impl RangeBounds<Position>,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        let len = self.sequence(seq)?.tokens;
+        let range = clip(range, len);
+        if range == (0..len) {
+            return self.remove_whole(seq, commands);
+        }
+        if range.is_empty() {
+            return Ok(());
+        }
+        if self.options.recurrent {
+            return Err(LedgerError::Recurrent { seq });
+        }
+        if range.end < len {
+            return Err(LedgerError::MiddleRemoval { seq, range, len });
+        }
+        self.cut_to(seq, range.start);
+        Ok(())
+    }
+
+    /// Gives the prefix `range` (which starts at 0) of `source` to the empty sequence `destination`.
+    ///
+    /// Both then own the same pages; whoever writes first into a partly filled page gets a copy of it
+    /// ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). So a persona's prompt is evaluated once and costs its
+    /// memory once, however many agents share it. Copying onto itself does nothing, as in llama.cpp. Emits
+    /// [`KvCommand::CopySequence`]. Of a recurrent sequence only the whole can be copied.
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownSequence`], [`LedgerError::CopyNotPrefix`], [`LedgerError::DestinationNotEmpty`],
+    /// [`LedgerError::Unwritten`] if this very step appends some of the tokens, [`LedgerError::Recurrent`],
+    /// [`LedgerError::CommandsFull`].
+    pub fn copy(
+        &mut self,
+        source: SeqId,
+        destination: SeqId,
+        range: impl RangeBounds<Position>,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        let from = self.sequence(source)?;
+        let to = self.sequence(destination)?;
+        let range = clip(range, from.tokens);
+        if source == destination || range.is_empty() {
+            return Ok(());
+        }
+        if range.start > 0 {
+            return Err(LedgerError::CopyNotPrefix { seq: source, start: range.start });
+        }
+        if to.tokens > 0 {
+            return Err(LedgerError::DestinationNotEmpty { seq: destination, len: to.tokens });
+        }
+        self.refuse_unwritten(source, range.end)?;
+        if self.options.recurrent && range.end < from.tokens {
+            return Err(LedgerError::Recurrent { seq: source });
+        }
+        self.refuse_commands(1, commands)?;
+        commands.push(KvCommand::CopySequence { from: source, to: destination });
+        self.share_prefix(source, destination, range.end);
+        Ok(())
+    }
+
+    /// Removes every sequence but `seq`; O(sequences).
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownSequence`]; [`LedgerError::CommandsFull`] if the list has no room for one command for each
+    /// recurrent sequence that goes.
+    pub fn keep(&mut self, seq: SeqId, commands: &mut KvCommands) -> Result<(), LedgerError> {
+        self.sequence(seq)?;
+        self.remove_all_but(Some(seq), commands)
+    }
+
+    /// Removes every sequence; O(sequences).
+    ///
+    /// # Errors
+    /// [`LedgerError::CommandsFull`] as for [`keep`](Self::keep).
+    pub fn clear(&mut self, commands: &mut KvCommands) -> Result<(), LedgerError> {
+        self.remove_all_but(None, commands)
+    }
+
+    /// Gives back pages that were reserved and hold no token.
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownSequence`].
+    pub fn trim(&mut self, seq: SeqId) -> Result<(), LedgerError> {
+        let tokens = self.sequence(seq)?.tokens;
+        self.cut_to(seq, tokens);
+        Ok(())
+    }
+
+    fn remove_all_but(
+        &mut self,
+        kept: Option<SeqId>,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        if self.options.recurrent {
+            let gone = |(index, sequence): &(usize, &super::ledger::Sequence)| {
+                kept.is_none_or(|seq| seq.index() != *index) && sequence.tokens > 0
+            };
+            let wanted = self.sequences.iter().enumerate().filter(gone).count();
+            self.refuse_commands(wanted, commands)?;
+        }
+        for seq in (0..self.options.sequences_max).map(SeqId) {
+            if kept != Some(seq) {
+                self.remove_whole(seq, commands)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_whole(&mut self, seq: SeqId, commands: &mut KvCommands) -> Result<(), LedgerError> {
+        if self.options.recurrent && !self.is_empty(seq) {
+            self.refuse_commands(1, commands)?;
+            commands.push(KvCommand::ClearSequence { seq });
+        }
+        self.cut_to(seq, 0);
+        Ok(())
+    }
+
+    /// Shortens an existing sequence and drops every page that the rest does not need.
+    pub(super) fn cut_to(&mut self, seq: SeqId, tokens: u32) {
+        let pages = self.sequences[seq.index()].pages;
+        let kept = tokens.div_ceil(self.options.page_tokens);
+        let row = self.table(seq, pages);
+        for index in row.start + kept as usize..row.end {
+            self.pool.drop_owner(self.tables[index]);
+            self.tables[index] = PageId::PADDING;
+        }
+        let sequence = &mut self.sequences[seq.index()];
+        sequence.tokens = tokens;
+        sequence.written = sequence.written.min(tokens);
+        sequence.pages = kept;
+        if kept < pages {
+            self.mark_changed(seq);
+        }
+    }
+
+    /// Lets an existing empty sequence own the pages of the first `tokens` tokens of another.
+    fn share_prefix(&mut self, source: SeqId, destination: SeqId, tokens: u32) {
+        self.cut_to(destination, 0); // a reservation of the destination goes back
+        let pages = tokens.div_ceil(self.options.page_tokens);
+        let from = self.table(source, pages);
+        let to = self.table(destination, pages).start;
+        for (offset, index) in from.enumerate() {
+            let page = self.tables[index];
+            self.pool.share(page);
+            self.tables[to + offset] = page;
+        }
+        let sequence = &mut self.sequences[destination.index()];
+        sequence.tokens = tokens;
+        sequence.written = tokens;
+        sequence.pages = pages;
+        self.mark_changed(destination);
+    }
+}

@@ -1,0 +1,109 @@
+use std::collections::VecDeque;
+
+use super::{Fence, PageId};
+
+/// Pages with reference counts: free, owned, or retired behind a fence.
+///
+/// A page is taken from the top of a stack, so allocation is O(1) and depends on nothing but the calls before it.
+#[derive(Clone, Debug)]
+pub(super) struct PagePool {
+    /// Owners of each page; the reserved page counts one, for ever.
+    owners: Vec<u32>,
+    /// Stack of free pages.
+    free: Vec<PageId>,
+    /// Freed pages in the order of their fences, those without one yet last.
+    retired: VecDeque<Retired>,
+    /// Entries at the end of `retired` that no fence covers yet.
+    unfenced: usize,
+    last_fence: Fence,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Retired {
+    page: PageId,
+    fence: Fence,
+}
+
+impl PagePool {
+    pub(super) fn new(pages: u32) -> Self {
+        let mut owners = vec![0; pages as usize];
+        owners[PageId::PADDING.index()] = 1;
+        Self {
+            owners,
+            // Highest first, so that the lowest page is handed out first.
+            free: (1..pages).rev().map(PageId).collect(),
+            retired: VecDeque::with_capacity(pages as usize),
+            unfenced: 0,
+            last_fence: 0,
+        }
+    }
+
+    /// Takes a free page for one owner; the caller has checked [`free_pages`](Self::free_pages).
+    pub(super) fn take(&mut self) -> Option<PageId> {
+        let page = self.free.pop()?;
+        self.owners[page.index()] = 1;
+        Some(page)
+    }
+
+    pub(super) fn share(&mut self, page: PageId) {
+        self.owners[page.index()] += 1;
+    }
+
+    /// Gives up one owner's claim; the last one retires the page.
+    pub(super) fn drop_owner(&mut self, page: PageId) {
+        let owners = &mut self.owners[page.index()];
+        *owners -= 1;
+        if *owners == 0 {
+            self.retired.push_back(Retired { page, fence: Fence::MAX });
+            self.unfenced += 1;
+        }
+    }
+
+    pub(super) fn is_shared(&self, page: PageId) -> bool {
+        self.owners[page.index()] > 1
+    }
+
+    pub(super) fn retire(&mut self, fence: Fence) {
+        self.last_fence = self.last_fence.max(fence);
+        let first = self.retired.len() - self.unfenced;
+        for retired in self.retired.range_mut(first..) {
+            retired.fence = self.last_fence;
+        }
+        self.unfenced = 0;
+    }
+
+    pub(super) fn release_up_to(&mut self, fence: Fence) -> u32 {
+        let mut released = 0;
+        while self.retired.len() > self.unfenced {
+            match self.retired.front() {
+                Some(retired) if retired.fence <= fence => self.free.push(retired.page),
+                _ => break,
+            }
+            self.retired.pop_front();
+            released += 1;
+        }
+        released
+    }
+
+    pub(super) fn pages(&self) -> u32 {
+        // Built from a `u32`.
+        self.owners.len() as u32
+    }
+
+    pub(super) fn free_pages(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    pub(super) fn fenced_pages(&self) -> u32 {
+        self.retired.len() as u32
+    }
+
+    pub(super) fn owners(&self, page: PageId) -> u32 {
+        self.owners[page.index()]
+    }
+
+    /// Pages that nobody owns: free ones, then retired ones.
+    pub(super) fn unowned(&self) -> impl Iterator<Item = PageId> {
+        self.free.iter().copied().chain(self.retired.iter().map(|retired| retired.page))
+    }
+}

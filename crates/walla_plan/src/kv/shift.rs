@@ -1,0 +1,236 @@
+//! Removal from the middle: later cells move down and their keys turn back.
+
+use core::ops::{Range, RangeBounds};
+
+use walla_types::{Position, SeqId};
+
+use super::ledger::clip;
+use super::{Cell, KvCommand, KvCommands, KvLedger, LedgerError, PageId};
+
+/// A checked removal of `gap` from the middle of a sequence of `len` tokens.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    seq: SeqId,
+    /// First cell that is written.
+    start: u32,
+    /// Cells by which the rest moves down.
+    gap: u32,
+    /// Tokens of the sequence afterwards.
+    len: u32,
+    page_tokens: u32,
+}
+
+impl Closing {
+    /// Whether cells keep their slots, so that whole pages can change places in the table instead.
+    fn keeps_slots(self) -> bool {
+        self.gap.is_multiple_of(self.page_tokens)
+    }
+
+    /// Pages between a cell's old and new page, where slots are kept.
+    fn gap_pages(self) -> u32 {
+        self.gap / self.page_tokens
+    }
+
+    /// Table indices (afterwards) of pages that receive cells.
+    fn written_pages(self) -> Range<u32> {
+        self.start / self.page_tokens..self.len.div_ceil(self.page_tokens)
+    }
+
+    /// Whether the first written page also keeps cells from before the gap.
+    fn splits_a_page(self) -> bool {
+        !self.start.is_multiple_of(self.page_tokens)
+    }
+
+    fn turn(self) -> i32 {
+        -(self.gap as i32) // a context is at most `i32::MAX` tokens
+    }
+}
+
+impl KvLedger {
+    /// Removes tokens anywhere in a sequence: those after the range move down to close the gap, and their keys are turned
+    /// back by its length. What follows behaves as if the removed tokens' positions had never been (llama.cpp:
+    /// `seq_rm(p0, p1)`, then `seq_add(p1, -1, p0 - p1)`).
+    ///
+    /// Moved tokens keep the values that they computed while they still saw the removed ones; that is what makes it cheap,
+    /// and an approximation. If the range's length is a multiple of `page_tokens`, pages change places in the table and only
+    /// keys are turned in place; otherwise cells move. Pages with other owners are replaced by copies before they are
+    /// written. Emits at most two commands for each page that it writes, and two more.
+    ///
+    /// # Errors
+    /// [`LedgerError::UnknownSequence`]; if tokens follow the range: [`LedgerError::Recurrent`],
+    /// [`LedgerError::CannotShift`], [`LedgerError::Unwritten`], [`LedgerError::NoPages`], [`LedgerError::CommandsFull`].
+    ///
+    /// # Examples
+    /// A context shift that keeps a system prompt of 32 tokens:
+    /// ```
+    /// # use walla_plan::{KvCommands, KvLedger, LedgerOptions};
+    /// # use walla_types::SeqId;
+    /// # let mut ledger = KvLedger::new(LedgerOptions { page_tokens: 32, ..LedgerOptions::default() })?;
+    /// # let mut commands = KvCommands::with_capacity(256);
+    /// ledger.append(SeqId(0), 100, &mut commands)?;
+    /// ledger.retire(1);
+    /// ledger.remove_and_shift(SeqId(0), 32..64, &mut commands)?;
+    /// assert_eq!(ledger.len(SeqId(0)), 68);
+    /// assert_eq!(commands.as_slice().len(), 3); // two pages of keys turned in place, recent tokens renumbered
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remove_and_shift(
+        &mut self,
+        seq: SeqId,
+        range: impl RangeBounds<Position>,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        let len = self.sequence(seq)?.tokens;
+        let range = clip(range, len);
+        if range.is_empty() || range.end == len {
+            return self.remove(seq, range, commands);
+        }
+        if self.options.recurrent {
+            return Err(LedgerError::Recurrent { seq });
+        }
+        if !self.options.can_shift {
+            return Err(LedgerError::CannotShift { seq });
+        }
+        self.refuse_unwritten(seq, len)?;
+        let gap = range.end - range.start;
+        let page_tokens = self.options.page_tokens;
+        let closing = Closing { seq, start: range.start, gap, len: len - gap, page_tokens };
+        self.refuse_pages(self.shared_pages_written(closing))?;
+        self.refuse_commands(2 * closing.written_pages().len() + 2, commands)?;
+
+        if closing.keeps_slots() {
+            self.close_by_pages(closing, commands);
+        } else {
+            self.close_by_cells(closing, commands);
+        }
+        let turn = closing.turn();
+        commands.push(KvCommand::ShiftRecent { seq, from: range.end, end: len, turn });
+        self.cut_to(seq, closing.len);
+        self.mark_changed(seq);
+        Ok(())
+    }
+
+    /// Adds `delta` to the positions of all tokens from `from` on (llama.cpp's `seq_add(from, -1, delta)`).
+    ///
+    /// A sequence has no holes, so tokens can only move down, over the `-delta` tokens before `from`, which are thereby
+    /// removed. It does nothing if `delta` is 0 or no token is moved.
+    ///
+    /// # Errors
+    /// [`LedgerError::ShiftLeavesHole`] if `delta` is positive or reaches below position 0; else those of
+    /// [`remove_and_shift`](Self::remove_and_shift).
+    pub fn shift(
+        &mut self,
+        seq: SeqId,
+        from: Position,
+        delta: i64,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        let len = self.sequence(seq)?.tokens;
+        if delta == 0 || from >= len {
+            return Ok(());
+        }
+        match u64::try_from(-i128::from(delta)) {
+            Ok(gap) if gap <= u64::from(from) => {
+                self.remove_and_shift(seq, from - gap as u32..from, commands)
+            }
+            _ => Err(LedgerError::ShiftLeavesHole { seq, from, delta }),
+        }
+    }
+
+    /// Pages with other owners that closing the gap would write: as many free pages are needed.
+    fn shared_pages_written(&self, closing: Closing) -> u32 {
+        let pages = self.pages(closing.seq);
+        // Where pages change places, the page that is turned comes from further down; the one that is split stays.
+        let stays = |index: u32| {
+            !closing.keeps_slots()
+                || (closing.splits_a_page() && index == closing.written_pages().start)
+        };
+        let shared = |index: &u32| {
+            let from = if stays(*index) { *index } else { *index + closing.gap_pages() };
+            self.pool.is_shared(pages[from as usize])
+        };
+        closing.written_pages().filter(shared).count() as u32 // at most `pages_per_sequence_max`
+    }
+
+    /// Closes a gap of whole pages: cells keep their slots.
+    fn close_by_pages(&mut self, closing: Closing, commands: &mut KvCommands) {
+        let row = self.table(closing.seq, 0).start;
+        let pages = closing.written_pages();
+        let (page_tokens, turn) = (closing.page_tokens, closing.turn());
+        let mut first = pages.start;
+        if closing.splits_a_page() {
+            let slot = closing.start % page_tokens;
+            let from = self.tables[row + (first + closing.gap_pages()) as usize];
+            let to = self.own_page_with_copy(row + first as usize, commands);
+            let cells = (page_tokens - slot).min(closing.len - closing.start);
+            let (from, to) = (Cell { page: from, slot }, Cell { page: to, slot });
+            commands.push(KvCommand::MoveCells { from, to, cells, turn });
+            first += 1;
+        }
+        for index in first..pages.end {
+            // The row keeps each page exactly once, so the pages of the gap end up behind the rest, where they are cut.
+            let to = row + index as usize;
+            self.tables.swap(to, to + closing.gap_pages() as usize);
+            let from = self.tables[to];
+            let page = self.own_page(to);
+            let cells = page_tokens.min(closing.len - index * page_tokens);
+            let (from, to) = (Cell { page: from, slot: 0 }, Cell { page, slot: 0 });
+            commands.push(KvCommand::MoveCells { from, to, cells, turn });
+        }
+    }
+
+    /// Closes any other gap: cells move one page at a time, upwards, so that none is read after it was written.
+    fn close_by_cells(&mut self, closing: Closing, commands: &mut KvCommands) {
+        let row = self.table(closing.seq, 0).start;
+        let page_tokens = closing.page_tokens;
+        for index in closing.written_pages() {
+            let place = row + index as usize;
+            let old = self.tables[place];
+            let keeps_cells = closing.splits_a_page() && index == closing.written_pages().start;
+            let page = if keeps_cells {
+                self.own_page_with_copy(place, commands)
+            } else {
+                self.own_page(place)
+            };
+            let mut cell = closing.start.max(index * page_tokens);
+            let end = closing.len.min((index + 1) * page_tokens);
+            while cell < end {
+                let source = cell + closing.gap;
+                let (source_page, slot) = (source / page_tokens, source % page_tokens);
+                let from_page = if source_page == index {
+                    old
+                } else {
+                    self.tables[row + source_page as usize]
+                };
+                let cells = (end - cell).min(page_tokens - slot);
+                let from = Cell { page: from_page, slot };
+                let to = Cell { page, slot: cell % page_tokens };
+                let turn = closing.turn();
+                commands.push(KvCommand::MoveCells { from, to, cells, turn });
+                cell += cells;
+            }
+        }
+    }
+
+    /// Makes the page at a table index exclusive; its cells are about to be overwritten.
+    fn own_page(&mut self, place: usize) -> PageId {
+        let old = self.tables[place];
+        if !self.pool.is_shared(old) {
+            return old;
+        }
+        let page = self.take_page();
+        self.tables[place] = page;
+        self.pool.drop_owner(old);
+        page
+    }
+
+    /// Makes the page at a table index exclusive and keeps its cells.
+    fn own_page_with_copy(&mut self, place: usize, commands: &mut KvCommands) -> PageId {
+        let from = self.tables[place];
+        let to = self.own_page(place);
+        if from != to {
+            commands.push(KvCommand::CopyPage { from, to });
+        }
+        to
+    }
+}
