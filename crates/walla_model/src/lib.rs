@@ -3,12 +3,14 @@
 //! Everything here reads untrusted files: whatever the bytes say, the answer is a value or an error that names what is
 //! wrong, never a panic, and never an allocation that the file's length does not pay for.
 
+mod architecture;
 pub mod gguf;
 pub mod quant;
 pub mod spec;
 pub mod template;
 pub mod tokenizer;
 
+pub use architecture::SpecError;
 pub use gguf::{Gguf, GgufError, MetadataError, TensorError, TensorInfo, Value};
 pub use quant::dequantise;
 pub use spec::ModelSpec;

@@ -27,6 +27,50 @@ pub enum Architecture {
     Lfm2,
 }
 
+impl Architecture {
+    /// Every supported architecture.
+    pub const ALL: [Self; 7] = [
+        Self::Llama,
+        Self::Qwen2,
+        Self::Qwen3,
+        Self::Gemma3,
+        Self::SmolLm3,
+        Self::Phi3,
+        Self::Lfm2,
+    ];
+
+    /// The name in `general.architecture`, which is also the prefix of the architecture's keys.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Gemma3 => "gemma3",
+            Self::SmolLm3 => "smollm3",
+            Self::Phi3 => "phi3",
+            Self::Lfm2 => "lfm2",
+        }
+    }
+
+    /// The architecture called `name` in `general.architecture`, if there is a builder.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|architecture| architecture.name() == name)
+    }
+
+    /// All names, for messages.
+    pub(crate) fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl core::fmt::Display for Architecture {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Rows of a matrix in the file: `[rows, cols]`, row-major, one row for each output number.
 ///
 /// Fused tensors (for example `attn_qkv`) appear as several `Matrix` values over the same tensor.

@@ -1,0 +1,78 @@
+//! Gemma 3 (text): five layers of six see a window and rotate on a fixed base, the sixth sees everything and rotates
+//! on the model's own, scaled one; norms on heads, before and after each block.
+
+use super::{SpecError, transformer::Transformer};
+use crate::{
+    gguf::{Array, Value},
+    spec::{Activation, Attention, Layer, Mixer, ModelSpec, RopePairs},
+};
+
+/// Index of the rotation of layers that see everything.
+const GLOBAL: usize = 0;
+/// Index of the rotation of layers with a window.
+const LOCAL: usize = 1;
+
+pub(super) fn build(
+    model: &Transformer<'_, '_>,
+    context_tokens: u32,
+) -> Result<ModelSpec, SpecError> {
+    if let Some(cap) = model.source.find::<f32>("final_logit_softcapping")?.filter(|&c| c != 0.0) {
+        return Err(model.source.unsupported("final_logit_softcapping", cap, "soft capping is"));
+    }
+    let windows = windows(model)?;
+    let scale = scale(model)?;
+    let local_base = model.source.positive_or("rope.freq_base_swa", 10_000.0)?;
+    let ropes = vec![
+        model.rope(RopePairs::Halves, context_tokens)?,
+        model.plain_rope(RopePairs::Halves, local_base)?,
+    ];
+    let layers = model.layers(|layer| {
+        let window = windows.get(layer.index).copied().flatten();
+        let rope = if window.is_some() { LOCAL } else { GLOBAL };
+        Ok(Layer {
+            mixer_norm: layer.norm("attn_norm")?,
+            mixer: Mixer::Attention(Attention {
+                head_norms: layer.head_norms()?,
+                window,
+                scale,
+                ..layer.attention(Some(rope))?
+            }),
+            mixer_post_norm: Some(layer.norm("post_attention_norm")?),
+            feed_forward_norm: layer.norm("ffn_norm")?,
+            feed_forward: layer.feed_forward(Activation::GeluTanh)?,
+            feed_forward_post_norm: Some(layer.norm("post_ffw_norm")?),
+        })
+    })?;
+    let spec = model.finish(ropes, layers, "output_norm")?;
+    Ok(ModelSpec { embedding_scale: (model.width as f64).sqrt() as f32, ..spec })
+}
+
+/// The window of each layer. `attention.sliding_window_pattern` is a period (6 if the file does not say) whose last
+/// layer sees everything, or one boolean for each layer.
+fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
+    let (source, layers) = (model.source, model.layer_count);
+    let suffix = "attention.sliding_window_pattern";
+    let Some(window @ 1..) = source.find::<u32>("attention.sliding_window")? else {
+        return Ok(vec![None; layers]);
+    };
+    if let Some(Value::Array(_)) = source.gguf.get(&source.key(suffix)) {
+        let pattern: Array<'_> = source.gguf.require(&source.key(suffix))?;
+        if pattern.len() != layers || !pattern.iter().all(|v| matches!(v, Value::Bool(_))) {
+            let found = Value::Array(pattern);
+            return Err(source.wrong(suffix, found, format!("{layers} booleans")));
+        }
+        let local = pattern.iter().map(|v| (v == Value::Bool(true)).then_some(window));
+        return Ok(local.collect());
+    }
+    let period = source.find::<u32>(suffix)?.unwrap_or(6) as usize;
+    let is_local = |layer: usize| period == 0 || layer % period < period - 1;
+    Ok((0..layers).map(|layer| is_local(layer).then_some(window)).collect())
+}
+
+/// `attention.scale`, or `1 / sqrt(head_dim)`; the 27B model (62 layers) divides by the width over the heads instead.
+fn scale(model: &Transformer<'_, '_>) -> Result<f32, SpecError> {
+    let divisor =
+        if model.layer_count == 62 { model.width / model.heads() } else { model.head_dim };
+    let default = 1.0 / (divisor.max(1) as f64).sqrt();
+    Ok(model.source.positive_or("attention.scale", default)? as f32)
+}

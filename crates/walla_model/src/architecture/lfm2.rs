@@ -1,0 +1,49 @@
+//! LFM 2 (dense): short convolutions, and attention with head norms in the layers that have KV heads. The output norm
+//! is called `token_embd_norm`.
+
+use super::{
+    SpecError,
+    transformer::{LayerSource, Transformer},
+};
+use crate::spec::{Activation, Attention, Layer, Mixer, ModelSpec, RopePairs, ShortConv};
+
+/// Published models have 3.
+const TAPS_MAX: usize = 16;
+
+pub(super) fn build(
+    model: &Transformer<'_, '_>,
+    context_tokens: u32,
+) -> Result<ModelSpec, SpecError> {
+    let taps = model.source.size("shortconv.l_cache", 2..=TAPS_MAX)?;
+    let window = model.source.find::<u32>("attention.sliding_window")?.filter(|&window| window > 0);
+    let rope = model.rope(RopePairs::Halves, context_tokens)?;
+    let layers = model.layers(|layer| {
+        let mixer = if layer.kv_heads == 0 {
+            Mixer::ShortConv(short_conv(layer, taps)?)
+        } else {
+            let head_norms = layer.head_norms()?;
+            Mixer::Attention(Attention { head_norms, window, ..layer.attention(Some(0))? })
+        };
+        Ok(Layer {
+            mixer_norm: layer.norm("attn_norm")?,
+            mixer,
+            mixer_post_norm: None,
+            feed_forward_norm: layer.norm("ffn_norm")?,
+            feed_forward: layer.feed_forward(Activation::Silu)?,
+            feed_forward_post_norm: None,
+        })
+    })?;
+    model.finish(vec![rope], layers, "token_embd_norm")
+}
+
+fn short_conv(layer: &LayerSource<'_>, taps: usize) -> Result<ShortConv, SpecError> {
+    let width = layer.width;
+    let fused = layer.linear("shortconv.in_proj", 3 * width, width)?;
+    Ok(ShortConv {
+        width,
+        taps,
+        input: [0, 1, 2].map(|part| fused.part(part * width, width)),
+        kernel: layer.source.vector(&layer.name("shortconv.conv.weight"), &[taps, width])?,
+        output: layer.linear("shortconv.out_proj", width, width)?,
+    })
+}

@@ -1,0 +1,22 @@
+//! Llama 2 and 3.x and their kin: neighbours rotate; Llama 3 divides the frequencies by `rope_freqs`.
+
+use super::{SpecError, transformer::Transformer};
+use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};
+
+pub(super) fn build(
+    model: &Transformer<'_, '_>,
+    context_tokens: u32,
+) -> Result<ModelSpec, SpecError> {
+    let rope = model.rope(RopePairs::Neighbours, context_tokens)?;
+    let layers = model.layers(|layer| {
+        Ok(Layer {
+            mixer_norm: layer.norm("attn_norm")?,
+            mixer: Mixer::Attention(layer.attention(Some(0))?),
+            mixer_post_norm: None,
+            feed_forward_norm: layer.norm("ffn_norm")?,
+            feed_forward: layer.feed_forward(Activation::Silu)?,
+            feed_forward_post_norm: None,
+        })
+    })?;
+    model.finish(vec![rope], layers, "output_norm")
+}

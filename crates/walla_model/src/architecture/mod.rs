@@ -1,0 +1,51 @@
+//! From a file to a [`ModelSpec`]: one builder for each architecture.
+//!
+//! Names of keys and tensors and their defaults are those of llama.cpp, so its files load here.
+
+mod error;
+mod gemma3;
+mod lfm2;
+mod llama;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod rope;
+mod smollm3;
+mod source;
+mod transformer;
+
+pub use error::SpecError;
+
+use crate::{
+    gguf::Gguf,
+    spec::{Architecture, ModelSpec},
+};
+
+impl ModelSpec {
+    /// Describes the model in a file.
+    ///
+    /// `context_tokens` is the context that each sequence will be given: models with two sets of rotation factors (Phi
+    /// 3's longrope) choose by it, as llama.cpp does.
+    ///
+    /// Every tensor of the file ends up in the specification (but for the unused set of rotation factors), with the
+    /// dimensions that the hyperparameters demand.
+    ///
+    /// # Errors
+    /// [`SpecError`] names the key or tensor and what was expected of it.
+    pub fn from_gguf(gguf: &Gguf, context_tokens: u32) -> Result<Self, SpecError> {
+        let name: &str = gguf.require("general.architecture")?;
+        let architecture = Architecture::from_name(name)
+            .ok_or_else(|| SpecError::Architecture { found: name.to_owned() })?;
+        let source = source::Source::new(gguf, architecture);
+        let model = transformer::Transformer::read(&source)?;
+        match architecture {
+            Architecture::Llama => llama::build(&model, context_tokens),
+            Architecture::Qwen2 => qwen2::build(&model, context_tokens),
+            Architecture::Qwen3 => qwen3::build(&model, context_tokens),
+            Architecture::Gemma3 => gemma3::build(&model, context_tokens),
+            Architecture::SmolLm3 => smollm3::build(&model, context_tokens),
+            Architecture::Phi3 => phi3::build(&model, context_tokens),
+            Architecture::Lfm2 => lfm2::build(&model, context_tokens),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Phi 3, 3.5 and 4 mini: fused projections, halves rotate, with two sets of factors for long and short contexts.
+//!
+//! `attention.sliding_window` is ignored as in llama.cpp: files carry values that do not match how the models were
+//! trained.
+
+use super::{SpecError, transformer::Transformer};
+use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};
+
+pub(super) fn build(
+    model: &Transformer<'_, '_>,
+    context_tokens: u32,
+) -> Result<ModelSpec, SpecError> {
+    let rope = model.rope(RopePairs::Halves, context_tokens)?;
+    let layers = model.layers(|layer| {
+        Ok(Layer {
+            mixer_norm: layer.norm("attn_norm")?,
+            mixer: Mixer::Attention(layer.attention(Some(0))?),
+            mixer_post_norm: None,
+            feed_forward_norm: layer.norm("ffn_norm")?,
+            feed_forward: layer.fused_feed_forward(Activation::Silu)?,
+            feed_forward_post_norm: None,
+        })
+    })?;
+    model.finish(vec![rope], layers, "output_norm")
+}

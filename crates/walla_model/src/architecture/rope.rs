@@ -1,0 +1,152 @@
+//! Rotation frequencies, computed in `f64`.
+
+use core::f64::consts::PI;
+
+use super::{SpecError, source::Source};
+use crate::spec::{Rope, RopePairs};
+
+/// How far beyond its training a model's positions are stretched.
+pub(super) struct Scaling {
+    /// Divides the frequencies (with YaRN, only the slow ones).
+    factor: f64,
+    yarn: Option<Yarn>,
+    magnitude: f64,
+}
+
+/// Fast dimensions keep their frequency, slow ones are divided by the factor, with a ramp between them
+/// (Peng et al., <https://arxiv.org/abs/2309.00071>).
+struct Yarn {
+    context_original: f64,
+    /// Turns within the original context from which on a dimension counts as fast.
+    beta_fast: f64,
+    /// Turns up to which it counts as slow.
+    beta_slow: f64,
+}
+
+impl Scaling {
+    /// The file's `rope.scaling.*` keys.
+    pub fn read(source: &Source<'_>, context_train: usize) -> Result<Self, SpecError> {
+        let plain = Self::none(source)?;
+        // The older key is `rope.scale_linear`; 0 means none in both.
+        let factor = match source.find::<f32>("rope.scaling.factor")? {
+            Some(factor) => Some(("rope.scaling.factor", factor)),
+            None => source.find("rope.scale_linear")?.map(|f: f32| ("rope.scale_linear", f)),
+        };
+        let factor = match factor {
+            None | Some((_, 0.0)) => 1.0,
+            Some((_, factor)) if factor.is_finite() && factor > 0.0 => f64::from(factor),
+            Some((suffix, factor)) => {
+                return Err(source.wrong(suffix, factor, "a positive number"));
+            }
+        };
+        match source.find("rope.scaling.type")?.unwrap_or("linear") {
+            "none" => Ok(plain),
+            "linear" | "longrope" => Ok(Self { factor, ..plain }),
+            "yarn" => {
+                let original = original_context(source, context_train)?;
+                let yarn = Yarn {
+                    context_original: original as f64,
+                    beta_fast: source.positive_or("rope.scaling.yarn_beta_fast", 32.0)?,
+                    beta_slow: source.positive_or("rope.scaling.yarn_beta_slow", 1.0)?,
+                };
+                // Keeps the scores' temperature (equation 22 of the paper).
+                let magnitude = plain.magnitude * (1.0 + 0.1 * factor.max(1.0).ln());
+                Ok(Self { factor, yarn: Some(yarn), magnitude })
+            }
+            other => Err(source.unsupported("rope.scaling.type", other, "this scaling is")),
+        }
+    }
+
+    /// No stretching; the magnitude still counts.
+    pub fn none(source: &Source<'_>) -> Result<Self, SpecError> {
+        let magnitude = source.positive_or("rope.scaling.attn_factor", 1.0)?;
+        Ok(Self { factor: 1.0, yarn: None, magnitude })
+    }
+}
+
+/// `frequency[i] = base^(-2i / rotated) / factors[i]`, scaled.
+pub(super) fn rope(
+    source: &Source<'_>,
+    base: f64,
+    rotated: usize,
+    scaling: &Scaling,
+    factors: Option<&[f32]>,
+    pairs: RopePairs,
+) -> Result<Rope, SpecError> {
+    if base <= 1.0 {
+        return Err(source.wrong("rope.freq_base", base, "above 1"));
+    }
+    let frequency = |i: usize| {
+        let own = base.powf(-((2 * i) as f64) / rotated as f64);
+        let factor = factors.and_then(|f| f.get(i)).map_or(1.0, |&f| f64::from(f));
+        let fast = own / factor;
+        let keep = scaling.yarn.as_ref().map_or(0.0, |yarn| yarn.keep(i, base, rotated));
+        (fast * keep + fast / scaling.factor * (1.0 - keep)) as f32
+    };
+    let frequencies = (0..rotated / 2).map(frequency).collect();
+    Ok(Rope { frequencies, magnitude: scaling.magnitude as f32, pairs })
+}
+
+impl Yarn {
+    /// How much of its own frequency pair `i` keeps: 1 for fast ones, 0 for slow ones.
+    fn keep(&self, i: usize, base: f64, rotated: usize) -> f64 {
+        // The pair that turns `turns` times within the original context.
+        let pair = |turns: f64| {
+            rotated as f64 * (self.context_original / (turns * 2.0 * PI)).ln() / (2.0 * base.ln())
+        };
+        let low = pair(self.beta_fast).floor().max(0.0);
+        let high = pair(self.beta_slow).ceil().min(rotated as f64 - 1.0);
+        let ramp = (i as f64 - low) / (high - low).max(0.001);
+        1.0 - ramp.clamp(0.0, 1.0)
+    }
+}
+
+/// The factors that divide the frequencies: `rope_freqs.weight` (Llama 3), or one of two sets by the context that
+/// each sequence is configured for (longrope), if the file has either.
+pub(super) fn factors(
+    source: &Source<'_>,
+    rotated: usize,
+    context_train: usize,
+    context_tokens: u32,
+) -> Result<Option<Vec<f32>>, SpecError> {
+    let fixed = read_factors(source, "rope_freqs.weight", rotated)?;
+    let short = read_factors(source, "rope_factors_short.weight", rotated)?;
+    let long = read_factors(source, "rope_factors_long.weight", rotated)?;
+    if fixed.is_some() {
+        return Ok(fixed);
+    }
+    let (which, chosen, other) =
+        if context_tokens as usize > original_context(source, context_train)? {
+            ("rope_factors_long.weight", long, short)
+        } else {
+            ("rope_factors_short.weight", short, long)
+        };
+    if chosen.is_none() && other.is_some() {
+        let expected = vec![rotated as u64 / 2];
+        return Err(SpecError::Missing { tensor: which.to_owned(), expected });
+    }
+    Ok(chosen)
+}
+
+fn read_factors(
+    source: &Source<'_>,
+    name: &str,
+    rotated: usize,
+) -> Result<Option<Vec<f32>>, SpecError> {
+    let Some(vector) = source.find_vector(name, &[rotated / 2])? else {
+        return Ok(None);
+    };
+    let factors = source.gguf.vector(&vector)?;
+    match factors.iter().enumerate().find(|(_, f)| !(f.is_finite() && **f > 0.0)) {
+        Some((index, found)) => {
+            let (tensor, found) = (name.to_owned(), found.to_string());
+            Err(SpecError::Number { tensor, index, found })
+        }
+        None => Ok(Some(factors)),
+    }
+}
+
+/// The context before stretching.
+fn original_context(source: &Source<'_>, context_train: usize) -> Result<usize, SpecError> {
+    source.size_or("rope.scaling.original_context_length", context_train, 1..=u32::MAX as usize)
+}

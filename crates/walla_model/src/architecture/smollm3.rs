@@ -1,0 +1,23 @@
+//! SmolLM 3: a Llama whose every fourth layer has no positions.
+
+use super::{SpecError, transformer::Transformer};
+use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};
+
+pub(super) fn build(
+    model: &Transformer<'_, '_>,
+    context_tokens: u32,
+) -> Result<ModelSpec, SpecError> {
+    let rope = model.rope(RopePairs::Neighbours, context_tokens)?;
+    let layers = model.layers(|layer| {
+        let rotates = !(layer.index + 1).is_multiple_of(4);
+        Ok(Layer {
+            mixer_norm: layer.norm("attn_norm")?,
+            mixer: Mixer::Attention(layer.attention(rotates.then_some(0))?),
+            mixer_post_norm: None,
+            feed_forward_norm: layer.norm("ffn_norm")?,
+            feed_forward: layer.feed_forward(Activation::Silu)?,
+            feed_forward_post_norm: None,
+        })
+    })?;
+    model.finish(vec![rope], layers, "output_norm")
+}

@@ -1,0 +1,220 @@
+//! Checked access to a file's hyperparameters and tensors.
+
+use core::{cell::RefCell, fmt, ops::RangeInclusive};
+
+use super::SpecError;
+use crate::{
+    gguf::{FromValue, Gguf, Integers, Shape, Value},
+    spec::{Architecture, Linear, Matrix, RmsNorm, Vector},
+};
+
+/// A file as one architecture sees it. Remembers which tensors were asked for, so that none is left out silently.
+pub(super) struct Source<'a> {
+    pub gguf: &'a Gguf,
+    pub architecture: Architecture,
+    used: RefCell<Vec<bool>>,
+}
+
+impl<'a> Source<'a> {
+    pub fn new(gguf: &'a Gguf, architecture: Architecture) -> Self {
+        Self { gguf, architecture, used: RefCell::new(vec![false; gguf.tensors().len()]) }
+    }
+
+    /// `attention.head_count` → `llama.attention.head_count`.
+    pub fn key(&self, suffix: &str) -> String {
+        format!("{}.{suffix}", self.architecture)
+    }
+
+    pub fn find<T: FromValue<'a>>(&self, suffix: &str) -> Result<Option<T>, SpecError> {
+        Ok(self.gguf.find(&self.key(suffix))?)
+    }
+
+    /// A count that must be there and in `range`.
+    pub fn size(&self, suffix: &str, range: RangeInclusive<usize>) -> Result<usize, SpecError> {
+        let count: u32 = self.gguf.require(&self.key(suffix))?;
+        self.within(suffix, count as usize, &range)
+    }
+
+    /// A count in `range`, or `default` (unchecked) if the file does not say.
+    pub fn size_or(
+        &self,
+        suffix: &str,
+        default: usize,
+        range: RangeInclusive<usize>,
+    ) -> Result<usize, SpecError> {
+        match self.find::<u32>(suffix)? {
+            Some(count) => self.within(suffix, count as usize, &range),
+            None => Ok(default),
+        }
+    }
+
+    /// One count for all layers, or an array with one for each.
+    pub fn sizes(
+        &self,
+        suffix: &str,
+        layers: usize,
+        range: RangeInclusive<usize>,
+    ) -> Result<Option<Vec<usize>>, SpecError> {
+        let Some(Value::Array(_)) = self.gguf.get(&self.key(suffix)) else {
+            let count: Option<u32> = self.find(suffix)?;
+            let count = count.map(|c| self.within(suffix, c as usize, &range)).transpose()?;
+            return Ok(count.map(|count| vec![count; layers]));
+        };
+        let counts: Integers<'_> = self.gguf.require(&self.key(suffix))?;
+        if counts.len() != layers {
+            let expected = format!("one value or {layers}, as many as layers");
+            return Err(self.wrong(suffix, format!("{} values", counts.len()), expected));
+        }
+        let checked = counts.iter().map(|count| {
+            let fitting = usize::try_from(count).ok().filter(|count| range.contains(count));
+            fitting.ok_or_else(|| self.wrong(suffix, count, in_words(&range)))
+        });
+        checked.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A float above zero, or `default` if the file does not say.
+    pub fn positive_or(&self, suffix: &str, default: f64) -> Result<f64, SpecError> {
+        match self.find::<f32>(suffix)? {
+            Some(x) if x.is_finite() && x > 0.0 => Ok(x.into()),
+            Some(x) => Err(self.wrong(suffix, x, "a positive number")),
+            None => Ok(default),
+        }
+    }
+
+    fn within(
+        &self,
+        suffix: &str,
+        count: usize,
+        range: &RangeInclusive<usize>,
+    ) -> Result<usize, SpecError> {
+        if range.contains(&count) {
+            return Ok(count);
+        }
+        Err(self.wrong(suffix, count, in_words(range)))
+    }
+
+    pub fn wrong(
+        &self,
+        suffix: &str,
+        found: impl fmt::Display,
+        expected: impl Into<String>,
+    ) -> SpecError {
+        let (key, found) = (self.key(suffix), found.to_string());
+        SpecError::Hyperparameter { key, found, expected: expected.into() }
+    }
+
+    pub fn unsupported(
+        &self,
+        suffix: &str,
+        found: impl fmt::Display,
+        feature: &'static str,
+    ) -> SpecError {
+        SpecError::Unsupported { key: self.key(suffix), found: found.to_string(), feature }
+    }
+
+    /// The shape of a tensor that need not exist.
+    pub fn shape(&self, name: &str) -> Option<Shape> {
+        let index = self.gguf.find_tensor(name)?;
+        self.gguf.tensor(index).map(|tensor| tensor.shape)
+    }
+
+    /// A matrix that may be missing: dimensions `[cols, rows]` in the file.
+    pub fn find_matrix(
+        &self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Option<Matrix>, SpecError> {
+        let found = self.tensor(name, &[cols, rows])?;
+        Ok(found.map(|(tensor, ty)| Matrix { tensor, first_row: 0, rows, cols, ty }))
+    }
+
+    pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix, SpecError> {
+        let found = self.find_matrix(name, rows, cols)?;
+        found.ok_or_else(|| missing(name, &[cols, rows]))
+    }
+
+    /// `dims` numbers in all, that may be missing.
+    pub fn find_vector(&self, name: &str, dims: &[usize]) -> Result<Option<Vector>, SpecError> {
+        let Some((tensor, ty)) = self.tensor(name, dims)? else {
+            return Ok(None);
+        };
+        if ty.is_quantised() {
+            return Err(SpecError::QuantisedVector { tensor: name.to_owned(), found: ty });
+        }
+        Ok(Some(Vector { tensor, first: 0, len: dims.iter().product(), ty }))
+    }
+
+    pub fn vector(&self, name: &str, dims: &[usize]) -> Result<Vector, SpecError> {
+        self.find_vector(name, dims)?.ok_or_else(|| missing(name, dims))
+    }
+
+    pub fn norm(&self, name: &str, width: usize, eps: f32) -> Result<RmsNorm, SpecError> {
+        Ok(RmsNorm { weight: self.vector(&format!("{name}.weight"), &[width])?, eps })
+    }
+
+    /// `name.weight`, with `name.bias` if there is one.
+    pub fn linear(&self, name: &str, rows: usize, cols: usize) -> Result<Linear, SpecError> {
+        let matrix = self.matrix(&format!("{name}.weight"), rows, cols)?;
+        Ok(Linear { matrix, bias: self.find_vector(&format!("{name}.bias"), &[rows])? })
+    }
+
+    /// A tensor of exactly these dimensions (outer ones of 1 do not count), marked as used.
+    fn tensor(
+        &self,
+        name: &str,
+        dims: &[usize],
+    ) -> Result<Option<(usize, walla_types::TensorType)>, SpecError> {
+        let Some(index) = self.gguf.find_tensor(name) else {
+            return Ok(None);
+        };
+        let Some(info) = self.gguf.tensor(index) else {
+            return Ok(None);
+        };
+        let mut padded = [1; 4];
+        padded.iter_mut().zip(dims).for_each(|(to, &from)| *to = from as u64);
+        if info.shape.padded() != padded {
+            let (tensor, expected) = (name.to_owned(), widened(dims));
+            return Err(SpecError::Shape { tensor, found: info.shape, expected });
+        }
+        let wrong_type = |source| SpecError::Type { tensor: name.to_owned(), source };
+        let ty = info.ty.map_err(wrong_type)?;
+        if let Some(used) = self.used.borrow_mut().get_mut(index) {
+            *used = true;
+        }
+        Ok(Some((index, ty)))
+    }
+
+    /// Every tensor was asked for.
+    pub fn check_all_used(&self) -> Result<(), SpecError> {
+        let used = self.used.borrow();
+        match self.gguf.tensors().zip(used.iter()).find(|(_, used)| !**used) {
+            Some((tensor, _)) => {
+                let (tensor, architecture) = (tensor.name.to_owned(), self.architecture);
+                Err(SpecError::Unused { tensor, architecture })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn missing(name: &str, dims: &[usize]) -> SpecError {
+    SpecError::Missing { tensor: name.to_owned(), expected: widened(dims) }
+}
+
+fn widened(dims: &[usize]) -> Vec<u64> {
+    dims.iter().map(|&dim| dim as u64).collect()
+}
+
+fn in_words(range: &RangeInclusive<usize>) -> String {
+    format!("{}..={}", range.start(), range.end())
+}
+
+impl Linear {
+    /// The rows `first..first + rows` of a fused projection. The caller keeps them within it.
+    pub(super) fn part(&self, first: usize, rows: usize) -> Self {
+        let bias = self.bias.map(|b| Vector { first: b.first + first, len: rows, ..b });
+        let first_row = self.matrix.first_row + first;
+        Self { matrix: Matrix { first_row, rows, ..self.matrix }, bias }
+    }
+}

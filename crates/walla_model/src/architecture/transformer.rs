@@ -1,0 +1,278 @@
+//! What the architectures have in common.
+
+use super::{SpecError, rope, source::Source};
+use crate::{
+    gguf::Strings,
+    spec::{
+        Activation, Attention, FeedForward, Layer, Linear, ModelSpec, RmsNorm, Rope, RopePairs,
+    },
+};
+
+// Bounds on hyperparameters: several times what the largest published models have, and small enough that no product
+// of two of them overflows 64 bits.
+const LAYERS_MAX: usize = 512;
+const HEADS_MAX: usize = 1024;
+const HEAD_DIM_MAX: usize = 1024;
+const WIDTH_MAX: usize = 65_536;
+const HIDDEN_MAX: usize = 1 << 20;
+const VOCAB_MAX: usize = 1 << 22;
+const CONTEXT_MAX: usize = 1 << 26;
+
+/// Hyperparameters that every architecture reads the same way.
+pub(super) struct Transformer<'s, 'a> {
+    pub source: &'s Source<'a>,
+    pub width: usize,
+    pub layer_count: usize,
+    pub head_dim: usize,
+    context_train: usize,
+    eps: f32,
+    /// Numbers of a head that rotate.
+    rotated: usize,
+    /// One for each layer, as the next two.
+    heads: Vec<usize>,
+    /// 0 for layers without attention.
+    kv_heads: Vec<usize>,
+    hidden: Vec<usize>,
+}
+
+impl<'s, 'a> Transformer<'s, 'a> {
+    pub fn read(source: &'s Source<'a>) -> Result<Self, SpecError> {
+        let layer_count = source.size("block_count", 1..=LAYERS_MAX)?;
+        let width = source.size("embedding_length", 1..=WIDTH_MAX)?;
+        let context_train = source.size("context_length", 1..=CONTEXT_MAX)?;
+        if let Some(experts @ 1..) = source.find::<u32>("expert_count")? {
+            return Err(source.unsupported("expert_count", experts, "mixtures of experts are"));
+        }
+        if source.find("attention.causal")? == Some(false) {
+            return Err(source.unsupported("attention.causal", false, "looking ahead is"));
+        }
+        let needed = |suffix, max| match source.sizes(suffix, layer_count, 1..=max)? {
+            Some(sizes) => Ok(sizes),
+            None => Ok::<_, SpecError>(vec![source.size(suffix, 1..=max)?; layer_count]), // Says what is missing.
+        };
+        let heads = needed("attention.head_count", HEADS_MAX)?;
+        let hidden = needed("feed_forward_length", HIDDEN_MAX)?;
+        let kv_heads = source.sizes("attention.head_count_kv", layer_count, 0..=HEADS_MAX)?;
+        let kv_heads = kv_heads.unwrap_or_else(|| heads.clone());
+        let head_dim = head_dim(source, width, heads.first().copied().unwrap_or(1))?;
+        let rotated = source.size_or("rope.dimension_count", head_dim, 2..=head_dim)?;
+        if !rotated.is_multiple_of(2) {
+            return Err(source.wrong("rope.dimension_count", rotated, "an even number"));
+        }
+        let eps = eps(source)?;
+        Ok(Self {
+            source,
+            width,
+            layer_count,
+            head_dim,
+            context_train,
+            eps,
+            rotated,
+            heads,
+            kv_heads,
+            hidden,
+        })
+    }
+
+    /// Query heads of the first layer.
+    pub fn heads(&self) -> usize {
+        self.heads.first().copied().unwrap_or(1)
+    }
+
+    /// The rotation that the `rope.*` keys and, if the file has them, the frequency factors describe.
+    pub fn rope(&self, pairs: RopePairs, context_tokens: u32) -> Result<Rope, SpecError> {
+        let factors = rope::factors(self.source, self.rotated, self.context_train, context_tokens)?;
+        let base = self.source.positive_or("rope.freq_base", 10_000.0)?;
+        let scaling = rope::Scaling::read(self.source, self.context_train)?;
+        rope::rope(self.source, base, self.rotated, &scaling, factors.as_deref(), pairs)
+    }
+
+    /// A rotation with another base and no scaling.
+    pub fn plain_rope(&self, pairs: RopePairs, base: f64) -> Result<Rope, SpecError> {
+        rope::rope(self.source, base, self.rotated, &rope::Scaling::none(self.source)?, None, pairs)
+    }
+
+    /// Builds all layers, in order.
+    pub fn layers(
+        &self,
+        build: impl Fn(&LayerSource<'_>) -> Result<Layer, SpecError>,
+    ) -> Result<Vec<Layer>, SpecError> {
+        let at = |of: &[usize], index: usize| of.get(index).copied().unwrap_or_default();
+        let layer = |index| LayerSource {
+            source: self.source,
+            index,
+            width: self.width,
+            head_dim: self.head_dim,
+            heads: at(&self.heads, index),
+            kv_heads: at(&self.kv_heads, index),
+            hidden: at(&self.hidden, index),
+            eps: self.eps,
+        };
+        (0..self.layer_count).map(|index| build(&layer(index))).collect()
+    }
+
+    /// Adds embedding, output norm and head, and checks that nothing in the file is left over.
+    pub fn finish(
+        &self,
+        ropes: Vec<Rope>,
+        layers: Vec<Layer>,
+        output_norm: &str,
+    ) -> Result<ModelSpec, SpecError> {
+        let (source, width) = (self.source, self.width);
+        let vocab = self.vocab()?;
+        let embedding = source.matrix("token_embd.weight", vocab, width)?;
+        let own = source.find_matrix("output.weight", vocab, width)?;
+        let bias = source.find_vector("output.bias", &[vocab])?;
+        let spec = ModelSpec {
+            architecture: source.architecture,
+            name: source.gguf.find::<&str>("general.name")?.map(str::to_owned),
+            width,
+            vocab,
+            context_train: self.context_train as u32, // At most `CONTEXT_MAX`.
+            embedding,
+            embedding_scale: 1.0,
+            ropes,
+            layers,
+            output_norm: source.norm(output_norm, width, self.eps)?,
+            head: Linear { matrix: own.unwrap_or(embedding), bias },
+        };
+        source.check_all_used()?;
+        Ok(spec)
+    }
+
+    /// Rows of the embedding, which the tokenizer (or, without one, `vocab_size`) has to confirm.
+    fn vocab(&self) -> Result<usize, SpecError> {
+        let source = self.source;
+        let listed = source.gguf.find::<Strings<'_>>("tokenizer.ggml.tokens")?;
+        let vocab = match listed {
+            Some(tokens) => tokens.len(),
+            None => match source.find::<u32>("vocab_size")? {
+                Some(tokens) => tokens as usize,
+                // Only the embedding knows; its other dimension is checked when it is used.
+                None => source.shape("token_embd.weight").map_or(1, |s| s.padded()[1] as usize),
+            },
+        };
+        if (1..=VOCAB_MAX).contains(&vocab) {
+            return Ok(vocab);
+        }
+        Err(source.wrong("vocab_size", vocab, format!("1..={VOCAB_MAX}")))
+    }
+}
+
+/// Keys and values have heads of the same size: `key_length`, or else the width over the heads.
+fn head_dim(source: &Source<'_>, width: usize, heads: usize) -> Result<usize, SpecError> {
+    let range = 2..=HEAD_DIM_MAX;
+    let even = |suffix, dim: usize| {
+        if range.contains(&dim) && dim.is_multiple_of(2) {
+            return Ok(dim);
+        }
+        Err(source.wrong(suffix, dim, format!("an even number in 2..={HEAD_DIM_MAX}")))
+    };
+    let key = match source.find::<u32>("attention.key_length")? {
+        Some(dim) => even("attention.key_length", dim as usize)?,
+        None if width.is_multiple_of(heads) => even("attention.key_length", width / heads)?,
+        None => {
+            let expected = format!("a divisor of the embedding's length {width}");
+            return Err(source.wrong("attention.head_count", heads, expected));
+        }
+    };
+    let value = source.find::<u32>("attention.value_length")?.map_or(key, |dim| dim as usize);
+    if key == value {
+        return Ok(key);
+    }
+    Err(source.wrong("attention.value_length", value, format!("{key}, as attention.key_length")))
+}
+
+fn eps(source: &Source<'_>) -> Result<f32, SpecError> {
+    let suffix = "attention.layer_norm_rms_epsilon";
+    let eps: f32 = source.gguf.require(&source.key(suffix))?;
+    if eps > 0.0 && eps < 1.0 { Ok(eps) } else { Err(source.wrong(suffix, eps, "between 0 and 1")) }
+}
+
+/// One layer's tensors, by the names that llama.cpp gives them.
+pub(super) struct LayerSource<'s> {
+    pub source: &'s Source<'s>,
+    pub index: usize,
+    pub width: usize,
+    pub head_dim: usize,
+    pub kv_heads: usize,
+    heads: usize,
+    hidden: usize,
+    eps: f32,
+}
+
+impl LayerSource<'_> {
+    /// `attn_q` → `blk.3.attn_q`.
+    pub fn name(&self, suffix: &str) -> String {
+        format!("blk.{}.{suffix}", self.index)
+    }
+
+    pub fn linear(&self, suffix: &str, rows: usize, cols: usize) -> Result<Linear, SpecError> {
+        self.source.linear(&self.name(suffix), rows, cols)
+    }
+
+    /// A norm over the hidden state.
+    pub fn norm(&self, suffix: &str) -> Result<RmsNorm, SpecError> {
+        self.source.norm(&self.name(suffix), self.width, self.eps)
+    }
+
+    /// The norms of query and key heads.
+    pub fn head_norms(&self) -> Result<Option<(RmsNorm, RmsNorm)>, SpecError> {
+        let norm = |suffix| self.source.norm(&self.name(suffix), self.head_dim, self.eps);
+        Ok(Some((norm("attn_q_norm")?, norm("attn_k_norm")?)))
+    }
+
+    /// Full attention without head norms, scores scaled by `1 / sqrt(head_dim)`.
+    pub fn attention(&self, rope: Option<usize>) -> Result<Attention, SpecError> {
+        let (heads, kv_heads, head_dim) = (self.heads, self.kv_heads, self.head_dim);
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            let expected = format!("a divisor of the {heads} query heads of layer {}", self.index);
+            return Err(self.source.wrong("attention.head_count_kv", kv_heads, expected));
+        }
+        let [query, key, value] = self.projections(heads * head_dim, kv_heads * head_dim)?;
+        Ok(Attention {
+            heads,
+            kv_heads,
+            head_dim,
+            query,
+            key,
+            value,
+            head_norms: None,
+            rope,
+            window: None,
+            scale: (1.0 / (head_dim as f64).sqrt()) as f32,
+            output: self.linear("attn_output", self.width, heads * head_dim)?,
+        })
+    }
+
+    /// Query, key and value: three matrices, or one with the three above each other.
+    fn projections(&self, query: usize, key: usize) -> Result<[Linear; 3], SpecError> {
+        if self.source.shape(&self.name("attn_qkv.weight")).is_none() {
+            let linear = |suffix, rows| self.linear(suffix, rows, self.width);
+            return Ok([linear("attn_q", query)?, linear("attn_k", key)?, linear("attn_v", key)?]);
+        }
+        let fused = self.linear("attn_qkv", query + 2 * key, self.width)?;
+        Ok([fused.part(0, query), fused.part(query, key), fused.part(query + key, key)])
+    }
+
+    /// Gate, up and down as three matrices.
+    pub fn feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
+        Ok(FeedForward {
+            gate: self.linear("ffn_gate", self.hidden, self.width)?,
+            up: self.linear("ffn_up", self.hidden, self.width)?,
+            down: self.linear("ffn_down", self.width, self.hidden)?,
+            activation,
+        })
+    }
+
+    /// Gate above up in one matrix.
+    pub fn fused_feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
+        let fused = self.linear("ffn_up", 2 * self.hidden, self.width)?;
+        Ok(FeedForward {
+            gate: fused.part(0, self.hidden),
+            up: fused.part(self.hidden, self.hidden),
+            down: self.linear("ffn_down", self.width, self.hidden)?,
+            activation,
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! The reference models become the specifications that their descriptions give.
+
+use std::{fs, path::PathBuf};
+
+use walla_model::{
+    Gguf, ModelSpec,
+    spec::{Activation, Architecture, Attention, Mixer, RopePairs, ShortConv},
+};
+
+fn models() -> Option<PathBuf> {
+    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models"));
+    if dir.is_dir() {
+        return Some(dir);
+    }
+    eprintln!("SKIPPED: no reference data in {}", dir.display());
+    None
+}
+
+/// The specification of a reference model, unless the data is absent.
+fn spec(name: &str, context_tokens: u32) -> Option<(Gguf, ModelSpec)> {
+    let gguf = Gguf::open(models()?.join(name).with_extension("gguf")).unwrap();
+    let spec = ModelSpec::from_gguf(&gguf, context_tokens).unwrap();
+    Some((gguf, spec))
+}
+
+fn attention(spec: &ModelSpec, layer: usize) -> &Attention {
+    match &spec.layers[layer].mixer {
+        Mixer::Attention(attention) => attention,
+        Mixer::ShortConv(_) => panic!("layer {layer} is a convolution"),
+    }
+}
+
+fn convolution(spec: &ModelSpec, layer: usize) -> &ShortConv {
+    match &spec.layers[layer].mixer {
+        Mixer::ShortConv(convolution) => convolution,
+        Mixer::Attention(_) => panic!("layer {layer} is attention"),
+    }
+}
+
+fn close(a: f32, b: f32) -> bool {
+    (a - b).abs() <= 1e-6 * b.abs()
+}
+
+#[test]
+fn every_reference_model_has_the_numbers_of_its_description() {
+    let Some(models) = models() else { return };
+    let mut count = 0;
+    for file in fs::read_dir(models).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|e| e != "gguf") {
+            continue;
+        }
+        count += 1;
+        let text = fs::read_to_string(path.with_extension("json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let number = |key: &str| json[key].as_u64().unwrap() as usize;
+        let gguf = Gguf::open(&path).unwrap();
+        let spec = ModelSpec::from_gguf(&gguf, 1024).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        assert_eq!(spec.architecture.name(), json["arch"], "{path:?}");
+        assert_eq!(spec.vocab, number("n_vocab"), "{path:?}");
+        assert_eq!(spec.width, number("n_embd"), "{path:?}");
+        assert_eq!(spec.layers.len(), number("n_layer"), "{path:?}");
+        assert_eq!(spec.is_tied(), gguf.find_tensor("output.weight").is_none(), "{path:?}");
+        let kv_heads = json["n_head_kv"].as_array().unwrap();
+        for (layer, kv_heads) in spec.layers.iter().zip(kv_heads) {
+            let kv_heads = kv_heads.as_u64().unwrap() as usize;
+            match &layer.mixer {
+                Mixer::ShortConv(_) => assert_eq!(kv_heads, 0, "{path:?}"),
+                Mixer::Attention(a) => {
+                    assert_eq!(a.kv_heads, kv_heads, "{path:?}");
+                    assert_eq!(a.heads, number("n_head"), "{path:?}");
+                    assert_eq!(a.head_dim, number("head_dim"), "{path:?}");
+                    assert_eq!(a.query.matrix.rows, a.heads * a.head_dim, "{path:?}");
+                    assert_eq!(a.query.matrix.cols, spec.width, "{path:?}");
+                    assert!(close(a.scale, (a.head_dim as f32).powf(-0.5)), "{path:?}");
+                }
+            }
+            let rows = layer.feed_forward.down.matrix;
+            assert_eq!(gguf.matrix_bytes(&rows).unwrap().len(), {
+                rows.rows * rows.ty.row_bytes(rows.cols).unwrap()
+            });
+            let norm = gguf.vector(&layer.mixer_norm.weight).unwrap();
+            assert_eq!(norm.len(), spec.width, "{path:?}");
+            assert!(norm.iter().all(|x| x.is_finite()), "{path:?}");
+        }
+    }
+    assert!(count > 30, "{count} models");
+}
+
+#[test]
+fn llama_3_divides_its_frequencies() {
+    let Some((gguf, spec)) = spec("llama32-bf16", 1024) else { return };
+    let index = gguf.find_tensor("rope_freqs.weight").unwrap();
+    let raw = gguf.tensor_bytes(index).unwrap();
+    let [rope] = &spec.ropes[..] else { panic!("{} ropes", spec.ropes.len()) };
+    assert_eq!(
+        (rope.pairs, rope.magnitude, rope.frequencies.len()),
+        (RopePairs::Neighbours, 1.0, 32)
+    );
+    let mut divided = false;
+    for (i, (found, factor)) in rope.frequencies.iter().zip(raw.as_chunks().0).enumerate() {
+        let factor = f32::from_le_bytes(*factor);
+        divided |= factor != 1.0;
+        let expected = 500_000_f64.powf(-(2.0 * i as f64) / 64.0) / f64::from(factor);
+        assert!(close(*found, expected as f32), "{i}: {found} is not {expected}");
+    }
+    assert!(divided);
+    assert_eq!(attention(&spec, 0).head_dim * attention(&spec, 0).heads, 4 * spec.width);
+}
+
+#[test]
+fn llama_2_and_its_kin_do_not() {
+    let Some((_, spec)) = spec("llama2-f16", 1024) else { return };
+    assert_eq!(spec.architecture, Architecture::Llama);
+    assert_eq!(spec.ropes[0].frequencies[0], 1.0);
+    assert!(close(spec.ropes[0].frequencies[16], 10_000_f32.powf(-0.5)));
+    assert_eq!((spec.embedding_scale, spec.context_train), (1.0, 2048));
+    assert_eq!(spec.layers[0].feed_forward.activation, Activation::Silu);
+    assert_eq!(spec.name.as_deref(), Some("fixture 101"));
+    assert_eq!(spec.kv_numbers_per_token(), 2 * 2 * 2 * 64);
+}
+
+#[test]
+fn qwen_2_has_biases_and_qwen_3_head_norms() {
+    let Some((_, two)) = spec("qwen2-f16", 1024) else { return };
+    let Some((_, three)) = spec("qwen3-f16", 1024) else { return };
+    let (two, three) = (attention(&two, 1), attention(&three, 1));
+    assert!(two.query.bias.is_some() && two.key.bias.is_some() && two.value.bias.is_some());
+    assert!(two.output.bias.is_none() && two.head_norms.is_none());
+    assert!(three.query.bias.is_none());
+    let (query, key) = three.head_norms.unwrap();
+    assert_eq!((query.weight.len, key.weight.len), (64, 64));
+    assert_ne!(query.weight.tensor, key.weight.tensor);
+}
+
+#[test]
+fn gemma_3_alternates_windows_and_bases() {
+    let Some((_, spec)) = spec("gemma3-q8_0", 1024) else { return };
+    assert!(close(spec.embedding_scale, 8.0));
+    for layer in 0..6 {
+        let a = attention(&spec, layer);
+        let rope = &spec.ropes[a.rope.unwrap()];
+        let (window, second) = if layer == 5 {
+            (None, 1e6_f64.powf(-2.0 / 256.0) / 8.0)
+        } else {
+            (Some(24), 1e4_f64.powf(-2.0 / 256.0))
+        };
+        assert_eq!(a.window, window);
+        assert!(close(rope.frequencies[1], second as f32), "layer {layer}");
+        assert_eq!(rope.pairs, RopePairs::Halves);
+        assert!(a.head_norms.is_some());
+        assert!(spec.layers[layer].mixer_post_norm.is_some());
+        assert!(spec.layers[layer].feed_forward_post_norm.is_some());
+        assert_eq!(spec.layers[layer].feed_forward.activation, Activation::GeluTanh);
+    }
+}
+
+#[test]
+fn smollm_3_has_no_positions_in_every_fourth_layer() {
+    let Some((_, spec)) = spec("smollm3-f16", 1024) else { return };
+    let ropes: Vec<_> = (0..5).map(|layer| attention(&spec, layer).rope).collect();
+    assert_eq!(ropes, [Some(0), Some(0), Some(0), None, Some(0)]);
+    assert_eq!(spec.ropes[0].pairs, RopePairs::Neighbours);
+}
+
+#[test]
+fn phi_3_splits_fused_matrices_by_rows() {
+    let Some((gguf, spec)) = spec("phi3-f16", 1024) else { return };
+    let a = attention(&spec, 1);
+    let rows = [&a.query, &a.key, &a.value].map(|l| (l.matrix.first_row, l.matrix.rows));
+    assert_eq!(rows, [(0, 192), (192, 192), (384, 192)]);
+    assert_eq!(a.query.matrix.tensor, a.value.matrix.tensor);
+    let f = spec.layers[1].feed_forward;
+    assert_eq!((f.gate.matrix.first_row, f.gate.matrix.rows), (0, 64));
+    assert_eq!((f.up.matrix.first_row, f.up.matrix.rows), (64, 64));
+    assert_eq!(f.gate.matrix.tensor, f.up.matrix.tensor);
+    assert_eq!(a.window, None);
+    let all = gguf.tensor_bytes(a.key.matrix.tensor).unwrap();
+    assert_eq!(gguf.matrix_bytes(&a.key.matrix).unwrap(), &all[192 * 384..2 * 192 * 384]);
+}
+
+#[test]
+fn longrope_chooses_by_the_configured_context() {
+    let Some((gguf, long)) = spec("phi3-longrope-q8_0", 1024) else { return };
+    let Some((_, short)) = spec("phi3-longrope-q8_0", 512) else { return };
+    for (spec, tensor) in
+        [(&long, "rope_factors_long.weight"), (&short, "rope_factors_short.weight")]
+    {
+        let raw = gguf.tensor_bytes(gguf.find_tensor(tensor).unwrap()).unwrap();
+        let rope = &spec.ropes[0];
+        assert_eq!(rope.frequencies.len(), 24);
+        assert!(close(rope.magnitude, 1.105_541_6));
+        for (i, (found, factor)) in rope.frequencies.iter().zip(raw.as_chunks().0).enumerate() {
+            let factor = f64::from(f32::from_le_bytes(*factor));
+            let expected = 10_000_f64.powf(-(2.0 * i as f64) / 48.0) / factor;
+            assert!(close(*found, expected as f32), "{tensor} {i}: {found} is not {expected}");
+        }
+    }
+    assert_ne!(long.ropes, short.ropes);
+}
+
+#[test]
+fn lfm_2_mixes_convolutions_and_attention() {
+    let Some((gguf, spec)) = spec("lfm2-f16", 1024) else { return };
+    let c = convolution(&spec, 0);
+    assert_eq!((c.width, c.taps, c.kernel.len), (128, 3, 384));
+    assert_eq!(
+        c.input.map(|l| (l.matrix.first_row, l.matrix.rows)),
+        [(0, 128), (128, 128), (256, 128)]
+    );
+    assert!(attention(&spec, 1).head_norms.is_some());
+    assert!(spec.is_recurrent());
+    assert_eq!(spec.state_numbers_per_sequence(), 2 * 128 * 2);
+    assert_eq!(spec.kv_numbers_per_token(), 2 * 64);
+    assert_eq!(gguf.tensor(spec.output_norm.weight.tensor).unwrap().name, "token_embd_norm.weight");
+}
