@@ -1,7 +1,13 @@
 //! Pure planning: batches, micro-batches, the output map, the KV ledger and the frame plan.
 
+pub mod batch;
 pub mod kv;
+pub mod output;
+pub mod ubatch;
 
+pub use batch::{Batch, BatchError, BatchLimits, CheckedBatch, Output, TokenInput};
 pub use kv::{
     Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
 };
+pub use output::{OutputError, OutputMap, RowTag};
+pub use ubatch::{Row, Run, Split, Splitter, UBatch};

@@ -36,7 +36,7 @@ impl Default for LedgerOptions {
     }
 }
 
-/// Host-side book of KV pages. The [module](self) explains cells, steps and rules.
+/// Host-side book of KV pages. The [module](crate::kv) explains cells, steps and rules.
 ///
 /// # Examples
 /// ```

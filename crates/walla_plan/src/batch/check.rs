@@ -1,0 +1,254 @@
+use walla_types::{Position, SeqId};
+
+use super::{Batch, BatchError, BatchLimits, Entry, Output, TokenInput};
+use crate::KvLedger;
+
+/// No slot, no next token.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// A sequence of a batch, in the order of first appearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SequenceSlot {
+    pub(crate) seq: SeqId,
+    /// Batch index of its first token.
+    pub(crate) first: u32,
+    /// Batch index of its last token.
+    last: u32,
+    /// Tokens in the batch.
+    pub(crate) tokens: u32,
+    /// Position of the next token.
+    next_position: Position,
+}
+
+/// What the check finds out about a token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) position: Position,
+    /// Index of its sequence's slot.
+    pub(crate) slot: u32,
+    /// Tokens of its sequence before it in the batch.
+    pub(crate) rank: u32,
+    /// Batch index of its sequence's next token, or [`NONE`].
+    pub(crate) next: u32,
+}
+
+/// Where each sequence's tokens are.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    links: Vec<Link>,
+    slots: Vec<SequenceSlot>,
+    /// Slot of each sequence id, or [`NONE`]; only entries of `slots` differ from it.
+    slot_of: Vec<u32>,
+    outputs: u32,
+    logits: u32,
+    /// Whether any token says what it wants.
+    said: bool,
+}
+
+impl Index {
+    pub(super) fn new(limits: &BatchLimits) -> Self {
+        Self {
+            links: Vec::with_capacity(limits.tokens_max as usize),
+            slots: Vec::with_capacity(limits.batch_sequences_max as usize),
+            slot_of: vec![NONE; limits.sequences_max as usize],
+            outputs: 0,
+            logits: 0,
+            said: false,
+        }
+    }
+
+    fn clear(&mut self) {
+        for slot in self.slots.drain(..) {
+            self.slot_of[slot.seq.index()] = NONE;
+        }
+        self.links.clear();
+        (self.outputs, self.logits, self.said) = (0, 0, false);
+    }
+}
+
+impl Batch {
+    /// Checks the batch against the ledger's current lengths and settles positions and outputs; O(tokens).
+    ///
+    /// A batch can be checked again, also after an error and after the ledger changed.
+    ///
+    /// # Errors
+    /// [`BatchError`] names the first thing that is wrong. The batch is as before.
+    pub fn check(&mut self, ledger: &KvLedger) -> Result<CheckedBatch<'_>, BatchError> {
+        if self.entries.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        self.index.clear();
+        self.index.said = self.entries.iter().any(|entry| entry.output != Output::Unsaid);
+        for index in 0..self.len() {
+            self.link(index, ledger)?;
+            self.count_output(index)?;
+        }
+        Ok(CheckedBatch { batch: self })
+    }
+
+    /// Ties a token to the tokens of its sequence before it.
+    fn link(&mut self, index: u32, ledger: &KvLedger) -> Result<(), BatchError> {
+        let Entry { token, position, seq, .. } = self.entries[index as usize];
+        let slot_index = self.slot(index, seq, ledger)?;
+        let slot = &mut self.index.slots[slot_index as usize];
+        let expected = slot.next_position;
+        match position {
+            Some(position) if position > expected => {
+                return Err(BatchError::PositionGap { index, seq, position, expected });
+            }
+            Some(position) if position < expected => {
+                return Err(BatchError::PositionRepeat { index, seq, position, expected });
+            }
+            _ => {}
+        }
+        let context_tokens = ledger.context_tokens();
+        if expected >= context_tokens {
+            return Err(BatchError::ContextFull { index, seq, context_tokens });
+        }
+        if token == TokenInput::LastSampled {
+            if slot.tokens > 0 {
+                return Err(BatchError::LastSampledNotFirst { index, seq });
+            }
+            if expected == 0 {
+                return Err(BatchError::NothingSampled { index, seq });
+            }
+        }
+        if slot.tokens > 0 {
+            self.index.links[slot.last as usize].next = index;
+        }
+        let link = Link { position: expected, slot: slot_index, rank: slot.tokens, next: NONE };
+        self.index.links.push(link);
+        slot.last = index;
+        slot.tokens += 1;
+        slot.next_position += 1;
+        Ok(())
+    }
+
+    /// The slot of a token's sequence, made if the token is its first one.
+    fn slot(&mut self, index: u32, seq: SeqId, ledger: &KvLedger) -> Result<u32, BatchError> {
+        let known = self.index.slot_of[seq.index()]; // `push` has checked the id
+        if known != NONE {
+            return Ok(known);
+        }
+        let sequences_max = ledger.options().sequences_max;
+        if seq.0 >= sequences_max {
+            return Err(BatchError::SequenceOutOfRange { index, seq, sequences_max });
+        }
+        let batch_sequences_max = self.limits.batch_sequences_max;
+        let slot = self.index.slots.len() as u32; // at most `batch_sequences_max`
+        if slot >= batch_sequences_max {
+            return Err(BatchError::TooManySequences { index, seq, batch_sequences_max });
+        }
+        self.index.slot_of[seq.index()] = slot;
+        let next_position = ledger.len(seq);
+        let made = SequenceSlot { seq, first: index, last: index, tokens: 0, next_position };
+        self.index.slots.push(made);
+        Ok(slot)
+    }
+
+    fn count_output(&mut self, index: u32) -> Result<(), BatchError> {
+        let BatchLimits { outputs_max, logits_max, .. } = self.limits;
+        let output = self.settled_output(index);
+        self.index.outputs += u32::from(output.is_output());
+        self.index.logits += u32::from(output.has_logits());
+        if self.index.outputs > outputs_max {
+            return Err(BatchError::TooManyOutputs { index, outputs_max });
+        }
+        if self.index.logits > logits_max {
+            return Err(BatchError::TooManyLogits { index, logits_max });
+        }
+        Ok(())
+    }
+
+    fn settled_output(&self, index: u32) -> Output {
+        match self.entries[index as usize].output {
+            Output::Unsaid if !self.index.said && index + 1 == self.len() => Output::Sample,
+            Output::Unsaid => Output::None,
+            said => said,
+        }
+    }
+}
+
+/// A batch that has passed [`Batch::check`]: every token has its position, every sequence is whole.
+///
+/// Indices of its methods are below [`len`](Self::len).
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedBatch<'a> {
+    batch: &'a Batch,
+}
+
+impl<'a> CheckedBatch<'a> {
+    /// Tokens, at least 1.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.batch.len()
+    }
+
+    /// Never: an empty batch does not pass the check.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// The token at an index.
+    ///
+    /// # Panics
+    /// If the index is not below [`len`](Self::len); so do the next three.
+    #[must_use]
+    pub fn token(&self, index: u32) -> TokenInput {
+        self.batch.entries[index as usize].token
+    }
+
+    /// The position of the token at an index.
+    ///
+    /// # Panics
+    /// If the index is not below [`len`](Self::len).
+    #[must_use]
+    pub fn position(&self, index: u32) -> Position {
+        self.link(index).position
+    }
+
+    /// The sequence of the token at an index.
+    ///
+    /// # Panics
+    /// If the index is not below [`len`](Self::len).
+    #[must_use]
+    pub fn seq(&self, index: u32) -> SeqId {
+        self.batch.entries[index as usize].seq
+    }
+
+    /// What is wanted of the token at an index; never [`Output::Unsaid`].
+    ///
+    /// # Panics
+    /// If the index is not below [`len`](Self::len).
+    #[must_use]
+    pub fn output(&self, index: u32) -> Output {
+        self.batch.settled_output(index)
+    }
+
+    /// Tokens that are outputs.
+    #[must_use]
+    pub fn outputs(&self) -> u32 {
+        self.batch.index.outputs
+    }
+
+    /// Outputs with logits.
+    #[must_use]
+    pub fn logits(&self) -> u32 {
+        self.batch.index.logits
+    }
+
+    /// The sequences and how many tokens each has, in the order of first appearance: what to
+    /// [`append`](KvLedger::append) to the ledger.
+    pub fn sequences(&self) -> impl ExactSizeIterator<Item = (SeqId, u32)> + use<'a> {
+        self.batch.index.slots.iter().map(|slot| (slot.seq, slot.tokens))
+    }
+
+    pub(crate) fn slots(&self) -> &'a [SequenceSlot] {
+        &self.batch.index.slots
+    }
+
+    pub(crate) fn link(&self, index: u32) -> Link {
+        self.batch.index.links[index as usize]
+    }
+}

@@ -1,0 +1,352 @@
+//! Which row of the output buffer belongs to which token of the batch.
+
+use walla_types::{Position, SeqId};
+
+use crate::batch::{BatchLimits, CheckedBatch, Output};
+
+/// Whose output a row is: it travels with the row through the device, and a row that comes back with another tag than the
+/// map expects is never delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowTag {
+    /// The sequence.
+    pub seq: SeqId,
+    /// Position of the token whose output it is.
+    pub position: Position,
+}
+
+/// Why there is no row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutputError {
+    /// The batch is shorter, or has fewer outputs than a negative index counts back.
+    #[error("index {index} is out of range: {tokens} tokens, {outputs} outputs")]
+    OutOfRange {
+        /// What was given.
+        index: i32,
+        /// Tokens of the batch.
+        tokens: u32,
+        /// Outputs of the batch.
+        outputs: u32,
+    },
+    /// Ask for an output when the token is pushed.
+    #[error("the token at index {index} is not an output")]
+    NotAnOutput {
+        /// What was given.
+        index: i32,
+    },
+    /// Ask for logits when the token is pushed.
+    #[error("the output at index {index} was asked for no logits")]
+    NoLogits {
+        /// What was given.
+        index: i32,
+    },
+    /// Ask for a sample when the token is pushed.
+    #[error("the output at index {index} was asked for no sample")]
+    NoSample {
+        /// What was given.
+        index: i32,
+    },
+    /// No micro-batch has taken the token yet.
+    #[error("the output at index {index} has no row yet")]
+    NoRowYet {
+        /// What was given.
+        index: i32,
+    },
+    /// The row does not exist.
+    #[error("row {row} does not exist: {rows} rows")]
+    NoSuchRow {
+        /// What was given.
+        row: u32,
+        /// Rows there are.
+        rows: u32,
+    },
+    /// The device returned another row than was asked for: discard it and count it.
+    #[error("row {row} belongs to {expected:?}, but is tagged {found:?}")]
+    WrongTag {
+        /// The row.
+        row: u32,
+        /// Whose it is.
+        expected: RowTag,
+        /// What came back.
+        found: RowTag,
+    },
+    /// Not every row occurs once; nothing was changed.
+    #[error("{rows} rows were given new places that are no permutation")]
+    NotAPermutation {
+        /// Rows there are.
+        rows: u32,
+    },
+}
+
+/// Rows that are handed out in the order in which tokens are split, and found by batch index.
+#[derive(Clone, Debug)]
+struct Rows {
+    /// Row of each token of the batch, −1 for none.
+    of_index: Vec<i32>,
+    /// Batch index of each row.
+    index_of: Vec<u32>,
+}
+
+impl Rows {
+    fn new(tokens_max: u32, rows_max: u32) -> Self {
+        let of_index = Vec::with_capacity(tokens_max as usize);
+        Self { of_index, index_of: Vec::with_capacity(rows_max as usize) }
+    }
+
+    fn clear(&mut self, tokens: u32) {
+        self.index_of.clear();
+        self.of_index.clear();
+        self.of_index.resize(tokens as usize, -1);
+    }
+
+    fn len(&self) -> u32 {
+        self.index_of.len() as u32 // at most the tokens of a batch
+    }
+
+    fn add(&mut self, index: u32) -> u32 {
+        let row = self.len();
+        self.of_index[index as usize] = row as i32;
+        self.index_of.push(index);
+        row
+    }
+
+    /// Moves every row `r` to `place_of[r]`, or changes nothing if that is no permutation.
+    fn permute(&mut self, place_of: &[u32], index: &mut Vec<u32>) -> Result<(), OutputError> {
+        let rows = self.len();
+        let refusal = OutputError::NotAPermutation { rows };
+        if place_of.len() != self.index_of.len() {
+            return Err(refusal);
+        }
+        index.clear();
+        index.resize(place_of.len(), u32::MAX);
+        for (&place, &owner) in place_of.iter().zip(&self.index_of) {
+            match index.get_mut(place as usize) {
+                Some(free) if *free == u32::MAX => *free = owner,
+                _ => return Err(refusal),
+            }
+        }
+        self.index_of.copy_from_slice(index);
+        for (row, &index) in self.index_of.iter().enumerate() {
+            self.of_index[index as usize] = row as i32;
+        }
+        Ok(())
+    }
+}
+
+/// Batch index → row of the output buffers (llama.cpp's `output_ids`).
+///
+/// There are two buffers: one row for each output (sampled token, log-probability, candidates), and one row of `vocab`
+/// logits for each output that asked for logits. Rows are numbered from 0 for each batch, in the order in which
+/// [`Split`](crate::Split) takes tokens. If a device delivers rows in another order, the map is permuted; rows never move.
+///
+/// Wherever an index is given, a negative one counts the batch's outputs from the end: −1 is the last output.
+///
+/// # Examples
+/// Sequences of 3 and 7 tokens, the last token of each an output, split into equal parts:
+/// ```
+/// use walla_plan::{
+///     Batch, BatchLimits, KvLedger, LedgerOptions, Output, OutputError, OutputMap, Splitter, TokenInput, UBatch,
+/// };
+/// use walla_types::{SeqId, TokenId};
+///
+/// let limits = BatchLimits::new(32_000, 2, 16);
+/// let ledger = KvLedger::new(LedgerOptions { sequences_max: 2, ..LedgerOptions::default() })?;
+/// let mut batch = Batch::new(limits);
+/// for (seq, tokens) in [(SeqId(0), 3), (SeqId(1), 7)] {
+///     for i in 0..tokens {
+///         let output = if i + 1 == tokens { Output::SampleAndLogits } else { Output::None };
+///         batch.push(TokenInput::Id(TokenId(i)), None, seq, output)?;
+///     }
+/// }
+/// let (mut splitter, mut outputs) = (Splitter::new(limits), OutputMap::new(limits));
+/// let mut ubatch = UBatch::with_capacity(16);
+/// let mut split = batch.check(&ledger)?.split(&mut splitter, &mut outputs);
+///
+/// assert!(split.equal(16, &mut ubatch)); // three tokens of each
+/// assert!(ubatch.batch_indices().eq([0, 1, 2, 3, 4, 5]));
+/// assert!(split.equal(16, &mut ubatch));
+/// assert!(ubatch.batch_indices().eq([6, 7, 8, 9]));
+/// assert!(!split.equal(16, &mut ubatch));
+///
+/// assert_eq!(outputs.out_ids(), [2, 9]);
+/// assert_eq!((outputs.row(2)?, outputs.row(9)?, outputs.row(-1)?), (0, 1, 1));
+/// assert_eq!(outputs.row(3), Err(OutputError::NotAnOutput { index: 3 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OutputMap {
+    outputs: Rows,
+    logits: Rows,
+    /// What each token of the batch wants, and its tag.
+    wishes: Vec<(Output, RowTag)>,
+    /// Batch indices of all outputs, ascending: what negative indices count.
+    output_indices: Vec<u32>,
+    scratch: Vec<u32>,
+}
+
+impl OutputMap {
+    /// An empty map with room for a batch of these limits.
+    #[must_use]
+    pub fn new(limits: BatchLimits) -> Self {
+        let BatchLimits { tokens_max, outputs_max, logits_max, .. } = limits;
+        Self {
+            outputs: Rows::new(tokens_max, outputs_max),
+            logits: Rows::new(tokens_max, logits_max),
+            wishes: Vec::with_capacity(tokens_max as usize),
+            output_indices: Vec::with_capacity(outputs_max as usize),
+            scratch: Vec::with_capacity(outputs_max as usize),
+        }
+    }
+
+    pub(crate) fn start(&mut self, batch: CheckedBatch<'_>) {
+        self.outputs.clear(batch.len());
+        self.logits.clear(batch.len());
+        self.wishes.clear();
+        self.output_indices.clear();
+        for index in 0..batch.len() {
+            let tag = RowTag { seq: batch.seq(index), position: batch.position(index) };
+            let output = batch.output(index);
+            self.wishes.push((output, tag));
+            if output.is_output() {
+                self.output_indices.push(index);
+            }
+        }
+    }
+
+    /// Hands out the rows of a token: of the outputs, and of the logits.
+    pub(crate) fn add(&mut self, index: u32, output: Output) -> (Option<u32>, Option<u32>) {
+        let row = output.is_output().then(|| self.outputs.add(index));
+        let logits = output.has_logits().then(|| self.logits.add(index));
+        (row, logits)
+    }
+
+    /// Output rows handed out so far.
+    #[must_use]
+    pub fn rows(&self) -> u32 {
+        self.outputs.len()
+    }
+
+    /// Logits rows handed out so far.
+    #[must_use]
+    pub fn logits_rows(&self) -> u32 {
+        self.logits.len()
+    }
+
+    /// Output row of each token of the batch, −1 for none (llama.cpp's `output_ids`).
+    #[must_use]
+    pub fn output_ids(&self) -> &[i32] {
+        &self.outputs.of_index
+    }
+
+    /// Batch index of each output row (llama.cpp's `out_ids`).
+    #[must_use]
+    pub fn out_ids(&self) -> &[u32] {
+        &self.outputs.index_of
+    }
+
+    /// Output row of the token at a batch index.
+    ///
+    /// # Errors
+    /// [`OutputError::OutOfRange`], [`OutputError::NotAnOutput`], [`OutputError::NoRowYet`].
+    pub fn row(&self, index: i32) -> Result<u32, OutputError> {
+        let (place, _) = self.resolve(index)?;
+        row_of(&self.outputs, place, index)
+    }
+
+    /// Output row of a token that was asked for a sample.
+    ///
+    /// # Errors
+    /// Those of [`row`](Self::row), and [`OutputError::NoSample`].
+    pub fn sampled_row(&self, index: i32) -> Result<u32, OutputError> {
+        let (place, output) = self.resolve(index)?;
+        if output.samples() {
+            row_of(&self.outputs, place, index)
+        } else {
+            Err(OutputError::NoSample { index })
+        }
+    }
+
+    /// Logits row of a token that was asked for logits (llama.cpp's `llama_get_logits_ith`).
+    ///
+    /// # Errors
+    /// Those of [`row`](Self::row), and [`OutputError::NoLogits`].
+    pub fn logits_row(&self, index: i32) -> Result<u32, OutputError> {
+        let (place, output) = self.resolve(index)?;
+        if output.has_logits() {
+            row_of(&self.logits, place, index)
+        } else {
+            Err(OutputError::NoLogits { index })
+        }
+    }
+
+    /// Whose output a row is.
+    ///
+    /// # Errors
+    /// [`OutputError::NoSuchRow`].
+    pub fn tag(&self, row: u32) -> Result<RowTag, OutputError> {
+        self.tag_in(&self.outputs, row)
+    }
+
+    /// Whose logits a row is.
+    ///
+    /// # Errors
+    /// [`OutputError::NoSuchRow`].
+    pub fn logits_tag(&self, row: u32) -> Result<RowTag, OutputError> {
+        self.tag_in(&self.logits, row)
+    }
+
+    /// Checks the tag that came back with an output row.
+    ///
+    /// # Errors
+    /// [`OutputError::NoSuchRow`], [`OutputError::WrongTag`].
+    pub fn check_tag(&self, row: u32, found: RowTag) -> Result<(), OutputError> {
+        let expected = self.tag(row)?;
+        if found == expected { Ok(()) } else { Err(OutputError::WrongTag { row, expected, found }) }
+    }
+
+    /// Notes that a device delivers what was output row `r` as row `place_of[r]`.
+    ///
+    /// # Errors
+    /// [`OutputError::NotAPermutation`], with the map as before.
+    pub fn permute(&mut self, place_of: &[u32]) -> Result<(), OutputError> {
+        self.outputs.permute(place_of, &mut self.scratch)
+    }
+
+    /// Notes that a device delivers what was logits row `r` as row `place_of[r]`.
+    ///
+    /// # Errors
+    /// [`OutputError::NotAPermutation`], with the map as before.
+    pub fn permute_logits(&mut self, place_of: &[u32]) -> Result<(), OutputError> {
+        self.logits.permute(place_of, &mut self.scratch)
+    }
+
+    /// The place in the batch that an index means, and what is wanted of the token there.
+    fn resolve(&self, index: i32) -> Result<(usize, Output), OutputError> {
+        let (tokens, outputs) = (self.wishes.len(), self.output_indices.len());
+        let place = match usize::try_from(index) {
+            Ok(place) => Some(place),
+            Err(_) => outputs
+                .checked_sub(index.unsigned_abs() as usize)
+                .and_then(|nth| self.output_indices.get(nth))
+                .map(|&place| place as usize),
+        };
+        let out_of_range =
+            OutputError::OutOfRange { index, tokens: tokens as u32, outputs: outputs as u32 };
+        let place = place.ok_or(out_of_range)?;
+        let (output, _) = *self.wishes.get(place).ok_or(out_of_range)?;
+        if output.is_output() {
+            Ok((place, output))
+        } else {
+            Err(OutputError::NotAnOutput { index })
+        }
+    }
+
+    fn tag_in(&self, rows: &Rows, row: u32) -> Result<RowTag, OutputError> {
+        let no_such_row = OutputError::NoSuchRow { row, rows: rows.len() };
+        let index = *rows.index_of.get(row as usize).ok_or(no_such_row)?;
+        Ok(self.wishes[index as usize].1)
+    }
+}
+
+fn row_of(rows: &Rows, place: usize, index: i32) -> Result<u32, OutputError> {
+    u32::try_from(rows.of_index[place]).map_err(|_| OutputError::NoRowYet { index })
+}

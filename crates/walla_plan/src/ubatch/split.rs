@@ -1,0 +1,259 @@
+use super::{Row, UBatch};
+use crate::batch::{BatchLimits, CheckedBatch, NONE, SequenceSlot};
+use crate::output::OutputMap;
+
+/// Reusable storage of a [`Split`].
+#[derive(Clone, Debug)]
+pub struct Splitter {
+    /// What is left of each sequence of the batch, in the order of first appearance.
+    cursors: Vec<Cursor>,
+    /// Sequences that the micro-batch in the making takes.
+    chosen: Vec<u32>,
+}
+
+/// What is left of a sequence.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    /// Batch index of its next token, or [`NONE`].
+    next: u32,
+    /// Tokens taken.
+    taken: u32,
+    /// Tokens left.
+    left: u32,
+    /// Micro-batch that took the last one (counted from 1), and its row there.
+    last: (u32, u32),
+    /// Micro-batch that has chosen the sequence last.
+    chosen_by: u32,
+}
+
+impl Splitter {
+    /// Storage for batches of these limits.
+    #[must_use]
+    pub fn new(limits: BatchLimits) -> Self {
+        let sequences = limits.batch_sequences_max as usize;
+        Self { cursors: Vec::with_capacity(sequences), chosen: Vec::with_capacity(sequences) }
+    }
+
+    fn start(&mut self, slots: &[SequenceSlot]) {
+        let cursor = |slot: &SequenceSlot| Cursor {
+            next: slot.first,
+            taken: 0,
+            left: slot.tokens,
+            last: (0, 0),
+            chosen_by: 0,
+        };
+        self.cursors.clear();
+        self.cursors.extend(slots.iter().map(cursor));
+    }
+}
+
+impl<'a> CheckedBatch<'a> {
+    /// Starts to split the batch. Output rows are handed out as tokens are taken and noted in `outputs`.
+    #[must_use]
+    pub fn split(self, splitter: &'a mut Splitter, outputs: &'a mut OutputMap) -> Split<'a> {
+        splitter.start(self.slots());
+        outputs.start(self);
+        let left = self.len();
+        Split { batch: self, splitter, outputs, first_unused: 0, left, ubatch: 0 }
+    }
+}
+
+/// Takes a batch apart, one micro-batch a call; kinds of split can be mixed.
+///
+/// Every method fills `ubatch` with up to `rows_max` rows (cut to `1..=ubatch.capacity()`) and returns `false` when no
+/// token is left. Whatever the split, tokens of one sequence are taken in ascending positions, so that each finds all before
+/// it in the cache or in its own micro-batch.
+///
+/// # Examples
+/// Agents 0, 1, 3 and 4 speak, agent 7 reads its prompt; holes in the active set cost nothing:
+/// ```
+/// use walla_plan::{
+///     Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputMap, Splitter, TokenInput, UBatch,
+/// };
+/// use walla_types::{SeqId, TokenId};
+///
+/// let limits = BatchLimits::new(32_000, 8, 64);
+/// let mut ledger = KvLedger::new(LedgerOptions { sequences_max: 8, ..LedgerOptions::default() })?;
+/// let mut batch = Batch::new(limits);
+/// for id in 0..10 {
+///     batch.push(TokenInput::Id(TokenId(id)), None, SeqId(7), Output::None)?;
+/// }
+/// for seq in [0, 1, 3, 4].map(SeqId) {
+///     ledger.append(seq, 5, &mut KvCommands::with_capacity(0))?; // spoke before
+///     batch.push(TokenInput::LastSampled, None, seq, Output::Sample)?;
+/// }
+/// let (mut splitter, mut outputs) = (Splitter::new(limits), OutputMap::new(limits));
+/// let mut ubatch = UBatch::with_capacity(64);
+/// let mut split = batch.check(&ledger)?.split(&mut splitter, &mut outputs);
+/// assert!(split.ragged(64, &mut ubatch));
+/// assert_eq!(ubatch.decode_rows(), 4); // first, whatever the batch's order
+/// assert_eq!((ubatch.len(), ubatch.runs().len()), (14, 5));
+/// assert!(!split.ragged(64, &mut ubatch)); // one pass
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Split<'a> {
+    batch: CheckedBatch<'a>,
+    splitter: &'a mut Splitter,
+    outputs: &'a mut OutputMap,
+    /// No token before this index is left.
+    first_unused: u32,
+    left: u32,
+    /// Micro-batches so far.
+    ubatch: u32,
+}
+
+impl Split<'_> {
+    /// Tokens that no micro-batch has taken.
+    #[must_use]
+    pub fn tokens_left(&self) -> u32 {
+        self.left
+    }
+
+    /// Takes the next tokens in batch order; O(rows), and O(tokens) once where other splits left holes.
+    pub fn simple(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
+        let rows = self.start(rows_max, ubatch);
+        self.skip_used();
+        let mut index = self.first_unused;
+        while ubatch.len() < rows && index < self.batch.len() {
+            if !self.is_used(index) {
+                self.take(self.batch.link(index).slot, ubatch);
+            }
+            index += 1;
+        }
+        !ubatch.is_empty()
+    }
+
+    /// Takes the same number of tokens from each sequence: as many as the shortest chosen one has left, and as fit.
+    ///
+    /// Sequences are chosen in the order in which their next tokens stand in the batch, up to `rows_max`. O(tokens left).
+    pub fn equal(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
+        self.equal_parts(rows_max, false, ubatch)
+    }
+
+    /// Like [`equal`](Self::equal), but only sequences whose ids follow each other without a hole: each chosen id is one above
+    /// the one chosen before. (llama.cpp needs this for per-sequence KV streams. Here nothing does: the active set
+    /// {0, 1, 3, 4} would take two passes, where [`ragged`](Self::ragged) takes one.)
+    pub fn equal_sequential(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
+        self.equal_parts(rows_max, true, ubatch)
+    }
+
+    /// Takes sequences with a single token left first, then chunks of the others, each sequence's rows side by side, all in
+    /// the order of first appearance; only the last chunk is cut to fit. One pass takes everything if it fits.
+    /// O(sequences + rows).
+    pub fn ragged(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
+        let rows = self.start(rows_max, ubatch);
+        let sequences = self.splitter.cursors.len() as u32; // at most `batch_sequences_max`
+        for slot in 0..sequences {
+            if ubatch.len() == rows {
+                break;
+            }
+            if self.cursor(slot).left == 1 {
+                self.take(slot, ubatch);
+            }
+        }
+        for slot in 0..sequences {
+            let free = rows - ubatch.len();
+            if free == 0 {
+                break;
+            }
+            for _ in 0..self.cursor(slot).left.min(free) {
+                self.take(slot, ubatch);
+            }
+        }
+        !ubatch.is_empty()
+    }
+
+    fn equal_parts(&mut self, rows_max: u32, sequential: bool, ubatch: &mut UBatch) -> bool {
+        let rows = self.start(rows_max, ubatch);
+        self.choose(rows, sequential);
+        let chosen = self.splitter.chosen.len() as u32; // at most `rows`
+        let shortest = self.splitter.chosen.iter().map(|&slot| self.cursor(slot).left).min();
+        let Some(shortest) = shortest else { return false };
+        for place in 0..chosen as usize {
+            let slot = self.splitter.chosen[place];
+            for _ in 0..shortest.min(rows / chosen) {
+                self.take(slot, ubatch);
+            }
+        }
+        true
+    }
+
+    /// Chooses the sequences of an equal split.
+    fn choose(&mut self, sequences_max: u32, sequential: bool) {
+        self.skip_used();
+        self.splitter.chosen.clear();
+        let mut expected = None;
+        for index in self.first_unused..self.batch.len() {
+            let slot = self.batch.link(index).slot;
+            let cursor = &mut self.splitter.cursors[slot as usize];
+            let is_used = self.batch.link(index).rank < cursor.taken;
+            if is_used || cursor.chosen_by == self.ubatch {
+                continue;
+            }
+            let seq = self.batch.seq(index).0;
+            if sequential && expected.is_some_and(|expected| expected != seq) {
+                continue;
+            }
+            expected = Some(seq.saturating_add(1));
+            cursor.chosen_by = self.ubatch;
+            self.splitter.chosen.push(slot);
+            if self.splitter.chosen.len() as u32 == sequences_max {
+                break;
+            }
+        }
+    }
+
+    /// Starts a micro-batch and returns how many rows it may have.
+    fn start(&mut self, rows_max: u32, ubatch: &mut UBatch) -> u32 {
+        ubatch.start(self.outputs.rows(), self.outputs.logits_rows());
+        self.ubatch += 1;
+        rows_max.clamp(1, ubatch.capacity())
+    }
+
+    /// Moves the next token of a sequence (which has one) to the micro-batch.
+    fn take(&mut self, slot: u32, ubatch: &mut UBatch) {
+        let cursor = self.cursor(slot);
+        let batch_index = cursor.next;
+        let link = self.batch.link(batch_index);
+        let output = self.batch.output(batch_index);
+        let (output_row, logits_row) = self.outputs.add(batch_index, output);
+        let previous = (cursor.last.0 == self.ubatch).then_some(cursor.last.1);
+        let row = Row {
+            batch_index,
+            token: self.batch.token(batch_index),
+            position: link.position,
+            seq: self.batch.seq(batch_index),
+            previous,
+            is_last: true,
+            output,
+            output_row,
+            logits_row,
+        };
+        let is_decode = cursor.left == 1 && previous.is_none();
+        let number = ubatch.add(row, is_decode);
+        let cursor = &mut self.splitter.cursors[slot as usize];
+        cursor.next = link.next;
+        cursor.taken += 1;
+        cursor.left -= 1;
+        cursor.last = (self.ubatch, number);
+        self.left -= 1;
+        debug_assert_eq!(link.next == NONE, cursor.left == 0);
+    }
+
+    fn cursor(&self, slot: u32) -> Cursor {
+        self.splitter.cursors[slot as usize]
+    }
+
+    /// Tokens of a sequence are taken in order, so a token is used if more have been taken than stand before it.
+    fn is_used(&self, index: u32) -> bool {
+        let link = self.batch.link(index);
+        link.rank < self.cursor(link.slot).taken
+    }
+
+    fn skip_used(&mut self) {
+        while self.first_unused < self.batch.len() && self.is_used(self.first_unused) {
+            self.first_unused += 1;
+        }
+    }
+}

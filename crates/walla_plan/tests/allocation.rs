@@ -1,0 +1,100 @@
+//! Nothing allocates once it is constructed: a step is planned a thousand times under a counting allocator.
+#![expect(unsafe_code, reason = "a global allocator that counts can be written in no other way")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use walla_plan::{
+    Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputMap, Splitter,
+    TokenInput, UBatch,
+};
+use walla_types::{SeqId, TokenId};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and the pointer came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_of(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations_of(|| drop(std::hint::black_box(Box::new(1)))), 1);
+}
+
+#[test]
+fn a_step_allocates_nothing_even_the_first_time() {
+    let limits = BatchLimits::new(1_000, 32, 256);
+    let options = LedgerOptions {
+        page_tokens: 16,
+        pages: 33,
+        pages_per_sequence_max: 8,
+        sequences_max: 32,
+        ..LedgerOptions::default()
+    };
+    let mut ledger = KvLedger::new(options).unwrap();
+    let mut commands = KvCommands::with_capacity(256);
+    let mut batch = Batch::new(limits);
+    let (mut splitter, mut outputs) = (Splitter::new(limits), OutputMap::new(limits));
+    let mut ubatch = UBatch::with_capacity(64);
+    let (mut refused, mut copied, mut split_steps) = (0, 0, 0);
+
+    let mut step = |number: u32| {
+        batch.clear();
+        for seq in (0..32).map(SeqId) {
+            let reads_prompt = seq.0 % 7 == number % 7;
+            let tokens = if reads_prompt { 1 + number % 20 } else { 1 };
+            for _ in 0..tokens {
+                let token = TokenInput::Id(TokenId(number % 1_000));
+                let _ = batch.push(token, None, seq, Output::SampleAndLogits);
+            }
+        }
+        if let Ok(checked) = batch.check(&ledger) {
+            let mut split = checked.split(&mut splitter, &mut outputs);
+            split.simple(40, &mut ubatch);
+            split.equal(40, &mut ubatch);
+            while split.ragged(64, &mut ubatch) {}
+            assert!(outputs.row(-1).is_ok());
+            split_steps += 1;
+            for (seq, tokens) in checked.sequences() {
+                refused += u32::from(ledger.append(seq, tokens, &mut commands).is_err());
+            }
+        }
+        ledger.retire(u64::from(number));
+        ledger.release_up_to(u64::from(number).saturating_sub(2));
+        commands.clear();
+        let (source, destination) = (SeqId(number % 32), SeqId((number * 5 + 1) % 32));
+        let _ = ledger.remove(destination, .., &mut commands);
+        copied += u32::from(ledger.copy(source, destination, .., &mut commands).is_ok());
+        let _ = ledger.remove_and_shift(SeqId((number * 3) % 32), 3..9, &mut commands);
+        ledger.clear_changed();
+    };
+    let allocations = allocations_of(|| (1..1_000).for_each(&mut step));
+    assert_eq!(allocations, 0);
+    assert!(
+        refused > 100 && copied > 100,
+        "the work should exercise refusals ({refused}) and copies ({copied})"
+    );
+}

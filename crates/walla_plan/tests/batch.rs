@@ -1,0 +1,421 @@
+//! What a batch accepts, how it is split, and where outputs are found.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use walla_plan::{
+    Batch, BatchError, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputError,
+    OutputMap, RowTag, Splitter, TokenInput, UBatch,
+};
+use walla_types::{SeqId, TokenId};
+
+const LIMITS: BatchLimits = BatchLimits::new(100, 8, 16);
+
+fn ledger_with(lengths: &[u32]) -> KvLedger {
+    let options = LedgerOptions { sequences_max: 8, ..LedgerOptions::default() };
+    let mut ledger = KvLedger::new(options).unwrap();
+    for (seq, &tokens) in lengths.iter().enumerate() {
+        ledger.append(SeqId(seq as u32), tokens, &mut KvCommands::with_capacity(0)).unwrap();
+    }
+    ledger.retire(1);
+    ledger
+}
+
+fn id(token: u32) -> TokenInput {
+    TokenInput::Id(TokenId(token))
+}
+
+fn push(batch: &mut Batch, seq: u32, output: Output) -> u32 {
+    batch.push(id(1), None, SeqId(seq), output).unwrap()
+}
+
+fn check_error(batch: &mut Batch, ledger: &KvLedger) -> BatchError {
+    batch.check(ledger).map(|_| ()).expect_err("the batch should be refused")
+}
+
+#[test]
+fn an_empty_batch_is_refused() {
+    assert_eq!(check_error(&mut Batch::new(LIMITS), &ledger_with(&[])), BatchError::Empty);
+}
+
+#[test]
+fn a_token_is_checked_when_it_is_pushed() {
+    let mut batch = Batch::new(LIMITS);
+    let out_of_vocabulary = batch.push(id(100), None, SeqId(0), Output::None);
+    let expected = BatchError::TokenOutOfVocabulary { index: 0, token: TokenId(100), vocab: 100 };
+    assert_eq!(out_of_vocabulary, Err(expected));
+    let out_of_range = batch.push(id(99), None, SeqId(8), Output::None);
+    let expected = BatchError::SequenceOutOfRange { index: 0, seq: SeqId(8), sequences_max: 8 };
+    assert_eq!(out_of_range, Err(expected));
+    assert!(batch.is_empty());
+
+    for _ in 0..16 {
+        push(&mut batch, 0, Output::None);
+    }
+    let one_more = batch.push(id(0), None, SeqId(0), Output::None);
+    assert_eq!(one_more, Err(BatchError::Full { tokens_max: 16 }));
+    batch.clear();
+    assert_eq!(push(&mut batch, 0, Output::None), 0);
+}
+
+#[test]
+fn positions_go_on_where_the_cache_ends() {
+    let ledger = ledger_with(&[5, 0, 7]);
+    let mut batch = Batch::new(LIMITS);
+    batch.push(id(1), Some(5), SeqId(0), Output::None).unwrap();
+    batch.push(id(1), None, SeqId(2), Output::None).unwrap();
+    batch.push(id(1), None, SeqId(0), Output::None).unwrap();
+    batch.push(id(1), Some(0), SeqId(1), Output::None).unwrap();
+    batch.push(id(1), Some(7), SeqId(0), Output::None).unwrap();
+    let checked = batch.check(&ledger).unwrap();
+    let positions: Vec<_> = (0..checked.len()).map(|index| checked.position(index)).collect();
+    assert_eq!(positions, [5, 7, 6, 0, 7]);
+    let sequences: Vec<_> = checked.sequences().collect();
+    assert_eq!(sequences, [(SeqId(0), 3), (SeqId(2), 1), (SeqId(1), 1)]);
+}
+
+#[test]
+fn gaps_and_repeats_are_told_apart() {
+    let ledger = ledger_with(&[5]);
+    let cases = [
+        (
+            vec![Some(6)],
+            BatchError::PositionGap { index: 0, seq: SeqId(0), position: 6, expected: 5 },
+        ),
+        (
+            vec![Some(5), Some(7)],
+            BatchError::PositionGap { index: 1, seq: SeqId(0), position: 7, expected: 6 },
+        ),
+        (
+            vec![Some(4)],
+            BatchError::PositionRepeat { index: 0, seq: SeqId(0), position: 4, expected: 5 },
+        ),
+        (
+            vec![None, Some(5)],
+            BatchError::PositionRepeat { index: 1, seq: SeqId(0), position: 5, expected: 6 },
+        ),
+    ];
+    for (positions, expected) in cases {
+        let mut batch = Batch::new(LIMITS);
+        for position in positions {
+            batch.push(id(1), position, SeqId(0), Output::None).unwrap();
+        }
+        assert_eq!(check_error(&mut batch, &ledger), expected);
+        assert_eq!(expected.sequence(), Some(SeqId(0)));
+    }
+}
+
+#[test]
+fn one_bad_sequence_can_be_taken_out() {
+    let ledger = ledger_with(&[5, 5]);
+    let mut batch = Batch::new(LIMITS);
+    push(&mut batch, 0, Output::Sample);
+    batch.push(id(1), Some(99), SeqId(1), Output::Sample).unwrap();
+    let error = check_error(&mut batch, &ledger);
+    batch.remove_sequence(error.sequence().unwrap());
+    assert_eq!(batch.check(&ledger).unwrap().len(), 1);
+}
+
+#[test]
+fn the_context_ends_a_sequence() {
+    let options =
+        LedgerOptions { page_tokens: 4, pages_per_sequence_max: 1, ..LedgerOptions::default() };
+    let mut ledger = KvLedger::new(options).unwrap();
+    ledger.append(SeqId(0), 3, &mut KvCommands::with_capacity(0)).unwrap();
+    let mut batch = Batch::new(LIMITS);
+    push(&mut batch, 0, Output::None);
+    assert!(batch.check(&ledger).is_ok());
+    push(&mut batch, 0, Output::None);
+    let expected = BatchError::ContextFull { index: 1, seq: SeqId(0), context_tokens: 4 };
+    assert_eq!(check_error(&mut batch, &ledger), expected);
+}
+
+#[test]
+fn the_device_knows_one_sampled_token_a_sequence() {
+    let ledger = ledger_with(&[5]);
+    let mut batch = Batch::new(LIMITS);
+    batch.push(TokenInput::LastSampled, None, SeqId(0), Output::Sample).unwrap();
+    push(&mut batch, 0, Output::Sample);
+    assert!(batch.check(&ledger).is_ok());
+
+    batch.push(TokenInput::LastSampled, None, SeqId(0), Output::Sample).unwrap();
+    let expected = BatchError::LastSampledNotFirst { index: 2, seq: SeqId(0) };
+    assert_eq!(check_error(&mut batch, &ledger), expected);
+
+    batch.clear();
+    batch.push(TokenInput::LastSampled, None, SeqId(1), Output::Sample).unwrap();
+    let expected = BatchError::NothingSampled { index: 0, seq: SeqId(1) };
+    assert_eq!(check_error(&mut batch, &ledger), expected);
+}
+
+#[test]
+fn sequences_outputs_and_logits_are_bounded() {
+    let ledger = ledger_with(&[]);
+    let limits = BatchLimits { batch_sequences_max: 2, outputs_max: 2, logits_max: 1, ..LIMITS };
+    let mut batch = Batch::new(limits);
+    push(&mut batch, 4, Output::SampleAndLogits);
+    push(&mut batch, 6, Output::Sample);
+    assert!(batch.check(&ledger).is_ok());
+
+    push(&mut batch, 5, Output::None);
+    let expected = BatchError::TooManySequences { index: 2, seq: SeqId(5), batch_sequences_max: 2 };
+    assert_eq!(check_error(&mut batch, &ledger), expected);
+
+    batch.truncate(2);
+    push(&mut batch, 4, Output::Sample);
+    let expected = BatchError::TooManyOutputs { index: 2, outputs_max: 2 };
+    assert_eq!(check_error(&mut batch, &ledger), expected);
+
+    batch.clear();
+    push(&mut batch, 4, Output::Logits);
+    push(&mut batch, 4, Output::Logits);
+    let expected = BatchError::TooManyLogits { index: 1, logits_max: 1 };
+    assert_eq!(check_error(&mut batch, &ledger), expected);
+}
+
+#[test]
+fn if_nothing_is_said_the_last_token_is_the_output() {
+    let ledger = ledger_with(&[]);
+    let mut batch = Batch::new(LIMITS);
+    for _ in 0..3 {
+        push(&mut batch, 0, Output::Unsaid);
+    }
+    let outputs = |batch: &mut Batch| {
+        let checked = batch.check(&ledger).unwrap();
+        (0..checked.len()).map(|index| checked.output(index)).collect::<Vec<_>>()
+    };
+    assert_eq!(outputs(&mut batch), [Output::None, Output::None, Output::Sample]);
+    // A prefill chunk says that it wants nothing, and gets nothing.
+    push(&mut batch, 0, Output::None);
+    assert_eq!(outputs(&mut batch), [Output::None; 4]);
+}
+
+/// Splits by a rule until nothing is left; returns batch indices.
+fn split_all(
+    batch: &mut Batch,
+    ledger: &KvLedger,
+    outputs: &mut OutputMap,
+    take: impl Fn(&mut walla_plan::Split<'_>, &mut UBatch) -> bool,
+) -> Vec<Vec<u32>> {
+    let mut splitter = Splitter::new(*batch.limits());
+    let mut ubatch = UBatch::with_capacity(batch.limits().tokens_max);
+    let mut split = batch.check(ledger).unwrap().split(&mut splitter, outputs);
+    let mut all = Vec::new();
+    while take(&mut split, &mut ubatch) {
+        all.push(ubatch.batch_indices().collect());
+    }
+    assert_eq!(split.tokens_left(), 0);
+    all
+}
+
+/// Sequences of 3 and 7 tokens, the last of each an output.
+fn three_and_seven() -> Batch {
+    let mut batch = Batch::new(LIMITS);
+    for (seq, tokens) in [(0, 3), (1, 7)] {
+        for index in 0..tokens {
+            let output = if index + 1 == tokens { Output::Logits } else { Output::None };
+            push(&mut batch, seq, output);
+        }
+    }
+    batch
+}
+
+#[test]
+fn three_and_seven_tokens_in_equal_parts() {
+    let (ledger, mut outputs) = (ledger_with(&[]), OutputMap::new(LIMITS));
+    let parts = split_all(&mut three_and_seven(), &ledger, &mut outputs, |s, u| s.equal(16, u));
+    assert_eq!(parts, [vec![0, 1, 2, 3, 4, 5], vec![6, 7, 8, 9]]);
+    assert_eq!(outputs.out_ids(), [2, 9]);
+    assert_eq!(outputs.output_ids(), [-1, -1, 0, -1, -1, -1, -1, -1, -1, 1]);
+    assert_eq!((outputs.row(2), outputs.row(9)), (Ok(0), Ok(1)));
+}
+
+#[test]
+fn an_index_finds_its_row_or_says_why_not() {
+    let (ledger, mut outputs) = (ledger_with(&[]), OutputMap::new(LIMITS));
+    let mut batch = three_and_seven();
+    push(&mut batch, 2, Output::Sample);
+    split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(16, u));
+    // Ragged takes the single token of sequence 2 first; negative indices count in batch order all the same.
+    assert_eq!(outputs.out_ids(), [10, 2, 9]);
+    assert_eq!((outputs.row(-1), outputs.row(-2), outputs.row(-3)), (Ok(0), Ok(2), Ok(1)));
+    assert_eq!((outputs.logits_row(-2), outputs.logits_row(2)), (Ok(1), Ok(0)));
+    let out_of_range = |index| Err(OutputError::OutOfRange { index, tokens: 11, outputs: 3 });
+    assert_eq!(outputs.row(11), out_of_range(11));
+    assert_eq!(outputs.row(-4), out_of_range(-4));
+    assert_eq!(outputs.row(i32::MIN), out_of_range(i32::MIN));
+    assert_eq!(outputs.row(0), Err(OutputError::NotAnOutput { index: 0 }));
+    assert_eq!(outputs.logits_row(-1), Err(OutputError::NoLogits { index: -1 }));
+    assert_eq!(outputs.sampled_row(9), Err(OutputError::NoSample { index: 9 }));
+    assert_eq!(outputs.sampled_row(10), Ok(0));
+}
+
+#[test]
+fn a_token_that_is_not_split_off_has_no_row_yet() {
+    let (ledger, mut outputs) = (ledger_with(&[]), OutputMap::new(LIMITS));
+    let (mut splitter, mut ubatch) = (Splitter::new(LIMITS), UBatch::with_capacity(16));
+    let mut batch = three_and_seven();
+    batch.check(&ledger).unwrap().split(&mut splitter, &mut outputs).equal(16, &mut ubatch);
+    assert_eq!((ubatch.output_rows(), ubatch.logits_rows()), (0..1, 0..1));
+    assert_eq!(outputs.row(9), Err(OutputError::NoRowYet { index: 9 }));
+}
+
+#[test]
+fn rows_in_another_order_permute_the_map() {
+    let (ledger, mut outputs) = (ledger_with(&[4]), OutputMap::new(LIMITS));
+    let mut batch = Batch::new(LIMITS);
+    for seq in 0..3 {
+        push(&mut batch, seq, Output::Sample);
+    }
+    split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(16, u));
+    for bad in [&[0, 1][..], &[0, 1, 3], &[0, 0, 1]] {
+        assert_eq!(outputs.permute(bad), Err(OutputError::NotAPermutation { rows: 3 }));
+    }
+    assert_eq!(outputs.out_ids(), [0, 1, 2]);
+    outputs.permute(&[2, 0, 1]).unwrap();
+    assert_eq!((outputs.row(0), outputs.row(1), outputs.row(2)), (Ok(2), Ok(0), Ok(1)));
+
+    let first = RowTag { seq: SeqId(0), position: 4 };
+    assert_eq!(outputs.check_tag(2, first), Ok(()));
+    let expected = RowTag { seq: SeqId(1), position: 0 };
+    let wrong = OutputError::WrongTag { row: 0, expected, found: first };
+    assert_eq!(outputs.check_tag(0, first), Err(wrong));
+    assert_eq!(outputs.tag(3), Err(OutputError::NoSuchRow { row: 3, rows: 3 }));
+}
+
+#[test]
+fn sequential_parts_stop_at_a_hole_and_ragged_ones_do_not() {
+    let ledger = ledger_with(&[9; 8]);
+    let mut outputs = OutputMap::new(LIMITS);
+    let mut batch = Batch::new(LIMITS);
+    for seq in [0, 1, 3, 4] {
+        push(&mut batch, seq, Output::Sample);
+    }
+    let sequential = split_all(&mut batch, &ledger, &mut outputs, |s, u| s.equal_sequential(16, u));
+    assert_eq!(sequential, [vec![0, 1], vec![2, 3]]);
+    let ragged = split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(16, u));
+    assert_eq!(ragged, [vec![0, 1, 2, 3]]);
+}
+
+#[test]
+fn rows_know_their_neighbours() {
+    let (ledger, mut outputs) = (ledger_with(&[4, 4]), OutputMap::new(LIMITS));
+    let (mut splitter, mut ubatch) = (Splitter::new(LIMITS), UBatch::with_capacity(16));
+    let mut batch = Batch::new(LIMITS);
+    for seq in [0, 1, 0, 0, 1] {
+        push(&mut batch, seq, Output::None);
+    }
+    let mut split = batch.check(&ledger).unwrap().split(&mut splitter, &mut outputs);
+    assert!(split.simple(4, &mut ubatch));
+    let seen: Vec<_> =
+        ubatch.rows().iter().map(|row| (row.position, row.previous, row.is_last)).collect();
+    let expected = [(4, None, false), (4, None, true), (5, Some(0), false), (6, Some(2), true)];
+    assert_eq!(seen, expected);
+    assert_eq!(ubatch.runs().len(), 3);
+    // In the next micro-batch the token before is in the cache.
+    assert!(split.simple(4, &mut ubatch));
+    assert_eq!((ubatch.rows()[0].previous, ubatch.rows()[0].is_last), (None, true));
+}
+
+#[test]
+fn a_ragged_chunk_is_cut_to_fit() {
+    let (ledger, mut outputs) = (ledger_with(&[0, 9]), OutputMap::new(LIMITS));
+    let mut batch = Batch::new(LIMITS);
+    for seq in [0, 0, 0, 2, 2, 2, 1] {
+        push(&mut batch, seq, Output::None);
+    }
+    let parts = split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(5, u));
+    assert_eq!(parts, [vec![6, 0, 1, 2, 3], vec![4, 5]]);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Simple,
+    Equal,
+    Sequential,
+    Ragged,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_split_takes_every_token_once_and_in_order(
+        tokens in prop::collection::vec((0u32..8, 0u8..4), 1..16),
+        lengths in prop::collection::vec(0u32..40, 8),
+        kinds in prop::collection::vec(
+            (prop_oneof![
+                Just(Kind::Simple), Just(Kind::Equal), Just(Kind::Sequential), Just(Kind::Ragged)
+            ], 1u32..12),
+            16,
+        ),
+    ) {
+        let ledger = ledger_with(&lengths);
+        let mut batch = Batch::new(LIMITS);
+        for &(seq, output) in &tokens {
+            let outputs = [Output::None, Output::Sample, Output::Logits, Output::SampleAndLogits];
+            push(&mut batch, seq, outputs[output as usize]);
+        }
+        let mut outputs = OutputMap::new(LIMITS);
+        let (mut splitter, mut ubatch) = (Splitter::new(LIMITS), UBatch::with_capacity(16));
+        let checked = batch.check(&ledger).unwrap();
+        let mut split = checked.split(&mut splitter, &mut outputs);
+        let mut seen = Vec::new();
+        let mut next: BTreeMap<SeqId, u32> = BTreeMap::new();
+        for (kind, rows_max) in kinds {
+            let left = split.tokens_left();
+            let any = match kind {
+                Kind::Simple => split.simple(rows_max, &mut ubatch),
+                Kind::Equal => split.equal(rows_max, &mut ubatch),
+                Kind::Sequential => split.equal_sequential(rows_max, &mut ubatch),
+                Kind::Ragged => split.ragged(rows_max, &mut ubatch),
+            };
+            prop_assert_eq!(any, left > 0);
+            prop_assert!(ubatch.len() <= rows_max);
+            prop_assert_eq!(split.tokens_left(), left - ubatch.len());
+            if let Kind::Simple | Kind::Ragged = kind {
+                prop_assert_eq!(ubatch.len(), left.min(rows_max), "these leave no room unused");
+            }
+            check_ubatch(kind, &ubatch, &mut next, &ledger)?;
+            seen.extend(ubatch.rows().iter().map(|row| row.batch_index));
+        }
+        let order = seen.clone();
+        seen.sort_unstable();
+        prop_assert!(seen.iter().copied().eq(0..tokens.len() as u32));
+        // Output rows are numbered in split order, and only those.
+        let wanted = |index: &&u32| checked.output(**index).is_output();
+        prop_assert!(order.iter().filter(wanted).eq(outputs.out_ids()));
+    }
+}
+
+fn check_ubatch(
+    kind: Kind,
+    ubatch: &UBatch,
+    next: &mut BTreeMap<SeqId, u32>,
+    ledger: &KvLedger,
+) -> Result<(), TestCaseError> {
+    let mut last: BTreeMap<SeqId, u32> = BTreeMap::new();
+    for (number, row) in ubatch.rows().iter().enumerate() {
+        let position = next.entry(row.seq).or_insert_with(|| ledger.len(row.seq));
+        prop_assert_eq!(row.position, *position);
+        *position += 1;
+        prop_assert_eq!(row.previous, last.insert(row.seq, number as u32));
+        prop_assert_eq!(row.output.is_output(), row.output_row.is_some());
+        prop_assert_eq!(row.output.has_logits(), row.logits_row.is_some());
+    }
+    for (number, row) in ubatch.rows().iter().enumerate() {
+        prop_assert_eq!(row.is_last, last[&row.seq] == number as u32);
+    }
+    let rows_of_runs: u32 = ubatch.runs().iter().map(|run| run.rows).sum();
+    prop_assert_eq!(rows_of_runs, ubatch.len());
+    if !matches!(kind, Kind::Simple) {
+        prop_assert_eq!(ubatch.runs().len(), last.len(), "one run a sequence");
+    }
+    if matches!(kind, Kind::Equal | Kind::Sequential) {
+        prop_assert!(ubatch.runs().windows(2).all(|two| two[0].rows == two[1].rows));
+    }
+    if matches!(kind, Kind::Sequential) {
+        prop_assert!(ubatch.runs().windows(2).all(|two| two[0].seq.0 + 1 == two[1].seq.0));
+    }
+    Ok(())
+}

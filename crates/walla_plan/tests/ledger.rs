@@ -1,0 +1,309 @@
+//! The ledger's refusals, its commands and its promises, one by one. `ledger_model.rs` checks them together.
+
+use walla_plan::{
+    Cell, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
+};
+use walla_types::SeqId;
+
+const A: SeqId = SeqId(0);
+const B: SeqId = SeqId(1);
+const C: SeqId = SeqId(2);
+
+/// Pages of 4 tokens, 8 to hand out, 4 a sequence, 3 sequences.
+const OPTIONS: LedgerOptions = LedgerOptions {
+    page_tokens: 4,
+    pages: 9,
+    pages_per_sequence_max: 4,
+    sequences_max: 3,
+    recurrent: false,
+    can_shift: true,
+};
+
+fn ledger() -> (KvLedger, KvCommands) {
+    (KvLedger::new(OPTIONS).unwrap(), KvCommands::with_capacity(32))
+}
+
+fn pages(ids: &[u32]) -> Vec<PageId> {
+    ids.iter().map(|&id| PageId(id)).collect()
+}
+
+fn cell(page: u32, slot: u32) -> Cell {
+    Cell { page: PageId(page), slot }
+}
+
+#[test]
+fn impossible_options_are_refused() {
+    let too_small = [
+        (LedgerOptions { page_tokens: 0, ..OPTIONS }, "page_tokens"),
+        (LedgerOptions { pages: 1, ..OPTIONS }, "pages"),
+        (LedgerOptions { pages_per_sequence_max: 0, ..OPTIONS }, "pages_per_sequence_max"),
+        (LedgerOptions { sequences_max: 0, ..OPTIONS }, "sequences_max"),
+    ];
+    for (options, name) in too_small {
+        assert_eq!(KvLedger::new(options).err(), Some(InvalidLedger::TooSmall(name)));
+    }
+    let long = LedgerOptions { page_tokens: 1 << 16, pages_per_sequence_max: 1 << 15, ..OPTIONS };
+    let expected = InvalidLedger::ContextTooLong { pages: 1 << 15, page_tokens: 1 << 16 };
+    assert_eq!(KvLedger::new(long).err(), Some(expected));
+}
+
+#[test]
+fn pages_are_handed_out_lowest_first_and_never_the_padding_page() {
+    let (mut ledger, mut commands) = ledger();
+    assert_eq!(ledger.append(A, 5, &mut commands), Ok(0..5));
+    assert_eq!(ledger.append(B, 1, &mut commands), Ok(0..1));
+    assert_eq!(ledger.append(A, 4, &mut commands), Ok(5..9));
+    assert_eq!(ledger.pages(A), pages(&[1, 2, 4]));
+    assert_eq!(ledger.pages(B), pages(&[3]));
+    assert_eq!((ledger.used_pages(), ledger.free_pages(), ledger.fenced_pages()), (4, 4, 0));
+    assert!(commands.is_empty());
+}
+
+#[test]
+fn refusals_name_what_is_missing() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 16, &mut commands).unwrap();
+    ledger.append(B, 12, &mut commands).unwrap();
+    ledger.remove(B, 8.., &mut commands).unwrap();
+    assert_eq!(
+        ledger.append(C, 12, &mut commands),
+        Err(LedgerError::NoPages { wanted_pages: 3, free_pages: 1, fenced_pages: 1 })
+    );
+    assert_eq!(ledger.pages_wanted(C, 12), Ok(3));
+    assert_eq!(
+        ledger.append(A, 1, &mut commands),
+        Err(LedgerError::ContextFull { seq: A, wanted_tokens: 17, context_tokens: 16 })
+    );
+    assert_eq!(
+        ledger.append(A, u32::MAX, &mut commands),
+        Err(LedgerError::ContextFull {
+            seq: A,
+            wanted_tokens: 16 + u64::from(u32::MAX),
+            context_tokens: 16
+        })
+    );
+    let stranger = SeqId(3);
+    let unknown = LedgerError::UnknownSequence { seq: stranger, sequences_max: 3 };
+    assert_eq!(ledger.append(stranger, 1, &mut commands), Err(unknown.clone()));
+    assert_eq!(ledger.remove(stranger, .., &mut commands), Err(unknown.clone()));
+    assert_eq!(ledger.copy(A, stranger, .., &mut commands), Err(unknown.clone()));
+    assert_eq!(ledger.keep(stranger, &mut commands), Err(unknown));
+    assert_eq!((ledger.len(stranger), ledger.pages(stranger)), (0, &[][..]));
+}
+
+#[test]
+fn a_freed_page_is_no_capacity_before_its_fence() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 16, &mut commands).unwrap();
+    ledger.append(B, 16, &mut commands).unwrap();
+    ledger.retire(7);
+    ledger.remove(A, .., &mut commands).unwrap();
+    assert_eq!(ledger.release_up_to(7), 0, "freed after step 7 was submitted: step 8 may touch it");
+    ledger.retire(8);
+    assert_eq!(ledger.release_up_to(7), 0);
+    let refusal = LedgerError::NoPages { wanted_pages: 1, free_pages: 0, fenced_pages: 4 };
+    assert_eq!(ledger.append(C, 1, &mut commands), Err(refusal));
+    assert_eq!(ledger.release_up_to(8), 4);
+    assert!(ledger.append(C, 1, &mut commands).is_ok());
+}
+
+#[test]
+fn a_reservation_makes_appends_certain() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.reserve(A, 16, &mut commands).unwrap();
+    assert_eq!((ledger.len(A), ledger.pages(A).len()), (0, 4));
+    ledger.append(B, 16, &mut commands).unwrap();
+    assert_eq!(ledger.free_pages(), 0);
+    for position in 0..16 {
+        assert_eq!(ledger.append(A, 1, &mut commands), Ok(position..position + 1));
+    }
+    ledger.remove(A, 1.., &mut commands).unwrap();
+    ledger.reserve(A, 3, &mut commands).unwrap();
+    assert_eq!(ledger.pages(A).len(), 1, "a removal gives the reservation back");
+}
+
+#[test]
+fn trim_gives_back_what_is_only_reserved() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 5, &mut commands).unwrap();
+    ledger.reserve(A, 10, &mut commands).unwrap();
+    ledger.trim(A).unwrap();
+    assert_eq!((ledger.len(A), ledger.pages(A).len(), ledger.fenced_pages()), (5, 2, 2));
+}
+
+#[test]
+fn a_shared_prefix_costs_its_memory_once() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 10, &mut commands).unwrap();
+    ledger.retire(1);
+    ledger.copy(A, B, ..8, &mut commands).unwrap();
+    ledger.copy(A, C, .., &mut commands).unwrap();
+    assert_eq!((ledger.used_pages(), ledger.len(B), ledger.len(C)), (3, 8, 10));
+    assert_eq!((ledger.exclusive_pages(A), ledger.exclusive_pages(B)), (0, 0));
+    commands.clear();
+
+    // B's pages are full, so it goes on in one of its own; C's last one is not, so it copies.
+    ledger.append(B, 1, &mut commands).unwrap();
+    assert!(commands.is_empty());
+    assert_eq!(ledger.pages_wanted(C, 1), Ok(1));
+    ledger.append(C, 1, &mut commands).unwrap();
+    assert_eq!(commands.as_slice(), [KvCommand::CopyPage { from: PageId(3), to: PageId(5) }]);
+    // A is the last owner of the page now, and writes in place.
+    commands.clear();
+    ledger.append(A, 1, &mut commands).unwrap();
+    assert!(commands.is_empty());
+    ledger.assert_consistent();
+}
+
+#[test]
+fn copies_are_prefixes_into_empty_sequences() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 10, &mut commands).unwrap();
+    let unwritten = LedgerError::Unwritten { seq: A, unwritten_tokens: 10 };
+    assert_eq!(ledger.copy(A, B, .., &mut commands), Err(unwritten));
+    ledger.retire(1);
+    let not_prefix = LedgerError::CopyNotPrefix { seq: A, start: 2 };
+    assert_eq!(ledger.copy(A, B, 2.., &mut commands), Err(not_prefix));
+    ledger.copy(A, B, ..=3, &mut commands).unwrap();
+    assert_eq!(ledger.len(B), 4);
+    let not_empty = LedgerError::DestinationNotEmpty { seq: B, len: 4 };
+    assert_eq!(ledger.copy(A, B, .., &mut commands), Err(not_empty));
+    ledger.copy(A, A, .., &mut commands).unwrap();
+    ledger.copy(C, B, .., &mut commands).unwrap(); // nothing to copy
+    assert_eq!(ledger.len(B), 4);
+}
+
+#[test]
+fn the_middle_goes_only_with_a_shift() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 10, &mut commands).unwrap();
+    let refusal = LedgerError::MiddleRemoval { seq: A, range: 2..5, len: 10 };
+    assert_eq!(ledger.remove(A, 2..5, &mut commands), Err(refusal));
+    let unwritten = LedgerError::Unwritten { seq: A, unwritten_tokens: 10 };
+    assert_eq!(ledger.remove_and_shift(A, 2..5, &mut commands), Err(unwritten));
+    ledger.retire(1);
+    ledger.remove_and_shift(A, 2..5, &mut commands).unwrap();
+    assert_eq!(ledger.len(A), 7);
+    let moved = |from, to, cells| KvCommand::MoveCells { from, to, cells, turn: -3 };
+    assert_eq!(
+        commands.as_slice(),
+        [
+            moved(cell(2, 1), cell(1, 2), 2),
+            moved(cell(2, 3), cell(2, 0), 1),
+            moved(cell(3, 0), cell(2, 1), 2),
+            KvCommand::ShiftRecent { seq: A, from: 5, end: 10, turn: -3 },
+        ]
+    );
+    assert_eq!(ledger.pages(A), pages(&[1, 2]));
+}
+
+#[test]
+fn whole_pages_change_places_instead_of_moving() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 14, &mut commands).unwrap();
+    ledger.retire(1);
+    ledger.remove_and_shift(A, 4..8, &mut commands).unwrap();
+    let turned = |page, cells| KvCommand::MoveCells {
+        from: cell(page, 0),
+        to: cell(page, 0),
+        cells,
+        turn: -4,
+    };
+    let recent = KvCommand::ShiftRecent { seq: A, from: 8, end: 14, turn: -4 };
+    assert_eq!(commands.as_slice(), [turned(3, 4), turned(4, 2), recent]);
+    assert_eq!(ledger.pages(A), pages(&[1, 3, 4]));
+    assert_eq!(ledger.fenced_pages(), 1);
+}
+
+#[test]
+fn shifts_move_down_over_what_exists() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 10, &mut commands).unwrap();
+    ledger.retire(1);
+    for (from, delta) in [(4, 1), (4, -5), (4, i64::MIN), (4, i64::MAX)] {
+        let refusal = LedgerError::ShiftLeavesHole { seq: A, from, delta };
+        assert_eq!(ledger.shift(A, from, delta, &mut commands), Err(refusal));
+    }
+    ledger.shift(A, 4, 0, &mut commands).unwrap();
+    ledger.shift(A, 10, 3, &mut commands).unwrap(); // no token there
+    assert_eq!(ledger.len(A), 10);
+    ledger.shift(A, 4, -4, &mut commands).unwrap();
+    assert_eq!(ledger.len(A), 6);
+}
+
+#[test]
+fn a_model_that_cannot_shift_says_so() {
+    let mut ledger = KvLedger::new(LedgerOptions { can_shift: false, ..OPTIONS }).unwrap();
+    let mut commands = KvCommands::with_capacity(32);
+    ledger.append(A, 10, &mut commands).unwrap();
+    ledger.retire(1);
+    let refusal = Err(LedgerError::CannotShift { seq: A });
+    assert_eq!(ledger.remove_and_shift(A, 2..5, &mut commands), refusal);
+    assert_eq!(ledger.remove_and_shift(A, 5.., &mut commands), Ok(()), "a tail needs no shift");
+}
+
+#[test]
+fn recurrent_state_is_whole_or_gone() {
+    let mut ledger = KvLedger::new(LedgerOptions { recurrent: true, ..OPTIONS }).unwrap();
+    let mut commands = KvCommands::with_capacity(32);
+    ledger.append(A, 10, &mut commands).unwrap();
+    ledger.retire(1);
+    let refusal = Err(LedgerError::Recurrent { seq: A });
+    assert_eq!(ledger.remove(A, 5.., &mut commands), refusal);
+    assert_eq!(ledger.remove(A, ..5, &mut commands), refusal);
+    assert_eq!(ledger.remove_and_shift(A, 2..5, &mut commands), refusal);
+    assert_eq!(ledger.shift(A, 4, -2, &mut commands), refusal);
+    assert_eq!(ledger.copy(A, B, ..5, &mut commands), refusal);
+    assert!(commands.is_empty());
+
+    ledger.copy(A, B, .., &mut commands).unwrap();
+    ledger.remove(A, .., &mut commands).unwrap();
+    ledger.remove(C, .., &mut commands).unwrap(); // is empty
+    let expected =
+        [KvCommand::CopySequence { from: A, to: B }, KvCommand::ClearSequence { seq: A }];
+    assert_eq!(commands.as_slice(), expected);
+}
+
+#[test]
+fn keep_removes_all_others() {
+    let mut ledger = KvLedger::new(LedgerOptions { recurrent: true, ..OPTIONS }).unwrap();
+    let mut commands = KvCommands::with_capacity(2);
+    for seq in [A, B, C] {
+        ledger.append(seq, 5, &mut commands).unwrap();
+    }
+    ledger.keep(B, &mut commands).unwrap();
+    assert_eq!([A, B, C].map(|seq| ledger.len(seq)), [0, 5, 0]);
+    let full = LedgerError::CommandsFull { wanted: 1, free: 0 };
+    assert_eq!(ledger.clear(&mut commands), Err(full));
+    assert_eq!(ledger.len(B), 5);
+}
+
+#[test]
+fn a_full_command_list_refuses_before_anything_changes() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 10, &mut commands).unwrap();
+    ledger.retire(1);
+    let mut no_room = KvCommands::with_capacity(0);
+    assert!(matches!(
+        ledger.remove_and_shift(A, 2..5, &mut no_room),
+        Err(LedgerError::CommandsFull { free: 0, .. })
+    ));
+    ledger.copy(A, B, .., &mut commands).unwrap();
+    let full = LedgerError::CommandsFull { wanted: 1, free: 0 };
+    assert_eq!(ledger.append(B, 1, &mut no_room), Err(full));
+    assert_eq!((ledger.len(A), ledger.len(B), ledger.used_pages()), (10, 10, 3));
+}
+
+#[test]
+fn changed_tables_are_listed_once() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(B, 3, &mut commands).unwrap();
+    ledger.append(A, 3, &mut commands).unwrap();
+    ledger.append(B, 3, &mut commands).unwrap();
+    assert_eq!(ledger.changed_tables(), [B, A]);
+    ledger.clear_changed();
+    ledger.append(A, 1, &mut commands).unwrap(); // stays in its page
+    assert_eq!(ledger.changed_tables(), []);
+    ledger.remove(A, .., &mut commands).unwrap();
+    assert_eq!(ledger.changed_tables(), [A]);
+}
