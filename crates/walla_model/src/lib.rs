@@ -12,5 +12,5 @@ pub mod tokenizer;
 
 pub use architecture::SpecError;
 pub use gguf::{Gguf, GgufError, MetadataError, TensorError, TensorInfo, Value};
-pub use quant::dequantise;
+pub use quant::{dequantise, quantise};
 pub use spec::ModelSpec;

@@ -7,12 +7,14 @@ mod error;
 mod map;
 mod parse;
 mod value;
+mod writer;
 
 use std::{fmt, fs::File, io::Read as _, ops::Range, path::Path, sync::Arc};
 
 pub use error::{GgufError, MetadataError, TensorError};
 pub use value::{Array, Element, Floats, FromValue, Integers, Strings, Value};
 use walla_types::{TensorType, UnknownTensorType};
+pub use writer::{DataWriter, WriteError, Writer};
 
 use crate::{
     dequantise,
@@ -30,6 +32,13 @@ pub struct Shape {
 impl Shape {
     const fn new(dims: [u64; 4], rank: u8) -> Self {
         Self { dims, rank }
+    }
+
+    /// `None` unless there are 1 to 4 dimensions.
+    fn of(dims: &[u64]) -> Option<Self> {
+        let mut padded = [1; 4];
+        padded.get_mut(..dims.len()).filter(|_| !dims.is_empty())?.copy_from_slice(dims);
+        Some(Self::new(padded, dims.len() as u8))
     }
 
     /// The dimensions: 1 to 4 of them.

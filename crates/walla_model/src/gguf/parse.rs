@@ -2,8 +2,8 @@
 //!
 //! Everything that the file says is compared with the bytes that remain before anything is allocated for it, so that
 //! what parsing allocates is bounded by twice the file's length plus 1 MiB:
-//! an entry takes 28 bytes here (with its index) and at least 14 in the file, a tensor 72 and at least 34 (and there
-//! are at most 65536 of them), a string in an array 4 and at least 8.
+//! an entry takes 28 bytes here (with its index) and at least 14 in the file, a string in an array 4 and at least 8,
+//! a tensor 80 and at least 33, which for the largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
 
 use walla_types::TensorType;
 
@@ -14,9 +14,9 @@ use super::{
 };
 
 /// Metadata entries of a file; real ones have some dozens.
-pub(super) const ENTRIES_MAX: u64 = 65_536;
+pub(super) const ENTRIES_MAX: u64 = 32_768;
 /// Tensors of a file; real ones have some hundreds.
-pub(super) const TENSORS_MAX: u64 = 65_536;
+pub(super) const TENSORS_MAX: u64 = 32_768;
 /// Arrays of strings; real files have one or two.
 const STRING_ARRAYS_MAX: usize = 1024;
 /// The format's bound on keys.
@@ -26,12 +26,12 @@ const NAME_BYTES_MAX: u64 = 64;
 /// Bytes before the tensors' data; offsets into them are kept as `u32`.
 const HEADER_BYTES_MAX: u64 = u32::MAX as u64;
 /// Alignment of the data where the file names none.
-const ALIGNMENT_DEFAULT: u64 = 32;
+pub(super) const ALIGNMENT_DEFAULT: u64 = 32;
 
-const ALIGNMENT_KEY: &str = "general.alignment";
+pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 
 /// A piece of text in the header.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub start: u32,
     pub len: u32,
@@ -46,7 +46,7 @@ impl Span {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Stored {
     /// The first [`Element::bytes_min`] bytes count.
     Scalar(Element, [u8; 8]),
@@ -60,13 +60,13 @@ pub(super) enum Stored {
     },
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub key: Span,
     pub value: Stored,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Tensor {
     pub name: Span,
     pub shape: Shape,
@@ -78,6 +78,7 @@ pub(super) struct Tensor {
 }
 
 /// A file's index, without its bytes.
+#[derive(Debug)]
 pub(super) struct Header {
     pub version: u32,
     pub alignment: u64,
@@ -93,17 +94,19 @@ pub(super) struct Header {
     pub data_start: u64,
 }
 
+/// Checks a whole file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
+    let header = parse_header(bytes)?;
+    let available = (bytes.len() as u64).saturating_sub(header.data_start);
+    check_placement(&header.tensors, bytes, available)?;
+    Ok(header)
+}
+
+/// Checks everything but whether the tensors' data is there.
+pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
     let mut reader = Reader { bytes, at: 0 };
     let version = reader.preamble()?;
-    let tensor_count = reader.u64("tensor count")?;
-    let entry_count = reader.u64("metadata count")?;
-    // A key of one byte, a type and a value of one byte; a name of one byte, one dimension, a type and an offset.
-    let entry_count =
-        reader.plausible("metadata count", entry_count, 8 + 1 + 4 + 1, ENTRIES_MAX)?;
-    let tensor_count =
-        reader.plausible("tensor count", tensor_count, 8 + 1 + 4 + 8 + 4 + 8, TENSORS_MAX)?;
-
+    let (entry_count, tensor_count) = reader.counts()?;
     let mut entries = Vec::with_capacity(entry_count);
     let mut bounds = Vec::new();
     for _ in 0..entry_count {
@@ -125,7 +128,6 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
     }
     // `at` is at most 2^32 and the alignment at most 2^20.
     let data_start = (reader.at as u64).next_multiple_of(alignment);
-    check_placement(&tensors, bytes, (bytes.len() as u64).saturating_sub(data_start))?;
     Ok(Header {
         version,
         alignment,
@@ -262,6 +264,23 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Numbers of entries and of tensors: together they fit in what remains.
+    fn counts(&mut self) -> Result<(usize, usize), GgufError> {
+        let tensors = self.u64("tensor count")?;
+        let entries = self.u64("metadata count")?;
+        // A key of one byte, a type and a value of one byte.
+        let entry_bytes_min = 8 + 1 + 4 + 1;
+        // A name of one byte, the number of dimensions, one dimension, a type and an offset.
+        let tensor_bytes_min = 8 + 1 + 4 + 8 + 4 + 8;
+        let entry_count =
+            self.plausible("metadata count", entries, entry_bytes_min, ENTRIES_MAX)?;
+        let tensor_count =
+            self.plausible("tensor count", tensors, tensor_bytes_min, TENSORS_MAX)?;
+        let needed = entries * entry_bytes_min + tensors * tensor_bytes_min;
+        self.plausible("header", needed, 1, u64::MAX)?;
+        Ok((entry_count, tensor_count))
+    }
+
     /// A length and that many bytes of UTF-8.
     fn text(&mut self, what: &'static str, bytes_max: u64) -> Result<(Span, &'a str), GgufError> {
         let at = self.at as u64;
@@ -369,7 +388,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Bytes of a tensor's data; one byte stands for those of a type without kernels.
-fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, GgufError> {
+pub(super) fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, GgufError> {
     let [row, rest @ ..] = shape.padded();
     let wrong = |reason| GgufError::Shape { tensor: name.to_owned(), shape, reason };
     if shape.padded().contains(&0) {

@@ -54,6 +54,24 @@ impl Element {
         })
     }
 
+    /// The inverse of [`Self::from_code`].
+    pub(super) const fn code(self) -> u32 {
+        match self {
+            Self::U8 => 0,
+            Self::I8 => 1,
+            Self::U16 => 2,
+            Self::I16 => 3,
+            Self::U32 => 4,
+            Self::I32 => 5,
+            Self::F32 => 6,
+            Self::Bool => 7,
+            Self::String => 8,
+            Self::U64 => 10,
+            Self::I64 => 11,
+            Self::F64 => 12,
+        }
+    }
+
     /// Bytes of one element; of a string, its length alone.
     pub(super) const fn bytes_min(self) -> usize {
         match self {
@@ -238,6 +256,10 @@ impl<'a> Array<'a> {
     pub fn iter(self) -> impl ExactSizeIterator<Item = Value<'a>> {
         // The fallback is unreachable unless somebody rewrites the mapped file behind our back.
         (0..self.len).map(move |index| self.get(index).unwrap_or(Value::Bool(false)))
+    }
+
+    pub(super) const fn payload(&self) -> &'a [u8] {
+        self.payload
     }
 
     fn text(&self, index: usize) -> Option<&'a str> {

@@ -1,7 +1,7 @@
 use half::{bf16, f16};
 use walla_types::TensorType;
 
-use super::scale_and_minimum;
+use super::pack::unpack;
 
 /// Turns whole blocks of stored numbers into `f32`.
 ///
@@ -117,7 +117,7 @@ fn sub_blocks(raw: &[u8]) -> [(f32, f32); 8] {
     let mut packed = [0; 12];
     packed.copy_from_slice(&raw[4..16]);
     core::array::from_fn(|i| {
-        let (s, m) = scale_and_minimum(&packed, i);
+        let (s, m) = unpack(&packed, i);
         (scale * f32::from(s), minimum * f32::from(m))
     })
 }

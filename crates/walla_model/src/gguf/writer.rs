@@ -1,0 +1,289 @@
+use std::io::{self, Write};
+
+use walla_types::TensorType;
+
+use super::{
+    GgufError, Shape, Value,
+    parse::{self, Header},
+    value::{ARRAY_CODE, Element},
+};
+
+const VERSION: u32 = 3;
+
+/// Writes a GGUF file, version 3: metadata and a list of tensors first, then their data as a stream.
+///
+/// Adding never fails; [`Writer::begin`] checks everything at once, with the reader's own rules.
+///
+/// # Examples
+/// ```
+/// use walla_model::{Gguf, gguf::Writer};
+/// use walla_types::TensorType;
+///
+/// let mut writer = Writer::new();
+/// writer.str("general.name", "tiny").u32("answer", 42);
+/// writer.tensor("ones", TensorType::F32, &[2, 1]);
+/// let mut file = Vec::new();
+/// let mut data = writer.begin(&mut file)?;
+/// data.tensor(&[0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f])?;
+/// data.finish()?;
+///
+/// let gguf = Gguf::from_bytes(file)?;
+/// assert_eq!(gguf.require::<u32>("answer")?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Writer {
+    entries: Vec<u8>,
+    entry_count: u64,
+    /// `general.alignment`, if it was set.
+    alignment: Option<u32>,
+    tensors: Vec<(String, TensorType, Vec<u64>)>,
+}
+
+/// Why a file cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// Metadata or tensors that no reader would take: doubled names, impossible shapes.
+    #[error("this file would be unreadable: {0}")]
+    Unreadable(#[from] GgufError),
+    /// A tensor was given too few or too many bytes.
+    #[error("tensor {tensor:?} takes {expected} bytes, {found} given")]
+    Length {
+        /// The name.
+        tensor: String,
+        /// What its type and shape take.
+        expected: u64,
+        /// What was given.
+        found: u64,
+    },
+    /// More tensors were given than listed.
+    #[error("all {0} tensors are written already")]
+    Surplus(usize),
+    /// Nothing more can be written to the destination.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Writer {
+    /// A file with nothing in it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a UINT32.
+    pub fn u32(&mut self, key: &str, value: u32) -> &mut Self {
+        if key == parse::ALIGNMENT_KEY {
+            self.alignment = Some(value);
+        }
+        self.entry(key, Element::U32, &value.to_le_bytes())
+    }
+
+    /// Adds a FLOAT32.
+    pub fn f32(&mut self, key: &str, value: f32) -> &mut Self {
+        self.entry(key, Element::F32, &value.to_le_bytes())
+    }
+
+    /// Adds a BOOL.
+    pub fn bool(&mut self, key: &str, value: bool) -> &mut Self {
+        self.entry(key, Element::Bool, &[value.into()])
+    }
+
+    /// Adds a STRING.
+    pub fn str(&mut self, key: &str, value: &str) -> &mut Self {
+        self.key(key, Element::String.code());
+        put_text(&mut self.entries, value);
+        self
+    }
+
+    /// Adds an ARRAY of STRING.
+    pub fn strings<'a>(
+        &mut self,
+        key: &str,
+        values: impl ExactSizeIterator<Item = &'a str>,
+    ) -> &mut Self {
+        self.array(key, Element::String, values.len());
+        values.for_each(|text| put_text(&mut self.entries, text));
+        self
+    }
+
+    /// Adds an ARRAY of INT32.
+    pub fn i32s(&mut self, key: &str, values: &[i32]) -> &mut Self {
+        self.array(key, Element::I32, values.len());
+        self.entries.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        self
+    }
+
+    /// Adds an ARRAY of FLOAT32.
+    pub fn f32s(&mut self, key: &str, values: &[f32]) -> &mut Self {
+        self.array(key, Element::F32, values.len());
+        self.entries.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        self
+    }
+
+    /// Adds any value, for example one that another file holds.
+    pub fn value(&mut self, key: &str, value: Value<'_>) -> &mut Self {
+        match value {
+            Value::U8(n) => self.entry(key, Element::U8, &n.to_le_bytes()),
+            Value::I8(n) => self.entry(key, Element::I8, &n.to_le_bytes()),
+            Value::U16(n) => self.entry(key, Element::U16, &n.to_le_bytes()),
+            Value::I16(n) => self.entry(key, Element::I16, &n.to_le_bytes()),
+            Value::U32(n) => self.u32(key, n),
+            Value::I32(n) => self.entry(key, Element::I32, &n.to_le_bytes()),
+            Value::F32(n) => self.f32(key, n),
+            Value::Bool(b) => self.bool(key, b),
+            Value::String(text) => self.str(key, text),
+            Value::U64(n) => self.entry(key, Element::U64, &n.to_le_bytes()),
+            Value::I64(n) => self.entry(key, Element::I64, &n.to_le_bytes()),
+            Value::F64(n) => self.entry(key, Element::F64, &n.to_le_bytes()),
+            Value::Array(array) => {
+                self.array(key, array.element(), array.len());
+                self.entries.extend_from_slice(array.payload());
+                self
+            }
+        }
+    }
+
+    /// Lists a tensor; `dims` has the innermost (contiguous) dimension first, so a matrix is `[cols, rows]`.
+    pub fn tensor(&mut self, name: &str, ty: TensorType, dims: &[u64]) -> &mut Self {
+        self.tensors.push((name.to_owned(), ty, dims.to_vec()));
+        self
+    }
+
+    /// Checks what was added and writes everything but the tensors' data.
+    ///
+    /// # Errors
+    /// [`WriteError::Unreadable`] if the reader would refuse the file, [`WriteError::Io`] from `out`.
+    pub fn begin<W: Write>(&self, mut out: W) -> Result<DataWriter<W>, WriteError> {
+        let mut bytes = self.header()?;
+        let header = parse::parse_header(&bytes)?;
+        bytes.resize(header.data_start as usize, 0); // At most 1 MiB more than there is.
+        out.write_all(&bytes)?;
+        let names = self.tensors.iter().map(|(name, ..)| name.clone()).collect();
+        Ok(DataWriter { out, header, names, index: 0, written: 0 })
+    }
+
+    fn header(&self) -> Result<Vec<u8>, WriteError> {
+        let mut header = b"GGUF".to_vec();
+        header.extend(VERSION.to_le_bytes());
+        header.extend((self.tensors.len() as u64).to_le_bytes());
+        header.extend(self.entry_count.to_le_bytes());
+        header.extend_from_slice(&self.entries);
+        let alignment = self.alignment.map_or(parse::ALIGNMENT_DEFAULT, u64::from);
+        let mut offset = 0_u64;
+        for (name, ty, dims) in &self.tensors {
+            put_text(&mut header, name);
+            header.extend((dims.len() as u32).to_le_bytes());
+            header.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
+            header.extend(ty.to_ggml().to_le_bytes());
+            header.extend(offset.to_le_bytes());
+            // Anything impossible here is refused by the reader's checks afterwards.
+            let shape = Shape::of(dims);
+            let bytes = shape.map_or(Ok(0), |s| parse::tensor_bytes(name, s, ty.to_ggml()))?;
+            let end = offset.saturating_add(bytes);
+            offset = end.checked_next_multiple_of(alignment).unwrap_or(end);
+        }
+        Ok(header)
+    }
+
+    fn key(&mut self, key: &str, code: u32) {
+        put_text(&mut self.entries, key);
+        self.entries.extend(code.to_le_bytes());
+        self.entry_count += 1;
+    }
+
+    fn entry(&mut self, key: &str, element: Element, raw: &[u8]) -> &mut Self {
+        self.key(key, element.code());
+        self.entries.extend_from_slice(raw);
+        self
+    }
+
+    fn array(&mut self, key: &str, element: Element, len: usize) {
+        self.key(key, ARRAY_CODE);
+        self.entries.extend(element.code().to_le_bytes());
+        self.entries.extend((len as u64).to_le_bytes());
+    }
+}
+
+fn put_text(to: &mut Vec<u8>, text: &str) {
+    to.extend((text.len() as u64).to_le_bytes());
+    to.extend_from_slice(text.as_bytes());
+}
+
+/// Takes the tensors' data in the order in which they were listed, whole or, through [`Write`], in pieces.
+#[derive(Debug)]
+#[must_use = "the file is complete only after `finish`"]
+pub struct DataWriter<W> {
+    out: W,
+    header: Header,
+    names: Vec<String>,
+    /// The tensor being written.
+    index: usize,
+    /// Its bytes so far.
+    written: u64,
+}
+
+impl<W: Write> DataWriter<W> {
+    /// Writes the whole data of the next tensor.
+    ///
+    /// # Errors
+    /// [`WriteError::Length`] if `bytes` is not exactly what (the rest of) the tensor takes, [`WriteError::Surplus`]
+    /// after the last one, [`WriteError::Io`] from the destination.
+    pub fn tensor(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        let Some(tensor) = self.header.tensors.get(self.index) else {
+            return Err(WriteError::Surplus(self.header.tensors.len()));
+        };
+        if tensor.bytes - self.written != bytes.len() as u64 {
+            return Err(self.wrong_length(tensor.bytes, self.written + bytes.len() as u64));
+        }
+        Ok(self.write_all(bytes)?)
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// [`WriteError::Length`] names the first tensor that lacks data, [`WriteError::Io`] comes from the destination.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        if let Some(tensor) = self.header.tensors.get(self.index) {
+            return Err(self.wrong_length(tensor.bytes, self.written));
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn wrong_length(&self, expected: u64, found: u64) -> WriteError {
+        let tensor = self.names.get(self.index).cloned().unwrap_or_default();
+        WriteError::Length { tensor, expected, found }
+    }
+
+    /// Ends a tensor that is complete with the zeros up to the next.
+    fn advance(&mut self) -> io::Result<()> {
+        let Some(tensor) = self.header.tensors.get(self.index) else { return Ok(()) };
+        if self.written < tensor.bytes {
+            return Ok(());
+        }
+        let gap = tensor.bytes.next_multiple_of(self.header.alignment) - tensor.bytes;
+        io::copy(&mut io::Read::take(io::repeat(0), gap), &mut self.out)?;
+        self.index += 1;
+        self.written = 0;
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for DataWriter<W> {
+    /// Takes at most what is missing of one tensor; 0 after the last one.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tensor) = self.header.tensors.get(self.index) else { return Ok(0) };
+        let missing = usize::try_from(tensor.bytes - self.written).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..missing).unwrap_or(bytes);
+        let count = self.out.write(bytes)?;
+        self.written += count as u64;
+        self.advance()?;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

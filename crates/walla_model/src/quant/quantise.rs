@@ -1,0 +1,226 @@
+use half::{bf16, f16};
+use walla_types::TensorType;
+
+use super::{
+    pack::{pack, unpack},
+    search,
+};
+
+/// Stores numbers as whole blocks of type `ty`.
+///
+/// `bytes` takes `numbers.len()` numbers: that many bytes as [`TensorType::row_bytes`] says. Types without a search
+/// (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1) give what ggml gives; K types look for the scales that lose least. What is
+/// not finite does not survive quantisation: it becomes some number or makes its block NaN.
+///
+/// # Panics
+/// If `numbers` is no whole number of blocks, or `bytes` is not what they take.
+///
+/// # Examples
+/// ```
+/// use walla_model::{dequantise, quantise};
+/// use walla_types::TensorType;
+/// let (mut block, mut back) = ([0; 34], [0.0; 32]);
+/// quantise(TensorType::Q8_0, &[0.5; 32], &mut block);
+/// dequantise(TensorType::Q8_0, &block, &mut back);
+/// assert!((back[0] - 0.5).abs() < 0.01);
+/// ```
+pub fn quantise(ty: TensorType, numbers: &[f32], bytes: &mut [u8]) {
+    let takes = ty.row_bytes(numbers.len());
+    assert_eq!(takes, Some(bytes.len()), "{} numbers of {ty}", numbers.len());
+    match ty {
+        TensorType::F32 => each(numbers, bytes, |[x]| x.to_le_bytes()),
+        TensorType::F16 => each(numbers, bytes, |[x]| f16::from_f32(*x).to_le_bytes()),
+        TensorType::BF16 => each(numbers, bytes, |[x]| bf16::from_f32(*x).to_le_bytes()),
+        TensorType::Q8_0 => each(numbers, bytes, q8_0),
+        TensorType::Q4_0 => each(numbers, bytes, q4_0),
+        TensorType::Q4_1 => each(numbers, bytes, q4_1),
+        TensorType::Q5_0 => each(numbers, bytes, q5_0),
+        TensorType::Q5_1 => each(numbers, bytes, q5_1),
+        TensorType::Q4K => each(numbers, bytes, q4_k),
+        TensorType::Q5K => each(numbers, bytes, q5_k),
+        TensorType::Q6K => each(numbers, bytes, q6_k),
+        other => unreachable!("{other} has no blocks"),
+    }
+}
+
+/// Fills each block of `B` bytes from its `N` numbers.
+fn each<const N: usize, const B: usize>(
+    numbers: &[f32],
+    bytes: &mut [u8],
+    block: impl Fn(&[f32; N]) -> [u8; B],
+) {
+    let (numbers, _) = numbers.as_chunks::<N>();
+    let (blocks, _) = bytes.as_chunks_mut::<B>();
+    for (x, raw) in numbers.iter().zip(blocks) {
+        *raw = block(x);
+    }
+}
+
+fn half(x: f32) -> [u8; 2] {
+    f16::from_f32(x).to_le_bytes()
+}
+
+/// `x` as it comes back from a stored f16.
+fn rounded(x: f32) -> f32 {
+    f16::from_f32(x).to_f32()
+}
+
+/// `1 / x`, or 0 where a block holds only zeros.
+fn inverse(x: f32) -> f32 {
+    if x == 0.0 { 0.0 } else { x.recip() }
+}
+
+/// The number of largest magnitude, with its sign.
+fn extreme(x: &[f32]) -> f32 {
+    x.iter().copied().fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a })
+}
+
+fn range(x: &[f32]) -> (f32, f32) {
+    let low = x.iter().copied().fold(f32::MAX, f32::min);
+    (low, x.iter().copied().fold(-f32::MAX, f32::max))
+}
+
+/// Puts the low nibbles of 32 integers together: number `i` with number `i + 16`.
+fn nibbles(q: &[u8; 32]) -> [u8; 16] {
+    core::array::from_fn(|i| (q[i] & 15) | (q[i + 16] << 4))
+}
+
+/// The fifth bits of 32 integers.
+fn fifths(q: &[u8; 32]) -> [u8; 4] {
+    let bits = q.iter().enumerate().map(|(i, &q)| u32::from(q >> 4 & 1) << i);
+    bits.sum::<u32>().to_le_bytes()
+}
+
+fn q8_0(x: &[f32; 32]) -> [u8; 34] {
+    let scale = extreme(x).abs() / 127.0;
+    let inverse = inverse(scale);
+    let mut raw = [0; 34];
+    raw[..2].copy_from_slice(&half(scale));
+    for (q, x) in raw[2..].iter_mut().zip(x) {
+        *q = (x * inverse).round() as i8 as u8;
+    }
+    raw
+}
+
+/// Integers of a grid whose lowest step is the extreme: `round(x / scale) + offset`, at most `2 * offset - 1`.
+fn around(x: &[f32; 32], offset: u8) -> (f32, [u8; 32]) {
+    let scale = extreme(x) / -f32::from(offset);
+    let inverse = inverse(scale);
+    (scale, x.map(|x| ((x * inverse + f32::from(offset) + 0.5) as u8).min(2 * offset - 1)))
+}
+
+/// Integers of a grid from the lowest number to the highest: `round((x - lowest) / scale)`.
+fn between(x: &[f32; 32], steps: u8) -> (f32, f32, [u8; 32]) {
+    let (low, high) = range(x);
+    let scale = (high - low) / f32::from(steps);
+    let inverse = inverse(scale);
+    (scale, low, x.map(|x| (((x - low) * inverse + 0.5) as u8).min(steps)))
+}
+
+fn q4_0(x: &[f32; 32]) -> [u8; 18] {
+    let (scale, q) = around(x, 8);
+    let mut raw = [0; 18];
+    raw[..2].copy_from_slice(&half(scale));
+    raw[2..].copy_from_slice(&nibbles(&q));
+    raw
+}
+
+fn q4_1(x: &[f32; 32]) -> [u8; 20] {
+    let (scale, low, q) = between(x, 15);
+    let mut raw = [0; 20];
+    raw[..2].copy_from_slice(&half(scale));
+    raw[2..4].copy_from_slice(&half(low));
+    raw[4..].copy_from_slice(&nibbles(&q));
+    raw
+}
+
+fn q5_0(x: &[f32; 32]) -> [u8; 22] {
+    let (scale, q) = around(x, 16);
+    let mut raw = [0; 22];
+    raw[..2].copy_from_slice(&half(scale));
+    raw[2..6].copy_from_slice(&fifths(&q));
+    raw[6..].copy_from_slice(&nibbles(&q));
+    raw
+}
+
+fn q5_1(x: &[f32; 32]) -> [u8; 24] {
+    let (scale, low, q) = between(x, 31);
+    let mut raw = [0; 24];
+    raw[..2].copy_from_slice(&half(scale));
+    raw[2..4].copy_from_slice(&half(low));
+    raw[4..8].copy_from_slice(&fifths(&q));
+    raw[8..].copy_from_slice(&nibbles(&q));
+    raw
+}
+
+/// The first 16 bytes of Q4_K and Q5_K and the integers of all sub-blocks, for grids of `steps` steps.
+fn sub_blocks(x: &[f32; 256], steps: u8, spread: f32) -> ([u8; 16], [u8; 256]) {
+    let (parts, _) = x.as_chunks::<32>();
+    let found: [_; 8] =
+        core::array::from_fn(|i| search::with_minimum(&parts[i], f32::from(steps), spread));
+    let scale = rounded(found.iter().map(|f| f.0).fold(0.0, f32::max) / 63.0);
+    let minimum = rounded(found.iter().map(|f| f.1).fold(0.0, f32::max) / 63.0);
+    let six_bits = |x: f32, unit: f32| (x * inverse(unit)).round_ties_even().clamp(0.0, 63.0) as u8;
+    let packed = pack(
+        &found.map(|(own, _)| six_bits(own, scale)),
+        &found.map(|(_, own)| six_bits(own, minimum)),
+    );
+    let mut head = [0; 16];
+    head[..2].copy_from_slice(&half(scale));
+    head[2..4].copy_from_slice(&half(minimum));
+    head[4..].copy_from_slice(&packed);
+    // Once more with the scales as they were rounded.
+    let mut q = [0; 256];
+    for (i, (part, q)) in parts.iter().zip(q.as_chunks_mut::<32>().0).enumerate() {
+        let (s, m) = unpack(&packed, i);
+        let (inverse, minimum) = (inverse(scale * f32::from(s)), minimum * f32::from(m));
+        let integer = |x: f32| ((x + minimum) * inverse).round_ties_even().clamp(0.0, steps.into());
+        *q = part.map(|x| integer(x) as u8);
+    }
+    (head, q)
+}
+
+fn q4_k(x: &[f32; 256]) -> [u8; 144] {
+    let (head, q) = sub_blocks(x, 15, 1.0);
+    let mut raw = [0; 144];
+    raw[..16].copy_from_slice(&head);
+    for (q, raw) in q.as_chunks::<64>().0.iter().zip(raw[16..].as_chunks_mut::<32>().0) {
+        *raw = core::array::from_fn(|i| q[i] | (q[i + 32] << 4));
+    }
+    raw
+}
+
+fn q5_k(x: &[f32; 256]) -> [u8; 176] {
+    let (head, q) = sub_blocks(x, 31, 0.5);
+    let mut raw = [0; 176];
+    raw[..16].copy_from_slice(&head);
+    for (sub_block, q) in q.as_chunks::<32>().0.iter().enumerate() {
+        for (i, q) in q.iter().enumerate() {
+            raw[16 + i] |= (q >> 4) << sub_block;
+            raw[48 + 32 * (sub_block / 2) + i] |= (q & 15) << (4 * (sub_block % 2));
+        }
+    }
+    raw
+}
+
+fn q6_k(x: &[f32; 256]) -> [u8; 210] {
+    let (parts, _) = x.as_chunks::<16>();
+    let found: [f32; 16] = core::array::from_fn(|i| search::symmetric(&parts[i], 32.0));
+    // The extreme becomes -128, the longer side.
+    let scale = rounded(extreme(&found) / -128.0);
+    let units = found.map(|own| (own * inverse(scale)).round_ties_even() as i8);
+    let mut q = [0; 256];
+    for (i, (part, q)) in parts.iter().zip(q.as_chunks_mut::<16>().0).enumerate() {
+        let inverse = inverse(scale * f32::from(units[i]));
+        *q = part.map(|x| ((x * inverse).round_ties_even().clamp(-32.0, 31.0) + 32.0) as u8);
+    }
+    let mut raw = [0; 210];
+    for (i, q) in q.into_iter().enumerate() {
+        let (part, quarter, i) = (i / 128, i / 32 % 4, i % 32);
+        raw[64 * part + 32 * (quarter % 2) + i] |= (q & 15) << (4 * (quarter / 2));
+        raw[128 + 32 * part + i] |= (q >> 4) << (2 * quarter);
+    }
+    raw[192..208].copy_from_slice(&units.map(|unit| unit as u8));
+    raw[208..].copy_from_slice(&half(scale));
+    raw
+}
