@@ -1,1 +1,52 @@
-fn main() {}
+//! The project's own chores.
+//!
+//! - `cargo xtask ci`: everything that continuous integration runs, in the same order.
+//! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
+
+mod layers;
+
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.first().map(String::as_str) {
+        Some("ci") => ci(),
+        Some("layers") => layers::check(),
+        _ => Err("usage: cargo xtask ci | layers".to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("xtask: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What CI runs: tests first, since they say most.
+fn ci() -> Result<(), String> {
+    cargo(&["test"])?;
+    cargo(&["fmt", "--all", "--check"])?;
+    cargo(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
+    run(cargo_command(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    layers::check()
+}
+
+fn cargo(arguments: &[&str]) -> Result<(), String> {
+    run(&mut cargo_command(arguments))
+}
+
+fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    eprintln!("xtask: {command:?}");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?}: {status}")),
+        Err(error) => Err(format!("{command:?}: {error}")),
+    }
+}

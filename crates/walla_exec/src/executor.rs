@@ -4,13 +4,15 @@ use std::ops::ControlFlow;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, Device, GraphId, KvType, LaunchMode, Phase,
-    StreamId, StreamPriority,
+    BufferId, CacheDesc, CacheId, Device, GraphId, KvType, LaunchMode, Phase, StreamId,
+    StreamPriority,
 };
 use walla_model::{Gguf, ModelSpec};
+use walla_plan::{KvCommand, KvLedger, UBatch};
 use walla_types::LOGIT_BIASES_MAX;
 
 use crate::error::ExecError;
+use crate::fill::{self, SamplingOf};
 use crate::load::Weights;
 use crate::program::{self, Bucket, Buffers};
 use crate::ring::{Completed, Ring, StepShape};
@@ -132,6 +134,8 @@ pub struct Executor {
     logits: BufferId,
     buckets: Vec<PreparedBucket>,
     ring: Ring,
+    /// Reused: outputs of a step whose logits are copied.
+    logits_wanted: Vec<u32>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -195,6 +199,7 @@ impl Executor {
             logits: buffers.logits,
             buckets,
             ring,
+            logits_wanted: Vec::with_capacity(options.logits_rows_max as usize),
         })
     }
 
@@ -238,11 +243,45 @@ impl Executor {
     ///
     /// # Errors
     /// What the device says.
-    pub fn maintain(&mut self, commands: &[CacheCommand]) -> Result<(), ExecError> {
-        if commands.is_empty() {
-            return Ok(());
+    pub fn maintain(&mut self, commands: &[KvCommand]) -> Result<(), ExecError> {
+        for &command in commands {
+            let command = fill::cache_command(command);
+            self.device.maintain(self.compute, self.cache, &[command])?;
         }
-        Ok(self.device.maintain(self.compute, self.cache, commands)?)
+        Ok(())
+    }
+
+    /// Enqueues a micro-batch: its rows, the page tables of its sequences, and how each sequence draws its tokens.
+    /// Outputs of the step are the micro-batch's [`output_rows`](UBatch::output_rows) in order.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_ubatch(
+        &mut self,
+        ubatch: &UBatch,
+        ledger: &KvLedger,
+        sampling: &SamplingOf<'_>,
+    ) -> Result<u64, ExecError> {
+        let (biases, candidates) = fill::extras(ubatch, sampling);
+        let mut logits = std::mem::take(&mut self.logits_wanted);
+        logits.clear();
+        let first_output = ubatch.output_rows().start;
+        let wanted = ubatch.rows().iter().filter(|row| row.logits_row.is_some());
+        logits.extend(wanted.filter_map(|row| Some(row.output_row? - first_output)));
+        let shape = StepShape {
+            rows: ubatch.len(),
+            outputs: ubatch.output_rows().len() as u32,
+            sequences: ubatch.runs().len() as u32,
+            biases,
+            candidates,
+            logits: &logits,
+        };
+        let pages_per_sequence = self.layout.pages_per_sequence as usize;
+        let step = self.submit(&shape, &mut |view| {
+            fill::fill(view, ubatch, ledger, pages_per_sequence, sampling);
+        });
+        self.logits_wanted = logits;
+        step
     }
 
     /// Enqueues one step and returns its number. `fill` writes rows, outputs, biases and page tables; the header is written here.

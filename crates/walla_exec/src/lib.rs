@@ -5,13 +5,17 @@
 //! pinned block, one copy, one launch, one copy back behind an event. Nothing is allocated, captured or waited for.
 
 mod error;
+mod evaluate;
 mod executor;
+mod fill;
 mod load;
 mod program;
 mod ring;
 
 pub use error::ExecError;
+pub use evaluate::{EvaluateError, Evaluator};
 pub use executor::{BUCKETS, ExecOptions, Executor, PreparedBucket};
+pub use fill::SamplingOf;
 pub use load::Weights;
 pub use program::{Bucket, cache_layers};
 pub use ring::{Completed, StepShape};

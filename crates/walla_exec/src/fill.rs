@@ -1,0 +1,113 @@
+//! From a micro-batch to a step block.
+
+use walla_device::CacheCommand;
+use walla_device::step::{BiasRow, OutputRow, StepRow, StepViewMut};
+use walla_plan::{KvCommand, KvLedger, Row, TokenInput, UBatch};
+use walla_types::{Sampling, SeqId};
+
+/// How the tokens of a sequence are drawn; `None` for sequences that only want logits.
+pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
+
+/// Biases and candidates that a micro-batch's outputs need.
+pub(crate) fn extras(ubatch: &UBatch, sampling: &SamplingOf<'_>) -> (u32, bool) {
+    let outputs = ubatch.rows().iter().filter(|row| row.output.samples());
+    outputs.filter_map(|row| sampling(row.seq)).fold((0, false), |(biases, candidates), s| {
+        (biases + s.biases().len() as u32, candidates || s.candidates() > 0)
+    })
+}
+
+/// Writes rows, outputs, biases and page tables. Outputs are numbered from the micro-batch's first output row.
+pub(crate) fn fill(
+    view: &mut StepViewMut<'_>,
+    ubatch: &UBatch,
+    ledger: &KvLedger,
+    pages_per_sequence: usize,
+    sampling: &SamplingOf<'_>,
+) {
+    let first_output = ubatch.output_rows().start;
+    for (table, run) in ubatch.runs().iter().enumerate() {
+        let pages = ledger.pages(run.seq);
+        let entries = view.tables.iter_mut().skip(table * pages_per_sequence);
+        for (entry, page) in entries.zip(pages) {
+            *entry = page.0;
+        }
+        let rows = run.first_row as usize..(run.first_row + run.rows) as usize;
+        for (row, planned) in view.rows[rows.clone()].iter_mut().zip(&ubatch.rows()[rows]) {
+            *row = step_row(planned, table as u32, first_output);
+        }
+    }
+    let mut biases = 0;
+    for (index, row) in ubatch.rows().iter().enumerate() {
+        let Some(output) = row.output_row else { continue };
+        let place = &mut view.outputs[(output - first_output) as usize];
+        let Some(sampling) = sampling(row.seq).filter(|_| row.output.samples()) else {
+            *place = logits_only(row, index as u32);
+            continue;
+        };
+        *place = output_row(row, index as u32, sampling, biases);
+        for bias in sampling.biases() {
+            view.biases[biases as usize] = BiasRow { token: bias.token.0, bias: bias.bias };
+            biases += 1;
+        }
+    }
+}
+
+fn logits_only(row: &Row, index: u32) -> OutputRow {
+    OutputRow { row: index, sequence: row.seq.0, position: row.position, ..OutputRow::default() }
+}
+
+fn step_row(row: &Row, table: u32, first_output: u32) -> StepRow {
+    let index = |number: Option<u32>| number.map_or(StepRow::NONE, |number| number as i32);
+    StepRow {
+        token: match row.token {
+            TokenInput::Id(token) => token.0 as i32,
+            TokenInput::LastSampled => StepRow::LAST_SAMPLED,
+        },
+        position: row.position,
+        sequence: row.seq.0,
+        table,
+        previous: index(row.previous),
+        output: index(row.output_row.map(|output| output - first_output)),
+        flags: if row.is_last { StepRow::LAST_OF_SEQUENCE } else { 0 },
+        reserved: 0,
+    }
+}
+
+fn output_row(row: &Row, index: u32, sampling: &Sampling, bias_first: u32) -> OutputRow {
+    OutputRow {
+        row: index,
+        sequence: row.seq.0,
+        position: row.position,
+        flags: OutputRow::SAMPLE,
+        temperature: sampling.temperature(),
+        top_k: sampling.top_k(),
+        top_p: sampling.top_p(),
+        min_p: sampling.min_p(),
+        repetition_penalty: sampling.repetition_penalty(),
+        presence_penalty: sampling.presence_penalty(),
+        frequency_penalty: sampling.frequency_penalty(),
+        penalty_window: if sampling.has_penalties() { sampling.penalty_window() } else { 0 },
+        seed: [sampling.seed() as u32, (sampling.seed() >> 32) as u32],
+        candidates: sampling.candidates(),
+        bias_first,
+        bias_count: sampling.biases().len() as u32,
+        reserved: [0; 3],
+    }
+}
+
+/// What a device must do for a command of the ledger.
+pub(crate) fn cache_command(command: KvCommand) -> CacheCommand {
+    match command {
+        KvCommand::CopyPage { from, to } => CacheCommand::CopyPage { from: from.0, to: to.0 },
+        KvCommand::MoveCells { from, to, count, rotation } => CacheCommand::MoveCells {
+            from_page: from.page.0,
+            from_cell: from.slot,
+            to_page: to.page.0,
+            to_cell: to.slot,
+            cells: count,
+            turn: rotation,
+        },
+        KvCommand::CopyState { from, to } => CacheCommand::CopySequence { from: from.0, to: to.0 },
+        KvCommand::ClearState { seq } => CacheCommand::ClearSequence { sequence: seq.0 },
+    }
+}
