@@ -1,0 +1,136 @@
+"""Generated words: names, places, wares, prices. Effectively unbounded, so that copying has to be learned."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import words
+from .grammar import a_or_an, capital, is_held_out, plural
+
+
+@dataclass(frozen=True)
+class Ware:
+    """Something for sale."""
+
+    bare: str
+    """``horseshoe``, ``bag of nails``"""
+    one: str
+    """``a horseshoe``, ``a bag of nails``"""
+    many: str
+    """``horseshoes``, ``nails``"""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Draws words for training, or the held-out ones for evaluation."""
+
+    rng: random.Random
+    held_out: bool = False
+
+    def _draw(self, make: Callable[[], str]) -> str:
+        for _ in range(60):
+            word = make()
+            if is_held_out(word) == self.held_out:
+                return word
+        return word
+
+    def pick(self, options: list[str]) -> str:
+        return options[int(self.rng.random() * len(options))]
+
+    def pick_kept(self, options: list[str]) -> str:
+        """One of the options, of training's part or of the evaluation's part of the list."""
+        return self._draw(lambda: self.pick(options))
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def first_name(self) -> str:
+        return self._draw(self._first_name)
+
+    def _first_name(self) -> str:
+        if self.chance(0.3):
+            return self.pick(words.FIRST_NAMES)
+        parts = [self.pick(words.NAME_STARTS)]
+        if self.chance(0.4):
+            parts.append(self.pick(words.NAME_MIDDLES))
+        parts.append(self.pick(words.NAME_ENDS))
+        return "".join(parts)
+
+    def person(self) -> str:
+        """A name, now and then with a title or a surname."""
+        name = self.first_name()
+        draw = self.rng.random()
+        if draw < 0.1:
+            return f"{name} {self.pick(words.SURNAMES)}"
+        if draw < 0.13:
+            return f"{name} {self.place_stem()}"
+        if draw < 0.2:
+            return f"{self.pick(words.TITLES)} {name}"
+        return name
+
+    def place_stem(self) -> str:
+        return self._draw(self._place_stem)
+
+    def _place_stem(self) -> str:
+        if self.chance(0.6):
+            return self.pick(words.PLACE_STARTS) + self.pick(words.PLACE_ENDS)
+        parts = [self.pick(words.NAME_STARTS)]
+        if self.chance(0.4):
+            parts.append(self.pick(words.NAME_MIDDLES))
+        parts.append(self.pick(words.PLACE_ENDS + words.NAME_ENDS))
+        return "".join(parts)
+
+    def place(self) -> str:
+        stem = self.place_stem()
+        return self.pick(words.PLACE_SHAPES).replace("{x}", stem) if self.chance(0.1) else stem
+
+    def invented_noun(self) -> str:
+        return self._draw(lambda: "".join(self.pick(words.WARE_PARTS) for _ in range(self.rng.randint(1, 2))) + self.pick(words.WARE_ENDS))
+
+    def ware(self, style: str) -> Ware:
+        """A ware of the trade, sometimes of another one, sometimes of no dictionary."""
+        draw = self.rng.random()
+        if draw < 0.22:
+            noun = self.invented_noun()
+            bare = noun if self.chance(0.5) else f"{noun} {self.pick(words.INVENTED_WARE_KINDS)}"
+            return Ware(bare, a_or_an(bare), plural(bare))
+        if draw < 0.4:
+            style = self.pick(list(words.WARES))
+        entry = self.pick_kept(words.WARES[style])
+        bare, _, many = entry.partition("/")
+        if not many and self.chance(0.3):
+            bare = self._draw(lambda: f"{self.pick(words.WARE_QUALITIES)} {entry}")
+        if many == bare:
+            return Ware(bare, bare, bare)
+        one = bare if bare.startswith("dozen") else a_or_an(bare)
+        return Ware(bare, "a " + bare if bare.startswith("dozen") else one, many or plural(bare))
+
+    def number(self, top: int = 20) -> str:
+        value = self.rng.randint(1, top)
+        if value < 13 and self.chance(0.2):
+            return words.NUMBER_WORDS[value]
+        if self.chance(0.06):
+            return str(self.rng.choice([25, 30, 35, 40, 45, 50, 60, 75, 80, 90, 99, 100, 120, 150, 200, 250, 300, 500]))
+        return str(self.rng.randint(21, 99)) if self.chance(0.12) else str(value)
+
+    def currency(self) -> str:
+        return self.invented_noun() + "s" if self.chance(0.05) else self.pick(words.CURRENCIES)
+
+    def price(self, currency: str) -> str:
+        number = self.number()
+        if number in ("1", "one") and currency.endswith("s") and not currency.endswith("ss"):
+            currency = {"pence": "penny", "pennies": "penny"}.get(currency, currency[:-1])
+        return f"{number} {currency}"
+
+    def building(self) -> str:
+        """``the old mill``"""
+        noun = self.pick(words.BUILDINGS)
+        return "the " + self._draw(lambda: f"{self.pick(words.BUILDING_QUALITIES)} {noun}") if self.chance(0.5) else f"the {noun}"
+
+    def inn_name(self) -> str:
+        """``the Gilded Goose``"""
+        adjective = self.pick(["Gilded", "Rusty", "Drunken", "Sleeping", "Laughing", "Broken", "Red", "Silver", "Blind", "Dancing", "Lucky", "Black", "Golden", "Howling", "Merry", "Salty", "Crooked", "Prancing", "Green", "Last"])
+        noun = self.pick(["Goose", "Anvil", "Kettle", "Dragon", "Stag", "Barrel", "Lantern", "Fox", "Crown", "Mermaid", "Boar", "Pony", "Hammer", "Candle", "Raven", "Wheel", "Cat", "Oak", "Anchor", "Flagon", "Bear", "Hearth"])
+        return "the " + self._draw(lambda: f"{adjective} {capital(noun)}")

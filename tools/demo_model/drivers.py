@@ -1,0 +1,89 @@
+"""What answers the cases: PyTorch (while training) or a command such as walla's (for the numbers that count)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from corpus.dialogue import Message
+from judging import Reply
+
+
+class Driver(Protocol):
+    """Answers talks, each with a seed of its own."""
+
+    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]: ...
+
+
+class CommandDriver:
+    """One subprocess for all talks: JSON lines in, JSON lines out, in the same order.
+
+    In: ``{"messages": [{"role", "content"}...], "seed", "temperature", "max_tokens"}``.
+    Out: ``{"text", "finish"}`` where ``finish`` is ``stop`` or ``length``.
+    """
+
+    def __init__(self, command: str) -> None:
+        self.command = shlex.split(command)
+
+    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]:
+        requests = [
+            json.dumps({"messages": talk, "seed": seed, "temperature": temperature, "max_tokens": tokens_max})
+            for seed, talk in enumerate(talks)
+        ]
+        done = subprocess.run(self.command, input="\n".join(requests) + "\n", capture_output=True, text=True, check=True)
+        answers = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+        if len(answers) != len(talks):
+            raise RuntimeError(f"{len(talks)} talks went in, {len(answers)} answers came out")
+        return [Reply(answer["text"], answer["finish"] == "stop") for answer in answers]
+
+
+class TorchDriver:
+    """Samples with PyTorch, many talks at a time; recomputes the whole sequence at each step, so it wants a GPU."""
+
+    def __init__(self, weights: Path, rows: int = 256) -> None:
+        import torch
+
+        from chatml import ChatEncoder
+        from train import load
+
+        self.torch, self.rows = torch, rows
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.model = load(weights).to(self.device)
+        self.encoder = ChatEncoder()
+
+    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]:
+        prompts = [self.encoder.prompt(talk)[-(self.model.config.context - tokens_max) :] for talk in talks]
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        replies: dict[int, Reply] = {}
+        for at in range(0, len(order), self.rows):
+            part = order[at : at + self.rows]
+            for index, reply in zip(part, self._sample([prompts[i] for i in part], temperature, tokens_max)):
+                replies[index] = reply
+        return [replies[i] for i in range(len(prompts))]
+
+    def _sample(self, prompts: list[list[int]], temperature: float, tokens_max: int) -> list[Reply]:
+        torch = self.torch
+        torch.manual_seed(len(prompts[0]))
+        lengths = torch.tensor([len(p) for p in prompts], device=self.device)
+        ids = torch.zeros(len(prompts), int(lengths.max()) + tokens_max, dtype=torch.long, device=self.device)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        rows = torch.arange(len(prompts), device=self.device)
+        ended = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
+        ends = lengths.clone()
+        with torch.inference_mode():
+            for _ in range(tokens_max):
+                hidden = self.model.hidden(ids[:, : int(ends.max())])
+                logits = self.model.logits(hidden[rows, ends - 1])
+                token = torch.multinomial((logits / temperature).softmax(-1), 1)[:, 0] if temperature > 0 else logits.argmax(-1)
+                ended |= token == self.encoder.end
+                ids[rows[~ended], ends[~ended]] = token[~ended]
+                ends = ends + (~ended).long()
+                if bool(ended.all()):
+                    break
+        spans = [ids[row, lengths[row] : ends[row]].tolist() for row in range(len(prompts))]
+        return [Reply(self.encoder.decode(span), bool(done)) for span, done in zip(spans, ended.tolist())]

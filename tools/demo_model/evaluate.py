@@ -1,0 +1,42 @@
+"""Measures a model on held-out personas and phrasings.
+
+    python evaluate.py --command "walla generate --jsonl crates/walla_demo_model/walla-demo-q8_0.gguf"
+    python evaluate.py --weights build/weights.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from drivers import CommandDriver, Driver, TorchDriver
+from judging import held_out_cases, summarise
+
+WANTED = {"fact": 900, "unknown": 500, "action": 700, "talk": 500}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures a model on held-out personas and phrasings.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--command", help="a command that speaks the JSON lines of drivers.CommandDriver")
+    source.add_argument("--weights", type=Path, help="weights.npz, sampled with PyTorch")
+    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--tokens-max", type=int, default=96)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0, help="more or fewer cases")
+    parser.add_argument("--out", type=Path, help="where numbers, failures and samples go, as JSON")
+    arguments = parser.parse_args()
+
+    cases = held_out_cases(arguments.seed, {kind: int(count * arguments.scale) for kind, count in WANTED.items()})
+    driver: Driver = CommandDriver(arguments.command) if arguments.command else TorchDriver(arguments.weights)
+    replies = driver.reply_all([case.messages for case in cases], arguments.temperature, arguments.tokens_max)
+    numbers, report = summarise(cases, replies)
+    for row, value in numbers.items():
+        print(f"{row:40} {value}")
+    if arguments.out:
+        arguments.out.write_text(json.dumps({"numbers": numbers, "failures": report.failures, "samples": report.samples}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

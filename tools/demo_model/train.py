@@ -1,0 +1,120 @@
+"""Trains the model on one GPU and writes ``weights.npz`` (float32).
+
+    python train.py --minutes 8 --out build/weights.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from batches import Batches
+from corpus.mix import CORPUS_VERSION
+from model import Config, Model
+from muon import Muon
+
+WARM_UP_STEPS = 100
+DECAY_PART = 0.5
+"""The last part of the run in which the rate falls linearly to zero."""
+
+
+def rate_at(step: int, steps: int, peak: float) -> float:
+    """Warm-up, plateau, linear decay."""
+    warm = min(1.0, (step + 1) / WARM_UP_STEPS)
+    cool = min(1.0, (steps - step) / (steps * DECAY_PART))
+    return peak * warm * cool
+
+
+def train(arguments: argparse.Namespace) -> Model:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the loader's processes are the parallelism
+    torch.manual_seed(arguments.seed)
+    torch.set_float32_matmul_precision("high")
+    model = Model(Config()).cuda()
+    numbers = sum(p.numel() for p in model.parameters())
+    print(f"{numbers:,} parameters, {arguments.steps} steps of {arguments.rows} x {arguments.length} tokens, corpus {CORPUS_VERSION}")
+    matrices = [p for p in model.layers.parameters() if p.ndim == 2]
+    rest = [p for p in model.parameters() if not any(p is m for m in matrices)]
+    muon = Muon(matrices, arguments.decay)
+    adam = torch.optim.AdamW(rest, lr=arguments.rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    loss_of = torch.compile(model.loss, dynamic=False)
+
+    workers = max(1, (os.cpu_count() or 2) - 1)
+    batches = Batches(arguments.seed, arguments.steps, arguments.rows, arguments.length)
+    loader = DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4, pin_memory=True)
+    begun = time.monotonic()
+    losses: list[torch.Tensor] = []
+    for step, batch in enumerate(loader):
+        ids, documents, learned = (tensor.cuda(non_blocking=True) for tensor in batch)
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = loss_of(ids.long(), documents, learned)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(rest, 1.0)
+        rate = rate_at(step, arguments.steps, arguments.rate)
+        for group in adam.param_groups:
+            group["lr"] = rate
+        adam.step()
+        muon.step(rate)
+        for parameter in model.parameters():
+            parameter.grad = None
+        losses.append(loss.detach())
+        if step % 100 == 0 or step == arguments.steps - 1:
+            seconds = time.monotonic() - begun
+            mean = torch.stack(losses[-100:]).mean().item()
+            tokens = (step + 1) * arguments.rows * arguments.length
+            print(f"step {step:5} loss {mean:.4f} rate {rate:.5f} {seconds:6.1f} s {tokens / max(seconds, 1e-9) / 1e6:.2f} Mtok/s", flush=True)
+            if step >= 300 and arguments.seconds and step < arguments.steps // 3:
+                arguments.steps = shortened(arguments, step, seconds)
+                arguments.seconds = 0
+                print(f"shortened to {arguments.steps} steps")
+        if step + 1 >= arguments.steps:
+            break
+    return model
+
+
+def shortened(arguments: argparse.Namespace, step: int, seconds: float) -> int:
+    """The steps that fit into ``--seconds`` at the speed measured so far (compilation in it counts once)."""
+    per_step = seconds / (step + 1)
+    return min(arguments.steps, int(arguments.seconds / per_step))
+
+
+def save(model: Model, path: Path) -> None:
+    """Weights by PyTorch's names, and the shapes as JSON under ``config``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in model.state_dict().items()}
+    config = np.frombuffer(json.dumps(asdict(model.config)).encode(), np.uint8)
+    np.savez(path, config=config, allow_pickle=False, **arrays)
+
+
+def load(path: Path) -> Model:
+    """The model that :func:`save` wrote, on the CPU."""
+    with np.load(path) as file:
+        model = Model(Config(**json.loads(file["config"].tobytes())))
+        state = {name: torch.from_numpy(file[name]) for name in model.state_dict()}
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Trains the demo model on one GPU.")
+    parser.add_argument("--out", type=Path, default=Path("build/weights.npz"))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=5_000)
+    parser.add_argument("--seconds", type=int, default=0, help="shorten the run so that it ends after about this long")
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--length", type=int, default=2_048)
+    parser.add_argument("--rate", type=float, default=3e-3)
+    parser.add_argument("--decay", type=float, default=0.05)
+    arguments = parser.parse_args()
+    save(train(arguments), arguments.out)
+
+
+if __name__ == "__main__":
+    main()
