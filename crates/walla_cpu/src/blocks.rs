@@ -1,0 +1,242 @@
+//! Blocks of quantised numbers as GGUF files store them (layouts of ggml's `ggml-common.h`), taken apart into unsigned
+//! codes and scales: the one place that knows the formats.
+
+use half::{bf16, f16};
+use walla_types::TensorType;
+
+/// Most numbers in a block.
+pub(crate) const BLOCK_ELEMENTS_MAX: usize = 256;
+/// Most sub-blocks with a scale of their own in a block.
+pub(crate) const SUBS_MAX: usize = 16;
+
+/// A block taken apart. Number `i` of the block is `scale * (code[i] - offset) + minimum`, where scale and minimum are those of
+/// its sub-block, `scale = d * scales[sub]` and `minimum = m * mins[sub]`.
+pub(crate) struct Block {
+    /// Codes in the order of the numbers.
+    pub codes: [u8; BLOCK_ELEMENTS_MAX],
+    /// Scale of the block.
+    pub d: f16,
+    /// Minimum of the block, to be added (types with an 8-bit `mins` store it to be subtracted).
+    pub m: f16,
+    /// Scales of sub-blocks; 1 where the type has none.
+    pub scales: [i8; SUBS_MAX],
+    /// Minima of sub-blocks, to be subtracted; 0 where the type has none.
+    pub mins: [u8; SUBS_MAX],
+}
+
+/// What the codes of a type are offset by.
+pub(crate) const fn offset(ty: TensorType) -> u8 {
+    match ty {
+        TensorType::Q8_0 => 128,
+        TensorType::Q4_0 => 8,
+        TensorType::Q5_0 => 16,
+        TensorType::Q6K => 32,
+        _ => 0,
+    }
+}
+
+/// Numbers in a sub-block.
+pub(crate) const fn sub_elements(ty: TensorType) -> usize {
+    if matches!(ty, TensorType::Q6K) { 16 } else { 32 }
+}
+
+fn half_at(bytes: &[u8], at: usize) -> f16 {
+    f16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Low nibbles are the first half of `codes`, high nibbles the second.
+fn nibbles(packed: &[u8], codes: &mut [u8]) {
+    let (low, high) = codes.split_at_mut(packed.len());
+    for ((byte, low), high) in packed.iter().zip(low).zip(high) {
+        *low = byte & 15;
+        *high = byte >> 4;
+    }
+}
+
+/// Scale and minimum `j` of the 12 bytes in which Q4_K and Q5_K pack 8 of each, 6 bits wide.
+fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
+    if j < 4 {
+        (packed[j] & 63, packed[j + 4] & 63)
+    } else {
+        let high = |byte: u8| (byte >> 6) << 4;
+        (packed[j + 4] & 15 | high(packed[j - 4]), packed[j + 4] >> 4 | high(packed[j]))
+    }
+}
+
+/// Takes one block of a quantised type apart.
+///
+/// # Panics
+/// If `bytes` is shorter than a block, or the type is not quantised (the caller checked).
+pub(crate) fn take_apart(ty: TensorType, bytes: &[u8]) -> Block {
+    let mut block = Block {
+        codes: [0; BLOCK_ELEMENTS_MAX],
+        d: f16::ZERO,
+        m: f16::ZERO,
+        scales: [1; SUBS_MAX],
+        mins: [0; SUBS_MAX],
+    };
+    match ty {
+        TensorType::Q8_0 => {
+            block.d = half_at(bytes, 0);
+            for (code, byte) in block.codes.iter_mut().zip(&bytes[2..34]) {
+                *code = byte ^ 0x80;
+            }
+        }
+        TensorType::Q4_0 => {
+            block.d = half_at(bytes, 0);
+            nibbles(&bytes[2..18], &mut block.codes[..32]);
+        }
+        TensorType::Q4_1 => {
+            (block.d, block.m) = (half_at(bytes, 0), half_at(bytes, 2));
+            nibbles(&bytes[4..20], &mut block.codes[..32]);
+        }
+        TensorType::Q5_0 => {
+            block.d = half_at(bytes, 0);
+            nibbles(&bytes[6..22], &mut block.codes[..32]);
+            fifth_bits(&bytes[2..6], &mut block.codes[..32]);
+        }
+        TensorType::Q5_1 => {
+            (block.d, block.m) = (half_at(bytes, 0), half_at(bytes, 2));
+            nibbles(&bytes[8..24], &mut block.codes[..32]);
+            fifth_bits(&bytes[4..8], &mut block.codes[..32]);
+        }
+        TensorType::Q4K => {
+            header_k(bytes, &mut block);
+            for (packed, codes) in bytes[16..144].chunks(32).zip(block.codes.chunks_mut(64)) {
+                nibbles(packed, codes);
+            }
+        }
+        TensorType::Q5K => {
+            header_k(bytes, &mut block);
+            for (packed, codes) in bytes[48..176].chunks(32).zip(block.codes.chunks_mut(64)) {
+                nibbles(packed, codes);
+            }
+            for (i, code) in block.codes.iter_mut().enumerate() {
+                *code |= (bytes[16 + i % 32] >> (i / 32) & 1) << 4;
+            }
+        }
+        TensorType::Q6K => sixes(bytes, &mut block),
+        TensorType::F32 | TensorType::F16 | TensorType::BF16 => {
+            unreachable!("{ty} has no blocks")
+        }
+        _ => unreachable!("{ty} was refused when it was loaded"),
+    }
+    block
+}
+
+fn fifth_bits(packed: &[u8], codes: &mut [u8]) {
+    for (i, code) in codes.iter_mut().enumerate() {
+        *code |= (packed[i / 8] >> (i % 8) & 1) << 4;
+    }
+}
+
+fn header_k(bytes: &[u8], block: &mut Block) {
+    (block.d, block.m) = (half_at(bytes, 0), half_at(bytes, 2));
+    for j in 0..8 {
+        let (scale, min) = scale_min(&bytes[4..16], j);
+        block.scales[j] = scale.cast_signed();
+        block.mins[j] = min;
+    }
+}
+
+/// Q6_K: two halves of 128 numbers; in each, 64 bytes of nibbles and 32 bytes of upper bit pairs.
+fn sixes(bytes: &[u8], block: &mut Block) {
+    for (half, codes) in block.codes.chunks_mut(128).enumerate() {
+        let low = &bytes[half * 64..][..64];
+        let high = &bytes[128 + half * 32..][..32];
+        for (i, code) in codes.iter_mut().enumerate() {
+            let (quarter, l) = (i / 32, i % 32);
+            let nibble = low[l + 32 * (quarter % 2)] >> (4 * (quarter / 2)) & 15;
+            *code = nibble | (high[l] >> (2 * quarter) & 3) << 4;
+        }
+    }
+    for (scale, byte) in block.scales.iter_mut().zip(&bytes[192..208]) {
+        *scale = byte.cast_signed();
+    }
+    block.d = half_at(bytes, 208);
+}
+
+/// Numbers of a whole row (or any whole blocks), exactly as ggml computes them: multiply, then add, in f32.
+///
+/// # Panics
+/// If `bytes` are not the blocks of `out` (the caller checked).
+pub(crate) fn dequantise(ty: TensorType, bytes: &[u8], out: &mut [f32]) {
+    match ty {
+        TensorType::F32 => {
+            for (out, b) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *out = f32::from_le_bytes(*b);
+            }
+        }
+        TensorType::F16 => {
+            for (out, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *out = f16::from_le_bytes(*b).to_f32();
+            }
+        }
+        TensorType::BF16 => {
+            for (out, b) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *out = bf16::from_le_bytes(*b).to_f32();
+            }
+        }
+        _ => {
+            let blocks = bytes.chunks_exact(ty.block_bytes());
+            for (bytes, out) in blocks.zip(out.chunks_mut(ty.block_elements())) {
+                put_together(ty, &take_apart(ty, bytes), out);
+            }
+        }
+    }
+}
+
+/// Numbers of one block.
+pub(crate) fn put_together(ty: TensorType, block: &Block, out: &mut [f32]) {
+    let (d, m) = (block.d.to_f32(), block.m.to_f32());
+    let offset = i32::from(offset(ty));
+    let adds_minimum = matches!(ty, TensorType::Q4_1 | TensorType::Q5_1);
+    for (sub, out) in out.chunks_mut(sub_elements(ty)).enumerate() {
+        let scale = d * f32::from(block.scales[sub]);
+        let minimum = if adds_minimum { m } else { -(m * f32::from(block.mins[sub])) };
+        let codes = &block.codes[sub * sub_elements(ty)..];
+        for (out, code) in out.iter_mut().zip(codes) {
+            *out = scale * (i32::from(*code) - offset) as f32 + minimum;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference(name: &str) -> Option<Vec<u8>> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models/");
+        std::fs::read(format!("{path}{name}")).ok()
+    }
+
+    #[test]
+    fn every_type_gives_the_published_values_bit_for_bit() {
+        let (Some(json), Some(bin)) = (reference("dequant.json"), reference("dequant.bin")) else {
+            eprintln!("SKIPPED: the reference data is not here");
+            return;
+        };
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let mut seen = 0;
+        for ty in TensorType::ALL {
+            let entry = find(&json, ty.name());
+            let at = |key: &str| usize::try_from(entry[key].as_u64().unwrap()).unwrap();
+            let count = at("rows") * at("row_elements");
+            let raw = &bin[at("raw_offset")..][..ty.row_bytes(count).unwrap()];
+            let expected = &bin[at("f32_offset")..][..count * 4];
+            let mut out = vec![0.0; count];
+            dequantise(ty, raw, &mut out);
+            for (i, (got, want)) in out.iter().zip(expected.as_chunks::<4>().0).enumerate() {
+                let want = f32::from_le_bytes(*want);
+                assert!(*got == want, "{ty} number {i}: {got} instead of {want}");
+            }
+            seen += 1;
+        }
+        assert_eq!(seen, 11);
+    }
+
+    fn find<'a>(json: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+        let types = json["entries"].as_array().expect("a list of types");
+        types.iter().find(|entry| entry["type"] == name).expect("every type is there")
+    }
+}

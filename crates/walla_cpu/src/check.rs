@@ -1,0 +1,259 @@
+//! Checks a program against the device's resources once, when it is prepared, so that running it can trust every id and
+//! every width. Pure.
+
+use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Slot};
+
+use crate::cache::{Cache, Layer};
+use crate::matrix::{Matrix, PANEL};
+use crate::memory::Bytes;
+use crate::workspace::{Rope, Sizes};
+
+/// What programs refer to.
+#[derive(Clone, Copy)]
+pub(crate) struct Resources<'a> {
+    pub matrices: &'a [Matrix],
+    pub vectors: &'a [Vec<f32>],
+    pub ropes: &'a [Rope],
+    pub caches: &'a [Cache],
+    pub buffers: &'a [Bytes],
+}
+
+type Checked<T = ()> = Result<T, String>;
+
+/// Checks the program and says what memory it needs.
+///
+/// # Errors
+/// [`DeviceError::Invalid`] names the op and what disagrees.
+pub(crate) fn check(program: &Program, resources: Resources<'_>) -> Result<Sizes, DeviceError> {
+    let run = || -> Checked<Sizes> {
+        let cache = resources
+            .caches
+            .get(program.cache.0 as usize)
+            .ok_or_else(|| format!("cache {} is unknown", program.cache.0))?;
+        check_buffers(program, resources.buffers)?;
+        let mut checker = Checker { program, resources, cache, sizes: Sizes::default() };
+        checker.start()?;
+        for (i, op) in program.ops.iter().enumerate() {
+            checker.op(op).map_err(|why| format!("op {i}: {why}"))?;
+        }
+        Ok(checker.sizes)
+    };
+    run().map_err(|why| DeviceError::Invalid(format!("program {}: {why}", program.name)))
+}
+
+fn check_buffers(program: &Program, buffers: &[Bytes]) -> Checked {
+    let (layout, vocab) = (&program.layout, program.vocab as usize);
+    let logits = vocab.saturating_mul(program.outputs_max as usize).saturating_mul(4);
+    let tables = (layout.sequences_max as usize).checked_mul(layout.pages_per_sequence as usize);
+    if tables.is_none_or(|tables| tables > u32::MAX as usize) || layout.pages_per_sequence == 0 {
+        return Err("page tables without pages, or too many".to_owned());
+    }
+    if program.rows_max > layout.rows_max || program.outputs_max > layout.outputs_max {
+        return Err("more rows or outputs than the step block has".to_owned());
+    }
+    if program.rows_max == 0 || program.vocab == 0 {
+        return Err("no rows or no vocabulary".to_owned());
+    }
+    let wanted = [
+        ("step block", program.step, layout.bytes()),
+        ("result block", program.results, layout.result_bytes()),
+        ("logits", program.logits, logits),
+    ];
+    for (what, id, bytes) in wanted {
+        let held = buffers.get(id.0 as usize).map(Bytes::len);
+        if held.is_none_or(|held| held < bytes) {
+            return Err(format!("{what} in buffer {}: {bytes} bytes wanted, {held:?} there", id.0));
+        }
+    }
+    if program.step == program.results
+        || program.step == program.logits
+        || program.results == program.logits
+    {
+        return Err("step block, result block and logits share a buffer".to_owned());
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    program: &'a Program,
+    resources: Resources<'a>,
+    cache: &'a Cache,
+    sizes: Sizes,
+}
+
+impl<'a> Checker<'a> {
+    fn start(&mut self) -> Checked {
+        let rows = self.program.rows_max as usize;
+        let numbers = |width: u32| rows.checked_mul(width as usize).filter(|_| width > 0);
+        let slots = self.program.slots.iter().map(|slot| numbers(slot.width));
+        self.sizes.slots =
+            slots.collect::<Option<_>>().ok_or("a slot without width, or too large")?;
+        self.sizes.rows = rows;
+        self.sizes.vocab = self.program.vocab as usize;
+        self.sizes.tables = self.program.layout.sequences_max as usize;
+        Ok(())
+    }
+
+    fn op(&mut self, op: &Op) -> Checked {
+        match op {
+            Op::Embed { table, x, .. } => {
+                let table = self.matrix(table.0)?;
+                if !table.usage.gather {
+                    return Err("the table was not loaded to be looked up".to_owned());
+                }
+                same("table columns and slot", table.cols, self.slot(*x)?)
+            }
+            Op::Qkv { x, norm, query, key, value, head_norms, rope, shape, layer, q } => {
+                let width = self.slot(*x)?;
+                self.distinct(&[*x, *q])?;
+                self.normed(norm, width)?;
+                let (heads, kv_heads, head_dim) = self.heads(*shape, *layer)?;
+                let linears = [(query, heads), (key, kv_heads), (value, kv_heads)];
+                for (linear, heads) in linears {
+                    self.linear(linear, heads * head_dim, width)?;
+                }
+                self.joined(&linears.map(|(linear, _)| linear))?;
+                for norm in head_norms.iter().flat_map(|(q, k)| [q, k]) {
+                    same("head norm", self.vector(norm.weight.0)?.len(), head_dim)?;
+                }
+                self.rope(*rope, head_dim)?;
+                same("query slot", self.slot(*q)?, heads * head_dim)
+            }
+            Op::Attention { q, shape, layer, out, window, .. } => {
+                let (heads, kv_heads, head_dim) = self.heads(*shape, *layer)?;
+                self.distinct(&[*q, *out])?;
+                same("query slot", self.slot(*q)?, heads * head_dim)?;
+                same("output slot", self.slot(*out)?, heads * head_dim)?;
+                if *window == Some(0) {
+                    return Err("a window of no tokens".to_owned());
+                }
+                let page = self.cache.desc.page_tokens as usize;
+                let context = (self.program.context_max as usize).next_multiple_of(page) + 2 * page;
+                let scores = context.next_multiple_of(64) * (heads / kv_heads);
+                self.sizes.scores = self.sizes.scores.max(scores);
+                let row = head_dim.max(page.next_multiple_of(64));
+                self.sizes.row = self.sizes.row.max(row);
+                Ok(())
+            }
+            Op::Project { y, linear, post_norm, x } => {
+                let (cols, width) = (self.slot(*y)?, self.slot(*x)?);
+                self.distinct(&[*x, *y])?;
+                self.linear(linear, width, cols)?;
+                self.joined(&[linear])?;
+                self.sizes.row = self.sizes.row.max(width);
+                post_norm.iter().try_for_each(|norm| {
+                    same("post norm", self.vector(norm.weight.0)?.len(), width)
+                })
+            }
+            Op::GateUp { x, norm, gate, up, h, .. } => {
+                let (width, hidden) = (self.slot(*x)?, self.slot(*h)?);
+                self.distinct(&[*x, *h])?;
+                self.normed(norm, width)?;
+                self.linear(gate, hidden, width)?;
+                self.linear(up, hidden, width)?;
+                self.joined(&[gate, up])
+            }
+            Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
+                let width = self.slot(*x)?;
+                self.distinct(&[*x, *out])?;
+                self.normed(norm, width)?;
+                input.iter().try_for_each(|linear| self.linear(linear, width, width))?;
+                self.joined(&input.each_ref())?;
+                let taps = *taps as usize;
+                same("kernel", self.vector(kernel.0)?.len(), width.saturating_mul(taps))?;
+                same("output slot", self.slot(*out)?, width)?;
+                match self.cache.layers.get(*layer as usize) {
+                    Some(Layer::Conv(conv)) if (conv.width, conv.taps) == (width, taps) => Ok(()),
+                    _ => Err(format!("layer {layer} of the cache is no such convolution")),
+                }
+            }
+            Op::Head { x, norm, linear } => {
+                let width = self.slot(*x)?;
+                self.normed(norm, width)?;
+                self.linear(linear, self.program.vocab as usize, width)
+            }
+            Op::Sample => Ok(()),
+        }
+    }
+
+    fn slot(&self, slot: Slot) -> Checked<usize> {
+        let desc = self.program.slots.get(slot.0 as usize);
+        desc.map(|desc| desc.width as usize).ok_or_else(|| format!("slot {} is unknown", slot.0))
+    }
+
+    fn distinct(&self, slots: &[Slot; 2]) -> Checked {
+        if slots[0] == slots[1] {
+            return Err(format!("slot {} is both read and written", slots[0].0));
+        }
+        Ok(())
+    }
+
+    fn matrix(&self, id: u32) -> Checked<&'a Matrix> {
+        self.resources.matrices.get(id as usize).ok_or_else(|| format!("matrix {id} is unknown"))
+    }
+
+    fn vector(&self, id: u32) -> Checked<&'a [f32]> {
+        let vector = self.resources.vectors.get(id as usize);
+        vector.map(Vec::as_slice).ok_or_else(|| format!("vector {id} is unknown"))
+    }
+
+    /// A norm whose result is kept as the input of products.
+    fn normed(&mut self, norm: &Norm, width: usize) -> Checked {
+        self.sizes.normed =
+            self.sizes.normed.max(self.sizes.rows.max(self.program.outputs_max as usize) * width);
+        same("norm", self.vector(norm.weight.0)?.len(), width)
+    }
+
+    fn linear(&mut self, linear: &Linear, rows: usize, cols: usize) -> Checked {
+        let matrix = self.matrix(linear.matrix.0)?;
+        if !matrix.usage.multiply {
+            return Err(format!("matrix {} was not loaded to be multiplied", linear.matrix.0));
+        }
+        same("matrix rows", matrix.rows, rows)?;
+        same("matrix columns", matrix.cols, cols)?;
+        self.sizes.row = self.sizes.row.max(cols);
+        let bias = linear.bias.map(|bias| self.vector(bias.0)).transpose()?;
+        bias.map_or(Ok(()), |bias| same("bias", bias.len(), rows))
+    }
+
+    /// Products that are kept side by side, each padded to whole panels.
+    fn joined(&mut self, linears: &[&Linear]) -> Checked {
+        let mut width = 0;
+        for linear in linears {
+            width += self.matrix(linear.matrix.0)?.rows.next_multiple_of(PANEL);
+        }
+        self.sizes.product = self.sizes.product.max(width * self.sizes.rows);
+        Ok(())
+    }
+
+    fn heads(&self, shape: HeadShape, layer: u32) -> Checked<(usize, usize, usize)> {
+        let HeadShape { heads, kv_heads, head_dim } = shape;
+        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(format!("{heads} heads over {kv_heads} key and value heads"));
+        }
+        let (kv_heads, head_dim) = (kv_heads as usize, head_dim as usize);
+        match self.cache.layers.get(layer as usize) {
+            Some(Layer::Kv(kv)) if (kv.kv_heads, kv.head_dim) == (kv_heads, head_dim) => {
+                Ok((heads as usize, kv_heads, head_dim))
+            }
+            _ => Err(format!("layer {layer} of the cache has other heads")),
+        }
+    }
+
+    fn rope(&mut self, rope: Option<RopeId>, head_dim: usize) -> Checked {
+        let Some(RopeId(id)) = rope else { return Ok(()) };
+        let rope = self.resources.ropes.get(id as usize);
+        let pairs = rope.ok_or_else(|| format!("rope {id} is unknown"))?.frequencies.len();
+        if 2 * pairs > head_dim {
+            return Err(format!("rope {id} turns {pairs} pairs of a head of {head_dim}"));
+        }
+        let turns = &mut self.sizes.turns;
+        turns.resize(turns.len().max(id as usize + 1), 0);
+        turns[id as usize] = self.sizes.rows * pairs * 2;
+        Ok(())
+    }
+}
+
+fn same(what: &str, is: usize, wanted: usize) -> Checked {
+    if is == wanted { Ok(()) } else { Err(format!("{what}: {is} where {wanted} were expected")) }
+}

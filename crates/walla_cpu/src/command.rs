@@ -1,0 +1,11 @@
+use walla_device::CacheCommand;
+
+/// One thing that a stream does. Ids were checked when the command was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Command {
+    Upload { host: u32, buffer: u32, bytes: usize },
+    Download { buffer: u32, buffer_offset: usize, host: u32, host_offset: usize, bytes: usize },
+    Launch { graph: u32 },
+    Maintain { cache: u32, command: CacheCommand },
+    Record { event: u32, serial: u64 },
+}

@@ -1,0 +1,362 @@
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use walla_device::{
+    BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, DeviceInfo, EventId, GraphId,
+    HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared, Program, RopeDesc, RopeId,
+    StreamId, StreamPriority, VectorId,
+};
+
+use crate::backend::describe;
+use crate::cache::Cache;
+use crate::check;
+use crate::command::Command;
+use crate::machine::{Host, Machine};
+use crate::matrix::Matrix;
+use crate::memory::{Bytes, filled};
+use crate::options::{CpuOptions, Variant};
+use crate::pool::Pool;
+use crate::workspace::{Rope, Workspace};
+
+/// What the owner remembers of an event.
+struct Event {
+    /// Serial number of its latest record; 0 if there is none.
+    recorded: u64,
+    /// Serial number of its latest record that completed.
+    completed: Arc<AtomicU64>,
+}
+
+/// The host's cores as a [`Device`].
+pub struct CpuDevice {
+    info: DeviceInfo,
+    machine: Arc<Mutex<Machine>>,
+    memory: MemoryUse,
+    streams: u32,
+    events: Vec<Event>,
+    hosts: Vec<(Arc<Host>, usize)>,
+    /// Length of each buffer in bytes.
+    buffers: Vec<usize>,
+    caches: Vec<CacheDesc>,
+    graphs: u32,
+    serial: u64,
+    variant: Variant,
+    /// What was wrong with a step block: told once, by the next call that asks.
+    fault: Option<String>,
+}
+
+impl std::fmt::Debug for CpuDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuDevice").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl CpuDevice {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] if the variant asked for does not run on this machine.
+    pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
+        let info = describe(&options);
+        let variant = options.variant.unwrap_or_else(Variant::best);
+        if variant.score().is_none() {
+            let what = format!("kernels of variant {variant}");
+            return Err(DeviceError::Unsupported { device: info.description, what });
+        }
+        Ok(Self {
+            info,
+            machine: Arc::new(Mutex::new(Machine::new(variant, Pool::inline()))),
+            memory: MemoryUse::default(),
+            streams: 0,
+            events: Vec::new(),
+            hosts: Vec::new(),
+            buffers: Vec::new(),
+            caches: Vec::new(),
+            graphs: 0,
+            serial: 0,
+            variant,
+            fault: None,
+        })
+    }
+
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enqueue(&mut self, command: Command) -> Result<(), DeviceError> {
+        let outcome = self.machine().execute(&command, &AtomicBool::new(false));
+        if let Err(fault) = outcome {
+            self.fault = Some(fault);
+        }
+        Ok(())
+    }
+
+    fn check_fault(&mut self) -> Result<(), DeviceError> {
+        self.fault.take().map_or(Ok(()), |fault| Err(DeviceError::Invalid(fault)))
+    }
+
+    fn stream(&self, stream: StreamId) -> Result<(), DeviceError> {
+        if stream.0 < self.streams { Ok(()) } else { Err(unknown("stream", stream.0)) }
+    }
+
+    fn event(&self, event: EventId) -> Result<&Event, DeviceError> {
+        self.events.get(event.0 as usize).ok_or_else(|| unknown("event", event.0))
+    }
+
+    /// The host buffer, if `bytes` bytes from `offset` on lie in it.
+    fn host(&self, host: HostId, offset: usize, bytes: usize) -> Result<&Arc<Host>, DeviceError> {
+        let (found, len) =
+            self.hosts.get(host.0 as usize).ok_or_else(|| unknown("host buffer", host.0))?;
+        within("host buffer", host.0, offset, bytes, *len)?;
+        Ok(found)
+    }
+
+    fn buffer(&self, buffer: BufferId, offset: usize, bytes: usize) -> Result<(), DeviceError> {
+        let len = self.buffers.get(buffer.0 as usize).ok_or_else(|| unknown("buffer", buffer.0))?;
+        within("buffer", buffer.0, offset, bytes, *len)
+    }
+
+    /// Runs `visit` on a part of a host buffer that has no copy in flight.
+    fn with_host(
+        &self,
+        id: HostId,
+        offset: usize,
+        bytes: usize,
+        visit: impl FnOnce(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let host = self.host(id, offset, bytes)?;
+        let busy = DeviceError::HostInFlight { host: id.0 };
+        if host.in_flight.load(Ordering::Acquire) != 0 {
+            return Err(busy);
+        }
+        // Free unless the executor breaks its promise: then refusing is better than waiting.
+        let mut guard = host.bytes.try_lock().map_err(|_| busy)?;
+        visit(&mut guard.bytes_mut()[offset..][..bytes]);
+        Ok(())
+    }
+}
+
+fn unknown(what: &str, id: u32) -> DeviceError {
+    DeviceError::Invalid(format!("{what} {id} is unknown"))
+}
+
+fn within(what: &str, id: u32, offset: usize, bytes: usize, len: usize) -> Result<(), DeviceError> {
+    if offset.checked_add(bytes).is_some_and(|end| end <= len) {
+        return Ok(());
+    }
+    Err(DeviceError::Invalid(format!("bytes {offset} + {bytes} of {what} {id}, which has {len}")))
+}
+
+/// The number of a new entry of a list.
+fn next_id(len: usize) -> Result<u32, DeviceError> {
+    u32::try_from(len).map_err(|_| DeviceError::Invalid("too many handles".to_owned()))
+}
+
+impl Device for CpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> MemoryUse {
+        self.memory
+    }
+
+    fn load_matrix(
+        &mut self,
+        desc: &MatrixDesc<'_>,
+        bytes: &[u8],
+    ) -> Result<MatrixId, DeviceError> {
+        let matrix = Matrix::load(desc, bytes, self.variant)?;
+        self.memory.weight_bytes += matrix.held_bytes() as u64;
+        let mut machine = self.machine();
+        let id = next_id(machine.matrices.len())?;
+        machine.matrices.push(matrix);
+        Ok(MatrixId(id))
+    }
+
+    fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
+        let mut vector = filled(name, values.len(), 0.0)?;
+        vector.copy_from_slice(values);
+        self.memory.weight_bytes += size_of_val(values) as u64;
+        let mut machine = self.machine();
+        let id = next_id(machine.vectors.len())?;
+        machine.vectors.push(vector);
+        Ok(VectorId(id))
+    }
+
+    fn load_rope(&mut self, desc: &RopeDesc<'_>) -> Result<RopeId, DeviceError> {
+        let rope = Rope::new(desc)?;
+        self.memory.weight_bytes += size_of_val(desc.frequencies) as u64;
+        let mut machine = self.machine();
+        let id = next_id(machine.ropes.len())?;
+        machine.ropes.push(rope);
+        Ok(RopeId(id))
+    }
+
+    fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
+        let cache = Cache::new(desc, &self.machine().ropes)?;
+        self.memory.cache_bytes += cache.held_bytes() as u64;
+        self.caches.push(desc.clone());
+        let mut machine = self.machine();
+        let id = next_id(machine.caches.len())?;
+        machine.caches.push(cache);
+        Ok(CacheId(id))
+    }
+
+    fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
+        let buffer = Bytes::zeroed(what, bytes)?;
+        self.memory.workspace_bytes += bytes as u64;
+        self.buffers.push(bytes);
+        let mut machine = self.machine();
+        let id = next_id(machine.buffers.len())?;
+        machine.buffers.push(buffer);
+        Ok(BufferId(id))
+    }
+
+    fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {
+        let id = next_id(self.hosts.len())?;
+        let host = Arc::new(Host {
+            bytes: Mutex::new(Bytes::zeroed(what, bytes)?),
+            in_flight: AtomicU32::new(0),
+        });
+        self.memory.host_bytes += bytes as u64;
+        self.hosts.push((Arc::clone(&host), bytes));
+        self.machine().hosts.push(host);
+        Ok(HostId(id))
+    }
+
+    fn create_stream(&mut self, _priority: StreamPriority) -> Result<StreamId, DeviceError> {
+        self.streams += 1;
+        Ok(StreamId(self.streams - 1))
+    }
+
+    fn create_event(&mut self) -> Result<EventId, DeviceError> {
+        let id = next_id(self.events.len())?;
+        let completed = Arc::new(AtomicU64::new(0));
+        self.events.push(Event { recorded: 0, completed: Arc::clone(&completed) });
+        self.machine().events.push(completed);
+        Ok(EventId(id))
+    }
+
+    fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
+        let mut machine = self.machine();
+        let mut sizes = machine.workspace.sizes.clone();
+        for program in &programs {
+            sizes.union(&check::check(program, machine.resources())?);
+        }
+        let first = next_id(machine.programs.len() + programs.len())? - programs.len() as u32;
+        let held_before = machine.workspace.held_bytes;
+        if sizes != machine.workspace.sizes {
+            machine.workspace = Workspace::new(sizes, machine.pool.workers())?;
+        }
+        let held = machine.workspace.held_bytes;
+        let mut prepared = Vec::with_capacity(programs.len());
+        for (graph, program) in (first..).zip(programs) {
+            machine.programs.push(program);
+            // There is no cheaper way to launch on a CPU, so this counts as a graph.
+            prepared.push(Prepared { graph: GraphId(graph), mode: LaunchMode::Graph });
+        }
+        drop(machine);
+        self.graphs = first + prepared.len() as u32;
+        self.memory.workspace_bytes += held as u64;
+        self.memory.workspace_bytes -= held_before as u64;
+        Ok(prepared)
+    }
+
+    fn write_host(
+        &mut self,
+        host: HostId,
+        offset: usize,
+        bytes: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        self.with_host(host, offset, bytes, write)
+    }
+
+    fn read_host(
+        &mut self,
+        host: HostId,
+        offset: usize,
+        bytes: usize,
+        read: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), DeviceError> {
+        self.with_host(host, offset, bytes, |bytes| read(bytes))
+    }
+
+    fn upload(
+        &mut self,
+        stream: StreamId,
+        from: HostId,
+        to: BufferId,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.stream(stream)?;
+        self.buffer(to, 0, bytes)?;
+        self.host(from, 0, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.enqueue(Command::Upload { host: from.0, buffer: to.0, bytes })
+    }
+
+    fn download(
+        &mut self,
+        stream: StreamId,
+        (buffer, buffer_offset): (BufferId, usize),
+        (host, host_offset): (HostId, usize),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.stream(stream)?;
+        self.buffer(buffer, buffer_offset, bytes)?;
+        self.host(host, host_offset, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
+        let (buffer, host) = (buffer.0, host.0);
+        self.enqueue(Command::Download { buffer, buffer_offset, host, host_offset, bytes })
+    }
+
+    fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError> {
+        self.stream(stream)?;
+        if graph.0 >= self.graphs {
+            return Err(unknown("graph", graph.0));
+        }
+        self.enqueue(Command::Launch { graph: graph.0 })
+    }
+
+    fn maintain(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        commands: &[CacheCommand],
+    ) -> Result<(), DeviceError> {
+        self.stream(stream)?;
+        let desc = self.caches.get(cache.0 as usize).ok_or_else(|| unknown("cache", cache.0))?;
+        for command in commands {
+            Cache::check(desc, command).map_err(DeviceError::Invalid)?;
+        }
+        for command in commands {
+            self.enqueue(Command::Maintain { cache: cache.0, command: *command })?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        self.stream(stream)?;
+        self.event(event)?;
+        self.serial += 1;
+        let serial = self.serial;
+        self.enqueue(Command::Record { event: event.0, serial })?;
+        self.events[event.0 as usize].recorded = serial;
+        Ok(())
+    }
+
+    fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        // One FIFO serves all streams: what was recorded before is done before.
+        self.stream(stream)?;
+        self.event(event).map(drop)
+    }
+
+    fn poll(&mut self, event: EventId) -> Result<bool, DeviceError> {
+        self.check_fault()?;
+        let event = self.event(event)?;
+        Ok(event.completed.load(Ordering::Acquire) >= event.recorded)
+    }
+
+    fn synchronise(&mut self) -> Result<(), DeviceError> {
+        self.check_fault()
+    }
+}

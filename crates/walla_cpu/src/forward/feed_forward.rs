@@ -1,0 +1,82 @@
+use walla_device::{Linear, Norm, Slot};
+use walla_types::Activation;
+
+use super::Frame;
+use super::linear::{Joined, input};
+use crate::pool::rows_per_tile;
+use crate::scalar;
+use crate::workspace::Workspace;
+
+impl Frame<'_> {
+    /// `x[r] += post(W y[r])`.
+    pub(super) fn project(&mut self, y: Slot, linear: &Linear, post_norm: Option<&Norm>, x: Slot) {
+        let matrix = &self.matrices[linear.matrix.0 as usize];
+        let bias = linear.bias.map(|bias| self.vectors[bias.0 as usize].as_slice());
+        let post =
+            post_norm.map(|norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps));
+        let joined = Joined::new([matrix]);
+        let (rows, width, padded) = (self.rows.len(), matrix.rows, joined.width());
+        let Workspace { slots, product, workers, .. } = &mut *self.workspace;
+        let product: &mut [f32] = &mut product.as_mut_slice()[..rows * padded];
+        let y = input(&slots[y.0 as usize], rows, matrix.cols);
+        joined.multiply(self.pool, workers, y, product, padded);
+        let x = &mut slots[x.0 as usize].as_mut_slice()[..rows * width];
+        // The products are read where they stand; a norm needs them whole, in scratch memory.
+        self.pool.grid(x, width, (rows_per_tile(width), width), &|worker, tile| {
+            for r in 0..tile.rows {
+                let products = &product[(tile.row + r) * padded..][..width];
+                if bias.is_none() && post.is_none() {
+                    scalar::add(tile.row_mut(r), products);
+                    continue;
+                }
+                Workspace::with_scratch(workers, worker, |scratch| {
+                    let row = &mut scratch.row.as_mut_slice()[..width];
+                    row.copy_from_slice(products);
+                    if let Some(bias) = bias {
+                        scalar::add(row, bias);
+                    }
+                    if let Some((weight, eps)) = post {
+                        scalar::rms_norm_in_place(row, weight, eps);
+                    }
+                    scalar::add(tile.row_mut(r), row);
+                });
+            }
+        });
+    }
+
+    /// `n = norm(x); h = activation(G n) * (U n)`.
+    pub(super) fn gate_up(
+        &mut self,
+        x: Slot,
+        norm: &Norm,
+        linears: [&Linear; 2],
+        activation: Activation,
+        h: Slot,
+    ) {
+        let rows = self.rows.len();
+        self.normalise(x, norm, rows, &|row| row);
+        let joined = Joined::new(linears.map(|linear| &self.matrices[linear.matrix.0 as usize]));
+        let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
+        let (starts, padded) = (joined.starts(), joined.width());
+        let matrix = &self.matrices[linears[0].matrix.0 as usize];
+        let (hidden, cols) = (matrix.rows, matrix.cols);
+        let Workspace { slots, normed, product, workers, .. } = &mut *self.workspace;
+        let product: &mut [f32] = &mut product.as_mut_slice()[..rows * padded];
+        joined.multiply(self.pool, workers, input(normed, rows, cols), product, padded);
+        for products in product.chunks_mut(padded) {
+            for (start, bias) in starts.into_iter().zip(biases) {
+                if let Some(bias) = bias {
+                    scalar::add(&mut products[start..][..hidden], bias);
+                }
+            }
+        }
+        let (product, h) = (&*product, &mut slots[h.0 as usize].as_mut_slice()[..rows * hidden]);
+        self.pool.grid(h, hidden, (rows_per_tile(4 * hidden), hidden), &|_, tile| {
+            for r in 0..tile.rows {
+                let products = &product[(tile.row + r) * padded..][..padded];
+                let [gate, up] = starts.map(|start| &products[start..][..hidden]);
+                scalar::gate(activation, gate, up, tile.row_mut(r));
+            }
+        });
+    }
+}

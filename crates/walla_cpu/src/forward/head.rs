@@ -1,0 +1,75 @@
+use walla_device::step::{BiasRow, OutputRow, ResultHeader, ResultRow, ResultViewMut};
+use walla_device::{Linear, Norm, Slot};
+use walla_types::CANDIDATES_MAX;
+
+use super::Frame;
+use super::linear::{Joined, input};
+use crate::sample::{self, Draw};
+use crate::scalar;
+use crate::workspace::Workspace;
+
+impl Frame<'_> {
+    /// `logits[o] = W norm(x[row(o)])`.
+    pub(super) fn head(&mut self, x: Slot, norm: &Norm, linear: &Linear) {
+        let outputs = self.outputs;
+        self.normalise(x, norm, outputs.len(), &|o| outputs[o].row as usize);
+        let matrix = &self.matrices[linear.matrix.0 as usize];
+        let Workspace { normed, workers, .. } = &mut *self.workspace;
+        let logits = &mut self.logits[..outputs.len() * matrix.rows];
+        let normed = input(normed, outputs.len(), matrix.cols);
+        Joined::new([matrix]).multiply(self.pool, workers, normed, logits, matrix.rows);
+        if let Some(bias) = linear.bias {
+            let bias = &self.vectors[bias.0 as usize];
+            logits.chunks_mut(matrix.rows).for_each(|logits| scalar::add(logits, bias));
+        }
+    }
+
+    /// Draws the tokens of all outputs that ask for one, and writes the result block.
+    pub(super) fn sample(&mut self) {
+        let (outputs, biases, vocab) = (self.outputs, self.biases, self.program.vocab as usize);
+        let Some(result) = ResultViewMut::new(self.result, &self.program.layout) else { return };
+        *result.header = ResultHeader {
+            step: self.header.step,
+            outputs: self.header.outputs,
+            ..ResultHeader::default()
+        };
+        let (cache, logits, workers) = (&*self.cache, &*self.logits, &self.workspace.workers);
+        let candidates_width = CANDIDATES_MAX as usize;
+        let candidates = &mut result.candidates[..outputs.len() * candidates_width];
+        let rows = &mut result.rows[..outputs.len()];
+        // Two arrays are written, so candidates are written first and rows count them.
+        self.pool.grid(candidates, candidates_width, (1, candidates_width), &|_, tile| {
+            let output = &outputs[tile.row];
+            let logits = &logits[tile.row * vocab..][..vocab];
+            let wanted = if samples(output) { output.candidates as usize } else { 0 };
+            sample::candidates(logits, &mut tile.row_mut(0)[..wanted]);
+        });
+        self.pool.grid(rows, 1, (1, 1), &|worker, tile| {
+            let output = &outputs[tile.row];
+            tile.row_mut(0)[0] = if samples(output) {
+                Workspace::with_scratch(workers, worker, |scratch| {
+                    let draw = Draw {
+                        logits: &logits[tile.row * vocab..][..vocab],
+                        output,
+                        biases: own_biases(output, biases),
+                        recent: cache.recent(output.sequence as usize),
+                    };
+                    draw.draw(scratch.logits.as_mut_slice(), &mut scratch.ids)
+                })
+            } else {
+                ResultRow::default()
+            };
+        });
+        for (output, row) in outputs.iter().zip(rows).filter(|(output, _)| samples(output)) {
+            self.cache.last[output.sequence as usize] = row.token;
+        }
+    }
+}
+
+fn samples(output: &OutputRow) -> bool {
+    output.flags & OutputRow::SAMPLE != 0
+}
+
+fn own_biases<'a>(output: &OutputRow, biases: &'a [BiasRow]) -> &'a [BiasRow] {
+    &biases[output.bias_first as usize..][..output.bias_count as usize]
+}

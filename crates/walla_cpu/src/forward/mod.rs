@@ -1,0 +1,139 @@
+//! Runs the ops of one step.
+
+mod attention;
+mod feed_forward;
+mod head;
+mod linear;
+mod qkv;
+mod short_conv;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use walla_device::step::{BiasRow, OutputRow, StepHeader, StepRow};
+use walla_device::{MatrixId, Op, Program, Slot};
+
+use crate::cache::Cache;
+use crate::matrix::Matrix;
+use crate::options::Variant;
+use crate::pool::{Pool, rows_per_tile};
+use crate::workspace::{Rope, Workspace};
+
+/// One launch: the step block taken apart, and everything its ops read and write.
+pub(crate) struct Frame<'a> {
+    #[expect(dead_code, reason = "the SIMD variants come next")]
+    pub variant: Variant,
+    pub pool: &'a Pool,
+    pub program: &'a Program,
+    pub header: &'a StepHeader,
+    /// Rows in use.
+    pub rows: &'a [StepRow],
+    /// Outputs in use.
+    pub outputs: &'a [OutputRow],
+    pub biases: &'a [BiasRow],
+    /// `[sequences_max, pages_per_sequence]`.
+    pub tables: &'a [u32],
+    pub matrices: &'a [Matrix],
+    pub vectors: &'a [Vec<f32>],
+    pub ropes: &'a [Rope],
+    pub cache: &'a mut Cache,
+    /// `[outputs_max, vocab]`.
+    pub logits: &'a mut [f32],
+    /// The result block that the step picked.
+    pub result: &'a mut [u8],
+    pub workspace: &'a mut Workspace,
+}
+
+impl Frame<'_> {
+    /// Runs all ops, or those before `cancel` is seen.
+    pub(crate) fn run(&mut self, cancel: &AtomicBool) {
+        self.turns();
+        self.remember();
+        for op in &self.program.ops {
+            if cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            self.op(op);
+        }
+    }
+
+    fn op(&mut self, op: &Op) {
+        match op {
+            Op::Embed { table, scale, x } => self.embed(*table, *scale, *x),
+            Op::Qkv { .. } => self.qkv(op),
+            Op::Attention { q, shape, layer, scale, window, out } => {
+                self.attention(*q, *shape, *layer as usize, *scale, *window, *out);
+            }
+            Op::Project { y, linear, post_norm, x } => {
+                self.project(*y, linear, post_norm.as_ref(), *x);
+            }
+            Op::GateUp { x, norm, gate, up, activation, h } => {
+                self.gate_up(*x, norm, [gate, up], *activation, *h);
+            }
+            Op::ShortConv { x, norm, input, kernel, taps: _, layer, out } => {
+                self.short_conv(*x, norm, input, *kernel, *layer as usize, *out);
+            }
+            Op::Head { x, norm, linear } => self.head(*x, norm, linear),
+            Op::Sample => self.sample(),
+        }
+    }
+
+    /// Cosines and sines of each row's position, once for each rope that the program uses.
+    ///
+    /// In f64: position times frequency can be 1e5 radians, where an f32 is off by a hundredth.
+    fn turns(&mut self) {
+        for (rope, turns) in self.ropes.iter().zip(&mut self.workspace.turns) {
+            let turns: &mut [[f32; 2]] = turns.as_mut_slice();
+            let pairs = rope.frequencies.len();
+            if turns.is_empty() || pairs == 0 {
+                continue;
+            }
+            let used = turns.len().min(self.rows.len() * pairs);
+            let magnitude = f64::from(rope.magnitude);
+            self.pool.grid(
+                &mut turns[..used],
+                pairs,
+                (rows_per_tile(pairs * 64), pairs),
+                &|_, tile| {
+                    for r in 0..tile.rows {
+                        let position = f64::from(self.rows[tile.row + r].position);
+                        for (turn, frequency) in tile.row_mut(r).iter_mut().zip(&rope.frequencies) {
+                            let (sin, cos) = (position * f64::from(*frequency)).sin_cos();
+                            *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
+                        }
+                    }
+                },
+            );
+        }
+    }
+
+    /// Writes the rows' tokens to the recent tokens of their sequences.
+    fn remember(&mut self) {
+        if !self.program.ops.iter().any(|op| matches!(op, Op::Embed { .. })) {
+            return;
+        }
+        for row in self.rows {
+            let token = token_of(row, &self.cache.last);
+            self.cache.remember(row.sequence as usize, row.position, token);
+        }
+    }
+
+    fn embed(&mut self, table: MatrixId, scale: f32, x: Slot) {
+        let table = &self.matrices[table.0 as usize];
+        let (width, rows, last) = (table.cols, self.rows, &self.cache.last);
+        let x = &mut self.workspace.slots[x.0 as usize].as_mut_slice()[..rows.len() * width];
+        self.pool.grid(x, width, (rows_per_tile(width), width), &|_, tile| {
+            for r in 0..tile.rows {
+                // A token sampled by a program with a larger vocabulary is unknown here.
+                let token = token_of(&rows[tile.row + r], last) as usize;
+                let out = tile.row_mut(r);
+                table.gather(token.min(table.rows - 1), out);
+                out.iter_mut().for_each(|x| *x *= scale);
+            }
+        });
+    }
+}
+
+/// The row's own token, or the one that its sequence sampled last.
+fn token_of(row: &StepRow, last: &[u32]) -> u32 {
+    u32::try_from(row.token).unwrap_or(last[row.sequence as usize])
+}

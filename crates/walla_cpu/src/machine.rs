@@ -1,0 +1,147 @@
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use walla_device::Program;
+use walla_device::step::StepView;
+
+use crate::cache::Cache;
+use crate::check::Resources;
+use crate::command::Command;
+use crate::forward::Frame;
+use crate::matrix::Matrix;
+use crate::memory::Bytes;
+use crate::options::Variant;
+use crate::pool::Pool;
+use crate::step_check;
+use crate::workspace::{Rope, Workspace};
+
+/// Host memory that copies run on.
+///
+/// `in_flight` counts copies between being enqueued (owner adds one) and being done (executor takes one away, after it has let
+/// go of the lock). The owner touches the bytes only at zero, so neither side ever waits for the lock.
+pub(crate) struct Host {
+    pub bytes: Mutex<Bytes>,
+    pub in_flight: AtomicU32,
+}
+
+/// Everything that commands work on.
+pub(crate) struct Machine {
+    pub variant: Variant,
+    pub pool: Pool,
+    pub matrices: Vec<Matrix>,
+    pub vectors: Vec<Vec<f32>>,
+    pub ropes: Vec<Rope>,
+    pub caches: Vec<Cache>,
+    pub buffers: Vec<Bytes>,
+    pub hosts: Vec<Arc<Host>>,
+    /// Serial number of each event's latest completed record.
+    pub events: Vec<Arc<AtomicU64>>,
+    pub programs: Vec<Program>,
+    pub workspace: Workspace,
+}
+
+impl Machine {
+    pub(crate) fn new(variant: Variant, pool: Pool) -> Self {
+        Self {
+            variant,
+            pool,
+            matrices: Vec::new(),
+            vectors: Vec::new(),
+            ropes: Vec::new(),
+            caches: Vec::new(),
+            buffers: Vec::new(),
+            hosts: Vec::new(),
+            events: Vec::new(),
+            programs: Vec::new(),
+            workspace: Workspace::default(),
+        }
+    }
+
+    pub(crate) fn resources(&self) -> Resources<'_> {
+        Resources {
+            matrices: &self.matrices,
+            vectors: &self.vectors,
+            ropes: &self.ropes,
+            caches: &self.caches,
+            buffers: &self.buffers,
+        }
+    }
+
+    /// Runs one command to its end, or to the op at which `cancel` was seen.
+    ///
+    /// # Errors
+    /// What is wrong with the step block of a launch, which then did nothing.
+    pub(crate) fn execute(&mut self, command: &Command, cancel: &AtomicBool) -> Result<(), String> {
+        match *command {
+            Command::Upload { host, buffer, bytes } => {
+                let to = &mut self.buffers[buffer as usize];
+                copy(&self.hosts[host as usize], |from| {
+                    to.bytes_mut()[..bytes].copy_from_slice(&from.bytes()[..bytes]);
+                });
+            }
+            Command::Download { buffer, buffer_offset, host, host_offset, bytes } => {
+                let from = &self.buffers[buffer as usize].bytes()[buffer_offset..][..bytes];
+                copy(&self.hosts[host as usize], |to| {
+                    to.bytes_mut()[host_offset..][..bytes].copy_from_slice(from);
+                });
+            }
+            Command::Launch { graph } => return self.launch(graph as usize, cancel),
+            Command::Maintain { cache, ref command } => {
+                self.caches[cache as usize].maintain(command, &self.ropes);
+            }
+            Command::Record { event, serial } => {
+                self.events[event as usize].store(serial, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, graph: usize, cancel: &AtomicBool) -> Result<(), String> {
+        let program = &self.programs[graph];
+        let ids = [program.step, program.results, program.logits].map(|id| id.0 as usize);
+        let buffers = self.buffers.get_disjoint_mut(ids).map_err(|error| error.to_string())?;
+        let [step, results, logits] = buffers;
+        let step =
+            StepView::new(step.bytes(), &program.layout).ok_or("the step block is too short")?;
+        let cache = &mut self.caches[program.cache.0 as usize];
+        let result_bytes = program.layout.result_bytes();
+        let workspace = &mut self.workspace;
+        let tokens = tokens(program, &self.matrices);
+        let result_slots = results.len() / result_bytes;
+        step_check::check(&step, program, cache, result_slots, tokens, &mut workspace.reach)?;
+        let first = step.header.ring_slot as usize * result_bytes;
+        let mut frame = Frame {
+            variant: self.variant,
+            pool: &self.pool,
+            program,
+            rows: &step.rows[..step.header.rows as usize],
+            outputs: &step.outputs[..step.header.outputs as usize],
+            biases: step.biases,
+            tables: step.tables,
+            header: step.header,
+            matrices: &self.matrices,
+            vectors: &self.vectors,
+            ropes: &self.ropes,
+            cache,
+            logits: logits.as_mut_slice(),
+            result: &mut results.bytes_mut()[first..first + result_bytes],
+            workspace,
+        };
+        frame.run(cancel);
+        Ok(())
+    }
+}
+
+/// Tokens that every embedding of the program knows.
+fn tokens(program: &Program, matrices: &[Matrix]) -> u32 {
+    let tables = program.ops.iter().filter_map(|op| match op {
+        walla_device::Op::Embed { table, .. } => Some(matrices[table.0 as usize].rows),
+        _ => None,
+    });
+    tables.min().map_or(u32::MAX, |rows| u32::try_from(rows).unwrap_or(u32::MAX))
+}
+
+fn copy(host: &Host, copy: impl FnOnce(&mut Bytes)) {
+    copy(&mut host.bytes.lock().unwrap_or_else(PoisonError::into_inner));
+    host.in_flight.fetch_sub(1, Ordering::Release);
+}

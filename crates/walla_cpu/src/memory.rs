@@ -1,0 +1,89 @@
+use bytemuck::{Pod, Zeroable};
+use walla_device::DeviceError;
+
+/// One cache line: what makes every buffer aligned to 64 bytes.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Zeroed bytes at an address that is a multiple of 64; never moved or grown.
+#[derive(Default)]
+pub(crate) struct Bytes {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl Bytes {
+    /// Allocates `len` zeroed bytes.
+    pub(crate) fn zeroed(what: &str, len: usize) -> Result<Self, DeviceError> {
+        let mut lines = Vec::new();
+        let count = len.div_ceil(64);
+        lines.try_reserve_exact(count).map_err(|_| out_of_memory(what, len))?;
+        lines.resize(count, Line([0; 64]));
+        Ok(Self { lines, len })
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+
+    /// All bytes, to change.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+
+    /// All bytes as numbers of type `T`; a remainder shorter than a number is left out.
+    pub(crate) fn as_slice<T: Pod>(&self) -> &[T] {
+        let count = self.len / size_of::<T>();
+        bytemuck::cast_slice(&self.bytes()[..count * size_of::<T>()])
+    }
+
+    /// All bytes as numbers of type `T`, to change.
+    pub(crate) fn as_mut_slice<T: Pod>(&mut self) -> &mut [T] {
+        let count = self.len / size_of::<T>();
+        bytemuck::cast_slice_mut(&mut self.bytes_mut()[..count * size_of::<T>()])
+    }
+}
+
+/// Allocates `count` copies of `value`, or says what for it could not.
+pub(crate) fn filled<T: Clone>(what: &str, count: usize, value: T) -> Result<Vec<T>, DeviceError> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count)
+        .map_err(|_| out_of_memory(what, count.saturating_mul(size_of::<T>())))?;
+    all.resize(count, value);
+    Ok(all)
+}
+
+/// The error for an allocation that failed.
+pub(crate) fn out_of_memory(what: &str, wanted: usize) -> DeviceError {
+    DeviceError::OutOfMemory {
+        what: what.to_owned(),
+        wanted_bytes: wanted as u64,
+        free_bytes: crate::backend::memory_bytes().1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_aligned_zeroed_and_of_the_length_asked_for() {
+        let bytes = Bytes::zeroed("test", 130).unwrap();
+        assert_eq!(bytes.bytes(), [0; 130]);
+        assert_eq!(bytes.bytes().as_ptr().align_offset(64), 0);
+        assert_eq!(bytes.as_slice::<f32>().len(), 32);
+    }
+
+    #[test]
+    fn an_impossible_size_is_an_error_and_no_abort() {
+        let error = Bytes::zeroed("the moon", usize::MAX / 2).err();
+        assert!(matches!(error, Some(DeviceError::OutOfMemory { .. })), "{error:?}");
+    }
+}

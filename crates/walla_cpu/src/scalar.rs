@@ -1,0 +1,177 @@
+//! Plain Rust kernels: the oracle of all others. Each sums in one fixed order.
+
+use walla_types::{Activation, RopePairs};
+
+/// Partial sums that a dot product keeps: what lets a compiler use vector registers without changing the order.
+const LANES: usize = 16;
+
+/// `sum(a[i] * b[i])`: number `i` goes to partial sum `i % 16`, then halves are added pairwise.
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    debug_assert_eq!(a.len(), b.len());
+    let (a_chunks, a_rest) = a.as_chunks::<LANES>();
+    let (b_chunks, b_rest) = b.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for (a, b) in a_chunks.iter().zip(b_chunks) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    for ((sum, a), b) in sums.iter_mut().zip(a_rest).zip(b_rest) {
+        *sum += a * b;
+    }
+    fold(sums)
+}
+
+/// Adds upper to lower halves until one number is left.
+fn fold(mut sums: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            sums[i] += sums[i + half];
+        }
+        half /= 2;
+    }
+    sums[0]
+}
+
+/// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.
+pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+    let mean = dot(x, x) / x.len() as f32;
+    let scale = 1.0 / (mean + eps).sqrt();
+    for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
+        *y = x * scale * w;
+    }
+}
+
+/// [`rms_norm`] where it stands.
+pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
+    let mean = dot(x, x) / x.len() as f32;
+    let scale = 1.0 / (mean + eps).sqrt();
+    for (x, w) in x.iter_mut().zip(weight) {
+        *x = *x * scale * w;
+    }
+}
+
+/// Turns the pairs of one head: `turns` are `[cos, sin]` of each pair.
+pub(crate) fn rotate(head: &mut [f32], turns: &[[f32; 2]], pairs: RopePairs) {
+    match pairs {
+        RopePairs::Neighbours => {
+            for (pair, [cos, sin]) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
+                let [a, b] = *pair;
+                *pair = [a * cos - b * sin, a * sin + b * cos];
+            }
+        }
+        RopePairs::Halves => {
+            let (low, high) = head.split_at_mut(turns.len());
+            for ((low, high), [cos, sin]) in low.iter_mut().zip(high).zip(turns) {
+                let (a, b) = (*low, *high);
+                (*low, *high) = (a * cos - b * sin, a * sin + b * cos);
+            }
+        }
+    }
+}
+
+/// The activation function.
+pub(crate) fn activate(activation: Activation, x: f32) -> f32 {
+    match activation {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::GeluTanh => {
+            const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+            0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+        }
+    }
+}
+
+/// `h[i] = activation(gate[i]) * up[i]`.
+pub(crate) fn gate(activation: Activation, gate: &[f32], up: &[f32], h: &mut [f32]) {
+    for ((h, g), u) in h.iter_mut().zip(gate).zip(up) {
+        *h = activate(activation, *g) * u;
+    }
+}
+
+/// `y[i] += x[i]`.
+pub(crate) fn add(y: &mut [f32], x: &[f32]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += x;
+    }
+}
+
+/// `y[i] += a * x[i]`.
+pub(crate) fn add_scaled(y: &mut [f32], a: f32, x: &[f32]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += a * x;
+    }
+}
+
+/// Replaces scores by `exp(score - max)` and returns their sum, added in the order of [`dot`].
+pub(crate) fn softmax_weights(scores: &mut [f32]) -> f32 {
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sums = [0.0; LANES];
+    for chunk in scores.chunks_mut(LANES) {
+        for (sum, score) in sums.iter_mut().zip(chunk) {
+            *score = (*score - max).exp();
+            *sum += *score;
+        }
+    }
+    fold(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(count: usize, seed: u32) -> Vec<f32> {
+        let word = |i| walla_device::philox4x32([i, 0, 0, 0], [seed, 0])[0];
+        (0..count as u32).map(|i| walla_device::unit_interval(word(i)) * 4.0 - 2.0).collect()
+    }
+
+    #[test]
+    fn dot_is_near_the_exact_sum_at_every_length() {
+        for len in [0, 1, 15, 16, 17, 31, 64, 577] {
+            let (a, b) = (numbers(len, 1), numbers(len, 2));
+            let exact: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            assert!((f64::from(dot(&a, &b)) - exact).abs() < 1e-4, "{len}");
+        }
+    }
+
+    #[test]
+    fn the_norm_has_unit_mean_square() {
+        let x = numbers(100, 3);
+        let mut y = vec![0.0; 100];
+        rms_norm(&x, &[1.0; 100], 0.0, &mut y);
+        let mean: f32 = y.iter().map(|y| y * y).sum::<f32>() / 100.0;
+        assert!((mean - 1.0).abs() < 1e-5, "{mean}");
+        let mut z = x.clone();
+        rms_norm_in_place(&mut z, &[1.0; 100], 0.0);
+        assert_eq!(y, z);
+    }
+
+    #[test]
+    fn rotations_keep_lengths_and_leave_the_rest() {
+        let (sin, cos) = 0.3_f32.sin_cos();
+        for pairs in [RopePairs::Neighbours, RopePairs::Halves] {
+            let mut head = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+            rotate(&mut head, &[[cos, sin], [1.0, 0.0]], pairs);
+            assert_eq!(head[4..], [5.0, 6.0]);
+            let squares: f32 = head.iter().map(|x| x * x).sum();
+            assert!((squares - 91.0).abs() < 1e-4);
+        }
+        let mut head = [1.0, 0.0];
+        rotate(&mut head, &[[cos, sin]], RopePairs::Halves);
+        assert_eq!(head, [cos, sin]);
+    }
+
+    #[test]
+    fn activations_at_known_points() {
+        assert_eq!(activate(Activation::Silu, 0.0), 0.0);
+        assert!((activate(Activation::Silu, 1.0) - 0.731_058_6).abs() < 1e-6);
+        assert!((activate(Activation::GeluTanh, 1.0) - 0.841_192).abs() < 1e-6);
+    }
+
+    #[test]
+    fn softmax_survives_large_scores() {
+        let mut scores = [1000.0, 1000.0, f32::NEG_INFINITY];
+        assert_eq!(softmax_weights(&mut scores), 2.0);
+        assert_eq!(scores, [1.0, 1.0, 0.0]);
+    }
+}

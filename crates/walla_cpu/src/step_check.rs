@@ -1,0 +1,100 @@
+//! Checks what a step block refers to before anything is computed with it: a defect of whoever filled it must become an
+//! error, never a read outside a buffer. Pure.
+
+use walla_device::Program;
+use walla_device::step::{OutputRow, StepRow, StepView};
+use walla_types::{CANDIDATES_MAX, PENALTY_WINDOW_MAX};
+
+use crate::cache::Cache;
+
+/// Checks the block; `reach` is scratch of at least as many entries as the step has tables.
+///
+/// # Errors
+/// Says what is out of range.
+pub(crate) fn check(
+    step: &StepView<'_>,
+    program: &Program,
+    cache: &Cache,
+    result_slots: usize,
+    tokens: u32,
+    reach: &mut [u32],
+) -> Result<(), String> {
+    let header = step.header;
+    let bounds = [
+        ("rows", header.rows, program.rows_max),
+        ("outputs", header.outputs, program.outputs_max),
+        ("sequences", header.sequences, program.layout.sequences_max),
+        ("biases", header.biases, program.layout.biases_max),
+    ];
+    for (what, count, max) in bounds {
+        if count > max {
+            return Err(format!("{count} {what} in a step of at most {max}"));
+        }
+    }
+    if header.ring_slot as usize >= result_slots {
+        return Err(format!("result slot {} of {result_slots}", header.ring_slot));
+    }
+    let reach = &mut reach[..header.sequences as usize];
+    reach.fill(0);
+    for (r, row) in step.rows[..header.rows as usize].iter().enumerate() {
+        check_row(row, step, program, cache, tokens).map_err(|why| format!("row {r}: {why}"))?;
+        let pages = &mut reach[row.table as usize];
+        *pages = (*pages).max(row.position / cache.desc.page_tokens + 1);
+    }
+    let tables = step.tables.chunks(program.layout.pages_per_sequence as usize);
+    for (t, (table, pages)) in tables.zip(reach).enumerate() {
+        if let Some(page) = table[..*pages as usize].iter().find(|page| **page >= cache.desc.pages)
+        {
+            return Err(format!("table {t} has page {page} of {}", cache.desc.pages));
+        }
+    }
+    for (o, output) in step.outputs[..header.outputs as usize].iter().enumerate() {
+        check_output(output, step, cache).map_err(|why| format!("output {o}: {why}"))?;
+    }
+    let mut biases = step.biases[..header.biases as usize].iter();
+    match biases.find(|bias| bias.token >= program.vocab) {
+        Some(bias) => Err(format!("bias on token {} of {}", bias.token, program.vocab)),
+        None => Ok(()),
+    }
+}
+
+fn check_row(
+    row: &StepRow,
+    step: &StepView<'_>,
+    program: &Program,
+    cache: &Cache,
+    tokens: u32,
+) -> Result<(), String> {
+    let (rows, outputs) = (step.header.rows, step.header.outputs);
+    let known = u32::try_from(row.token).map_or(row.token == StepRow::LAST_SAMPLED, |t| t < tokens);
+    if !known {
+        return Err(format!("token {} of {tokens}", row.token));
+    }
+    let pages = program.layout.pages_per_sequence;
+    if row.position >= program.context_max || row.position / cache.desc.page_tokens >= pages {
+        return Err(format!("position {} beyond the context", row.position));
+    }
+    if row.sequence >= cache.desc.sequences_max || row.table >= step.header.sequences {
+        return Err(format!("sequence {} or table {} is unknown", row.sequence, row.table));
+    }
+    let below =
+        |index: i32, count: u32| index == -1 || u32::try_from(index).is_ok_and(|i| i < count);
+    if !below(row.previous, rows) || !below(row.output, outputs) {
+        return Err(format!("previous row {} or output {} is unknown", row.previous, row.output));
+    }
+    Ok(())
+}
+
+fn check_output(output: &OutputRow, step: &StepView<'_>, cache: &Cache) -> Result<(), String> {
+    if output.row >= step.header.rows || output.sequence >= cache.desc.sequences_max {
+        return Err(format!("row {} or sequence {} is unknown", output.row, output.sequence));
+    }
+    let biases_end = output.bias_first.checked_add(output.bias_count);
+    if biases_end.is_none_or(|end| end > step.header.biases) {
+        return Err(format!("biases {} + {}", output.bias_first, output.bias_count));
+    }
+    if output.candidates > CANDIDATES_MAX || output.penalty_window > PENALTY_WINDOW_MAX {
+        return Err("more candidates or a longer penalty window than there can be".to_owned());
+    }
+    Ok(())
+}

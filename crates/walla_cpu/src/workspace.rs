@@ -1,0 +1,126 @@
+use std::sync::{Mutex, PoisonError};
+
+use walla_device::{DeviceError, RopeDesc};
+use walla_types::RopePairs;
+
+use crate::memory::{Bytes, filled};
+
+/// A rotation.
+pub(crate) struct Rope {
+    pub frequencies: Vec<f32>,
+    pub magnitude: f32,
+    pub pairs: RopePairs,
+}
+
+impl Rope {
+    pub(crate) fn new(desc: &RopeDesc<'_>) -> Result<Self, DeviceError> {
+        let mut frequencies = filled("a rotation", desc.frequencies.len(), 0.0)?;
+        frequencies.copy_from_slice(desc.frequencies);
+        Ok(Self { frequencies, magnitude: desc.magnitude, pairs: desc.pairs })
+    }
+}
+
+/// What the programs of a device need between their ops, in numbers. All programs share one workspace, because one executor
+/// runs them one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// Numbers of each slot.
+    pub slots: Vec<usize>,
+    /// Numbers of normalised inputs.
+    pub normed: usize,
+    /// Numbers of joined products.
+    pub product: usize,
+    /// Cosines and sines of each rope, two numbers a pair and row; 0 for those that no program uses.
+    pub turns: Vec<usize>,
+    /// Attention scores of one worker.
+    pub scores: usize,
+    /// The widest row of weights, or page of keys: scratch of one worker.
+    pub row: usize,
+    /// Logits of one row.
+    pub vocab: usize,
+    /// Rows of a step.
+    pub rows: usize,
+    /// Page tables of a step.
+    pub tables: usize,
+}
+
+impl Sizes {
+    /// The larger of each.
+    pub(crate) fn union(&mut self, other: &Self) {
+        let longest = |a: &mut Vec<usize>, b: &[usize]| {
+            a.resize(a.len().max(b.len()), 0);
+            a.iter_mut().zip(b).for_each(|(a, b)| *a = (*a).max(*b));
+        };
+        longest(&mut self.slots, &other.slots);
+        longest(&mut self.turns, &other.turns);
+        let pairs = [
+            (&mut self.normed, other.normed),
+            (&mut self.product, other.product),
+            (&mut self.scores, other.scores),
+            (&mut self.row, other.row),
+            (&mut self.vocab, other.vocab),
+            (&mut self.rows, other.rows),
+            (&mut self.tables, other.tables),
+        ];
+        for (mine, theirs) in pairs {
+            *mine = (*mine).max(theirs);
+        }
+    }
+}
+
+/// Memory of one worker.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub scores: Bytes,
+    pub row: Bytes,
+    /// A row of logits with biases and penalties.
+    pub logits: Bytes,
+    /// Token ids that a cut keeps.
+    pub ids: Vec<u32>,
+}
+
+/// Activations and scratch memory.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    pub sizes: Sizes,
+    pub slots: Vec<Bytes>,
+    pub normed: Bytes,
+    pub product: Bytes,
+    pub turns: Vec<Bytes>,
+    pub workers: Vec<Mutex<Scratch>>,
+    /// Page of each table that its rows reach, for checking.
+    pub reach: Vec<u32>,
+    pub held_bytes: usize,
+}
+
+impl Workspace {
+    pub(crate) fn new(sizes: Sizes, workers: usize) -> Result<Self, DeviceError> {
+        let mut held_bytes = 0;
+        let mut floats = |numbers: usize| {
+            let bytes = numbers.saturating_mul(size_of::<f32>());
+            held_bytes += bytes;
+            Bytes::zeroed("activations", bytes)
+        };
+        let slots = sizes.slots.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
+        let turns = sizes.turns.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
+        let (normed, product) = (floats(sizes.normed)?, floats(sizes.product)?);
+        let mut all = Vec::new();
+        for _ in 0..workers {
+            let (scores, row) = (floats(sizes.scores)?, floats(sizes.row)?);
+            let (logits, ids) = (floats(sizes.vocab)?, filled("candidates", sizes.vocab, 0)?);
+            all.push(Mutex::new(Scratch { scores, row, logits, ids }));
+        }
+        held_bytes += workers * sizes.vocab * size_of::<u32>();
+        let reach = filled("page tables", sizes.tables, 0)?;
+        Ok(Self { sizes, slots, normed, product, turns, workers: all, reach, held_bytes })
+    }
+
+    /// Runs `work` with the scratch memory of a worker. The lock is free: a worker does one thing at a time.
+    pub(crate) fn with_scratch<R>(
+        workers: &[Mutex<Scratch>],
+        worker: usize,
+        work: impl FnOnce(&mut Scratch) -> R,
+    ) -> R {
+        work(&mut workers[worker].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
