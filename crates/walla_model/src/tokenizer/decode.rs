@@ -1,0 +1,160 @@
+//! Tokens back to text.
+
+use walla_types::TokenId;
+
+use super::{Tokenizer, error::TokenizerError};
+
+/// How tokens become text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeOptions {
+    /// Whether control tokens appear with their text (`<|im_end|>`) or not at all. Default: `false`.
+    pub control_text: bool,
+    /// Whether the space is taken away that encoding puts in front of a text and behind each special token, where the
+    /// vocabulary does so (see [`Tokenizer::adds_space_prefix`]). Default: `true`; `false` suits text that continues
+    /// other text.
+    pub strip_space_prefix: bool,
+}
+
+impl Default for DecodeOptions {
+    fn default() -> Self {
+        Self { control_text: false, strip_space_prefix: true }
+    }
+}
+
+/// Tokens to text, one at a time, never half a character.
+///
+/// The deltas of [`push`](Self::push) and [`finish`](Self::finish) together are what [`Tokenizer::decode_with`] makes
+/// of all tokens at once. Bytes that can never become a character are replaced by U+FFFD, as
+/// [`String::from_utf8_lossy`] does; bytes that still can are kept back until the next token or the end.
+///
+/// A delta has at most [`Tokenizer::delta_bytes_max`] bytes, so a string with this capacity free is never reallocated.
+///
+/// # Examples
+/// ```
+/// # fn show(tokenizer: &walla_model::tokenizer::Tokenizer, reply: &[walla_types::TokenId])
+/// # -> Result<(), walla_model::tokenizer::TokenizerError> {
+/// use walla_model::tokenizer::{DecodeOptions, StreamDecoder};
+///
+/// let mut decoder = StreamDecoder::new(DecodeOptions::default());
+/// let mut delta = String::with_capacity(tokenizer.delta_bytes_max());
+/// for &token in reply {
+///     delta.clear();
+///     decoder.push(tokenizer, token, &mut delta)?;
+///     print!("{delta}");
+/// }
+/// delta.clear();
+/// decoder.finish(&mut delta);
+/// print!("{delta}");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct StreamDecoder {
+    options: DecodeOptions,
+    /// The beginning of a character.
+    pending: [u8; 4],
+    /// Bytes of it: at most 3.
+    pending_bytes: usize,
+    /// Whether nothing stands before the next token, or a special one.
+    is_after_special: bool,
+}
+
+impl StreamDecoder {
+    /// A decoder at the beginning of a text.
+    #[must_use]
+    pub fn new(options: DecodeOptions) -> Self {
+        Self { options, pending: [0; 4], pending_bytes: 0, is_after_special: true }
+    }
+
+    /// Appends to `delta` the characters that `token` completes.
+    ///
+    /// # Errors
+    /// [`TokenizerError::UnknownToken`] if the token is not of this vocabulary; nothing has changed then.
+    pub fn push(
+        &mut self,
+        tokenizer: &Tokenizer,
+        token: TokenId,
+        delta: &mut String,
+    ) -> Result<(), TokenizerError> {
+        let mut bytes = tokenizer.try_token_bytes(token)?;
+        let is_hidden = tokenizer.is_hidden(token);
+        let is_special = tokenizer.is_special(token);
+        let has_prefix = tokenizer.adds_space_prefix() && self.is_after_special && !is_special;
+        if self.options.strip_space_prefix && has_prefix {
+            bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
+        }
+        self.is_after_special = is_special;
+        if !is_hidden || self.options.control_text {
+            self.push_bytes(bytes, delta);
+        }
+        Ok(())
+    }
+
+    /// Ends the text: an incomplete character is replaced. The decoder is at the beginning of a text again.
+    pub fn finish(&mut self, delta: &mut String) {
+        if self.pending_bytes > 0 {
+            delta.push(char::REPLACEMENT_CHARACTER);
+        }
+        *self = Self::new(self.options);
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8], delta: &mut String) {
+        let mut rest = bytes;
+        while self.pending_bytes > 0 {
+            let Some((&byte, behind)) = rest.split_first() else { return };
+            if self.continue_character(byte, delta) {
+                rest = behind;
+            }
+        }
+        for chunk in rest.utf8_chunks() {
+            delta.push_str(chunk.valid());
+            let invalid = chunk.invalid();
+            if invalid.is_empty() {
+                continue;
+            }
+            if is_beginning(invalid) {
+                self.keep(invalid); // only the last chunk can be one
+            } else {
+                delta.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+    }
+
+    /// Adds a byte to the pending character; `false` if it does not belong to it, and the pending one was replaced.
+    fn continue_character(&mut self, byte: u8, delta: &mut String) -> bool {
+        let mut bytes = self.pending;
+        if let Some(slot) = bytes.get_mut(self.pending_bytes) {
+            *slot = byte;
+        }
+        let character = bytes.get(..=self.pending_bytes).unwrap_or_default();
+        match str::from_utf8(character) {
+            Ok(text) => {
+                delta.push_str(text);
+                self.pending_bytes = 0;
+                true
+            }
+            Err(_) if is_beginning(character) => {
+                self.pending = bytes;
+                self.pending_bytes += 1;
+                true
+            }
+            Err(_) => {
+                delta.push(char::REPLACEMENT_CHARACTER);
+                self.pending_bytes = 0;
+                false
+            }
+        }
+    }
+
+    fn keep(&mut self, beginning: &[u8]) {
+        for (to, from) in self.pending.iter_mut().zip(beginning) {
+            *to = *from;
+        }
+        self.pending_bytes = beginning.len().min(3);
+    }
+}
+
+/// Whether bytes are the beginning of a character, so that more bytes can complete it.
+fn is_beginning(bytes: &[u8]) -> bool {
+    matches!(str::from_utf8(bytes), Err(error) if error.valid_up_to() == 0 && error.error_len().is_none())
+}

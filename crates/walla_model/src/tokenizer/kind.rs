@@ -1,0 +1,71 @@
+//! What kind of token each one is.
+
+/// Properties of a token; several can hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kind(u16);
+
+impl Kind {
+    pub(super) const NORMAL: Self = Self(1);
+    /// Stands for what the vocabulary cannot spell.
+    pub(super) const UNKNOWN: Self = Self(1 << 1);
+    /// Belongs to the chat format; players cannot type it.
+    pub(super) const CONTROL: Self = Self(1 << 2);
+    /// Found in any text before it is split.
+    pub(super) const USER_DEFINED: Self = Self(1 << 3);
+    /// Stands for one byte.
+    pub(super) const BYTE: Self = Self(1 << 4);
+    /// Reserved; has no text.
+    pub(super) const UNUSED: Self = Self(1 << 5);
+    /// Ends a generation.
+    pub(super) const END_OF_GENERATION: Self = Self(1 << 6);
+    /// Takes the white space behind it with it.
+    pub(super) const STRIPS_RIGHT: Self = Self(1 << 7);
+    /// A user-defined token that looks like a marker of the chat format: not found in untrusted text.
+    pub(super) const MARKER: Self = Self(1 << 8);
+
+    /// Control, unknown and user-defined tokens are found as whole texts, before splitting.
+    pub(super) const SPECIAL: Self = Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::USER_DEFINED.0);
+    /// Tokens that no untrusted text may become.
+    pub(super) const RESERVED: Self = Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::MARKER.0);
+
+    /// The kind for a code of `tokenizer.ggml.token_type`.
+    pub(super) const fn from_code(code: i64) -> Option<Self> {
+        Some(match code {
+            0 => Self(0), // undefined
+            1 => Self::NORMAL,
+            2 => Self::UNKNOWN,
+            3 => Self::CONTROL,
+            4 => Self::USER_DEFINED,
+            5 => Self::UNUSED,
+            6 => Self::BYTE,
+            _ => return None,
+        })
+    }
+
+    /// Whether any property of `other` holds.
+    pub(super) const fn is_any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(super) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether splitting and merging may end in this token.
+    ///
+    /// Control and unknown tokens never do, nor markers: else a player could spell one. Nor do byte tokens (typing
+    /// `<0x41>` is not typing `A`) and unused ones, which would lose the text.
+    pub(super) const fn is_spellable(self) -> bool {
+        self.is_any(Self(Self::NORMAL.0 | Self::USER_DEFINED.0)) && !self.is_any(Self::RESERVED)
+    }
+}
+
+/// Whether a user-defined token looks like a marker of the chat format, as `<think>` or `[TOOL_CALLS]` do and line
+/// breaks, runs of spaces or letters do not.
+pub(super) fn looks_like_marker(text: &str) -> bool {
+    text.contains(['<', '>', '[', ']', '|', '｜'])
+}

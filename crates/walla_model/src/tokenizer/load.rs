@@ -1,0 +1,286 @@
+//! From what a file says to a checked tokenizer.
+
+use walla_types::TokenId;
+
+use super::{
+    Model, Tokenizer,
+    bpe::{self, Bpe},
+    error::VocabularyError,
+    kind::Kind,
+    partition::{Partition, Scope},
+    pieces::{Index, Pieces},
+    special,
+    split::PreTokenizer,
+    spm::Spm,
+    vocabulary::{SpecialIds, Vocabulary},
+};
+
+/// Most tokens that a vocabulary may have; today's largest have 262 144.
+const TOKENS_MAX: usize = 1 << 24;
+
+/// Bytes of all token texts and merges at most: offsets are 32 bits wide.
+const BYTES_MAX: usize = 1 << 30;
+
+impl Tokenizer {
+    /// Checks a vocabulary and makes it ready for use.
+    ///
+    /// # Errors
+    /// [`VocabularyError`] names the key or token that is wrong.
+    pub fn new(vocabulary: &Vocabulary<'_>) -> Result<Self, VocabularyError> {
+        let pre = check_model(vocabulary)?;
+        check_sizes(vocabulary)?;
+        vocabulary.special.check(vocabulary.tokens.len())?;
+        let texts = Texts::new(&vocabulary.tokens)?;
+        let find = |text: &str| texts.find(text);
+        let mut kinds = kinds(vocabulary)?;
+        let ids = special::complete(vocabulary.special, vocabulary.model, &find, &mut kinds);
+        special::strip_by_name(vocabulary.model_name, &find, &mut kinds);
+        special::mark_markers(vocabulary.tokens.iter().copied(), &mut kinds);
+        let is_spm = pre.is_none();
+        let adds_bos = adds(
+            vocabulary.add_bos,
+            is_spm || pre.is_some_and(PreTokenizer::adds_bos),
+            ids.bos,
+            ("tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id"),
+        )?;
+        let adds_eos = adds(
+            vocabulary.add_eos,
+            false,
+            ids.eos,
+            ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id"),
+        )?;
+        let partition = partition(&vocabulary.tokens, &kinds);
+        let (pieces, index, model) = match pre {
+            None => load_spm(vocabulary, &kinds, &ids, &texts)?,
+            Some(pre) => load_bpe(vocabulary, &kinds, pre)?,
+        };
+        let tokens = vocabulary.tokens.len();
+        let piece_bytes_max = (0..tokens as u32).map(|id| pieces.get(id).len()).max().unwrap_or(0);
+        Ok(Self {
+            pieces,
+            index,
+            kinds,
+            partition,
+            model,
+            bos: ids.bos.map(TokenId),
+            eos: ids.eos.map(TokenId),
+            eot: ids.eot.map(TokenId),
+            adds_bos,
+            adds_eos,
+            adds_space_prefix: vocabulary.add_space_prefix.unwrap_or(is_spm) && is_spm,
+            piece_bytes_max,
+            text_bytes_max: Self::TEXT_BYTES_MAX,
+        })
+    }
+}
+
+/// The pre-tokenizer of a "gpt2" model, `None` for a "llama" model.
+fn check_model(vocabulary: &Vocabulary<'_>) -> Result<Option<PreTokenizer>, VocabularyError> {
+    match vocabulary.model {
+        "llama" => Ok(None),
+        "gpt2" => match PreTokenizer::from_name(vocabulary.pre) {
+            Some(pre) => Ok(Some(pre)),
+            None => Err(VocabularyError::UnknownPreTokenizer(vocabulary.pre.to_owned())),
+        },
+        model => Err(VocabularyError::UnknownModel(model.to_owned())),
+    }
+}
+
+fn check_sizes(vocabulary: &Vocabulary<'_>) -> Result<(), VocabularyError> {
+    let tokens = vocabulary.tokens.len();
+    let merges = vocabulary.merges.as_deref().unwrap_or_default();
+    let bytes = vocabulary.tokens.iter().chain(merges).map(|text| text.len()).sum();
+    // A merge adds up to three symbols; ids must stay below the two values that mean "none".
+    if tokens == 0 || tokens > TOKENS_MAX || merges.len() > TOKENS_MAX || bytes > BYTES_MAX {
+        return Err(VocabularyError::Size { tokens, bytes, tokens_max: TOKENS_MAX });
+    }
+    let lists = [
+        ("tokenizer.ggml.token_type", vocabulary.token_types.as_ref().map(Vec::len)),
+        ("tokenizer.ggml.scores", vocabulary.scores.as_ref().map(Vec::len)),
+    ];
+    for (key, found) in lists {
+        if let Some(found) = found
+            && found != tokens
+        {
+            return Err(VocabularyError::Length { key, found, tokens });
+        }
+    }
+    Ok(())
+}
+
+fn kinds(vocabulary: &Vocabulary<'_>) -> Result<Vec<Kind>, VocabularyError> {
+    let Some(types) = &vocabulary.token_types else {
+        return Ok(vec![Kind::NORMAL; vocabulary.tokens.len()]);
+    };
+    let kind = |(token, (&found, text)): (u32, (&i64, &&str))| {
+        let bad = || VocabularyError::TokenType {
+            token: TokenId(token),
+            text: (*text).to_owned(),
+            found,
+        };
+        Kind::from_code(found).ok_or_else(bad)
+    };
+    (0..).zip(types.iter().zip(&vocabulary.tokens)).map(kind).collect()
+}
+
+/// Whether a BOS or EOS is added. A file that asks for it must say which; a default without a token is none.
+fn adds(
+    asked: Option<bool>,
+    default: bool,
+    token: Option<u32>,
+    (flag, key): (&'static str, &'static str),
+) -> Result<bool, VocabularyError> {
+    match (asked, token) {
+        (Some(true), None) => Err(VocabularyError::MissingSpecial { flag, key }),
+        (asked, token) => Ok(asked.unwrap_or(default) && token.is_some()),
+    }
+}
+
+/// Tokens by their text as it stands in the file; only while loading.
+struct Texts {
+    pieces: Pieces,
+    index: Index,
+}
+
+impl Texts {
+    fn new(tokens: &[&str]) -> Result<Self, VocabularyError> {
+        let bytes = tokens.iter().map(|text| text.len()).sum();
+        let mut texts = Self {
+            pieces: Pieces::with_capacity(tokens.len(), bytes),
+            index: Index::with_capacity(tokens.len()),
+        };
+        for text in tokens {
+            let id = texts.pieces.push(text.as_bytes());
+            if text.is_empty() {
+                continue; // without a text it can only be named by its id
+            }
+            if let Err(first) = texts.index.insert(&texts.pieces, id) {
+                return Err(VocabularyError::Duplicate {
+                    text: (*text).to_owned(),
+                    first: TokenId(first),
+                    second: TokenId(id),
+                });
+            }
+        }
+        Ok(texts)
+    }
+
+    fn find(&self, text: &str) -> Option<u32> {
+        self.index.find(&self.pieces, text.as_bytes())
+    }
+}
+
+fn partition(tokens: &[&str], kinds: &[Kind]) -> Partition {
+    let specials =
+        (0..).zip(tokens.iter().zip(kinds)).filter(|(_, (_, kind))| kind.is_any(Kind::SPECIAL));
+    Partition::new(specials.map(|(id, (&text, kind))| {
+        let scope = if kind.is_any(Kind::CONTROL.with(Kind::UNKNOWN)) {
+            Scope::Asked
+        } else if kind.is_any(Kind::MARKER) {
+            Scope::Trusted
+        } else {
+            Scope::Any
+        };
+        (text, TokenId(id), kind.is_any(Kind::STRIPS_RIGHT), scope)
+    }))
+}
+
+/// The byte of `<0x41>`.
+fn byte_of(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    let is_hex = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)
+}
+
+/// The text of a byte token, as its byte.
+fn byte_piece(id: u32, text: &str) -> Result<u8, VocabularyError> {
+    byte_of(text)
+        .ok_or_else(|| VocabularyError::ByteToken { token: TokenId(id), text: text.to_owned() })
+}
+
+fn load_spm(
+    vocabulary: &Vocabulary<'_>,
+    kinds: &[Kind],
+    ids: &SpecialIds,
+    texts: &Texts,
+) -> Result<(Pieces, Index, Model), VocabularyError> {
+    let scores = vocabulary.scores.as_deref().ok_or_else(|| VocabularyError::Missing {
+        model: vocabulary.model.to_owned(),
+        key: "tokenizer.ggml.scores",
+    })?;
+    let mut pieces = Pieces::with_capacity(vocabulary.tokens.len(), texts.pieces.bytes());
+    let mut index = Index::with_capacity(vocabulary.tokens.len());
+    let mut spellable = Vec::with_capacity(vocabulary.tokens.len());
+    for (id, ((text, kind), score)) in (0..).zip(vocabulary.tokens.iter().zip(kinds).zip(scores)) {
+        if score.is_nan() {
+            return Err(VocabularyError::Score { token: TokenId(id), text: (*text).to_owned() });
+        }
+        if kind.is_any(Kind::SPECIAL) {
+            pieces.push(text.as_bytes());
+        } else if kind.is_any(Kind::BYTE) {
+            pieces.push(&[byte_piece(id, text)?]);
+        } else {
+            pieces.push(text.replace('▁', " ").as_bytes());
+        }
+        // With a space of its own a text is never found: spaces are written ▁ when pieces are looked up.
+        if kind.is_spellable()
+            && !text.is_empty()
+            && !text.contains(' ')
+            && index.insert(&pieces, id).is_ok()
+        {
+            spellable.push(id);
+        }
+    }
+    let mut bytes = [0; 256];
+    for (byte, slot) in (0..=u8::MAX).zip(&mut bytes) {
+        let one = char::from(byte).to_string();
+        let token = texts
+            .find(&format!("<0x{byte:02X}>"))
+            .or_else(|| if byte.is_ascii() { texts.find(&one) } else { None })
+            .filter(|&id| kinds.get(id as usize).is_some_and(|kind| !kind.is_any(Kind::CONTROL)))
+            .or(ids.unknown);
+        *slot = token.ok_or(VocabularyError::MissingByte { byte })?;
+    }
+    let model = Spm::load(scores, bytes, &pieces, spellable.iter().copied());
+    pieces.shrink();
+    Ok((pieces, index, Model::Spm(model)))
+}
+
+fn load_bpe(
+    vocabulary: &Vocabulary<'_>,
+    kinds: &[Kind],
+    pre: PreTokenizer,
+) -> Result<(Pieces, Index, Model), VocabularyError> {
+    let merges = vocabulary.merges.as_deref().ok_or_else(|| VocabularyError::Missing {
+        model: vocabulary.model.to_owned(),
+        key: "tokenizer.ggml.merges",
+    })?;
+    let bytes = vocabulary.tokens.iter().map(|text| text.len()).sum();
+    let mut pieces = Pieces::with_capacity(vocabulary.tokens.len(), bytes);
+    let mut index = Index::with_capacity(vocabulary.tokens.len());
+    let mut aliases = Vec::new();
+    let mut spelled = Vec::new();
+    for (id, (text, kind)) in (0..).zip(vocabulary.tokens.iter().zip(kinds)) {
+        let is_spelled = bpe::spell(text, &mut spelled) && !text.is_empty() && kind.is_spellable();
+        if kind.is_any(Kind::SPECIAL) {
+            pieces.push(text.as_bytes());
+            if is_spelled && spelled != text.as_bytes() {
+                aliases.push((spelled.clone(), id));
+                continue;
+            }
+        } else if kind.is_any(Kind::BYTE) {
+            pieces.push(&[byte_piece(id, text)?]);
+        } else if is_spelled {
+            pieces.push(&spelled);
+        } else {
+            pieces.push(text.as_bytes());
+        }
+        if is_spelled {
+            // Texts differ, so what they spell differs too; an alias would come second.
+            let _ = index.insert(&pieces, id);
+        }
+    }
+    let model = Bpe::load(pre, merges, &aliases, &mut pieces, &mut index)?;
+    pieces.shrink();
+    Ok((pieces, index, Model::Bpe(model)))
+}

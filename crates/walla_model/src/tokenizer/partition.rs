@@ -1,0 +1,211 @@
+//! Special tokens in a text: found as whole texts before anything is split, the longest first.
+//!
+//! llama.cpp goes through its special tokens from the longest to the shortest and cuts each one's occurrences out of
+//! what is left of the text. That costs (special tokens x text); some vocabularies have thousands. Here each position
+//! of the text offers its longest special token; offers are taken from the longest to the shortest, and one that
+//! overlaps a token already taken is replaced by the next shorter one that starts there. The result is the same.
+
+use std::{cmp::Reverse, collections::BTreeMap, collections::BinaryHeap, ops::Range};
+
+use walla_types::TokenId;
+
+/// A special token's text.
+#[derive(Clone, Debug)]
+struct Special {
+    text: Vec<u8>,
+    token: TokenId,
+    /// Place in the order of taking: longer texts first, then lower ids.
+    rank: u32,
+    strips_right: bool,
+    scope: Scope,
+}
+
+/// In which text a special token is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Control and unknown tokens: only where special tokens are asked for and the text is trusted.
+    Asked,
+    /// User-defined markers: always, but only in trusted text.
+    Trusted,
+    /// Other user-defined tokens: in any text.
+    Any,
+}
+
+/// What part of a text may contain special tokens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trust<'t> {
+    /// Whether control and unknown tokens are asked for.
+    pub parse_special: bool,
+    /// Byte ranges of the text, ascending, outside of which no marker may reach.
+    pub trusted: &'t [Range<usize>],
+}
+
+impl Trust<'_> {
+    fn allows(&self, scope: Scope, place: &Range<usize>) -> bool {
+        match scope {
+            Scope::Any => true,
+            Scope::Asked if !self.parse_special => false,
+            Scope::Asked | Scope::Trusted => {
+                let at = self.trusted.partition_point(|range| range.end < place.end);
+                self.trusted.get(at).is_some_and(|range| range.start <= place.start)
+            }
+        }
+    }
+}
+
+/// A part of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fragment {
+    /// Bytes without special tokens; never empty.
+    Text(Range<usize>),
+    /// A special token.
+    Token(TokenId),
+}
+
+/// The special tokens of a vocabulary.
+#[derive(Clone, Debug)]
+pub(super) struct Partition {
+    /// By text, so that texts with a common beginning are neighbours.
+    specials: Vec<Special>,
+    /// Rank → index into `specials`.
+    by_rank: Vec<u32>,
+    /// Whether some text begins with a byte.
+    begins: Vec<bool>,
+}
+
+impl Partition {
+    /// `specials` are text, token, whether it takes the white space behind it, and scope. Empty texts are left out.
+    pub(super) fn new<'t>(specials: impl Iterator<Item = (&'t str, TokenId, bool, Scope)>) -> Self {
+        let mut begins = vec![false; 256];
+        let mut specials: Vec<Special> = specials
+            .filter(|(text, ..)| !text.is_empty())
+            .map(|(text, token, strips_right, scope)| {
+                let text = text.as_bytes().to_vec();
+                Special { text, token, rank: 0, strips_right, scope }
+            })
+            .collect();
+        specials.sort_by(|a, b| b.text.len().cmp(&a.text.len()).then(a.token.cmp(&b.token)));
+        for (rank, special) in (0..).zip(&mut specials) {
+            special.rank = rank;
+            if let Some(slot) = special.text.first().and_then(|&b| begins.get_mut(usize::from(b))) {
+                *slot = true;
+            }
+        }
+        specials.sort_by(|a, b| a.text.cmp(&b.text));
+        let mut by_rank: Vec<u32> = (0..specials.len() as u32).collect();
+        by_rank.sort_by_key(|&index| specials.get(index as usize).map(|special| special.rank));
+        Self { specials, by_rank, begins }
+    }
+
+    /// The special token with exactly this text.
+    pub(super) fn find(&self, text: &str) -> Option<TokenId> {
+        let at =
+            self.specials.binary_search_by(|special| special.text.as_slice().cmp(text.as_bytes()));
+        self.specials.get(at.ok()?).map(|special| special.token)
+    }
+
+    /// Cuts `text` into special tokens and what lies between them.
+    pub(super) fn cut(&self, text: &str, trust: Trust<'_>) -> Vec<Fragment> {
+        let taken = self.take(text.as_bytes(), trust);
+        let mut fragments = Vec::with_capacity(taken.len() * 2 + 1);
+        let mut at = 0;
+        for (start, claim) in taken {
+            if at < start {
+                fragments.push(Fragment::Text(at..start));
+            }
+            fragments.push(Fragment::Token(claim.token));
+            at = claim.end;
+        }
+        if at < text.len() {
+            fragments.push(Fragment::Text(at..text.len()));
+        }
+        fragments
+    }
+
+    /// Which tokens are taken where.
+    fn take(&self, text: &[u8], trust: Trust<'_>) -> BTreeMap<usize, Claim> {
+        let mut taken = BTreeMap::new();
+        let mut offers = BinaryHeap::new();
+        for (start, &byte) in text.iter().enumerate() {
+            if self.begins.get(usize::from(byte)) == Some(&true)
+                && let Some(special) = self.longest(text, start, usize::MAX, trust)
+            {
+                offers.push(Reverse((special.rank, start)));
+            }
+        }
+        if offers.is_empty() {
+            return taken;
+        }
+        while let Some(Reverse((rank, start))) = offers.pop() {
+            let Some(special) = self.ranked(rank) else { continue };
+            let free = free_bytes(&taken, start, text.len());
+            if special.text.len() <= free {
+                let end = start + special.text.len();
+                let stripped = if special.strips_right {
+                    text.iter().take(start + free).skip(end).take_while(|b| is_c_space(**b)).count()
+                } else {
+                    0
+                };
+                taken.insert(start, Claim { token: special.token, end: end + stripped });
+            } else if let Some(shorter) = self.longest(text, start, free, trust) {
+                offers.push(Reverse((shorter.rank, start)));
+            }
+        }
+        taken
+    }
+
+    fn ranked(&self, rank: u32) -> Option<&Special> {
+        self.specials.get(*self.by_rank.get(rank as usize)? as usize)
+    }
+
+    /// The longest special token of at most `bytes_max` bytes that stands at `start`.
+    fn longest(
+        &self,
+        text: &[u8],
+        start: usize,
+        bytes_max: usize,
+        trust: Trust<'_>,
+    ) -> Option<&Special> {
+        let mut candidates = self.specials.as_slice(); // those that begin as the text does
+        let mut longest = None;
+        for (depth, &byte) in text.iter().skip(start).take(bytes_max).enumerate() {
+            let at = |special: &Special| special.text.get(depth).copied();
+            let first = candidates.partition_point(|special| at(special) < Some(byte));
+            let last = candidates.partition_point(|special| at(special) <= Some(byte));
+            candidates = candidates.get(first..last)?;
+            let Some(shortest) = candidates.first() else { break };
+            let length = depth + 1;
+            if shortest.text.len() == length
+                && trust.allows(shortest.scope, &(start..start + length))
+            {
+                longest = Some(shortest);
+            }
+        }
+        longest
+    }
+}
+
+/// A special token in its place.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    token: TokenId,
+    /// End of its text and of the white space that it takes.
+    end: usize,
+}
+
+/// Bytes from `start` to the next claim; 0 within a claim.
+fn free_bytes(taken: &BTreeMap<usize, Claim>, start: usize, text_bytes: usize) -> usize {
+    let before = taken.range(..=start).next_back().map_or(0, |(_, claim)| claim.end);
+    if before > start {
+        return 0;
+    }
+    taken.range(start..).next().map_or(text_bytes, |(&next, _)| next) - start
+}
+
+/// C's `isspace` in the "C" locale.
+fn is_c_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! SentencePiece-style BPE (`tokenizer.ggml.model` = "llama"): the best-scored pair that is itself a token merges
+//! first; what no token spells becomes bytes.
+//!
+//! Vocabularies of this kind write a space as `▁` (U+2581). Loading turns it into the space that it stands for, and
+//! encoding takes a `▁` in the text for a space too, as the original does.
+
+use walla_types::TokenId;
+
+use super::{
+    merge::{Merger, Pair},
+    pieces::{Index, Pieces},
+};
+
+/// A character that no token spells.
+const NONE: u32 = u32::MAX;
+
+/// What encoding needs besides the pieces.
+#[derive(Clone, Debug)]
+pub(super) struct Spm {
+    /// For each token, its score as a number that orders like the urgency of a merge: lower first.
+    keys: Vec<u32>,
+    /// The token of each byte.
+    bytes: [u32; 256],
+    /// Longest token that can be spelled, in bytes.
+    piece_bytes_max: u32,
+    /// Whether no token has a space behind something else. Then no merge reaches over the beginning of a word, and
+    /// words can be merged one by one, which is faster and gives the same.
+    splits_words: bool,
+}
+
+/// The score as a merge key: greater scores first, `-0.0` equal to `0.0`.
+fn key(score: f32) -> u32 {
+    let bits = (score + 0.0).to_bits();
+    let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
+    !ascending
+}
+
+/// Whether a space stands behind something else.
+fn has_inner_space(piece: &[u8]) -> bool {
+    piece.windows(2).any(|pair| matches!(pair, [before, b' '] if *before != b' '))
+}
+
+impl Spm {
+    /// `spellable` are the tokens that merging may end in, `bytes` the token of each byte.
+    pub(super) fn load(
+        scores: &[f32],
+        bytes: [u32; 256],
+        pieces: &Pieces,
+        spellable: impl Iterator<Item = u32> + Clone,
+    ) -> Self {
+        let longest = spellable.clone().map(|id| pieces.get(id).len()).max().unwrap_or(0);
+        Self {
+            keys: scores.iter().map(|&score| key(score)).collect(),
+            bytes,
+            piece_bytes_max: longest as u32,
+            splits_words: spellable.map(|id| pieces.get(id)).all(|piece| !has_inner_space(piece)),
+        }
+    }
+
+    /// Encodes text in which no special token is left, and in which spaces are spaces.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        vocabulary: (&Pieces, &Index),
+        merger: &mut Merger,
+        out: &mut Vec<TokenId>,
+    ) {
+        if !self.splits_words {
+            return self.encode_word(text, vocabulary, merger, out);
+        }
+        let mut rest = text;
+        while !rest.is_empty() {
+            let spaces = rest.bytes().take_while(|&b| b == b' ').count();
+            let letters = rest.bytes().skip(spaces).take_while(|&b| b != b' ').count();
+            let (word, behind) = rest.split_at(spaces + letters);
+            self.encode_word(word, vocabulary, merger, out);
+            rest = behind;
+        }
+    }
+
+    fn encode_word(
+        &self,
+        word: &str,
+        (pieces, index): (&Pieces, &Index),
+        merger: &mut Merger,
+        out: &mut Vec<TokenId>,
+    ) {
+        let text = word.as_bytes();
+        let slice = |start: u32, len: u32| {
+            text.get(start as usize..(start + len) as usize).unwrap_or_default()
+        };
+        merger.clear();
+        let mut at = 0;
+        for c in word.chars() {
+            let len = c.len_utf8() as u32;
+            merger.push(index.find(pieces, slice(at, len)).unwrap_or(NONE), len);
+            at += len;
+        }
+        merger.merge(|left, right| {
+            let len = left.len + right.len;
+            if len > self.piece_bytes_max {
+                return None;
+            }
+            let id = index.find(pieces, slice(left.start, len))?;
+            Some(Pair { key: *self.keys.get(id as usize)?, id })
+        });
+        for node in merger.symbols() {
+            match node.id {
+                NONE => self.spell(slice(node.start, node.len), out),
+                token => out.push(TokenId(token)),
+            }
+        }
+    }
+
+    /// A character as bytes; the space as the bytes of the `▁` that the vocabulary knows it by.
+    fn spell(&self, character: &[u8], out: &mut Vec<TokenId>) {
+        let bytes = if character == b" " { "▁".as_bytes() } else { character };
+        out.extend(
+            bytes
+                .iter()
+                .filter_map(|&byte| self.bytes.get(usize::from(byte)))
+                .map(|&id| TokenId(id)),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_order_scores_from_high_to_low() {
+        let scores = [f32::INFINITY, 1e9, 0.5, 0.0, -0.5, -1.0, -31999.0, f32::NEG_INFINITY];
+        assert!(scores.map(key).is_sorted());
+        assert_eq!(key(0.0), key(-0.0));
+    }
+
+    #[test]
+    fn inner_spaces() {
+        assert!(has_inner_space(b"a b"));
+        assert!(!has_inner_space(b"  a"));
+        assert!(!has_inner_space(b"   "));
+    }
+}

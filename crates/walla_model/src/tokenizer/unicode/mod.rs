@@ -1,0 +1,165 @@
+//! The classes of characters that pre-tokenizers split at.
+//!
+//! Splitting must be the same as where the vocabulary was trained and where llama.cpp runs it, so the tables are our own
+//! and pinned to Unicode 15.1, instead of following whatever version the standard library has.
+
+mod changes;
+
+use std::sync::LazyLock;
+
+/// What a pre-tokenizer sees of a character: its general category, except that white space is a class of its own.
+///
+/// White space is Unicode's `White_Space`; no letter, number, mark or sign has this property, so one class is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Class {
+    /// Controls, formats, private use and unassigned.
+    Other = 0,
+    /// `\p{L}`.
+    Letter = 1,
+    /// `\p{N}`.
+    Number = 2,
+    /// `\p{M}`.
+    Mark = 3,
+    /// `\p{P}`.
+    Punctuation = 4,
+    /// `\p{S}`.
+    Symbol = 5,
+    /// `\s`.
+    Space = 6,
+}
+
+impl Class {
+    const fn from_bits(bits: u32) -> Self {
+        match bits & 7 {
+            1 => Self::Letter,
+            2 => Self::Number,
+            3 => Self::Mark,
+            4 => Self::Punctuation,
+            5 => Self::Symbol,
+            6 => Self::Space,
+            _ => Self::Other,
+        }
+    }
+
+    /// The class of `c`: one table read for ASCII, two for the rest.
+    pub(crate) fn of(c: char) -> Self {
+        let c = c as usize;
+        if let Some(class) = ASCII.get(c) { *class } else { TABLE.get(c) }
+    }
+
+    /// Letters, numbers and white space have patterns of their own; the rest is split as "signs".
+    pub(crate) fn is_sign(self) -> bool {
+        !matches!(self, Self::Letter | Self::Number | Self::Space)
+    }
+}
+
+/// Classes of the first 128 characters, known at compile time.
+const ASCII: [Class; 128] = {
+    let mut classes = [Class::Other; 128];
+    let mut change = 0;
+    let mut c = 0;
+    while c < 128 {
+        if changes::CHANGES[change + 1] >> 3 == c as u32 {
+            change += 1;
+        }
+        classes[c] = Class::from_bits(changes::CHANGES[change]);
+        c += 1;
+    }
+    classes
+};
+
+/// Characters in a block of the two-stage table.
+const BLOCK: usize = 256;
+
+/// Two-stage table: equal blocks of 256 characters are stored once (about 45 KiB instead of 1.1 MiB).
+struct Table {
+    /// Block number → which of the stored blocks.
+    stored: Vec<u16>,
+    /// The stored blocks, one after the other.
+    classes: Vec<Class>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(Table::expand);
+
+impl Table {
+    fn expand() -> Self {
+        let mut table = Self { stored: Vec::with_capacity(0x11_0000 / BLOCK), classes: Vec::new() };
+        let mut changes = changes::CHANGES.iter().copied().peekable();
+        let mut class = Class::Other;
+        let mut block = [Class::Other; BLOCK];
+        for first in (0..0x11_0000_u32).step_by(BLOCK) {
+            for (c, slot) in (first..).zip(&mut block) {
+                if let Some(change) = changes.next_if(|change| change >> 3 == c) {
+                    class = Class::from_bits(change);
+                }
+                *slot = class;
+            }
+            let known = table.classes.chunks(BLOCK).position(|stored| stored == block);
+            let number = known.unwrap_or_else(|| {
+                table.classes.extend_from_slice(&block);
+                table.classes.len() / BLOCK - 1
+            });
+            table.stored.push(number as u16);
+        }
+        table
+    }
+
+    fn get(&self, c: usize) -> Class {
+        let block = self.stored.get(c / BLOCK).copied().unwrap_or(0) as usize;
+        self.classes.get(block * BLOCK + c % BLOCK).copied().unwrap_or(Class::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_of_known_characters() {
+        let expected = [
+            ('a', Class::Letter),
+            ('9', Class::Number),
+            ('²', Class::Number),
+            ('Ⅷ', Class::Number),
+            ('語', Class::Letter),
+            ('\u{301}', Class::Mark),
+            ('!', Class::Punctuation),
+            ('、', Class::Punctuation),
+            ('+', Class::Symbol),
+            ('😀', Class::Symbol),
+            (' ', Class::Space),
+            ('\u{a0}', Class::Space),
+            ('\u{3000}', Class::Space),
+            ('\u{1c}', Class::Other),
+            ('\u{200b}', Class::Other),
+            ('\u{e000}', Class::Other),
+            ('\u{10ffff}', Class::Other),
+            // Assigned in 15.0 (letter) and in 15.1 (symbol): the table is not an older one …
+            ('\u{31350}', Class::Letter),
+            ('\u{2ffc}', Class::Symbol),
+            // … and assigned in 16.0: it is not a newer one.
+            ('\u{1c89}', Class::Other),
+        ];
+        for (c, class) in expected {
+            assert_eq!(Class::of(c), class, "U+{:04X}", c as u32);
+        }
+    }
+
+    #[test]
+    fn the_table_agrees_with_the_standard_library_where_unicode_promises_stability() {
+        for c in '\0'..=char::MAX {
+            assert_eq!(Class::of(c) == Class::Space, c.is_whitespace(), "U+{:04X}", c as u32);
+            if Class::of(c) == Class::Number {
+                assert!(c.is_numeric(), "U+{:04X}", c as u32);
+            }
+        }
+    }
+
+    #[test]
+    fn ascii_and_the_large_table_agree() {
+        for c in 0..128_u8 {
+            assert_eq!(Class::of(c as char), TABLE.get(c as usize));
+        }
+    }
+}
