@@ -1,0 +1,219 @@
+//! Reference models with exact logits: see the README of the reference data.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use walla_device::{Device, KvType};
+use walla_exec::{Evaluator, ExecOptions, Executor};
+use walla_model::{Gguf, ModelSpec};
+use walla_types::{SeqId, TokenId};
+
+/// A model file, what it should compute, and how far off an engine may be.
+#[derive(Debug)]
+pub struct OracleModel {
+    /// File name without its ending.
+    pub name: String,
+    /// The GGUF file.
+    pub path: PathBuf,
+    /// The description.
+    pub json: Value,
+    /// `[rows, vocab]`.
+    pub logits: Vec<f32>,
+    /// Numbers in a row.
+    pub vocab: usize,
+}
+
+/// One sequence of an oracle.
+#[derive(Clone, Debug)]
+pub struct OracleSequence {
+    /// Its name.
+    pub id: String,
+    /// What goes in.
+    pub tokens: Vec<TokenId>,
+    /// Positions whose logits are known.
+    pub kept: Vec<usize>,
+    /// Row of the first of them.
+    pub first_row: usize,
+    /// Context that it is to be run with.
+    pub context_tokens: u32,
+    /// Sequences of one group are evaluated as one batch.
+    pub group: Option<String>,
+}
+
+/// A tolerance class: what the engine rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Nothing.
+    Exact,
+    /// Keys and values to f16.
+    Half,
+    /// Activations too.
+    Rounded,
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Half => "half",
+            Self::Rounded => "rounded",
+        }
+    }
+}
+
+/// How far an engine is from the truth over many rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Differences {
+    /// Largest.
+    pub max_abs: f64,
+    /// Largest loss of the engine's best token against the best.
+    pub max_regret: f64,
+    squares: f64,
+    numbers: usize,
+}
+
+impl Differences {
+    /// Adds a row.
+    pub fn add(&mut self, truth: &[f32], row: &[f32]) {
+        assert_eq!(truth.len(), row.len());
+        for (&t, &r) in truth.iter().zip(row) {
+            let difference = f64::from(r) - f64::from(t);
+            // NaN must not pass for small.
+            assert!(difference.is_finite(), "a logit is not finite");
+            self.max_abs = self.max_abs.max(difference.abs());
+            self.squares += difference * difference;
+        }
+        self.numbers += row.len();
+        let best = |row: &[f32]| row.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+        if let (Some((_, best_truth)), Some((chosen, _))) = (best(truth), best(row)) {
+            self.max_regret = self.max_regret.max(f64::from(best_truth - truth[chosen]));
+        }
+    }
+
+    /// Root mean square.
+    #[must_use]
+    pub fn rms(&self) -> f64 {
+        (self.squares / self.numbers.max(1) as f64).sqrt()
+    }
+}
+
+/// All oracle models, in order of name.
+#[must_use]
+pub fn oracle_models(data: &Path) -> Vec<OracleModel> {
+    let files = fs::read_dir(data.join("models")).expect("the folder of models can be read");
+    let mut paths: Vec<_> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "gguf"));
+    paths.sort();
+    paths.into_iter().map(OracleModel::read).collect()
+}
+
+impl OracleModel {
+    fn read(path: PathBuf) -> Self {
+        let text =
+            fs::read_to_string(path.with_extension("json")).expect("a model has a description");
+        let json: Value = serde_json::from_str(&text).expect("the description is JSON");
+        let bytes = fs::read(path.with_extension("logits.f32")).expect("a model has logits");
+        let numbers = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let vocab = json["logits"]["cols"].as_u64().expect("logits have columns") as usize;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Self { name, json, logits: numbers.collect(), vocab, path }
+    }
+
+    /// Its sequences.
+    #[must_use]
+    pub fn sequences(&self) -> Vec<OracleSequence> {
+        let list = |value: &Value| -> Vec<usize> {
+            let numbers = value.as_array().into_iter().flatten();
+            numbers.filter_map(|n| Some(n.as_u64()? as usize)).collect()
+        };
+        let sequence = |s: &Value| OracleSequence {
+            id: s["id"].as_str().unwrap_or_default().to_owned(),
+            tokens: list(&s["tokens"]).into_iter().map(|id| TokenId(id as u32)).collect(),
+            kept: list(&s["kept"]),
+            first_row: s["first_row"].as_u64().unwrap_or_default() as usize,
+            context_tokens: s["n_ctx"].as_u64().unwrap_or(1_024) as u32,
+            group: s["group"].as_str().map(str::to_owned),
+        };
+        self.json["sequences"].as_array().into_iter().flatten().map(sequence).collect()
+    }
+
+    /// The limits of a class.
+    #[must_use]
+    pub fn tolerance(&self, class: Class) -> (f64, f64, f64) {
+        let limits = &self.json["tolerance"][class.name()];
+        let limit = |name: &str| limits[name].as_f64().expect("a class has three limits");
+        (limit("max_abs"), limit("rms"), limit("max_regret"))
+    }
+
+    /// Panics if `differences` are beyond the class.
+    pub fn assert_within(&self, class: Class, differences: &Differences, how: &str) {
+        let (max_abs, rms, max_regret) = self.tolerance(class);
+        let name = &self.name;
+        let within = differences.max_abs <= max_abs
+            && differences.rms() <= rms
+            && differences.max_regret <= max_regret;
+        assert!(
+            within,
+            "{name} {how}: max {} (limit {max_abs}), rms {} (limit {rms}), regret {} (limit {max_regret})",
+            differences.max_abs,
+            differences.rms(),
+            differences.max_regret
+        );
+    }
+
+    /// The known rows of a sequence, by position.
+    #[must_use]
+    pub fn truth(&self, sequence: &OracleSequence, position: usize) -> Option<&[f32]> {
+        let index = sequence.kept.iter().position(|&kept| kept == position)?;
+        let row = sequence.first_row + index;
+        self.logits.get(row * self.vocab..(row + 1) * self.vocab)
+    }
+
+    /// The model on a device, with room for `sequences` sequences of `context_tokens` and steps of `rows`.
+    #[must_use]
+    pub fn evaluator(
+        &self,
+        device: Box<dyn Device>,
+        sequences: u32,
+        context_tokens: u32,
+        rows: u32,
+        kv_type: KvType,
+    ) -> Evaluator {
+        let file = Gguf::open(&self.path).expect("the file is valid");
+        let model = ModelSpec::from_gguf(&file, context_tokens).expect("the model is supported");
+        let options = ExecOptions {
+            sequences_max: sequences,
+            context_tokens,
+            rows_max: rows,
+            outputs_max: rows,
+            logits_rows_max: rows,
+            kv_type,
+            ..ExecOptions::default()
+        };
+        let options = options.with_full_pages();
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let executor = Executor::load(device, &file, &model, options, go_on).expect("it loads");
+        Evaluator::new(executor, model.vocab, model.is_recurrent())
+            .expect("capacities make a ledger")
+    }
+
+    /// Evaluates sequences together and compares every known row.
+    #[must_use]
+    pub fn compare(&self, evaluator: &mut Evaluator, sequences: &[OracleSequence]) -> Differences {
+        let mut differences = Differences::default();
+        let ids = (0..sequences.len()).map(|index| SeqId(index as u32));
+        let inputs: Vec<_> = ids.zip(sequences.iter().map(|s| s.tokens.as_slice())).collect();
+        let sink = &mut |index: usize, position: usize, row: &[f32]| {
+            if let Some(truth) = self.truth(&sequences[index], position) {
+                differences.add(truth, row);
+            }
+        };
+        evaluator.append(&inputs, sink).expect("the batch is valid");
+        for (seq, _) in inputs {
+            evaluator.forget(seq).expect("a sequence can be forgotten");
+        }
+        differences
+    }
+}
