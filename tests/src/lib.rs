@@ -1,5 +1,7 @@
 //! What the tests across the crates share: where the reference data lies, and how to load a model of it.
 
+#![expect(clippy::missing_panics_doc, reason = "test support panics where a test should fail")]
+
 mod oracle;
 
 use std::path::PathBuf;
