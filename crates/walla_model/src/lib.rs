@@ -7,6 +7,7 @@ mod architecture;
 pub mod gguf;
 pub mod quant;
 pub mod spec;
+pub mod synth;
 pub mod template;
 pub mod tokenizer;
 

@@ -6,4 +6,5 @@ mod quantise;
 mod search;
 
 pub use dequantise::dequantise;
+pub(crate) use pack::pack;
 pub use quantise::quantise;

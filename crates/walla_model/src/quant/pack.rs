@@ -15,7 +15,7 @@ pub(super) const fn unpack(packed: &[u8; 12], index: usize) -> (u8, u8) {
 }
 
 /// The inverse of [`unpack`]; scales and minimums are below 64.
-pub(super) fn pack(scales: &[u8; 8], minimums: &[u8; 8]) -> [u8; 12] {
+pub(crate) fn pack(scales: &[u8; 8], minimums: &[u8; 8]) -> [u8; 12] {
     let mut packed = [0; 12];
     for i in 0..4 {
         packed[i] = scales[i] | (scales[i + 4] >> 4 << 6);

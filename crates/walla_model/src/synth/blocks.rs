@@ -1,0 +1,205 @@
+//! Random numbers in their stored form, without going through `f32`: integers are random bytes, and the scales are
+//! chosen so that the numbers have the deviation asked for.
+
+use std::io::Write;
+
+use half::{bf16, f16};
+use walla_types::TensorType;
+
+use crate::gguf::WriteError;
+
+/// What a tensor is filled with.
+pub(super) enum Fill {
+    /// F32 only.
+    Ones,
+    /// F32 only: the whole tensor.
+    These(Vec<f32>),
+    /// Mean 0.
+    Random {
+        /// Standard deviation.
+        std: f32,
+    },
+}
+
+/// Blocks that are made at once.
+const CHUNK_BLOCKS: usize = 4096;
+
+/// Writes `elements` numbers of type `ty`.
+pub(super) fn write(
+    ty: TensorType,
+    elements: u64,
+    fill: &Fill,
+    seed: u64,
+    out: &mut impl Write,
+) -> Result<(), WriteError> {
+    let std = match fill {
+        Fill::Ones => return Ok(write_all(out, elements, |_| 1.0)?),
+        Fill::These(numbers) => {
+            return Ok(write_all(out, elements, |i| numbers.get(i).copied().unwrap_or(1.0))?);
+        }
+        Fill::Random { std } => *std,
+    };
+    let blocks = elements / ty.block_elements() as u64;
+    let mut random = Random(seed);
+    let filler = filler(ty, std, &mut random);
+    let mut chunk = vec![0; CHUNK_BLOCKS * ty.block_bytes()];
+    let mut left = blocks;
+    while left > 0 {
+        let count = left.min(CHUNK_BLOCKS as u64);
+        let chunk = chunk.get_mut(..count as usize * ty.block_bytes()).unwrap_or_default();
+        random.fill(chunk);
+        filler(chunk);
+        out.write_all(chunk)?;
+        left -= count;
+    }
+    Ok(())
+}
+
+fn write_all(
+    out: &mut impl Write,
+    elements: u64,
+    number: impl Fn(usize) -> f32,
+) -> std::io::Result<()> {
+    let bytes: Vec<u8> = (0..elements as usize).flat_map(|i| number(i).to_le_bytes()).collect();
+    out.write_all(&bytes)
+}
+
+type Filler = Box<dyn Fn(&mut [u8])>;
+
+// Deviations of uniform integers: sqrt((n^2 - 1) / 12) for n values in a row.
+const STD_255: f32 = 73.61;
+const STD_64: f32 = 18.47;
+const STD_32: f32 = 9.233;
+const STD_16: f32 = 4.610;
+/// Root mean square of 8..=15, from which sub-block scales are drawn.
+const RMS_SUB_SCALE: f32 = 11.73;
+
+/// Turns random bytes into blocks.
+fn filler(ty: TensorType, std: f32, random: &mut Random) -> Filler {
+    match ty {
+        TensorType::F32 => table(std, f32::to_le_bytes, random),
+        TensorType::F16 => table(std, |x| f16::from_f32(x).to_le_bytes(), random),
+        TensorType::BF16 => table(std, |x| bf16::from_f32(x).to_le_bytes(), random),
+        TensorType::Q8_0 => scaled::<34>(std / STD_255, |raw| {
+            // -128 is a value that no quantiser gives.
+            raw[2..].iter_mut().filter(|q| **q == 0x80).for_each(|q| *q = 0x81);
+        }),
+        TensorType::Q4_0 => scaled::<18>(std / STD_16, |_| {}),
+        TensorType::Q5_0 => scaled::<22>(std / STD_32, |_| {}),
+        TensorType::Q4K => q4_k(std),
+        TensorType::Q6K => q6_k(std),
+        other => unreachable!("no mixture has {other}"),
+    }
+}
+
+/// Picks from 2048 normal numbers and their opposites.
+fn table<const B: usize>(std: f32, store: impl Fn(f32) -> [u8; B], random: &mut Random) -> Filler {
+    let half: Vec<f32> = (0..2048).map(|_| std * random.normal()).collect();
+    let both = half.iter().copied().chain(half.iter().map(|x| -x));
+    let numbers: Vec<[u8; B]> = both.map(store).collect();
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<B>().0 {
+            let index = usize::from(u16::from_le_bytes([raw[0], raw[1]])) % 4096;
+            *raw = numbers.get(index).copied().unwrap_or([0; B]);
+        }
+    })
+}
+
+/// Blocks of `B` bytes that start with one scale. Half of the scales are negative, so that integers that reach further
+/// down than up (-8..=7) do not shift the mean.
+fn scaled<const B: usize>(scale: f32, mend: impl Fn(&mut [u8; B]) + 'static) -> Filler {
+    let signed = [scale, -scale].map(|scale| f16::from_f32(scale).to_le_bytes());
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<B>().0 {
+            let scale = signed[usize::from(raw[0] & 1)];
+            raw[..2].copy_from_slice(&scale);
+            mend(raw);
+        }
+    })
+}
+
+/// `scale * s * q - minimum * m` with `m = s` and `minimum = 7.5 scale`: symmetric around 0.
+fn q4_k(std: f32) -> Filler {
+    let scale = std / (STD_16 * RMS_SUB_SCALE);
+    let head = [scale, 7.5 * scale].map(|x| f16::from_f32(x).to_le_bytes()).concat();
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<144>().0 {
+            let s: [u8; 8] = core::array::from_fn(|i| 8 | (raw[4 + i] & 7));
+            let packed = crate::quant::pack(&s, &s);
+            raw[..4].copy_from_slice(&head);
+            raw[4..16].copy_from_slice(&packed);
+        }
+    })
+}
+
+/// Sub-block scales of both signs.
+fn q6_k(std: f32) -> Filler {
+    let scale = f16::from_f32(std / (STD_64 * RMS_SUB_SCALE)).to_le_bytes();
+    Box::new(move |chunk| {
+        for raw in chunk.as_chunks_mut::<210>().0 {
+            for s in &mut raw[192..208] {
+                let magnitude = (8 | (*s & 7)) as i8;
+                *s = if *s & 8 == 0 { magnitude } else { -magnitude } as u8;
+            }
+            raw[208..].copy_from_slice(&scale);
+        }
+    })
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): fast, seedable, good enough for weights.
+pub(super) struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        words.iter_mut().for_each(|word| *word = self.next().to_le_bytes());
+        rest.iter_mut().zip(self.next().to_le_bytes()).for_each(|(to, from)| *to = from);
+    }
+
+    /// Nearly normal: twelve uniform numbers less their mean.
+    fn normal(&mut self) -> f32 {
+        let mut uniform = || (self.next() >> 40) as f32 / (1_u32 << 24) as f32;
+        (0..12).map(|_| uniform()).sum::<f32>() - 6.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dequantise;
+
+    #[test]
+    fn every_type_has_the_deviation_asked_for_and_no_mean() {
+        let types = [
+            TensorType::F32,
+            TensorType::F16,
+            TensorType::BF16,
+            TensorType::Q8_0,
+            TensorType::Q4_0,
+            TensorType::Q5_0,
+            TensorType::Q4K,
+            TensorType::Q6K,
+        ];
+        for ty in types {
+            for std in [1.0, 0.02, 0.000_5] {
+                let mut raw = Vec::new();
+                write(ty, 1 << 18, &Fill::Random { std }, 5, &mut raw).unwrap();
+                let mut numbers = vec![0.0; 1 << 18];
+                dequantise(ty, &raw, &mut numbers);
+                let mean = numbers.iter().sum::<f32>() / numbers.len() as f32;
+                let square = numbers.iter().map(|x| x * x).sum::<f32>() / numbers.len() as f32;
+                let found = square.sqrt() / std;
+                assert!((found - 1.0).abs() < 0.06, "{ty}: deviation {found} of {std}");
+                assert!((mean / std).abs() < 0.03, "{ty}: mean {mean}");
+            }
+        }
+    }
+}

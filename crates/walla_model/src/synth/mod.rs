@@ -1,0 +1,172 @@
+//! Models of real shapes with random weights: for measurements and tests where the true weights are not at hand.
+//!
+//! A synthetic file has the size, types, tensor names and metadata of a published model, so it costs what the model
+//! costs, in walla as in llama.cpp; it says nothing sensible. Its tokenizer knows the 256 bytes, filler words up to the
+//! model's vocabulary and the control tokens of ChatML, which its chat template uses.
+
+mod blocks;
+mod models;
+mod tokenizer;
+mod types;
+
+use std::io::Write;
+
+pub use models::Model;
+pub use types::Mixture;
+use walla_types::TensorType;
+
+use self::blocks::Fill;
+use crate::{
+    gguf::{WriteError, Writer},
+    spec::Architecture,
+};
+
+/// Writes a model, block by block: memory stays small whatever the model's size.
+///
+/// The same arguments give the same bytes.
+///
+/// # Errors
+/// [`WriteError`] from `out`, or if `model` is impossible (say, rows that are no whole blocks of 32).
+///
+/// # Examples
+/// ```
+/// use walla_model::{Gguf, ModelSpec, synth};
+/// let model = synth::Model { width: 64, layers: 2, heads: 4, kv_heads: 2, head_dim: 16, hidden: 96, vocab: 300,
+///     ..synth::Model::QWEN3_0_6B };
+/// let file = synth::write(&model, synth::Mixture::Q8_0, 1, Vec::new())?;
+/// let spec = ModelSpec::from_gguf(&Gguf::from_bytes(file)?, 1024)?;
+/// assert_eq!((spec.width, spec.layers.len()), (64, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn write<W: Write>(
+    model: &Model,
+    mixture: Mixture,
+    seed: u64,
+    out: W,
+) -> Result<W, WriteError> {
+    let tensors = tensors(model, mixture);
+    let mut writer = Writer::new();
+    hyperparameters(&mut writer, model);
+    writer.u32("general.quantization_version", 2);
+    writer.u32("general.file_type", mixture.file_type());
+    tokenizer::describe(&mut writer, model);
+    for tensor in &tensors {
+        writer.tensor(&tensor.name, tensor.ty, &tensor.dims);
+    }
+    let mut data = writer.begin(out)?;
+    for (index, tensor) in tensors.iter().enumerate() {
+        // Each tensor has a stream of its own: changing one layer's shape leaves the others as they are.
+        let stream = seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        blocks::write(tensor.ty, tensor.dims.iter().product(), &tensor.fill, stream, &mut data)?;
+    }
+    data.finish()
+}
+
+/// Bytes of the tensors' data, without gaps: close to the length of the file, and what a step of one sequence reads.
+#[must_use]
+pub fn weight_bytes(model: &Model, mixture: Mixture) -> u64 {
+    let bytes = |t: Tensor| {
+        t.dims.iter().product::<u64>() / t.ty.block_elements() as u64 * t.ty.block_bytes() as u64
+    };
+    tensors(model, mixture).into_iter().map(bytes).sum()
+}
+
+impl Model {
+    /// Weights of the model, a tied head not counted twice.
+    #[must_use]
+    pub fn parameters(&self) -> u64 {
+        let is_weight = |t: &Tensor| !matches!(t.fill, Fill::These(_));
+        let weights = tensors(self, Mixture::F16).into_iter().filter(is_weight);
+        weights.map(|t| t.dims.iter().product::<u64>()).sum()
+    }
+}
+
+struct Tensor {
+    name: String,
+    ty: TensorType,
+    /// The innermost first.
+    dims: Vec<u64>,
+    fill: Fill,
+}
+
+fn hyperparameters(writer: &mut Writer, model: &Model) {
+    let architecture = model.architecture.name();
+    writer.str("general.architecture", architecture);
+    writer.str("general.name", &format!("synthetic {}", model.name));
+    let key = |suffix: &str| format!("{architecture}.{suffix}");
+    let sizes = [
+        ("block_count", model.layers),
+        ("context_length", model.context_train),
+        ("embedding_length", model.width),
+        ("feed_forward_length", model.hidden),
+        ("attention.head_count", model.heads),
+        ("attention.head_count_kv", model.kv_heads),
+        ("attention.key_length", model.head_dim),
+        ("attention.value_length", model.head_dim),
+        ("rope.dimension_count", model.head_dim),
+        ("vocab_size", model.vocab),
+    ];
+    for (suffix, size) in sizes {
+        writer.u32(&key(suffix), size);
+    }
+    if let Some(window) = model.window {
+        writer.u32(&key("attention.sliding_window"), window);
+    }
+    writer.f32(&key("attention.layer_norm_rms_epsilon"), model.eps);
+    writer.f32(&key("rope.freq_base"), model.rope_base);
+}
+
+/// All tensors in the order that llama.cpp's converter gives them.
+///
+/// Deviations: what enters a block is normalised, so gains of 1 keep queries, keys, values, gates and ups near 1. The
+/// head's `2 / sqrt(width)` gives logits a deviation of 2, sharp enough that sampling and arg max mean something. A
+/// block adds three times the embedding to the hidden state, or else a tied head would only echo the last token.
+fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
+    let [width, hidden, vocab] = [model.width, model.hidden, model.vocab].map(u64::from);
+    let query = u64::from(model.heads) * u64::from(model.head_dim);
+    let key = u64::from(model.kv_heads) * u64::from(model.head_dim);
+    let embedding_std = 2.0 / (width as f32).sqrt();
+    let mut all = Vec::new();
+    let mut add = |name: String, ty, dims: &[u64], fill| {
+        all.push(Tensor { name, ty, dims: dims.to_vec(), fill });
+    };
+
+    let ty = mixture.embedding(width, model.tied);
+    let normal = |std| Fill::Random { std };
+    add("token_embd.weight".into(), ty, &[width, vocab], normal(embedding_std));
+    if let Some(factors) = model.rope_factors() {
+        let dims = [factors.len() as u64];
+        add("rope_freqs.weight".into(), TensorType::F32, &dims, Fill::These(factors));
+    }
+    for layer in 0..model.layers {
+        let name = |suffix: &str| format!("blk.{layer}.{suffix}.weight");
+        let mut norm = |suffix, len| add(name(suffix), TensorType::F32, &[len], Fill::Ones);
+        norm("attn_norm", width);
+        norm("ffn_norm", width);
+        if model.architecture != Architecture::Llama {
+            norm("attn_q_norm", model.head_dim.into());
+            norm("attn_k_norm", model.head_dim.into());
+        }
+        if model.architecture == Architecture::Gemma3 {
+            norm("post_attention_norm", width);
+            norm("post_ffw_norm", width);
+        }
+        let mut matrix = |suffix: &str, cols: u64, rows, gain: f32| {
+            let ty = mixture.layer(suffix, layer, model.layers, cols);
+            add(name(suffix), ty, &[cols, rows], normal(gain / (cols as f32).sqrt()));
+        };
+        matrix("attn_q", width, query, 1.0);
+        matrix("attn_k", width, key, 1.0);
+        matrix("attn_v", width, key, 1.0);
+        matrix("attn_output", query, width, 3.0 * embedding_std);
+        matrix("ffn_gate", width, hidden, 1.0);
+        matrix("ffn_up", width, hidden, 1.0);
+        matrix("ffn_down", hidden, width, 3.0 * embedding_std);
+    }
+    add("output_norm.weight".into(), TensorType::F32, &[width], Fill::Ones);
+    if !model.tied {
+        let ty = mixture.output(width);
+        add("output.weight".into(), ty, &[width, vocab], normal(embedding_std));
+    }
+    all
+}

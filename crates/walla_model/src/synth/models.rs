@@ -1,0 +1,179 @@
+use core::f32::consts::TAU;
+
+use crate::spec::Architecture;
+
+/// The shape of a model: hyperparameters as published.
+///
+/// Any other shape can be made by changing the fields of one of these; supported are [`Architecture::Llama`],
+/// [`Architecture::Qwen3`] and [`Architecture::Gemma3`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// What it is called on a command line.
+    pub name: &'static str,
+    /// Which builder reads it.
+    pub architecture: Architecture,
+    /// Numbers in a token's hidden state.
+    pub width: u32,
+    /// Layers.
+    pub layers: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Numbers in a head.
+    pub head_dim: u32,
+    /// Width of the feed-forward network.
+    pub hidden: u32,
+    /// Tokens: at least 259, the bytes and three control tokens.
+    pub vocab: u32,
+    /// Context in tokens.
+    pub context_train: u32,
+    /// Base of the rotation.
+    pub rope_base: f32,
+    /// Llama 3.1's stretching of slow rotations: how many times.
+    pub rope_stretch: Option<f32>,
+    /// Added to mean squares.
+    pub eps: f32,
+    /// Tokens that local layers see (Gemma).
+    pub window: Option<u32>,
+    /// Whether the head is the embedding.
+    pub tied: bool,
+}
+
+impl Model {
+    /// Llama 3.2, 1.24 billion parameters.
+    pub const LLAMA_3_2_1B: Self = Self {
+        name: "llama-3.2-1b",
+        architecture: Architecture::Llama,
+        width: 2048,
+        layers: 16,
+        heads: 32,
+        kv_heads: 8,
+        head_dim: 64,
+        hidden: 8192,
+        vocab: 128_256,
+        context_train: 131_072,
+        rope_base: 500_000.0,
+        rope_stretch: Some(32.0),
+        eps: 1e-5,
+        window: None,
+        tied: true,
+    };
+
+    /// Llama 3.1, 8.03 billion parameters.
+    pub const LLAMA_3_1_8B: Self = Self {
+        name: "llama-3.1-8b",
+        width: 4096,
+        layers: 32,
+        head_dim: 128,
+        hidden: 14_336,
+        rope_stretch: Some(8.0),
+        tied: false,
+        ..Self::LLAMA_3_2_1B
+    };
+
+    /// Qwen 3, 0.6 billion parameters.
+    pub const QWEN3_0_6B: Self = Self {
+        name: "qwen3-0.6b",
+        architecture: Architecture::Qwen3,
+        width: 1024,
+        layers: 28,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        hidden: 3072,
+        vocab: 151_936,
+        context_train: 40_960,
+        rope_base: 1_000_000.0,
+        rope_stretch: None,
+        eps: 1e-6,
+        window: None,
+        tied: true,
+    };
+
+    /// Qwen 3, 1.7 billion parameters.
+    pub const QWEN3_1_7B: Self =
+        Self { name: "qwen3-1.7b", width: 2048, hidden: 6144, ..Self::QWEN3_0_6B };
+
+    /// Qwen 3, 4.0 billion parameters.
+    pub const QWEN3_4B: Self = Self {
+        name: "qwen3-4b",
+        width: 2560,
+        layers: 36,
+        heads: 32,
+        hidden: 9728,
+        ..Self::QWEN3_0_6B
+    };
+
+    /// SmolLM 2, 135 million parameters. Its rows of 576 are no multiple of 256.
+    pub const SMOLLM2_135M: Self = Self {
+        name: "smollm2-135m",
+        architecture: Architecture::Llama,
+        width: 576,
+        layers: 30,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        hidden: 1536,
+        vocab: 49_152,
+        context_train: 8192,
+        rope_base: 100_000.0,
+        rope_stretch: None,
+        eps: 1e-5,
+        window: None,
+        tied: true,
+    };
+
+    /// Gemma 3, 1.0 billion parameters. Its rows of 1152 are no multiple of 256.
+    pub const GEMMA_3_1B: Self = Self {
+        name: "gemma-3-1b",
+        architecture: Architecture::Gemma3,
+        width: 1152,
+        layers: 26,
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 256,
+        hidden: 6912,
+        vocab: 262_144,
+        context_train: 32_768,
+        rope_base: 1_000_000.0,
+        rope_stretch: None,
+        eps: 1e-6,
+        window: Some(512),
+        tied: true,
+    };
+
+    /// Every shape above.
+    pub const ALL: [Self; 7] = [
+        Self::LLAMA_3_2_1B,
+        Self::LLAMA_3_1_8B,
+        Self::QWEN3_0_6B,
+        Self::QWEN3_1_7B,
+        Self::QWEN3_4B,
+        Self::SMOLLM2_135M,
+        Self::GEMMA_3_1B,
+    ];
+
+    /// The shape called `name`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|model| model.name == name)
+    }
+
+    /// What divides the rotation frequencies of Llama 3.1 and later: 1 for dimensions that turn at least 4 times within
+    /// the 8192 tokens of Llama 3's training, the stretch for those that turn at most once, and a smooth passage
+    /// between them.
+    pub(super) fn rope_factors(&self) -> Option<Vec<f32>> {
+        const CONTEXT_ORIGINAL: f32 = 8192.0;
+        const TURNS_FAST: f32 = 4.0;
+        const TURNS_SLOW: f32 = 1.0;
+        let stretch = self.rope_stretch?;
+        let factor = |pair: u32| {
+            let frequency = self.rope_base.powf(-((2 * pair) as f32) / self.head_dim as f32);
+            let turns = CONTEXT_ORIGINAL * frequency / TAU;
+            let fast = ((turns - TURNS_SLOW) / (TURNS_FAST - TURNS_SLOW)).clamp(0.0, 1.0);
+            1.0 / ((1.0 - fast) / stretch + fast)
+        };
+        Some((0..self.head_dim / 2).map(factor).collect())
+    }
+}

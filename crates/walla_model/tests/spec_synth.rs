@@ -1,0 +1,121 @@
+//! Synthetic models have the sizes of the published ones and become specifications.
+
+use walla_model::{
+    Gguf, ModelSpec,
+    gguf::{Integers, Strings},
+    spec::Mixer,
+    synth::{self, Mixture, Model},
+};
+use walla_types::TensorType;
+
+/// The same structure in small: heads of 32, rows of 256 (or 288, for a model whose rows are no multiple of 256).
+fn small(model: &Model) -> Model {
+    let width = if model.width.is_multiple_of(256) { 256 } else { 288 };
+    let (heads, kv_heads) = (4, 2);
+    Model {
+        width,
+        layers: 8,
+        heads,
+        kv_heads,
+        head_dim: 32,
+        hidden: 512,
+        vocab: 300,
+        ..model.clone()
+    }
+}
+
+fn file(model: &Model, mixture: Mixture) -> Gguf {
+    Gguf::from_bytes(synth::write(model, mixture, 1, Vec::new()).unwrap()).unwrap()
+}
+
+#[test]
+fn parameters_are_as_published() {
+    let published = [
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-1.7b", 1_720_574_976),
+        ("qwen3-4b", 4_022_468_096),
+        ("smollm2-135m", 134_515_008),
+        ("gemma-3-1b", 999_885_952),
+    ];
+    assert_eq!(published.len(), Model::ALL.len());
+    for (name, parameters) in published {
+        assert_eq!(Model::named(name).unwrap().parameters(), parameters, "{name}");
+    }
+}
+
+#[test]
+fn files_are_as_large_as_the_published_ones() {
+    // llama.cpp's Llama-3.2-1B-Instruct-Q4_K_M.gguf has 807 694 464 bytes, 7.8 MB of them metadata (chiefly merges).
+    let bytes = synth::weight_bytes(&Model::LLAMA_3_2_1B, Mixture::Q4KM);
+    assert!((799_000_000..801_000_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn every_shape_in_every_mixture_becomes_a_specification() {
+    for model in Model::ALL {
+        let model = small(&model);
+        for mixture in Mixture::ALL {
+            let gguf = file(&model, mixture);
+            let spec = ModelSpec::from_gguf(&gguf, 1024)
+                .unwrap_or_else(|e| panic!("{} {}: {e}", model.name, mixture.name()));
+            assert_eq!(spec.architecture, model.architecture);
+            assert_eq!(spec.width, model.width as usize);
+            assert_eq!(spec.vocab, model.vocab as usize);
+            assert_eq!(spec.layers.len(), model.layers as usize);
+            assert_eq!(spec.is_tied(), model.tied);
+            assert_eq!(spec.context_train, model.context_train);
+            for layer in &spec.layers {
+                let Mixer::Attention(a) = &layer.mixer else { panic!("no attention") };
+                assert_eq!((a.heads, a.kv_heads, a.head_dim), (4, 2, 32));
+            }
+            let bytes = gguf.file_bytes();
+            let weights = synth::weight_bytes(&model, mixture);
+            assert!(bytes > weights && bytes < weights + 32_000, "{bytes} for {weights}");
+        }
+    }
+}
+
+#[test]
+fn types_are_those_of_the_mixture() {
+    let gguf = file(&small(&Model::LLAMA_3_1_8B), Mixture::Q4KM);
+    let ty = |name| gguf.tensor(gguf.find_tensor(name).unwrap()).unwrap().ty.unwrap();
+    assert_eq!(ty("token_embd.weight"), TensorType::Q4K);
+    assert_eq!(ty("output.weight"), TensorType::Q6K);
+    assert_eq!(ty("blk.0.attn_v.weight"), TensorType::Q6K);
+    assert_eq!(ty("blk.1.attn_v.weight"), TensorType::Q4K);
+    assert_eq!(ty("blk.7.ffn_down.weight"), TensorType::Q6K);
+    assert_eq!(ty("blk.0.attn_q.weight"), TensorType::Q4K);
+    assert_eq!(ty("blk.0.attn_norm.weight"), TensorType::F32);
+}
+
+#[test]
+fn llama_3_stretches_only_slow_rotations() {
+    let spec = ModelSpec::from_gguf(&file(&small(&Model::LLAMA_3_2_1B), Mixture::Q8_0), 1).unwrap();
+    let own = |i: usize| 500_000_f32.powf(-(2.0 * i as f32) / 32.0);
+    let ratio: Vec<f32> =
+        spec.ropes[0].frequencies.iter().enumerate().map(|(i, f)| own(i) / f).collect();
+    assert!((ratio[0] - 1.0).abs() < 1e-5, "{ratio:?}");
+    assert!((ratio[15] - 32.0).abs() < 1e-3, "{ratio:?}");
+    assert!(ratio.windows(2).all(|pair| pair[0] <= pair[1] + 1e-5), "{ratio:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_file() {
+    let model = small(&Model::SMOLLM2_135M);
+    let write = |seed| synth::write(&model, Mixture::Q4KM, seed, Vec::new()).unwrap();
+    assert_eq!(write(3), write(3));
+    assert_ne!(write(3), write(4));
+}
+
+#[test]
+fn the_vocabulary_ends_in_control_tokens() {
+    let gguf = file(&small(&Model::QWEN3_0_6B), Mixture::Q8_0);
+    let tokens: Strings<'_> = gguf.require("tokenizer.ggml.tokens").unwrap();
+    let kinds: Integers<'_> = gguf.require("tokenizer.ggml.token_type").unwrap();
+    assert_eq!((tokens.len(), kinds.len()), (300, 300));
+    assert_eq!((tokens.get(299), kinds.get(299)), (Some("<|im_end|>"), Some(3)));
+    assert_eq!((tokens.get(256), kinds.get(256)), (Some("Ġw256"), Some(1)));
+    assert_eq!(gguf.require::<u32>("tokenizer.ggml.eos_token_id"), Ok(299));
+}
