@@ -1,5 +1,5 @@
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, DeviceInfo, EventId, GraphId,
@@ -11,6 +11,7 @@ use crate::backend::describe;
 use crate::cache::Cache;
 use crate::check;
 use crate::command::Command;
+use crate::executor::Executor;
 use crate::machine::{Host, Machine};
 use crate::matrix::Matrix;
 use crate::memory::{Bytes, filled};
@@ -29,7 +30,7 @@ struct Event {
 /// The host's cores as a [`Device`].
 pub struct CpuDevice {
     info: DeviceInfo,
-    machine: Arc<Mutex<Machine>>,
+    executor: Executor,
     memory: MemoryUse,
     streams: u32,
     events: Vec<Event>,
@@ -40,8 +41,6 @@ pub struct CpuDevice {
     graphs: u32,
     serial: u64,
     variant: Variant,
-    /// What was wrong with a step block: told once, by the next call that asks.
-    fault: Option<String>,
 }
 
 impl std::fmt::Debug for CpuDevice {
@@ -62,9 +61,20 @@ impl CpuDevice {
             let what = format!("kernels of variant {variant}");
             return Err(DeviceError::Unsupported { device: info.description, what });
         }
+        let failed = |error: std::io::Error| DeviceError::Failed {
+            call: "starting threads",
+            reason: error.to_string(),
+        };
+        let pool = if options.inline {
+            Pool::inline()
+        } else {
+            Pool::start(options.threads_resolved() as usize).map_err(failed)?
+        };
+        let machine = Machine::new(variant, pool);
+        let executor = Executor::start(machine, options.inline).map_err(failed)?;
         Ok(Self {
             info,
-            machine: Arc::new(Mutex::new(Machine::new(variant, Pool::inline()))),
+            executor,
             memory: MemoryUse::default(),
             streams: 0,
             events: Vec::new(),
@@ -74,24 +84,11 @@ impl CpuDevice {
             graphs: 0,
             serial: 0,
             variant,
-            fault: None,
         })
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enqueue(&mut self, command: Command) -> Result<(), DeviceError> {
-        let outcome = self.machine().execute(&command, &AtomicBool::new(false));
-        if let Err(fault) = outcome {
-            self.fault = Some(fault);
-        }
-        Ok(())
-    }
-
-    fn check_fault(&mut self) -> Result<(), DeviceError> {
-        self.fault.take().map_or(Ok(()), |fault| Err(DeviceError::Invalid(fault)))
+        self.executor.machine()
     }
 
     fn stream(&self, stream: StreamId) -> Result<(), DeviceError> {
@@ -165,6 +162,7 @@ impl Device for CpuDevice {
         desc: &MatrixDesc<'_>,
         bytes: &[u8],
     ) -> Result<MatrixId, DeviceError> {
+        self.executor.check_lost("load_matrix")?;
         let matrix = Matrix::load(desc, bytes, self.variant)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
         let mut machine = self.machine();
@@ -174,6 +172,7 @@ impl Device for CpuDevice {
     }
 
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
+        self.executor.check_lost("load_vector")?;
         let mut vector = filled(name, values.len(), 0.0)?;
         vector.copy_from_slice(values);
         self.memory.weight_bytes += size_of_val(values) as u64;
@@ -184,6 +183,7 @@ impl Device for CpuDevice {
     }
 
     fn load_rope(&mut self, desc: &RopeDesc<'_>) -> Result<RopeId, DeviceError> {
+        self.executor.check_lost("load_rope")?;
         let rope = Rope::new(desc)?;
         self.memory.weight_bytes += size_of_val(desc.frequencies) as u64;
         let mut machine = self.machine();
@@ -193,6 +193,7 @@ impl Device for CpuDevice {
     }
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
+        self.executor.check_lost("create_cache")?;
         let cache = Cache::new(desc, &self.machine().ropes)?;
         self.memory.cache_bytes += cache.held_bytes() as u64;
         self.caches.push(desc.clone());
@@ -203,6 +204,7 @@ impl Device for CpuDevice {
     }
 
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
+        self.executor.check_lost("create_buffer")?;
         let buffer = Bytes::zeroed(what, bytes)?;
         self.memory.workspace_bytes += bytes as u64;
         self.buffers.push(bytes);
@@ -213,6 +215,7 @@ impl Device for CpuDevice {
     }
 
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {
+        self.executor.check_lost("create_host")?;
         let id = next_id(self.hosts.len())?;
         let host = Arc::new(Host {
             bytes: Mutex::new(Bytes::zeroed(what, bytes)?),
@@ -225,11 +228,13 @@ impl Device for CpuDevice {
     }
 
     fn create_stream(&mut self, _priority: StreamPriority) -> Result<StreamId, DeviceError> {
+        self.executor.check_lost("create_stream")?;
         self.streams += 1;
         Ok(StreamId(self.streams - 1))
     }
 
     fn create_event(&mut self) -> Result<EventId, DeviceError> {
+        self.executor.check_lost("create_event")?;
         let id = next_id(self.events.len())?;
         let completed = Arc::new(AtomicU64::new(0));
         self.events.push(Event { recorded: 0, completed: Arc::clone(&completed) });
@@ -238,7 +243,8 @@ impl Device for CpuDevice {
     }
 
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
-        let mut machine = self.machine();
+        self.executor.check_lost("prepare")?;
+        let mut machine = self.executor.machine();
         let mut sizes = machine.workspace.sizes.clone();
         for program in &programs {
             sizes.union(&check::check(program, machine.resources())?);
@@ -269,6 +275,7 @@ impl Device for CpuDevice {
         bytes: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError> {
+        self.executor.check_lost("write_host")?;
         self.with_host(host, offset, bytes, write)
     }
 
@@ -279,6 +286,7 @@ impl Device for CpuDevice {
         bytes: usize,
         read: &mut dyn FnMut(&[u8]),
     ) -> Result<(), DeviceError> {
+        self.executor.check_lost("read_host")?;
         self.with_host(host, offset, bytes, |bytes| read(bytes))
     }
 
@@ -291,8 +299,9 @@ impl Device for CpuDevice {
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.buffer(to, 0, bytes)?;
+        self.executor.reserve("upload", 1)?;
         self.host(from, 0, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.enqueue(Command::Upload { host: from.0, buffer: to.0, bytes })
+        self.executor.push("upload", Command::Upload { host: from.0, buffer: to.0, bytes })
     }
 
     fn download(
@@ -304,9 +313,11 @@ impl Device for CpuDevice {
     ) -> Result<(), DeviceError> {
         self.stream(stream)?;
         self.buffer(buffer, buffer_offset, bytes)?;
+        self.executor.reserve("download", 1)?;
         self.host(host, host_offset, bytes)?.in_flight.fetch_add(1, Ordering::Relaxed);
         let (buffer, host) = (buffer.0, host.0);
-        self.enqueue(Command::Download { buffer, buffer_offset, host, host_offset, bytes })
+        let command = Command::Download { buffer, buffer_offset, host, host_offset, bytes };
+        self.executor.push("download", command)
     }
 
     fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError> {
@@ -314,7 +325,7 @@ impl Device for CpuDevice {
         if graph.0 >= self.graphs {
             return Err(unknown("graph", graph.0));
         }
-        self.enqueue(Command::Launch { graph: graph.0 })
+        self.executor.push("launch", Command::Launch { graph: graph.0 })
     }
 
     fn maintain(
@@ -328,8 +339,10 @@ impl Device for CpuDevice {
         for command in commands {
             Cache::check(desc, command).map_err(DeviceError::Invalid)?;
         }
+        self.executor.reserve("maintain", commands.len())?;
         for command in commands {
-            self.enqueue(Command::Maintain { cache: cache.0, command: *command })?;
+            let command = Command::Maintain { cache: cache.0, command: *command };
+            self.executor.push("maintain", command)?;
         }
         Ok(())
     }
@@ -339,24 +352,28 @@ impl Device for CpuDevice {
         self.event(event)?;
         self.serial += 1;
         let serial = self.serial;
-        self.enqueue(Command::Record { event: event.0, serial })?;
+        self.executor.push("record", Command::Record { event: event.0, serial })?;
         self.events[event.0 as usize].recorded = serial;
         Ok(())
     }
 
     fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        self.executor.check_lost("wait")?;
         // One FIFO serves all streams: what was recorded before is done before.
         self.stream(stream)?;
         self.event(event).map(drop)
     }
 
     fn poll(&mut self, event: EventId) -> Result<bool, DeviceError> {
-        self.check_fault()?;
+        self.executor.check_lost("poll")?;
+        self.executor.check_fault()?;
         let event = self.event(event)?;
         Ok(event.completed.load(Ordering::Acquire) >= event.recorded)
     }
 
     fn synchronise(&mut self) -> Result<(), DeviceError> {
-        self.check_fault()
+        self.executor.drain();
+        self.executor.check_lost("synchronise")?;
+        self.executor.check_fault()
     }
 }

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use walla_device::Program;
@@ -13,6 +13,7 @@ use crate::memory::Bytes;
 use crate::options::Variant;
 use crate::pool::Pool;
 use crate::step_check;
+use crate::sync::AtomicBool;
 use crate::workspace::{Rope, Workspace};
 
 /// Host memory that copies run on.
@@ -127,7 +128,9 @@ impl Machine {
             result: &mut results.bytes_mut()[first..first + result_bytes],
             workspace,
         };
+        self.pool.set_busy(true);
         frame.run(cancel);
+        self.pool.set_busy(false);
         Ok(())
     }
 }

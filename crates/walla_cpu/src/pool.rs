@@ -1,110 +1,189 @@
-//! Cuts the output of an op into tiles and has them filled.
+//! The threads that fill the tiles of an op.
+//!
+//! One thread, the executor, publishes a job and works on it too; workers help. The only shared state of a job is:
+//!
+//! | field | who writes | who reads |
+//! |---|---|---|
+//! | `work` | the executor, while no claim of an older job is unfinished | who holds a claim |
+//! | `claims` = tiles << 32 \| next tile | the executor stores a new job; everyone adds 1 to claim | everyone |
+//! | `remaining` | the executor, before it publishes; who finishes a tile subtracts 1 | the executor |
+//!
+//! Rules:
+//! 1. A claim is valid if the number that `fetch_add` returned has `next < tiles`. It is a claim of the job that is current at
+//!    that instant, even if the claimer looked while an older one was: so no epoch is needed.
+//! 2. `work` is read only under a valid claim. The executor returns from `each` (and may publish the next job, and end the
+//!    borrow that `work` points to) only after `remaining` reached 0: after every claimed tile is done.
+//! 3. `claims` is stored with release and added to with acquire and release, so a claimer sees the job; `remaining` is taken down with
+//!    release and read with acquire, so the executor sees the tiles.
+//! 4. Nobody waits for a worker that holds no claim: a worker that the system put to sleep delays one tile at most.
+//! 5. Waiting is a bounded spin, then sleep ([`Bed`]).
+//! 6. A panic in a tile is kept, the tile counts as done, and the executor panics when all are: it can never hang.
 
+use std::cell::Cell;
+use std::io;
 use std::marker::PhantomData;
-use std::slice;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 
-/// A rectangle of a row-major `[rows, width]` array that one worker alone may write.
-pub(crate) struct Tile<'a, T> {
-    first: *mut T,
-    width: usize,
-    /// First row of the rectangle in the array.
-    pub row: usize,
-    /// Rows of the rectangle.
-    pub rows: usize,
-    /// First column of the rectangle in the array.
-    pub col: usize,
-    /// Columns of the rectangle.
-    pub cols: usize,
-    array: PhantomData<&'a mut [T]>,
+use crate::sync::{
+    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bed, Ordering, spin_until, thread,
+};
+use crate::tile::{Grid, Tile};
+
+/// What is done to a tile: `work(worker, index)`.
+type Work<'a> = &'a (dyn Fn(usize, usize) + Sync);
+
+/// Pauses before a worker sleeps during a launch: about 20 µs, longer than the serial pieces between two jobs.
+const WORKER_PAUSES: u32 = 1000;
+/// Pauses before the executor sleeps for claimed tiles: about 10 µs, a tile's time.
+const EXECUTOR_PAUSES: u32 = 500;
+
+/// See the module's table.
+struct Shared {
+    work: AtomicPtr<()>,
+    claims: AtomicU64,
+    remaining: AtomicUsize,
+    /// A launch is running, so the next job comes soon.
+    busy: AtomicBool,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+    beds: Box<[Bed]>,
+    executor: Bed,
 }
 
-impl<T> Tile<'_, T> {
-    /// Row `row` of the rectangle (counted from the rectangle's first): `cols` numbers.
-    #[expect(
-        unsafe_code,
-        reason = "tiles of one array interleave, so no safe slice can split them"
-    )]
-    pub(crate) fn row_mut(&mut self, row: usize) -> &mut [T] {
-        assert!(row < self.rows, "row {row} of a tile of {} rows", self.rows);
-        // SAFETY: `Grid::tile` made the rectangle lie within the array, and `row < rows`.
-        let start = unsafe { self.first.add(row * self.width) };
-        // SAFETY: the `cols` numbers from there lie in the array's row. `Grid` hands out every tile once, tiles do not overlap, and
-        // `&mut self` keeps a second slice of this tile from living at the same time.
-        unsafe { slice::from_raw_parts_mut(start, self.cols) }
-    }
-}
-
-/// An array cut into tiles of `tile_rows` x `tile_cols`, the last ones of each direction smaller.
-struct Grid<'a, T> {
-    first: *mut T,
-    rows: usize,
-    width: usize,
-    tile_rows: usize,
-    tile_cols: usize,
-    array: PhantomData<&'a mut [T]>,
-}
-
-#[expect(unsafe_code, reason = "a raw pointer is not Sync by itself")]
-// SAFETY: a `Grid` only hands out disjoint parts of an array of `T: Send` that it borrows exclusively.
-unsafe impl<T: Send> Sync for Grid<'_, T> {}
-
-impl<'a, T> Grid<'a, T> {
-    fn new(array: &'a mut [T], width: usize, tile_rows: usize, tile_cols: usize) -> Self {
-        assert!(width > 0 && tile_rows > 0 && tile_cols > 0, "an empty tile");
-        assert_eq!(array.len() % width, 0, "whole rows");
-        let rows = array.len() / width;
-        Self { first: array.as_mut_ptr(), rows, width, tile_rows, tile_cols, array: PhantomData }
-    }
-
-    fn tiles_across(&self) -> usize {
-        self.width.div_ceil(self.tile_cols)
-    }
-
-    fn tiles(&self) -> usize {
-        self.rows.div_ceil(self.tile_rows) * self.tiles_across()
-    }
-
-    /// Tile `index`.
-    ///
-    /// # Safety
-    /// No index is asked for twice while tiles live.
-    #[expect(unsafe_code, reason = "see the safety section")]
-    unsafe fn tile(&self, index: usize) -> Tile<'a, T> {
-        assert!(index < self.tiles(), "tile {index} of {}", self.tiles());
-        let row = index / self.tiles_across() * self.tile_rows;
-        let col = index % self.tiles_across() * self.tile_cols;
-        Tile {
-            // SAFETY: `row < rows` and `col < width` because `index < tiles()`.
-            first: unsafe { self.first.add(row * self.width + col) },
-            width: self.width,
-            row,
-            rows: self.tile_rows.min(self.rows - row),
-            col,
-            cols: self.tile_cols.min(self.width - col),
-            array: PhantomData,
+impl Shared {
+    fn new(helpers: usize) -> Self {
+        Self {
+            work: AtomicPtr::new(ptr::null_mut()),
+            claims: AtomicU64::new(0),
+            remaining: AtomicUsize::new(0),
+            busy: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            beds: (0..helpers).map(|_| Bed::new()).collect(),
+            executor: Bed::new(),
         }
     }
+
+    fn has_tiles(&self) -> bool {
+        let claims = self.claims.load(Ordering::Relaxed);
+        claims & u64::from(u32::MAX) < claims >> 32
+    }
+
+    /// Claims a tile of the current job.
+    fn claim(&self) -> Option<usize> {
+        if !self.has_tiles() {
+            return None;
+        }
+        let claims = self.claims.fetch_add(1, Ordering::AcqRel);
+        let (next, tiles) = (claims & u64::from(u32::MAX), claims >> 32);
+        (next < tiles).then_some(next as usize)
+    }
+
+    /// Works on the current job until nothing is left to claim.
+    fn help(&self, worker: usize) {
+        while let Some(index) = self.claim() {
+            let work = self.work.load(Ordering::Relaxed).cast::<Work<'_>>();
+            #[expect(
+                unsafe_code,
+                reason = "the borrow that `each` keeps alive crosses threads as a pointer"
+            )]
+            // SAFETY: rule 2: under a claim, `work` points to the `Work` on the stack of `each`, which has not returned.
+            let work: Work<'_> = unsafe { *work };
+            if catch_unwind(AssertUnwindSafe(|| work(worker, index))).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.executor.wake();
+            }
+        }
+    }
+
+    /// The life of a worker.
+    fn serve(&self, worker: usize) {
+        let ready = || self.has_tiles() || self.stop.load(Ordering::Relaxed);
+        while !self.stop.load(Ordering::Relaxed) {
+            self.help(worker);
+            let pauses = if self.busy.load(Ordering::Relaxed) { WORKER_PAUSES } else { 0 };
+            if !spin_until(pauses, ready) {
+                let busy = || ready() || self.busy.load(Ordering::Relaxed);
+                if self.busy.load(Ordering::Relaxed) {
+                    self.beds[worker - 1].sleep_until(ready);
+                } else {
+                    self.beds[worker - 1].sleep_until(busy);
+                }
+            }
+        }
+    }
+
+    /// Has `work` called once for every index below `count`, with helpers.
+    fn each(&self, count: u32, work: Work<'_>) {
+        let on_stack: *const Work<'_> = &raw const work;
+        self.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
+        self.remaining.store(count as usize, Ordering::Relaxed);
+        self.claims.store(u64::from(count) << 32, Ordering::Release);
+        for bed in self.beds.iter().take(count as usize - 1) {
+            bed.wake();
+        }
+        self.help(0);
+        let done = || self.remaining.load(Ordering::Acquire) == 0;
+        if !spin_until(EXECUTOR_PAUSES, done) {
+            self.executor.sleep_until(done);
+        }
+        assert!(!self.panicked.load(Ordering::Relaxed), "a kernel panicked");
+    }
 }
 
-/// What runs the tiles of an op.
+/// What runs the tiles of an op: the calling thread and its helpers.
+///
+/// It is not `Sync`, so that one thread at a time publishes, and no tile can publish a job of its own.
 pub(crate) struct Pool {
-    workers: usize,
+    shared: Arc<Shared>,
+    helpers: Vec<thread::JoinHandle<()>>,
+    not_sync: PhantomData<Cell<()>>,
 }
 
 impl Pool {
     /// A pool that runs everything on the calling thread.
     pub(crate) fn inline() -> Self {
-        Self { workers: 1 }
+        Self { shared: Arc::new(Shared::new(0)), helpers: Vec::new(), not_sync: PhantomData }
+    }
+
+    /// A pool of `threads` threads, the calling one included.
+    #[cfg(not(loom))]
+    pub(crate) fn start(threads: usize) -> io::Result<Self> {
+        let mut pool = Self {
+            shared: Arc::new(Shared::new(threads.saturating_sub(1))),
+            helpers: Vec::with_capacity(threads),
+            not_sync: PhantomData,
+        };
+        for worker in 1..threads {
+            let shared = Arc::clone(&pool.shared);
+            let builder = thread::Builder::new().name(format!("walla-cpu-{worker}"));
+            pool.helpers.push(builder.spawn(move || shared.serve(worker))?);
+        }
+        Ok(pool)
     }
 
     /// Threads that may work at the same time, the caller's included: the bound of a worker's number.
     pub(crate) fn workers(&self) -> usize {
-        self.workers
+        self.shared.beds.len() + 1
+    }
+
+    /// Tells helpers that jobs come (so they wake up and stay awake) or that none come for a while (so they sleep).
+    pub(crate) fn set_busy(&self, busy: bool) {
+        self.shared.busy.store(busy, Ordering::Relaxed);
+        if busy {
+            self.shared.beds.iter().for_each(Bed::wake);
+        }
     }
 
     /// Calls `fill(worker, tile)` for every tile of `array`, a row-major `[rows, width]`.
     ///
     /// The result must not depend on the order, nor on the worker's number, which is for scratch memory.
+    ///
+    /// # Panics
+    /// If `fill` does.
     pub(crate) fn grid<T: Send>(
         &self,
         array: &mut [T],
@@ -113,18 +192,27 @@ impl Pool {
         fill: &(dyn Fn(usize, &mut Tile<'_, T>) + Sync),
     ) {
         let grid = Grid::new(array, width, tile_rows, tile_cols);
-        self.each(grid.tiles(), &|worker, index| {
+        let work = |worker: usize, index: usize| {
             #[expect(unsafe_code, reason = "the pool is what keeps tiles apart")]
-            // SAFETY: `each` calls every index once.
+            // SAFETY: every index is worked on once: the loop below counts, and `each` hands out claims.
             let mut tile = unsafe { grid.tile(index) };
             fill(worker, &mut tile);
-        });
+        };
+        let tiles = grid.tiles();
+        match u32::try_from(tiles) {
+            Ok(count) if count > 1 && self.workers() > 1 => self.shared.each(count, &work),
+            _ => (0..tiles).for_each(|index| work(0, index)),
+        }
     }
+}
 
-    /// Calls `work(worker, index)` once for every index below `count`.
-    fn each(&self, count: usize, work: &(dyn Fn(usize, usize) + Sync)) {
-        for index in 0..count {
-            work(0, index);
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.beds.iter().for_each(Bed::wake);
+        for helper in self.helpers.drain(..) {
+            // A helper cannot panic: tiles that do are caught.
+            let _ = helper.join();
         }
     }
 }
@@ -134,28 +222,105 @@ pub(crate) fn rows_per_tile(width: usize) -> usize {
     (8192 / width.max(1)).max(1)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
     fn every_number_belongs_to_exactly_one_tile() {
-        let pool = Pool::inline();
-        for (rows, width, tile) in [(5, 7, (2, 3)), (1, 1, (4, 4)), (6, 4, (3, 2)), (0, 3, (1, 1))]
-        {
-            let mut array = vec![0_u32; rows * width];
-            pool.grid(&mut array, width, tile, &|_, tile| {
-                for row in 0..tile.rows {
-                    tile.row_mut(row).iter_mut().for_each(|x| *x += 1);
-                }
-            });
-            assert!(array.iter().all(|&x| x == 1), "{rows} {width} {tile:?}: {array:?}");
+        for threads in 1..=4 {
+            let pool = Pool::start(threads).unwrap();
+            for (rows, width, tile) in
+                [(5, 7, (2, 3)), (1, 1, (4, 4)), (6, 4, (3, 2)), (0, 3, (1, 1))]
+            {
+                let mut array = vec![0_u32; rows * width];
+                pool.grid(&mut array, width, tile, &|worker, tile| {
+                    assert!(worker < threads);
+                    for row in 0..tile.rows {
+                        tile.row_mut(row).iter_mut().for_each(|x| *x += 1);
+                    }
+                });
+                assert!(array.iter().all(|&x| x == 1), "{rows} {width} {tile:?}: {array:?}");
+            }
         }
+    }
+
+    /// More threads than cores, so that some are put to sleep in the middle of everything.
+    #[test]
+    fn thousands_of_jobs_lose_no_tile() {
+        let pool = Pool::start(5).unwrap();
+        let mut array = vec![0_u64; 24];
+        for job in 0..20_000_u64 {
+            pool.set_busy(job % 64 < 48);
+            let tiles = 1 + job as usize % 24;
+            pool.grid(&mut array[..tiles], 1, (1, 1), &|_, tile| tile.row_mut(0)[0] += job);
+        }
+        let wanted = |i: u64| (0..20_000).filter(|job| job % 24 >= i).sum::<u64>();
+        assert!(array.iter().zip(0..).all(|(x, i)| *x == wanted(i)), "{array:?}");
+    }
+
+    #[test]
+    fn a_panic_in_a_tile_reaches_the_caller() {
+        let pool = Pool::start(3).unwrap();
+        let run = || pool.grid(&mut [0; 8], 1, (1, 1), &|_, tile| assert!(tile.row != 5));
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
     }
 
     #[test]
     #[should_panic(expected = "row 2 of a tile of 2 rows")]
     fn a_tile_keeps_to_its_rows() {
         Pool::inline().grid(&mut [0; 8], 2, (2, 2), &|_, tile| tile.row_mut(2)[0] = 1);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    /// Two jobs in a row over one helper: every tile is done once, by anyone, and the second job cannot meet the first one's work.
+    #[test]
+    fn jobs_are_finished_before_the_next_is_published() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Arc::new(Shared::new(1));
+            let helper = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    shared.help(1);
+                    shared.help(1);
+                }
+            });
+            for job in 1..=2 {
+                let done = [AtomicUsize::new(0), AtomicUsize::new(0)];
+                shared.each(2, &|_, index| {
+                    done[index].fetch_add(job, Ordering::Relaxed);
+                });
+                assert!(done.iter().all(|done| done.load(Ordering::Relaxed) == job));
+            }
+            helper.join().unwrap();
+        });
+    }
+
+    /// A sleeping helper is woken by a job or by the end.
+    #[test]
+    fn no_wake_up_is_lost() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Arc::new(Shared::new(1));
+            let helper = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.serve(1)
+            });
+            let count = AtomicUsize::new(0);
+            shared.each(2, &|_, _| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(count.load(Ordering::Relaxed), 2);
+            shared.stop.store(true, Ordering::Relaxed);
+            shared.beds[0].wake();
+            helper.join().unwrap();
+        });
     }
 }

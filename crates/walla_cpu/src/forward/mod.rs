@@ -7,8 +7,6 @@ mod linear;
 mod qkv;
 mod short_conv;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use walla_device::step::{BiasRow, OutputRow, StepHeader, StepRow};
 use walla_device::{MatrixId, Op, Program, Slot};
 
@@ -16,6 +14,7 @@ use crate::cache::Cache;
 use crate::matrix::Matrix;
 use crate::options::Variant;
 use crate::pool::{Pool, rows_per_tile};
+use crate::sync::{AtomicBool, Ordering};
 use crate::workspace::{Rope, Workspace};
 
 /// One launch: the step block taken apart, and everything its ops read and write.

@@ -1,0 +1,205 @@
+//! Runs commands in order, on a thread of its own or inside the call.
+//!
+//! | field | who writes | who reads |
+//! |---|---|---|
+//! | `ring` | owner pushes | executor pops |
+//! | `done` | executor: commands finished | owner, in `synchronise` |
+//! | `cancel` | owner, when dropped | executor, between commands and between ops |
+//! | `fault` | executor: what was wrong with a step block | owner takes it |
+//! | `lost` | executor, once, when a command panicked | owner, before every call |
+//! | `machine` | whoever locks it: the executor for each command, the owner while loading | |
+//!
+//! Rules:
+//! 1. In play the owner touches nothing but `ring`, flags and event counters: atomics, and locks that are free by construction.
+//! 2. Both sides sleep in a [`Bed`]: the executor when the ring is empty, the owner in `synchronise` alone.
+//! 3. After a panic the executor leaves, so the owner never waits for it: every wait also looks at `lost`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{MutexGuard, PoisonError};
+
+use walla_device::DeviceError;
+
+use crate::command::Command;
+use crate::machine::Machine;
+use crate::ring::Ring;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Bed, Mutex, Ordering, spin_until, thread};
+
+/// Commands that wait at most: several steps, and maintenance of a hundred pages each.
+const COMMANDS_MAX: usize = 4096;
+/// Pauses before the executor sleeps: about 10 µs, since commands of one step come in quick succession.
+const IDLE_PAUSES: u32 = 500;
+
+struct Shared {
+    ring: Ring<Command>,
+    machine: Mutex<Machine>,
+    done: AtomicU64,
+    cancel: AtomicBool,
+    has_fault: AtomicBool,
+    fault: Mutex<Option<String>>,
+    is_lost: AtomicBool,
+    lost: Mutex<String>,
+    executor: Bed,
+    owner: Bed,
+}
+
+impl Shared {
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one command; `false` if the device is lost by it.
+    fn run(&self, command: &Command) -> bool {
+        let mut machine = self.machine();
+        let outcome = catch_unwind(AssertUnwindSafe(|| machine.execute(command, &self.cancel)));
+        drop(machine);
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => {
+                *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+                self.has_fault.store(true, Ordering::Release);
+            }
+            Err(panic) => {
+                let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+                let words = words.or_else(|| panic.downcast_ref::<String>().cloned());
+                *self.lost.lock().unwrap_or_else(PoisonError::into_inner) =
+                    words.unwrap_or_else(|| "a kernel panicked".to_owned());
+                self.is_lost.store(true, Ordering::Release);
+            }
+        }
+        !self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// The life of the executor thread.
+    fn serve(&self) {
+        let ready = || !self.ring.is_empty() || self.cancel.load(Ordering::Relaxed);
+        loop {
+            if !spin_until(IDLE_PAUSES, ready) {
+                self.executor.sleep_until(ready);
+            }
+            if self.cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(command) = self.ring.pop() else { continue };
+            let lives = self.run(&command);
+            self.done.fetch_add(1, Ordering::Release);
+            self.owner.wake();
+            if !lives {
+                return;
+            }
+        }
+    }
+}
+
+/// The owner's end.
+pub(crate) struct Executor {
+    shared: Arc<Shared>,
+    /// `None` runs commands inside the call.
+    thread: Option<thread::JoinHandle<()>>,
+    pushed: u64,
+}
+
+impl Executor {
+    /// An executor of this machine: inside the call, or on a thread of its own.
+    pub(crate) fn start(machine: Machine, inline: bool) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            ring: Ring::new(if inline { 0 } else { COMMANDS_MAX }),
+            machine: Mutex::new(machine),
+            done: AtomicU64::new(0),
+            cancel: AtomicBool::new(false),
+            has_fault: AtomicBool::new(false),
+            fault: Mutex::new(None),
+            is_lost: AtomicBool::new(false),
+            lost: Mutex::new(String::new()),
+            executor: Bed::new(),
+            owner: Bed::new(),
+        });
+        let thread = if inline {
+            None
+        } else {
+            let shared = Arc::clone(&shared);
+            let builder = thread::Builder::new().name("walla-cpu-0".to_owned());
+            Some(builder.spawn(move || shared.serve())?)
+        };
+        Ok(Self { shared, thread, pushed: 0 })
+    }
+
+    /// The machine, for loading: waits for the command that is running.
+    pub(crate) fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.shared.machine()
+    }
+
+    /// Whether `count` more commands fit.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`] if they do not, [`DeviceError::Lost`] if nobody would run them.
+    pub(crate) fn reserve(&self, call: &'static str, count: usize) -> Result<(), DeviceError> {
+        self.check_lost(call)?;
+        if self.thread.is_some() && self.shared.ring.free() < count {
+            let reason =
+                format!("the queue of {COMMANDS_MAX} commands is full: poll and come back");
+            return Err(DeviceError::Failed { call, reason });
+        }
+        Ok(())
+    }
+
+    /// Appends a command that was [reserved](Self::reserve).
+    pub(crate) fn push(&mut self, call: &'static str, command: Command) -> Result<(), DeviceError> {
+        if self.thread.is_none() {
+            self.shared.run(&command);
+            return self.check_lost(call);
+        }
+        self.reserve(call, 1)?;
+        // Cannot fail after the reservation: only this side adds.
+        if self.shared.ring.push(command).is_ok() {
+            self.pushed += 1;
+            self.shared.executor.wake();
+        }
+        Ok(())
+    }
+
+    /// Whether the device is lost.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`] if it is.
+    pub(crate) fn check_lost(&self, call: &'static str) -> Result<(), DeviceError> {
+        if !self.shared.is_lost.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let reason = self.shared.lost.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(DeviceError::Lost { call, reason })
+    }
+
+    /// What was wrong with a step block, once.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] with the words.
+    pub(crate) fn check_fault(&self) -> Result<(), DeviceError> {
+        if !self.shared.has_fault.swap(false, Ordering::Acquire) {
+            return Ok(());
+        }
+        let fault = self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+        fault.map_or(Ok(()), |fault| Err(DeviceError::Invalid(fault)))
+    }
+
+    /// Waits until every command is done, or the device lost.
+    pub(crate) fn drain(&self) {
+        if self.thread.is_some() {
+            self.shared.owner.sleep_until(|| {
+                let done = self.shared.done.load(Ordering::Acquire) == self.pushed;
+                done || self.shared.is_lost.load(Ordering::Acquire)
+            });
+        }
+    }
+}
+
+impl Drop for Executor {
+    /// Leaves within one op.
+    fn drop(&mut self) {
+        self.shared.cancel.store(true, Ordering::Relaxed);
+        self.shared.executor.wake();
+        if let Some(thread) = self.thread.take() {
+            // Its panics are caught in `run`.
+            let _ = thread.join();
+        }
+    }
+}

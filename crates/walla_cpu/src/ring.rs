@@ -1,0 +1,131 @@
+//! A bounded queue from one producer to one consumer that allocates once.
+//!
+//! `tail` counts what was pushed (the producer alone writes it), `head` what was taken (the consumer alone). Slot `n % capacity` belongs
+//! to the consumer while `head <= n < tail`, else to the producer, so the lock of a slot is always free: it is there to let the
+//! compiler check what this paragraph says. Both counters are released after the slot was used and acquired before.
+
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+
+pub(crate) struct Ring<T> {
+    slots: Box<[Mutex<Option<T>>]>,
+    head: AtomicUsize,
+    tail: AtomicUsize,
+}
+
+impl<T> Ring<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let slots = (0..capacity).map(|_| Mutex::new(None)).collect();
+        Self { slots, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) }
+    }
+
+    /// Entries that fit now (more may fit later). For the producer.
+    pub(crate) fn free(&self) -> usize {
+        let used =
+            self.tail.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Acquire));
+        self.slots.len() - used
+    }
+
+    /// Appends an entry, or gives it back if the queue is full. For the producer.
+    pub(crate) fn push(&self, entry: T) -> Result<(), T> {
+        if self.free() == 0 {
+            return Err(entry);
+        }
+        let tail = self.tail.load(Ordering::Relaxed);
+        match self.slots[tail % self.slots.len()].try_lock() {
+            Ok(mut slot) => *slot = Some(entry),
+            Err(_) => return Err(entry),
+        }
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether an entry waits. For the consumer.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == self.tail.load(Ordering::Acquire)
+    }
+
+    /// Takes the oldest entry. For the consumer.
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
+        let head = self.head.load(Ordering::Relaxed);
+        let entry = self.slots[head % self.slots.len()].try_lock().ok()?.take();
+        self.head.store(head.wrapping_add(1), Ordering::Release);
+        entry
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    #[test]
+    fn a_full_ring_gives_the_entry_back() {
+        let ring = Ring::new(2);
+        assert_eq!((ring.push(1), ring.push(2), ring.push(3)), (Ok(()), Ok(()), Err(3)));
+        assert_eq!((ring.pop(), ring.free()), (Some(1), 1));
+        assert_eq!(
+            (ring.push(4), ring.pop(), ring.pop(), ring.pop()),
+            (Ok(()), Some(2), Some(4), None)
+        );
+    }
+
+    #[test]
+    fn entries_come_out_in_order() {
+        let ring = Arc::new(Ring::new(3));
+        let consumer = thread::spawn({
+            let ring = Arc::clone(&ring);
+            move || {
+                for wanted in 0..10_000 {
+                    let got = loop {
+                        if let Some(got) = ring.pop() {
+                            break got;
+                        }
+                        thread::yield_now();
+                    };
+                    assert_eq!(got, wanted);
+                }
+            }
+        });
+        for entry in 0..10_000 {
+            while ring.push(entry).is_err() {
+                thread::yield_now();
+            }
+        }
+        consumer.join().unwrap();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{Arc, thread};
+
+    #[test]
+    fn slots_are_never_contended_and_order_is_kept() {
+        loom::model(|| {
+            let ring = Arc::new(Ring::new(1));
+            let consumer = thread::spawn({
+                let ring = Arc::clone(&ring);
+                move || {
+                    let mut got = Vec::new();
+                    while got.len() < 2 {
+                        match ring.pop() {
+                            Some(entry) => got.push(entry),
+                            None => thread::yield_now(),
+                        }
+                    }
+                    assert_eq!(got, [1, 2]);
+                }
+            });
+            for entry in [1, 2] {
+                while ring.push(entry).is_err() {
+                    thread::yield_now();
+                }
+            }
+            consumer.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,538 @@
+//! A small random decoder with every op, run through the device contract, and the same decoder in naive f64.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use walla_cpu::{CpuDevice, CpuOptions};
+use walla_device::step::{OutputRow, ResultView, StepLayout, StepRow, StepViewMut};
+use walla_device::{
+    BufferId, CacheDesc, CacheId, CacheLayer, Device, EventId, GraphId, HeadShape, HostId, KvType,
+    Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc, StreamId,
+    StreamPriority, philox4x32, unit_interval,
+};
+use walla_types::{Activation, RopePairs, TensorType};
+
+pub const VOCAB: usize = 70;
+pub const HEADS: usize = 4;
+pub const KV_HEADS: usize = 2;
+pub const PAGE_TOKENS: u32 = 5;
+pub const PAGES_PER_SEQUENCE: u32 = 12;
+pub const SEQUENCES: u32 = 6;
+pub const ROWS: u32 = 40;
+pub const TAPS: usize = 3;
+
+pub const LAYOUT: StepLayout = StepLayout {
+    rows_max: ROWS,
+    outputs_max: ROWS,
+    biases_max: 8,
+    sequences_max: SEQUENCES,
+    pages_per_sequence: PAGES_PER_SEQUENCE,
+};
+
+/// Deterministic numbers.
+pub struct Random {
+    seed: u32,
+    count: u32,
+}
+
+impl Random {
+    pub fn new(seed: u32) -> Self {
+        Self { seed, count: 0 }
+    }
+
+    pub fn word(&mut self) -> u32 {
+        self.count += 1;
+        philox4x32([self.count, 0, 0, 0], [self.seed, 99])[0]
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.word() as usize % bound
+    }
+
+    /// Between -1 and 1, with few enough bits for bf16.
+    pub fn coarse(&mut self) -> f32 {
+        ((unit_interval(self.word()) - 0.5) * 128.0).round() / 64.0
+    }
+
+    pub fn vector(&mut self, count: usize, scale: f32, offset: f32) -> Vec<f32> {
+        (0..count).map(|_| self.coarse() * scale + offset).collect()
+    }
+}
+
+/// Bytes of a matrix whose numbers are about as large as `scale`.
+pub fn matrix_bytes(random: &mut Random, ty: TensorType, count: usize, scale: f32) -> Vec<u8> {
+    let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
+    let mut bytes = Vec::new();
+    if !ty.is_quantised() {
+        // A power of two keeps the numbers exact in 16 bits.
+        let scale = scale.log2().round().exp2();
+        for _ in 0..count {
+            let x = random.coarse() * scale;
+            match ty {
+                TensorType::F32 => bytes.extend(x.to_le_bytes()),
+                TensorType::F16 => bytes.extend(half(x)),
+                _ => bytes.extend(&x.to_le_bytes()[2..]),
+            }
+        }
+        return bytes;
+    }
+    for _ in 0..count / ty.block_elements() {
+        let mut block: Vec<u8> = (0..ty.block_bytes()).map(|_| random.word() as u8).collect();
+        let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
+        let (d, m, d_at) = match ty {
+            TensorType::Q8_0 => (scale / 64.0, None, 0),
+            TensorType::Q4_0 => (scale / 4.0, None, 0),
+            TensorType::Q4_1 => (scale / 8.0, Some(-scale), 0),
+            TensorType::Q5_0 => (scale / 8.0, None, 0),
+            TensorType::Q5_1 => (scale / 16.0, Some(-scale), 0),
+            TensorType::Q4K => (scale / 256.0, Some(scale / 32.0), 0),
+            TensorType::Q5K => (scale / 512.0, Some(scale / 32.0), 0),
+            _ => (scale / 1024.0, None, 208),
+        };
+        block[d_at..d_at + 2].copy_from_slice(&half(d * sign));
+        if let Some(m) = m {
+            block[2..4].copy_from_slice(&half(m * sign));
+        }
+        bytes.extend(block);
+    }
+    bytes
+}
+
+/// Numbers of an unquantised matrix.
+pub fn floats(ty: TensorType, bytes: &[u8]) -> Vec<f32> {
+    match ty {
+        TensorType::F32 => {
+            bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+        }
+        TensorType::F16 => bytes
+            .chunks(2)
+            .map(|b| half::f16::from_le_bytes(b.try_into().unwrap()).to_f32())
+            .collect(),
+        _ => bytes.chunks(2).map(|b| f32::from_le_bytes([0, 0, b[0], b[1]])).collect(),
+    }
+}
+
+/// What varies between models.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub ty: TensorType,
+    pub width: usize,
+    pub hidden: usize,
+    pub head_dim: usize,
+    pub pairs: RopePairs,
+    pub activation: Activation,
+    pub kv_type: KvType,
+    pub window: Option<u32>,
+    pub seed: u32,
+}
+
+impl Shape {
+    pub fn small(ty: TensorType) -> Self {
+        let wide = ty.block_elements() == 256;
+        Self {
+            ty,
+            width: if wide { 256 } else { 96 },
+            hidden: if wide { 512 } else { 160 },
+            head_dim: if wide { 64 } else { 24 },
+            pairs: RopePairs::Halves,
+            activation: Activation::Silu,
+            kv_type: KvType::F16,
+            window: Some(7),
+            seed: 1,
+        }
+    }
+}
+
+/// One weight with its numbers (empty for quantised types).
+pub struct Weight {
+    pub linear: Linear,
+    pub values: Vec<f32>,
+    pub bias: Option<Vec<f32>>,
+}
+
+/// A device with a model on it: embedding, attention layer with a window, convolution layer, attention layer, head.
+pub struct Harness {
+    pub device: CpuDevice,
+    pub shape: Shape,
+    pub weights: Vec<Weight>,
+    pub norms: Vec<Vec<f32>>,
+    pub kernel: Vec<f32>,
+    pub frequencies: Vec<f32>,
+    pub cache: CacheId,
+    pub graph: GraphId,
+    pub stream: StreamId,
+    pub event: EventId,
+    step: (HostId, BufferId),
+    results: (HostId, BufferId),
+    logits: (HostId, BufferId),
+    steps: u64,
+}
+
+pub const EPS: f32 = 1e-5;
+pub const MAGNITUDE: f32 = 1.25;
+
+/// One row of a step: sequence, position, token (-1: the one sampled last), whether its logits are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Row(pub u32, pub u32, pub i32, pub bool);
+
+impl Harness {
+    pub fn new(options: CpuOptions, shape: Shape) -> Self {
+        let mut device = CpuDevice::new(options).unwrap();
+        let mut random = Random::new(shape.seed);
+        let (mut weights, mut norms) = (Vec::new(), Vec::new());
+        let Shape { width, hidden, head_dim, .. } = shape;
+        let (q_width, kv_width) = (HEADS * head_dim, KV_HEADS * head_dim);
+        let mut linear =
+            |device: &mut CpuDevice, random: &mut Random, rows: usize, cols: usize, bias: bool| {
+                let scale = if weights.is_empty() { 1.0 } else { 2.0 / (cols as f32).sqrt() };
+                let ty = if cols.is_multiple_of(shape.ty.block_elements()) {
+                    shape.ty
+                } else {
+                    TensorType::F32
+                };
+                let bytes = matrix_bytes(random, ty, rows * cols, scale);
+                let usage = MatrixUse { gather: weights.is_empty(), multiply: true };
+                let desc =
+                    MatrixDesc { name: "w", rows: rows as u32, cols: cols as u32, ty, usage };
+                let matrix = device.load_matrix(&desc, &bytes).unwrap();
+                let bias = bias.then(|| random.vector(rows, 0.25, 0.0));
+                let id = bias.as_ref().map(|bias| device.load_vector("b", bias).unwrap());
+                let values = if ty.is_quantised() { Vec::new() } else { floats(ty, &bytes) };
+                weights.push(Weight { linear: Linear { matrix, bias: id }, values, bias });
+                weights.last().unwrap().linear
+            };
+        let mut norm = |device: &mut CpuDevice, random: &mut Random, width: usize| {
+            norms.push(random.vector(width, 0.5, 1.0));
+            Norm { weight: device.load_vector("n", norms.last().unwrap()).unwrap(), eps: EPS }
+        };
+        let d = &mut device;
+        let r = &mut random;
+        let pairs = head_dim / 2 - 2;
+        let frequencies: Vec<f32> =
+            (0..pairs).map(|i| 100_f32.powf(-(i as f32) / pairs as f32)).collect();
+        let rope = RopeDesc { frequencies: &frequencies, magnitude: MAGNITUDE, pairs: shape.pairs };
+        let rope = d.load_rope(&rope).unwrap();
+        let embedding = linear(d, r, VOCAB, width, false);
+        let (x, q, y, h) = (Slot(0), Slot(1), Slot(2), Slot(3));
+        let head_shape =
+            HeadShape { heads: HEADS as u32, kv_heads: KV_HEADS as u32, head_dim: head_dim as u32 };
+        let mut ops = vec![Op::Embed { table: embedding.matrix, scale: 1.5, x }];
+        let kernel = r.vector(width * TAPS, 0.5, 0.0);
+        let kernel_id = d.load_vector("kernel", &kernel).unwrap();
+        for layer in 0..3 {
+            if layer == 1 {
+                let input_norm = norm(d, r, width);
+                let input = [(); 3].map(|()| linear(d, r, width, width, false));
+                ops.push(Op::ShortConv {
+                    x,
+                    norm: input_norm,
+                    input,
+                    kernel: kernel_id,
+                    taps: TAPS as u32,
+                    layer,
+                    out: Slot(4),
+                });
+                ops.push(Op::Project {
+                    y: Slot(4),
+                    linear: linear(d, r, width, width, false),
+                    post_norm: None,
+                    x,
+                });
+            } else {
+                ops.push(Op::Qkv {
+                    x,
+                    norm: norm(d, r, width),
+                    query: linear(d, r, q_width, width, true),
+                    key: linear(d, r, kv_width, width, true),
+                    value: linear(d, r, kv_width, width, true),
+                    head_norms: Some((norm(d, r, head_dim), norm(d, r, head_dim))),
+                    rope: Some(rope),
+                    shape: head_shape,
+                    layer,
+                    q,
+                });
+                let window = if layer == 0 { shape.window } else { None };
+                let scale = 1.0 / (head_dim as f32).sqrt();
+                ops.push(Op::Attention { q, shape: head_shape, layer, scale, window, out: y });
+                let linear = linear(d, r, width, q_width, false);
+                ops.push(Op::Project { y, linear, post_norm: Some(norm(d, r, width)), x });
+            }
+            let gate_norm = norm(d, r, width);
+            let [gate, up] = [(); 2].map(|()| linear(d, r, hidden, width, false));
+            ops.push(Op::GateUp { x, norm: gate_norm, gate, up, activation: shape.activation, h });
+            ops.push(Op::Project {
+                y: h,
+                linear: linear(d, r, width, hidden, true),
+                post_norm: None,
+                x,
+            });
+        }
+        ops.push(Op::Head { x, norm: norm(d, r, width), linear: embedding });
+        ops.push(Op::Sample);
+        let kv = CacheLayer::Kv {
+            kv_heads: KV_HEADS as u32,
+            head_dim: head_dim as u32,
+            rope: Some(rope),
+        };
+        let conv = CacheLayer::ShortConv { width: width as u32, taps: TAPS as u32 };
+        let cache = CacheDesc {
+            layers: vec![kv, conv, kv],
+            pages: 1 + SEQUENCES * PAGES_PER_SEQUENCE,
+            page_tokens: PAGE_TOKENS,
+            sequences_max: SEQUENCES,
+            kv_type: shape.kv_type,
+        };
+        let cache = d.create_cache(&cache).unwrap();
+        let mut pair = |what: &str, bytes: usize| {
+            (d.create_host(what, bytes).unwrap(), d.create_buffer(what, bytes).unwrap())
+        };
+        let step = pair("step", LAYOUT.bytes());
+        let results = pair("results", LAYOUT.result_bytes());
+        let logits = pair("logits", ROWS as usize * VOCAB * 4);
+        let widths = [width, q_width, q_width, hidden, width];
+        let program = Program {
+            name: "test".to_owned(),
+            phase: Phase::Decode,
+            rows_max: ROWS,
+            outputs_max: ROWS,
+            context_max: PAGE_TOKENS * PAGES_PER_SEQUENCE,
+            vocab: VOCAB as u32,
+            slots: widths.map(|width| SlotDesc { width: width as u32 }).to_vec(),
+            cache,
+            step: step.1,
+            layout: LAYOUT,
+            results: results.1,
+            logits: logits.1,
+            ops,
+        };
+        let graph = d.prepare(vec![program]).unwrap()[0].graph;
+        let stream = d.create_stream(StreamPriority::Low).unwrap();
+        let event = d.create_event().unwrap();
+        Self {
+            device,
+            shape,
+            weights,
+            norms,
+            kernel,
+            frequencies,
+            cache,
+            graph,
+            stream,
+            event,
+            step,
+            results,
+            logits,
+            steps: 0,
+        }
+    }
+
+    /// Enqueues one step. Sequence `s` owns pages `1 + s * PAGES_PER_SEQUENCE ..`, in reverse order.
+    pub fn enqueue(&mut self, rows: &[Row], sampling: &OutputRow) {
+        self.steps += 1;
+        let step = self.steps;
+        let mut write = |bytes: &mut [u8]| {
+            let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
+            (view.header.step, view.header.rows) = (step, rows.len() as u32);
+            view.header.sequences = SEQUENCES;
+            let mut outputs = 0;
+            for (r, &Row(sequence, position, token, wanted)) in rows.iter().enumerate() {
+                let is = |at: u32| move |row: &Row| row.0 == sequence && row.1 == at;
+                let previous = position.checked_sub(1).and_then(|at| rows.iter().position(is(at)));
+                let last = !rows.iter().any(is(position + 1));
+                view.rows[r] = StepRow {
+                    token,
+                    position,
+                    sequence,
+                    table: sequence,
+                    previous: previous.map_or(StepRow::NONE, |r| r as i32),
+                    output: if wanted { outputs as i32 } else { StepRow::NONE },
+                    flags: if last { StepRow::LAST_OF_SEQUENCE } else { 0 },
+                    reserved: 0,
+                };
+                if wanted {
+                    view.outputs[outputs] =
+                        OutputRow { row: r as u32, sequence, position, ..*sampling };
+                    outputs += 1;
+                }
+            }
+            view.header.outputs = outputs as u32;
+            for (i, page) in view.tables.iter_mut().enumerate() {
+                let (sequence, at) = (i as u32 / PAGES_PER_SEQUENCE, i as u32 % PAGES_PER_SEQUENCE);
+                *page = 1 + sequence * PAGES_PER_SEQUENCE + (PAGES_PER_SEQUENCE - 1 - at);
+            }
+        };
+        self.device.write_host(self.step.0, 0, LAYOUT.bytes(), &mut write).unwrap();
+        self.device.upload(self.stream, self.step.0, self.step.1, LAYOUT.bytes()).unwrap();
+        self.device.launch(self.stream, self.graph).unwrap();
+        let all = |layout: &StepLayout| layout.result_bytes();
+        let (results, logits) = (self.results, self.logits);
+        self.device.download(self.stream, (results.1, 0), (results.0, 0), all(&LAYOUT)).unwrap();
+        let bytes = ROWS as usize * VOCAB * 4;
+        self.device.download(self.stream, (logits.1, 0), (logits.0, 0), bytes).unwrap();
+        self.device.record(self.stream, self.event).unwrap();
+    }
+
+    /// Runs one step: logits of the rows that wanted them, and the tokens drawn.
+    pub fn run(&mut self, rows: &[Row], sampling: &OutputRow) -> (Vec<Vec<f32>>, Vec<u32>) {
+        self.enqueue(rows, sampling);
+        self.device.synchronise().unwrap();
+        assert!(self.device.poll(self.event).unwrap());
+        let (mut logits, mut tokens, outputs) =
+            (Vec::new(), Vec::new(), rows.iter().filter(|row| row.3).count());
+        let step = self.steps;
+        let mut read = |bytes: &[u8]| {
+            let view = ResultView::new(bytes, &LAYOUT).unwrap();
+            assert_eq!((view.header.step, view.header.outputs as usize), (step, outputs));
+            tokens.extend(view.rows[..outputs].iter().map(|row| row.token));
+        };
+        self.device.read_host(self.results.0, 0, LAYOUT.result_bytes(), &mut read).unwrap();
+        let mut read = |bytes: &[u8]| {
+            let floats = |row: &[u8]| {
+                row.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+            };
+            logits.extend(bytes.chunks(VOCAB * 4).take(outputs).map(floats));
+        };
+        self.device.read_host(self.logits.0, 0, ROWS as usize * VOCAB * 4, &mut read).unwrap();
+        (logits, tokens)
+    }
+
+    /// Logits of every position of a whole sequence, in f64.
+    pub fn reference(&self, tokens: &[i32]) -> Vec<Vec<f64>> {
+        let Shape { width, hidden, head_dim, .. } = self.shape;
+        let (mut weights, mut norms) = (self.weights.iter(), self.norms.iter());
+        let embedding = weights.next().unwrap();
+        let row = |token: &i32| &embedding.values[*token as usize * width..][..width];
+        let mut xs: Vec<Vec<f64>> = tokens
+            .iter()
+            .map(|token| row(token).iter().map(|x| f64::from(*x) * 1.5).collect())
+            .collect();
+        for layer in 0..3 {
+            if layer == 1 {
+                let norm = norms.next().unwrap();
+                let input = [(); 3].map(|()| weights.next().unwrap());
+                let n = |x: &Vec<f64>| rms(x, norm);
+                let parts: Vec<[Vec<f64>; 3]> =
+                    xs.iter().map(|x| input.map(|w| apply(w, &n(x)))).collect();
+                let out = weights.next().unwrap();
+                for p in 0..xs.len() {
+                    let mut y = vec![0.0; width];
+                    for tap in 0..TAPS {
+                        let Some(at) = (p + tap + 1).checked_sub(TAPS) else { continue };
+                        for i in 0..width {
+                            let u = parts[at][0][i] * parts[at][2][i];
+                            y[i] += f64::from(self.kernel[i * TAPS + tap]) * u * parts[p][1][i];
+                        }
+                    }
+                    add(&mut xs[p], &apply(out, &y));
+                }
+            } else {
+                let norm = norms.next().unwrap();
+                let [wq, wk, wv] = [(); 3].map(|()| weights.next().unwrap());
+                let [nq, nk] = [(); 2].map(|()| norms.next().unwrap());
+                let out = weights.next().unwrap();
+                let post = norms.next().unwrap();
+                let turned = |w: &Weight, n: &[f32], x: &[f64], p: usize| -> Vec<f64> {
+                    let all = apply(w, x);
+                    all.chunks(head_dim).flat_map(|head| self.rotate(&rms(head, n), p)).collect()
+                };
+                let ns: Vec<Vec<f64>> = xs.iter().map(|x| rms(x, norm)).collect();
+                let qs: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wq, nq, x, p)).collect();
+                let ks: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wk, nk, x, p)).collect();
+                let vs: Vec<_> = ns.iter().map(|x| apply(wv, x)).collect();
+                let window = if layer == 0 { self.shape.window } else { None };
+                for p in 0..xs.len() {
+                    let first = (p + 1).saturating_sub(window.unwrap_or(u32::MAX) as usize);
+                    let mut y = vec![0.0; HEADS * head_dim];
+                    for h in 0..HEADS {
+                        let kv = h * KV_HEADS / HEADS;
+                        let q = &qs[p][h * head_dim..][..head_dim];
+                        let dot = |at: usize| -> f64 {
+                            let k = &ks[at][kv * head_dim..][..head_dim];
+                            q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>()
+                                / (head_dim as f64).sqrt()
+                        };
+                        let scores: Vec<f64> = (first..=p).map(|at| dot(at).exp()).collect();
+                        let sum: f64 = scores.iter().sum();
+                        for (at, score) in (first..=p).zip(&scores) {
+                            for d in 0..head_dim {
+                                y[h * head_dim + d] += score / sum * vs[at][kv * head_dim + d];
+                            }
+                        }
+                    }
+                    let projected = apply(out, &y);
+                    add(&mut xs[p], &rms(&projected, post));
+                }
+            }
+            let norm = norms.next().unwrap();
+            let [gate, up, down] = [(); 3].map(|()| weights.next().unwrap());
+            for x in &mut xs {
+                let n = rms(x, norm);
+                let (g, u) = (apply(gate, &n), apply(up, &n));
+                let h: Vec<f64> = (0..hidden).map(|i| self.activate(g[i]) * u[i]).collect();
+                let y = apply(down, &h);
+                add(x, &y);
+            }
+        }
+        let norm = norms.next().unwrap();
+        xs.iter().map(|x| apply(embedding, &rms(x, norm))).collect()
+    }
+
+    fn activate(&self, x: f64) -> f64 {
+        match self.shape.activation {
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                0.5 * x * (1.0 + inner.tanh())
+            }
+        }
+    }
+
+    fn rotate(&self, head: &[f64], position: usize) -> Vec<f64> {
+        let mut out = head.to_vec();
+        let pairs = self.frequencies.len();
+        for (i, frequency) in self.frequencies.iter().enumerate() {
+            let (sin, cos) = (position as f64 * f64::from(*frequency)).sin_cos();
+            let (a, b) = match self.shape.pairs {
+                RopePairs::Neighbours => (2 * i, 2 * i + 1),
+                RopePairs::Halves => (i, i + pairs),
+            };
+            let magnitude = f64::from(MAGNITUDE);
+            out[a] = (head[a] * cos - head[b] * sin) * magnitude;
+            out[b] = (head[a] * sin + head[b] * cos) * magnitude;
+        }
+        out
+    }
+}
+
+fn rms(x: &[f64], weight: &[f32]) -> Vec<f64> {
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+    let scale = 1.0 / (mean + f64::from(EPS)).sqrt();
+    x.iter().zip(weight).map(|(x, w)| x * scale * f64::from(*w)).collect()
+}
+
+fn apply(weight: &Weight, x: &[f64]) -> Vec<f64> {
+    let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>();
+    let mut y: Vec<f64> = weight.values.chunks(x.len()).map(dot).collect();
+    if let Some(bias) = &weight.bias {
+        y.iter_mut().zip(bias).for_each(|(y, b)| *y += f64::from(*b));
+    }
+    y
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
+
+/// Greedy sampling.
+pub fn greedy() -> OutputRow {
+    OutputRow {
+        flags: OutputRow::SAMPLE,
+        top_p: 1.0,
+        repetition_penalty: 1.0,
+        ..OutputRow::default()
+    }
+}
+
+/// All rows of one sequence from position 0 on, logits of each.
+pub fn whole(sequence: u32, tokens: &[i32]) -> Vec<Row> {
+    tokens.iter().zip(0..).map(|(token, position)| Row(sequence, position, *token, true)).collect()
+}
