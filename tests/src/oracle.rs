@@ -212,7 +212,7 @@ impl OracleModel {
         };
         evaluator.append(&inputs, sink).expect("the batch is valid");
         for (seq, _) in inputs {
-            evaluator.forget(seq).expect("a sequence can be forgotten");
+            evaluator.sequences().forget(seq).expect("a sequence can be forgotten");
         }
         differences
     }

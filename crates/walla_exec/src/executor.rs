@@ -126,6 +126,7 @@ pub struct Executor {
     options: ExecOptions,
     layout: StepLayout,
     vocab: u32,
+    is_recurrent: bool,
     compute: StreamId,
     copy: StreamId,
     cache: CacheId,
@@ -191,6 +192,7 @@ impl Executor {
             options,
             layout,
             vocab: model.vocab as u32,
+            is_recurrent: model.is_recurrent(),
             compute,
             copy,
             cache,
@@ -213,6 +215,18 @@ impl Executor {
     #[must_use]
     pub fn options(&self) -> &ExecOptions {
         &self.options
+    }
+
+    /// Numbers in a row of logits.
+    #[must_use]
+    pub fn vocab(&self) -> u32 {
+        self.vocab
+    }
+
+    /// Whether some layer keeps state that cannot be rewound.
+    #[must_use]
+    pub fn is_recurrent(&self) -> bool {
+        self.is_recurrent
     }
 
     /// The layout of step and result blocks.

@@ -9,13 +9,17 @@ mod evaluate;
 mod executor;
 mod fill;
 mod load;
+mod lockstep;
 mod program;
 mod ring;
+mod sequences;
 
 pub use error::ExecError;
-pub use evaluate::{EvaluateError, Evaluator};
+pub use evaluate::Evaluator;
 pub use executor::{BUCKETS, ExecOptions, Executor, PreparedBucket};
 pub use fill::SamplingOf;
 pub use load::Weights;
+pub use lockstep::Lockstep;
 pub use program::{Bucket, cache_layers};
 pub use ring::{Completed, StepShape};
+pub use sequences::{Sequences, StepError};

@@ -1,0 +1,99 @@
+//! Sequences that decode in lockstep, for benchmarks: greedy draws, results awaited step by step or launched ahead.
+
+use walla_plan::{Batch, Output, TokenInput};
+use walla_types::{Sampling, SeqId, TokenId};
+
+use crate::error::ExecError;
+use crate::executor::Executor;
+use crate::sequences::{Sequences, StepError};
+
+/// Sequences of the same length on one executor.
+#[derive(Debug)]
+pub struct Lockstep {
+    sequences: Sequences,
+    batch: Batch,
+    active: Vec<SeqId>,
+    sampling: Sampling,
+}
+
+impl Lockstep {
+    /// Takes over an executor; `active` are the sequences that speak (holes are fine).
+    ///
+    /// # Errors
+    /// [`StepError::InvalidLedger`].
+    pub fn new(
+        executor: Executor,
+        active: Vec<SeqId>,
+        sampling: Sampling,
+    ) -> Result<Self, StepError> {
+        let sequences = Sequences::new(executor)?;
+        let batch = Batch::new(sequences.limits());
+        Ok(Self { sequences, batch, active, sampling })
+    }
+
+    /// The executor.
+    #[must_use]
+    pub fn executor(&self) -> &Executor {
+        &self.sequences.executor
+    }
+
+    /// Forgets all sequences.
+    ///
+    /// # Errors
+    /// What ledger and device say.
+    pub fn clear(&mut self) -> Result<(), StepError> {
+        self.active.iter().try_for_each(|&seq| self.sequences.forget(seq))
+    }
+
+    /// Feeds `tokens` to every sequence, one sequence after the other in steps as large as they come, and waits. The last token of
+    /// each draws its first.
+    ///
+    /// # Errors
+    /// What batch, ledger and device say.
+    pub fn prefill(&mut self, tokens: &[TokenId]) -> Result<(), StepError> {
+        let rows_max = self.sequences.limits().tokens_max as usize;
+        for place in 0..self.active.len() {
+            let seq = self.active[place];
+            for (number, chunk) in tokens.chunks(rows_max).enumerate() {
+                self.batch.clear();
+                for (index, &token) in chunk.iter().enumerate() {
+                    let is_last = number * rows_max + index + 1 == tokens.len();
+                    let output = if is_last { Output::Sample } else { Output::None };
+                    self.batch.push(TokenInput::Id(token), None, seq, output)?;
+                }
+                self.submit()?;
+                self.collect()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues one token of every sequence; the device feeds what it drew last.
+    ///
+    /// # Errors
+    /// What batch, ledger and device say.
+    pub fn submit_step(&mut self) -> Result<(), StepError> {
+        self.batch.clear();
+        for &seq in &self.active {
+            self.batch.push(TokenInput::LastSampled, None, seq, Output::Sample)?;
+        }
+        self.submit()
+    }
+
+    fn submit(&mut self) -> Result<(), StepError> {
+        let sampling = &self.sampling;
+        self.sequences.submit(&mut self.batch, &|_| Some(sampling))?;
+        Ok(())
+    }
+
+    /// Waits for the oldest step in flight.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn collect(&mut self) -> Result<(), ExecError> {
+        if let Some(completed) = self.sequences.wait()? {
+            self.sequences.release(completed);
+        }
+        Ok(())
+    }
+}

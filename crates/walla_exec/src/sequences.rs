@@ -1,0 +1,174 @@
+//! An executor with the ledger of its cache: batches in, steps out.
+
+use walla_plan::{
+    Batch, BatchError, BatchLimits, InvalidLedger, KvCommands, KvLedger, LedgerError,
+    LedgerOptions, OutputMap, Splitter, UBatch,
+};
+use walla_types::SeqId;
+
+use crate::error::ExecError;
+use crate::executor::Executor;
+use crate::fill::SamplingOf;
+use crate::ring::Completed;
+
+/// Why a batch was not run. The ledger is as before, except after [`StepError::Exec`]: then nobody knows how much of the step
+/// happened, and its sequences should be removed and evaluated anew.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The batch makes no sense.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The cache has no room.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The executor's capacities make no ledger.
+    #[error(transparent)]
+    InvalidLedger(#[from] InvalidLedger),
+    /// The device failed.
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+}
+
+/// The sequences of a model on a device.
+///
+/// Allocates nothing after construction.
+#[derive(Debug)]
+pub struct Sequences {
+    /// What runs the steps.
+    pub executor: Executor,
+    /// Which pages hold whose tokens.
+    pub ledger: KvLedger,
+    /// Upkeep that the device has not heard of yet.
+    pub commands: KvCommands,
+    limits: BatchLimits,
+    splitter: Splitter,
+    outputs: OutputMap,
+    ubatch: UBatch,
+}
+
+impl Sequences {
+    /// Takes over an executor.
+    ///
+    /// # Errors
+    /// [`StepError::InvalidLedger`].
+    pub fn new(executor: Executor) -> Result<Self, StepError> {
+        let options = *executor.options();
+        let ledger = KvLedger::new(LedgerOptions {
+            page_tokens: options.page_tokens,
+            pages: options.pages,
+            pages_per_sequence_max: options.pages_per_sequence(),
+            sequences_max: options.sequences_max,
+            recurrent: executor.is_recurrent(),
+            can_shift: !executor.is_recurrent(),
+        })?;
+        let layout = executor.layout();
+        let limits = BatchLimits {
+            vocab: executor.vocab(),
+            sequences_max: options.sequences_max,
+            tokens_max: options.rows_max,
+            batch_sequences_max: layout.sequences_max,
+            outputs_max: layout.outputs_max,
+            logits_max: options.logits_rows_max.min(layout.outputs_max),
+        };
+        // A step copies at most a page for each of its sequences; removing one clears its state.
+        let commands = KvCommands::with_capacity(4 * options.sequences_max as usize + 64);
+        Ok(Self {
+            executor,
+            ledger,
+            commands,
+            limits,
+            splitter: Splitter::new(limits),
+            outputs: OutputMap::new(limits),
+            ubatch: UBatch::with_capacity(limits.tokens_max),
+        })
+    }
+
+    /// What a batch may hold.
+    #[must_use]
+    pub fn limits(&self) -> BatchLimits {
+        self.limits
+    }
+
+    /// Where the outputs of the latest batch are.
+    #[must_use]
+    pub fn outputs(&self) -> &OutputMap {
+        &self.outputs
+    }
+
+    /// The rows of the latest batch.
+    #[must_use]
+    pub fn ubatch(&self) -> &UBatch {
+        &self.ubatch
+    }
+
+    /// Enqueues a batch as one step and returns its number: decode rows first, each sequence's rows side by side.
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    pub fn submit(
+        &mut self,
+        batch: &mut Batch,
+        sampling: &SamplingOf<'_>,
+    ) -> Result<u64, StepError> {
+        let mut split = batch.check(&self.ledger)?.split(&mut self.splitter, &mut self.outputs);
+        // A batch is bounded by the rows of a step, so one micro-batch takes it all.
+        split.ragged(self.limits.tokens_max, &mut self.ubatch);
+        for run in self.ubatch.runs() {
+            self.ledger.reserve(run.seq, run.rows, &mut self.commands)?;
+        }
+        self.upkeep()?;
+        let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, sampling)?;
+        for run in self.ubatch.runs() {
+            self.ledger.append(run.seq, run.rows, &mut self.commands)?;
+        }
+        self.ledger.retire(step);
+        Ok(step)
+    }
+
+    /// The oldest step in flight if it has completed.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn poll(&mut self) -> Result<Option<Completed>, ExecError> {
+        self.executor.poll()
+    }
+
+    /// Gives a completed step's slot back, and the pages that waited for it.
+    pub fn release(&mut self, completed: Completed) {
+        self.executor.release(completed);
+        self.ledger.release_up_to(completed.step);
+    }
+
+    /// Waits for the oldest step in flight: for tests, tools and benchmarks, never in play.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn wait(&mut self) -> Result<Option<Completed>, ExecError> {
+        while self.executor.in_flight() > 0 {
+            if let Some(completed) = self.poll()? {
+                return Ok(Some(completed));
+            }
+            std::thread::yield_now();
+        }
+        Ok(None)
+    }
+
+    /// Removes a sequence from the cache.
+    ///
+    /// # Errors
+    /// What ledger and device say.
+    pub fn forget(&mut self, seq: SeqId) -> Result<(), StepError> {
+        self.ledger.remove(seq, .., &mut self.commands)?;
+        Ok(self.upkeep()?)
+    }
+
+    /// Sends the ledger's commands to the device.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn upkeep(&mut self) -> Result<(), ExecError> {
+        self.executor.maintain(self.commands.as_slice())?;
+        self.commands.clear();
+        Ok(())
+    }
+}
