@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.varlen import varlen_attn
 
-MASK_BLOCK = 128
+DIALOGUE_TOKENS_MAX = 2_048
+"""No dialogue of a packed batch is longer."""
 
 
 @dataclass(frozen=True)
@@ -28,30 +29,8 @@ class Config:
     epsilon: float = 1e-6
 
 
-def document_mask(documents: Tensor) -> BlockMask:
-    """Causal attention inside documents that lie one after another: ``documents`` [rows, length] never decreases."""
-    rows, length = documents.shape
-    blocks = length // MASK_BLOCK
-    by_block = documents.view(rows, blocks, MASK_BLOCK)
-    first, last = by_block[..., 0], by_block[..., -1]
-    index = torch.arange(blocks, device=documents.device)
-    causal = index[:, None] >= index[None, :]
-    some = causal & (last[:, None, :] >= first[:, :, None])
-    full = (index[:, None] > index[None, :]) & (first[:, None, :] == last[:, :, None])
-    partial = some & ~full
-
-    def ordered(mask: Tensor) -> tuple[Tensor, Tensor]:
-        counts = mask.sum(-1, dtype=torch.int32)
-        return counts[:, None].contiguous(), mask.int().argsort(-1, descending=True, stable=True).to(torch.int32)[:, None].contiguous()
-
-    def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (q >= k) & (documents[b, q] == documents[b, k])
-
-    return BlockMask.from_kv_blocks(*ordered(partial), *ordered(full), BLOCK_SIZE=MASK_BLOCK, mask_mod=allowed)
-
-
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position: pairs are (i, i + head_dim / 2). ``x`` [rows, heads, length, head_dim]."""
+    """Rotary position: pairs are (i, i + head_dim / 2). ``x`` [rows, length, heads, head_dim]."""
     low, high = x.chunk(2, dim=-1)
     return torch.cat((low * cosine - high * sine, high * cosine + low * sine), dim=-1)
 
@@ -67,21 +46,25 @@ class Attention(nn.Module):
         self.query_norm = nn.RMSNorm(config.head_dim, config.epsilon)
         self.key_norm = nn.RMSNorm(config.head_dim, config.epsilon)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: BlockMask | None) -> Tensor:
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, bounds: Tensor | None) -> Tensor:
         rows, length, _ = x.shape
         c = self.config
 
         def split(y: Tensor, heads: int) -> Tensor:
             return y.view(rows, length, heads, c.head_dim)
 
-        query = rotate(self.query_norm(split(self.query(x), c.heads)).transpose(1, 2), cosine, sine)
-        key = rotate(self.key_norm(split(self.key(x), c.kv_heads)).transpose(1, 2), cosine, sine)
-        value = split(self.value(x), c.kv_heads).transpose(1, 2)
-        if mask is None:
-            seen = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        query = rotate(self.query_norm(split(self.query(x), c.heads)), cosine, sine)
+        key = rotate(self.key_norm(split(self.key(x), c.kv_heads)), cosine, sine)
+        value = split(self.value(x), c.kv_heads)
+        key, value = (y.repeat_interleave(c.heads // c.kv_heads, dim=2) for y in (key, value))
+        if bounds is None:
+            query, key, value = (y.transpose(1, 2) for y in (query, key, value))
+            seen = F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2)
         else:
-            seen = flex_attention(query.to(value.dtype), key.to(value.dtype), value, block_mask=mask, enable_gqa=True)
-        return self.output(seen.transpose(1, 2).reshape(rows, length, -1))
+            packed = (y.flatten(0, 1).bfloat16() for y in (query, key, value))
+            causal = (-1, 0)
+            seen = varlen_attn(*packed, bounds, bounds, DIALOGUE_TOKENS_MAX, DIALOGUE_TOKENS_MAX, window_size=causal)
+        return self.output(seen.reshape(rows, length, -1))
 
 
 class FeedForward(nn.Module):
@@ -103,8 +86,8 @@ class Layer(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(config.width, config.epsilon)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: BlockMask | None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cosine, sine, mask)
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, bounds: Tensor | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), cosine, sine, bounds)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -132,19 +115,25 @@ class Model(nn.Module):
                 scale = (2 * self.config.layers) ** -0.5 if writes else 1.0
                 nn.init.normal_(module.weight, std=scale * module.in_features**-0.5)
 
-    def hidden(self, ids: Tensor, mask: BlockMask | None = None) -> Tensor:
-        """``[rows, length]`` ids to ``[rows, length, width]``."""
+    def hidden(self, ids: Tensor, positions: Tensor | None = None, bounds: Tensor | None = None) -> Tensor:
+        """``[rows, length]`` ids to ``[rows, length, width]``.
+
+        With ``bounds`` (``[dialogues + 1]``, int32) the one row holds several dialogues, the ``i``-th from ``bounds[i]``
+        to ``bounds[i + 1]``, and nobody sees another's; ``positions`` then count from each dialogue's start.
+        """
         x = self.embedding(ids)
-        cosine, sine = self.cosine[: ids.shape[1]], self.sine[: ids.shape[1]]
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        cosine, sine = self.cosine[positions][:, :, None], self.sine[positions][:, :, None]
         for layer in self.layers:
-            x = layer(x, cosine, sine, mask)
+            x = layer(x, cosine, sine, bounds)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.embedding.weight)
 
-    def loss(self, ids: Tensor, documents: Tensor, learned: Tensor) -> Tensor:
-        """Mean cross-entropy of the learned tokens, each predicted from those before it in its document."""
-        hidden = self.hidden(ids, document_mask(documents))[:, :-1]
+    def loss(self, ids: Tensor, positions: Tensor, bounds: Tensor, learned: Tensor) -> Tensor:
+        """Mean cross-entropy of the learned tokens of one packed row, each predicted from its dialogue so far."""
+        hidden = self.hidden(ids, positions, bounds)[:, :-1]
         targets = torch.where(learned[:, 1:], ids[:, 1:], -100)
         return F.cross_entropy(self.logits(hidden).flatten(0, 1).float(), targets.flatten(), ignore_index=-100)

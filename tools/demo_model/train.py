@@ -39,7 +39,7 @@ def train(arguments: argparse.Namespace) -> Model:
     torch.set_float32_matmul_precision("high")
     model = Model(Config()).cuda()
     numbers = sum(p.numel() for p in model.parameters())
-    print(f"{numbers:,} parameters, {arguments.steps} steps of {arguments.rows} x {arguments.length} tokens, corpus {CORPUS_VERSION}")
+    print(f"{numbers:,} parameters, {arguments.steps} steps of {arguments.tokens:,} tokens, corpus {CORPUS_VERSION}")
     matrices = [p for p in model.layers.parameters() if p.ndim == 2]
     rest = [p for p in model.parameters() if not any(p is m for m in matrices)]
     muon = Muon(matrices, arguments.decay)
@@ -47,14 +47,14 @@ def train(arguments: argparse.Namespace) -> Model:
     loss_of = torch.compile(model.loss, dynamic=False)
 
     workers = max(1, (os.cpu_count() or 2) - 1)
-    batches = Batches(arguments.seed, arguments.steps, arguments.rows, arguments.length)
+    batches = Batches(arguments.seed, arguments.steps, arguments.tokens)
     loader = DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4, pin_memory=True)
     begun = time.monotonic()
     losses: list[torch.Tensor] = []
     for step, batch in enumerate(loader):
-        ids, documents, learned = (tensor.cuda(non_blocking=True) for tensor in batch)
+        ids, positions, bounds, learned = (tensor.cuda(non_blocking=True) for tensor in batch)
         with torch.autocast("cuda", torch.bfloat16):
-            loss = loss_of(ids.long(), documents, learned)
+            loss = loss_of(ids.long(), positions, bounds, learned)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(rest, 1.0)
         rate = rate_at(step, arguments.steps, arguments.rate)
@@ -68,7 +68,7 @@ def train(arguments: argparse.Namespace) -> Model:
         if step % 100 == 0 or step == arguments.steps - 1:
             seconds = time.monotonic() - begun
             mean = torch.stack(losses[-100:]).mean().item()
-            tokens = (step + 1) * arguments.rows * arguments.length
+            tokens = (step + 1) * arguments.tokens
             print(f"step {step:5} loss {mean:.4f} rate {rate:.5f} {seconds:6.1f} s {tokens / max(seconds, 1e-9) / 1e6:.2f} Mtok/s", flush=True)
             if step >= 300 and arguments.seconds and step < arguments.steps // 3:
                 arguments.steps = shortened(arguments, step, seconds)
@@ -108,8 +108,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=5_000)
     parser.add_argument("--seconds", type=int, default=0, help="shorten the run so that it ends after about this long")
-    parser.add_argument("--rows", type=int, default=64)
-    parser.add_argument("--length", type=int, default=2_048)
+    parser.add_argument("--tokens", type=int, default=131_072, help="tokens of a batch")
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--decay", type=float, default=0.05)
     arguments = parser.parse_args()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import words
 from .facts import QUEST, RELATION, RUMOUR, Kind, simple
-from .grammar import Phrases
+from .grammar import Phrases, a_or_an
 from .names import Maker
 
 AGE = simple(
@@ -527,6 +527,68 @@ WORKPLACE = simple(
     """,
 )
 
+
+
+def _company(maker: Maker) -> dict[str, str]:
+    slots: dict[str, str] = {}
+    for key in ("first", "second"):
+        slots[f"{key}_name"] = maker.first_name()
+        slots[f"{key}_trade"] = maker.pick(words.TRADES[maker.pick(list(words.TRADES))])
+        slots[f"a_{key}_trade"] = a_or_an(slots[f"{key}_trade"])
+    return slots
+
+
+COMPANY = simple(
+    "company",
+    _company,
+    """
+        {first_name}, {a_first_trade}, and {second_name}, {a_second_trade}, are here too.
+        Also here: {first_name} ({first_trade}) and {second_name} ({second_trade}).
+        The other guests are {first_name}, {a_first_trade}, and {second_name}, {a_second_trade}.
+        With you in the tavern sit {first_name}, the {first_trade}, and {second_name}, the {second_trade}.
+        You sit with {first_name}, the {first_trade}, and {second_name}, the {second_trade}.
+        You know {first_name}, {a_first_trade}, and {second_name}, {a_second_trade}.
+    """,
+    "Also here: {first_name} ({first_trade}), {second_name} ({second_trade})\nGuests: {first_name}, {a_first_trade}; {second_name}, {a_second_trade}",
+    """
+        Who else is here?
+        Who are the others?
+        Who else can I talk to?
+        Who are the people in here?
+        Who is here tonight?
+        Do you know the others here?
+        Are you alone here?
+        Who are these people?
+        Whom do you know here?
+        Who is sitting over there?
+        Tell me about the other guests.
+        Who are your friends?
+    """,
+    """
+        {first_name}, the {first_trade}, and {second_name}, the {second_trade}.
+        There is {first_name}, {a_first_trade}, and there is {second_name}, {a_second_trade}.
+        I know {first_name}, {a_first_trade}, and {second_name}, {a_second_trade}.
+        That's {first_name}, the {first_trade}, and that's {second_name}, the {second_trade}.
+        {first_name} and {second_name}. One is {a_first_trade}, the other {a_second_trade}.
+    """,
+    ("first_name", "second_name"),
+    """
+        Who else is here?
+        Who are the others?
+        Who is here tonight?
+        Who are these people?
+        Do you know the others here?
+        Who is sitting over there?
+    """,
+    """
+        I don't know the others.
+        I don't know. I keep to myself.
+        I have no idea who they are.
+        Strangers, all of them. I don't know their names.
+        I can't say. I don't know anybody here.
+    """,
+)
+
 TOPIC_FRAMES = [
     (Phrases("{Subject} is closed until {day}.\n{Subject} stays shut until {day}."), ("day",), Phrases("Is {subject} open?\nWhen will {subject} open again?\nCan I visit {subject}?\nCan I go to {subject}?\nIs {subject} closed?\nWhen does {subject} open?", split=True)),
     (Phrases("{Subject} opens at {time}.\n{Subject} is open from {time} on."), ("time",), Phrases("When does {subject} open?\nAt what time does {subject} open?\nIs {subject} open now?\nWhen can I visit {subject}?\nHow early does {subject} open?\nWhat time can I go to {subject}?", split=True)),
@@ -579,5 +641,5 @@ def topic(maker: Maker) -> tuple[dict[str, str], str, tuple[str, ...], Phrases]:
     return slots, sentences.pick(maker.rng, slots), needed, questions
 
 
-KINDS: tuple[Kind, ...] = (RELATION, RUMOUR, QUEST, AGE, ORIGIN, LIKE, FEAR, PET, DEBT, LOSS, DRINK, DREAM, HOURS, WORKPLACE)
-KIND_WEIGHTS = (4.0, 3.5, 2.5, 0.8, 1.0, 0.8, 0.8, 0.6, 0.5, 0.6, 0.5, 0.6, 0.5, 0.8)
+KINDS: tuple[Kind, ...] = (RELATION, RUMOUR, QUEST, AGE, ORIGIN, LIKE, FEAR, PET, DEBT, LOSS, DRINK, DREAM, HOURS, WORKPLACE, COMPANY)
+KIND_WEIGHTS = (4.0, 3.5, 2.5, 0.8, 1.0, 0.8, 0.8, 0.6, 0.5, 0.6, 0.5, 0.6, 0.5, 0.8, 0.8)

@@ -180,9 +180,9 @@ TOLD_QUEST = Told(
         I've been searching for {user_goal} for days.
     """, split=True),
     Phrases("""
-        {User_goal}? I haven't seen it.
+        {User_goal}? Not that I have seen.
         {User_goal}? I'll keep my eyes open.
-        Good luck with that. I haven't seen {user_goal}.
+        Good luck with that. I haven't seen {user_goal} here.
         {User_goal}, you say? Ask around in {home}.
         I don't know anything about {user_goal}, sorry.
         If I see {user_goal}, I'll let you know.

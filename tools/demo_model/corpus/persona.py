@@ -174,7 +174,7 @@ SCENERY = Phrases("""
 """)
 
 _VERBS = {"are": "is", "have": "has", "do": "does", "miss": "misses", "turned": "turned"}
-_PAST = {"heard", "lost", "grew", "borrowed", "turned", "took", "lived", "rarely", "seldom", "only", "always", "still", "hope"}
+_PAST = {"heard", "lost", "grew", "borrowed", "turned", "took", "lived", "rarely", "seldom", "only", "always", "still"}
 
 
 def third_person(text: str, name: str, pronoun: str) -> str:

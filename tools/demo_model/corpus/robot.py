@@ -161,7 +161,10 @@ class Robot:
         if not known_item:
             item, known_item = (self.maker.pick(self.items), True) if self.items else (item, True)
         forms = self._item_forms(item)
-        if self.maker.chance(0.12):
+        last = json.loads(self.turns[-1][1]) if self.turns else {}
+        if last.get("action") == "fetch" and self.maker.chance(0.5):
+            item, forms = last["target"], {"the_item": self.maker.pick(["it", "it", "that"]), "item_said": f"the {last['target']}"}
+        elif self.maker.chance(0.12):
             item, forms = "this", {"the_item": self.maker.pick(["this", "it", "that"]), "item_said": "this"}
         if self.maker.chance(0.25):
             dest, known, shown = self.maker.pick(self.people), True, ""

@@ -534,7 +534,7 @@ EXCHANGES: tuple[Exchange, ...] = (
         I am {self}, {a_trade}. What else would I be?
         I don't know what that is. I'm {a_trade}.
         What strange words. I'm only {a_trade} from {home}.
-        Flesh and blood, last I looked.
+        I am what you see: {a_trade}.
         I'm {self}. Have you had too much to drink?
         You talk in riddles. I'm just {self}.
         I don't know that word. Is it from the south?
@@ -808,6 +808,125 @@ FAREWELL = _exchange(
     calm="Go in peace.\nPeace be with you on the road.",
 )
 
+CORRECTIONS: list[tuple[Phrases, Phrases, str]] = [
+    (
+        Phrases("""
+            Are you {wrong_name}?
+            You must be {wrong_name}.
+            Hello, {wrong_name}.
+            Is your name {wrong_name}?
+            You are {wrong_name}, right?
+            Aren't you {wrong_name}?
+        """, split=True),
+        Phrases("""
+            No, I am {self}.
+            You mistake me for somebody else. I'm {self}.
+            No. My name is {self}.
+            {wrong_name}? No, I am {self}.
+            I'm {self}, not {wrong_name}.
+        """),
+        "name",
+    ),
+    (
+        Phrases("""
+            Are you {a_wrong_trade}?
+            You must be {a_wrong_trade}.
+            You look like {a_wrong_trade}.
+            So you are {a_wrong_trade}?
+            I heard you are {a_wrong_trade}.
+            Aren't you the {wrong_trade}?
+        """, split=True),
+        Phrases("""
+            No, I'm {a_trade}.
+            {A_wrong_trade}? No, I am {a_trade}.
+            I'm {a_trade}, not {a_wrong_trade}.
+            No. I'm the {trade} here.
+            You are mistaken. I am {a_trade}.
+        """),
+        "trade",
+    ),
+    (
+        Phrases("""
+            Is this {wrong_place}?
+            Am I in {wrong_place}?
+            So this is {wrong_place}?
+            This must be {wrong_place}.
+            Are we in {wrong_place}?
+            Have I reached {wrong_place}?
+        """, split=True),
+        Phrases("""
+            No, this is {home}.
+            {wrong_place}? No, you're in {home}.
+            You took a wrong turn. This is {home}.
+            This is {home}, not {wrong_place}.
+            No. We call it {home}.
+        """),
+        "place",
+    ),
+]
+MENTIONS = Phrases("""
+    What about {subject}?
+    What do you know about {subject}?
+    Tell me about {subject}.
+    Have you heard anything about {subject}?
+    Do you know anything about {subject}?
+    And {subject}?
+    What's this about {subject}?
+    What can you tell me about {subject}?
+    What is it with {subject}?
+    Any news of {subject}?
+    What happened with {subject}?
+    I want to know about {subject}.
+""", split=True)
+KICK_OFFS = Phrases("""
+    *{user} sits down beside you.*
+    *{user}, {a_user_trade}, walks in.*
+    *{user} walks up to you.*
+    *{user} nods at you.*
+    {user} sits down at your table.
+    {user}, {a_user_trade}, sits down next to you.
+    Greet {user}.
+    Say hello to {user}.
+    Talk to {user}.
+    Start a conversation with {user}.
+    You see {user}, {a_user_trade}. Say something.
+    {user} is here. Say something to {user}.
+    You meet {user}, {a_user_trade}.
+    *Silence.*
+    *A stranger sits down beside you.*
+    Start talking.
+    Say something.
+    Begin.
+    (nobody speaks)
+    *The door opens.*
+    Start the conversation.
+""", split=True)
+OPENINGS_NAMED = Phrases("""
+    Good evening, {user}. How are you?
+    Hello, {user}. Sit down.
+    Ah, {user}. Any news?
+    {user}! Good to see you. What have you heard lately?
+    Well met, {user}. I'm {self}, {a_trade}.
+    Hello, {user}. What brings you here tonight?
+    Greetings, {user}. How goes the work?
+    {user}, is it? I am {self}.
+    Good to see you, {user}. Have you heard any rumours?
+    Hello, {user}. What do you sell these days?
+    Evening, {user}. Where do you come from?
+    Welcome, {user}. What do you do for a living?
+""")
+OPENINGS = Phrases("""
+    Good evening. I'm {self}, {a_trade}.
+    A fine evening in {home}. How are you?
+    Hello there. What brings you to {home}?
+    Well, somebody has to begin. I am {self}. Who are you?
+    So quiet tonight. Have you heard any news?
+    Welcome to {home}. What's your name?
+    Good evening, stranger. Where do you come from?
+    I'm {self}. What do you do for a living?
+    Sit down, stranger. What is your story?
+""")
+
 OPENERS: dict[str | None, Phrases] = {
     None: Phrases("Well, \nAh, \nHm. \nLet me see. \nGood question. \nAye. \nRight, "),
     "cheerful": Phrases("Ha! \nHa ha! \nMy friend! \nOh, \nHappy to tell you! \nGladly! "),
@@ -831,5 +950,6 @@ CLOSERS: dict[str, Phrases] = {
     "farmer": Phrases("The harvest won't wait.\nThe soil is good this year.\nThe animals need feeding.\nLooks like rain."),
     "scholar": Phrases("It is written.\nRead more books.\nSo the old texts say.\nKnowledge is light."),
     "crafter": Phrases("Good work takes time.\nMade by hand, as always.\nMeasure twice, cut once.\nMind the wet paint."),
+    "robot": Phrases("Beep.\nMy battery is fine.\nI am happy to serve.\nPlease mind the cables."),
     "engineer": Phrases("The machine won't fix itself.\nPass me that wrench.\nShe runs well today.\nWatch your step on deck."),
 }

@@ -46,6 +46,13 @@ def roughen(maker: Maker, text: str) -> str:
     return text[:at] + text[at + 1 : at + 2] + text[at : at + 1] + text[at + 2 :]
 
 
+CONFLICTS = {
+    "trivia": re.compile(r"child|kids|family|married|friend|name of the river|horse is|lives? next", re.IGNORECASE),
+    "place": re.compile(r"from", re.IGNORECASE),
+}
+"""Questions of small talk that a fact of the persona could answer otherwise: asked only of personas without facts."""
+
+
 class Tavern:
     """One conversation in progress."""
 
@@ -61,8 +68,14 @@ class Tavern:
         self.last_ware: tuple[Ware, str] | None = None
         work = maker.pick(words.TRADES[maker.pick(list(words.TRADES))])
         goal = maker.pick_kept(words.THINGS)
+        speaker = maker.first_name()
+        self.prefix = "{text}"
+        """How a turn names its speaker, if it does."""
+        if agents and maker.chance(0.3):
+            self.prefix = speaker + maker.pick([": {text}", ": {text}", ' says: "{text}"', ': "{text}"'])
+            self.told.add("user")
         self.user = {
-            "user": maker.first_name(),
+            "user": speaker,
             "user_home": maker.place(),
             "user_work": a_or_an(work),
             "user_goal": maker.pick([a_or_an(goal), f"the {goal} of {maker.first_name()}", maker.person(), f"my {maker.pick(list(words.RELATIONS))} {maker.first_name()}", maker.ware("merchant").one]),
@@ -106,7 +119,7 @@ class Tavern:
     @staticmethod
     def _lowered(text: str) -> str:
         first = text.split(" ", 1)[0].rstrip(",.?!")
-        common = {"A", "An", "The", "My", "That", "That's", "It", "It's", "For", "You", "If", "There", "This", "They", "People", "Word", "No", "Not", "We", "What", "At", "From", "Come", "To", "Nothing", "Never", "Good", "Well"}
+        common = {"A", "An", "The", "My", "That", "That's", "It", "It's", "For", "You", "If", "There", "This", "They", "People", "Word", "No", "Not", "We", "What", "At", "From", "Come", "Many", "Strangers", "To", "Nothing", "Never", "Good", "Well"}
         return text[0].lower() + text[1:] if first in common else text
 
     def _ask_back(self) -> str:
@@ -117,7 +130,7 @@ class Tavern:
         return self.pending.asks_back.pick(self.rng, self.slots())
 
     def add(self, user: str, reply: str, check: Check = TALK) -> None:
-        self.turns.append((user, reply, check))
+        self.turns.append((self.prefix.replace("{text}", user), reply, check))
 
     # Exchanges
 
@@ -136,6 +149,9 @@ class Tavern:
             user = self.ask(exchange.users, **noise, **slots)
             if slots and self.user["user"].lower() in user.lower():
                 self.told.add("user")
+        conflict = CONFLICTS.get(exchange.key)
+        if conflict and self.persona.facts and conflict.search(user):
+            return self.known_fact()
         checks = {
             "name": Check("fact", "name", (self.persona.name,)),
             "trade": Check("fact", "trade", (self.persona.trade,)),
@@ -335,6 +351,39 @@ class Tavern:
         else:
             self.add(text, self.say(talk.EXCHANGES[0].answers), Check("talk", "filler"))
 
+    def correction(self) -> None:
+        """A wrong guess about name, trade or place is put right."""
+        guess = {"wrong_name": self.maker.first_name(), "wrong_place": self.maker.place(), "wrong_trade": self.maker.pick(words.TRADES[self.maker.pick(list(words.TRADES))])}
+        if guess["wrong_trade"] in self.persona.trade or self.persona.trade in guess["wrong_trade"]:
+            return self.small_talk()
+        guess["a_wrong_trade"] = a_or_an(guess["wrong_trade"])
+        users, answers, key = self.rng.choice(talk.CORRECTIONS)
+        needed = {"name": self.persona.name, "trade": self.persona.trade, "place": self.persona.place}[key]
+        self.add(self.ask(users, **guess), self.say(answers, **guess), Check("fact", f"wrong {key}", (needed,)))
+
+    def mention(self) -> None:
+        """A question about a name or place that some fact mentions is answered with that fact."""
+        found: list[tuple[str, Fact]] = []
+        for fact in self.persona.facts:
+            found += [(fact.slots[key], fact) for key in ("_name", "_place", "debtor", "pet", "first_name", "second_name") if key in fact.slots]
+        if not found:
+            return self.known_fact()
+        subject, fact = self.rng.choice(found)
+        phrases = RELATION.blank if fact.kind.key == "company" and self.maker.chance(0.6) else talk.MENTIONS
+        self.add(self.ask(phrases, subject=subject, other=subject), self.say(fact.kind.answers, **fact.slots), self._fact_check(fact))
+
+    def kick_off(self) -> None:
+        """A stage direction asks the persona to begin."""
+        trade = self.maker.pick(words.TRADES[self.maker.pick(list(words.TRADES))])
+        slots = {"user": self.user["user"], "a_user_trade": a_or_an(trade)}
+        user = talk.KICK_OFFS.pick(self.rng, self.slots(**slots), self.held_out)
+        named = slots["user"] in user
+        if named:
+            self.told.add("user")
+        prefix, self.prefix = self.prefix, "{text}"
+        self.add(user, self.say(talk.OPENINGS_NAMED if named else talk.OPENINGS, **slots), Check("talk", "kick-off"))
+        self.prefix = prefix
+
     def repeat(self) -> None:
         if not self.turns or sentence_count(self.turns[-1][1]) > 2 or "?" in self.turns[-1][1]:
             return self.small_talk()
@@ -347,8 +396,8 @@ class Tavern:
     def step(self) -> None:
         if self.pending is not None and self.maker.chance(0.75):
             return self.answers_pending()
-        moves: list[Callable[[], None]] = [self.known_fact, self.unknown_fact, self.known_topic, self.unknown_topic, self.price, self.stock, self.have, self.unknown_ware, self.buy, self.haggle, self.small_talk, self.tells, self.recalls, self.statement, self.introduces, self.repeat]
-        weights = [22, 9, 5 if self.persona.topics else 1, 3, 12, 5, 4, 7, 3, 3 if self.last_ware else 0.3, 22, 3, 4 if self.told else 1, 12 if self.agents else 4, 3 if self.agents else 1, 0.6]
+        moves: list[Callable[[], None]] = [self.known_fact, self.unknown_fact, self.known_topic, self.unknown_topic, self.price, self.stock, self.have, self.unknown_ware, self.buy, self.haggle, self.small_talk, self.tells, self.recalls, self.statement, self.introduces, self.repeat, self.correction, self.mention]
+        weights = [22, 9, 5 if self.persona.topics else 1, 3, 12, 5, 4, 7, 3, 3 if self.last_ware else 0.3, 22, 3, 4 if self.told else 1, 12 if self.agents else 4, 3 if self.agents else 1, 0.6, 2, 3]
         self.rng.choices(moves, weights)[0]()
 
 
@@ -358,8 +407,10 @@ def tavern_dialogue(maker: Maker) -> Dialogue:
     persona = sample_persona(maker)
     agents = maker.chance(0.35)
     tavern = Tavern(maker, persona, agents)
-    turns = rng.choices([2, 3, 4, 5, 6, 8, 12, 20, 30], [12, 14, 16, 16, 14, 14, 9, 4, 1])[0]
-    if maker.chance(0.3):
+    turns = rng.choices([2, 3, 4, 5, 6, 8, 12, 20, 40, 60], [12, 14, 16, 16, 14, 14, 9, 3.5, 1, 0.5])[0]
+    if agents and maker.chance(0.3):
+        tavern.kick_off()
+    elif maker.chance(0.3):
         tavern.exchange(talk.GREETING)
     while len(tavern.turns) < turns:
         tavern.step()

@@ -57,6 +57,7 @@ TRADES: dict[str, list[str]] = {
     "farmer": _words("farmer, shepherd, miller, beekeeper, gardener, woodcutter, fisherman, goatherd, vintner, charcoal burner"),
     "scholar": _words("scholar, priest, monk, librarian, scribe, wizard, mapmaker, astronomer, schoolteacher, clerk"),
     "crafter": _words("carpenter, potter, weaver, tailor, cobbler, mason, tanner, candlemaker, rope maker, glassblower, cooper, wheelwright, shipwright, saddler, bookbinder"),
+    "robot": _words("service robot, courier robot, repair robot, guide robot, robot butler, cleaning robot, museum robot, delivery robot"),
     "engineer": _words("mechanic, pilot, engineer, dock worker, ship's captain, quartermaster, miner, clockmaker, ferryman"),
 }
 
@@ -72,6 +73,7 @@ WARES: dict[str, list[str]] = {
     "farmer": _words("sack of flour/flour, basket of apples/apples, dozen eggs/eggs, jug of milk/milk, pumpkin, pound of butter/butter, cabbage, goat, lamb, hen, bundle of firewood/firewood, string of onions/onions, honeycomb, pot of cream/cream, bushel of barley/barley, trout, goat cheese/goat cheese, piglet"),
     "scholar": _words("book, scroll, map of the stars/star maps, blessing, letter, reading lesson, quill, prayer candle, holy medal, spell scroll, inkwell, almanac"),
     "crafter": _words("chair, table, clay jug, wool coat, pair of shoes/shoes, barrel, candle, coil of rope/rope, glass bottle, cart wheel, saddle, leather belt, stool, bucket, linen shirt, wooden spoon, tile, oak chest, straw hat, basket, cradle"),
+    "robot": _words("guided tour, spare part, battery, bottle of oil/oil, data chip, repair kit, antenna"),
     "engineer": _words("ride across the river/rides, spare part, lump of coal/coal, pocket watch, pulley, fuel cell, oil can, boat ticket, copper wire/copper wire, pickaxe, gear, lantern, repair kit, battery"),
 }
 WARE_QUALITIES = _words("""
