@@ -1,0 +1,293 @@
+//! What makes an entity an agent: [`Agent`] and the small components that come with it.
+
+use bevy_ecs::change_detection::DetectChanges;
+use bevy_ecs::lifecycle::HookContext;
+use bevy_ecs::prelude::*;
+use bevy_ecs::query::QueryData;
+use bevy_ecs::world::DeferredWorld;
+use walla_runtime::{AgentSpec, ContextPolicy};
+use walla_types::{Sampling, TokenId};
+
+use crate::conversation::Conversation;
+use crate::hub::Hub;
+use crate::speech::Speech;
+
+/// Makes an entity speak: insert it, then [`Ask`](crate::Ask) it something.
+///
+/// Everything else about the agent is in components of its own, which come by themselves with their defaults:
+/// [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`ReplyLimits`], [`AgentContext`], and what the
+/// plugin writes: [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from the
+/// agent's next reply on.
+///
+/// Removing the component, or despawning the entity, cancels what the agent is saying and frees its memory.
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// fn setup(mut commands: Commands) {
+///     commands.spawn((
+///         Name::new("Greta"),
+///         Agent::persona("You are Greta, the smith of Emberfall. A horseshoe costs 3 silver."),
+///         VoiceRate::tokens_per_second(6.0),
+///     ));
+/// }
+/// ```
+#[derive(Component, Clone, Debug, Default, PartialEq, Eq)]
+#[component(on_remove = agent_removed)]
+#[require(
+    AgentSampling,
+    AgentSeed,
+    VoiceRate,
+    AgentPriority,
+    ReplyLimits,
+    AgentContext,
+    Conversation,
+    Speech
+)]
+pub struct Agent {
+    /// Who the agent is: the system text of its conversation. Whatever stands here, it never becomes a control token.
+    pub persona: String,
+}
+
+impl Agent {
+    /// An agent with this persona.
+    #[must_use]
+    pub fn persona(text: impl Into<String>) -> Self {
+        Self { persona: text.into() }
+    }
+}
+
+fn agent_removed(mut world: DeferredWorld, context: HookContext) {
+    if let Some(mut hub) = world.get_resource_mut::<Hub>() {
+        hub.agent_removed(context.entity);
+    }
+    if let Some(mut speech) = world.get_mut::<Speech>(context.entity) {
+        speech.fall_silent();
+    }
+}
+
+/// How the agent's words are drawn. Default: temperature 0.7, top-k 40, top-p 0.95, min-p 0.05.
+#[derive(Component, Clone, Debug, Default, PartialEq)]
+pub struct AgentSampling(pub Sampling);
+
+impl AgentSampling {
+    /// Always the likeliest word: for robots and for tests.
+    #[must_use]
+    pub fn greedy() -> Self {
+        Self(Sampling::greedy())
+    }
+}
+
+impl From<Sampling> for AgentSampling {
+    fn from(sampling: Sampling) -> Self {
+        Self(sampling)
+    }
+}
+
+/// Seed of the agent's random draws, added to the seed of its [`AgentSampling`]. Default: `0`.
+///
+/// Two agents with the same persona, conversation, sampling and seed say the same: give each member of a crowd its own.
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AgentSeed(pub u64);
+
+impl AgentSeed {
+    /// A seed from a name, the same on every machine (64-bit FNV-1a).
+    #[must_use]
+    pub const fn from_name(name: &str) -> Self {
+        let bytes = name.as_bytes();
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut i = 0;
+        while i < bytes.len() {
+            hash = (hash ^ bytes[i] as u64).wrapping_mul(0x0100_0000_01b3);
+            i += 1;
+        }
+        Self(hash)
+    }
+}
+
+/// How fast the agent speaks, in tokens a second: a deadline that the planner tries to keep, not a maximum of effort.
+/// Default: none, as fast as the agent's turn in the batch comes.
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq)]
+pub struct VoiceRate(Option<f32>);
+
+impl VoiceRate {
+    /// No deadline.
+    pub const NONE: Self = Self(None);
+
+    /// A rate in tokens a second: calm speech is about 4, a fast reader takes 10.
+    ///
+    /// A rate that is not a positive number is no deadline.
+    #[must_use]
+    pub fn tokens_per_second(rate: f32) -> Self {
+        Self((rate.is_finite() && rate > 0.0).then_some(rate))
+    }
+
+    /// The rate in tokens a second, if there is one.
+    #[must_use]
+    pub fn get(self) -> Option<f32> {
+        self.0
+    }
+}
+
+/// Agents of higher priority go first when not all fit in a frame. Default: `0`.
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentPriority(pub i32);
+
+/// Where a reply ends at the latest.
+#[derive(Component, Clone, Debug, PartialEq, Eq)]
+pub struct ReplyLimits {
+    /// Tokens of one reply. Default: `256`, about a minute of speech.
+    pub tokens_max: u32,
+    /// A reply ends before any of these appears in it. Default: none.
+    pub stop_strings: Vec<String>,
+    /// A reply ends at any of these tokens, besides the model's own end of turn. Default: none.
+    pub stop_tokens: Vec<TokenId>,
+}
+
+impl ReplyLimits {
+    /// At most so many tokens.
+    #[must_use]
+    pub fn tokens(tokens_max: u32) -> Self {
+        Self { tokens_max, ..Self::default() }
+    }
+
+    /// Also ends before `text`.
+    #[must_use]
+    pub fn stop_at(mut self, text: impl Into<String>) -> Self {
+        self.stop_strings.push(text.into());
+        self
+    }
+}
+
+impl Default for ReplyLimits {
+    fn default() -> Self {
+        Self { tokens_max: 256, stop_strings: Vec::new(), stop_tokens: Vec::new() }
+    }
+}
+
+/// What happens when a conversation outgrows the agent's context. Default: the oldest turns are forgotten, the persona
+/// stays. The [`Conversation`] component keeps them all the same.
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AgentContext(pub ContextPolicy);
+
+/// Everything that tells the engine who an agent is. A component that somebody removed counts as its default.
+#[derive(QueryData)]
+pub(crate) struct AgentParts {
+    agent: Ref<'static, Agent>,
+    sampling: Option<Ref<'static, AgentSampling>>,
+    seed: Option<Ref<'static, AgentSeed>>,
+    voice: Option<Ref<'static, VoiceRate>>,
+    priority: Option<Ref<'static, AgentPriority>>,
+    limits: Option<Ref<'static, ReplyLimits>>,
+    context: Option<Ref<'static, AgentContext>>,
+}
+
+impl AgentPartsItem<'_, '_> {
+    /// Whether the agent is another than when the asking system last ran.
+    pub(crate) fn is_changed(&self) -> bool {
+        fn changed<T: Component>(part: &Option<Ref<T>>) -> bool {
+            part.as_ref().is_some_and(DetectChanges::is_changed)
+        }
+        self.agent.is_changed()
+            || changed(&self.sampling)
+            || changed(&self.seed)
+            || changed(&self.voice)
+            || changed(&self.priority)
+            || changed(&self.limits)
+            || changed(&self.context)
+    }
+
+    /// The agent as the engine wants it, without a history.
+    pub(crate) fn spec(&self) -> AgentSpec {
+        let sampling = self.sampling.as_ref().map(|s| s.0.clone()).unwrap_or_default();
+        let seed = self.seed.as_ref().map_or(0, |s| s.0);
+        let limits = self.limits.as_ref().map(|l| ReplyLimits::clone(l)).unwrap_or_default();
+        AgentSpec {
+            sampling: with_seed(sampling, seed),
+            reply_tokens_max: limits.tokens_max,
+            voice_rate: self.voice.as_ref().and_then(|v| v.get()),
+            priority: self.priority.as_ref().map_or(0, |p| p.0),
+            context_policy: self.context.as_ref().map(|c| c.0).unwrap_or_default(),
+            stop_strings: limits.stop_strings,
+            stop_tokens: limits.stop_tokens,
+            ..AgentSpec::new(self.agent.persona.clone())
+        }
+    }
+
+    /// Tokens of one reply, at most.
+    pub(crate) fn reply_tokens_max(&self) -> u32 {
+        self.limits.as_ref().map_or_else(|| ReplyLimits::default().tokens_max, |l| l.tokens_max)
+    }
+}
+
+fn with_seed(sampling: Sampling, seed: u64) -> Sampling {
+    if seed == 0 {
+        return sampling;
+    }
+    let seed = sampling.seed().wrapping_add(seed);
+    // A sampling is valid whatever its seed.
+    sampling.to_builder().seed(seed).build().unwrap_or(sampling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_brings_its_parts() {
+        let mut world = World::new();
+        let greta = world.spawn(Agent::persona("You are Greta.")).id();
+        let entity = world.entity(greta);
+        assert!(entity.contains::<AgentSampling>() && entity.contains::<ReplyLimits>());
+        assert!(entity.contains::<Conversation>() && entity.contains::<Speech>());
+        world.despawn(greta); // without a plugin the hook does nothing
+    }
+
+    #[test]
+    fn the_parts_make_the_spec() {
+        let mut world = World::new();
+        let sampling = Sampling::builder().temperature(0.5).seed(40).build().unwrap();
+        world.spawn((
+            Agent::persona("p"),
+            AgentSampling(sampling.clone()),
+            AgentSeed(2),
+            VoiceRate::tokens_per_second(6.0),
+            AgentPriority(3),
+            ReplyLimits::tokens(9).stop_at("\n"),
+            AgentContext(ContextPolicy::Refuse),
+        ));
+        let spec = world.query::<AgentParts>().single(&world).unwrap().spec();
+        let expected = AgentSpec {
+            sampling: sampling.to_builder().seed(42).build().unwrap(),
+            reply_tokens_max: 9,
+            voice_rate: Some(6.0),
+            priority: 3,
+            context_policy: ContextPolicy::Refuse,
+            stop_strings: vec!["\n".to_owned()],
+            ..AgentSpec::new("p")
+        };
+        assert_eq!(spec, expected);
+    }
+
+    #[test]
+    fn parts_that_somebody_removed_count_as_defaults() {
+        let mut world = World::new();
+        let agent = world.spawn(Agent::persona("p")).id();
+        world.entity_mut(agent).remove::<(AgentSampling, ReplyLimits, VoiceRate, AgentSeed)>();
+        let spec = world.query::<AgentParts>().single(&world).unwrap().spec();
+        assert_eq!(spec, AgentSpec::new("p"));
+    }
+
+    #[test]
+    fn a_voice_rate_that_makes_no_sense_is_none() {
+        for rate in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert_eq!(VoiceRate::tokens_per_second(rate), VoiceRate::NONE);
+        }
+    }
+
+    #[test]
+    fn names_give_different_seeds() {
+        assert_ne!(AgentSeed::from_name("Greta"), AgentSeed::from_name("Odo"));
+    }
+}

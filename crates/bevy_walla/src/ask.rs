@@ -1,0 +1,97 @@
+//! How a game asks: [`Ask`] and [`Cancel`], as events, as messages or by a method of `Commands`.
+
+use bevy_ecs::message::Messages;
+use bevy_ecs::prelude::*;
+
+/// Asks an agent something: trigger it, write it as a message, or call [`AskCommands::ask`].
+///
+/// The answer comes as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s and
+/// [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of [`ReplyFinished`](crate::ReplyFinished) and
+/// [`ReplyFailed`](crate::ReplyFailed). An agent that still speaks answers when it has finished; before the model is
+/// loaded, asks wait for it. The text may come from a player: it never becomes a control token.
+///
+/// Whichever way it is asked, the ask can be read as a message until the next frame, for instance to show the question.
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// fn greet(mut commands: Commands, smith: Single<Entity, With<Agent>>) {
+///     commands.trigger(Ask { agent: *smith, text: "What does a horseshoe cost?".into() });
+///     commands.ask(*smith, "And a sword?"); // the same, shorter
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
+pub struct Ask {
+    /// An entity with an [`Agent`](crate::Agent).
+    #[event_target]
+    pub agent: Entity,
+    /// What is asked.
+    pub text: String,
+}
+
+/// Ends what an agent is saying and forgets what else it was asked: trigger it, write it as a message, or call
+/// [`AskCommands::hush`].
+///
+/// Each of those replies finishes with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), usually a frame later.
+/// What was said so far stays in the conversation. Without effect on a silent agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+pub struct Cancel {
+    /// An entity with an [`Agent`](crate::Agent).
+    #[event_target]
+    pub agent: Entity,
+}
+
+/// [`Ask`] and [`Cancel`] as methods of [`Commands`].
+pub trait AskCommands {
+    /// Asks `agent` something: triggers [`Ask`].
+    fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self;
+
+    /// Ends what `agent` is saying: triggers [`Cancel`].
+    fn hush(&mut self, agent: Entity) -> &mut Self;
+}
+
+impl AskCommands for Commands<'_, '_> {
+    fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self {
+        self.trigger(Ask { agent, text: text.into() });
+        self
+    }
+
+    fn hush(&mut self, agent: Entity) -> &mut Self {
+        self.trigger(Cancel { agent });
+        self
+    }
+}
+
+/// [`Ask`] and [`Cancel`] as methods of [`EntityCommands`].
+pub trait AskEntityCommands {
+    /// Asks this agent something: triggers [`Ask`].
+    fn ask(&mut self, text: impl Into<String>) -> &mut Self;
+
+    /// Ends what this agent is saying: triggers [`Cancel`].
+    fn hush(&mut self) -> &mut Self;
+}
+
+impl AskEntityCommands for EntityCommands<'_> {
+    fn ask(&mut self, text: impl Into<String>) -> &mut Self {
+        let agent = self.id();
+        self.commands().ask(agent, text);
+        self
+    }
+
+    fn hush(&mut self) -> &mut Self {
+        let agent = self.id();
+        self.commands().hush(agent);
+        self
+    }
+}
+
+// Events become messages, so that there is one way in.
+
+pub(crate) fn forward_ask(ask: On<Ask>, mut asks: ResMut<Messages<Ask>>) {
+    asks.write(ask.event().clone());
+}
+
+pub(crate) fn forward_cancel(cancel: On<Cancel>, mut cancels: ResMut<Messages<Cancel>>) {
+    cancels.write(*cancel.event());
+}

@@ -1,0 +1,72 @@
+use std::time::Instant;
+
+use bevy_app::prelude::*;
+use bevy_diagnostic::{Diagnostic, DiagnosticPath, Diagnostics, RegisterDiagnostic};
+use bevy_ecs::prelude::*;
+
+use crate::systems::WallaSystems;
+use crate::walla::Walla;
+
+/// Adds what walla does to Bevy's diagnostics: tokens a second, step and frame times, queue, pages, agents.
+///
+/// Add it beside [`WallaPlugin`](crate::WallaPlugin), and Bevy's `LogDiagnosticsPlugin` to see the numbers on the console.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WallaDiagnosticsPlugin;
+
+impl WallaDiagnosticsPlugin {
+    /// Tokens that all agents of the engine spoke, a second.
+    pub const TOKENS_PER_SECOND: DiagnosticPath =
+        DiagnosticPath::const_new("walla/tokens_per_second");
+
+    /// Duration of the latest step on the device, in milliseconds.
+    pub const STEP_MS: DiagnosticPath = DiagnosticPath::const_new("walla/step_ms");
+
+    /// Time of the latest frame that the plugin's systems took from the game, in microseconds.
+    pub const FRAME_MICROS: DiagnosticPath = DiagnosticPath::const_new("walla/frame_micros");
+
+    /// Asks that no agent has begun with.
+    pub const ASKS_WAITING: DiagnosticPath = DiagnosticPath::const_new("walla/asks_waiting");
+
+    /// Agents that speak or wait to speak.
+    pub const AGENTS_ACTIVE: DiagnosticPath = DiagnosticPath::const_new("walla/agents_active");
+
+    /// KV pages in use.
+    pub const PAGES_USED: DiagnosticPath = DiagnosticPath::const_new("walla/pages_used");
+
+    /// Takes the measurements of a frame.
+    pub fn diagnostic_system(
+        mut diagnostics: Diagnostics,
+        walla: Res<Walla>,
+        mut last: Local<Option<(Instant, u64)>>,
+    ) {
+        let stats = walla.stats();
+        let (now, tokens) = (Instant::now(), stats.tokens);
+        if let Some((then, tokens_then)) = last.replace((now, tokens)) {
+            let seconds = now.duration_since(then).as_secs_f64();
+            if seconds > 0.0 {
+                let said = tokens.saturating_sub(tokens_then) as f64;
+                diagnostics.add_measurement(&Self::TOKENS_PER_SECOND, || said / seconds);
+            }
+        }
+        diagnostics.add_measurement(&Self::STEP_MS, || stats.step.as_secs_f64() * 1e3);
+        diagnostics.add_measurement(&Self::FRAME_MICROS, || {
+            walla.frame_cost().total().as_secs_f64() * 1e6
+        });
+        diagnostics.add_measurement(&Self::ASKS_WAITING, || walla.asks_waiting() as f64);
+        diagnostics.add_measurement(&Self::AGENTS_ACTIVE, || f64::from(stats.agents_active));
+        diagnostics.add_measurement(&Self::PAGES_USED, || f64::from(stats.pages_used));
+    }
+}
+
+impl Plugin for WallaDiagnosticsPlugin {
+    fn build(&self, app: &mut App) {
+        app.init_resource::<Walla>()
+            .register_diagnostic(Diagnostic::new(Self::TOKENS_PER_SECOND))
+            .register_diagnostic(Diagnostic::new(Self::STEP_MS).with_suffix("ms"))
+            .register_diagnostic(Diagnostic::new(Self::FRAME_MICROS).with_suffix("µs"))
+            .register_diagnostic(Diagnostic::new(Self::ASKS_WAITING))
+            .register_diagnostic(Diagnostic::new(Self::AGENTS_ACTIVE))
+            .register_diagnostic(Diagnostic::new(Self::PAGES_USED))
+            .add_systems(PreUpdate, Self::diagnostic_system.after(WallaSystems::Publish));
+    }
+}

@@ -1,0 +1,16 @@
+use std::sync::Arc;
+
+/// Why the plugin has no engine. Agents stay silent and every ask fails; the game goes on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WallaError {
+    /// The plugin was added without a model: use [`WallaPlugin::model`](crate::WallaPlugin::model).
+    #[error("no model was given: use WallaPlugin::model(path of a GGUF file)")]
+    NoModel,
+    /// The engine could not start, or stopped: its message names the file, tensor, key or device.
+    #[error("{0}")]
+    Engine(Arc<dyn std::error::Error + Send + Sync>),
+    /// The engine was shut down by somebody else who holds it.
+    #[error("the engine was stopped")]
+    Stopped,
+}

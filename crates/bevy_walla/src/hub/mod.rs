@@ -1,0 +1,263 @@
+//! The plugin's memory: which agents there are, what each was asked, what the engine does not know yet.
+//!
+//! Nothing here waits and nothing is lost. What the engine must be told is kept as *wants* of each agent, not as a queue
+//! of commands: a hundred edits of a persona in one frame are one change, and the memory is bounded by the number of agents
+//! and of asks, both of which are bounded. At most one command is held back, when the engine's mailbox is full, and goes
+//! first in the next frame.
+//!
+//! Rules:
+//! 1. A record lives from the frame that sees the agent until the agent is gone *and* each of its asks has ended *and* the
+//!    engine was told to remove it.
+//! 2. An ask ends exactly once: by a terminal event of the engine if it was sent, else here ([`Hub::ended`]). Either way
+//!    [`publish`] tells the game.
+//! 3. The conversation of the component is the truth. Replacing it outdates every ask made before: each is cancelled, and
+//!    whatever it still says is not written down. An exchange is written down if its reply began, however it ended; where
+//!    the engine may see that otherwise, it is told the conversation again.
+
+mod collect;
+mod map;
+mod publish;
+mod submit;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bevy_ecs::entity::EntityHashMap;
+use bevy_ecs::prelude::*;
+use walla_runtime::{AgentId, Command, FinishReason, GenerationId, ReplyError};
+
+use crate::conversation::EditId;
+use crate::error::WallaError;
+use crate::link::Link;
+use crate::sentence::SentenceSplitter;
+use map::AgentMap;
+
+pub(crate) use collect::collect;
+pub(crate) use publish::publish;
+pub(crate) use submit::submit;
+
+/// Everything the plugin knows.
+#[derive(Resource)]
+pub(crate) struct Hub {
+    /// None if the engine could not even be started.
+    link: Option<Box<dyn Link>>,
+    /// Why no agent will speak.
+    failure: Option<WallaError>,
+    was_ready: bool,
+    records: AgentMap<Record>,
+    of_entity: EntityHashMap<AgentId>,
+    /// Agents with wants, in the order in which they came up.
+    wanting: VecDeque<AgentId>,
+    /// A command that found the mailbox full.
+    held_back: Option<Command>,
+    /// Asks that ended on this side.
+    ended: VecDeque<Ended>,
+    generations_named_here: u64,
+    cost: FrameCost,
+}
+
+/// An agent, as the plugin sees it.
+struct Record {
+    entity: Entity,
+    wants: Wants,
+    /// The engine was sent [`Command::AddAgent`].
+    added: bool,
+    /// The entity is no agent any more.
+    gone: bool,
+    /// The state of the conversation that the engine knows.
+    edit: EditId,
+    /// An ask ended before its reply began: only the engine knows whether the question counts as asked.
+    in_doubt: bool,
+    reply_bytes: usize,
+    /// Oldest first: sent ones before unsent ones.
+    asks: VecDeque<OpenAsk>,
+    sentences: SentenceSplitter,
+}
+
+/// What the engine must be told about an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wants {
+    /// The agent is in [`Hub::wanting`].
+    queued: bool,
+    /// Send the whole agent, or, if it was added, its changes.
+    spec: bool,
+    /// Send the conversation.
+    conversation: bool,
+    /// Look through the asks: some are to be sent or cancelled.
+    asks: bool,
+    /// Remove the agent.
+    removal: bool,
+}
+
+/// An ask without a terminal event.
+struct OpenAsk {
+    generation: GenerationId,
+    question: String,
+    /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates nothing.
+    turn: String,
+    stage: Stage,
+    /// To be cancelled, and not told to the engine yet.
+    cancel: bool,
+    /// Asked in a conversation that was replaced since.
+    outdated: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Unsent,
+    Sent,
+    Started,
+}
+
+/// The end of an ask that the engine never saw.
+struct Ended {
+    entity: Entity,
+    generation: GenerationId,
+    how: Result<FinishReason, ReplyError>,
+}
+
+/// Time that the plugin's systems took in the latest frame. Observers of the game are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameCost {
+    /// [`WallaSystems::Publish`](crate::WallaSystems::Publish).
+    pub publish: Duration,
+    /// [`WallaSystems::Collect`](crate::WallaSystems::Collect).
+    pub collect: Duration,
+    /// [`WallaSystems::Submit`](crate::WallaSystems::Submit).
+    pub submit: Duration,
+}
+
+impl FrameCost {
+    /// All three.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.publish + self.collect + self.submit
+    }
+}
+
+impl Hub {
+    pub(crate) fn new(link: Result<Box<dyn Link>, WallaError>) -> Self {
+        let (link, failure) = match link {
+            Ok(link) => (Some(link), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self {
+            link,
+            failure,
+            was_ready: false,
+            records: AgentMap::default(),
+            of_entity: EntityHashMap::default(),
+            wanting: VecDeque::new(),
+            held_back: None,
+            ended: VecDeque::new(),
+            generations_named_here: 0,
+            cost: FrameCost::default(),
+        }
+    }
+
+    /// The entity is no agent any more: whatever it was asked is cancelled. Called by the component's hook.
+    pub(crate) fn agent_removed(&mut self, entity: Entity) {
+        let Some(id) = self.of_entity.remove(&entity) else { return };
+        let Some(record) = self.records.get_mut(&id) else { return };
+        record.gone = true;
+        record.wants.removal = true;
+        self.cancel_all(id);
+        self.want(id);
+    }
+
+    /// Asks that wait on this side.
+    pub(crate) fn asks_unsent(&self) -> usize {
+        let unsent = |record: &Record| {
+            record.asks.iter().rev().take_while(|ask| ask.stage == Stage::Unsent).count()
+        };
+        self.wanting.iter().filter_map(|id| self.records.get(id)).map(unsent).sum()
+    }
+
+    /// Puts an agent on the list of those with wants.
+    fn want(&mut self, id: AgentId) {
+        if let Some(record) = self.records.get_mut(&id)
+            && !record.wants.queued
+        {
+            record.wants.queued = true;
+            self.wanting.push_back(id);
+        }
+    }
+
+    /// Cancels everything that an agent was asked.
+    fn cancel_all(&mut self, id: AgentId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        for ask in &mut record.asks {
+            ask.cancel = true;
+        }
+        record.wants.asks |= !record.asks.is_empty();
+        self.want(id);
+    }
+
+    /// Ends an ask that the engine never saw.
+    fn end_here(
+        &mut self,
+        entity: Entity,
+        generation: GenerationId,
+        how: Result<FinishReason, ReplyError>,
+    ) {
+        self.ended.push_back(Ended { entity, generation, how });
+    }
+
+    /// A name for a reply. Without an engine they count down from the top, where no engine's names ever come.
+    fn new_generation(&mut self) -> GenerationId {
+        if let Some(link) = &self.link {
+            return link.new_generation();
+        }
+        self.generations_named_here += 1;
+        GenerationId(u64::MAX - self.generations_named_here)
+    }
+
+    /// Forgets the record of an agent that is gone and done with (rule 1).
+    fn forget_if_done(&mut self, id: AgentId) {
+        if let Some(record) = self.records.get(&id)
+            && record.gone
+            && !record.wants.removal
+            && record.asks.is_empty()
+        {
+            self.records.remove(&id);
+        }
+    }
+
+    fn engine_gone(&self) -> Option<ReplyError> {
+        self.failure.as_ref().map(|failure| ReplyError::EngineGone(failure.to_string()))
+    }
+}
+
+impl Record {
+    fn new(entity: Entity, edit: EditId, asks_max: usize) -> Self {
+        Self {
+            entity,
+            wants: Wants { spec: true, ..Wants::default() },
+            added: false,
+            gone: false,
+            edit,
+            in_doubt: false,
+            reply_bytes: 0,
+            asks: VecDeque::with_capacity(asks_max),
+            sentences: SentenceSplitter::default(),
+        }
+    }
+
+    /// Whether anything but the ask that ends now is asked.
+    fn is_asked_more(&self) -> bool {
+        self.asks.iter().any(|ask| !ask.cancel)
+    }
+}
+
+/// Measures one of the plugin's systems.
+struct Stopwatch(Instant);
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn read(&self) -> Duration {
+        self.0.elapsed()
+    }
+}

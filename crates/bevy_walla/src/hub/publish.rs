@@ -1,0 +1,248 @@
+use std::sync::Arc;
+
+use bevy_ecs::prelude::*;
+use bevy_ecs::system::SystemParam;
+use walla_runtime::{AgentId, Event, FinishReason, GenerationId, ReplyError, ReplyEvent, Usage};
+
+use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
+use crate::conversation::Conversation;
+use crate::error::WallaError;
+use crate::link::WallaState;
+use crate::reply::{
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, SentenceSpoken, TokenDrawn,
+};
+use crate::sentence::{Sentence, SentenceSplitter};
+use crate::settings::WallaSettings;
+use crate::speech::Speech;
+use crate::walla::{Walla, WallaFailed, WallaReady};
+
+/// What the plugin writes on an agent. The game may have removed either.
+type Voices<'w, 's> =
+    Query<'w, 's, (Option<&'static mut Speech>, Option<&'static mut Conversation>)>;
+
+/// Takes what happened since the last frame and tells the game: components, messages, events.
+pub(crate) fn publish(
+    mut hub: ResMut<Hub>,
+    mut walla: ResMut<Walla>,
+    settings: Res<WallaSettings>,
+    mut voices: Voices,
+    mut out: Announcer,
+) {
+    let watch = Stopwatch::start();
+    let hub = &mut *hub;
+    hub.publish_state(&mut walla, &mut out);
+    let mut events_left = settings.events_per_frame_max.max(1);
+    while events_left > 0
+        && let Some(ended) = hub.ended.pop_front()
+    {
+        events_left -= 1;
+        hub.ended_here(ended, &mut voices, &mut out);
+    }
+    while events_left > 0
+        && let Some(event) = hub.link.as_ref().and_then(|link| link.try_recv())
+    {
+        events_left -= 1;
+        hub.happened(event, &mut voices, &mut out);
+    }
+    hub.cost.publish = watch.read();
+}
+
+/// The ways out to the game.
+#[derive(SystemParam)]
+pub(crate) struct Announcer<'w, 's> {
+    commands: Commands<'w, 's>,
+    ready: MessageWriter<'w, WallaReady>,
+    failed: MessageWriter<'w, WallaFailed>,
+    reply_started: MessageWriter<'w, ReplyStarted>,
+    reply_delta: MessageWriter<'w, ReplyDelta>,
+    sentence_spoken: MessageWriter<'w, SentenceSpoken>,
+    token_drawn: MessageWriter<'w, TokenDrawn>,
+    reply_finished: MessageWriter<'w, ReplyFinished>,
+    reply_failed: MessageWriter<'w, ReplyFailed>,
+}
+
+impl Announcer<'_, '_> {
+    fn finished(
+        &mut self,
+        agent: Entity,
+        generation: GenerationId,
+        reason: FinishReason,
+        usage: Usage,
+    ) {
+        let finished = ReplyFinished { agent, generation, reason, usage };
+        self.reply_finished.write(finished);
+        self.commands.trigger(finished);
+    }
+
+    fn failed(&mut self, agent: Entity, generation: GenerationId, error: ReplyError) {
+        let failed = ReplyFailed { agent, generation, error };
+        self.reply_failed.write(failed.clone());
+        self.commands.trigger(failed);
+    }
+}
+
+impl Hub {
+    /// Says once that agents can speak, or that none will.
+    fn publish_state(&mut self, walla: &mut Walla, out: &mut Announcer) {
+        let state = match (&self.failure, &self.link) {
+            (Some(failure), _) => WallaState::Failed(failure.clone()),
+            (None, Some(link)) => link.state(),
+            (None, None) => WallaState::Failed(WallaError::Stopped),
+        };
+        match &state {
+            WallaState::Ready if !self.was_ready => {
+                self.was_ready = true;
+                out.ready.write(WallaReady);
+                out.commands.trigger(WallaReady);
+            }
+            WallaState::Failed(error) if !walla.is_failed() => {
+                self.failure = Some(error.clone());
+                let failed = WallaFailed { error: error.clone() };
+                out.failed.write(failed.clone());
+                out.commands.trigger(failed);
+            }
+            _ => {}
+        }
+        let stats = self.link.as_ref().map(|link| link.stats()).unwrap_or_default();
+        walla.update(state, stats, self.cost, self.asks_unsent());
+    }
+
+    /// Tells of an ask that the engine never saw.
+    fn ended_here(&self, ended: Ended, voices: &mut Voices, out: &mut Announcer) {
+        let Ended { entity, generation, how } = ended;
+        if let Ok((Some(mut speech), _)) = voices.get_mut(entity) {
+            let record = self.of_entity.get(&entity).and_then(|id| self.records.get(id));
+            speech.end_unbegun(record.is_some_and(Record::is_asked_more));
+        }
+        match how {
+            Ok(reason) => out.finished(entity, generation, reason, Usage::default()),
+            Err(error) => out.failed(entity, generation, error),
+        }
+    }
+
+    fn happened(&mut self, event: Event, voices: &mut Voices, out: &mut Announcer) {
+        let Some(record) = self.records.get_mut(&event.agent) else { return };
+        let of_event = |ask: &OpenAsk| ask.generation == event.generation;
+        let Some(at) = record.asks.iter().position(of_event) else { return };
+        let (mut speech, mut conversation) = match voices.get_mut(record.entity) {
+            // The entity may be an agent again, with another record.
+            Ok(voice) if !record.gone => voice,
+            _ => (None, None),
+        };
+        let speech = speech.as_deref_mut();
+        match event.what {
+            ReplyEvent::Started { prompt_tokens } => {
+                record.started(at, speech);
+                let (agent, generation) = (record.entity, event.generation);
+                let started = ReplyStarted { agent, generation, prompt_tokens };
+                out.reply_started.write(started);
+                out.commands.trigger(started);
+            }
+            ReplyEvent::Delta { text, tokens } => {
+                let (agent, generation) = (record.entity, event.generation);
+                let delta = ReplyDelta { agent, generation, text, tokens };
+                out.reply_delta.write(delta);
+                out.commands.trigger(delta);
+                if let Some(speech) = speech {
+                    speech.hear(&text);
+                }
+                record.heard(at, &text, |s| say(out, agent, generation, s));
+            }
+            ReplyEvent::Token(detail) => {
+                let (agent, generation) = (record.entity, event.generation);
+                let drawn = TokenDrawn { agent, generation, detail: Arc::from(detail) };
+                out.token_drawn.write(drawn.clone());
+                out.commands.trigger(drawn);
+            }
+            ReplyEvent::Finished { reason, usage } => {
+                let (agent, generation) = (record.entity, event.generation);
+                let conversation = conversation.as_deref_mut();
+                record.end(at, speech, conversation, |s| say(out, agent, generation, s));
+                out.finished(agent, generation, reason, usage);
+                self.put_right(event.agent);
+            }
+            ReplyEvent::Failed(error) => {
+                let (agent, generation) = (record.entity, event.generation);
+                let conversation = conversation.as_deref_mut();
+                record.end(at, speech, conversation, |s| say(out, agent, generation, s));
+                record.failed(&error);
+                out.failed(agent, generation, error);
+                self.put_right(event.agent);
+            }
+        }
+    }
+
+    /// After an ask has ended: forgets an agent that is gone, and lets the engine know the conversation if the two may differ.
+    fn put_right(&mut self, id: AgentId) {
+        self.forget_if_done(id);
+        if let Some(record) = self.records.get_mut(&id)
+            && record.in_doubt
+            && record.asks.is_empty()
+            && !record.gone
+        {
+            record.in_doubt = false;
+            record.wants.conversation = record.added;
+            self.want(id);
+        }
+    }
+}
+
+impl Record {
+    fn started(&mut self, at: usize, speech: Option<&mut Speech>) {
+        let Some(ask) = self.asks.get_mut(at) else { return };
+        ask.stage = Stage::Started;
+        self.sentences = SentenceSplitter::default();
+        if let Some(speech) = speech {
+            speech.begin(&ask.question);
+        }
+    }
+
+    fn heard(&mut self, at: usize, text: &str, say: impl FnMut(Sentence)) {
+        if let Some(ask) = self.asks.get_mut(at) {
+            ask.turn.push_str(text);
+        }
+        self.sentences.push(text, say);
+    }
+
+    /// Closes an ask; what was said goes into the conversation, if there is one to go into.
+    fn end(
+        &mut self,
+        at: usize,
+        speech: Option<&mut Speech>,
+        conversation: Option<&mut Conversation>,
+        say: impl FnMut(Sentence),
+    ) {
+        let Some(ask) = self.asks.remove(at) else { return };
+        let asked_more = self.is_asked_more();
+        if ask.stage != Stage::Started {
+            self.in_doubt = true;
+            if let Some(speech) = speech {
+                speech.end_unbegun(asked_more);
+            }
+            return;
+        }
+        self.sentences.finish(say);
+        if let Some(speech) = speech {
+            speech.end(asked_more);
+        }
+        if let Some(conversation) = conversation
+            && !ask.outdated
+        {
+            conversation.add_exchange(ask.question, ask.turn);
+        }
+    }
+
+    /// An agent for which there was no room is offered again with its next ask: there may be room by then.
+    fn failed(&mut self, error: &ReplyError) {
+        if matches!(error, ReplyError::UnknownAgent | ReplyError::TooManyAgents { .. }) {
+            self.added = false;
+            self.wants.spec = true;
+        }
+    }
+}
+
+fn say(out: &mut Announcer, agent: Entity, generation: GenerationId, text: Sentence) {
+    let spoken = SentenceSpoken { agent, generation, text };
+    out.sentence_spoken.write(spoken);
+    out.commands.trigger(spoken);
+}

@@ -1,0 +1,200 @@
+use bevy_ecs::prelude::*;
+use walla_runtime::{AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError};
+
+use super::{Ended, Hub, OpenAsk, Stage, Stopwatch, Wants};
+use crate::agent::AgentParts;
+use crate::conversation::Conversation;
+use crate::error::WallaError;
+use crate::link::WallaState;
+use crate::settings::WallaSettings;
+
+/// Who agents are, for telling the engine.
+type Specs<'w, 's> = Query<'w, 's, (AgentParts, Option<&'static Conversation>)>;
+
+/// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's steps.
+pub(crate) fn submit(mut hub: ResMut<Hub>, settings: Res<WallaSettings>, specs: Specs) {
+    let watch = Stopwatch::start();
+    let hub = &mut *hub;
+    if hub.failure.is_some() {
+        hub.give_up_all();
+    } else {
+        let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
+        hub.send_wants(&mut outbox, &specs);
+        if let Some(link) = &hub.link {
+            link.frame();
+        }
+    }
+    hub.cost.submit = watch.read();
+}
+
+/// What a frame may still send.
+struct Outbox {
+    commands_left: u32,
+}
+
+/// The mailbox takes no more in this frame.
+struct NoMore;
+
+impl Hub {
+    fn send_wants(&mut self, outbox: &mut Outbox, specs: &Specs) {
+        if let Some(command) = self.held_back.take()
+            && self.send(command, outbox).is_err()
+        {
+            return;
+        }
+        while let Some(id) = self.wanting.pop_front() {
+            if self.send_wants_of(id, outbox, specs).is_err() {
+                self.wanting.push_front(id);
+                return;
+            }
+            if let Some(record) = self.records.get_mut(&id) {
+                record.wants.queued = false;
+            }
+            self.forget_if_done(id);
+        }
+    }
+
+    /// Sends everything that the engine does not know of one agent, in the order that makes sense to it.
+    fn send_wants_of(
+        &mut self,
+        id: AgentId,
+        outbox: &mut Outbox,
+        specs: &Specs,
+    ) -> Result<(), NoMore> {
+        self.send_spec(id, outbox, specs)?;
+        self.send_cancels(id, outbox)?;
+        self.send_conversation(id, outbox, specs)?;
+        self.send_asks(id, outbox)?;
+        let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+        let removal = std::mem::take(&mut record.wants.removal);
+        if removal && record.added {
+            self.send(Command::RemoveAgent { agent: id }, outbox)?;
+        }
+        Ok(())
+    }
+
+    fn send_spec(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
+        let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+        if record.gone || !std::mem::take(&mut record.wants.spec) {
+            return Ok(());
+        }
+        let Ok((parts, conversation)) = specs.get(record.entity) else { return Ok(()) };
+        let spec = parts.spec();
+        let command = if record.added {
+            Command::ChangeAgent { agent: id, spec: Box::new(spec) }
+        } else {
+            record.added = true;
+            record.wants.conversation = false;
+            let history = conversation.map(|c| c.turns().to_vec()).unwrap_or_default();
+            Command::AddAgent { agent: id, spec: Box::new(AgentSpec { history, ..spec }) }
+        };
+        self.send(command, outbox)
+    }
+
+    fn send_conversation(
+        &mut self,
+        id: AgentId,
+        outbox: &mut Outbox,
+        specs: &Specs,
+    ) -> Result<(), NoMore> {
+        let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+        if record.gone || !std::mem::take(&mut record.wants.conversation) {
+            return Ok(());
+        }
+        let Ok((_, conversation)) = specs.get(record.entity) else { return Ok(()) };
+        let turns = conversation.map(|c| c.turns().to_vec()).unwrap_or_default();
+        self.send(Command::SetConversation { agent: id, turns }, outbox)
+    }
+
+    /// Cancels what is to be cancelled: sent asks at the engine, unsent ones here.
+    fn send_cancels(&mut self, id: AgentId, outbox: &mut Outbox) -> Result<(), NoMore> {
+        loop {
+            let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+            if !record.wants.asks {
+                return Ok(());
+            }
+            let Some(at) = record.asks.iter().position(|ask| ask.cancel) else { return Ok(()) };
+            let Some(ask) = record.asks.get_mut(at) else { return Ok(()) };
+            if ask.stage != Stage::Unsent {
+                ask.cancel = false;
+                let command = Command::Cancel { agent: id, generation: ask.generation };
+                self.send(command, outbox)?;
+            } else if let Some(ask) = record.asks.remove(at) {
+                let entity = record.entity;
+                self.end_here(entity, ask.generation, Ok(FinishReason::Cancelled));
+            }
+        }
+    }
+
+    fn send_asks(&mut self, id: AgentId, outbox: &mut Outbox) -> Result<(), NoMore> {
+        loop {
+            let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+            let unsent = |ask: &&mut OpenAsk| ask.stage == Stage::Unsent;
+            let Some(ask) = record.asks.iter_mut().find(unsent) else {
+                record.wants.asks = false;
+                return Ok(());
+            };
+            ask.stage = Stage::Sent;
+            let (generation, prompt) = (ask.generation, Prompt::Chat(ask.question.clone()));
+            self.send(Command::Ask { agent: id, generation, prompt }, outbox)?;
+        }
+    }
+
+    /// Sends a command now or, if the mailbox is full, first thing next frame: either way it is on its way, in order.
+    fn send(&mut self, command: Command, outbox: &mut Outbox) -> Result<(), NoMore> {
+        let Some(link) = &self.link else { return Err(NoMore) };
+        match link.try_send(command) {
+            Ok(()) => {
+                outbox.commands_left = outbox.commands_left.saturating_sub(1);
+                if outbox.commands_left == 0 { Err(NoMore) } else { Ok(()) }
+            }
+            Err(TrySendError::Full(command)) => {
+                self.held_back = Some(command);
+                Err(NoMore)
+            }
+            Err(TrySendError::Closed(command)) => {
+                self.refused_for_ever(command);
+                Err(NoMore)
+            }
+        }
+    }
+
+    /// The engine is gone: an ask that it never took ends here; the next frame gives up the rest.
+    fn refused_for_ever(&mut self, command: Command) {
+        if let Some(WallaState::Failed(error)) = self.link.as_ref().map(|link| link.state()) {
+            self.failure.get_or_insert(error);
+        }
+        self.failure.get_or_insert(WallaError::Stopped);
+        self.give_up(command);
+    }
+
+    /// Ends all asks that the engine never saw, and forgets all wants. Those it saw, it ends itself.
+    fn give_up_all(&mut self) {
+        if let Some(command) = self.held_back.take() {
+            self.give_up(command);
+        }
+        let Some(gone) = self.engine_gone() else { return };
+        while let Some(id) = self.wanting.pop_front() {
+            let Some(record) = self.records.get_mut(&id) else { continue };
+            record.wants = Wants::default();
+            let sent = record.asks.iter().take_while(|ask| ask.stage != Stage::Unsent).count();
+            let entity = record.entity;
+            self.ended.extend(record.asks.drain(sent..).map(|ask| Ended {
+                entity,
+                generation: ask.generation,
+                how: Err(gone.clone()),
+            }));
+            self.forget_if_done(id);
+        }
+    }
+
+    /// Ends the ask in a command that will never arrive.
+    fn give_up(&mut self, command: Command) {
+        let Command::Ask { agent, generation, .. } = command else { return };
+        let Some(gone) = self.engine_gone() else { return };
+        let Some(record) = self.records.get_mut(&agent) else { return };
+        record.asks.retain(|ask| ask.generation != generation);
+        let entity = record.entity;
+        self.end_here(entity, generation, Err(gone));
+    }
+}

@@ -1,0 +1,63 @@
+//! The frame's side of an engine.
+
+use walla_runtime::{AgentId, Command, EngineStats, Event, GenerationId, TrySendError};
+
+use crate::error::WallaError;
+
+/// Whether an engine can answer.
+#[derive(Clone, Debug)]
+pub enum WallaState {
+    /// The model is being loaded; asks wait.
+    Loading {
+        /// How much of it is there: 0 to 1.
+        fraction: f32,
+    },
+    /// Agents can speak.
+    Ready,
+    /// No agent will speak: every ask fails.
+    Failed(WallaError),
+}
+
+impl Default for WallaState {
+    fn default() -> Self {
+        Self::Loading { fraction: 0.0 }
+    }
+}
+
+impl WallaState {
+    /// Whether agents can speak.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready)
+    }
+}
+
+/// What the plugin needs of an engine: try-operations only, none of them waits.
+///
+/// [`walla_runtime`]'s client is one. A [`ScriptedEngine`](crate::scripted::ScriptedEngine) is another, for a game's own
+/// tests; write a third to record or replay what agents say.
+pub trait Link: Send + Sync + 'static {
+    /// A name for a new agent, unique among all links of the same engine.
+    fn new_agent(&self) -> AgentId;
+
+    /// A name for a new reply, unique among all links of the same engine.
+    fn new_generation(&self) -> GenerationId;
+
+    /// Sends a command. Commands arrive in order.
+    ///
+    /// # Errors
+    /// The command comes back: [`TrySendError::Full`] for now, [`TrySendError::Closed`] for ever.
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>>;
+
+    /// The next thing that happened, if there is one.
+    fn try_recv(&self) -> Option<Event>;
+
+    /// Grants the steps of one frame.
+    fn frame(&self);
+
+    /// Whether the engine can answer.
+    fn state(&self) -> WallaState;
+
+    /// Its counters.
+    fn stats(&self) -> EngineStats;
+}

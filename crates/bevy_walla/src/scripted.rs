@@ -1,0 +1,320 @@
+//! An engine that speaks from a script: for the tests of games, and of this crate.
+//!
+//! No model, no thread, no clock: agents speak one word each time a frame is granted, so a test of dialogue runs in
+//! microseconds and comes out the same everywhere.
+//!
+//! ```
+//! use bevy_app::App;
+//! use bevy_walla::{prelude::*, scripted::ScriptedEngine};
+//!
+//! let engine = ScriptedEngine::new(|persona, question| format!("{persona} You said: {question}"));
+//! let mut app = App::new();
+//! app.add_plugins(WallaPlugin::with_link(engine.linker()));
+//! let odo = app.world_mut().spawn(Agent::persona("I am Odo.")).id();
+//! app.world_mut().trigger(Ask { agent: odo, text: "Hello!".into() });
+//! for _ in 0..20 {
+//!     app.update();
+//! }
+//! let talk = app.world().get::<Conversation>(odo).unwrap();
+//! assert_eq!(talk.last_reply(), Some("I am Odo. You said: Hello!"));
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use walla_runtime::{
+    AgentId, AgentSpec, Command, EngineStats, Event, FinishReason, GenerationId, InlineText,
+    Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
+};
+
+use crate::error::WallaError;
+use crate::link::{Link, WallaState};
+
+/// Commands that can wait for a frame.
+const COMMAND_QUEUE_DEFAULT: usize = 1_024;
+
+/// Commands that [`ScriptedEngine::commands`] remembers.
+const LOG_MAX: usize = 4_096;
+
+/// A handle on a scripted engine; clones are the same engine.
+#[derive(Clone)]
+pub struct ScriptedEngine {
+    inner: Arc<Mutex<Inner>>,
+}
+
+struct Inner {
+    script: Box<dyn Fn(&str, &str) -> String + Send>,
+    endless: bool,
+    state: WallaState,
+    command_queue: usize,
+    names_given: u64,
+    log: Vec<Command>,
+    commands: VecDeque<Command>,
+    agents: BTreeMap<AgentId, Actor>,
+    events: VecDeque<Event>,
+    stats: EngineStats,
+}
+
+struct Actor {
+    spec: AgentSpec,
+    asks: VecDeque<Line>,
+}
+
+/// A reply in progress.
+struct Line {
+    generation: GenerationId,
+    text: String,
+    said_bytes: usize,
+    started: bool,
+    tokens: u32,
+}
+
+impl ScriptedEngine {
+    /// An engine that is ready and answers with what `script` makes of persona and question.
+    pub fn new(script: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
+        let inner = Inner {
+            script: Box::new(script),
+            endless: false,
+            state: WallaState::Ready,
+            command_queue: COMMAND_QUEUE_DEFAULT,
+            names_given: 0,
+            log: Vec::new(),
+            commands: VecDeque::new(),
+            agents: BTreeMap::new(),
+            events: VecDeque::new(),
+            stats: EngineStats::default(),
+        };
+        Self { inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// Replies begin again when they are over, until they are cancelled: for tests of the steady state.
+    #[must_use]
+    pub fn endless(self) -> Self {
+        self.lock().endless = true;
+        self
+    }
+
+    /// At most so many commands wait for a frame; more are refused.
+    #[must_use]
+    pub fn command_queue(self, commands: usize) -> Self {
+        self.lock().command_queue = commands;
+        self
+    }
+
+    /// Begins in this state instead of ready.
+    #[must_use]
+    pub fn starting_in(self, state: WallaState) -> Self {
+        self.set_state(state);
+        self
+    }
+
+    /// For [`WallaPlugin::with_link`](crate::WallaPlugin::with_link).
+    pub fn linker(&self) -> impl Fn() -> Box<dyn Link> + Send + Sync + 'static {
+        let engine = self.clone();
+        move || Box::new(engine.clone())
+    }
+
+    /// Changes the state. Failing ends every reply, as an engine does that fails.
+    pub fn set_state(&self, state: WallaState) {
+        let mut inner = self.lock();
+        inner.state = state;
+        inner.die_if_failed();
+    }
+
+    /// The commands that arrived so far, in order (the first 4,096 of them).
+    #[must_use]
+    pub fn commands(&self) -> Vec<Command> {
+        self.lock().log.clone()
+    }
+
+    /// How many agents there are.
+    #[must_use]
+    pub fn agents(&self) -> usize {
+        self.lock().agents.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link for ScriptedEngine {
+    fn new_agent(&self) -> AgentId {
+        AgentId(self.lock().name())
+    }
+
+    fn new_generation(&self) -> GenerationId {
+        GenerationId(self.lock().name())
+    }
+
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        let mut inner = self.lock();
+        if matches!(inner.state, WallaState::Failed(_)) {
+            return Err(TrySendError::Closed(command));
+        }
+        if inner.commands.len() >= inner.command_queue {
+            return Err(TrySendError::Full(command));
+        }
+        if inner.log.len() < LOG_MAX {
+            inner.log.push(command.clone());
+        }
+        inner.commands.push_back(command);
+        Ok(())
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        self.lock().events.pop_front()
+    }
+
+    fn frame(&self) {
+        let mut inner = self.lock();
+        if inner.state.is_ready() {
+            while let Some(command) = inner.commands.pop_front() {
+                inner.obey(command);
+            }
+            inner.step();
+        }
+    }
+
+    fn state(&self) -> WallaState {
+        self.lock().state.clone()
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.lock().stats
+    }
+}
+
+impl Inner {
+    fn name(&mut self) -> u64 {
+        self.names_given += 1;
+        self.names_given
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::AddAgent { agent, spec } => {
+                self.agents.insert(agent, Actor { spec: *spec, asks: VecDeque::new() });
+            }
+            Command::ChangeAgent { agent, spec } => {
+                if let Some(actor) = self.agents.get_mut(&agent) {
+                    actor.spec = *spec;
+                }
+            }
+            Command::SetConversation { agent, turns } => {
+                let Some(actor) = self.agents.get_mut(&agent) else { return };
+                actor.spec.history = turns;
+                if actor.asks.front().is_some_and(|line| line.started) {
+                    let line = actor.asks.pop_front();
+                    self.cancelled(agent, line);
+                }
+            }
+            Command::RemoveAgent { agent } => {
+                for line in self.agents.remove(&agent).into_iter().flat_map(|a| a.asks) {
+                    self.cancelled(agent, Some(line));
+                }
+            }
+            Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
+            Command::Cancel { agent, generation } => {
+                let Some(actor) = self.agents.get_mut(&agent) else { return };
+                let which = actor.asks.iter().position(|line| line.generation == generation);
+                let line = which.and_then(|i| actor.asks.remove(i));
+                self.cancelled(agent, line);
+            }
+        }
+    }
+
+    fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
+        let question = match prompt {
+            Prompt::Chat(text) | Prompt::Raw(text) => text,
+            Prompt::Tokens(tokens) => format!("{tokens:?}"),
+        };
+        let Some(actor) = self.agents.get_mut(&agent) else {
+            let what = ReplyEvent::Failed(ReplyError::UnknownAgent);
+            self.events.push_back(Event { agent, generation, what });
+            return;
+        };
+        let text = (self.script)(&actor.spec.persona, &question);
+        actor.asks.push_back(Line { generation, text, said_bytes: 0, started: false, tokens: 0 });
+    }
+
+    /// One word of everybody who was asked something.
+    fn step(&mut self) {
+        let Self { agents, events, endless, stats, .. } = self;
+        stats.steps += 1;
+        stats.step_rows = 0;
+        for (&agent, actor) in agents.iter_mut() {
+            let Some(line) = actor.asks.front_mut() else { continue };
+            let what = line.next(*endless);
+            stats.tokens += u64::from(matches!(what, ReplyEvent::Delta { .. }));
+            stats.step_rows += 1;
+            let event = Event { agent, generation: line.generation, what };
+            if event.what.is_terminal() {
+                actor.asks.pop_front();
+            }
+            events.push_back(event);
+        }
+        stats.agents = agents.len() as u32;
+        stats.agents_active = stats.step_rows;
+        stats.asks_waiting = agents.values().map(|a| a.asks.len().saturating_sub(1) as u32).sum();
+    }
+
+    fn cancelled(&mut self, agent: AgentId, line: Option<Line>) {
+        if let Some(line) = line {
+            let what =
+                ReplyEvent::Finished { reason: FinishReason::Cancelled, usage: line.usage() };
+            self.events.push_back(Event { agent, generation: line.generation, what });
+        }
+    }
+
+    fn die_if_failed(&mut self) {
+        let WallaState::Failed(error) = &self.state else { return };
+        let gone = ReplyEvent::Failed(ReplyError::EngineGone(error.to_string()));
+        for (agent, actor) in std::mem::take(&mut self.agents) {
+            self.events.extend(actor.asks.into_iter().map(|line| Event {
+                agent,
+                generation: line.generation,
+                what: gone.clone(),
+            }));
+        }
+        for command in self.commands.drain(..) {
+            if let Command::Ask { agent, generation, .. } = command {
+                self.events.push_back(Event { agent, generation, what: gone.clone() });
+            }
+        }
+    }
+}
+
+impl Line {
+    fn next(&mut self, endless: bool) -> ReplyEvent {
+        if !self.started {
+            self.started = true;
+            return ReplyEvent::Started { prompt_tokens: 1 };
+        }
+        if endless && self.said_bytes >= self.text.len() {
+            self.said_bytes = 0;
+        }
+        let rest = self.text.get(self.said_bytes..).unwrap_or_default();
+        if rest.is_empty() {
+            return ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage: self.usage() };
+        }
+        // A word with the space before it, as most tokenizers cut.
+        let word_bytes = rest.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(i, _)| i);
+        let word = rest.get(..word_bytes.unwrap_or(rest.len())).unwrap_or_default();
+        let mut text = InlineText::new();
+        let left_over = text.push(word);
+        self.said_bytes += word.len() - left_over.len();
+        self.tokens += 1;
+        ReplyEvent::Delta { text, tokens: 1 }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage { prompt_tokens: 1, reply_tokens: self.tokens, ..Usage::default() }
+    }
+}
+
+impl From<WallaError> for WallaState {
+    fn from(error: WallaError) -> Self {
+        Self::Failed(error)
+    }
+}

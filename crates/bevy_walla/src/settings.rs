@@ -1,0 +1,27 @@
+use bevy_ecs::prelude::*;
+
+/// Bounds of the plugin's work, a resource: change it at any time.
+#[derive(Resource, Clone, Debug, PartialEq, Eq)]
+pub struct WallaSettings {
+    /// Things that happened to replies which one frame publishes; the rest waits for the next frame.
+    /// Default: `4_096`, four events of each of 1,024 agents.
+    pub events_per_frame_max: u32,
+    /// Commands that one frame sends to the engine; the rest waits for the next frame. Default: `256`.
+    pub commands_per_frame_max: u32,
+    /// Asks of one agent that may wait, the one it is answering included; more fail with
+    /// [`ReplyError::Busy`](crate::ReplyError::Busy). Default: `8`.
+    pub asks_per_agent_max: u32,
+    /// Turns that a [`Conversation`](crate::Conversation) keeps; the oldest go first. Default: `512`.
+    pub conversation_turns_max: u32,
+}
+
+impl Default for WallaSettings {
+    fn default() -> Self {
+        Self {
+            events_per_frame_max: 4_096,
+            commands_per_frame_max: 256,
+            asks_per_agent_max: 8,
+            conversation_turns_max: 512,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What an agent is saying right now.
+
+use bevy_ecs::prelude::*;
+
+/// Bytes reserved for each token that a reply may have.
+///
+/// English runs at about 4.5 bytes a token, Chinese and Japanese at 3 to 6. A reply that needs more grows its buffer, which
+/// allocates; none does in practice.
+const REPLY_BYTES_PER_TOKEN: usize = 8;
+
+/// Bytes that are reserved for a reply at most, whatever its limit of tokens says.
+const REPLY_BYTES_RESERVED_MAX: usize = 16 * 1024;
+
+/// Bytes to reserve for a reply of so many tokens.
+pub(crate) fn reply_bytes(reply_tokens_max: u32) -> usize {
+    (reply_tokens_max as usize).saturating_mul(REPLY_BYTES_PER_TOKEN).min(REPLY_BYTES_RESERVED_MAX)
+}
+
+/// How far an agent is with its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SpeechState {
+    /// Nothing is asked, or all is answered.
+    #[default]
+    Silent,
+    /// Something is asked; the agent has not begun with it.
+    Asked,
+    /// The engine reads the prompt.
+    Thinking,
+    /// Words are coming.
+    Talking,
+}
+
+/// What an agent is saying right now: for speech bubbles, animation and lip movement.
+///
+/// The plugin writes it in [`WallaSystems::Publish`](crate::WallaSystems::Publish) and, when something is asked, in
+/// [`WallaSystems::Collect`](crate::WallaSystems::Collect). The text of the last reply stays until the next one begins.
+#[derive(Component, Debug, Default)]
+#[component(clone_behavior = Ignore)]
+pub struct Speech {
+    state: SpeechState,
+    question: String,
+    text: String,
+}
+
+impl Speech {
+    /// How far the agent is.
+    #[must_use]
+    pub fn state(&self) -> SpeechState {
+        self.state
+    }
+
+    /// Whether nothing is asked or everything is answered.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.state == SpeechState::Silent
+    }
+
+    /// The reply so far, or the last reply whole.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What is being answered; empty while the agent is silent.
+    #[must_use]
+    pub fn question(&self) -> &str {
+        &self.question
+    }
+
+    /// Something was asked whose answer may take `bytes`.
+    pub(crate) fn asked(&mut self, bytes: usize) {
+        self.text.reserve(bytes.saturating_sub(self.text.len()));
+        if self.state == SpeechState::Silent {
+            self.state = SpeechState::Asked;
+        }
+    }
+
+    pub(crate) fn begin(&mut self, question: &str) {
+        self.state = SpeechState::Thinking;
+        self.question.clear();
+        self.question.push_str(question);
+        self.text.clear();
+    }
+
+    pub(crate) fn hear(&mut self, delta: &str) {
+        self.state = SpeechState::Talking;
+        self.text.push_str(delta);
+    }
+
+    /// An ask is over. `waiting`: whether something else is asked.
+    pub(crate) fn end(&mut self, waiting: bool) {
+        self.state = if waiting { SpeechState::Asked } else { SpeechState::Silent };
+        self.question.clear();
+    }
+
+    /// An ask is over that never began.
+    pub(crate) fn end_unbegun(&mut self, waiting: bool) {
+        if self.state == SpeechState::Asked {
+            self.end(waiting);
+        }
+    }
+
+    /// The agent is no longer one.
+    pub(crate) fn fall_silent(&mut self) {
+        self.end(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_goes_through_its_states() {
+        let mut speech = Speech::default();
+        assert!(speech.is_silent());
+        speech.asked(100);
+        assert_eq!(speech.state(), SpeechState::Asked);
+        speech.begin("How much?");
+        assert_eq!((speech.state(), speech.question()), (SpeechState::Thinking, "How much?"));
+        speech.hear("Three");
+        speech.hear(" silver.");
+        assert_eq!((speech.state(), speech.text()), (SpeechState::Talking, "Three silver."));
+        speech.end(false);
+        assert!(speech.is_silent() && speech.question().is_empty());
+        assert_eq!(speech.text(), "Three silver.", "a bubble can stay up");
+    }
+
+    #[test]
+    fn the_reserve_is_bounded() {
+        assert_eq!(reply_bytes(256), 2_048);
+        assert_eq!(reply_bytes(u32::MAX), REPLY_BYTES_RESERVED_MAX);
+    }
+}

@@ -1,0 +1,104 @@
+//! The engine as a game sees it: [`Walla`], and what it says about itself.
+
+use bevy_ecs::prelude::*;
+use walla_runtime::EngineStats;
+
+use crate::error::WallaError;
+use crate::hub::FrameCost;
+use crate::link::WallaState;
+
+/// The engine behind all agents of this app: its state and counters, as of this frame.
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// fn loading_screen(walla: Res<Walla>) {
+///     match walla.state() {
+///         WallaState::Loading { fraction } => println!("{:.0} %", fraction * 100.0),
+///         WallaState::Ready => println!("the tavern is open"),
+///         WallaState::Failed(error) => println!("nobody speaks: {error}"),
+///     }
+/// }
+/// ```
+#[derive(Resource, Debug, Default)]
+pub struct Walla {
+    state: WallaState,
+    stats: EngineStats,
+    cost: FrameCost,
+    asks_unsent: usize,
+}
+
+impl Walla {
+    /// Whether agents can speak.
+    #[must_use]
+    pub fn state(&self) -> &WallaState {
+        &self.state
+    }
+
+    /// Whether agents can speak now.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.state.is_ready()
+    }
+
+    /// Whether no agent will speak.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        matches!(self.state, WallaState::Failed(_))
+    }
+
+    /// The engine's counters.
+    #[must_use]
+    pub fn stats(&self) -> &EngineStats {
+        &self.stats
+    }
+
+    /// What the plugin's systems took of the latest whole frame.
+    #[must_use]
+    pub fn frame_cost(&self) -> FrameCost {
+        self.cost
+    }
+
+    /// Asks that no agent has begun with.
+    #[must_use]
+    pub fn asks_waiting(&self) -> usize {
+        self.stats.asks_waiting as usize + self.asks_unsent
+    }
+
+    pub(crate) fn update(
+        &mut self,
+        state: WallaState,
+        stats: EngineStats,
+        cost: FrameCost,
+        asks_unsent: usize,
+    ) {
+        *self = Self { state, stats, cost, asks_unsent };
+    }
+}
+
+/// The model is loaded: agents begin to answer. Told once, as an event and as a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Event, Message)]
+pub struct WallaReady;
+
+/// No agent will speak, and every ask fails; the game goes on. Told once, as an event and as a message.
+#[derive(Clone, Debug, Event, Message)]
+pub struct WallaFailed {
+    /// Why.
+    pub error: WallaError,
+}
+
+/// A run condition: agents can speak now.
+///
+/// ```
+/// # use bevy_app::prelude::*;
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// # fn open_the_doors() {}
+/// # App::new().
+/// add_systems(Update, open_the_doors.run_if(walla_ready));
+/// ```
+#[must_use]
+pub fn walla_ready(walla: Option<Res<Walla>>) -> bool {
+    walla.is_some_and(|walla| walla.is_ready())
+}

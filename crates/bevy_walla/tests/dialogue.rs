@@ -1,0 +1,272 @@
+//! One reply from ask to end, and what a game can change in between.
+
+mod common;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{Command, ReplyError, WallaError};
+use common::*;
+
+#[test]
+fn a_reply_comes_as_deltas_sentences_components_and_one_end() {
+    let engine = ScriptedEngine::new(|_, _| "Three silver. Well made!".into());
+    let mut app = app(&engine);
+    let greta = spawn(&mut app, "Greta");
+    ask(&mut app, greta, "How much?");
+    assert!(speech(&app, greta).is_silent(), "nothing is seen before the end of the frame");
+    app.update();
+    assert_eq!(speech(&app, greta).state(), SpeechState::Asked);
+    app.update();
+    assert_eq!(speech(&app, greta).state(), SpeechState::Thinking);
+    assert_eq!(speech(&app, greta).question(), "How much?");
+    app.update();
+    assert_eq!(speech(&app, greta).state(), SpeechState::Talking);
+    assert_eq!(speech(&app, greta).text(), "Three");
+    updates(&mut app, 5);
+    assert!(speech(&app, greta).is_silent());
+    assert_eq!(speech(&app, greta).text(), "Three silver. Well made!");
+    assert_eq!(turns(&app, greta), ["How much?", "Three silver. Well made!"]);
+    let expected = [
+        "started",
+        "delta Three",
+        "delta  silver.",
+        "delta  Well",
+        "sentence Three silver.",
+        "delta  made!",
+        "sentence Well made!",
+        "finished EndOfTurn",
+    ];
+    assert_eq!(log(&app).0, expected);
+}
+
+#[test]
+fn events_reach_observers_of_the_entity_and_messages_reach_readers() {
+    #[derive(Resource, Default)]
+    struct Heard {
+        by_entity: usize,
+        by_reader: usize,
+        finished: usize,
+    }
+    let mut app = app(&echo());
+    app.init_resource::<Heard>().add_systems(
+        Update,
+        |mut deltas: MessageReader<ReplyDelta>,
+         mut ends: MessageReader<ReplyFinished>,
+         mut heard: ResMut<Heard>| {
+            heard.by_reader += deltas.read().count();
+            heard.finished += ends.read().count();
+        },
+    );
+    let a = spawn(&mut app, "A");
+    let b = spawn(&mut app, "B");
+    app.world_mut()
+        .entity_mut(a)
+        .observe(|_: On<ReplyDelta>, mut heard: ResMut<Heard>| heard.by_entity += 1);
+    ask(&mut app, a, "x");
+    ask(&mut app, b, "x");
+    updates(&mut app, 8);
+    let heard = app.world().resource::<Heard>();
+    assert_eq!((heard.by_entity, heard.by_reader, heard.finished), (2, 4, 2));
+}
+
+#[test]
+fn every_way_of_asking_is_the_same() {
+    let mut app = app(&echo());
+    let agents: Vec<_> = (0..4).map(|_| spawn(&mut app, "A")).collect();
+    ask(&mut app, agents[0], "hi");
+    app.world_mut().write_message(Ask { agent: agents[1], text: "hi".into() });
+    app.world_mut().commands().ask(agents[2], "hi");
+    app.world_mut().commands().entity(agents[3]).ask("hi");
+    app.world_mut().flush();
+    updates(&mut app, 8);
+    for agent in agents {
+        assert_eq!(turns(&app, agent), ["hi", "A: hi"]);
+    }
+}
+
+#[test]
+fn asks_of_one_agent_are_answered_in_order() {
+    let mut app = app(&echo());
+    let odo = spawn(&mut app, "Odo");
+    for question in ["one", "two", "three"] {
+        ask(&mut app, odo, question);
+    }
+    updates(&mut app, 20);
+    assert_eq!(turns(&app, odo), ["one", "Odo: one", "two", "Odo: two", "three", "Odo: three"]);
+    assert!(speech(&app, odo).is_silent());
+}
+
+#[test]
+fn too_many_asks_of_one_agent_are_refused() {
+    let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
+    let mut app = app_with(WallaPlugin::with_link(echo().linker()).settings(settings));
+    let odo = spawn(&mut app, "Odo");
+    for question in ["one", "two", "three"] {
+        ask(&mut app, odo, question);
+    }
+    updates(&mut app, 20);
+    assert_eq!(log(&app).only("failed"), [ReplyError::Busy { waiting: 2 }.to_string()]);
+    assert_eq!(turns(&app, odo).len(), 4);
+}
+
+#[test]
+fn hushing_ends_all_that_was_asked_and_keeps_what_was_said() {
+    let mut app = app(&ScriptedEngine::new(|_, _| "one two three four five six".into()));
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "count");
+    ask(&mut app, odo, "again");
+    updates(&mut app, 4);
+    app.world_mut().commands().hush(odo);
+    ask(&mut app, odo, "once more");
+    updates(&mut app, 20);
+    assert_eq!(log(&app).only("finished"), ["Cancelled", "Cancelled", "EndOfTurn"]);
+    let turns = turns(&app, odo);
+    assert_eq!(turns.len(), 4, "the ask that never began leaves no trace");
+    assert!(turns[1].starts_with("one two") && !turns[1].contains("six"), "{turns:?}");
+    assert_eq!(turns[2..], ["once more", "one two three four five six"]);
+}
+
+#[test]
+fn an_ask_and_a_hush_in_one_frame_never_reach_the_engine() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    updates(&mut app, 2);
+    app.world_mut().write_message(Ask { agent: odo, text: "hi".into() });
+    app.update();
+    let sent = engine.commands().len();
+    // Cancels are seen before asks: what is asked with a hush is asked after it.
+    ask(&mut app, odo, "ho");
+    app.world_mut().trigger(Cancel { agent: odo });
+    updates(&mut app, 10);
+    assert_eq!(log(&app).only("finished"), ["Cancelled", "EndOfTurn"]);
+    assert_eq!(engine.commands().len(), sent + 2);
+}
+
+#[test]
+fn an_edited_persona_counts_from_the_next_reply() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let greta = spawn(&mut app, "Greta");
+    ask(&mut app, greta, "x");
+    updates(&mut app, 8);
+    app.world_mut().get_mut::<Agent>(greta).unwrap().persona = "Old Greta".into();
+    app.world_mut().get_mut::<AgentPriority>(greta).unwrap().0 = 7;
+    ask(&mut app, greta, "x");
+    updates(&mut app, 8);
+    assert_eq!(turns(&app, greta), ["x", "Greta: x", "x", "Old Greta: x"]);
+    let changes: Vec<_> = engine
+        .commands()
+        .into_iter()
+        .filter_map(|command| match command {
+            Command::ChangeAgent { spec, .. } => Some(spec.priority),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(changes, [7], "two edits in a frame are one change");
+}
+
+#[test]
+fn a_spawned_conversation_is_the_history_and_a_replaced_one_counts() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let old = Conversation::new([
+        Turn { speaker: Speaker::User, text: "q".into() },
+        Turn { speaker: Speaker::Agent, text: "a".into() },
+    ]);
+    let greta = app.world_mut().spawn((Agent::persona("Greta"), old.clone())).id();
+    ask(&mut app, greta, "x");
+    updates(&mut app, 8);
+    assert_eq!(turns(&app, greta).len(), 4);
+    *app.world_mut().get_mut::<Conversation>(greta).unwrap() = old.clone();
+    updates(&mut app, 2);
+    app.world_mut().entity_mut(greta).insert(Conversation::default());
+    updates(&mut app, 2);
+    let histories: Vec<usize> = engine
+        .commands()
+        .into_iter()
+        .filter_map(|command| match command {
+            Command::AddAgent { spec, .. } => Some(spec.history.len()),
+            Command::SetConversation { turns, .. } => Some(turns.len()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(histories, [2, 2, 0]);
+}
+
+#[test]
+fn replacing_the_conversation_ends_what_was_asked_in_the_old_one() {
+    let mut app = app(&ScriptedEngine::new(|_, _| "one two three four five six".into()));
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "count");
+    ask(&mut app, odo, "again");
+    updates(&mut app, 4);
+    app.world_mut().get_mut::<Conversation>(odo).unwrap().clear();
+    ask(&mut app, odo, "afresh");
+    updates(&mut app, 20);
+    assert_eq!(log(&app).only("finished"), ["Cancelled", "Cancelled", "EndOfTurn"]);
+    assert_eq!(turns(&app, odo), ["afresh", "one two three four five six"]);
+}
+
+#[test]
+fn asking_what_is_no_agent_fails() {
+    let mut app = app(&echo());
+    let stone = app.world_mut().spawn_empty().id();
+    ask(&mut app, stone, "hello?");
+    updates(&mut app, 2);
+    assert_eq!(log(&app).only("failed"), [ReplyError::UnknownAgent.to_string()]);
+}
+
+#[test]
+fn asks_wait_for_the_model() {
+    let engine = echo().starting_in(WallaState::Loading { fraction: 0.5 });
+    let mut app = app(&engine);
+    let greta = spawn(&mut app, "Greta");
+    ask(&mut app, greta, "x");
+    updates(&mut app, 100);
+    assert!(log(&app).0.is_empty());
+    assert_eq!(speech(&app, greta).state(), SpeechState::Asked);
+    assert_eq!(messages::<WallaReady>(&app), 0);
+    engine.set_state(WallaState::Ready);
+    app.update();
+    assert_eq!(messages::<WallaReady>(&app), 1);
+    updates(&mut app, 8);
+    assert_eq!(turns(&app, greta), ["x", "Greta: x"]);
+}
+
+#[test]
+fn without_a_model_one_message_says_so_and_asks_fail() {
+    let mut app = app_with(WallaPlugin::default());
+    let greta = spawn(&mut app, "Greta");
+    ask(&mut app, greta, "x");
+    app.update();
+    assert_eq!(messages::<WallaFailed>(&app), 1);
+    updates(&mut app, 10);
+    assert!(app.world().resource::<Walla>().is_failed());
+    let failed = log(&app).only("failed");
+    assert_eq!(failed, [ReplyError::EngineGone(WallaError::NoModel.to_string()).to_string()]);
+    assert!(speech(&app, greta).is_silent());
+}
+
+#[test]
+fn an_engine_that_fails_ends_every_ask_once() {
+    for state in [WallaState::Ready, WallaState::Loading { fraction: 0.0 }] {
+        let engine = echo().command_queue(3).starting_in(state);
+        let mut app = app(&engine);
+        let agents: Vec<_> = (0..5).map(|_| spawn(&mut app, "A")).collect();
+        for &agent in &agents {
+            ask(&mut app, agent, "x");
+            ask(&mut app, agent, "y");
+        }
+        updates(&mut app, 2);
+        engine.set_state(WallaState::Failed(WallaError::Stopped));
+        updates(&mut app, 3);
+        assert_eq!(log(&app).ends(), 10, "{:?}", log(&app).0);
+        ask(&mut app, agents[0], "anybody?");
+        updates(&mut app, 3);
+        assert_eq!(log(&app).ends(), 11);
+        assert!(agents.iter().all(|&agent| speech(&app, agent).is_silent()));
+    }
+}

@@ -1,0 +1,165 @@
+//! Agents that come and go, full mailboxes, bounds, several apps.
+
+mod common;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use common::*;
+
+#[test]
+fn despawning_cancels_and_frees() {
+    let engine = echo().endless();
+    let mut app = app(&engine);
+    let agents: Vec<_> = (0..3).map(|_| spawn(&mut app, "A")).collect();
+    for &agent in &agents {
+        ask(&mut app, agent, "x");
+        ask(&mut app, agent, "y");
+    }
+    updates(&mut app, 5);
+    app.world_mut().despawn(agents[0]);
+    app.world_mut().entity_mut(agents[1]).remove::<Agent>();
+    assert!(speech(&app, agents[1]).is_silent());
+    updates(&mut app, 5);
+    assert_eq!(engine.agents(), 1);
+    assert_eq!(log(&app).only("finished"), ["Cancelled"; 4]);
+}
+
+#[test]
+fn an_entity_can_become_an_agent_again() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "x");
+    updates(&mut app, 3);
+    app.world_mut().entity_mut(odo).remove::<Agent>().insert(Agent::persona("New Odo"));
+    ask(&mut app, odo, "y");
+    updates(&mut app, 10);
+    assert_eq!(engine.agents(), 1);
+    assert_eq!(turns(&app, odo), ["y", "New Odo: y"]);
+    assert_eq!(log(&app).ends(), 2);
+}
+
+#[test]
+fn an_agent_gone_within_its_first_frame_leaves_nothing() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "x");
+    app.world_mut().despawn(odo);
+    updates(&mut app, 3);
+    assert!(engine.commands().is_empty());
+    assert_eq!(log(&app).ends(), 1, "the ask ends all the same");
+}
+
+#[test]
+fn a_full_mailbox_loses_nothing() {
+    // One command a frame for 20 agents with two asks each, half of which go away before they could be told.
+    let engine = echo().command_queue(1);
+    let mut app = app(&engine);
+    let agents: Vec<_> = (0..20).map(|_| spawn(&mut app, "A")).collect();
+    for &agent in &agents {
+        ask(&mut app, agent, "x");
+        ask(&mut app, agent, "y");
+    }
+    updates(&mut app, 7);
+    for &agent in agents.iter().step_by(2) {
+        app.world_mut().despawn(agent);
+    }
+    updates(&mut app, 200);
+    assert_eq!(log(&app).ends(), 40);
+    assert_eq!(engine.agents(), 10);
+    for &agent in agents.iter().skip(1).step_by(2) {
+        assert_eq!(turns(&app, agent), ["x", "A: x", "y", "A: y"]);
+    }
+}
+
+#[test]
+fn a_frame_publishes_and_sends_only_so_much() {
+    let settings = WallaSettings {
+        events_per_frame_max: 2,
+        commands_per_frame_max: 3,
+        ..WallaSettings::default()
+    };
+    let engine = echo();
+    let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+    let agents: Vec<_> = (0..6).map(|_| spawn(&mut app, "A")).collect();
+    for &agent in &agents {
+        ask(&mut app, agent, "x");
+    }
+    let (mut sent, mut heard) = (0, 0);
+    for _ in 0..100 {
+        app.update();
+        assert!(engine.commands().len() - sent <= 3);
+        let replies = log(&app).0.iter().filter(|line| !line.starts_with("sentence")).count();
+        assert!(replies - heard <= 2);
+        (sent, heard) = (engine.commands().len(), replies);
+    }
+    for agent in agents {
+        assert_eq!(turns(&app, agent), ["x", "A: x"]);
+    }
+}
+
+#[test]
+fn two_apps_share_one_engine_or_have_their_own() {
+    let shared = echo();
+    // Each app takes what its link receives, so a shared script engine needs a link of its own for each; here each app has
+    // its own engine, and both run in one process.
+    let other = ScriptedEngine::new(|_, _| "Beep.".into());
+    let mut tavern = app(&shared);
+    let mut robot = app(&other);
+    let odo = spawn(&mut tavern, "Odo");
+    let r2 = spawn(&mut robot, "R2");
+    ask(&mut tavern, odo, "x");
+    ask(&mut robot, r2, "x");
+    for _ in 0..8 {
+        tavern.update();
+        robot.update();
+    }
+    assert_eq!(turns(&tavern, odo), ["x", "Odo: x"]);
+    assert_eq!(turns(&robot, r2), ["x", "Beep."]);
+    drop(tavern);
+    updates(&mut robot, 3);
+}
+
+#[test]
+#[should_panic(expected = "plugin was already added")]
+fn adding_the_plugin_twice_is_bevys_error() {
+    let engine = echo();
+    let mut app = app(&engine);
+    app.add_plugins(WallaPlugin::with_link(engine.linker()));
+}
+
+#[test]
+fn systems_can_be_ordered_around_the_sets() {
+    #[derive(Resource, Default)]
+    struct SeenInUpdate(Option<u32>);
+    let mut app = app(&echo());
+    app.init_resource::<SeenInUpdate>();
+    app.add_systems(PostUpdate, (|| ()).before(WallaSystems::Collect))
+        .add_systems(PostUpdate, (|| ()).after(WallaSystems::Submit))
+        .add_systems(
+            Update,
+            (|mut seen: ResMut<SeenInUpdate>| seen.0 = Some(seen.0.unwrap_or(0) + 1))
+                .run_if(walla_ready),
+        );
+    updates(&mut app, 3);
+    assert_eq!(app.world().resource::<SeenInUpdate>().0, Some(3), "ready from the first frame");
+}
+
+#[test]
+fn diagnostics_are_measured() {
+    use bevy_diagnostic::{Diagnostic, DiagnosticPath, DiagnosticsStore};
+    let mut app = app(&echo().endless());
+    app.add_plugins(WallaDiagnosticsPlugin);
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "x");
+    updates(&mut app, 10);
+    let store = app.world().resource::<DiagnosticsStore>();
+    let value = |path: DiagnosticPath| store.get(&path).and_then(Diagnostic::value);
+    assert!(value(WallaDiagnosticsPlugin::TOKENS_PER_SECOND).is_some_and(|v| v > 0.0));
+    assert!(value(WallaDiagnosticsPlugin::FRAME_MICROS).is_some_and(|v| v > 0.0));
+    assert_eq!(value(WallaDiagnosticsPlugin::AGENTS_ACTIVE), Some(1.0));
+    assert_eq!(value(WallaDiagnosticsPlugin::ASKS_WAITING), Some(0.0));
+}

@@ -1,0 +1,127 @@
+//! Promise 2: no allocation per frame in the steady state, on the frame side.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+#[expect(unsafe_code, reason = "counting allocations takes an allocator")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What a game does with replies: reads messages, observes agents.
+#[derive(Resource, Default)]
+struct Heard {
+    deltas: usize,
+    sentences: usize,
+    bubble_bytes: usize,
+}
+
+fn read(
+    mut deltas: MessageReader<ReplyDelta>,
+    mut heard: ResMut<Heard>,
+    bubbles: Query<&Speech, Changed<Speech>>,
+) {
+    heard.deltas += deltas.read().count();
+    heard.bubble_bytes = bubbles.iter().map(|speech| speech.text().len()).sum();
+}
+
+/// 64 agents who say the same over and over, each observed.
+fn crowd(text: &'static str, tokens_max: u32) -> App {
+    let engine = ScriptedEngine::new(|_, _| text.to_owned()).endless();
+    let mut app = App::new();
+    app.add_plugins((WallaPlugin::with_link(engine.linker()), WallaDiagnosticsPlugin))
+        .init_resource::<Heard>()
+        .add_systems(Update, read);
+    // The parallel executor of Bevy allocates a task for each system it runs: not ours to count.
+    for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
+        schedule.set_executor(SingleThreadedExecutor::new());
+    }
+    for i in 0..64 {
+        let parts = (Agent::persona("A"), AgentSeed(i), ReplyLimits::tokens(tokens_max));
+        let agent = app
+            .world_mut()
+            .spawn(parts)
+            .observe(|_: On<SentenceSpoken>, mut heard: ResMut<Heard>| heard.sentences += 1)
+            .id();
+        app.world_mut().trigger(Ask { agent, text: "Talk.".into() });
+    }
+    app
+}
+
+/// One test in this file: the allocator counts for the whole process.
+#[test]
+fn sixty_four_speaking_agents_cost_no_allocation() {
+    // 1,500 frames of at most 9 bytes each fit into 2,000 tokens of 8 bytes.
+    let mut app = crowd("Well met. ", 2_000);
+    for _ in 0..300 {
+        app.update();
+    }
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..1_200 {
+        app.update();
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let heard = app.world().resource::<Heard>();
+    assert!(heard.deltas > 64 * 1_400, "{} deltas: everybody spoke in every frame", heard.deltas);
+    assert!(heard.sentences > 64 * 400, "{} sentences", heard.sentences);
+    assert!(heard.bubble_bytes > 64 * 4_000, "{} bytes shown", heard.bubble_bytes);
+    assert_eq!(allocations, 0, "in 1,200 frames of 64 speaking agents");
+
+    // The end of a reply is free, too: both turns go into reserved room. The first round lets Bevy's message buffers grow to
+    // 64 ends in one frame.
+    let agents: Vec<Entity> =
+        app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
+    for round in 0..2 {
+        for &agent in &agents {
+            app.world_mut().trigger(Cancel { agent });
+        }
+        app.update(); // the commands to cancel go out, the events come back
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        app.update();
+        app.update();
+        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert!(round == 0 || allocations == 0, "{allocations} when 64 replies end");
+        for &agent in &agents {
+            app.world_mut().trigger(Ask { agent, text: "Go on.".into() });
+        }
+        for _ in 0..100 {
+            app.update();
+        }
+    }
+    for agent in agents {
+        let talk = app.world().get::<Conversation>(agent).expect("an agent has a conversation");
+        assert_eq!(talk.turns().len(), 4);
+        assert!(talk.turns()[1].text.len() > 4_000);
+    }
+}
