@@ -1,0 +1,367 @@
+use walla_device::{
+    BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, DeviceInfo, DeviceKind,
+    EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared, Program,
+    RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+};
+
+use crate::cache;
+use crate::driver::{Context, DeviceMemory, Gpu, Stream};
+use crate::images;
+use crate::kernels::Kernels;
+use crate::loading::Staging;
+use crate::lower::{self, Lowering};
+use crate::resources::{
+    EventState, Host, Matrix, ProgramState, Resources, Rope, StreamState, Vector, unknown,
+};
+
+/// A GPU behind the device contract.
+///
+/// It owns a context of its own; dropping it waits at most 100 ms for work in flight.
+#[derive(Debug)]
+pub struct CudaDevice {
+    info: DeviceInfo,
+    used: MemoryUse,
+    resources: Resources,
+    kernels: Kernels,
+    staging: Staging,
+    /// Graphs are captured on it; it never carries work of its own.
+    capture: Stream,
+    /// Why graphs are not used at all, if so.
+    eager: Option<String>,
+    /// Dropped last: everything above lives in it.
+    context: Context,
+}
+
+/// What is known about a GPU without opening it.
+pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
+    let variant = images::variant(gpu.facts.compute_capability).unwrap_or("none");
+    DeviceInfo {
+        name: format!("cuda:{ordinal}"),
+        kind: DeviceKind::Cuda,
+        description: gpu.description.clone(),
+        variant: variant.to_owned(),
+        threads: 0,
+        memory_total_bytes: gpu.memory_total_bytes,
+        memory_free_bytes: gpu.memory_total_bytes,
+        gpu: Some(gpu.facts.clone()),
+    }
+}
+
+impl CudaDevice {
+    pub(crate) fn open(
+        ordinal: usize,
+        gpu: &Gpu,
+        eager: Option<String>,
+    ) -> Result<Self, DeviceError> {
+        let mut info = info(ordinal, gpu);
+        let unsupported =
+            |what| DeviceError::Unsupported { device: format!("cuda:{ordinal}"), what };
+        let images = images::Images::unpack(gpu.facts.compute_capability).map_err(unsupported)?;
+        let context = Context::create(gpu)?;
+        info.memory_free_bytes = context.memory_free_bytes()?;
+        let staging = Staging::create(&context)?;
+        let used = MemoryUse { host_bytes: staging.host_bytes(), ..MemoryUse::default() };
+        Ok(Self {
+            info,
+            used,
+            resources: Resources::default(),
+            kernels: Kernels::new(images),
+            staging,
+            capture: context.create_stream(StreamPriority::Low)?,
+            eager,
+            context,
+        })
+    }
+
+    /// Device memory that is zeroed when this returns.
+    fn zeroed(&self, what: &str, bytes: usize) -> Result<DeviceMemory, DeviceError> {
+        let memory = self.context.allocate(what, bytes)?;
+        self.context.fill(self.capture, &memory, 0)?;
+        self.context.synchronise()?;
+        Ok(memory)
+    }
+
+    /// Refuses if a copy of this host buffer may still be in flight.
+    fn host_is_free(&mut self, id: HostId) -> Result<(), DeviceError> {
+        for i in 0..self.resources.host(id)?.copies.len() {
+            let (stream, ticket) = self.resources.host(id)?.copies[i];
+            let state = self.resources.stream(stream)?;
+            if state.completed >= ticket {
+                continue;
+            }
+            // No event that was polled covers the copy: ask the stream itself.
+            let enqueued = state.enqueued;
+            if !self.context.stream_is_idle(state.raw)? {
+                return Err(DeviceError::HostInFlight { host: id.0 });
+            }
+            self.resources.reached(stream, enqueued);
+        }
+        Ok(())
+    }
+
+    fn capture_program(&self, launches: &[crate::driver::Launch]) -> Result<ProgramState, String> {
+        if let Some(reason) = &self.eager {
+            return Err(reason.clone());
+        }
+        let enqueue = || lower::enqueue(&self.context, self.capture, launches);
+        let graph = self.context.capture(self.capture, enqueue);
+        let graph = graph.map_err(|error| format!("capture failed: {error}"))?;
+        Ok(ProgramState { launches: launches.to_vec(), graph: Some(graph) })
+    }
+}
+
+fn next<T>(list: &[T]) -> u32 {
+    list.len() as u32
+}
+
+fn range(
+    length: usize,
+    offset: usize,
+    bytes: usize,
+) -> Result<std::ops::Range<usize>, DeviceError> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= length => Ok(offset..end),
+        _ => Err(DeviceError::Invalid(format!(
+            "{bytes} bytes at {offset} of a host buffer of {length}"
+        ))),
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> MemoryUse {
+        self.used
+    }
+
+    fn load_matrix(
+        &mut self,
+        desc: &MatrixDesc<'_>,
+        bytes: &[u8],
+    ) -> Result<MatrixId, DeviceError> {
+        let (weight, memory) = self.staging.matrix(&self.context, desc, bytes)?;
+        self.used.weight_bytes += memory.bytes() as u64;
+        let id = MatrixId(next(&self.resources.matrices));
+        self.resources.matrices.push(Matrix {
+            name: desc.name.to_owned(),
+            ty: desc.ty,
+            rows: desc.rows,
+            cols: desc.cols,
+            usage: desc.usage,
+            weight,
+        });
+        Ok(id)
+    }
+
+    fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
+        let memory = self.context.allocate(name, size_of_val(values))?;
+        self.staging.copy(&self.context, bytemuck::cast_slice(values), &memory)?;
+        self.used.weight_bytes += memory.bytes() as u64;
+        let id = VectorId(next(&self.resources.vectors));
+        self.resources.vectors.push(Vector { memory, len: values.len() as u32 });
+        Ok(id)
+    }
+
+    fn load_rope(&mut self, desc: &RopeDesc<'_>) -> Result<RopeId, DeviceError> {
+        let frequencies = self.context.allocate("rope", size_of_val(desc.frequencies))?;
+        let bytes = bytemuck::cast_slice(desc.frequencies);
+        self.staging.copy(&self.context, bytes, &frequencies)?;
+        self.used.weight_bytes += frequencies.bytes() as u64;
+        let id = RopeId(next(&self.resources.ropes));
+        self.resources.ropes.push(Rope {
+            frequencies,
+            pairs_count: desc.frequencies.len() as u32,
+            magnitude: desc.magnitude,
+            pairs: desc.pairs,
+        });
+        Ok(id)
+    }
+
+    fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
+        let (cache, bytes) = cache::create(desc, &self.resources, &self.context, |what, bytes| {
+            self.zeroed(what, bytes)
+        })?;
+        self.used.cache_bytes += bytes;
+        let id = CacheId(next(&self.resources.caches));
+        self.resources.caches.push(cache);
+        Ok(id)
+    }
+
+    fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
+        let memory = self.zeroed(what, bytes)?;
+        self.used.workspace_bytes += memory.bytes() as u64;
+        let id = BufferId(next(&self.resources.buffers));
+        self.resources.buffers.push(memory);
+        Ok(id)
+    }
+
+    fn create_host(&mut self, _what: &str, bytes: usize) -> Result<HostId, DeviceError> {
+        let memory = self.context.allocate_pinned(bytes)?;
+        self.used.host_bytes += memory.bytes() as u64;
+        let id = HostId(next(&self.resources.hosts));
+        self.resources.hosts.push(Host { memory, copies: Vec::with_capacity(8) });
+        Ok(id)
+    }
+
+    fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
+        let raw = self.context.create_stream(priority)?;
+        let id = StreamId(next(&self.resources.streams));
+        self.resources.streams.push(StreamState::new(raw));
+        Ok(id)
+    }
+
+    fn create_event(&mut self) -> Result<EventId, DeviceError> {
+        let raw = self.context.create_event()?;
+        let id = EventId(next(&self.resources.events));
+        self.resources.events.push(EventState { raw, recorded: None });
+        Ok(id)
+    }
+
+    fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
+        // Weights may still be on their way.
+        self.context.synchronise()?;
+        let device = &self.info.name;
+        let workspace = Lowering::workspace(device, &self.resources, &programs)?;
+        let memory = self.zeroed("workspace", workspace.bytes())?;
+        self.used.workspace_bytes += memory.bytes() as u64;
+        let mut prepared = Vec::with_capacity(programs.len());
+        for program in &programs {
+            let mut lowering = Lowering {
+                device,
+                context: &self.context,
+                kernels: &mut self.kernels,
+                resources: &self.resources,
+                workspace: &workspace,
+                base: memory.address(),
+            };
+            let launches = lowering.program(program)?;
+            let (state, mode) = match self.capture_program(&launches) {
+                Ok(state) => (state, LaunchMode::Graph),
+                Err(_) if self.context.is_lost() => {
+                    return Err(self.context.synchronise().err().unwrap_or_else(|| {
+                        DeviceError::Invalid("a lost device answered".to_owned())
+                    }));
+                }
+                Err(reason) => (ProgramState { launches, graph: None }, LaunchMode::Eager(reason)),
+            };
+            let graph = GraphId(next(&self.resources.programs));
+            self.resources.programs.push(state);
+            prepared.push(Prepared { graph, mode });
+        }
+        self.context.synchronise()?;
+        Ok(prepared)
+    }
+
+    fn write_host(
+        &mut self,
+        host: HostId,
+        offset: usize,
+        bytes: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        self.host_is_free(host)?;
+        let state = self.resources.hosts.get_mut(host.0 as usize).ok_or_else(|| unknown(&host))?;
+        let range = range(state.memory.bytes(), offset, bytes)?;
+        write(&mut state.memory.as_mut_slice()[range]);
+        Ok(())
+    }
+
+    fn read_host(
+        &mut self,
+        host: HostId,
+        offset: usize,
+        bytes: usize,
+        read: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), DeviceError> {
+        self.host_is_free(host)?;
+        let state = self.resources.host(host)?;
+        let range = range(state.memory.bytes(), offset, bytes)?;
+        read(&state.memory.as_slice()[range]);
+        Ok(())
+    }
+
+    fn upload(
+        &mut self,
+        stream: StreamId,
+        from: HostId,
+        to: BufferId,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let (raw, ticket) = self.resources.ticket(stream)?;
+        let source = (&self.resources.host(from)?.memory, 0);
+        let target = (self.resources.buffer(to)?, 0);
+        self.context.upload(raw, source, target, bytes)?;
+        self.resources.copy_enqueued(from, stream, ticket);
+        Ok(())
+    }
+
+    fn download(
+        &mut self,
+        stream: StreamId,
+        (from, from_offset): (BufferId, usize),
+        (to, to_offset): (HostId, usize),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        let (raw, ticket) = self.resources.ticket(stream)?;
+        let source = (self.resources.buffer(from)?, from_offset);
+        let target = (&self.resources.host(to)?.memory, to_offset);
+        self.context.download(raw, source, target, bytes)?;
+        self.resources.copy_enqueued(to, stream, ticket);
+        Ok(())
+    }
+
+    fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError> {
+        let (raw, _) = self.resources.ticket(stream)?;
+        let program = self.resources.program(graph)?;
+        match &program.graph {
+            Some(exec) => self.context.launch_graph(raw, exec),
+            None => lower::enqueue(&self.context, raw, &program.launches),
+        }
+    }
+
+    fn maintain(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        commands: &[CacheCommand],
+    ) -> Result<(), DeviceError> {
+        let (raw, _) = self.resources.ticket(stream)?;
+        let state = self.resources.cache(cache)?;
+        cache::maintain(&self.context, &mut self.kernels, raw, state, &self.resources, commands)
+    }
+
+    fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        let (raw, ticket) = self.resources.ticket(stream)?;
+        let state =
+            self.resources.events.get_mut(event.0 as usize).ok_or_else(|| unknown(&event))?;
+        self.context.record(raw, state.raw)?;
+        state.recorded = Some((stream, ticket));
+        Ok(())
+    }
+
+    fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        let (raw, ticket) = self.resources.ticket(stream)?;
+        self.context.wait(raw, self.resources.event(event)?.raw)?;
+        self.resources.wait_enqueued(stream, ticket, event);
+        Ok(())
+    }
+
+    fn poll(&mut self, event: EventId) -> Result<bool, DeviceError> {
+        let state = self.resources.event(event)?;
+        let complete = self.context.event_is_complete(state.raw)?;
+        if let (true, Some((stream, ticket))) = (complete, state.recorded) {
+            self.resources.reached(stream, ticket);
+        }
+        Ok(complete)
+    }
+
+    fn synchronise(&mut self) -> Result<(), DeviceError> {
+        self.context.synchronise()?;
+        for stream in &mut self.resources.streams {
+            stream.completed = stream.enqueued;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUresult, CUstreamCaptureMode};
+use walla_device::DeviceError;
+
+use super::{Context, Stream};
+
+/// A captured graph, instantiated and uploaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GraphExec {
+    raw: CUgraphExec,
+    nodes: usize,
+}
+
+// SAFETY: a driver handle without thread affinity; see `Context`.
+unsafe impl Send for GraphExec {}
+
+impl GraphExec {
+    /// Nodes captured.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes
+    }
+}
+
+impl Context {
+    /// Captures what `enqueue` puts on the stream, and makes it ready to launch.
+    pub(crate) fn capture(
+        &self,
+        stream: Stream,
+        enqueue: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<GraphExec, DeviceError> {
+        self.enter()?;
+        // Relaxed: calls of other threads (a renderer's, say) neither fail nor end the capture.
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is alive and not capturing: this function always ends what it begins.
+        let result = unsafe { sys::cuStreamBeginCapture_v2(stream.0, mode) };
+        self.check("cuStreamBeginCapture", result)?;
+        let enqueued = enqueue();
+        let mut graph: CUgraph = std::ptr::null_mut();
+        // SAFETY: a capture is under way on this stream.
+        let result = unsafe { sys::cuStreamEndCapture(stream.0, &raw mut graph) };
+        let ended = self.check("cuStreamEndCapture", result);
+        let instantiated = enqueued.and(ended).and_then(|()| self.instantiate(stream, graph));
+        if !graph.is_null() && !self.is_lost() {
+            // SAFETY: the executable graph does not need the one it was made from.
+            let result = unsafe { sys::cuGraphDestroy(graph) };
+            self.check("cuGraphDestroy", result)?;
+        }
+        instantiated
+    }
+
+    fn instantiate(&self, stream: Stream, graph: CUgraph) -> Result<GraphExec, DeviceError> {
+        let mut nodes: usize = 0;
+        // SAFETY: a null array asks for the number alone.
+        let result = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut nodes) };
+        self.check("cuGraphGetNodes", result)?;
+        let mut raw: CUgraphExec = std::ptr::null_mut();
+        // SAFETY: `raw` lives through the call; the graph was just captured.
+        let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut raw, graph, 0) };
+        self.check("cuGraphInstantiate", result)?;
+        // SAFETY: both are alive.
+        let result = unsafe { sys::cuGraphUpload(raw, stream.0) };
+        self.check("cuGraphUpload", result)?;
+        Ok(GraphExec { raw, nodes })
+    }
+
+    /// Enqueues one run of a graph.
+    pub(crate) fn launch_graph(
+        &self,
+        stream: Stream,
+        graph: &GraphExec,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: both are alive; the addresses in the graph belong to the device that owns it.
+        let result: CUresult = unsafe { sys::cuGraphLaunch(graph.raw, stream.0) };
+        self.check("cuGraphLaunch", result)
+    }
+}

@@ -1,0 +1,199 @@
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
+use walla_device::GpuFacts;
+
+/// Entry points without which walla does not use a driver: all of CUDA 12.0.
+const REQUIRED: &[&CStr] = &[
+    c"cuInit",
+    c"cuDriverGetVersion",
+    c"cuDeviceGet",
+    c"cuDeviceGetAttribute",
+    c"cuDeviceGetCount",
+    c"cuDeviceGetName",
+    c"cuDeviceTotalMem_v2",
+    c"cuCtxCreate_v2",
+    c"cuCtxDestroy_v2",
+    c"cuCtxGetStreamPriorityRange",
+    c"cuCtxSetCurrent",
+    c"cuCtxSynchronize",
+    c"cuEventCreate",
+    c"cuEventQuery",
+    c"cuEventRecord",
+    c"cuFuncSetAttribute",
+    c"cuGetErrorName",
+    c"cuGetErrorString",
+    c"cuGraphDestroy",
+    c"cuGraphGetNodes",
+    c"cuGraphInstantiateWithFlags",
+    c"cuGraphLaunch",
+    c"cuGraphUpload",
+    c"cuLaunchKernelEx",
+    c"cuMemAlloc_v2",
+    c"cuMemFree_v2",
+    c"cuMemGetInfo_v2",
+    c"cuMemHostAlloc",
+    c"cuMemcpyDtoHAsync_v2",
+    c"cuMemcpyHtoDAsync_v2",
+    c"cuMemsetD8Async",
+    c"cuModuleGetFunction",
+    c"cuModuleLoadDataEx",
+    c"cuStreamBeginCapture_v2",
+    c"cuStreamCreateWithPriority",
+    c"cuStreamEndCapture",
+    c"cuStreamQuery",
+    c"cuStreamWaitEvent",
+];
+
+/// Proof that the driver library is loaded, complete and initialised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Library {
+    driver_version: u32,
+}
+
+/// A GPU that the driver lists.
+#[derive(Clone, Debug)]
+pub(crate) struct Gpu {
+    pub(super) device: CUdevice,
+    /// The vendor's name.
+    pub(crate) description: String,
+    /// All memory in bytes.
+    pub(crate) memory_total_bytes: u64,
+    /// What it has.
+    pub(crate) facts: GpuFacts,
+}
+
+impl Library {
+    /// Loads the driver library, once for the process.
+    ///
+    /// # Errors
+    /// One line a person can act on.
+    pub(crate) fn load() -> Result<Self, String> {
+        static PROBE: OnceLock<Result<Library, String>> = OnceLock::new();
+        PROBE.get_or_init(probe).clone()
+    }
+
+    /// The GPUs, in the driver's order.
+    ///
+    /// # Errors
+    /// One line a person can act on.
+    pub(crate) fn gpus(self) -> Result<Vec<Gpu>, String> {
+        let mut count: c_int = 0;
+        // SAFETY: `count` lives through the call; `self` proves the symbol.
+        said(unsafe { sys::cuDeviceGetCount(&raw mut count) }, "cuDeviceGetCount")?;
+        (0..count).map(|ordinal| self.gpu(ordinal)).collect()
+    }
+
+    fn gpu(self, ordinal: c_int) -> Result<Gpu, String> {
+        let mut device: CUdevice = 0;
+        // SAFETY: `device` lives through the call.
+        said(unsafe { sys::cuDeviceGet(&raw mut device, ordinal) }, "cuDeviceGet")?;
+        let mut total: usize = 0;
+        // SAFETY: `total` lives through the call and `device` came from cuDeviceGet.
+        said(unsafe { sys::cuDeviceTotalMem_v2(&raw mut total, device) }, "cuDeviceTotalMem")?;
+        let get = |attribute| attribute_of(device, attribute).unwrap_or_default();
+        let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) as u32;
+        let minor = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) as u32;
+        let has_vmm = get(Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != 0;
+        let facts = GpuFacts {
+            compute_capability: (major, minor),
+            multiprocessors: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) as u32,
+            warp_threads: get(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE) as u32,
+            shared_bytes_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)
+                as u64,
+            shared_bytes_per_block_optin: get(
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            ) as u64,
+            vmm_granularity_bytes: has_vmm.then(|| vmm_granularity(device)).flatten(),
+            l2_bytes: get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) as u64,
+            driver_version: self.driver_version,
+            programmatic_launch: major >= 9,
+        };
+        Ok(Gpu { device, description: name_of(device)?, memory_total_bytes: total as u64, facts })
+    }
+}
+
+fn probe() -> Result<Library, String> {
+    // SAFETY: loading the driver library runs its initialisers; it is the vendor's, found on the system's search path.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("no NVIDIA driver library (libcuda) on this machine".to_owned());
+    }
+    // SAFETY: the library is present, so this cannot panic.
+    let library = unsafe { sys::culib() };
+    for name in REQUIRED {
+        // SAFETY: the symbol is only looked up, not called.
+        let found = unsafe { library.get::<*const c_void>(name.to_bytes_with_nul()) };
+        if found.is_err() {
+            let name = name.to_string_lossy();
+            return Err(format!(
+                "the NVIDIA driver is too old: it has no {name} (CUDA 12.0 needed)"
+            ));
+        }
+    }
+    // SAFETY: the symbol was just found.
+    said(unsafe { sys::cuInit(0) }, "cuInit")?;
+    let mut version: c_int = 0;
+    // SAFETY: `version` lives through the call.
+    said(unsafe { sys::cuDriverGetVersion(&raw mut version) }, "cuDriverGetVersion")?;
+    Ok(Library { driver_version: version.unsigned_abs() })
+}
+
+fn attribute_of(device: CUdevice, attribute: Attribute) -> Option<c_int> {
+    let mut value: c_int = 0;
+    // SAFETY: `value` lives through the call and `device` came from cuDeviceGet.
+    let result = unsafe { sys::cuDeviceGetAttribute(&raw mut value, attribute, device) };
+    (result == CUresult::CUDA_SUCCESS).then_some(value)
+}
+
+fn name_of(device: CUdevice) -> Result<String, String> {
+    let mut name = [0 as c_char; 256];
+    // SAFETY: the buffer has the stated length and `device` came from cuDeviceGet.
+    said(unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 255, device) }, "cuDeviceGetName")?;
+    // SAFETY: the driver writes at most 255 bytes with a terminating zero; the last byte stays zero in any case.
+    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+fn vmm_granularity(device: CUdevice) -> Option<u64> {
+    // SAFETY: only looked up; the entry point is optional.
+    let found = unsafe { sys::culib().get::<*const c_void>(b"cuMemGetAllocationGranularity\0") };
+    found.ok()?;
+    // SAFETY: the struct is plain data for which zeros mean "none".
+    let mut wanted: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    wanted.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.location.id = device;
+    let mut bytes: usize = 0;
+    let recommended = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+    // SAFETY: both live through the call.
+    let result = unsafe {
+        sys::cuMemGetAllocationGranularity(&raw mut bytes, &raw const wanted, recommended)
+    };
+    (result == CUresult::CUDA_SUCCESS).then_some(bytes as u64)
+}
+
+fn said(result: CUresult, call: &str) -> Result<(), String> {
+    match result {
+        CUresult::CUDA_SUCCESS => Ok(()),
+        CUresult::CUDA_ERROR_NO_DEVICE => Err("the NVIDIA driver finds no GPU".to_owned()),
+        error => Err(format!("{call} failed: {}", describe(error))),
+    }
+}
+
+/// The driver's name and words for an error.
+pub(super) fn describe(error: CUresult) -> String {
+    let mut name: *const c_char = std::ptr::null();
+    // SAFETY: `name` lives through the call; the driver answers a static string or an error.
+    let named = unsafe { sys::cuGetErrorName(error, &raw mut name) };
+    let mut words: *const c_char = std::ptr::null();
+    // SAFETY: as above.
+    let worded = unsafe { sys::cuGetErrorString(error, &raw mut words) };
+    if named != CUresult::CUDA_SUCCESS || worded != CUresult::CUDA_SUCCESS {
+        return format!("CUDA error {}", error as u32);
+    }
+    // SAFETY: success means that the pointer is a static, terminated string.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    // SAFETY: as above.
+    let words = unsafe { CStr::from_ptr(words) }.to_string_lossy();
+    format!("{name}: {words}")
+}

@@ -1,0 +1,162 @@
+use cudarc::driver::sys::{
+    self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, CUresult,
+};
+use walla_device::DeviceError;
+
+use super::{Context, Stream};
+
+/// Memory of the device: lives as long as its context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceMemory {
+    address: CUdeviceptr,
+    bytes: usize,
+}
+
+impl DeviceMemory {
+    /// Where it starts, for kernel parameters: a multiple of 256.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its length.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Pinned memory of the host: plain (not write-combined), because the host reads it.
+#[derive(Debug)]
+pub(crate) struct PinnedMemory {
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory with one owner; see `Context` for its lifetime.
+unsafe impl Send for PinnedMemory {}
+
+impl PinnedMemory {
+    /// Its length.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The bytes. The caller has seen to it that no copy is in flight.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `bytes` initialised bytes as long as the context lives; the device that owns both
+        // calls this only when no copy is in flight.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+
+    /// The bytes. The caller has seen to it that no copy is in flight.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` makes the borrow unique.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
+}
+
+impl Context {
+    /// Allocates zeroed device memory of at least `bytes` bytes (at least 256), after a look at what is free.
+    pub(crate) fn allocate(&self, what: &str, bytes: usize) -> Result<DeviceMemory, DeviceError> {
+        let bytes = bytes.max(1).next_multiple_of(256);
+        let free_bytes = self.memory_free_bytes()?;
+        let refused = || DeviceError::OutOfMemory {
+            what: what.to_owned(),
+            wanted_bytes: bytes as u64,
+            free_bytes,
+        };
+        if bytes as u64 > free_bytes {
+            return Err(refused());
+        }
+        let mut address: CUdeviceptr = 0;
+        // SAFETY: `address` lives through the call; the context is current.
+        let result = unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) };
+        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return Err(refused());
+        }
+        self.check("cuMemAlloc", result)?;
+        Ok(DeviceMemory { address, bytes })
+    }
+
+    /// Gives memory back. For temporaries of loading, when nothing uses them.
+    pub(crate) fn free(&self, memory: DeviceMemory) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the memory came from `allocate`, and the caller has synchronised.
+        let result = unsafe { sys::cuMemFree_v2(memory.address) };
+        self.check("cuMemFree", result)
+    }
+
+    /// Enqueues setting all bytes.
+    pub(crate) fn fill(
+        &self,
+        stream: Stream,
+        memory: &DeviceMemory,
+        byte: u8,
+    ) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the range is the whole allocation.
+        let result = unsafe { sys::cuMemsetD8Async(memory.address, byte, memory.bytes, stream.0) };
+        self.check("cuMemsetD8Async", result)
+    }
+
+    /// Allocates zeroed pinned host memory.
+    pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<PinnedMemory, DeviceError> {
+        self.enter()?;
+        let bytes = bytes.max(1).next_multiple_of(64);
+        let mut start: *mut std::ffi::c_void = std::ptr::null_mut();
+        let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: `start` lives through the call.
+        let result = unsafe { sys::cuMemHostAlloc(&raw mut start, bytes, flags) };
+        self.check("cuMemHostAlloc", result)?;
+        let start = start.cast::<u8>();
+        // SAFETY: the driver gave `bytes` bytes, and nothing else knows them yet.
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(PinnedMemory { start, bytes })
+    }
+
+    /// Enqueues a copy to the device. The caller keeps the host bytes untouched until the stream has passed it.
+    pub(crate) fn upload(
+        &self,
+        stream: Stream,
+        (from, from_offset): (&PinnedMemory, usize),
+        (to, to_offset): (&DeviceMemory, usize),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        inside("upload", from.bytes, from_offset, bytes)?;
+        inside("upload", to.bytes, to_offset, bytes)?;
+        self.enter()?;
+        let target = to.address + to_offset as u64;
+        // SAFETY: the offset was checked against the allocation.
+        let source = unsafe { from.start.add(from_offset) };
+        // SAFETY: both ranges were checked, and pinned memory is freed by nobody but the context.
+        let result = unsafe { sys::cuMemcpyHtoDAsync_v2(target, source.cast(), bytes, stream.0) };
+        self.check("cuMemcpyHtoDAsync", result)
+    }
+
+    /// Enqueues a copy to the host. The caller keeps away from the host bytes until the stream has passed it.
+    pub(crate) fn download(
+        &self,
+        stream: Stream,
+        (from, from_offset): (&DeviceMemory, usize),
+        (to, to_offset): (&PinnedMemory, usize),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        inside("download", from.bytes, from_offset, bytes)?;
+        inside("download", to.bytes, to_offset, bytes)?;
+        self.enter()?;
+        let source = from.address + from_offset as u64;
+        // SAFETY: the offset was checked against the allocation.
+        let target = unsafe { to.start.add(to_offset) };
+        // SAFETY: both ranges were checked, and pinned memory is freed by nobody but the context.
+        let result = unsafe { sys::cuMemcpyDtoHAsync_v2(target.cast(), source, bytes, stream.0) };
+        self.check("cuMemcpyDtoHAsync", result)
+    }
+}
+
+fn inside(what: &str, length: usize, offset: usize, bytes: usize) -> Result<(), DeviceError> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= length => Ok(()),
+        _ => Err(DeviceError::Invalid(format!(
+            "{what} of {bytes} bytes at {offset} of a buffer of {length}"
+        ))),
+    }
+}

@@ -1,0 +1,134 @@
+use std::ffi::{CStr, c_void};
+
+use cudarc::driver::sys::{
+    self, CUfunction, CUfunction_attribute, CUjit_option, CUlaunchAttribute, CUlaunchAttributeID,
+    CUlaunchConfig, CUmodule, CUresult,
+};
+use walla_device::DeviceError;
+
+use super::library::describe;
+use super::{Context, Stream};
+
+/// Bytes of the compiler's words that an error keeps.
+const LOG_BYTES: usize = 4096;
+
+/// Loaded code.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Module(CUmodule);
+
+// SAFETY: a driver handle without thread affinity; see `Context`.
+unsafe impl Send for Module {}
+
+/// A kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Function(CUfunction);
+
+// SAFETY: as for `Module`.
+unsafe impl Send for Function {}
+
+/// One kernel launch: everything but the stream. The parameter is one struct, copied at the launch.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Launch {
+    pub(crate) function: Function,
+    pub(crate) grid: [u32; 3],
+    pub(crate) threads: u32,
+    /// May start before the kernel ahead of it has ended: every kernel of walla waits for that itself.
+    pub(crate) overlap: bool,
+    pub(crate) shared_bytes: u32,
+    /// Bytes of the kernel's parameter struct, in 8-byte words so that they are aligned as the struct is.
+    pub(crate) params: Vec<u64>,
+}
+
+impl Context {
+    /// Loads PTX (compiled for this device by the driver) or machine code.
+    pub(crate) fn load_module(&self, image: &CStr) -> Result<Module, DeviceError> {
+        self.enter()?;
+        let mut log = vec![0_u8; LOG_BYTES];
+        let mut options = [
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
+        let mut raw: CUmodule = std::ptr::null_mut();
+        // SAFETY: the image is terminated, the option arrays have the stated length and live through the call.
+        let result = unsafe {
+            sys::cuModuleLoadDataEx(
+                &raw mut raw,
+                image.as_ptr().cast(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if result != CUresult::CUDA_SUCCESS {
+            let words = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+            let reason = format!("{}; {}", describe(result), words.trim());
+            // A sticky error latches; anything else keeps the compiler's words.
+            let error = self.check("cuModuleLoadDataEx", result);
+            return Err(match error {
+                Err(lost) if lost.is_lost() => lost,
+                _ => DeviceError::Failed { call: "cuModuleLoadDataEx", reason },
+            });
+        }
+        Ok(Module(raw))
+    }
+
+    /// Finds a kernel, and lets it use `shared_bytes` of dynamic shared memory where that is more than comes unasked.
+    pub(crate) fn function(
+        &self,
+        module: Module,
+        name: &CStr,
+        shared_bytes: u32,
+    ) -> Result<Function, DeviceError> {
+        self.enter()?;
+        let mut raw: CUfunction = std::ptr::null_mut();
+        // SAFETY: the module is alive, the name is terminated.
+        let result = unsafe { sys::cuModuleGetFunction(&raw mut raw, module.0, name.as_ptr()) };
+        self.check("cuModuleGetFunction", result)?;
+        if shared_bytes > 48 * 1024 {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was just found.
+            let result =
+                unsafe { sys::cuFuncSetAttribute(raw, attribute, shared_bytes.cast_signed()) };
+            self.check("cuFuncSetAttribute", result)?;
+        }
+        Ok(Function(raw))
+    }
+
+    /// Enqueues a kernel.
+    ///
+    /// # Safety
+    /// The parameter struct is the one that the kernel takes, and every address in it is valid for what the kernel does with
+    /// it until the stream has passed the launch.
+    pub(crate) unsafe fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: the struct is plain data for which zeros are valid.
+        let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        let [grid_x, grid_y, grid_z] = launch.grid;
+        let config = CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: launch.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.shared_bytes,
+            hStream: stream.0,
+            attrs: &raw mut attribute,
+            numAttrs: u32::from(launch.overlap),
+        };
+        let mut params = [launch.params.as_ptr().cast_mut().cast::<c_void>()];
+        // SAFETY: the configuration and the parameter live through the call, which copies them; the rest is the caller's.
+        let result = unsafe {
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                launch.function.0,
+                params.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.check("cuLaunchKernelEx", result)
+    }
+}

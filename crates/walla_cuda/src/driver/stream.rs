@@ -1,0 +1,87 @@
+use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
+use walla_device::{DeviceError, StreamPriority};
+
+use super::Context;
+
+/// An ordered work queue of a context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream(pub(super) CUstream);
+
+// SAFETY: a driver handle without thread affinity; see `Context`.
+unsafe impl Send for Stream {}
+
+/// A completion mark of a context, without timing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event(CUevent);
+
+// SAFETY: as for `Stream`.
+unsafe impl Send for Event {}
+
+impl Context {
+    pub(crate) fn create_stream(&self, priority: StreamPriority) -> Result<Stream, DeviceError> {
+        self.enter()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: both live through the call.
+        let result = unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest) };
+        self.check("cuCtxGetStreamPriorityRange", result)?;
+        let priority = match priority {
+            StreamPriority::Low => least,
+            StreamPriority::High => greatest,
+        };
+        let mut raw: CUstream = std::ptr::null_mut();
+        // Not ordered with the legacy default stream, which other code in the process may use.
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: `raw` lives through the call.
+        let result = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
+        self.check("cuStreamCreateWithPriority", result)?;
+        self.streams.borrow_mut().push(Stream(raw));
+        Ok(Stream(raw))
+    }
+
+    pub(crate) fn create_event(&self) -> Result<Event, DeviceError> {
+        self.enter()?;
+        let mut raw: CUevent = std::ptr::null_mut();
+        let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: `raw` lives through the call.
+        let result = unsafe { sys::cuEventCreate(&raw mut raw, flags) };
+        self.check("cuEventCreate", result)?;
+        Ok(Event(raw))
+    }
+
+    pub(crate) fn record(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: both were made in this context, which is alive.
+        let result = unsafe { sys::cuEventRecord(event.0, stream.0) };
+        self.check("cuEventRecord", result)
+    }
+
+    pub(crate) fn wait(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
+        self.enter()?;
+        // SAFETY: both were made in this context, which is alive.
+        let result = unsafe { sys::cuStreamWaitEvent(stream.0, event.0, 0) };
+        self.check("cuStreamWaitEvent", result)
+    }
+
+    /// Whether the event's latest record has completed.
+    pub(crate) fn event_is_complete(&self, event: Event) -> Result<bool, DeviceError> {
+        self.enter()?;
+        // SAFETY: the event was made in this context, which is alive.
+        let result = unsafe { sys::cuEventQuery(event.0) };
+        self.ready("cuEventQuery", result)
+    }
+
+    /// Whether nothing is left on the stream.
+    pub(crate) fn stream_is_idle(&self, stream: Stream) -> Result<bool, DeviceError> {
+        self.enter()?;
+        // SAFETY: the stream was made in this context, which is alive.
+        let result = unsafe { sys::cuStreamQuery(stream.0) };
+        self.ready("cuStreamQuery", result)
+    }
+
+    fn ready(&self, call: &'static str, result: CUresult) -> Result<bool, DeviceError> {
+        if result == CUresult::CUDA_ERROR_NOT_READY {
+            return Ok(false);
+        }
+        self.check(call, result).map(|()| true)
+    }
+}

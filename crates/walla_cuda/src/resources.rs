@@ -1,0 +1,188 @@
+//! What a device holds, by handle.
+
+use std::collections::VecDeque;
+
+use walla_device::{
+    BufferId, CacheDesc, CacheId, DeviceError, EventId, GraphId, HostId, MatrixId, MatrixUse,
+    RopeId, StreamId, VectorId,
+};
+use walla_types::{RopePairs, TensorType};
+
+use crate::driver::{DeviceMemory, Event, GraphExec, Launch, PinnedMemory, Stream};
+use crate::params::WeightRef;
+
+/// A repacked matrix.
+#[derive(Debug)]
+pub(crate) struct Matrix {
+    pub(crate) name: String,
+    pub(crate) ty: TensorType,
+    pub(crate) rows: u32,
+    /// As the file has it; the planes may be padded.
+    pub(crate) cols: u32,
+    pub(crate) usage: MatrixUse,
+    pub(crate) weight: WeightRef,
+}
+
+/// A vector of f32.
+#[derive(Debug)]
+pub(crate) struct Vector {
+    pub(crate) memory: DeviceMemory,
+    pub(crate) len: u32,
+}
+
+/// A rotation: its frequencies and how to use them.
+#[derive(Debug)]
+pub(crate) struct Rope {
+    pub(crate) frequencies: DeviceMemory,
+    pub(crate) pairs_count: u32,
+    pub(crate) magnitude: f32,
+    pub(crate) pairs: RopePairs,
+}
+
+/// What one layer keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LayerMemory {
+    /// `[pages, kv_heads, page_tokens, head_dim]` each.
+    Kv { keys: DeviceMemory, values: DeviceMemory },
+    /// `[sequences, taps - 1, width]` f32.
+    ShortConv { state: DeviceMemory },
+}
+
+/// A cache and everything in it.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) desc: CacheDesc,
+    pub(crate) layers: Vec<LayerMemory>,
+    /// `[sequences]` u32.
+    pub(crate) last_sampled: DeviceMemory,
+    /// `[sequences, PENALTY_WINDOW_MAX]` u32.
+    pub(crate) recent: DeviceMemory,
+}
+
+/// Waits that a stream remembers; older ones are forgotten, which only costs a question to the driver.
+const WAITS_MAX: usize = 64;
+
+/// A stream and how far it has come: every call on it takes the next ticket.
+#[derive(Debug)]
+pub(crate) struct StreamState {
+    pub(crate) raw: Stream,
+    pub(crate) enqueued: u64,
+    pub(crate) completed: u64,
+    /// Waits for events, in order: once this stream has come to the first number, the other stream has come to the last.
+    waits: VecDeque<(u64, StreamId, u64)>,
+}
+
+impl StreamState {
+    pub(crate) fn new(raw: Stream) -> Self {
+        Self { raw, enqueued: 0, completed: 0, waits: VecDeque::with_capacity(WAITS_MAX) }
+    }
+}
+
+/// An event and what completes it.
+#[derive(Debug)]
+pub(crate) struct EventState {
+    pub(crate) raw: Event,
+    /// Stream and ticket of the latest record.
+    pub(crate) recorded: Option<(StreamId, u64)>,
+}
+
+/// Pinned memory and the copies that may be in flight: at most one entry a stream.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) memory: PinnedMemory,
+    pub(crate) copies: Vec<(StreamId, u64)>,
+}
+
+/// A program ready to launch.
+#[derive(Debug)]
+pub(crate) struct ProgramState {
+    pub(crate) launches: Vec<Launch>,
+    /// `None`: launched one by one.
+    pub(crate) graph: Option<GraphExec>,
+}
+
+/// Tables of everything, indexed by handle.
+#[derive(Debug, Default)]
+pub(crate) struct Resources {
+    pub(crate) matrices: Vec<Matrix>,
+    pub(crate) vectors: Vec<Vector>,
+    pub(crate) ropes: Vec<Rope>,
+    pub(crate) caches: Vec<Cache>,
+    pub(crate) buffers: Vec<DeviceMemory>,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) streams: Vec<StreamState>,
+    pub(crate) events: Vec<EventState>,
+    pub(crate) programs: Vec<ProgramState>,
+}
+
+macro_rules! lookups {
+    ($($get:ident $field:ident $id:ident $item:ty;)*) => {$(
+        impl Resources {
+            /// The item of a handle.
+            pub(crate) fn $get(&self, id: $id) -> Result<&$item, DeviceError> {
+                self.$field.get(id.0 as usize).ok_or_else(|| unknown(&id))
+            }
+        }
+    )*};
+}
+
+lookups! {
+    matrix matrices MatrixId Matrix;
+    vector vectors VectorId Vector;
+    rope ropes RopeId Rope;
+    cache caches CacheId Cache;
+    buffer buffers BufferId DeviceMemory;
+    host hosts HostId Host;
+    stream streams StreamId StreamState;
+    event events EventId EventState;
+    program programs GraphId ProgramState;
+}
+
+impl Resources {
+    /// Takes the next ticket of a stream.
+    pub(crate) fn ticket(&mut self, id: StreamId) -> Result<(Stream, u64), DeviceError> {
+        let stream = self.streams.get_mut(id.0 as usize).ok_or_else(|| unknown(&id))?;
+        stream.enqueued += 1;
+        Ok((stream.raw, stream.enqueued))
+    }
+
+    /// Notes that a stream has come at least this far, and so have the streams that it waited for on the way.
+    pub(crate) fn reached(&mut self, id: StreamId, ticket: u64) {
+        let Some(stream) = self.streams.get_mut(id.0 as usize) else { return };
+        stream.completed = stream.completed.max(ticket);
+        // Every wait leaves its queue once, so this ends.
+        while let Some(stream) = self.streams.get_mut(id.0 as usize)
+            && stream.waits.front().is_some_and(|(at, ..)| *at <= stream.completed)
+            && let Some((_, other, other_ticket)) = stream.waits.pop_front()
+        {
+            self.reached(other, other_ticket);
+        }
+    }
+
+    /// Notes that a stream waits for what an event recorded.
+    pub(crate) fn wait_enqueued(&mut self, id: StreamId, ticket: u64, event: EventId) {
+        let recorded = self.events.get(event.0 as usize).and_then(|event| event.recorded);
+        let stream = self.streams.get_mut(id.0 as usize);
+        if let (Some((other, other_ticket)), Some(stream)) = (recorded, stream)
+            && other != id
+        {
+            if stream.waits.len() == WAITS_MAX {
+                stream.waits.pop_front();
+            }
+            stream.waits.push_back((ticket, other, other_ticket));
+        }
+    }
+
+    /// Notes a copy from or to a host buffer.
+    pub(crate) fn copy_enqueued(&mut self, host: HostId, stream: StreamId, ticket: u64) {
+        if let Some(host) = self.hosts.get_mut(host.0 as usize) {
+            host.copies.retain(|(other, _)| *other != stream);
+            host.copies.push((stream, ticket));
+        }
+    }
+}
+
+/// The error for a handle that this device never gave.
+pub(crate) fn unknown(id: &dyn std::fmt::Debug) -> DeviceError {
+    DeviceError::Invalid(format!("{id:?} does not exist"))
+}

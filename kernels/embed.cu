@@ -1,0 +1,40 @@
+// embed: x[r] = table[token(r)] * scale; the token is also written to its sequence's recent tokens.
+// table: [vocab, width] of any type; x: [rows, width] f32. token(r) is the row's own or the sequence's last sampled one.
+// One block a row. Memory-bound: a row of the table read, 4 * width bytes written. Oracle: walla_cpu's scalar embed.
+#include "step.cuh"
+#include "weight.cuh"
+
+struct EmbedParams {
+    StepRef step;
+    WeightRef table;
+    float* x;
+    const uint32_t* last_sampled;  // [sequences]
+    uint32_t* recent;              // [sequences, PENALTY_WINDOW_MAX]
+    uint32_t width;
+    float scale;
+};
+static_assert(sizeof(EmbedParams) == 112, "as in params.rs");
+
+extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p) {
+    let_successors_start();
+    wait_for_predecessors();
+    const uint32_t r = blockIdx.x;
+    if (r >= p.step.header().rows) return;
+    const StepRow row = p.step.row(r);
+    const uint32_t wanted = row.token < 0 ? p.last_sampled[row.sequence] : uint32_t(row.token);
+    // A token outside the vocabulary is refused by the planner; here it must only do no harm.
+    const uint32_t token = min(wanted, p.table.rows - 1);
+    if (threadIdx.x == 0) p.recent[row.sequence * PENALTY_WINDOW_MAX + row.position % PENALTY_WINDOW_MAX] = token;
+    float* x = p.x + size_t(r) * p.width;
+    with_type(p.table.type, [&](auto unit) {
+        constexpr uint32_t numbers = decltype(unit)::NUMBERS;
+        for (uint32_t u = threadIdx.x; u * numbers < p.width; u += blockDim.x) {
+            float values[numbers];
+            unit.load(p.table, token, u);
+            unit.decode(values);
+#pragma unroll
+            for (uint32_t i = 0; i < numbers; i++)
+                if (u * numbers + i < p.width) x[u * numbers + i] = values[i] * p.scale;
+        }
+    });
+}

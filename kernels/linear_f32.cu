@@ -1,0 +1,4 @@
+// linear for F32 matrices: see linear.cuh. One file a type, so that a model loads the code of its own types alone.
+#include "linear.cuh"
+
+LINEARS(F32, f32)

@@ -1,0 +1,61 @@
+// What every kernel of walla shares: launch ordering, reductions in a fixed order.
+//
+// Rules
+// 1. A kernel takes one parameter struct by value. Addresses in it never change, so a captured launch never does.
+// 2. A kernel calls `wait_for_predecessors()` before it reads or writes anything that another kernel writes, and calls
+//    `let_successors_start()` once, as early as it likes: a successor waits for the whole of it in any case.
+// 3. Counts of a step (rows, outputs, lengths) are read on the device; blocks beyond them return at once.
+// 4. A row's sums are made in an order that depends on the row alone: never on the bucket, other rows or arrival.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#define WARP 32u
+#define FULL_MASK 0xffffffffu
+
+// Waits until the kernels ahead in the stream have ended and what they wrote can be seen (no work before sm_90, where a
+// kernel starts only then).
+__device__ __forceinline__ void wait_for_predecessors() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the next kernel of the stream be set up while this one runs.
+__device__ __forceinline__ void let_successors_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ uint32_t div_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
+
+// Sum over a warp; every lane gets it. A butterfly, so the order is fixed.
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(FULL_MASK, value, offset);
+    return value;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2)
+        value = fmaxf(value, __shfl_xor_sync(FULL_MASK, value, offset));
+    return value;
+}
+
+// Sum over a block of `THREADS`; every thread gets it. `scratch` holds one float a warp and is free again on return.
+template <uint32_t THREADS>
+__device__ __forceinline__ float block_sum(float value, float* scratch) {
+    constexpr uint32_t warps = THREADS / WARP;
+    value = warp_sum(value);
+    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = value;
+    __syncthreads();
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t w = 0; w < warps; w++) sum += scratch[w];
+    __syncthreads();
+    return sum;
+}
