@@ -109,18 +109,16 @@ pub(super) fn factors(
     context_train: usize,
     context_tokens: u32,
 ) -> Result<Option<Vec<f32>>, SpecError> {
+    let is_long = context_tokens as usize > original_context(source, context_train)?;
     let fixed = read_factors(source, "rope_freqs.weight", rotated)?;
     let short = read_factors(source, "rope_factors_short.weight", rotated)?;
     let long = read_factors(source, "rope_factors_long.weight", rotated)?;
     if fixed.is_some() {
         return Ok(fixed);
     }
+    let [long_name, short_name] = ["rope_factors_long.weight", "rope_factors_short.weight"];
     let (which, chosen, other) =
-        if context_tokens as usize > original_context(source, context_train)? {
-            ("rope_factors_long.weight", long, short)
-        } else {
-            ("rope_factors_short.weight", short, long)
-        };
+        if is_long { (long_name, long, short) } else { (short_name, short, long) };
     if chosen.is_none() && other.is_some() {
         let expected = vec![rotated as u64 / 2];
         return Err(SpecError::Missing { tensor: which.to_owned(), expected });

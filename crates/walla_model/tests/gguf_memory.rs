@@ -1,0 +1,170 @@
+//! What reading a file allocates is paid for by its length: at most twice as much, and 1 MiB.
+//!
+//! Alone in its binary, with one test: the allocator counts for the whole process.
+
+mod gguf_common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use gguf_common::{ARRAY, BOOL, Raw, RawTensor, STRING, U8, array, text};
+use walla_model::Gguf;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+#[expect(unsafe_code, reason = "an allocator cannot be written without")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(live, Relaxed);
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above; the pointer came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Peak of live memory while a file is read, beyond the file itself.
+fn peak_bytes(file: Vec<u8>) -> (bool, usize) {
+    let file: Arc<[u8]> = file.into();
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let gguf = Gguf::from_bytes(file);
+    (gguf.is_ok(), PEAK.load(Relaxed) - before)
+}
+
+fn empty() -> Raw {
+    Raw { entries: Vec::new(), tensors: Vec::new(), data: Vec::new(), ..Raw::good() }
+}
+
+/// Distinct names as short as they can be: in base 120, with letters of ASCII.
+fn name(mut index: usize) -> Vec<u8> {
+    let mut name = Vec::new();
+    loop {
+        name.push((index % 120) as u8 + 1);
+        index /= 120;
+        if index == 0 {
+            return name;
+        }
+    }
+}
+
+#[test]
+fn reading_allocates_at_most_twice_the_file_and_a_mebibyte() {
+    let strings = |count: u64| array(STRING, count, &text(b"").repeat(count as usize));
+    let cases = [
+        (
+            "as many entries as are allowed",
+            true,
+            empty().with(|f| {
+                (0..1 << 15).for_each(|i| f.entry(&name(i), BOOL, &[1]));
+            }),
+        ),
+        (
+            "as many tensors as are allowed",
+            true,
+            empty().with(|f| {
+                f.data = vec![0; 32 << 15];
+                let tensor = |i: usize| RawTensor {
+                    name: name(i),
+                    ..RawTensor::new("", &[1], 0, 32 * i as u64)
+                };
+                f.tensors = (0..1 << 15).map(tensor).collect();
+            }),
+        ),
+        (
+            "both, of unknown types and without data",
+            true,
+            empty().with(|f| {
+                f.data = vec![0; 32 << 15];
+                (0..1 << 15).for_each(|i| f.entry(&name(i), U8, &[1]));
+                let tensor = |i: usize| RawTensor {
+                    name: name(i),
+                    ..RawTensor::new("", &[1], 99, 32 * i as u64)
+                };
+                f.tensors = (0..1 << 15).map(tensor).collect();
+            }),
+        ),
+        (
+            "a thousand empty arrays of strings",
+            true,
+            empty().with(|f| {
+                (0..1024).for_each(|i| f.entry(&name(i), ARRAY, &strings(0)));
+            }),
+        ),
+        (
+            "too many of them",
+            false,
+            empty().with(|f| {
+                (0..1 << 15).for_each(|i| f.entry(&name(i), ARRAY, &strings(0)));
+            }),
+        ),
+        (
+            "a million empty strings",
+            true,
+            empty().with(|f| f.entry(b"k", ARRAY, &strings(1 << 20))),
+        ),
+        (
+            "a megabyte of numbers",
+            true,
+            empty().with(|f| {
+                f.entry(b"k", ARRAY, &array(U8, 1 << 20, &[7; 1 << 20]));
+            }),
+        ),
+        (
+            "counts that the file only just pays for",
+            false,
+            empty().with(|f| {
+                (f.entry_count, f.tensor_count) = (Some(1 << 15), Some(1 << 15));
+                f.data = vec![1; (14 + 33) << 15];
+            }),
+        ),
+        (
+            "a count of strings that the file only just pays for",
+            false,
+            empty().with(|f| {
+                f.entry(b"k", ARRAY, &array(STRING, 1 << 20, &[]));
+                f.data = vec![0xff; 8 << 20];
+            }),
+        ),
+        (
+            "a long string that is no text",
+            false,
+            empty().with(|f| {
+                f.entry(b"k", STRING, &text(&[0xff; 1 << 20]));
+            }),
+        ),
+        (
+            "a long key, twice",
+            false,
+            empty().with(|f| {
+                f.entry(&[b'k'; 65_535], BOOL, &[1]);
+                f.entry(&[b'k'; 65_535], BOOL, &[1]);
+            }),
+        ),
+    ];
+    for (what, is_sound, file) in cases {
+        let allowed = 2 * file.len() + (1 << 20);
+        let len = file.len();
+        let (was_sound, peak) = peak_bytes(file);
+        assert_eq!(was_sound, is_sound, "{what}");
+        assert!(peak <= allowed, "{what}: {peak} bytes for a file of {len}");
+        println!("{what}: {peak} bytes for a file of {len}");
+    }
+}

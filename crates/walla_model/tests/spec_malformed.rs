@@ -1,0 +1,352 @@
+//! Absurd hyperparameters and tensors are errors that name them, before anything is built.
+
+use walla_model::{
+    Gguf, ModelSpec, SpecError, Value,
+    gguf::Writer,
+    spec::Mixer,
+    synth::{self, Mixture, Model},
+};
+use walla_types::TensorType;
+
+/// A model to spoil: keys and values to set (or, with `None`, to remove), tensors to change.
+struct Spoilt {
+    gguf: Gguf,
+    values: Vec<(String, Option<Value<'static>>)>,
+    tensors: Vec<(String, TensorType, Vec<u64>)>,
+}
+
+fn spoil(model: &Model) -> Spoilt {
+    let small = Model {
+        width: 64,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        hidden: 96,
+        vocab: 260,
+        ..model.clone()
+    };
+    let file = synth::write(&small, Mixture::F16, 1, Vec::new()).unwrap();
+    let gguf = Gguf::from_bytes(file).unwrap();
+    let tensor = |t: walla_model::TensorInfo<'_>| {
+        (t.name.to_owned(), t.ty.unwrap(), t.shape.dims().to_vec())
+    };
+    let tensors = gguf.tensors().map(tensor).collect();
+    Spoilt { gguf, values: Vec::new(), tensors }
+}
+
+fn llama() -> Spoilt {
+    spoil(&Model::LLAMA_3_2_1B)
+}
+
+impl Spoilt {
+    fn set(mut self, key: &str, value: Value<'static>) -> Self {
+        self.values.push((key.to_owned(), Some(value)));
+        self
+    }
+
+    fn remove(mut self, key: &str) -> Self {
+        self.values.push((key.to_owned(), None));
+        self
+    }
+
+    fn tensor(mut self, name: &str, change: impl Fn(&mut (String, TensorType, Vec<u64>))) -> Self {
+        change(self.tensors.iter_mut().find(|t| t.0 == name).expect(name));
+        self
+    }
+
+    fn add(mut self, name: &str, dims: &[u64]) -> Self {
+        self.tensors.push((name.to_owned(), TensorType::F32, dims.to_vec()));
+        self
+    }
+
+    fn drop(mut self, name: &str) -> Self {
+        self.tensors.retain(|t| t.0 != name);
+        self
+    }
+
+    /// The file, with tensors full of `1.0` in F32 (and something in other types).
+    fn file(self) -> Gguf {
+        let mut writer = Writer::new();
+        let is_set = |key: &str| self.values.iter().any(|(k, _)| k == key);
+        for (key, value) in self.gguf.metadata().filter(|(key, _)| !is_set(key)) {
+            writer.value(key, value);
+        }
+        for (key, value) in &self.values {
+            value.map(|value| writer.value(key, value));
+        }
+        for (name, ty, dims) in &self.tensors {
+            writer.tensor(name, *ty, dims);
+        }
+        let mut data = writer.begin(Vec::new()).unwrap();
+        for (_, ty, dims) in &self.tensors {
+            let bytes = ty.row_bytes(dims.iter().product::<u64>() as usize).unwrap();
+            let ones: Vec<u8> = 1.0_f32.to_le_bytes().into_iter().cycle().take(bytes).collect();
+            data.tensor(&ones).unwrap();
+        }
+        Gguf::from_bytes(data.finish().unwrap()).unwrap()
+    }
+
+    fn spec(self) -> Result<ModelSpec, SpecError> {
+        ModelSpec::from_gguf(&self.file(), 1024)
+    }
+
+    fn message(self) -> String {
+        self.spec().expect_err("this model is bad").to_string()
+    }
+}
+
+#[test]
+fn the_unspoilt_models_are_sound() {
+    for model in Model::ALL {
+        assert_eq!(spoil(&model).spec().map(|s| s.width), Ok(64), "{}", model.name);
+    }
+}
+
+#[test]
+fn another_architecture_lists_those_that_there_are() {
+    assert_eq!(
+        llama().set("general.architecture", Value::String("mamba")).message(),
+        "architecture \"mamba\" is not supported \
+         (supported: llama, qwen2, qwen3, gemma3, smollm3, phi3, lfm2)"
+    );
+    let message = llama().remove("general.architecture").message();
+    assert!(message.contains("\"general.architecture\" is missing"), "{message}");
+}
+
+/// One value each, and what the message says.
+#[test]
+fn absurd_hyperparameters_are_named() {
+    let u = Value::U32;
+    let f = Value::F32;
+    let cases = [
+        ("block_count", u(0), "is 0, expected 1..=512"),
+        ("block_count", u(513), "is 513, expected 1..=512"),
+        ("block_count", u(u32::MAX), "expected 1..=512"),
+        ("block_count", f(2.0), "holds FLOAT32 2, expected an integer"),
+        ("block_count", Value::I32(-1), "holds INT32 -1, expected an integer in 0..="),
+        ("embedding_length", u(0), "is 0, expected 1..=65536"),
+        ("embedding_length", u(65_537), "is 65537, expected 1..=65536"),
+        ("context_length", u(0), "is 0, expected 1..="),
+        ("context_length", Value::String("long"), "holds a STRING, expected an integer"),
+        ("feed_forward_length", u(0), "is 0, expected 1..="),
+        ("feed_forward_length", u(u32::MAX), "expected 1..="),
+        ("attention.head_count", u(0), "is 0, expected 1..=1024"),
+        (
+            "attention.head_count",
+            u(3),
+            "head_count_kv\" is 2, expected a divisor of the 3 query heads",
+        ),
+        ("attention.head_count", Value::U64(1 << 40), "expected an integer in 0..=4294967295"),
+        (
+            "attention.head_count_kv",
+            u(0),
+            "is 0, expected a divisor of the 4 query heads of layer 0",
+        ),
+        (
+            "attention.head_count_kv",
+            u(3),
+            "is 3, expected a divisor of the 4 query heads of layer 0",
+        ),
+        (
+            "attention.head_count_kv",
+            u(8),
+            "is 8, expected a divisor of the 4 query heads of layer 0",
+        ),
+        ("attention.key_length", u(0), "is 0, expected an even number in 2..=1024"),
+        ("attention.key_length", u(15), "is 15, expected an even number"),
+        ("attention.key_length", u(1026), "is 1026, expected an even number in 2..=1024"),
+        ("attention.value_length", u(32), "is 32, expected 16, as attention.key_length"),
+        ("rope.dimension_count", u(0), "is 0, expected 2..=16"),
+        ("rope.dimension_count", u(18), "is 18, expected 2..=16"),
+        ("rope.dimension_count", u(7), "is 7, expected an even number"),
+        ("rope.freq_base", f(0.0), "is 0, expected a positive number"),
+        ("rope.freq_base", f(1.0), "is 1, expected above 1"),
+        ("rope.freq_base", f(f32::NAN), "is NaN, expected a positive number"),
+        ("rope.freq_base", f(f32::INFINITY), "is inf, expected a positive number"),
+        ("rope.scaling.factor", f(-2.0), "is -2, expected a positive number"),
+        ("rope.scaling.factor", f(f32::NAN), "is NaN, expected a positive number"),
+        ("rope.scale_linear", f(f32::INFINITY), "is inf, expected a positive number"),
+        ("rope.scaling.attn_factor", f(0.0), "is 0, expected a positive number"),
+        ("rope.scaling.type", Value::String("su"), "is su: this scaling is not supported"),
+        ("rope.scaling.original_context_length", u(0), "is 0, expected 1..="),
+        ("attention.layer_norm_rms_epsilon", f(0.0), "is 0, expected between 0 and 1"),
+        ("attention.layer_norm_rms_epsilon", f(-1e-5), "expected between 0 and 1"),
+        ("attention.layer_norm_rms_epsilon", f(f32::NAN), "is NaN, expected between 0 and 1"),
+        ("attention.layer_norm_rms_epsilon", f(f32::INFINITY), "is inf, expected between 0 and 1"),
+        ("attention.layer_norm_rms_epsilon", u(0), "holds UINT32 0, expected a float"),
+        ("expert_count", u(8), "is 8: mixtures of experts are not supported"),
+        ("attention.causal", Value::Bool(false), "is false: looking ahead is not supported"),
+    ];
+    for (suffix, value, expected) in cases {
+        let spec = llama().set(&format!("llama.{suffix}"), value).spec();
+        let message = spec.expect_err(suffix).to_string();
+        assert!(message.contains("\"llama."), "{message}");
+        assert!(message.contains(expected), "{suffix}: {expected:?} is not in {message:?}");
+    }
+}
+
+#[test]
+fn heads_must_divide_the_width_unless_their_size_is_given() {
+    let odd = || llama().set("llama.attention.head_count", Value::U32(6));
+    let message = odd().remove("llama.attention.key_length").message();
+    assert!(message.contains("is 6, expected a divisor of the embedding's length 64"), "{message}");
+    // With the size given, the shapes disagree instead.
+    let message = odd().message();
+    assert_eq!(message, "tensor \"blk.0.attn_q.weight\" has shape [64, 64], expected [64, 96]");
+}
+
+#[test]
+fn missing_hyperparameters_are_named() {
+    for suffix in [
+        "block_count",
+        "embedding_length",
+        "context_length",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.layer_norm_rms_epsilon",
+    ] {
+        let key = format!("llama.{suffix}");
+        let message = llama().remove(&key).message();
+        assert!(message.starts_with(&format!("key {key:?} is missing")), "{message}");
+    }
+}
+
+#[test]
+fn missing_misshaped_and_unusable_tensors_are_named() {
+    for name in
+        ["token_embd.weight", "output_norm.weight", "blk.1.attn_k.weight", "blk.0.ffn_norm.weight"]
+    {
+        let message = llama().drop(name).message();
+        assert!(
+            message.starts_with(&format!("tensor {name:?} is missing, expected shape [")),
+            "{message}"
+        );
+    }
+    let message = llama().tensor("blk.1.ffn_down.weight", |t| t.2 = vec![96, 65]).message();
+    assert_eq!(message, "tensor \"blk.1.ffn_down.weight\" has shape [96, 65], expected [96, 64]");
+    let message = llama().tensor("blk.1.ffn_down.weight", |t| t.2.push(2)).message();
+    assert!(message.contains("has shape [96, 64, 2]"), "{message}");
+    let message = llama().tensor("output_norm.weight", |t| t.1 = TensorType::Q8_0).message();
+    assert!(message.contains("\"output_norm.weight\" is of type Q8_0, expected F32"), "{message}");
+    let message = llama().tensor("token_embd.weight", |t| t.2 = vec![64, 261]).message();
+    assert!(message.contains("expected [64, 260]"), "the tokenizer counts: {message}");
+    // A dimension of 1 more changes nothing.
+    assert!(llama().tensor("blk.1.ffn_down.weight", |t| t.2.push(1)).spec().is_ok());
+}
+
+#[test]
+fn a_tensor_that_would_be_left_out_is_an_error() {
+    let message = llama().add("blk.0.attn_q.scale", &[1]).message();
+    assert_eq!(message, "tensor \"blk.0.attn_q.scale\" is no part of a llama model");
+    let message = llama().add("blk.2.attn_norm.weight", &[64]).message();
+    assert_eq!(message, "tensor \"blk.2.attn_norm.weight\" is no part of a llama model");
+}
+
+#[test]
+fn biases_and_an_own_head_are_found() {
+    let spec = llama()
+        .add("blk.1.attn_output.bias", &[64])
+        .add("blk.1.ffn_up.bias", &[96])
+        .add("output.weight", &[64, 260])
+        .spec()
+        .unwrap();
+    let Mixer::Attention(a) = &spec.layers[1].mixer else { panic!("no attention") };
+    assert_eq!(a.output.bias.map(|b| b.len), Some(64));
+    assert_eq!(spec.layers[1].feed_forward.up.bias.map(|b| b.len), Some(96));
+    assert!(spec.layers[0].feed_forward.up.bias.is_none() && !spec.is_tied());
+    let message = llama().add("blk.1.ffn_up.bias", &[64]).message();
+    assert!(message.contains("\"blk.1.ffn_up.bias\" has shape [64], expected [96]"), "{message}");
+}
+
+#[test]
+fn fused_projections_with_biases_are_split() {
+    let mut model = llama();
+    for layer in 0..2 {
+        let fused = format!("blk.{layer}.attn_qkv");
+        for part in ["q", "k", "v"] {
+            model = model.drop(&format!("blk.{layer}.attn_{part}.weight"));
+        }
+        model =
+            model.add(&format!("{fused}.weight"), &[64, 128]).add(&format!("{fused}.bias"), &[128]);
+    }
+    let spec = model.spec().unwrap();
+    let Mixer::Attention(a) = &spec.layers[1].mixer else { panic!("no attention") };
+    let parts = [a.query, a.key, a.value].map(|l| {
+        let bias = l.bias.unwrap();
+        (l.matrix.first_row, l.matrix.rows, bias.first, bias.len)
+    });
+    assert_eq!(parts, [(0, 64, 0, 64), (64, 32, 64, 32), (96, 32, 96, 32)]);
+}
+
+#[test]
+fn linear_scaling_divides_every_frequency() {
+    let factor = |key: &str| llama().set(key, Value::F32(4.0)).spec().unwrap().ropes[0].clone();
+    let plain = llama().spec().unwrap().ropes[0].clone();
+    for key in ["llama.rope.scaling.factor", "llama.rope.scale_linear"] {
+        let scaled = factor(key);
+        for (scaled, plain) in scaled.frequencies.iter().zip(&plain.frequencies) {
+            assert!((scaled * 4.0 / plain - 1.0).abs() < 1e-6);
+        }
+        assert_eq!(scaled.magnitude, 1.0);
+    }
+    let none = llama()
+        .set("llama.rope.scaling.type", Value::String("none"))
+        .set("llama.rope.scaling.factor", Value::F32(4.0));
+    assert_eq!(none.spec().unwrap().ropes[0], plain);
+}
+
+#[test]
+fn yarn_keeps_fast_frequencies_and_divides_slow_ones() {
+    let spec = llama()
+        .set("llama.rope.scaling.type", Value::String("yarn"))
+        .set("llama.rope.scaling.factor", Value::F32(4.0))
+        .set("llama.rope.scaling.original_context_length", Value::U32(4096))
+        .spec();
+    let (scaled, plain) = (&spec.unwrap().ropes[0], &llama().spec().unwrap().ropes[0]);
+    let ratio: Vec<f32> =
+        plain.frequencies.iter().zip(&scaled.frequencies).map(|(p, s)| p / s).collect();
+    // Of 8 pairs on base 500000, pair 1 turns 126 times in 4096 tokens and pair 4 less than once.
+    assert!((ratio[0] - 1.0).abs() < 1e-6 && (ratio[1] - 1.0).abs() < 1e-6, "{ratio:?}");
+    assert!(ratio[2] > 1.0 && ratio[2] < 4.0, "{ratio:?}");
+    assert!(ratio[4..].iter().all(|r| (r - 4.0).abs() < 1e-5), "{ratio:?}");
+    assert!((scaled.magnitude - (1.0 + 0.1 * 4.0_f32.ln())).abs() < 1e-6);
+}
+
+#[test]
+fn bad_frequency_factors_are_named() {
+    let message = llama().tensor("rope_freqs.weight", |t| t.2 = vec![9]).message();
+    assert!(message.contains("\"rope_freqs.weight\" has shape [9], expected [8]"), "{message}");
+    // As F16, the bytes of 1.0 are 0 and 1.875.
+    let message = llama().tensor("rope_freqs.weight", |t| t.1 = TensorType::F16).message();
+    assert_eq!(message, "tensor \"rope_freqs.weight\": number 0 is 0, expected a positive number");
+    let one_sided = llama().drop("rope_freqs.weight").add("rope_factors_long.weight", &[8]);
+    let message = one_sided.message();
+    assert!(message.contains("\"rope_factors_short.weight\" is missing"), "{message}");
+}
+
+#[test]
+fn gemma_checks_its_own_keys() {
+    let gemma = || spoil(&Model::GEMMA_3_1B);
+    let message = gemma().set("gemma3.final_logit_softcapping", Value::F32(30.0)).message();
+    assert!(message.contains("is 30: soft capping is not supported"), "{message}");
+    let windows = |spec: ModelSpec| -> Vec<_> {
+        let window = |layer: &walla_model::spec::Layer| match &layer.mixer {
+            Mixer::Attention(a) => (a.window, a.rope),
+            Mixer::ShortConv(_) => panic!("no attention"),
+        };
+        spec.layers.iter().map(window).collect()
+    };
+    let pattern = "gemma3.attention.sliding_window_pattern";
+    let (local, global) = ((Some(512), Some(1)), (None, Some(0)));
+    assert_eq!(windows(gemma().spec().unwrap()), [local, local]);
+    assert_eq!(windows(gemma().set(pattern, Value::U32(2)).spec().unwrap()), [local, global]);
+    assert_eq!(windows(gemma().set(pattern, Value::U32(1)).spec().unwrap()), [global, global]);
+    let no_window = gemma().set("gemma3.attention.sliding_window", Value::U32(0));
+    assert_eq!(windows(no_window.spec().unwrap()), [global, global]);
+    let scale = gemma().set("gemma3.attention.scale", Value::F32(0.5)).spec().unwrap();
+    let Mixer::Attention(a) = &scale.layers[0].mixer else { panic!("no attention") };
+    assert_eq!(a.scale, 0.5);
+    let message = gemma().drop("blk.0.post_ffw_norm.weight").message();
+    assert!(message.contains("\"blk.0.post_ffw_norm.weight\" is missing"), "{message}");
+}
