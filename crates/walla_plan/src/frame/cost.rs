@@ -1,0 +1,81 @@
+/// Row counts that a device prepares programs for. Padding costs least where steps are most often: exact up to 4 rows, then at
+/// most half more rows than needed. Up to 128 rows are decode steps; prompt chunks fill the rest.
+pub const BUCKETS: [u32; 18] =
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+
+/// Decode steps of one frame at most, whatever the limits say: bounds what a plan stores.
+pub const STEPS_MAX: u32 = 32;
+
+/// The smallest bucket that holds `rows`, or `None` if none does.
+///
+/// # Examples
+/// ```
+/// use walla_plan::bucket_for;
+/// assert_eq!((bucket_for(0), bucket_for(5), bucket_for(128)), (Some(1), Some(6), Some(128)));
+/// assert_eq!(bucket_for(513), None);
+/// ```
+#[must_use]
+pub fn bucket_for(rows: u32) -> Option<u32> {
+    let place = BUCKETS.partition_point(|&bucket| bucket < rows);
+    BUCKETS.get(place).copied()
+}
+
+/// What one step evaluates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StepWork {
+    /// Rows of speaking agents.
+    pub decode_rows: u32,
+    /// Rows of prompts.
+    pub prefill_tokens: u32,
+    /// Cached tokens that attention reads: for each sequence its length after the step.
+    pub context_tokens: u64,
+}
+
+impl StepWork {
+    /// All rows.
+    #[must_use]
+    pub const fn rows(&self) -> u32 {
+        self.decode_rows + self.prefill_tokens
+    }
+
+    /// Whether there is nothing to evaluate; such a step is not launched and costs nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rows() == 0
+    }
+}
+
+/// Predicts device time.
+///
+/// More work must never cost less: the planner adds work until it no longer fits. A prediction that is not a number counts as
+/// too expensive.
+pub trait CostModel {
+    /// Microseconds that a step of this work takes on the device.
+    fn predict_micros(&self, work: StepWork) -> f32;
+}
+
+/// `step + row * bucket_for(rows) + context_token * context_tokens + prefill_token * prefill_tokens`, in microseconds.
+///
+/// The first two terms are the weights' bytes and the kernels' boundaries, the third the cache's bytes, the fourth the
+/// arithmetic of prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinearCost {
+    /// A step, however small.
+    pub step_micros: f32,
+    /// Each row of the bucket, padding included.
+    pub row_micros: f32,
+    /// Each cached token read.
+    pub context_token_micros: f32,
+    /// Each prompt token, on top of its row.
+    pub prefill_token_micros: f32,
+}
+
+impl CostModel for LinearCost {
+    fn predict_micros(&self, work: StepWork) -> f32 {
+        let rows = bucket_for(work.rows()).unwrap_or(work.rows());
+        self.step_micros
+            + self.row_micros * rows as f32
+            + self.context_token_micros * work.context_tokens as f32
+            + self.prefill_token_micros * work.prefill_tokens as f32
+    }
+}

@@ -1,0 +1,131 @@
+use walla_types::SeqId;
+
+use super::PlanRequest;
+
+/// Sequences in order of their keys, sorted only as far as anyone looks: of ten thousand agents a frame serves a hundred.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    /// Smallest first; the low 32 bits are the sequence, so keys differ and the order is total.
+    keys: Vec<u128>,
+    /// Keys that are in their final place.
+    sorted: usize,
+}
+
+/// Keys that are sorted at first; each time more are needed, as many again.
+const SORTED_FIRST: usize = 256;
+
+impl Order {
+    pub(super) fn with_capacity(sequences_max: usize) -> Self {
+        Self { keys: Vec::with_capacity(sequences_max), sorted: 0 }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.sorted = 0;
+    }
+
+    pub(super) fn push(&mut self, key: u128) {
+        self.keys.push(key);
+    }
+
+    /// The sequence at a place.
+    pub(super) fn get(&mut self, place: usize) -> Option<SeqId> {
+        if place >= self.keys.len() {
+            return None;
+        }
+        while place >= self.sorted {
+            let rest = &mut self.keys[self.sorted..];
+            let more = self.sorted.max(SORTED_FIRST).min(rest.len());
+            if more < rest.len() {
+                rest.select_nth_unstable(more);
+            }
+            rest[..more].sort_unstable();
+            self.sorted += more;
+        }
+        Some(SeqId(self.keys[place] as u32)) // the low 32 bits
+    }
+}
+
+/// By priority, then lateness, then waiting time.
+pub(super) fn by_priority(request: &PlanRequest) -> u128 {
+    let wait = u32::MAX - request.waited_frames;
+    pack([high_first(request.priority), late_first(request), wait, request.seq.0])
+}
+
+/// By waiting time, then priority, then lateness.
+pub(super) fn by_wait(request: &PlanRequest) -> u128 {
+    let wait = u32::MAX - request.waited_frames;
+    pack([wait, high_first(request.priority), late_first(request), request.seq.0])
+}
+
+/// Who can be missed most easily: lowest priority, then idle before paused before at work, then the least late.
+pub(super) fn by_expendability(request: &PlanRequest) -> u128 {
+    use super::AgentState::{Decoding, Idle, Paused, Prefill};
+    let rank = match request.state {
+        Idle => 0,
+        Paused => 1,
+        Prefill { .. } => 2,
+        Decoding => 3,
+    };
+    pack([!high_first(request.priority), rank, !late_first(request), request.seq.0])
+}
+
+fn pack(parts: [u32; 4]) -> u128 {
+    parts.into_iter().fold(0, |key, part| key << 32 | u128::from(part))
+}
+
+/// Maps the highest priority to the lowest number.
+fn high_first(priority: i32) -> u32 {
+    !(priority.cast_unsigned() ^ 0x8000_0000)
+}
+
+/// Maps the latest agent to the lowest number: the bits of a float, made to ascend, then turned round.
+fn late_first(request: &PlanRequest) -> u32 {
+    let bits = (request.lateness() + 0.0).to_bits(); // + 0.0 makes −0 a 0
+    let ascending = if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 };
+    !ascending
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::AgentState;
+
+    fn request(priority: i32, due: f32, waited_frames: u32, seq: u32) -> PlanRequest {
+        let base = PlanRequest::new(SeqId(seq), AgentState::Decoding);
+        PlanRequest { priority, due: Some(due), waited_frames, ..base }
+    }
+
+    #[test]
+    fn keys_follow_priority_then_lateness_then_wait_then_id() {
+        let in_order = [
+            request(i32::MAX, -5.0, 0, 9),
+            request(7, f32::INFINITY, 0, 9),
+            request(7, 2.5, 0, 9),
+            request(7, 1e-40, 0, 9),
+            request(7, 0.0, 3, 9),
+            request(7, -0.0, 2, 4),
+            request(7, f32::NAN, 2, 5),
+            request(7, -1e-40, 9, 0),
+            request(7, f32::NEG_INFINITY, 9, 0),
+            request(0, 9.0, u32::MAX, 0),
+            request(-1, 9.0, 9, 0),
+            request(i32::MIN, 9.0, 9, 0),
+        ];
+        assert!(in_order.windows(2).all(|two| by_priority(&two[0]) < by_priority(&two[1])));
+    }
+
+    #[test]
+    fn an_order_is_sorted_however_far_one_looks() {
+        let mut order = Order::with_capacity(5_000);
+        for index in 0..5_000u32 {
+            order.push(u128::from(index.wrapping_mul(2_654_435_761)) << 32 | u128::from(index));
+        }
+        let mut expected = order.keys.clone();
+        expected.sort_unstable();
+        for (place, key) in expected.into_iter().enumerate() {
+            assert_eq!(order.get(place), Some(SeqId(key as u32)));
+        }
+        assert_eq!(order.get(5_000), None);
+    }
+}

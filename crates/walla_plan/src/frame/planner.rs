@@ -1,0 +1,273 @@
+use walla_types::SeqId;
+
+use super::order::{Order, by_priority, by_wait};
+use super::result::{Grant, Scratch};
+use super::{
+    AGED_CHUNK_TOKENS, AgentState, Decode, Deferral, Deferred, Detail, Limits, Plan, PlanRequest,
+    Prefill, STEPS_MAX, StepWork, TooManyRequests,
+};
+use crate::KvLedger;
+
+/// Plans a frame. The [module](super) says by which rules.
+///
+/// The result depends on nothing but the arguments, and not on the order of `requests` (of two requests of one sequence the
+/// first counts). O(agents), plus O(log agents) for each agent that is looked at.
+///
+/// # Errors
+/// [`TooManyRequests`], with the plan empty.
+///
+/// # Examples
+/// ```
+/// use walla_plan::{AgentState, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, plan};
+/// use walla_types::SeqId;
+///
+/// let mut ledger = KvLedger::new(LedgerOptions::default())?;
+/// ledger.append(SeqId(0), 100, &mut KvCommands::with_capacity(1))?;
+/// let requests = [
+///     PlanRequest::new(SeqId(0), AgentState::Decoding),
+///     PlanRequest::new(SeqId(1), AgentState::Prefill { tokens: 500 }),
+/// ];
+/// let cost = LinearCost { step_micros: 300.0, row_micros: 5.0, ..LinearCost::default() };
+/// let limits = Limits { device_micros_max: 1_000, cost: Some(&cost), steps_max: 1, ..Limits::default() };
+/// let mut frame = Plan::new(64);
+/// plan(&requests, &ledger, &limits, &mut frame)?;
+/// assert_eq!(frame.decode()[0].seq, SeqId(0));
+/// assert_eq!(frame.prefill()[0].tokens, 64); // a chunk
+/// assert!(frame.predicted_micros() <= 1_000.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn plan(
+    requests: &[PlanRequest],
+    ledger: &KvLedger,
+    limits: &Limits<'_>,
+    plan: &mut Plan,
+) -> Result<(), TooManyRequests> {
+    plan.clear();
+    if requests.len() > plan.sequences_max as usize {
+        let sequences_max = plan.sequences_max;
+        return Err(TooManyRequests { requests: requests.len(), sequences_max });
+    }
+    let mut planning = Planning::new(requests, ledger, limits, plan);
+    planning.sort_requests();
+    planning.serve_aged();
+    planning.serve_due();
+    planning.catch_up();
+    planning.serve_prompts();
+    planning.serve_spare();
+    planning.use_left_steps();
+    planning.suggest_victims();
+    planning.write_down();
+    Ok(())
+}
+
+impl Plan {
+    fn clear(&mut self) {
+        self.decode.clear();
+        self.prefill.clear();
+        self.deferred.clear();
+        self.victims.clear();
+        self.steps.clear();
+        self.predicted_micros = 0.0;
+        let scratch = &mut self.scratch;
+        scratch.grants.clear();
+        scratch.number += 1;
+        for order in [
+            &mut scratch.aged,
+            &mut scratch.due,
+            &mut scratch.prefill,
+            &mut scratch.spare,
+            &mut scratch.expendable,
+            &mut scratch.without_pages,
+        ] {
+            order.clear();
+        }
+        scratch.decoding.clear();
+        scratch.reading.clear();
+        scratch.micros.clear();
+    }
+}
+
+/// A plan in the making.
+pub(super) struct Planning<'a> {
+    pub(super) requests: &'a [PlanRequest],
+    pub(super) ledger: &'a KvLedger,
+    pub(super) limits: &'a Limits<'a>,
+    pub(super) plan: &'a mut Plan,
+    pub(super) pages_left: u32,
+    pub(super) prefill_left: u32,
+    /// Predicted time of all steps; a sum in `f64`, so that hundreds of corrections leave no trace.
+    pub(super) total_micros: f64,
+}
+
+impl<'a> Planning<'a> {
+    fn new(
+        requests: &'a [PlanRequest],
+        ledger: &'a KvLedger,
+        limits: &'a Limits<'a>,
+        plan: &'a mut Plan,
+    ) -> Self {
+        let steps = limits.steps_max.clamp(1, STEPS_MAX) as usize;
+        plan.steps.resize(steps, StepWork::default());
+        plan.scratch.micros.resize(steps, 0.0);
+        plan.scratch.grants.resize(requests.len(), Grant::default());
+        let (pages_left, prefill_left) = (ledger.free_pages(), limits.prefill_tokens_max);
+        Self { requests, ledger, limits, plan, pages_left, prefill_left, total_micros: 0.0 }
+    }
+
+    /// Puts every request that wants something in the orders in which it is looked at.
+    fn sort_requests(&mut self) {
+        let sequences = self.plan.sequences_max.min(self.ledger.options().sequences_max);
+        let Scratch { grants, request_of, number, aged, due, prefill, spare, .. } =
+            &mut self.plan.scratch;
+        for (index, (request, grant)) in self.requests.iter().zip(grants).enumerate() {
+            if request.seq.0 >= sequences {
+                grant.deferral = Some(Deferral::UnknownSequence);
+                continue;
+            }
+            let seen = &mut request_of[request.seq.index()];
+            if seen.0 == *number {
+                grant.deferral = Some(Deferral::Duplicate);
+                continue;
+            }
+            *seen = (*number, index as u32); // requests are at most `sequences_max`
+            if !request.wants_work() {
+                continue;
+            }
+            if request.waited_frames >= self.limits.wait_frames_max {
+                aged.push(by_wait(request));
+            }
+            let order = if request.detail == Detail::Background {
+                &mut *spare
+            } else if request.is_due() {
+                &mut *due
+            } else if let AgentState::Prefill { .. } = request.state {
+                &mut *prefill
+            } else {
+                &mut *spare
+            };
+            order.push(by_priority(request));
+        }
+    }
+
+    fn serve_aged(&mut self) {
+        let mut rows_left = (self.limits.rows_max / 8).max(1);
+        let mut place = 0;
+        while rows_left > 0
+            && let Some(index) = self.next(|scratch| &mut scratch.aged, place)
+        {
+            let forced = self.plan.steps[0].is_empty();
+            if !forced && self.closed(0).is_some() {
+                break;
+            }
+            rows_left -= match self.requests[index as usize].state {
+                AgentState::Decoding => u32::from(self.try_decode(index, 0, forced)),
+                _ => self.try_prefill(index, AGED_CHUNK_TOKENS.min(rows_left), forced),
+            };
+            place += 1;
+        }
+    }
+
+    fn serve_due(&mut self) {
+        let mut place = 0;
+        while self.closed(0).is_none()
+            && let Some(index) = self.next(|scratch| &mut scratch.due, place)
+        {
+            self.try_decode(index, 0, false);
+            place += 1;
+        }
+    }
+
+    /// Gives late speakers further steps: those behind by more than `k` tokens get step `k`.
+    fn catch_up(&mut self) {
+        self.add_steps(|request, step| request.lateness() > step as f32);
+    }
+
+    fn serve_prompts(&mut self) {
+        let mut place = 0;
+        while self.closed(0).is_none()
+            && self.prefill_left > 0
+            && let Some(index) = self.next(|scratch| &mut scratch.prefill, place)
+        {
+            self.try_prefill(index, u32::MAX, false);
+            place += 1;
+        }
+    }
+
+    fn serve_spare(&mut self) {
+        let mut place = 0;
+        while self.closed(0).is_none()
+            && let Some(index) = self.next(|scratch| &mut scratch.spare, place)
+        {
+            match self.requests[index as usize].state {
+                AgentState::Decoding => _ = self.try_decode(index, 0, false),
+                _ => _ = self.try_prefill(index, u32::MAX, false),
+            }
+            place += 1;
+        }
+    }
+
+    /// Gives speakers without a voice rate the steps that are left.
+    fn use_left_steps(&mut self) {
+        self.add_steps(|request, _| request.due.is_none());
+    }
+
+    /// Adds steps for speakers of full detail, as long as `wants` says so and everything fits.
+    fn add_steps(&mut self, wants: impl Fn(&PlanRequest, u32) -> bool) {
+        for step in 1..self.plan.steps.len() as u32 {
+            for place in 0..self.plan.scratch.decoding.len() {
+                if self.closed(step as usize).is_some() {
+                    break;
+                }
+                let index = self.plan.scratch.decoding[place];
+                let request = &self.requests[index as usize];
+                let has_step_before = self.plan.scratch.grants[index as usize].steps == step;
+                if has_step_before && request.detail == Detail::Full && wants(request, step) {
+                    self.try_decode(index, step, false);
+                }
+            }
+        }
+    }
+
+    /// The request at a place of an order.
+    pub(super) fn next(
+        &mut self,
+        order: impl Fn(&mut Scratch) -> &mut Order,
+        place: usize,
+    ) -> Option<u32> {
+        let seq: SeqId = order(&mut self.plan.scratch).get(place)?;
+        Some(self.plan.scratch.request_of[seq.index()].1)
+    }
+
+    fn write_down(&mut self) {
+        // Prompts are looked at until the frame's tokens are gone, everyone else until the first step is closed.
+        let full = self.closed(0).unwrap_or(Deferral::PrefillTokens);
+        let Plan { decode, prefill, deferred, steps, predicted_micros, scratch, .. } =
+            &mut *self.plan;
+        for count in (1..=steps.len() as u32).rev() {
+            let with_count = |index: &&u32| scratch.grants[**index as usize].steps == count;
+            let rows = scratch.decoding.iter().filter(with_count);
+            decode.extend(
+                rows.map(|&index| Decode { seq: self.requests[index as usize].seq, steps: count }),
+            );
+        }
+        prefill.extend(scratch.reading.iter().filter_map(|&index| {
+            let request = &self.requests[index as usize];
+            let tokens = scratch.grants[index as usize].prefill;
+            let AgentState::Prefill { tokens: prompt_tokens } = request.state else { return None };
+            Some(Prefill { seq: request.seq, tokens, prompt_tokens })
+        }));
+        for (request, grant) in self.requests.iter().zip(&scratch.grants) {
+            let seq = request.seq;
+            match grant.deferral {
+                Some(reason) if grant.is_empty() => deferred.push(Deferred { seq, reason }),
+                None if grant.is_empty() && request.wants_work() => {
+                    deferred.push(Deferred { seq, reason: full });
+                }
+                _ => {}
+            }
+        }
+        *predicted_micros = self.total_micros as f32;
+        let used = steps.iter().take_while(|work| !work.is_empty()).count();
+        steps.truncate(used);
+    }
+}

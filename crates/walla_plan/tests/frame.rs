@@ -1,0 +1,345 @@
+//! The rules of the frame plan, one by one.
+
+use walla_plan::{
+    AGED_CHUNK_TOKENS, AgentState, CostModel, Decode, Deferral, Deferred, Detail, KvCommands,
+    KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, Prefill, StepWork,
+    TooManyRequests, plan,
+};
+use walla_types::SeqId;
+
+const SEQUENCES: u32 = 32;
+
+/// A ledger where sequence `i` holds `lengths[i]` tokens, in pages of 4.
+fn ledger_with(pages: u32, lengths: &[u32]) -> KvLedger {
+    let options = LedgerOptions {
+        page_tokens: 4,
+        pages: pages + 1,
+        pages_per_sequence_max: 64,
+        sequences_max: SEQUENCES,
+        ..LedgerOptions::default()
+    };
+    let mut ledger = KvLedger::new(options).unwrap();
+    for (seq, &tokens) in lengths.iter().enumerate() {
+        ledger.append(SeqId(seq as u32), tokens, &mut KvCommands::with_capacity(0)).unwrap();
+    }
+    ledger.retire(1);
+    ledger
+}
+
+fn speaker(seq: u32) -> PlanRequest {
+    PlanRequest::new(SeqId(seq), AgentState::Decoding)
+}
+
+fn voice(seq: u32, due: f32) -> PlanRequest {
+    PlanRequest { due: Some(due), ..speaker(seq) }
+}
+
+fn prompt(seq: u32, tokens: u32) -> PlanRequest {
+    PlanRequest::new(SeqId(seq), AgentState::Prefill { tokens })
+}
+
+fn planned(requests: &[PlanRequest], ledger: &KvLedger, limits: &Limits<'_>) -> Plan {
+    let mut frame = Plan::new(SEQUENCES);
+    plan(requests, ledger, limits, &mut frame).unwrap();
+    frame
+}
+
+fn speakers(frame: &Plan) -> Vec<u32> {
+    frame.decode().iter().map(|decode| decode.seq.0).collect()
+}
+
+fn readers(frame: &Plan) -> Vec<(u32, u32)> {
+    frame.prefill().iter().map(|prefill| (prefill.seq.0, prefill.tokens)).collect()
+}
+
+fn reason(frame: &Plan, seq: u32) -> Option<Deferral> {
+    let of = |deferred: &&Deferred| deferred.seq == SeqId(seq);
+    frame.deferred().iter().find(of).map(|deferred| deferred.reason)
+}
+
+const ONE_STEP: Limits<'static> = Limits {
+    rows_max: 8,
+    prefill_tokens_max: 8,
+    sequences_max: 8,
+    steps_max: 1,
+    wait_frames_max: 60,
+    device_micros_max: 0,
+    cost: None,
+};
+
+/// 100 µs a step, 10 µs a row, nothing else.
+const COST: LinearCost = LinearCost {
+    step_micros: 100.0,
+    row_micros: 10.0,
+    context_token_micros: 0.0,
+    prefill_token_micros: 0.0,
+};
+
+#[test]
+fn priority_goes_before_lateness_before_waiting_before_id() {
+    let requests = [
+        voice(5, 0.0),
+        voice(4, 0.0),
+        PlanRequest { waited_frames: 3, ..voice(6, 0.0) },
+        voice(7, 2.0),
+        PlanRequest { priority: 1, ..voice(8, 0.0) },
+        PlanRequest { priority: -1, ..voice(1, 9.0) },
+    ];
+    let ledger = ledger_with(64, &[1; 16]);
+    let frame = planned(&requests, &ledger, &ONE_STEP);
+    assert_eq!(speakers(&frame), [8, 7, 6, 4, 5, 1]);
+    let narrow = Limits { rows_max: 3, ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &narrow);
+    assert_eq!(speakers(&frame), [8, 7, 6]);
+    assert_eq!(reason(&frame, 1), Some(Deferral::Rows));
+}
+
+#[test]
+fn no_prompt_takes_the_row_of_a_due_speaker() {
+    let urgent = PlanRequest { priority: i32::MAX, waited_frames: 59, ..prompt(0, 100) };
+    let mut requests = vec![urgent];
+    requests.extend((1..6).map(speaker));
+    let ledger = ledger_with(64, &[0, 1, 1, 1, 1, 1]);
+    let frame = planned(&requests, &ledger, &ONE_STEP);
+    assert_eq!(speakers(&frame), [1, 2, 3, 4, 5]);
+    assert_eq!(readers(&frame), [(0, 3)], "the prompt gets the rows that are left");
+    assert!(!frame.prefill()[0].finishes());
+}
+
+#[test]
+fn who_is_ahead_of_its_voice_gives_way_to_prompts() {
+    let requests = [voice(0, -3.0), prompt(1, 8), voice(2, 0.5)];
+    let ledger = ledger_with(64, &[1, 0, 1]);
+    let frame = planned(&requests, &ledger, &ONE_STEP);
+    assert_eq!((speakers(&frame), readers(&frame)), (vec![2], vec![(1, 7)]));
+    assert_eq!(reason(&frame, 0), Some(Deferral::Rows));
+    let wide = Limits { rows_max: 16, ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &wide);
+    assert_eq!(speakers(&frame), [2, 0], "a deadline is not a maximum of effort");
+    assert_eq!(frame.prefill(), [Prefill { seq: SeqId(1), tokens: 8, prompt_tokens: 8 }]);
+    assert!(frame.prefill()[0].finishes());
+}
+
+#[test]
+fn an_idle_or_paused_agent_gets_nothing_and_is_not_deferred() {
+    let idle = PlanRequest::new(SeqId(0), AgentState::Idle);
+    let paused = PlanRequest::new(SeqId(1), AgentState::Paused);
+    let frame = planned(&[idle, paused], &ledger_with(8, &[1, 1]), &ONE_STEP);
+    assert!(frame.is_empty() && frame.deferred().is_empty());
+    assert_eq!(frame.bucket(0), None);
+}
+
+#[test]
+fn late_speakers_catch_up_within_the_frame() {
+    let requests = [
+        voice(0, 0.5),
+        voice(1, 2.5),
+        voice(2, 9.0),
+        PlanRequest { detail: Detail::Reduced, ..voice(3, 9.0) },
+    ];
+    let limits = Limits { steps_max: 4, ..ONE_STEP };
+    let frame = planned(&requests, &ledger_with(64, &[1; 4]), &limits);
+    let steps: Vec<_> =
+        frame.decode().iter().map(|Decode { seq, steps }| (seq.0, *steps)).collect();
+    assert_eq!(steps, [(2, 4), (1, 3), (3, 1), (0, 1)]);
+    let rows: Vec<_> = frame.steps().iter().map(StepWork::rows).collect();
+    assert_eq!(rows, [4, 2, 2, 1], "step k evaluates the first rows of the list");
+    assert_eq!((frame.bucket(0), frame.bucket(3), frame.bucket(4)), (Some(4), Some(1), None));
+}
+
+#[test]
+fn speakers_without_a_voice_rate_take_the_steps_that_are_left() {
+    let requests = [speaker(0), voice(1, 0.0), prompt(2, 3)];
+    let limits = Limits { steps_max: 3, device_micros_max: 350, cost: Some(&COST), ..ONE_STEP };
+    let frame = planned(&requests, &ledger_with(64, &[1, 1, 0]), &limits);
+    // 100 + 10 × 6 for five rows, then 110 for one more step; a third would make 380.
+    assert_eq!(frame.predicted_micros(), 270.0);
+    assert_eq!(frame.decode()[0], Decode { seq: SeqId(0), steps: 2 });
+    assert_eq!(frame.decode()[1], Decode { seq: SeqId(1), steps: 1 });
+    assert_eq!(readers(&frame), [(2, 3)]);
+}
+
+#[test]
+fn what_cannot_finish_in_the_budget_is_not_started() {
+    let requests: Vec<_> = (0..8).map(speaker).collect();
+    let ledger = ledger_with(64, &[1; 8]);
+    // Buckets 1, 2, 3, 4, 6, 8: five rows cost 160, as six do; seven would cost 180.
+    let limits = Limits { device_micros_max: 179, cost: Some(&COST), ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &limits);
+    assert_eq!(speakers(&frame), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(reason(&frame, 7), Some(Deferral::Budget));
+    let nothing = Limits { device_micros_max: 109, ..limits };
+    let frame = planned(&requests, &ledger, &nothing);
+    assert!(frame.is_empty());
+    assert_eq!(frame.predicted_micros(), 0.0);
+    assert_eq!(frame.deferred().len(), 8);
+}
+
+#[test]
+fn a_chunk_is_as_long_as_the_budget_allows() {
+    let cost = LinearCost { prefill_token_micros: 7.0, row_micros: 0.0, ..COST };
+    let limits = Limits { device_micros_max: 150, cost: Some(&cost), ..ONE_STEP };
+    let frame = planned(&[prompt(0, 100)], &ledger_with(64, &[]), &limits);
+    assert_eq!(readers(&frame), [(0, 7)]);
+    assert_eq!(frame.predicted_micros(), 149.0);
+}
+
+#[test]
+fn context_is_what_attention_reads() {
+    let cost = LinearCost { context_token_micros: 1.0, ..LinearCost::default() };
+    let limits = Limits { device_micros_max: 100, cost: Some(&cost), ..ONE_STEP };
+    let ledger = ledger_with(64, &[10, 60, 30, 5]);
+    let requests = [speaker(0), speaker(1), speaker(2), prompt(3, 8)];
+    let frame = planned(&requests, &ledger, &limits);
+    // 11 + 61, then 31 does not fit; the prompt reads its 5 and up to 6 more.
+    let reached = StepWork { decode_rows: 2, prefill_tokens: 6, context_tokens: 11 + 61 + 5 + 6 };
+    assert_eq!(frame.steps(), [reached]);
+    assert_eq!(reason(&frame, 2), Some(Deferral::Budget));
+}
+
+#[test]
+fn a_prediction_that_is_no_number_starts_nothing() {
+    struct Broken;
+    impl CostModel for Broken {
+        fn predict_micros(&self, _: StepWork) -> f32 {
+            f32::NAN
+        }
+    }
+    let limits = Limits { device_micros_max: u32::MAX, cost: Some(&Broken), ..ONE_STEP };
+    let frame = planned(&[speaker(0)], &ledger_with(8, &[1]), &limits);
+    assert!(frame.is_empty());
+    assert_eq!(reason(&frame, 0), Some(Deferral::Budget));
+}
+
+#[test]
+fn who_has_waited_too_long_goes_first_even_beyond_the_budget() {
+    let mut requests: Vec<_> =
+        (0..8).map(|seq| PlanRequest { priority: 9, ..speaker(seq) }).collect();
+    requests.push(PlanRequest { waited_frames: 60, priority: -9, ..prompt(8, 100) });
+    requests.push(PlanRequest { waited_frames: 61, priority: -9, ..speaker(9) });
+    let ledger = ledger_with(64, &[1; 10]);
+    let frame = planned(&requests, &ledger, &ONE_STEP);
+    // One row in eight is for the aged; the longest wait wins it.
+    assert_eq!(speakers(&frame), [9, 0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(reason(&frame, 8), Some(Deferral::Rows));
+
+    let too_small = Limits { device_micros_max: 1, cost: Some(&COST), ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &too_small);
+    assert_eq!(speakers(&frame), [9]);
+    assert_eq!(frame.predicted_micros(), 110.0);
+    requests.pop();
+    let frame = planned(&requests, &ledger, &too_small);
+    assert_eq!((speakers(&frame), readers(&frame)), (vec![], vec![(8, 1)]));
+}
+
+#[test]
+fn an_aged_prompt_gets_a_chunk_in_its_share() {
+    let mut requests: Vec<_> = (0..31).map(speaker).collect();
+    requests.push(PlanRequest { waited_frames: 60, ..prompt(31, 100) });
+    let ledger = ledger_with(64, &[1; 31]);
+    let wide = Limits { rows_max: 256, prefill_tokens_max: 64, sequences_max: 4, ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &wide);
+    assert_eq!(speakers(&frame), [0, 1, 2], "one of four sequences is the aged prompt's");
+    assert_eq!(reason(&frame, 3), Some(Deferral::Sequences));
+    assert_eq!(readers(&frame), [(31, 64)], "its chunk grows by what nobody else wants");
+
+    let full = Limits { rows_max: 32, prefill_tokens_max: 64, sequences_max: 64, ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &full);
+    assert_eq!(readers(&frame), [(31, 4)], "an eighth of 32 rows");
+    assert_eq!(speakers(&frame).len(), 28);
+    const { assert!(AGED_CHUNK_TOKENS == 16) };
+}
+
+#[test]
+fn the_background_takes_what_is_left() {
+    let background = |request| PlanRequest { detail: Detail::Background, priority: 99, ..request };
+    let requests = [background(speaker(0)), background(prompt(1, 2)), speaker(2), prompt(3, 3)];
+    let ledger = ledger_with(64, &[1, 0, 1, 0]);
+    let limits = Limits { rows_max: 5, ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &limits);
+    assert_eq!((speakers(&frame), readers(&frame)), (vec![2, 0], vec![(3, 3)]));
+    assert_eq!(reason(&frame, 1), Some(Deferral::Rows));
+}
+
+#[test]
+fn a_prompt_starts_only_if_all_of_it_has_pages() {
+    let ledger = ledger_with(4, &[]);
+    let requests = [prompt(0, 17), prompt(1, 12), prompt(2, 8)];
+    let limits = Limits { rows_max: 64, prefill_tokens_max: 64, ..ONE_STEP };
+    let frame = planned(&requests, &ledger, &limits);
+    assert_eq!(readers(&frame), [(1, 12)]);
+    assert_eq!(reason(&frame, 0), Some(Deferral::Pages { wanted_pages: 5 }));
+    assert_eq!(reason(&frame, 2), Some(Deferral::Pages { wanted_pages: 2 }));
+}
+
+#[test]
+fn a_sequence_at_its_contexts_end_is_told() {
+    let ledger = ledger_with(130, &[256, 250]);
+    let frame = planned(&[speaker(0), prompt(1, 7), speaker(40), prompt(1, 1)], &ledger, &ONE_STEP);
+    assert_eq!(reason(&frame, 0), Some(Deferral::ContextFull));
+    assert_eq!(reason(&frame, 1), Some(Deferral::ContextFull));
+    assert_eq!(reason(&frame, 40), Some(Deferral::UnknownSequence));
+    assert_eq!(frame.deferred()[3].reason, Deferral::Duplicate);
+}
+
+#[test]
+fn victims_are_the_least_important_that_suffice() {
+    // Ten pages, all taken: two each.
+    let ledger = ledger_with(10, &[8, 8, 8, 8, 8]);
+    let idle = |seq, priority| {
+        let request = PlanRequest::new(SeqId(seq), AgentState::Idle);
+        PlanRequest { priority, ..request }
+    };
+    let narrow = Limits { rows_max: 64, prefill_tokens_max: 64, ..ONE_STEP };
+    let want = |seq, tokens, priority| PlanRequest { priority, ..prompt(seq, tokens) };
+    let all = [idle(0, 0), idle(1, 5), idle(2, 1), want(3, 4, 0), want(4, 4, 5)];
+
+    // Sequence 4 needs one page; the idle agent of lowest priority has two, which serve sequence 3, too.
+    let frame = planned(&all, &ledger, &narrow);
+    assert_eq!(frame.victims(), [SeqId(0)]);
+    assert_eq!(reason(&frame, 3), Some(Deferral::Pages { wanted_pages: 1 }));
+
+    // A want of five pages takes three agents, working ones of lower priority among them, idle first.
+    let frame = planned(&[all[0], all[2], all[3], want(4, 20, 5)], &ledger, &narrow);
+    assert_eq!(frame.victims(), [SeqId(0), SeqId(3), SeqId(2)]);
+
+    // A want that nobody's end can meet costs nobody anything; a smaller one behind it still finds its victim.
+    let frame = planned(&[all[0], all[2], want(4, 100, 5)], &ledger, &narrow);
+    assert_eq!(frame.victims(), []);
+    let frame = planned(&[all[0], all[2], all[3], want(4, 100, 5)], &ledger, &narrow);
+    assert_eq!(frame.victims(), [SeqId(0)]);
+
+    // Equals at work are safe, equals that are idle are not.
+    let frame = planned(&[idle(0, 5), want(3, 4, 5), want(4, 4, 5)], &ledger, &narrow);
+    assert_eq!(frame.victims(), [SeqId(0)]);
+    let frame = planned(&[speaker(0), speaker(1), speaker(2)], &ledger, &narrow);
+    assert_eq!(frame.victims(), []);
+    assert_eq!(frame.deferred().len(), 3);
+}
+
+#[test]
+fn who_waits_for_a_fence_needs_no_victim() {
+    let mut ledger = ledger_with(4, &[8, 8]);
+    let idle = PlanRequest::new(SeqId(0), AgentState::Idle);
+    let requests = [idle, PlanRequest { priority: 1, ..prompt(2, 4) }];
+    assert_eq!(planned(&requests, &ledger, &ONE_STEP).victims(), [SeqId(0)]);
+    ledger.remove(SeqId(1), .., &mut KvCommands::with_capacity(0)).unwrap();
+    let frame = planned(&requests, &ledger, &ONE_STEP);
+    assert_eq!(reason(&frame, 2), Some(Deferral::Pages { wanted_pages: 1 }));
+    assert_eq!(frame.victims(), []);
+}
+
+#[test]
+fn the_background_has_no_victims() {
+    let ledger = ledger_with(4, &[8, 8]);
+    let idle = PlanRequest::new(SeqId(0), AgentState::Idle);
+    let background = PlanRequest { detail: Detail::Background, priority: 9, ..prompt(2, 4) };
+    assert_eq!(planned(&[idle, background], &ledger, &ONE_STEP).victims(), []);
+}
+
+#[test]
+fn a_plan_knows_its_size() {
+    let mut frame = Plan::new(1);
+    let refused = plan(&[speaker(0), speaker(1)], &ledger_with(8, &[1, 1]), &ONE_STEP, &mut frame);
+    assert_eq!(refused, Err(TooManyRequests { requests: 2, sequences_max: 1 }));
+}

@@ -1,0 +1,218 @@
+//! What every plan keeps, whatever is asked.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use walla_plan::{
+    AgentState, CostModel, Detail, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan,
+    PlanRequest, plan,
+};
+use walla_types::SeqId;
+
+const SEQUENCES: u32 = 24;
+
+fn ledger_with(pages: u32, lengths: &[u32]) -> KvLedger {
+    let options = LedgerOptions {
+        page_tokens: 4,
+        pages: pages + 1,
+        pages_per_sequence_max: 16,
+        sequences_max: SEQUENCES,
+        ..LedgerOptions::default()
+    };
+    let mut ledger = KvLedger::new(options).unwrap();
+    for (seq, &tokens) in lengths.iter().enumerate() {
+        let _ = ledger.append(SeqId(seq as u32), tokens, &mut KvCommands::with_capacity(0));
+    }
+    ledger.retire(1);
+    ledger
+}
+
+fn request() -> impl Strategy<Value = PlanRequest> {
+    let state = prop_oneof![
+        1 => Just(AgentState::Idle),
+        1 => Just(AgentState::Paused),
+        4 => (0u32..40).prop_map(|tokens| AgentState::Prefill { tokens }),
+        6 => Just(AgentState::Decoding),
+    ];
+    let detail = prop_oneof![Just(Detail::Full), Just(Detail::Reduced), Just(Detail::Background)];
+    let due = prop_oneof![Just(None), (-3.0f32..6.0).prop_map(Some), Just(Some(f32::NAN))];
+    (0..SEQUENCES + 2, state, detail, due, -2i32..3, 0u32..12).prop_map(
+        |(seq, state, detail, due, priority, waited_frames)| PlanRequest {
+            seq: SeqId(seq),
+            state,
+            priority,
+            detail,
+            due,
+            waited_frames,
+        },
+    )
+}
+
+fn limits() -> impl Strategy<Value = (Limits<'static>, Option<LinearCost>)> {
+    let cost = (0.0f32..50.0, 0.0f32..20.0, 0.0f32..2.0, 0.0f32..20.0).prop_map(
+        |(step_micros, row_micros, context_token_micros, prefill_token_micros)| LinearCost {
+            step_micros,
+            row_micros,
+            context_token_micros,
+            prefill_token_micros,
+        },
+    );
+    (0u32..20, 0u32..20, 0u32..20, 0u32..6, 0u32..600, prop::option::of(cost)).prop_map(
+        |(rows_max, prefill_tokens_max, sequences_max, steps_max, device_micros_max, cost)| {
+            let limits = Limits {
+                rows_max,
+                prefill_tokens_max,
+                sequences_max,
+                steps_max,
+                wait_frames_max: 10,
+                device_micros_max,
+                cost: None,
+            };
+            (limits, cost)
+        },
+    )
+}
+
+fn unique_by_seq(requests: Vec<PlanRequest>) -> Vec<PlanRequest> {
+    let mut seen = BTreeSet::new();
+    requests.into_iter().filter(|request| seen.insert(request.seq)).collect()
+}
+
+fn wants(request: &PlanRequest) -> bool {
+    !matches!(
+        request.state,
+        AgentState::Idle | AgentState::Paused | AgentState::Prefill { tokens: 0 }
+    )
+}
+
+/// Does what the plan says; every append must find its pages.
+fn carry_out(frame: &Plan, ledger: &mut KvLedger) {
+    let mut commands = KvCommands::with_capacity(256);
+    for prefill in frame.prefill() {
+        ledger.reserve(prefill.seq, prefill.prompt_tokens, &mut commands).unwrap();
+        ledger.append(prefill.seq, prefill.tokens, &mut commands).unwrap();
+    }
+    for decode in frame.decode() {
+        ledger.append(decode.seq, decode.steps, &mut commands).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_keeps_every_limit_and_accounts_for_everyone(
+        requests in prop::collection::vec(request(), 0..SEQUENCES as usize),
+        (limits, cost) in limits(),
+        pages in 4u32..80,
+        lengths in prop::collection::vec(0u32..64, SEQUENCES as usize),
+    ) {
+        let requests = unique_by_seq(requests);
+        let limits = Limits { cost: cost.as_ref().map(|cost| cost as &dyn CostModel), ..limits };
+        let mut ledger = ledger_with(pages, &lengths);
+        let mut frame = Plan::new(SEQUENCES);
+        plan(&requests, &ledger, &limits, &mut frame).unwrap();
+
+        for (number, work) in frame.steps().iter().enumerate() {
+            prop_assert!(work.rows() <= limits.rows_max && !work.is_empty());
+            prop_assert!(number == 0 || work.prefill_tokens == 0);
+            let rows = frame.decode().iter().filter(|decode| decode.steps as usize > number);
+            prop_assert_eq!(rows.count() as u32, work.decode_rows);
+        }
+        prop_assert!(frame.decode().windows(2).all(|two| two[0].steps >= two[1].steps));
+        prop_assert!(frame.steps().len() <= limits.steps_max.max(1) as usize);
+        let tokens: u32 = frame.prefill().iter().map(|prefill| prefill.tokens).sum();
+        prop_assert!(tokens <= limits.prefill_tokens_max);
+        prop_assert_eq!(tokens, frame.steps().first().map_or(0, |work| work.prefill_tokens));
+        let sequences = frame.decode().len() + frame.prefill().len();
+        prop_assert!(sequences <= limits.sequences_max as usize);
+
+        if let Some(cost) = cost {
+            let total: f32 = frame.steps().iter().map(|work| cost.predict_micros(*work)).sum();
+            prop_assert!((total - frame.predicted_micros()).abs() <= 1e-3 * total.max(1.0));
+            let only_one = sequences == 1
+                && frame.steps().len() == 1
+                && frame.steps()[0].rows() == 1
+                && requests.iter().any(|request| request.waited_frames >= 10);
+            let budget = limits.device_micros_max as f32;
+            prop_assert!(total <= budget * 1.001 || only_one, "{total} > {budget}");
+        }
+
+        let served = frame.decode().iter().map(|decode| decode.seq);
+        let served: Vec<_> = served.chain(frame.prefill().iter().map(|p| p.seq)).collect();
+        let deferred: Vec<_> = frame.deferred().iter().map(|deferred| deferred.seq).collect();
+        let mut accounted: Vec<_> = served.iter().chain(&deferred).copied().collect();
+        accounted.sort_unstable();
+        accounted.dedup();
+        prop_assert_eq!(accounted.len(), served.len() + deferred.len(), "nobody is listed twice");
+        for request in requests.iter().filter(|request| wants(request)) {
+            prop_assert!(accounted.contains(&request.seq), "{:?} is not accounted for", request);
+        }
+        for victim in frame.victims() {
+            prop_assert!(!served.contains(victim) && ledger.exclusive_pages(*victim) > 0);
+        }
+        carry_out(&frame, &mut ledger);
+    }
+
+    #[test]
+    fn a_plan_does_not_depend_on_the_order_of_requests(
+        requests in prop::collection::vec(request(), 0..SEQUENCES as usize),
+        (limits, cost) in limits(),
+        pages in 4u32..80,
+        rotation in 0usize..24,
+    ) {
+        let requests = unique_by_seq(requests);
+        let limits = Limits { cost: cost.as_ref().map(|cost| cost as &dyn CostModel), ..limits };
+        let ledger = ledger_with(pages, &[3; SEQUENCES as usize]);
+        let mut turned = requests.clone();
+        turned.rotate_left(rotation.min(requests.len()));
+        turned.reverse();
+        let (mut one, mut other) = (Plan::new(SEQUENCES), Plan::new(SEQUENCES));
+        plan(&turned, &ledger, &limits, &mut one).unwrap(); // leaves its traces in the scratch memory
+        plan(&requests, &ledger, &limits, &mut one).unwrap();
+        plan(&turned, &ledger, &limits, &mut other).unwrap();
+        prop_assert_eq!(one.decode(), other.decode());
+        prop_assert_eq!(one.prefill(), other.prefill());
+        prop_assert_eq!(one.steps(), other.steps());
+        prop_assert_eq!(one.victims(), other.victims());
+        let mut deferred = other.deferred().to_vec();
+        deferred.sort_unstable_by_key(|d| requests.iter().position(|r| r.seq == d.seq));
+        prop_assert_eq!(one.deferred(), deferred);
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_the_bound(
+        mut requests in prop::collection::vec(request(), 1..SEQUENCES as usize),
+        rows_max in 1u32..12,
+        budget in 0u32..200,
+    ) {
+        requests.retain(|request| wants(request) && request.seq.0 < SEQUENCES);
+        let mut requests = unique_by_seq(requests);
+        for request in &mut requests {
+            request.waited_frames = 0;
+        }
+        let cost = LinearCost { step_micros: 100.0, row_micros: 10.0, ..LinearCost::default() };
+        let limits = Limits {
+            rows_max,
+            prefill_tokens_max: 16,
+            sequences_max: 8,
+            steps_max: 2,
+            wait_frames_max: 10,
+            device_micros_max: budget,
+            cost: Some(&cost),
+        };
+        let bound = limits.wait_frames_max + requests.len() as u32;
+        let ledger = ledger_with(1_000, &[1; SEQUENCES as usize]);
+        let mut frame = Plan::new(SEQUENCES);
+        for _ in 0..100 {
+            plan(&requests, &ledger, &limits, &mut frame).unwrap();
+            for request in &mut requests {
+                let seq = request.seq;
+                let speaks = frame.decode().iter().any(|decode| decode.seq == seq);
+                let reads = frame.prefill().iter().any(|prefill| prefill.seq == seq);
+                request.waited_frames = if speaks || reads { 0 } else { request.waited_frames + 1 };
+                prop_assert!(request.waited_frames <= bound, "{:?} waits beyond {}", request, bound);
+            }
+        }
+    }
+}
