@@ -59,8 +59,8 @@ pub struct MatrixDesc<'a> {
     pub usage: MatrixUse,
 }
 
-/// Describes a rotation: pair `i` of a token at position `p` turns by `p * frequencies[i]`; sine and cosine are multiplied by
-/// `magnitude`; numbers from `2 * frequencies.len()` on stay as they are.
+/// Describes a rotation: pair `i` of a token at position `p` turns by `p * frequencies[i]` (rounded to f32); sine and cosine are
+/// multiplied by `magnitude`; numbers from `2 * frequencies.len()` on stay as they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeDesc<'a> {
     /// Radians a token.
@@ -153,8 +153,9 @@ pub trait Device: Send {
     /// Makes an event. It counts as complete until it is first recorded.
     fn create_event(&mut self) -> Result<EventId, DeviceError>;
 
-    /// Makes programs ready to launch: checks them, allocates one workspace that they share, captures graphs. Launches of programs
-    /// that were prepared together must not overlap; one stream for them all sees to that.
+    /// Makes programs ready to launch: checks them, allocates one workspace that they share, captures graphs. Prepare all programs
+    /// of a model in one call: each call allocates a workspace of its own. Launches of programs that were prepared together must
+    /// not overlap, and uploads of their step block must be ordered among them; one stream for both sees to that.
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError>;
 
     /// Lets `write` fill `bytes` bytes of a host buffer.

@@ -1,1 +1,5 @@
-//! placeholder
+//! A device that breaks on purpose, by seed, for tests.
+
+mod clock;
+
+pub use clock::VirtualClock;

@@ -16,6 +16,8 @@
 //! 1. A device is owned by one thread. Only [`Device::synchronise`] and dropping the device may block.
 //! 2. Nothing is freed before the device is dropped: no handle can dangle, and memory in flight belongs to the device.
 //! 3. A host buffer with a copy in flight cannot be read or written: [`DeviceError::HostInFlight`].
+//!    Completion is known through streams and events: if an upload on stream A is followed by a record of event e there, stream B waits
+//!    for e and then records f, a completed f makes the upload's buffer free.
 //! 4. Work on one stream runs in order; streams are ordered among themselves by events alone.
 //! 5. After [`DeviceError::Lost`] every further call answers `Lost` and touches no driver.
 //! 6. A row of a step depends on nothing else in the step: not on other rows, their number, or the bucket.

@@ -9,6 +9,9 @@ use crate::info::DeviceInfo;
 pub struct OpenOptions {
     /// Threads that a CPU device may use. Default `None`: half of the cores, at least one, because a game keeps its own.
     pub threads: Option<u32>,
+    /// Ceiling of device memory in bytes: allocations beyond it answer
+    /// [`OutOfMemory`](DeviceError::OutOfMemory). Default: what the device has free.
+    pub memory_bytes_max: Option<u64>,
 }
 
 /// A family of devices: lists them, scores them, opens them.

@@ -134,7 +134,14 @@ pub struct ResultHeader {
     /// [`StepHeader::outputs`].
     pub outputs: u32,
     /// Room to grow.
-    pub reserved: [u32; 13],
+    pub reserved: u32,
+    /// The device's clock when the program began, in nanoseconds from an arbitrary start. A host that polls once a frame cannot
+    /// time a step itself.
+    pub begin_nanos: u64,
+    /// The device's clock when the sampler ended.
+    pub end_nanos: u64,
+    /// Room to grow.
+    pub reserved_too: [u32; 8],
 }
 
 /// What came out of one output that was sampled.
