@@ -1,12 +1,21 @@
 //! The device thread, its mailboxes and the life of every agent's sequence.
 
 mod api;
+mod client;
 mod inline_text;
 mod mailbox;
+mod options;
+mod reply_text;
+mod shell;
+mod state;
 
 pub use api::{
     AgentId, AgentSpec, Command, ContextPolicy, DELTA_BYTES_MAX, EngineStats, Event, FinishReason,
     GenerationId, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
 };
+pub use client::Client;
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
+pub use options::{EngineError, EngineOptions, ModelSource};
+pub use shell::Engine;
+pub use state::{EngineState, ModelCard};

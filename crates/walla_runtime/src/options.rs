@@ -1,0 +1,186 @@
+use std::path::PathBuf;
+
+use walla_device::{DeviceError, KvType, RegistryError};
+use walla_exec::{ExecError, StepError};
+use walla_model::tokenizer::VocabularyError;
+use walla_model::{GgufError, SpecError};
+
+/// Where a model comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ModelSource {
+    /// A GGUF file. It is mapped, not read: do not change it while the engine runs.
+    Path(PathBuf),
+    /// A GGUF file inside the program.
+    Static(&'static [u8]),
+}
+
+impl std::fmt::Debug for ModelSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Self::Static(bytes) => write!(f, "Static({} bytes)", bytes.len()),
+        }
+    }
+}
+
+/// How to start an engine.
+///
+/// # Examples
+/// ```
+/// use walla_runtime::{EngineOptions, ModelSource};
+/// let options = EngineOptions { agents_max: 16, ..EngineOptions::new(ModelSource::Path("smith.gguf".into())) };
+/// assert_eq!(options.context_tokens, 1_024);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// The model.
+    pub model: ModelSource,
+    /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens.
+    pub device: String,
+    /// Threads that a CPU device may use. Default: `None`, half of the cores, because a game keeps its own.
+    pub threads: Option<u32>,
+    /// Tokens of each agent's context, at most those that the model was trained for. Default: `1_024`, a persona and some
+    /// twenty turns.
+    pub context_tokens: u32,
+    /// Agents at the same time, of all clients together. Default: `64`.
+    pub agents_max: u32,
+    /// Tokens that the KV pool holds for all agents together. Default: `None`, `agents_max * context_tokens`, so that no agent
+    /// ever waits for pages. Less saves memory, as few agents have a full context.
+    pub kv_tokens: Option<u32>,
+    /// Rows of one step. Default: `128`, all agents and a prompt chunk of as many rows.
+    pub rows_max: u32,
+    /// Prompt tokens of one step. Default: `64`, so that a long prompt does not stall those who speak.
+    pub prefill_tokens_max: u32,
+    /// Commands that a client can send ahead, rounded up to a power of two. Default: `1_024`.
+    pub command_queue: usize,
+    /// Events that wait for a client, rounded up to a power of two; its agents pause while there is no room. Default: `4_096`,
+    /// one second of 64 agents at 60 tokens.
+    pub event_queue: usize,
+    /// How keys and values are stored. Default: f16.
+    pub kv_type: KvType,
+    /// Encodes prompts on the device thread instead of a thread of its own, so that steps are the same in every run. Default:
+    /// `false`, since a long prompt takes milliseconds to encode. For tests.
+    pub inline_text: bool,
+}
+
+impl EngineOptions {
+    /// Defaults for all but the model.
+    #[must_use]
+    pub fn new(model: ModelSource) -> Self {
+        Self {
+            model,
+            device: "auto".to_owned(),
+            threads: None,
+            context_tokens: 1_024,
+            agents_max: 64,
+            kv_tokens: None,
+            rows_max: 128,
+            prefill_tokens_max: 64,
+            command_queue: 1_024,
+            event_queue: 4_096,
+            kv_type: KvType::default(),
+            inline_text: false,
+        }
+    }
+
+    /// # Errors
+    /// [`EngineError::Option`] for numbers that cannot work.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        let bounds = [
+            ("context_tokens", self.context_tokens as usize, 1 << 20),
+            ("agents_max", self.agents_max as usize, 65_536),
+            ("rows_max", self.rows_max as usize, 512),
+            ("prefill_tokens_max", self.prefill_tokens_max as usize, 512),
+            ("command_queue", self.command_queue, QUEUE_MAX),
+            ("event_queue", self.event_queue, QUEUE_MAX),
+        ];
+        for (option, value, max) in bounds {
+            if value == 0 || value > max {
+                return Err(EngineError::Option { option, value, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
+const QUEUE_MAX: usize = 1 << 20;
+
+/// Why an engine did not start or did not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// Choose another value.
+    #[error("option {option} is {value}, expected 1..={max}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What was asked for.
+        value: usize,
+        /// The largest that works.
+        max: usize,
+    },
+    /// The file is not a GGUF file that can be read.
+    #[error(transparent)]
+    File(#[from] GgufError),
+    /// The file holds no model that walla runs.
+    #[error(transparent)]
+    Model(#[from] SpecError),
+    /// The file's tokenizer cannot be used.
+    #[error(transparent)]
+    Tokenizer(#[from] VocabularyError),
+    /// The file's chat template cannot be used.
+    #[error("chat template: {0}")]
+    Template(String),
+    /// No device opened: see the inner error for what to do.
+    #[error(transparent)]
+    Open(#[from] RegistryError),
+    /// The model does not fit the device, or the device failed: see the inner error for what to do.
+    #[error(transparent)]
+    Exec(ExecError),
+    /// The engine's own book-keeping disagrees with itself: a defect in walla.
+    #[error(transparent)]
+    Step(StepError),
+    /// The system gives no thread.
+    #[error("no thread: {0}")]
+    Thread(String),
+    /// All places for clients are taken: drop one, or share one.
+    #[error("{clients_max} clients are the most that an engine serves")]
+    TooManyClients {
+        /// The limit.
+        clients_max: u32,
+    },
+    /// The device thread panicked: a defect in walla. Start another engine.
+    #[error("the device thread panicked: {0}")]
+    Panicked(String),
+    /// The engine was stopped: start another.
+    #[error("the engine was stopped")]
+    Stopped,
+    /// The engine has failed: start another.
+    #[error("the engine has failed: {0}")]
+    Failed(std::sync::Arc<EngineError>),
+}
+
+impl From<ExecError> for EngineError {
+    fn from(error: ExecError) -> Self {
+        match error {
+            ExecError::Stopped => Self::Stopped,
+            error => Self::Exec(error),
+        }
+    }
+}
+
+impl From<StepError> for EngineError {
+    fn from(error: StepError) -> Self {
+        match error {
+            StepError::Exec(error) => error.into(),
+            error => Self::Step(error),
+        }
+    }
+}
+
+impl From<DeviceError> for EngineError {
+    fn from(error: DeviceError) -> Self {
+        Self::Exec(error.into())
+    }
+}

@@ -1,0 +1,254 @@
+//! From the bytes of tokens to the text that hosts see.
+//!
+//! Three things stand between the two: a character may be spread over several tokens, a stop string too, and a delta holds
+//! [`DELTA_BYTES_MAX`] bytes. What cannot be shown yet is held back: at most 3 bytes of a character, and what may be the
+//! beginning of a stop string.
+//!
+//! The deltas joined are the decoding of all tokens (bytes that are no UTF-8 become U+FFFD, as in
+//! [`String::from_utf8_lossy`]), cut where the stop string that was complete first begins (the longest one, of those that
+//! end at the same place). That does not depend on how the bytes were spread over tokens.
+
+use std::collections::VecDeque;
+
+use crate::api::DELTA_BYTES_MAX;
+use crate::inline_text::InlineText;
+
+/// Where deltas go: text, and how many tokens it completes.
+type Say<'a> = dyn FnMut(InlineText<DELTA_BYTES_MAX>, u32) + 'a;
+
+/// Bytes held back that cost no further allocation, stop strings aside: some tokens' worth.
+const HELD_BYTES: usize = 256;
+
+/// The text of one agent's replies, one after the other.
+#[derive(Debug)]
+pub(crate) struct ReplyText {
+    stops: Vec<StopString>,
+    /// For the next reply.
+    stops_next: Option<Vec<StopString>>,
+    /// A character's first bytes.
+    partial: Partial,
+    /// Decoded and held back.
+    held: String,
+    /// For each token whose text is not all sent: where in `held` it ends.
+    ends: VecDeque<usize>,
+    /// Tokens, already taken, that end within the unfinished character in `partial`.
+    ends_in_partial: u32,
+    stopped: bool,
+}
+
+impl ReplyText {
+    /// Text of replies that end before any of these strings. Empty strings stop nothing.
+    pub(crate) fn new(stop_strings: &[String]) -> Self {
+        let mut text = Self {
+            stops: Vec::new(),
+            stops_next: None,
+            partial: Partial::default(),
+            held: String::new(),
+            ends: VecDeque::new(),
+            ends_in_partial: 0,
+            stopped: false,
+        };
+        text.set_stop_strings(stop_strings);
+        text.reset();
+        text
+    }
+
+    /// Other stop strings, from the next [`reset`](Self::reset) on.
+    pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
+        let stops = stop_strings.iter().filter(|stop| !stop.is_empty());
+        self.stops_next = Some(stops.map(|stop| StopString::new(stop)).collect());
+    }
+
+    /// Begins a reply.
+    pub(crate) fn reset(&mut self) {
+        if let Some(stops) = self.stops_next.take() {
+            self.stops = stops;
+            let longest = self.stops.iter().map(|stop| stop.bytes.len()).max().unwrap_or(0);
+            self.held.reserve(HELD_BYTES + longest);
+            self.ends.reserve(HELD_BYTES + longest);
+        }
+        self.stops.iter_mut().for_each(|stop| stop.matched = 0);
+        self.partial = Partial::default();
+        self.held.clear();
+        self.ends.clear();
+        self.ends_in_partial = 0;
+        self.stopped = false;
+    }
+
+    /// Takes a token's bytes and gives the text that can be shown to `say`. `true`: a stop string is complete, and the reply is over.
+    ///
+    /// Tokens whose text is (partly) a stop string are counted in no delta.
+    pub(crate) fn push(&mut self, token: &[u8], say: &mut Say<'_>) -> bool {
+        let mut first_end = None;
+        for &byte in token {
+            if self.stopped {
+                break;
+            }
+            let mut decoded = [None; 2];
+            self.partial.push(byte, &mut decoded);
+            for character in decoded.into_iter().flatten() {
+                self.take(character);
+                first_end.get_or_insert(self.held.len());
+            }
+        }
+        self.count(first_end);
+        self.say(self.held.len() - self.begun(), say);
+        self.stopped
+    }
+
+    /// Shows what was held back: the reply is over and nothing follows.
+    pub(crate) fn finish(&mut self, say: &mut Say<'_>) {
+        if self.stopped {
+            return;
+        }
+        if self.partial.is_begun() {
+            self.partial = Partial::default();
+            self.take(char::REPLACEMENT_CHARACTER);
+            self.place_partial_ends(self.held.len());
+        }
+        self.say(self.held.len(), say);
+    }
+
+    /// One more character; cuts the text if it completes a stop string.
+    fn take(&mut self, character: char) {
+        if self.stopped {
+            return;
+        }
+        self.held.push(character);
+        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+            self.stops.iter_mut().for_each(|stop| stop.push(byte));
+        }
+        let complete = self.stops.iter().filter(|stop| stop.is_complete());
+        if let Some(bytes) = complete.map(|stop| stop.bytes.len()).max() {
+            self.stopped = true;
+            self.held.truncate(self.held.len() - bytes);
+        }
+    }
+
+    /// Notes where a token ends. `first_end`: where the first character ends that it completed.
+    fn count(&mut self, first_end: Option<usize>) {
+        if let Some(end) = first_end {
+            self.place_partial_ends(end);
+        }
+        if self.stopped {
+            // Neither the token that completed the stop string counts, nor those that end within what was cut.
+            let shown = self.held.len();
+            while self.ends.pop_back_if(|end| *end > shown).is_some() {}
+        } else if self.partial.is_begun() {
+            self.ends_in_partial += 1;
+        } else {
+            self.ends.push_back(self.held.len());
+        }
+    }
+
+    fn place_partial_ends(&mut self, end: usize) {
+        for _ in 0..std::mem::take(&mut self.ends_in_partial) {
+            self.ends.push_back(end);
+        }
+    }
+
+    /// Bytes at the end of `held` that may be the beginning of a stop string.
+    fn begun(&self) -> usize {
+        if self.stopped {
+            return 0;
+        }
+        self.stops.iter().map(|stop| stop.matched).max().unwrap_or(0)
+    }
+
+    /// Sends the first `bytes` bytes of what is held, which is whole characters.
+    fn say(&mut self, bytes: usize, say: &mut Say<'_>) {
+        let mut sent = 0;
+        let mut rest = self.held.get(..bytes).unwrap_or_default();
+        while !rest.is_empty() {
+            let mut delta = InlineText::new();
+            let after = delta.push(rest);
+            sent += rest.len() - after.len();
+            rest = after;
+            let mut tokens = 0;
+            while self.ends.front().is_some_and(|&end| end <= sent) {
+                self.ends.pop_front();
+                tokens += 1;
+            }
+            say(delta, tokens);
+        }
+        self.held.drain(..sent);
+        self.ends.iter_mut().for_each(|end| *end -= sent);
+    }
+}
+
+/// The bytes of an unfinished character.
+#[derive(Clone, Copy, Debug, Default)]
+struct Partial {
+    bytes: [u8; 4],
+    len: usize,
+}
+
+impl Partial {
+    fn is_begun(&self) -> bool {
+        self.len > 0
+    }
+
+    /// Takes one byte. It completes a character, or makes what was there invalid (one U+FFFD for the longest beginning of a
+    /// character, as the Unicode Standard recommends) and then begins or is a character itself: up to two characters.
+    fn push(&mut self, byte: u8, decoded: &mut [Option<char>; 2]) {
+        for out in decoded {
+            self.bytes[self.len] = byte;
+            self.len += 1;
+            match str::from_utf8(&self.bytes[..self.len]) {
+                Ok(text) => {
+                    *out = text.chars().next();
+                    self.len = 0;
+                    return;
+                }
+                Err(error) if error.error_len().is_none() => return,
+                Err(_) => *out = Some(char::REPLACEMENT_CHARACTER),
+            }
+            let alone = self.len == 1;
+            self.len = 0;
+            if alone {
+                return;
+            }
+            // The byte did not continue what was there: it is looked at again, alone.
+        }
+    }
+}
+
+/// A stop string and how much of it the text ends with: the automaton of Knuth, Morris and Pratt.
+#[derive(Clone, Debug)]
+struct StopString {
+    bytes: Box<[u8]>,
+    /// For each length matched: the longest shorter one that the same text also ends with.
+    shorter: Box<[usize]>,
+    matched: usize,
+}
+
+impl StopString {
+    fn new(stop: &str) -> Self {
+        let bytes: Box<[u8]> = stop.as_bytes().into();
+        let mut shorter = vec![0; bytes.len() + 1];
+        let mut matched = 0;
+        for (i, &byte) in bytes.iter().enumerate().skip(1) {
+            while matched > 0 && bytes[matched] != byte {
+                matched = shorter[matched];
+            }
+            matched += usize::from(bytes[matched] == byte);
+            shorter[i + 1] = matched;
+        }
+        Self { bytes, shorter: shorter.into(), matched: 0 }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.matched == self.bytes.len()
+    }
+
+    /// Not called again once complete: the reply is over.
+    fn push(&mut self, byte: u8) {
+        while self.matched > 0 && self.bytes.get(self.matched) != Some(&byte) {
+            self.matched = self.shorter[self.matched];
+        }
+        self.matched += usize::from(self.bytes.get(self.matched) == Some(&byte));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

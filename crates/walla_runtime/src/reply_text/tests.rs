@@ -1,0 +1,176 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// What a reply shows: the text joined and its tokens counted.
+#[derive(Debug, Default, PartialEq)]
+struct Shown {
+    text: String,
+    tokens: u32,
+    deltas: Vec<String>,
+    stopped: bool,
+}
+
+fn show<'a>(text: &mut ReplyText, tokens: impl IntoIterator<Item = &'a [u8]>) -> Shown {
+    let mut shown = Shown::default();
+    let mut say = |delta: InlineText<DELTA_BYTES_MAX>, tokens| {
+        shown.text.push_str(&delta);
+        shown.tokens += tokens;
+        shown.deltas.push(delta.to_string());
+    };
+    let stopped = tokens.into_iter().any(|token| text.push(token, &mut say));
+    if !stopped {
+        text.finish(&mut say);
+    }
+    shown.stopped = stopped;
+    shown
+}
+
+fn strings(stops: &[&str]) -> Vec<String> {
+    stops.iter().map(|stop| (*stop).to_owned()).collect()
+}
+
+fn show_with(stops: &[&str], tokens: &[&str]) -> Shown {
+    let tokens = tokens.iter().map(|token| token.as_bytes());
+    show(&mut ReplyText::new(&strings(stops)), tokens)
+}
+
+#[test]
+fn text_is_shown_token_by_token() {
+    let shown = show_with(&[], &["Three", " silver", "."]);
+    assert_eq!(shown.deltas, ["Three", " silver", "."]);
+    assert_eq!(shown.tokens, 3);
+}
+
+#[test]
+fn a_stop_string_across_tokens_never_leaks() {
+    let shown = show_with(&["\nUser:"], &["Hello.", "\n", "Us", "er", ": more"]);
+    assert_eq!(shown.deltas, ["Hello."]);
+    assert_eq!((shown.tokens, shown.stopped), (1, true));
+}
+
+#[test]
+fn what_turns_out_to_be_no_stop_string_is_shown() {
+    let shown = show_with(&["\nUser:"], &["Hello.", "\n", "Us", "ed", " horses."]);
+    assert_eq!(shown.deltas, ["Hello.", "\nUsed", " horses."]);
+    assert_eq!((shown.tokens, shown.stopped), (5, false));
+    let shown = show_with(&["\nUser:"], &["Hello.", "\n", "User"]);
+    assert_eq!((shown.text.as_str(), shown.tokens), ("Hello.\nUser", 3));
+}
+
+#[test]
+fn the_stop_string_that_is_complete_first_cuts_and_the_longest_of_those() {
+    assert_eq!(show_with(&["abcd", "bc"], &["xabcd"]).text, "xa");
+    assert_eq!(show_with(&["bc", "abc"], &["xabcd"]).text, "x");
+    assert_eq!(show_with(&["aab"], &["aaaab"]).text, "aa");
+    assert_eq!(show_with(&["", "!"], &["a", "b!"]).text, "ab");
+}
+
+#[test]
+fn characters_spread_over_tokens_are_shown_whole() {
+    let smith = "Schmied für 鍛冶屋 🔨";
+    let bytes: Vec<&[u8]> = smith.as_bytes().chunks(1).collect();
+    let shown = show(&mut ReplyText::new(&[]), bytes.iter().copied());
+    assert_eq!(shown.text, smith);
+    assert_eq!(shown.tokens as usize, smith.len());
+    assert_eq!(shown.deltas.len(), smith.chars().count());
+}
+
+#[test]
+fn an_unfinished_character_at_the_end_is_a_replacement_character() {
+    let shown = show(&mut ReplyText::new(&[]), [&b"a\xF0"[..], b"\x9F\x94"]);
+    assert_eq!((shown.text.as_str(), shown.tokens), ("a\u{FFFD}", 2));
+}
+
+#[test]
+fn long_tokens_fill_several_deltas_and_count_once() {
+    let long = "é".repeat(100);
+    let shown = show_with(&[], &[&long]);
+    assert_eq!(shown.deltas.iter().map(String::len).collect::<Vec<_>>(), [56, 56, 56, 32]);
+    assert_eq!((shown.text, shown.tokens), (long, 1));
+}
+
+#[test]
+fn tokens_without_text_count_with_the_next_delta() {
+    let mut counts = Vec::new();
+    let mut text = ReplyText::new(&[]);
+    for token in ["", "a", "", "", "b"] {
+        text.push(token.as_bytes(), &mut |_, tokens| counts.push(tokens));
+    }
+    assert_eq!(counts, [2, 3]);
+}
+
+#[test]
+fn other_stop_strings_begin_with_the_next_reply() {
+    let mut text = ReplyText::new(&strings(&["X"]));
+    text.push(b"a", &mut |_, _| {});
+    text.set_stop_strings(&strings(&["Y"]));
+    assert!(text.push(b"X", &mut |_, _| {}));
+    text.reset();
+    assert!(!text.push(b"X", &mut |_, _| {}));
+    assert!(text.push(b"Y", &mut |_, _| {}));
+    text.reset();
+    assert_eq!(show(&mut text, [&b"fresh"[..]]).text, "fresh");
+}
+
+/// The definition, on the whole text: where the first stop string to be complete begins.
+fn cut<'a>(whole: &'a str, stops: &[String]) -> &'a str {
+    let ends = whole.char_indices().map(|(at, c)| at + c.len_utf8());
+    let cut = ends.into_iter().find_map(|end| {
+        let complete =
+            stops.iter().filter(|stop| !stop.is_empty() && whole[..end].ends_with(*stop));
+        complete.map(|stop| end - stop.len()).min()
+    });
+    &whole[..cut.unwrap_or(whole.len())]
+}
+
+/// Few different bytes, so that stop strings occur; whole characters, parts of them, and bytes that are never UTF-8.
+fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop::sample::select(vec![
+        &b"a"[..],
+        b"b",
+        b"ab",
+        b"\n",
+        "é".as_bytes(),
+        "鍛".as_bytes(),
+        b"\xC3",
+        b"\xA9",
+        b"\xE9\x8D",
+        b"\xF0\x9F",
+        b"\xFF",
+    ]);
+    prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
+}
+
+fn some_stops() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec("[ab\né鍛\u{FFFD}]{0,4}", 0..4)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn deltas_joined_are_the_decoding_up_to_the_first_stop_string(
+        tokens in prop::collection::vec(some_bytes(), 0..8),
+        stops in some_stops(),
+    ) {
+        let whole = String::from_utf8_lossy(&tokens.concat()).into_owned();
+        let shown = show(&mut ReplyText::new(&stops), tokens.iter().map(Vec::as_slice));
+        prop_assert_eq!(&shown.text, cut(&whole, &stops));
+        prop_assert!(shown.tokens as usize <= tokens.len());
+        if !shown.stopped && tokens.last().is_some_and(|token| !token.is_empty()) {
+            prop_assert_eq!(shown.tokens as usize, tokens.len());
+        }
+    }
+
+    #[test]
+    fn how_bytes_are_spread_over_tokens_does_not_matter(
+        bytes in some_bytes(),
+        stops in some_stops(),
+        size in 1_usize..9,
+    ) {
+        let at_once = show(&mut ReplyText::new(&stops), [&bytes[..]]);
+        let spread = show(&mut ReplyText::new(&stops), bytes.chunks(size));
+        prop_assert_eq!((at_once.text, at_once.stopped), (spread.text, spread.stopped));
+    }
+}

@@ -1,0 +1,221 @@
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use super::clock::Clock;
+use super::thread::{Progress, live};
+use super::{CLIENTS_MAX, EngineCore, JOIN_MAX};
+use crate::api::{Command, EngineStats, Event, Pacing};
+use crate::client::Client;
+use crate::mailbox::{Mailbox, TrySendError, WakerCell};
+use crate::options::EngineError;
+use crate::state::{EngineState, ModelCard, Status};
+
+/// What hosts and the device thread share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) status: Status,
+    /// Clients on their way to the device thread.
+    pub(super) joining: Mailbox<Arc<Post>>,
+    /// Clients on their way, seated, or gone but not yet removed.
+    pub(super) clients: AtomicU32,
+    agents_named: AtomicU64,
+    generations_named: AtomicU64,
+    stop: AtomicBool,
+    /// The device thread. Set before there is a handle that could ring.
+    device_thread: OnceLock<Thread>,
+    command_queue: usize,
+    event_queue: usize,
+}
+
+impl Shared {
+    /// Makes the device thread look at everything again.
+    pub(crate) fn ring(&self) {
+        if let Some(thread) = self.device_thread.get() {
+            thread.unpark();
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn name_agent(&self) -> u64 {
+        self.agents_named.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn name_generation(&self) -> u64 {
+        self.generations_named.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A client's mailboxes.
+#[derive(Debug)]
+pub(crate) struct Post {
+    pub(crate) commands: Mailbox<Command>,
+    pub(crate) events: Mailbox<Event>,
+    pub(crate) waker: WakerCell,
+    /// A frame was granted.
+    pub(crate) framed: AtomicBool,
+    /// The client was dropped.
+    pub(crate) gone: AtomicBool,
+    pub(super) pacing: Pacing,
+    /// Open generations, at most: as many as there is room for terminal events. Further commands wait in their mailbox.
+    pub(super) open_max: usize,
+}
+
+/// A model on a device, with a thread of its own. Clones are handles to the same engine.
+///
+/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 100 ms at most and then leaves the
+/// thread to end by itself. [`Engine::stop`] ends it without waiting.
+#[derive(Clone)]
+pub struct Engine {
+    handle: Arc<Handle>,
+}
+
+/// What the last handle drops.
+struct Handle {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the thread with whatever core `load` makes.
+    pub(crate) fn launch<C, L>(
+        (command_queue, event_queue): (usize, usize),
+        clock: Clock,
+        load: L,
+    ) -> Result<Self, EngineError>
+    where
+        C: EngineCore,
+        L: FnOnce(&mut Progress<'_>) -> Result<C, EngineError> + Send + 'static,
+    {
+        let shared = Arc::new(Shared {
+            status: Status::new(),
+            joining: Mailbox::new(CLIENTS_MAX),
+            clients: AtomicU32::new(0),
+            agents_named: AtomicU64::new(1),
+            generations_named: AtomicU64::new(1),
+            stop: AtomicBool::new(false),
+            device_thread: OnceLock::new(),
+            command_queue,
+            event_queue,
+        });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("walla-device".into())
+            .spawn(move || live(&of_thread, &clock, load))
+            .map_err(|error| EngineError::Thread(error.to_string()))?;
+        let _first = shared.device_thread.set(thread.thread().clone());
+        Ok(Self { handle: Arc::new(Handle { shared, thread: Some(thread) }) })
+    }
+
+    /// A new host of this engine, with mailboxes of its own.
+    ///
+    /// # Errors
+    /// [`EngineError::TooManyClients`] beyond 16 at a time (a dropped client counts until the device thread has seen it go),
+    /// [`EngineError::Failed`] or [`EngineError::Stopped`] if the engine is over.
+    pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
+        let shared = &self.handle.shared;
+        self.check_alive()?;
+        let clients_max = CLIENTS_MAX as u32;
+        let one_more = |clients: u32| (clients < clients_max).then_some(clients + 1);
+        let counted = shared.clients.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        if counted.is_err() {
+            return Err(EngineError::TooManyClients { clients_max });
+        }
+        let post = Arc::new(Post {
+            commands: Mailbox::new(shared.command_queue),
+            events: Mailbox::new(shared.event_queue),
+            waker: WakerCell::new(),
+            framed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            pacing,
+            open_max: shared.event_queue.max(2).next_power_of_two(),
+        });
+        match shared.joining.try_send(Arc::clone(&post)) {
+            Ok(()) => shared.ring(),
+            Err(refused) => {
+                shared.clients.fetch_sub(1, Ordering::AcqRel);
+                return Err(match (refused, self.check_alive()) {
+                    (TrySendError::Closed(_), Err(over)) => over,
+                    (TrySendError::Closed(_), Ok(())) => EngineError::Stopped,
+                    (TrySendError::Full(_), _) => EngineError::TooManyClients { clients_max },
+                });
+            }
+        }
+        Ok(Client::new(self.clone(), post))
+    }
+
+    fn check_alive(&self) -> Result<(), EngineError> {
+        match self.state() {
+            EngineState::Loading { .. } | EngineState::Ready => Ok(()),
+            EngineState::Failed(error) => Err(EngineError::Failed(error)),
+            EngineState::Stopped => Err(EngineError::Stopped),
+        }
+    }
+
+    /// How the engine is. Never waits.
+    #[must_use]
+    pub fn state(&self) -> EngineState {
+        self.handle.shared.status.state()
+    }
+
+    /// What was loaded; `None` until the engine is ready.
+    #[must_use]
+    pub fn model(&self) -> Option<&ModelCard> {
+        self.handle.shared.status.card()
+    }
+
+    /// Counters as of the latest round of the device thread. Never waits.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        self.handle.shared.status.stats()
+    }
+
+    /// Asks the engine to stop, and returns at once. Every reply that has not ended fails with
+    /// [`ReplyError::EngineGone`](crate::ReplyError::EngineGone); [`Engine::state`] turns to [`EngineState::Stopped`].
+    pub fn stop(&self) {
+        self.handle.shared.stop.store(true, Ordering::Release);
+        self.handle.shared.ring();
+    }
+
+    /// Whether the device thread has ended: the device and its memory are given back.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.handle.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.ring();
+        let Some(thread) = self.thread.take() else { return };
+        if thread.thread().id() == thread::current().id() {
+            return; // Dropped by a task's waker: the thread cannot wait for itself.
+        }
+        let start = Instant::now();
+        while !thread.is_finished() && start.elapsed() < JOIN_MAX {
+            thread::sleep(Duration::from_micros(500));
+        }
+        if thread.is_finished() {
+            // The thread catches its panics and has reported them.
+            let _caught = thread.join();
+        } else {
+            tracing::warn!("the device thread is busy: it ends by itself");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The device thread around the core.
+//!
+//! One OS thread, `walla-device`, owns the device from load to drop. It goes round: admit new clients, take frames and commands
+//! from mailboxes, [advance](EngineCore::advance) the core, deliver events, wake whoever got some, and park until there is a
+//! reason to go on. Hosts touch mailboxes and atomics only.
+//!
+//! # Who may touch what
+//! | what | device thread | hosts |
+//! |---|---|---|
+//! | core, device | all of it | never |
+//! | `Shared::joining` | receives | send ([`Engine::client`]) |
+//! | `Post::commands` | receives | send |
+//! | `Post::events` | sends | receive |
+//! | `Post::framed`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
+//! | `Status` | writes | read |
+//!
+//! # Rules
+//! 1. A host that sends, grants a frame, makes wanted room, leaves or stops unparks the device thread *after* it did so. The
+//!    device thread parks only after a look at everything; an unpark in between makes that park return at once.
+//! 2. The thread keeps, for each client, the generations that were asked and have not ended (`Seat::open`). An ask enters before the
+//!    core sees it; a terminal event leaves when it is in the client's queue. What is not open gets no event.
+//!    So there is one terminal event for each, also when the core fails or panics.
+//! 3. A client whose queue refused an event is refused until the next round (its events stay in order), and its commands wait
+//!    (what the core keeps for it stays bounded). Others go on.
+//! 4. At the end, in this order: the state changes, mailboxes for commands and clients close, all that is in them is taken, every
+//!    open generation fails. A command either got in before the close and is answered, or its sender has it back.
+//! 5. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the thread to itself. Memory that a
+//!    hung device may still write is leaked, never freed.
+
+mod clock;
+mod engine;
+mod farewell;
+mod seats;
+mod thread;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::time::Duration;
+
+use crate::api::{Command, EngineStats, Event, Pacing};
+use crate::options::EngineError;
+use crate::state::ModelCard;
+
+pub use engine::Engine;
+pub(crate) use engine::Post;
+
+/// Clients that one engine serves.
+pub(crate) const CLIENTS_MAX: usize = 16;
+
+/// How long the last handle waits for the device thread to end.
+const JOIN_MAX: Duration = Duration::from_millis(100);
+
+/// Names a client: below [`CLIENTS_MAX`], used again after [`EngineCore::remove_client`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientKey(pub u32);
+
+/// When to call [`EngineCore::advance`] next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// At once.
+    Again,
+    /// Soon: the device works.
+    Poll,
+    /// When there is a command, a frame, or room that was wanted.
+    Idle,
+}
+
+/// Where events go. Gives an event back if the client's queue is full: the core keeps it, and all later ones of that client, and
+/// tries again at the next call.
+pub(crate) type Emit<'a> = dyn FnMut(ClientKey, Event) -> Result<(), Event> + 'a;
+
+/// What the shell asks of the core.
+pub(crate) trait EngineCore {
+    /// A client arrives.
+    fn add_client(&mut self, client: ClientKey, pacing: Pacing);
+
+    /// A client has gone: its replies end without events, its agents go.
+    fn remove_client(&mut self, client: ClientKey);
+
+    /// A client says something.
+    fn command(&mut self, client: ClientKey, command: Command, now_micros: u64);
+
+    /// A client grants a frame's steps.
+    fn frame(&mut self, client: ClientKey);
+
+    /// Does what can be done now without waiting.
+    ///
+    /// # Errors
+    /// What ends the engine; the failure of one reply is an event.
+    fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError>;
+
+    /// Counters now.
+    fn stats(&self) -> EngineStats;
+
+    /// What was loaded.
+    fn card(&self) -> ModelCard;
+
+    /// Fails every open generation. Called again until it answers `true`: all is delivered.
+    fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool;
+}

@@ -1,0 +1,223 @@
+//! Clients as the device thread sees them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::engine::{Post, Shared};
+use super::{CLIENTS_MAX, ClientKey, EngineCore};
+use crate::api::{AgentId, Command, Event, GenerationId, ReplyError, ReplyEvent};
+use crate::mailbox::TrySendError;
+
+/// Commands of one client in one round: a flood of them delays a step by some microseconds, not more.
+const COMMANDS_PER_ROUND: usize = 64;
+
+/// One client.
+#[derive(Debug)]
+struct Seat {
+    post: Arc<Post>,
+    /// Generations that were asked and whose end the client has not been sent.
+    open: HashMap<GenerationId, AgentId>,
+    /// Its queue refused an event in this round.
+    refused: bool,
+    /// Commands may be left in its mailbox for later.
+    skipped: bool,
+    /// It was woken in this round.
+    woken: bool,
+    /// It is to be woken at the end of the round.
+    wake: bool,
+}
+
+impl Seat {
+    fn new(post: Arc<Post>) -> Self {
+        let open = HashMap::with_capacity(post.open_max.min(1_024));
+        // Whoever waits for the engine's state looks again.
+        Self { post, open, refused: false, skipped: false, woken: false, wake: true }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.post.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether the core may get more of its commands.
+    fn takes_commands(&self) -> bool {
+        !self.refused && self.open.len() < self.post.open_max
+    }
+
+    /// See [`super::Emit`].
+    fn deliver(&mut self, event: Event) -> Result<(), Event> {
+        let generation = event.generation;
+        if !self.open.contains_key(&generation) {
+            tracing::warn!(?generation, "an event of a reply that is over or was never asked");
+            return Ok(());
+        }
+        if self.refused {
+            return Err(event);
+        }
+        let ends = event.what.is_terminal();
+        match self.post.events.try_send_or_want_room(event) {
+            Ok(()) => {}
+            Err(TrySendError::Full(event)) => {
+                self.refused = true;
+                return Err(event);
+            }
+            // The client has gone; the next round removes it.
+            Err(TrySendError::Closed(_)) => return Ok(()),
+        }
+        if ends {
+            self.open.remove(&generation);
+        }
+        // The first event of a round wakes at once, since a step may follow in the same round; the others wake together.
+        if self.woken {
+            self.wake = true;
+        } else {
+            self.woken = true;
+            self.post.waker.wake();
+        }
+        Ok(())
+    }
+
+    /// The next command, its ask entered as open. `None`: none for now.
+    fn command(&mut self) -> Option<Command> {
+        while self.takes_commands() {
+            let command = self.post.commands.try_recv()?;
+            if let Command::Ask { agent, generation, .. } = &command
+                && self.open.insert(*generation, *agent).is_some()
+            {
+                tracing::warn!(
+                    ?generation,
+                    "asked twice under one name: the second ask is dropped"
+                );
+                continue;
+            }
+            return Some(command);
+        }
+        None
+    }
+
+    fn end_round(&mut self) {
+        if std::mem::take(&mut self.wake) {
+            self.post.waker.wake();
+        }
+        self.woken = false;
+    }
+}
+
+/// All clients.
+#[derive(Debug, Default)]
+pub(super) struct Seats {
+    seats: [Option<Seat>; CLIENTS_MAX],
+}
+
+impl Seats {
+    fn each(&mut self) -> impl Iterator<Item = (ClientKey, &mut Seat)> {
+        let keyed = (0..).map(ClientKey).zip(&mut self.seats);
+        keyed.filter_map(|(key, seat)| Some((key, seat.as_mut()?)))
+    }
+
+    /// Frees the places of those who left and seats those who joined, never both at one place in one round: the core is
+    /// done with a client before its key means another. `true`: there may be more to do.
+    pub(super) fn admit<C: EngineCore>(
+        &mut self,
+        shared: &Shared,
+        mut core: Option<&mut C>,
+    ) -> bool {
+        let mut freed = false;
+        for (key, place) in (0..).map(ClientKey).zip(&mut self.seats) {
+            if place.as_ref().is_some_and(Seat::is_gone) {
+                *place = None;
+                freed = true;
+                shared.clients.fetch_sub(1, Ordering::AcqRel);
+                if let Some(core) = core.as_deref_mut() {
+                    core.remove_client(key);
+                }
+            } else if place.is_none()
+                && let Some(post) = shared.joining.try_recv()
+            {
+                if let Some(core) = core.as_deref_mut() {
+                    core.add_client(key, post.pacing);
+                }
+                *place = Some(Seat::new(post));
+            }
+        }
+        freed
+    }
+
+    /// Gives frames and commands to the core. `true`: there may be more.
+    pub(super) fn collect(&mut self, core: &mut impl EngineCore, now_micros: u64) -> bool {
+        let mut more = false;
+        for (key, seat) in self.each() {
+            if seat.post.framed.swap(false, Ordering::AcqRel) {
+                core.frame(key);
+            }
+            let mut left = COMMANDS_PER_ROUND;
+            while left > 0
+                && let Some(command) = seat.command()
+            {
+                core.command(key, command, now_micros);
+                left -= 1;
+            }
+            more |= left == 0;
+            seat.skipped = !seat.takes_commands();
+            seat.refused = false;
+        }
+        more
+    }
+
+    /// See [`super::Emit`].
+    pub(super) fn deliver(&mut self, key: ClientKey, event: Event) -> Result<(), Event> {
+        match self.seats.get_mut(key.0 as usize) {
+            Some(Some(seat)) => seat.deliver(event),
+            _ => Ok(()),
+        }
+    }
+
+    /// Wakes whoever got something. `true`: commands that waited can be taken now.
+    pub(super) fn end_round(&mut self) -> bool {
+        let mut more = false;
+        for (_, seat) in self.each() {
+            seat.end_round();
+            more |= seat.skipped && seat.takes_commands();
+        }
+        more
+    }
+
+    /// At the engine's end: takes what is left in the mailboxes, which close.
+    pub(super) fn close(&mut self) {
+        for (_, seat) in self.each() {
+            seat.refused = false;
+            seat.post.commands.close();
+            while let Some(command) = seat.post.commands.try_recv() {
+                if let Command::Ask { agent, generation, .. } = command {
+                    seat.open.insert(generation, agent);
+                }
+            }
+        }
+    }
+
+    /// Fails what is open, as far as there is room.
+    pub(super) fn fail_open(&mut self, reason: &str) {
+        for (_, seat) in self.each() {
+            let mut open: Vec<_> = seat.open.iter().map(|(g, a)| (*g, *a)).collect();
+            open.sort_unstable();
+            for (generation, agent) in open {
+                let what = ReplyEvent::Failed(ReplyError::EngineGone(reason.to_owned()));
+                if seat.deliver(Event { agent, generation, what }).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether every client that is still there knows how all its replies ended.
+    pub(super) fn is_done(&mut self) -> bool {
+        self.each().all(|(_, seat)| {
+            seat.is_gone() || (seat.open.is_empty() && seat.post.commands.is_drained())
+        })
+    }
+
+    /// Wakes all, because the engine's state has changed.
+    pub(super) fn wake_all(&mut self) {
+        self.each().for_each(|(_, seat)| seat.post.waker.wake());
+    }
+}

@@ -1,0 +1,24 @@
+use walla_device::Registry;
+
+use super::Engine;
+use super::clock::Clock;
+use super::thread::Progress;
+use crate::core::Core;
+use crate::options::{EngineError, EngineOptions};
+
+impl Engine {
+    /// Starts an engine on a device of `registry`.
+    ///
+    /// Returns at once: the model loads on the device thread, [`Engine::state`] tells how far it is, and clients can already
+    /// send commands.
+    ///
+    /// # Errors
+    /// [`EngineError::Option`] or [`EngineError::Thread`]. All else turns up in [`Engine::state`].
+    pub fn start_with(options: EngineOptions, registry: Registry) -> Result<Self, EngineError> {
+        options.check()?;
+        let queues = (options.command_queue, options.event_queue);
+        Self::launch(queues, Clock::real(), move |progress: &mut Progress<'_>| {
+            Core::load(&options, &registry, progress)
+        })
+    }
+}

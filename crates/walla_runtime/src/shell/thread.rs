@@ -1,0 +1,117 @@
+//! The device thread's rounds.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::Duration;
+
+use super::clock::Clock;
+use super::engine::Shared;
+use super::farewell::farewell;
+use super::seats::Seats;
+use super::{Advance, EngineCore};
+use crate::options::EngineError;
+
+/// Hears the share loaded, from 0 to 1; breaks if the load is to stop.
+pub(crate) type Progress<'a> = dyn FnMut(f32) -> ControlFlow<()> + 'a;
+
+/// The life of the device thread.
+pub(super) fn live<C: EngineCore>(
+    shared: &Shared,
+    clock: &Clock,
+    load: impl FnOnce(&mut Progress<'_>) -> Result<C, EngineError>,
+) {
+    let mut seats = Seats::default();
+    let mut core = None;
+    // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used on, and none of their
+    // methods leaves one half changed.
+    let work = AssertUnwindSafe(|| serve(shared, clock, load, &mut seats, &mut core));
+    let ended = catch_unwind(work);
+    let panicked = ended.is_err();
+    let reason = match ended.unwrap_or_else(|panic| Err(EngineError::Panicked(message(&*panic)))) {
+        Ok(()) | Err(EngineError::Stopped) => {
+            shared.status.set_stopped();
+            EngineError::Stopped.to_string()
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            tracing::error!(%reason, "the engine has failed");
+            shared.status.set_failed(error);
+            reason
+        }
+    };
+    farewell(shared, seats, core, panicked, &reason);
+}
+
+/// Loads and goes round until somebody stops the engine.
+fn serve<C: EngineCore>(
+    shared: &Shared,
+    clock: &Clock,
+    load: impl FnOnce(&mut Progress<'_>) -> Result<C, EngineError>,
+    seats: &mut Seats,
+    place: &mut Option<C>,
+) -> Result<(), EngineError> {
+    let core = place.insert(load(&mut |fraction| {
+        shared.status.set_fraction(fraction);
+        if shared.is_stopping() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?);
+    let card = core.card();
+    tracing::info!(model = card.name, device = card.device.name, "ready");
+    shared.status.set_ready(card);
+    while !shared.is_stopping() {
+        let (advance, micros) = round(shared, clock, seats, core)?;
+        match advance {
+            Advance::Again => {}
+            Advance::Poll => thread::park_timeout(Duration::from_micros(micros)),
+            Advance::Idle => thread::park(),
+        }
+    }
+    Ok(())
+}
+
+/// One round. Says when the next is due, and for [`Advance::Poll`] in how many microseconds.
+fn round<C: EngineCore>(
+    shared: &Shared,
+    clock: &Clock,
+    seats: &mut Seats,
+    core: &mut C,
+) -> Result<(Advance, u64), EngineError> {
+    let now_micros = clock.now_micros();
+    let mut more = seats.admit(shared, Some(core));
+    more |= seats.collect(core, now_micros);
+    let advance = core.advance(now_micros, &mut |key, event| seats.deliver(key, event))?;
+    let stats = core.stats();
+    shared.status.set_stats(&stats);
+    more |= seats.end_round();
+    Ok((if more { Advance::Again } else { advance }, poll_micros(stats.step)))
+}
+
+/// How long to leave a working device alone: an eighth of a step, 50 to 200 µs.
+///
+/// Results are then seen at most 200 µs late, or 12 % of a step of 400 µs; the device does not stand still meanwhile, since the
+/// next step is enqueued already. A look takes some microseconds, so that waiting costs 2 % to 8 % of one core. Below 50 µs the
+/// system's own timers (50 µs of slack on Linux) would decide anyway.
+fn poll_micros(step: Duration) -> u64 {
+    let eighth = u64::try_from(step.as_micros() / 8).unwrap_or(u64::MAX);
+    eighth.clamp(50, 200)
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_polled_in_proportion_to_its_steps() {
+        let polls =
+            [0, 400, 800, 1_600, 50_000].map(|micros| poll_micros(Duration::from_micros(micros)));
+        assert_eq!(polls, [50, 50, 100, 200, 200]);
+        assert_eq!(poll_micros(Duration::MAX), 200);
+    }
+}

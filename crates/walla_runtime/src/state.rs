@@ -1,0 +1,308 @@
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use walla_device::{DeviceInfo, MemoryUse};
+
+use crate::api::EngineStats;
+use crate::mailbox::{AtomicU64, Ordering, fence};
+use crate::options::EngineError;
+
+/// How an engine is.
+#[derive(Clone, Debug)]
+pub enum EngineState {
+    /// The model is being loaded; commands wait in their queue.
+    Loading {
+        /// The share done, from 0 to 1.
+        fraction: f32,
+    },
+    /// Agents can speak.
+    Ready,
+    /// It could not load or go on. Every reply that was asked fails.
+    Failed(Arc<EngineError>),
+    /// It was stopped.
+    Stopped,
+}
+
+impl EngineState {
+    /// Whether agents can speak.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready)
+    }
+
+    /// Whether agents will never speak again.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Stopped)
+    }
+}
+
+/// What was loaded, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelCard {
+    /// The file's name for the model.
+    pub name: Option<String>,
+    /// Its architecture, as GGUF names it.
+    pub architecture: &'static str,
+    /// Layers.
+    pub layers: u32,
+    /// Numbers in a token's hidden state.
+    pub width: u32,
+    /// Tokens in the vocabulary.
+    pub vocab: u32,
+    /// Tokens that the model was trained to keep apart.
+    pub context_train: u32,
+    /// Tokens of each agent's context in this engine.
+    pub context_tokens: u32,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Whether the file has a chat template: without one, only raw prompts work.
+    pub chat: bool,
+    /// The device that runs it.
+    pub device: DeviceInfo,
+    /// Memory on that device: fixed from now on.
+    pub memory: MemoryUse,
+}
+
+const LOADING: u32 = 0;
+const READY: u32 = 1;
+const FAILED: u32 = 2;
+const STOPPED: u32 = 3;
+
+/// What hosts see of the device thread: written by that thread alone, read by anybody without waiting.
+///
+/// One word holds the phase (high half) and the share loaded (low half, bits of an f32), so that the two agree. Card and failure
+/// are set before the phase that speaks of them.
+#[derive(Debug)]
+pub(crate) struct Status {
+    word: AtomicU64,
+    failure: OnceLock<Arc<EngineError>>,
+    card: OnceLock<ModelCard>,
+    stats: StatsCell,
+}
+
+impl Status {
+    pub(crate) fn new() -> Self {
+        Self {
+            word: AtomicU64::new(word(LOADING, 0.0)),
+            failure: OnceLock::new(),
+            card: OnceLock::new(),
+            stats: StatsCell::new(),
+        }
+    }
+
+    pub(crate) fn set_fraction(&self, fraction: f32) {
+        // `clamp` keeps NaN, which hosts should not have to think about.
+        let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
+        self.word.store(word(LOADING, fraction), Ordering::Release);
+    }
+
+    pub(crate) fn set_ready(&self, card: ModelCard) {
+        let _first = self.card.set(card);
+        self.word.store(word(READY, 1.0), Ordering::Release);
+    }
+
+    pub(crate) fn set_failed(&self, error: EngineError) {
+        let _first = self.failure.set(Arc::new(error));
+        self.word.store(word(FAILED, 0.0), Ordering::Release);
+    }
+
+    pub(crate) fn set_stopped(&self) {
+        self.word.store(word(STOPPED, 0.0), Ordering::Release);
+    }
+
+    pub(crate) fn state(&self) -> EngineState {
+        let word = self.word.load(Ordering::Acquire);
+        match ((word >> 32) as u32, self.failure.get()) {
+            (LOADING, _) => EngineState::Loading { fraction: f32::from_bits(word as u32) },
+            (READY, _) => EngineState::Ready,
+            (FAILED, Some(error)) => EngineState::Failed(Arc::clone(error)),
+            _ => EngineState::Stopped,
+        }
+    }
+
+    pub(crate) fn card(&self) -> Option<&ModelCard> {
+        self.card.get()
+    }
+
+    pub(crate) fn stats(&self) -> EngineStats {
+        self.stats.load()
+    }
+
+    /// Called by the device thread alone.
+    pub(crate) fn set_stats(&self, stats: &EngineStats) {
+        self.stats.store(stats);
+    }
+}
+
+fn word(phase: u32, fraction: f32) -> u64 {
+    u64::from(phase) << 32 | u64::from(fraction.to_bits())
+}
+
+/// Tries of a reader before it takes what it gets.
+const READS_MAX: usize = 4;
+
+const FIELDS: usize = 11;
+
+/// A snapshot of counters that one thread writes and any thread reads.
+///
+/// `turn` is odd while the writer writes. A reader that sees the same even turn before and after has a snapshot of one
+/// moment; after [`READS_MAX`] tries it takes a mixture (each field a true value, of two moments) instead of waiting.
+#[derive(Debug)]
+struct StatsCell {
+    turn: AtomicU64,
+    fields: [AtomicU64; FIELDS],
+}
+
+impl StatsCell {
+    fn new() -> Self {
+        Self { turn: AtomicU64::new(0), fields: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    fn store(&self, stats: &EngineStats) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        self.turn.store(turn + 1, Ordering::Relaxed);
+        fence(Ordering::Release); // No field before the odd turn.
+        for (cell, value) in self.fields.iter().zip(encode(stats)) {
+            cell.store(value, Ordering::Relaxed);
+        }
+        self.turn.store(turn + 2, Ordering::Release);
+    }
+
+    fn load(&self) -> EngineStats {
+        let mut values = [0; FIELDS];
+        for _ in 0..READS_MAX {
+            let before = self.turn.load(Ordering::Acquire);
+            values = core::array::from_fn(|i| self.fields[i].load(Ordering::Relaxed));
+            fence(Ordering::Acquire); // No field after the second look at the turn.
+            if before % 2 == 0 && self.turn.load(Ordering::Relaxed) == before {
+                break;
+            }
+        }
+        decode(values)
+    }
+}
+
+fn encode(stats: &EngineStats) -> [u64; FIELDS] {
+    let EngineStats {
+        tokens,
+        prefill_tokens,
+        steps,
+        step,
+        step_rows,
+        agents_active,
+        agents,
+        asks_waiting,
+        pages_used,
+        pages,
+        queue_full,
+    } = *stats;
+    let step_nanos = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
+    [
+        tokens,
+        prefill_tokens,
+        steps,
+        step_nanos,
+        step_rows.into(),
+        agents_active.into(),
+        agents.into(),
+        asks_waiting.into(),
+        pages_used.into(),
+        pages.into(),
+        queue_full,
+    ]
+}
+
+fn decode(values: [u64; FIELDS]) -> EngineStats {
+    let [tokens, prefill_tokens, steps, step_nanos, rest @ .., queue_full] = values;
+    let [step_rows, agents_active, agents, asks_waiting, pages_used, pages] =
+        rest.map(|v| v as u32);
+    EngineStats {
+        tokens,
+        prefill_tokens,
+        steps,
+        step: Duration::from_nanos(step_nanos),
+        step_rows,
+        agents_active,
+        agents,
+        asks_waiting,
+        pages_used,
+        pages,
+        queue_full,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_comes_back() {
+        let stats = EngineStats {
+            tokens: u64::MAX,
+            prefill_tokens: 2,
+            steps: 3,
+            step: Duration::from_micros(4),
+            step_rows: 5,
+            agents_active: 6,
+            agents: 7,
+            asks_waiting: 8,
+            pages_used: u32::MAX,
+            pages: 10,
+            queue_full: 11,
+        };
+        let cell = StatsCell::new();
+        assert_eq!(cell.load(), EngineStats::default());
+        cell.store(&stats);
+        assert_eq!(cell.load(), stats);
+    }
+
+    #[test]
+    fn the_fraction_is_a_number_from_0_to_1() {
+        let status = Status::new();
+        for (given, seen) in [(0.25, 0.25), (7.0, 1.0), (-1.0, 0.0), (f32::NAN, 0.0)] {
+            status.set_fraction(given);
+            let EngineState::Loading { fraction } = status.state() else { panic!("loading") };
+            assert_eq!(fraction, seen);
+        }
+    }
+
+    #[test]
+    fn a_failure_says_why_and_a_stop_is_none() {
+        let status = Status::new();
+        status.set_failed(EngineError::Panicked("why".into()));
+        let EngineState::Failed(error) = status.state() else { panic!("failed") };
+        assert!(error.to_string().contains("why"));
+        let status = Status::new();
+        status.set_stopped();
+        assert!(matches!(status.state(), EngineState::Stopped));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+
+    /// A reader that finds the turn even and unchanged has the counters of one moment.
+    #[test]
+    fn a_snapshot_is_of_one_moment() {
+        loom::model(|| {
+            let cell = std::sync::Arc::new(StatsCell::new());
+            let writer = {
+                let cell = std::sync::Arc::clone(&cell);
+                loom::thread::spawn(move || {
+                    cell.store(&EngineStats { tokens: 1, queue_full: 1, ..Default::default() });
+                })
+            };
+            let before = cell.turn.load(Ordering::Acquire);
+            let first = cell.fields[0].load(Ordering::Relaxed);
+            let last = cell.fields[FIELDS - 1].load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            if before % 2 == 0 && cell.turn.load(Ordering::Relaxed) == before {
+                assert_eq!(first, last);
+            }
+            writer.join().unwrap();
+            assert_eq!(cell.load().queue_full, 1);
+        });
+    }
+}
