@@ -3,6 +3,9 @@
 //! [`Gguf`] is an index over the file's bytes: parsing checks everything that the file says about itself and copies
 //! nothing but offsets, so a vocabulary of 150 000 tokens costs a table of 600 kB and no strings.
 
+mod array;
+mod convert;
+mod cursor;
 mod error;
 mod map;
 mod parse;
@@ -11,8 +14,10 @@ mod writer;
 
 use std::{fmt, fs::File, io::Read as _, ops::Range, path::Path, sync::Arc};
 
+pub use array::{Array, Floats, Integers, Item, Items, Strings};
+pub use convert::FromValue;
 pub use error::{GgufError, MetadataError, TensorError};
-pub use value::{Array, Element, Floats, FromValue, Integers, Strings, Value};
+pub use value::{Element, Value};
 use walla_types::{TensorType, UnknownTensorType};
 pub use writer::{DataWriter, WriteError, Writer};
 

@@ -9,6 +9,7 @@ use walla_types::TensorType;
 
 use super::{
     Shape,
+    cursor::{Cursor, HEADER_BYTES_MAX, Span},
     error::GgufError,
     value::{ARRAY_CODE, Element},
 };
@@ -23,28 +24,10 @@ const STRING_ARRAYS_MAX: usize = 1024;
 const KEY_BYTES_MAX: u64 = 65_535;
 /// The format's bound on tensor names.
 const NAME_BYTES_MAX: u64 = 64;
-/// Bytes before the tensors' data; offsets into them are kept as `u32`.
-const HEADER_BYTES_MAX: u64 = u32::MAX as u64;
 /// Alignment of the data where the file names none.
 pub(super) const ALIGNMENT_DEFAULT: u64 = 32;
 
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
-
-/// A piece of text in the header.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub start: u32,
-    pub len: u32,
-}
-
-impl Span {
-    /// The text, or nothing if the file was rewritten in the meantime.
-    pub fn text(self, bytes: &[u8]) -> &str {
-        let start = self.start as usize;
-        let text = bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default();
-        core::str::from_utf8(text).unwrap_or_default()
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stored {
@@ -104,13 +87,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
 
 /// Checks everything but whether the tensors' data is there.
 pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
-    let mut reader = Reader { bytes, at: 0 };
-    let version = reader.preamble()?;
-    let (entry_count, tensor_count) = reader.counts()?;
+    let mut cursor = Cursor::new(bytes);
+    let version = cursor.preamble()?;
+    let (entry_count, tensor_count) = cursor.counts()?;
     let mut entries = Vec::with_capacity(entry_count);
     let mut bounds = Vec::new();
     for _ in 0..entry_count {
-        entries.push(reader.entry(&mut bounds)?);
+        entries.push(cursor.entry(&mut bounds)?);
     }
     let entries_by_key = sorted_by(entries.len(), |i| entries.get(i).map(|e| e.key.text(bytes)));
     if let Some(key) = twice(&entries_by_key, |i| entries.get(i).map(|e| e.key.text(bytes))) {
@@ -120,14 +103,14 @@ pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
 
     let mut tensors = Vec::with_capacity(tensor_count);
     for _ in 0..tensor_count {
-        tensors.push(reader.tensor(alignment)?);
+        tensors.push(cursor.tensor(alignment)?);
     }
     let tensors_by_name = sorted_by(tensors.len(), |i| tensors.get(i).map(|t| t.name.text(bytes)));
     if let Some(name) = twice(&tensors_by_name, |i| tensors.get(i).map(|t| t.name.text(bytes))) {
         return Err(GgufError::DuplicateTensor { tensor: name.to_owned() });
     }
     // `at` is at most 2^32 and the alignment at most 2^20.
-    let data_start = (reader.at as u64).next_multiple_of(alignment);
+    let data_start = (cursor.at() as u64).next_multiple_of(alignment);
     Ok(Header {
         version,
         alignment,
@@ -192,66 +175,7 @@ fn check_placement(tensors: &[Tensor], bytes: &[u8], available: u64) -> Result<(
     Ok(())
 }
 
-/// Walks over the header; nothing is read beyond the file's end.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn remaining(&self) -> u64 {
-        self.bytes.len().saturating_sub(self.at) as u64
-    }
-
-    fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], GgufError> {
-        let (at, remaining) = (self.at as u64, self.remaining());
-        if count > remaining {
-            return Err(GgufError::Truncated { what, at, needed: count, remaining });
-        }
-        if at + count > HEADER_BYTES_MAX {
-            let found = at + count;
-            return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
-        }
-        // `count` is at most what remains of a slice: it fits a `usize`.
-        let end = self.at + count as usize;
-        let taken = self.bytes.get(self.at..end).unwrap_or_default();
-        self.at = end;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], GgufError> {
-        let taken = self.take(N as u64, what)?;
-        Ok(taken.try_into().unwrap_or([0; N]))
-    }
-
-    fn u32(&mut self, what: &'static str) -> Result<u32, GgufError> {
-        self.array(what).map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self, what: &'static str) -> Result<u64, GgufError> {
-        self.array(what).map(u64::from_le_bytes)
-    }
-
-    /// Checks a count of things of at least `bytes_min` bytes against the file.
-    fn plausible(
-        &self,
-        what: &'static str,
-        count: u64,
-        bytes_min: u64,
-        max: u64,
-    ) -> Result<usize, GgufError> {
-        let at = self.at as u64;
-        if count > max {
-            return Err(GgufError::TooLarge { what, at, found: count, max });
-        }
-        let (needed, remaining) = (count.saturating_mul(bytes_min), self.remaining());
-        if needed > remaining {
-            return Err(GgufError::Truncated { what, at, needed, remaining });
-        }
-        // Lossless: at most what remains.
-        Ok(count as usize)
-    }
-
+impl Cursor<'_> {
     fn preamble(&mut self) -> Result<u32, GgufError> {
         let magic: [u8; 4] = self.array("magic")?;
         if magic != *b"GGUF" {
@@ -279,26 +203,6 @@ impl<'a> Reader<'a> {
         let needed = entries * entry_bytes_min + tensors * tensor_bytes_min;
         self.plausible("header", needed, 1, u64::MAX)?;
         Ok((entry_count, tensor_count))
-    }
-
-    /// A length and that many bytes of UTF-8.
-    fn text(&mut self, what: &'static str, bytes_max: u64) -> Result<(Span, &'a str), GgufError> {
-        let at = self.at as u64;
-        let len = self.u64(what)?;
-        if len > bytes_max {
-            return Err(GgufError::TooLarge { what, at, found: len, max: bytes_max });
-        }
-        let start = self.at as u32; // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
-        let raw = self.take(len, what)?;
-        let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
-        Ok((Span { start, len: len as u32 }, text))
-    }
-
-    /// A key or a tensor's name.
-    fn name(&mut self, what: &'static str, bytes_max: u64) -> Result<(Span, &'a str), GgufError> {
-        let at = self.at as u64;
-        let (span, text) = self.text(what, bytes_max)?;
-        if text.is_empty() { Err(GgufError::Unnamed { what, at }) } else { Ok((span, text)) }
     }
 
     fn entry(&mut self, bounds: &mut Vec<Box<[u32]>>) -> Result<Entry, GgufError> {
@@ -335,7 +239,7 @@ impl<'a> Reader<'a> {
         let count = self.u64("array length")?;
         let bytes_min = element.bytes_min() as u64;
         let len = self.plausible("array length", count, bytes_min, HEADER_BYTES_MAX)?;
-        let start = self.at;
+        let start = self.at();
         let mut table = 0;
         if element == Element::String {
             if bounds.len() >= STRING_ARRAYS_MAX {
@@ -349,19 +253,19 @@ impl<'a> Reader<'a> {
             let payload = self.take(len as u64 * bytes_min, "array")?;
             check_bools(key, element, payload)?;
         }
-        let payload = Span { start: start as u32, len: (self.at - start) as u32 };
+        let payload = Span { start: start as u32, len: (self.at() - start) as u32 };
         Ok(Stored::Array { element, bounds: table, len: len as u32, payload })
     }
 
     /// Where each string's length starts, counted from here, and the end of the last string.
     fn string_bounds(&mut self, len: usize) -> Result<Box<[u32]>, GgufError> {
-        let start = self.at;
+        let start = self.at();
         let mut starts = Vec::with_capacity(len + 1);
         for _ in 0..len {
-            starts.push((self.at - start) as u32);
+            starts.push((self.at() - start) as u32);
             self.text("string in an array", HEADER_BYTES_MAX)?;
         }
-        starts.push((self.at - start) as u32);
+        starts.push((self.at() - start) as u32);
         Ok(starts.into_boxed_slice())
     }
 

@@ -1,0 +1,170 @@
+use core::marker::PhantomData;
+
+use super::value::{Element, Value};
+
+/// An array of metadata: a view into the file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Array<'a> {
+    element: Element,
+    len: usize,
+    /// Elements back to back; each string behind its 8-byte length.
+    payload: &'a [u8],
+    /// Of strings: where each one's length starts, and the end of the last one. Empty otherwise.
+    bounds: &'a [u32],
+}
+
+impl<'a> Array<'a> {
+    pub(super) const fn new(
+        element: Element,
+        len: usize,
+        payload: &'a [u8],
+        bounds: &'a [u32],
+    ) -> Self {
+        Self { element, len, payload, bounds }
+    }
+
+    /// What the elements are.
+    #[must_use]
+    pub const fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The element at `index`, or `None` beyond the end.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Value<'a>> {
+        if self.element == Element::String {
+            return self.text(index).map(Value::String);
+        }
+        let bytes = self.element.bytes_min();
+        let start = index.checked_mul(bytes)?;
+        self.element.read(self.payload.get(start..start.checked_add(bytes)?)?)
+    }
+
+    /// All elements in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Value<'a>> {
+        // The fallback is unreachable unless somebody rewrites the mapped file behind our back.
+        (0..self.len).map(move |index| self.get(index).unwrap_or(Value::Bool(false)))
+    }
+
+    pub(super) const fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    fn text(&self, index: usize) -> Option<&'a str> {
+        let start = *self.bounds.get(index)? as usize;
+        let end = *self.bounds.get(index.checked_add(1)?)? as usize;
+        let text = self.payload.get(start.checked_add(size_of::<u64>())?..end)?;
+        // It was checked when the file was read; the check here costs as much as reading it.
+        Some(core::str::from_utf8(text).unwrap_or_default())
+    }
+}
+
+/// An array whose elements are read as `T`: a view into the file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Items<'a, T> {
+    array: Array<'a>,
+    item: PhantomData<T>,
+}
+
+/// An array of strings (a vocabulary, its merges), with an offset table.
+pub type Strings<'a> = Items<'a, &'a str>;
+
+/// An array of integers of any one width. UINT64 beyond `i64::MAX` reads as `i64::MAX`.
+pub type Integers<'a> = Items<'a, i64>;
+
+/// An array of FLOAT32 or FLOAT64.
+pub type Floats<'a> = Items<'a, f32>;
+
+/// What an array's elements can be read as.
+pub trait Item<'a>: Default {
+    /// What is expected, for messages: "an ARRAY of STRING".
+    const EXPECTED: &'static str;
+
+    /// Whether elements of this type can be read so.
+    fn accepts(element: Element) -> bool;
+
+    /// Reads one element; `None` if it is something else.
+    fn from_element(element: Value<'a>) -> Option<Self>;
+}
+
+impl<'a, T: Item<'a>> Items<'a, T> {
+    /// `None` if the elements are something else.
+    pub(super) fn of(array: Array<'a>) -> Option<Self> {
+        T::accepts(array.element).then_some(Self { array, item: PhantomData })
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.array.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.array.is_empty()
+    }
+
+    /// The element at `index`, or `None` beyond the end.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<T> {
+        T::from_element(self.array.get(index)?)
+    }
+
+    /// All elements in order.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = T> {
+        (0..self.len()).map(move |index| self.get(index).unwrap_or_default())
+    }
+}
+
+impl<'a> Item<'a> for &'a str {
+    const EXPECTED: &'static str = "an ARRAY of STRING";
+
+    fn accepts(element: Element) -> bool {
+        element == Element::String
+    }
+
+    fn from_element(element: Value<'a>) -> Option<Self> {
+        if let Value::String(text) = element { Some(text) } else { None }
+    }
+}
+
+impl<'a> Item<'a> for i64 {
+    const EXPECTED: &'static str = "an ARRAY of integers";
+
+    fn accepts(element: Element) -> bool {
+        !matches!(element, Element::String | Element::Bool | Element::F32 | Element::F64)
+    }
+
+    fn from_element(element: Value<'a>) -> Option<Self> {
+        element.as_integer().map(|wide| Self::try_from(wide).unwrap_or(Self::MAX))
+    }
+}
+
+impl<'a> Item<'a> for f32 {
+    const EXPECTED: &'static str = "an ARRAY of floats";
+
+    fn accepts(element: Element) -> bool {
+        matches!(element, Element::F32 | Element::F64)
+    }
+
+    fn from_element(element: Value<'a>) -> Option<Self> {
+        match element {
+            Value::F32(x) => Some(x),
+            Value::F64(x) => Some(x as Self),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Bounds-checked reading of a header.
+
+use super::error::GgufError;
+
+/// Bytes before the tensors' data; offsets into them are kept as `u32`.
+pub(super) const HEADER_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// A piece of text in the header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub start: u32,
+    pub len: u32,
+}
+
+impl Span {
+    /// The text, or nothing if the file was rewritten in the meantime.
+    pub fn text(self, bytes: &[u8]) -> &str {
+        let start = self.start as usize;
+        let text = bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default();
+        core::str::from_utf8(text).unwrap_or_default()
+    }
+}
+
+/// Walks over the header; nothing is read beyond the file's end.
+pub(super) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Bytes read so far.
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
+    fn remaining(&self) -> u64 {
+        self.bytes.len().saturating_sub(self.at) as u64
+    }
+
+    /// The next `count` bytes; `what` names them in the error.
+    pub fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], GgufError> {
+        let (at, remaining) = (self.at as u64, self.remaining());
+        if count > remaining {
+            return Err(GgufError::Truncated { what, at, needed: count, remaining });
+        }
+        if at + count > HEADER_BYTES_MAX {
+            let found = at + count;
+            return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
+        }
+        // `count` is at most what remains of a slice: it fits a `usize`.
+        let end = self.at + count as usize;
+        let taken = self.bytes.get(self.at..end).unwrap_or_default();
+        self.at = end;
+        Ok(taken)
+    }
+
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], GgufError> {
+        let taken = self.take(N as u64, what)?;
+        Ok(taken.try_into().unwrap_or([0; N]))
+    }
+
+    pub fn u32(&mut self, what: &'static str) -> Result<u32, GgufError> {
+        self.array(what).map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self, what: &'static str) -> Result<u64, GgufError> {
+        self.array(what).map(u64::from_le_bytes)
+    }
+
+    /// Checks a count of things of at least `bytes_min` bytes against the file.
+    pub fn plausible(
+        &self,
+        what: &'static str,
+        count: u64,
+        bytes_min: u64,
+        max: u64,
+    ) -> Result<usize, GgufError> {
+        let at = self.at as u64;
+        if count > max {
+            return Err(GgufError::TooLarge { what, at, found: count, max });
+        }
+        let (needed, remaining) = (count.saturating_mul(bytes_min), self.remaining());
+        if needed > remaining {
+            return Err(GgufError::Truncated { what, at, needed, remaining });
+        }
+        // Lossless: at most what remains.
+        Ok(count as usize)
+    }
+
+    /// A length and that many bytes of UTF-8.
+    pub fn text(
+        &mut self,
+        what: &'static str,
+        bytes_max: u64,
+    ) -> Result<(Span, &'a str), GgufError> {
+        let at = self.at as u64;
+        let len = self.u64(what)?;
+        if len > bytes_max {
+            return Err(GgufError::TooLarge { what, at, found: len, max: bytes_max });
+        }
+        let start = self.at as u32; // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
+        let raw = self.take(len, what)?;
+        let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
+        Ok((Span { start, len: len as u32 }, text))
+    }
+
+    /// A key or a tensor's name.
+    pub fn name(
+        &mut self,
+        what: &'static str,
+        bytes_max: u64,
+    ) -> Result<(Span, &'a str), GgufError> {
+        let at = self.at as u64;
+        let (span, text) = self.text(what, bytes_max)?;
+        if text.is_empty() { Err(GgufError::Unnamed { what, at }) } else { Ok((span, text)) }
+    }
+}
