@@ -5,8 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use walla_plan::{
-    Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputMap, Splitter,
-    TokenInput, UBatch,
+    AgentState, Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost,
+    Output, OutputMap, Plan, PlanRequest, Splitter, TokenInput, UBatch, plan,
 };
 use walla_types::{SeqId, TokenId};
 
@@ -97,4 +97,35 @@ fn a_step_allocates_nothing_even_the_first_time() {
         refused > 100 && copied > 100,
         "the work should exercise refusals ({refused}) and copies ({copied})"
     );
+}
+
+#[test]
+fn a_plan_allocates_nothing_even_the_first_time() {
+    let agents = 2_000;
+    let options = LedgerOptions { sequences_max: agents, pages: 300, ..LedgerOptions::default() };
+    let mut ledger = KvLedger::new(options).unwrap();
+    for seq in (0..250).map(SeqId) {
+        ledger.append(seq, 32, &mut KvCommands::with_capacity(0)).unwrap();
+    }
+    let cost = LinearCost { step_micros: 300.0, row_micros: 2.0, ..LinearCost::default() };
+    let limits = Limits { steps_max: 32, cost: Some(&cost), ..Limits::default() };
+    let mut requests: Vec<_> = (0..agents)
+        .map(|seq| {
+            let state = match seq % 5 {
+                0 => AgentState::Idle,
+                1 => AgentState::Prefill { tokens: 2_000 },
+                _ => AgentState::Decoding,
+            };
+            PlanRequest { waited_frames: seq % 90, ..PlanRequest::new(SeqId(seq), state) }
+        })
+        .collect();
+    let mut frame = Plan::new(agents);
+    let allocations = allocations_of(|| {
+        for priority in 0..20 {
+            requests[7].priority = priority;
+            plan(&requests, &ledger, &limits, &mut frame).unwrap();
+        }
+    });
+    assert_eq!(allocations, 0);
+    assert!(!frame.decode().is_empty() && !frame.victims().is_empty());
 }

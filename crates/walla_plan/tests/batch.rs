@@ -318,6 +318,22 @@ fn rows_know_their_neighbours() {
 }
 
 #[test]
+fn only_leading_rows_are_decode_rows() {
+    let (ledger, mut outputs) = (ledger_with(&[4, 4, 4]), OutputMap::new(LIMITS));
+    let (mut splitter, mut ubatch) = (Splitter::new(LIMITS), UBatch::with_capacity(16));
+    let mut batch = Batch::new(LIMITS);
+    for seq in [0, 1, 1, 2] {
+        push(&mut batch, seq, Output::None);
+    }
+    let mut split = batch.check(&ledger).unwrap().split(&mut splitter, &mut outputs);
+    assert!(split.simple(16, &mut ubatch));
+    assert_eq!((ubatch.decode_rows(), ubatch.runs().len()), (1, 3));
+    let mut split = batch.check(&ledger).unwrap().split(&mut splitter, &mut outputs);
+    assert!(split.ragged(16, &mut ubatch));
+    assert_eq!((ubatch.decode_rows(), ubatch.runs().len()), (2, 3));
+}
+
+#[test]
 fn a_ragged_chunk_is_cut_to_fit() {
     let (ledger, mut outputs) = (ledger_with(&[0, 9]), OutputMap::new(LIMITS));
     let mut batch = Batch::new(LIMITS);

@@ -251,6 +251,14 @@ fn an_aged_prompt_gets_a_chunk_in_its_share() {
 }
 
 #[test]
+fn a_prompt_that_is_topped_up_reads_its_cache_once() {
+    let aged = PlanRequest { waited_frames: 60, ..prompt(0, 5) };
+    let frame = planned(&[aged], &ledger_with(64, &[40]), &ONE_STEP);
+    let once = StepWork { decode_rows: 0, prefill_tokens: 5, context_tokens: 45 };
+    assert_eq!((readers(&frame), frame.steps()), (vec![(0, 5)], &[once][..]));
+}
+
+#[test]
 fn the_background_takes_what_is_left() {
     let background = |request| PlanRequest { detail: Detail::Background, priority: 99, ..request };
     let requests = [background(speaker(0)), background(prompt(1, 2)), speaker(2), prompt(3, 3)];
@@ -302,6 +310,10 @@ fn victims_are_the_least_important_that_suffice() {
     // A want of five pages takes three agents, working ones of lower priority among them, idle first.
     let frame = planned(&[all[0], all[2], all[3], want(4, 20, 5)], &ledger, &narrow);
     assert_eq!(frame.victims(), [SeqId(0), SeqId(3), SeqId(2)]);
+
+    // Two wants take two agents, one after the other.
+    let frame = planned(&[idle(0, 0), idle(1, 1), want(3, 8, 5), want(4, 8, 5)], &ledger, &narrow);
+    assert_eq!(frame.victims(), [SeqId(0), SeqId(1)]);
 
     // A want that nobody's end can meet costs nobody anything; a smaller one behind it still finds its victim.
     let frame = planned(&[all[0], all[2], want(4, 100, 5)], &ledger, &narrow);

@@ -117,7 +117,6 @@ pub(super) struct Grant {
     pub(super) steps: u32,
     pub(super) prefill: u32,
     pub(super) pages: u32,
-    pub(super) is_victim: bool,
     pub(super) deferral: Option<Deferral>,
 }
 

@@ -12,6 +12,7 @@ impl Planning<'_> {
     /// Lists sequences whose end would let those without pages go on, the most important of these first.
     ///
     /// Pages behind a fence come back by themselves, so they are counted first: whoever waits for a fence needs no victim.
+    /// Victims are named in one order, so whoever is named to make room for others finds nobody left to name for itself.
     pub(super) fn suggest_victims(&mut self) {
         let mut coming_pages = self.pages_left + self.ledger.fenced_pages();
         let mut is_sorted = false;
@@ -21,7 +22,7 @@ impl Planning<'_> {
             let request = self.requests[index as usize];
             let grant = self.plan.scratch.grants[index as usize];
             let Some(Deferral::Pages { wanted_pages }) = grant.deferral else { continue };
-            if grant.is_victim || request.detail == Detail::Background {
+            if request.detail == Detail::Background {
                 continue;
             }
             if coming_pages < wanted_pages {
@@ -76,10 +77,6 @@ impl Planning<'_> {
                 }
             }
             place += 1;
-        }
-        for victim in &self.plan.victims[known_victims..] {
-            let index = self.plan.scratch.request_of[victim.index()].1;
-            self.plan.scratch.grants[index as usize].is_victim = true;
         }
         Some((pages, place))
     }
