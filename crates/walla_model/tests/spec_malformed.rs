@@ -1,100 +1,15 @@
 //! Absurd hyperparameters and tensors are errors that name them, before anything is built.
 
+mod spec_common;
+
+use proptest::prelude::*;
+use spec_common::{llama, reference, spoil};
 use walla_model::{
-    Gguf, ModelSpec, SpecError, Value,
-    gguf::Writer,
-    spec::Mixer,
-    synth::{self, Mixture, Model},
+    Gguf, ModelSpec, Value,
+    spec::{Layer, Mixer},
+    synth::Model,
 };
 use walla_types::TensorType;
-
-/// A model to spoil: keys and values to set (or, with `None`, to remove), tensors to change.
-struct Spoilt {
-    gguf: Gguf,
-    values: Vec<(String, Option<Value<'static>>)>,
-    tensors: Vec<(String, TensorType, Vec<u64>)>,
-}
-
-fn spoil(model: &Model) -> Spoilt {
-    let small = Model {
-        width: 64,
-        layers: 2,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 16,
-        hidden: 96,
-        vocab: 260,
-        ..model.clone()
-    };
-    let file = synth::write(&small, Mixture::F16, 1, Vec::new()).unwrap();
-    let gguf = Gguf::from_bytes(file).unwrap();
-    let tensor = |t: walla_model::TensorInfo<'_>| {
-        (t.name.to_owned(), t.ty.unwrap(), t.shape.dims().to_vec())
-    };
-    let tensors = gguf.tensors().map(tensor).collect();
-    Spoilt { gguf, values: Vec::new(), tensors }
-}
-
-fn llama() -> Spoilt {
-    spoil(&Model::LLAMA_3_2_1B)
-}
-
-impl Spoilt {
-    fn set(mut self, key: &str, value: Value<'static>) -> Self {
-        self.values.push((key.to_owned(), Some(value)));
-        self
-    }
-
-    fn remove(mut self, key: &str) -> Self {
-        self.values.push((key.to_owned(), None));
-        self
-    }
-
-    fn tensor(mut self, name: &str, change: impl Fn(&mut (String, TensorType, Vec<u64>))) -> Self {
-        change(self.tensors.iter_mut().find(|t| t.0 == name).expect(name));
-        self
-    }
-
-    fn add(mut self, name: &str, dims: &[u64]) -> Self {
-        self.tensors.push((name.to_owned(), TensorType::F32, dims.to_vec()));
-        self
-    }
-
-    fn drop(mut self, name: &str) -> Self {
-        self.tensors.retain(|t| t.0 != name);
-        self
-    }
-
-    /// The file, with tensors full of `1.0` in F32 (and something in other types).
-    fn file(self) -> Gguf {
-        let mut writer = Writer::new();
-        let is_set = |key: &str| self.values.iter().any(|(k, _)| k == key);
-        for (key, value) in self.gguf.metadata().filter(|(key, _)| !is_set(key)) {
-            writer.value(key, value);
-        }
-        for (key, value) in &self.values {
-            value.map(|value| writer.value(key, value));
-        }
-        for (name, ty, dims) in &self.tensors {
-            writer.tensor(name, *ty, dims);
-        }
-        let mut data = writer.begin(Vec::new()).unwrap();
-        for (_, ty, dims) in &self.tensors {
-            let bytes = ty.row_bytes(dims.iter().product::<u64>() as usize).unwrap();
-            let ones: Vec<u8> = 1.0_f32.to_le_bytes().into_iter().cycle().take(bytes).collect();
-            data.tensor(&ones).unwrap();
-        }
-        Gguf::from_bytes(data.finish().unwrap()).unwrap()
-    }
-
-    fn spec(self) -> Result<ModelSpec, SpecError> {
-        ModelSpec::from_gguf(&self.file(), 1024)
-    }
-
-    fn message(self) -> String {
-        self.spec().expect_err("this model is bad").to_string()
-    }
-}
 
 #[test]
 fn the_unspoilt_models_are_sound() {
@@ -236,6 +151,20 @@ fn missing_misshaped_and_unusable_tensors_are_named() {
 }
 
 #[test]
+fn a_tensor_of_a_type_without_kernels_is_named() {
+    let name = "blk.1.attn_q.weight";
+    let mut file = llama().file();
+    let place = file.windows(name.len()).position(|w| w == name.as_bytes()).unwrap();
+    // Behind the name stand the number of dimensions, two dimensions and the type: 10 is Q2_K.
+    let code = place + name.len() + 4 + 2 * 8;
+    assert_eq!(file[code..code + 4], 1_u32.to_le_bytes());
+    file[code] = 10;
+    let error = ModelSpec::from_gguf(&Gguf::from_bytes(file).unwrap(), 1024).unwrap_err();
+    let message = error.to_string();
+    assert!(message.starts_with("tensor \"blk.1.attn_q.weight\": tensor type 10 is not supported"));
+}
+
+#[test]
 fn a_tensor_that_would_be_left_out_is_an_error() {
     let message = llama().add("blk.0.attn_q.scale", &[1]).message();
     assert_eq!(message, "tensor \"blk.0.attn_q.scale\" is no part of a llama model");
@@ -319,7 +248,10 @@ fn bad_frequency_factors_are_named() {
     assert!(message.contains("\"rope_freqs.weight\" has shape [9], expected [8]"), "{message}");
     // As F16, the bytes of 1.0 are 0 and 1.875.
     let message = llama().tensor("rope_freqs.weight", |t| t.1 = TensorType::F16).message();
-    assert_eq!(message, "tensor \"rope_freqs.weight\": number 0 is 0, expected a positive number");
+    assert_eq!(
+        message,
+        "tensor \"rope_freqs.weight\": number 0 is 0, expected a positive number (1e-9 to 1e15)"
+    );
     let one_sided = llama().drop("rope_freqs.weight").add("rope_factors_long.weight", &[8]);
     let message = one_sided.message();
     assert!(message.contains("\"rope_factors_short.weight\" is missing"), "{message}");
@@ -331,7 +263,7 @@ fn gemma_checks_its_own_keys() {
     let message = gemma().set("gemma3.final_logit_softcapping", Value::F32(30.0)).message();
     assert!(message.contains("is 30: soft capping is not supported"), "{message}");
     let windows = |spec: ModelSpec| -> Vec<_> {
-        let window = |layer: &walla_model::spec::Layer| match &layer.mixer {
+        let window = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(a) => (a.window, a.rope),
             Mixer::ShortConv(_) => panic!("no attention"),
         };
@@ -349,4 +281,77 @@ fn gemma_checks_its_own_keys() {
     assert_eq!(a.scale, 0.5);
     let message = gemma().drop("blk.0.post_ffw_norm.weight").message();
     assert!(message.contains("\"blk.0.post_ffw_norm.weight\" is missing"), "{message}");
+}
+
+#[test]
+fn lfm_checks_its_own_keys() {
+    let lfm = || reference("lfm2-f16.gguf");
+    let Some(sound) = lfm() else { return };
+    let arrays = sound.gguf.get("lfm2.attention.head_count_kv").unwrap();
+    assert_eq!(arrays.to_string(), "[3 INT32]");
+    assert!(sound.spec().is_ok());
+    for taps in [0, 1, 17, u32::MAX] {
+        let message = lfm().unwrap().set("lfm2.shortconv.l_cache", Value::U32(taps)).message();
+        assert!(message.contains("\"lfm2.shortconv.l_cache\" is"), "{message}");
+        assert!(message.contains("expected 2..=16"), "{message}");
+    }
+    let message = lfm().unwrap().set("lfm2.shortconv.l_cache", Value::U32(4)).message();
+    assert!(message.contains("conv.weight\" has shape [3, 128], expected [4, 128]"), "{message}");
+    let message = lfm().unwrap().set("lfm2.block_count", Value::U32(2)).message();
+    assert!(message.contains("is 3 values, expected one value or 2"), "{message}");
+    // All layers with one head each: then the convolutions lack their attention.
+    let message = lfm().unwrap().set("lfm2.attention.head_count_kv", Value::U32(1)).message();
+    assert!(message.contains("\"blk.0.attn_q_norm.weight\" is missing"), "{message}");
+}
+
+proptest! {
+    /// Any number under any key: an error or a specification, in no time.
+    #[test]
+    fn no_hyperparameters_panic(
+        model in prop::sample::select(vec![Model::LLAMA_3_2_1B, Model::QWEN3_0_6B, Model::GEMMA_3_1B]),
+        changes in prop::collection::vec((prop::sample::select(KEYS.to_vec()), number()), 1..4),
+    ) {
+        let mut spoilt = spoil(&model);
+        for (suffix, value) in changes {
+            spoilt.values.retain(|(key, _)| !key.ends_with(suffix));
+            spoilt = spoilt.set(&format!("{}.{suffix}", model.architecture), value);
+        }
+        if let Ok(spec) = spoilt.spec() {
+            prop_assert_eq!((spec.width, spec.vocab), (64, 260));
+            prop_assert!(spec.ropes.iter().all(|r| r.frequencies.iter().all(|f| f.is_finite())));
+        }
+    }
+}
+
+/// Keys of all architectures of the property above.
+const KEYS: [&str; 18] = [
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.scale",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.scaling.factor",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+];
+
+fn number() -> impl Strategy<Value = Value<'static>> {
+    prop_oneof![
+        (0..70_u32).prop_map(Value::U32),
+        any::<u32>().prop_map(Value::U32),
+        any::<i32>().prop_map(Value::I32),
+        any::<u64>().prop_map(Value::U64),
+        any::<f32>().prop_map(Value::F32),
+        (0.0..100.0_f32).prop_map(Value::F32),
+    ]
 }

@@ -73,7 +73,9 @@ pub enum SpecError {
         found: TensorType,
     },
     /// A vector holds a number that makes no sense.
-    #[error("tensor {tensor:?}: number {index} is {found}, expected a positive number")]
+    #[error(
+        "tensor {tensor:?}: number {index} is {found}, expected a positive number (1e-9 to 1e15)"
+    )]
     Number {
         /// The name.
         tensor: String,

@@ -2,7 +2,10 @@
 
 use core::f64::consts::PI;
 
-use super::{SpecError, source::Source};
+use super::{
+    SpecError,
+    source::{POSITIVE, Source},
+};
 use crate::spec::{Rope, RopePairs};
 
 /// How far beyond its training a model's positions are stretched.
@@ -34,10 +37,7 @@ impl Scaling {
         };
         let factor = match factor {
             None | Some((_, 0.0)) => 1.0,
-            Some((_, factor)) if factor.is_finite() && factor > 0.0 => f64::from(factor),
-            Some((suffix, factor)) => {
-                return Err(source.wrong(suffix, factor, "a positive number"));
-            }
+            Some((suffix, factor)) => source.positive(suffix, factor)?,
         };
         match source.find("rope.scaling.type")?.unwrap_or("linear") {
             "none" => Ok(plain),
@@ -135,7 +135,7 @@ fn read_factors(
         return Ok(None);
     };
     let factors = source.gguf.vector(&vector)?;
-    match factors.iter().enumerate().find(|(_, f)| !(f.is_finite() && **f > 0.0)) {
+    match factors.iter().enumerate().find(|(_, f)| !POSITIVE.contains(*f)) {
         Some((index, found)) => {
             let (tensor, found) = (name.to_owned(), found.to_string());
             Err(SpecError::Number { tensor, index, found })

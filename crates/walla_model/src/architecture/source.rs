@@ -8,6 +8,10 @@ use crate::{
     spec::{Architecture, Linear, Matrix, RmsNorm, Vector},
 };
 
+/// Factors and bases: any that make sense, so that the product of some stays finite in an `f32`.
+pub(super) const POSITIVE: RangeInclusive<f32> = 1e-9..=1e15;
+const POSITIVE_TEXT: &str = "a positive number (1e-9 to 1e15)";
+
 /// A file as one architecture sees it. Remembers which tensors were asked for, so that none is left out silently.
 pub(super) struct Source<'a> {
     pub gguf: &'a Gguf,
@@ -75,10 +79,14 @@ impl<'a> Source<'a> {
     /// A float above zero, or `default` if the file does not say.
     pub fn positive_or(&self, suffix: &str, default: f64) -> Result<f64, SpecError> {
         match self.find::<f32>(suffix)? {
-            Some(x) if x.is_finite() && x > 0.0 => Ok(x.into()),
-            Some(x) => Err(self.wrong(suffix, x, "a positive number")),
+            Some(x) => self.positive(suffix, x),
             None => Ok(default),
         }
+    }
+
+    /// Checks a float that multiplies or divides.
+    pub fn positive(&self, suffix: &str, x: f32) -> Result<f64, SpecError> {
+        if POSITIVE.contains(&x) { Ok(x.into()) } else { Err(self.wrong(suffix, x, POSITIVE_TEXT)) }
     }
 
     fn within(

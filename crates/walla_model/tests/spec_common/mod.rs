@@ -1,0 +1,115 @@
+//! Models to spoil.
+
+use walla_model::{
+    Gguf, ModelSpec, SpecError, TensorInfo, Value,
+    gguf::Writer,
+    synth::{self, Mixture, Model},
+};
+use walla_types::TensorType;
+
+/// A model to spoil: keys and values to set (or, with `None`, to remove), tensors to change.
+pub struct Spoilt {
+    pub gguf: Gguf,
+    pub values: Vec<(String, Option<Value<'static>>)>,
+    pub tensors: Vec<(String, TensorType, Vec<u64>)>,
+}
+
+pub fn spoil(model: &Model) -> Spoilt {
+    let small = Model {
+        width: 64,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        hidden: 96,
+        vocab: 260,
+        ..model.clone()
+    };
+    let file = synth::write(&small, Mixture::F16, 1, Vec::new()).unwrap();
+    Spoilt::from(Gguf::from_bytes(file).unwrap())
+}
+
+pub fn llama() -> Spoilt {
+    spoil(&Model::LLAMA_3_2_1B)
+}
+
+/// A model of the reference data, unless it is absent.
+pub fn reference(name: &str) -> Option<Spoilt> {
+    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models");
+    let path = std::path::Path::new(models).join(name);
+    if !path.exists() {
+        eprintln!("SKIPPED: no reference model {}", path.display());
+        return None;
+    }
+    Some(Spoilt::from(Gguf::open(path).unwrap()))
+}
+
+impl From<Gguf> for Spoilt {
+    fn from(gguf: Gguf) -> Self {
+        let tensor =
+            |t: TensorInfo<'_>| (t.name.to_owned(), t.ty.unwrap(), t.shape.dims().to_vec());
+        let tensors = gguf.tensors().map(tensor).collect();
+        Self { gguf, values: Vec::new(), tensors }
+    }
+}
+
+impl Spoilt {
+    pub fn set(mut self, key: &str, value: Value<'static>) -> Self {
+        self.values.push((key.to_owned(), Some(value)));
+        self
+    }
+
+    pub fn remove(mut self, key: &str) -> Self {
+        self.values.push((key.to_owned(), None));
+        self
+    }
+
+    pub fn tensor(
+        mut self,
+        name: &str,
+        change: impl Fn(&mut (String, TensorType, Vec<u64>)),
+    ) -> Self {
+        change(self.tensors.iter_mut().find(|t| t.0 == name).expect(name));
+        self
+    }
+
+    pub fn add(mut self, name: &str, dims: &[u64]) -> Self {
+        self.tensors.push((name.to_owned(), TensorType::F32, dims.to_vec()));
+        self
+    }
+
+    pub fn drop(mut self, name: &str) -> Self {
+        self.tensors.retain(|t| t.0 != name);
+        self
+    }
+
+    /// The file, with tensors full of `1.0` in F32 (and something in other types).
+    pub fn file(self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        let is_set = |key: &str| self.values.iter().any(|(k, _)| k == key);
+        for (key, value) in self.gguf.metadata().filter(|(key, _)| !is_set(key)) {
+            writer.value(key, value);
+        }
+        for (key, value) in &self.values {
+            value.map(|value| writer.value(key, value));
+        }
+        for (name, ty, dims) in &self.tensors {
+            writer.tensor(name, *ty, dims);
+        }
+        let mut data = writer.begin(Vec::new()).unwrap();
+        for (_, ty, dims) in &self.tensors {
+            let bytes = ty.row_bytes(dims.iter().product::<u64>() as usize).unwrap();
+            let ones: Vec<u8> = 1.0_f32.to_le_bytes().into_iter().cycle().take(bytes).collect();
+            data.tensor(&ones).unwrap();
+        }
+        data.finish().unwrap()
+    }
+
+    pub fn spec(self) -> Result<ModelSpec, SpecError> {
+        ModelSpec::from_gguf(&Gguf::from_bytes(self.file()).unwrap(), 1024)
+    }
+
+    pub fn message(self) -> String {
+        self.spec().expect_err("this model is bad").to_string()
+    }
+}
