@@ -24,6 +24,19 @@ pub(crate) struct Block {
     pub mins: [u8; SUBS_MAX],
 }
 
+impl Block {
+    /// A block of zeros.
+    pub(crate) const fn empty() -> Self {
+        Self {
+            codes: [0; BLOCK_ELEMENTS_MAX],
+            d: f16::ZERO,
+            m: f16::ZERO,
+            scales: [1; SUBS_MAX],
+            mins: [0; SUBS_MAX],
+        }
+    }
+}
+
 /// What the codes of a type are offset by.
 pub(crate) const fn offset(ty: TensorType) -> u8 {
     match ty {
@@ -68,13 +81,7 @@ fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
 /// # Panics
 /// If `bytes` is shorter than a block, or the type is not quantised (the caller checked).
 pub(crate) fn take_apart(ty: TensorType, bytes: &[u8]) -> Block {
-    let mut block = Block {
-        codes: [0; BLOCK_ELEMENTS_MAX],
-        d: f16::ZERO,
-        m: f16::ZERO,
-        scales: [1; SUBS_MAX],
-        mins: [0; SUBS_MAX],
-    };
+    let mut block = Block::empty();
     match ty {
         TensorType::Q8_0 => {
             block.d = half_at(bytes, 0);

@@ -6,6 +6,7 @@ use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Sl
 use crate::cache::{Cache, Layer};
 use crate::matrix::{Matrix, PANEL};
 use crate::memory::Bytes;
+use crate::quantise::GROUP;
 use crate::workspace::{Rope, Sizes};
 
 /// What programs refer to.
@@ -212,6 +213,10 @@ impl<'a> Checker<'a> {
         same("matrix rows", matrix.rows, rows)?;
         same("matrix columns", matrix.cols, cols)?;
         self.sizes.row = self.sizes.row.max(cols);
+        if matrix.takes_groups() {
+            let rows = self.sizes.rows.max(self.program.outputs_max as usize);
+            self.sizes.groups = self.sizes.groups.max(rows * cols / GROUP);
+        }
         let bias = linear.bias.map(|bias| self.vector(bias.0)).transpose()?;
         bias.map_or(Ok(()), |bias| same("bias", bias.len(), rows))
     }

@@ -4,7 +4,9 @@ use walla_types::TensorType;
 use crate::blocks;
 use crate::memory::Bytes;
 use crate::options::Variant;
-use crate::scalar;
+use crate::panels::{self, Layout};
+use crate::quantise::Group;
+use crate::{kernels, scalar};
 
 /// Weight rows that a kernel multiplies at a time.
 pub(crate) const PANEL: usize = 16;
@@ -20,6 +22,9 @@ pub(crate) struct Matrix {
     pub cols: usize,
     pub ty: TensorType,
     pub usage: MatrixUse,
+    variant: Variant,
+    /// `None`: rows as in the file.
+    panels: Option<Layout>,
     bytes: Bytes,
 }
 
@@ -28,12 +33,24 @@ pub(crate) struct Matrix {
 pub(crate) struct Input<'a> {
     pub cols: usize,
     pub values: &'a [f32],
+    /// The same rounded, `[rows, cols / 32]`: for quantised matrices of variants that round.
+    pub groups: &'a [Group],
 }
 
 impl Input<'_> {
     /// Number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.values.len() / self.cols
+    }
+
+    /// Rows `first..first + count`.
+    pub(crate) fn part(self, first: usize, count: usize) -> Self {
+        let groups = if self.groups.is_empty() { 0 } else { self.cols / crate::quantise::GROUP };
+        Self {
+            values: &self.values[first * self.cols..][..count * self.cols],
+            groups: &self.groups[first * groups..][..count * groups],
+            ..self
+        }
     }
 }
 
@@ -42,31 +59,23 @@ impl Matrix {
     pub(crate) fn load(
         desc: &MatrixDesc<'_>,
         bytes: &[u8],
-        _variant: Variant,
+        variant: Variant,
     ) -> Result<Self, DeviceError> {
-        let invalid = |what: &str| DeviceError::Invalid(format!("matrix {}: {what}", desc.name));
-        if !TensorType::ALL.contains(&desc.ty) {
-            return Err(DeviceError::Unsupported {
-                device: "cpu".to_owned(),
-                what: format!("tensor type {} of {}", desc.ty, desc.name),
-            });
+        let row_bytes = check(desc, bytes)?;
+        let (rows, cols, ty, usage) = (desc.rows as usize, desc.cols as usize, desc.ty, desc.usage);
+        if variant == Variant::Scalar || !usage.multiply {
+            let mut stored = Bytes::zeroed(desc.name, bytes.len())?;
+            stored.bytes_mut().copy_from_slice(bytes);
+            return Ok(Self { rows, cols, ty, usage, variant, panels: None, bytes: stored });
         }
-        let (rows, cols) = (desc.rows as usize, desc.cols as usize);
-        if rows == 0 || cols == 0 {
-            return Err(invalid("no rows or no columns"));
+        let layout = Layout::new(ty, cols);
+        let len = layout.bytes.checked_mul(rows.div_ceil(PANEL)).unwrap_or(usize::MAX / 2);
+        let mut stored = Bytes::zeroed(desc.name, len)?;
+        let panels = stored.bytes_mut().chunks_exact_mut(layout.bytes);
+        for (panel, rows) in panels.zip(bytes.chunks(row_bytes * PANEL)) {
+            panels::pack(ty, cols, rows.chunks_exact(row_bytes), panel);
         }
-        let row_bytes = desc.ty.row_bytes(cols).ok_or_else(|| {
-            invalid(&format!("{cols} columns are no multiple of the block of {}", desc.ty))
-        })?;
-        if row_bytes.checked_mul(rows) != Some(bytes.len()) {
-            return Err(invalid(&format!(
-                "{} bytes given, {rows} rows of {row_bytes} bytes expected",
-                bytes.len()
-            )));
-        }
-        let mut stored = Bytes::zeroed(desc.name, bytes.len())?;
-        stored.bytes_mut().copy_from_slice(bytes);
-        Ok(Self { rows, cols, ty: desc.ty, usage: desc.usage, bytes: stored })
+        Ok(Self { rows, cols, ty, usage, variant, panels: Some(layout), bytes: stored })
     }
 
     /// Bytes that it holds.
@@ -79,9 +88,20 @@ impl Matrix {
         self.rows.div_ceil(PANEL)
     }
 
+    /// Whether it is multiplied with rounded activations.
+    pub(crate) fn takes_groups(&self) -> bool {
+        self.variant.rounds_activations() && self.ty.is_quantised()
+    }
+
     /// Row `row`, dequantised.
     pub(crate) fn gather(&self, row: usize, out: &mut [f32]) {
-        blocks::dequantise(self.ty, self.raw_row(row), out);
+        match self.panels {
+            Some(layout) => {
+                let panel = &self.bytes.bytes()[row / PANEL * layout.bytes..][..layout.bytes];
+                panels::gather(self.ty, panel, row % PANEL, out);
+            }
+            None => blocks::dequantise(self.ty, self.raw_row(row), out),
+        }
     }
 
     /// The products of panel `panel` with the rows of `input` (at most [`ROWS`]); lanes beyond the last row are zeros.
@@ -92,6 +112,10 @@ impl Matrix {
         scratch: &mut [f32],
         out: &mut Products,
     ) {
+        if let Some(layout) = self.panels {
+            let bytes = &self.bytes.bytes()[panel * layout.bytes..][..layout.bytes];
+            return kernels::multiply(self.variant, self.ty, bytes, input, out);
+        }
         let weights = &mut scratch[..self.cols];
         for lane in 0..PANEL {
             let row = panel * PANEL + lane;
@@ -109,5 +133,177 @@ impl Matrix {
     fn raw_row(&self, row: usize) -> &[u8] {
         let row_bytes = self.bytes.len() / self.rows;
         &self.bytes.bytes()[row * row_bytes..][..row_bytes]
+    }
+}
+
+/// Checks type and sizes; bytes of a row.
+fn check(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<usize, DeviceError> {
+    let invalid = |what: String| DeviceError::Invalid(format!("matrix {}: {what}", desc.name));
+    if !TensorType::ALL.contains(&desc.ty) {
+        return Err(DeviceError::Unsupported {
+            device: "cpu".to_owned(),
+            what: format!("tensor type {} of {}", desc.ty, desc.name),
+        });
+    }
+    let (rows, cols, ty, len) = (desc.rows as usize, desc.cols as usize, desc.ty, bytes.len());
+    if rows == 0 || cols == 0 {
+        return Err(invalid("no rows or no columns".to_owned()));
+    }
+    let row_bytes = ty.row_bytes(cols);
+    let row_bytes =
+        row_bytes.ok_or_else(|| invalid(format!("{cols} columns are no whole blocks of {ty}")))?;
+    if row_bytes.checked_mul(rows) != Some(len) {
+        return Err(invalid(format!(
+            "{len} bytes given, {rows} rows of {row_bytes} bytes expected"
+        )));
+    }
+    Ok(row_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use walla_device::{philox4x32, unit_interval};
+
+    use super::*;
+    use crate::int_dot::{self, Offset};
+    use crate::quantise::GROUP;
+
+    fn word(i: u32, seed: u32) -> u32 {
+        philox4x32([i, 0, 0, 0], [seed, 5])[0]
+    }
+
+    /// Random blocks with moderate scales.
+    fn random_bytes(ty: TensorType, rows: usize, cols: usize) -> Vec<u8> {
+        let len = ty.row_bytes(cols).unwrap() * rows;
+        let mut bytes: Vec<u8> = (0..len as u32).map(|i| word(i, ty.to_ggml()) as u8).collect();
+        for (i, block) in bytes.chunks_mut(ty.block_bytes()).enumerate() {
+            let scale = half::f16::from_f32(unit_interval(word(i as u32, 77)) - 0.5).to_le_bytes();
+            match ty {
+                TensorType::F32 => {
+                    block.copy_from_slice(&(unit_interval(word(i as u32, 78)) - 0.5).to_le_bytes())
+                }
+                TensorType::BF16 => block[1] = 0x3C | block[1] & 0x83,
+                TensorType::F16 => block.copy_from_slice(&scale),
+                TensorType::Q6K => block[208..].copy_from_slice(&scale),
+                _ => {
+                    block[..2].copy_from_slice(&scale);
+                    if matches!(
+                        ty,
+                        TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K
+                    ) {
+                        block[2..4].copy_from_slice(&scale);
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    fn load(ty: TensorType, rows: usize, cols: usize, bytes: &[u8], variant: Variant) -> Matrix {
+        let usage = MatrixUse { gather: true, multiply: true };
+        let desc = MatrixDesc { name: "w", rows: rows as u32, cols: cols as u32, ty, usage };
+        Matrix::load(&desc, bytes, variant).unwrap()
+    }
+
+    fn simd() -> impl Iterator<Item = Variant> {
+        let runs = |variant: &Variant| *variant != Variant::Scalar && variant.score().is_some();
+        Variant::ALL.into_iter().filter(runs)
+    }
+
+    /// Columns that are one block, several, and (where blocks are single numbers) odd.
+    fn columns(ty: TensorType) -> [usize; 3] {
+        match ty.block_elements() {
+            256 => [256, 512, 1280],
+            32 => [32, 96, 576],
+            _ => [1, 37, 64],
+        }
+    }
+
+    #[test]
+    fn packed_rows_are_gathered_bit_for_bit() {
+        for ty in TensorType::ALL {
+            let cols = columns(ty)[1];
+            let bytes = random_bytes(ty, 35, cols);
+            let scalar = load(ty, 35, cols, &bytes, Variant::Scalar);
+            for variant in simd() {
+                let packed = load(ty, 35, cols, &bytes, variant);
+                for row in [0, 1, 15, 16, 34] {
+                    let (mut a, mut b) = (vec![0.0; cols], vec![0.0; cols]);
+                    scalar.gather(row, &mut a);
+                    packed.gather(row, &mut b);
+                    assert_eq!(a, b, "{ty} {variant} row {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
+        for (ty, variant) in TensorType::ALL.into_iter().flat_map(|ty| simd().map(move |v| (ty, v)))
+        {
+            for cols in columns(ty) {
+                let bytes = random_bytes(ty, 21, cols);
+                let (matrix, scalar) = (
+                    load(ty, 21, cols, &bytes, variant),
+                    load(ty, 21, cols, &bytes, Variant::Scalar),
+                );
+                let values: Vec<f32> =
+                    (0..8 * cols as u32).map(|i| unit_interval(word(i, 9)) * 6.0 - 3.0).collect();
+                let mut groups = vec![
+                    Group::default();
+                    if matrix.takes_groups() { 8 * cols / GROUP } else { 0 }
+                ];
+                kernels::round_activations(variant, &values, &mut groups);
+                let input = Input { cols, values: &values, groups: &groups };
+                for panel in 0..2 {
+                    let mut wanted = [[0.0; PANEL]; ROWS];
+                    scalar.multiply(panel, input, &mut vec![0.0; cols], &mut wanted);
+                    for rows in 1..=ROWS {
+                        let mut got = [[f32::NAN; PANEL]; ROWS];
+                        matrix.multiply(panel, input.part(0, rows), &mut [], &mut got);
+                        check(&matrix, &bytes, panel, &got[..rows], &wanted, input);
+                    }
+                }
+            }
+        }
+
+        fn check(
+            matrix: &Matrix,
+            bytes: &[u8],
+            panel: usize,
+            got: &[[f32; PANEL]],
+            wanted: &Products,
+            input: Input<'_>,
+        ) {
+            let (ty, cols) = (matrix.ty, matrix.cols);
+            for (r, got) in got.iter().enumerate() {
+                for lane in 0..PANEL {
+                    let row = panel * PANEL + lane;
+                    if row >= matrix.rows {
+                        assert_eq!(got[lane], 0.0);
+                        continue;
+                    }
+                    let case = format!("{ty} {} row {row} x {r}, {cols} columns", matrix.variant);
+                    if matrix.takes_groups() {
+                        let offset = match matrix.variant {
+                            Variant::Avx2Fma => Offset::SignedQ8,
+                            _ => Offset::AsMinimum,
+                        };
+                        let row_bytes = ty.row_bytes(cols).unwrap();
+                        let x = &input.groups[r * cols / GROUP..][..cols / GROUP];
+                        let exact =
+                            int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], x, offset);
+                        assert_eq!(got[lane], exact, "{case}");
+                    }
+                    // Rounding moves each product by at most half a step of 1/127 of the largest activation.
+                    let mut weights = vec![0.0; cols];
+                    matrix.gather(row, &mut weights);
+                    let size: f32 = weights.iter().map(|w| w.abs()).sum();
+                    let step = if matrix.takes_groups() { 3.0 / 127.0 / 2.0 } else { 1e-5 };
+                    let error = (got[lane] - wanted[r][lane]).abs();
+                    assert!(error <= size * step * 1.01 + 1e-6, "{case}: {error} of {size}");
+                }
+            }
+        }
     }
 }

@@ -6,17 +6,23 @@ use std::fmt;
 pub enum Variant {
     /// Plain Rust: dequantised weights times f32 activations. Exact, slow, runs anywhere: the oracle of all others.
     Scalar,
+    /// x86-64 with AVX2, FMA and F16C: activations rounded to 8 bits in groups of 32 for quantised weights.
+    Avx2Fma,
+    /// x86-64 with AVX-512 (F, BW, VL) and VNNI besides: the same rounding.
+    Avx512Vnni,
 }
 
 impl Variant {
     /// Every variant, best first.
-    pub const ALL: [Self; 1] = [Self::Scalar];
+    pub const ALL: [Self; 3] = [Self::Avx512Vnni, Self::Avx2Fma, Self::Scalar];
 
     /// The name in [`DeviceInfo::variant`](walla_device::DeviceInfo::variant).
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            Self::Avx2Fma => "avx2fma",
+            Self::Avx512Vnni => "avx512vnni",
         }
     }
 
@@ -31,7 +37,15 @@ impl Variant {
     pub fn score(self) -> Option<u32> {
         match self {
             Self::Scalar => Some(0),
+            Self::Avx2Fma => has_avx2_fma().then_some(1),
+            Self::Avx512Vnni => (has_avx2_fma() && has_avx512_vnni()).then_some(2),
         }
+    }
+
+    /// Whether quantised weights are multiplied with activations rounded to 8 bits.
+    #[must_use]
+    pub const fn rounds_activations(self) -> bool {
+        !matches!(self, Self::Scalar)
     }
 
     /// The variant with the best score on this machine.
@@ -40,6 +54,28 @@ impl Variant {
         let scored = Self::ALL.into_iter().filter_map(|variant| Some((variant.score()?, variant)));
         scored.max_by_key(|&(score, _)| score).map_or(Self::Scalar, |(_, variant)| variant)
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2_fma() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("fma") && has!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512_vnni() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx2_fma() -> bool {
+    false
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512_vnni() -> bool {
+    false
 }
 
 impl fmt::Display for Variant {

@@ -1,9 +1,11 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use walla_device::{DeviceError, RopeDesc};
 use walla_types::RopePairs;
 
 use crate::memory::{Bytes, filled};
+use crate::quantise::Group;
+use crate::sync::Mutex;
 
 /// A rotation.
 pub(crate) struct Rope {
@@ -28,6 +30,8 @@ pub(crate) struct Sizes {
     pub slots: Vec<usize>,
     /// Numbers of normalised inputs.
     pub normed: usize,
+    /// Rounded groups of inputs.
+    pub groups: usize,
     /// Numbers of joined products.
     pub product: usize,
     /// Cosines and sines of each rope, two numbers a pair and row; 0 for those that no program uses.
@@ -55,6 +59,7 @@ impl Sizes {
         longest(&mut self.turns, &other.turns);
         let pairs = [
             (&mut self.normed, other.normed),
+            (&mut self.groups, other.groups),
             (&mut self.product, other.product),
             (&mut self.scores, other.scores),
             (&mut self.row, other.row),
@@ -85,6 +90,7 @@ pub(crate) struct Workspace {
     pub sizes: Sizes,
     pub slots: Vec<Bytes>,
     pub normed: Bytes,
+    pub groups: Bytes,
     pub product: Bytes,
     pub turns: Vec<Bytes>,
     pub workers: Vec<Mutex<Scratch>>,
@@ -104,6 +110,7 @@ impl Workspace {
         let slots = sizes.slots.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
         let turns = sizes.turns.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
         let (normed, product) = (floats(sizes.normed)?, floats(sizes.product)?);
+        let groups = floats(sizes.groups.saturating_mul(size_of::<Group>() / size_of::<f32>()))?;
         let mut all = Vec::new();
         for _ in 0..workers {
             let (scores, row) = (floats(sizes.scores)?, floats(sizes.row)?);
@@ -112,7 +119,7 @@ impl Workspace {
         }
         held_bytes += workers * sizes.vocab * size_of::<u32>();
         let reach = filled("page tables", sizes.tables, 0)?;
-        Ok(Self { sizes, slots, normed, product, turns, workers: all, reach, held_bytes })
+        Ok(Self { sizes, slots, normed, groups, product, turns, workers: all, reach, held_bytes })
     }
 
     /// Runs `work` with the scratch memory of a worker. The lock is free: a worker does one thing at a time.

@@ -2,7 +2,7 @@ use walla_device::{Linear, Norm, Slot};
 use walla_types::Activation;
 
 use super::Frame;
-use super::linear::{Joined, input};
+use super::linear::{Joined, Tools, first};
 use crate::pool::rows_per_tile;
 use crate::scalar;
 use crate::workspace::Workspace;
@@ -16,10 +16,11 @@ impl Frame<'_> {
             post_norm.map(|norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps));
         let joined = Joined::new([matrix]);
         let (rows, width, padded) = (self.rows.len(), matrix.rows, joined.width());
-        let Workspace { slots, product, workers, .. } = &mut *self.workspace;
+        let Workspace { slots, groups, product, workers, .. } = &mut *self.workspace;
         let product: &mut [f32] = &mut product.as_mut_slice()[..rows * padded];
-        let y = input(&slots[y.0 as usize], rows, matrix.cols);
-        joined.multiply(self.pool, workers, y, product, padded);
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        let y = first(&slots[y.0 as usize], rows * matrix.cols);
+        joined.multiply(tools, y, groups, product, padded);
         let x = &mut slots[x.0 as usize].as_mut_slice()[..rows * width];
         // The products are read where they stand; a norm needs them whole, in scratch memory.
         self.pool.grid(x, width, (rows_per_tile(width), width), &|worker, tile| {
@@ -60,9 +61,10 @@ impl Frame<'_> {
         let (starts, padded) = (joined.starts(), joined.width());
         let matrix = &self.matrices[linears[0].matrix.0 as usize];
         let (hidden, cols) = (matrix.rows, matrix.cols);
-        let Workspace { slots, normed, product, workers, .. } = &mut *self.workspace;
+        let Workspace { slots, normed, groups, product, workers, .. } = &mut *self.workspace;
         let product: &mut [f32] = &mut product.as_mut_slice()[..rows * padded];
-        joined.multiply(self.pool, workers, input(normed, rows, cols), product, padded);
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        joined.multiply(tools, first(normed, rows * cols), groups, product, padded);
         for products in product.chunks_mut(padded) {
             for (start, bias) in starts.into_iter().zip(biases) {
                 if let Some(bias) = bias {

@@ -3,7 +3,7 @@ use walla_device::{Linear, Norm, Slot};
 use walla_types::CANDIDATES_MAX;
 
 use super::Frame;
-use super::linear::{Joined, input};
+use super::linear::{Joined, Tools, first};
 use crate::sample::{self, Draw};
 use crate::scalar;
 use crate::workspace::Workspace;
@@ -14,10 +14,11 @@ impl Frame<'_> {
         let outputs = self.outputs;
         self.normalise(x, norm, outputs.len(), &|o| outputs[o].row as usize);
         let matrix = &self.matrices[linear.matrix.0 as usize];
-        let Workspace { normed, workers, .. } = &mut *self.workspace;
+        let Workspace { normed, groups, workers, .. } = &mut *self.workspace;
         let logits = &mut self.logits[..outputs.len() * matrix.rows];
-        let normed = input(normed, outputs.len(), matrix.cols);
-        Joined::new([matrix]).multiply(self.pool, workers, normed, logits, matrix.rows);
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        let normed = first(normed, outputs.len() * matrix.cols);
+        Joined::new([matrix]).multiply(tools, normed, groups, logits, matrix.rows);
         if let Some(bias) = linear.bias {
             let bias = &self.vectors[bias.0 as usize];
             logits.chunks_mut(matrix.rows).for_each(|logits| scalar::add(logits, bias));

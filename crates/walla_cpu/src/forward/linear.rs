@@ -3,9 +3,13 @@ use walla_device::{Norm, Slot};
 use super::Frame;
 use crate::matrix::{Input, Matrix, PANEL, Products, ROWS};
 use crate::memory::Bytes;
+use crate::options::Variant;
 use crate::pool::{Pool, rows_per_tile};
-use crate::scalar;
+use crate::quantise::{GROUP, Group};
+use crate::sync::Mutex;
+use crate::tile::Tile;
 use crate::workspace::{Scratch, Workspace};
+use crate::{kernels, scalar};
 
 /// Weight bytes that are worth a claim of their own: some microseconds of reading memory.
 const CLAIM_BYTES: usize = 64 * 1024;
@@ -38,6 +42,14 @@ pub(super) struct Joined<'a, const N: usize> {
     parts: [&'a Matrix; N],
 }
 
+/// What products of a device are computed with.
+#[derive(Clone, Copy)]
+pub(super) struct Tools<'a> {
+    pub variant: Variant,
+    pub pool: &'a Pool,
+    pub workers: &'a [Mutex<Scratch>],
+}
+
 impl<'a, const N: usize> Joined<'a, N> {
     pub(super) fn new(parts: [&'a Matrix; N]) -> Self {
         Self { parts }
@@ -58,47 +70,52 @@ impl<'a, const N: usize> Joined<'a, N> {
         self.parts.iter().map(|part| part.panels() * PANEL).sum()
     }
 
-    /// `out[r] = [W0 input[r], W1 input[r], ...]`.
+    /// `out[r] = [W0 x[r], W1 x[r], ...]` for the rows of `x`, `[rows, cols]`; `groups` is scratch for rounding them.
     ///
     /// `width` is the distance of rows in `out`: [`width`](Self::width), or the rows of a single part, whose padding then falls
     /// away.
     pub(super) fn multiply(
         &self,
-        pool: &Pool,
-        workers: &[std::sync::Mutex<Scratch>],
-        input: Input<'_>,
+        tools: Tools<'_>,
+        x: &[f32],
+        groups: &mut Bytes,
         out: &mut [f32],
         width: usize,
     ) {
-        let rows = input.rows();
+        let cols = self.parts[0].cols;
+        let rows = x.len() / cols;
+        let groups: &[Group] = if self.parts.iter().any(|part| part.takes_groups()) {
+            round(tools, x, cols, groups)
+        } else {
+            &[]
+        };
+        let input = Input { cols, values: x, groups };
         let panels = self.width() / PANEL;
         let panel_bytes = self.parts.iter().map(|p| p.held_bytes()).sum::<usize>() / panels;
         let work = panel_bytes * rows.div_ceil(ROWS).max(1);
         let claim = CLAIM_BYTES.div_ceil(work.max(1)).max(1);
-        pool.grid(
-            &mut out[..rows * width],
-            width,
-            (rows.max(1), claim * PANEL),
-            &|worker, tile| {
-                Workspace::with_scratch(workers, worker, |scratch| {
-                    let mut products: Products = [[0.0; PANEL]; ROWS];
-                    for col in (0..tile.cols).step_by(PANEL) {
-                        let (part, panel) = self.part((tile.col + col) / PANEL);
-                        let cols = PANEL.min(tile.cols - col);
-                        for first in (0..tile.rows).step_by(ROWS) {
-                            let count = ROWS.min(tile.rows - first);
-                            let values = &input.values[first * input.cols..][..count * input.cols];
-                            let block = Input { values, ..input };
-                            part.multiply(panel, block, scratch.row.as_mut_slice(), &mut products);
-                            for (r, products) in products[..count].iter().enumerate() {
-                                tile.row_mut(first + r)[col..col + cols]
-                                    .copy_from_slice(&products[..cols]);
-                            }
-                        }
-                    }
-                });
-            },
-        );
+        let tile = (rows.max(1), claim * PANEL);
+        tools.pool.grid(&mut out[..rows * width], width, tile, &|worker, tile| {
+            Workspace::with_scratch(tools.workers, worker, |scratch| {
+                self.tile(input, scratch.row.as_mut_slice(), tile);
+            });
+        });
+    }
+
+    /// Products of all rows with the panels of one tile.
+    fn tile(&self, input: Input<'_>, scratch: &mut [f32], tile: &mut Tile<'_, f32>) {
+        let mut products: Products = [[0.0; PANEL]; ROWS];
+        for col in (0..tile.cols).step_by(PANEL) {
+            let (part, panel) = self.part((tile.col + col) / PANEL);
+            let cols = PANEL.min(tile.cols - col);
+            for first in (0..tile.rows).step_by(ROWS) {
+                let count = ROWS.min(tile.rows - first);
+                part.multiply(panel, input.part(first, count), scratch, &mut products);
+                for (r, products) in products[..count].iter().enumerate() {
+                    tile.row_mut(first + r)[col..col + cols].copy_from_slice(&products[..cols]);
+                }
+            }
+        }
     }
 
     fn part(&self, mut panel: usize) -> (&'a Matrix, usize) {
@@ -112,7 +129,20 @@ impl<'a, const N: usize> Joined<'a, N> {
     }
 }
 
-/// The part of a workspace buffer that `rows` rows of `cols` numbers take, as input of a product.
-pub(super) fn input(bytes: &Bytes, rows: usize, cols: usize) -> Input<'_> {
-    Input { cols, values: &bytes.as_slice()[..rows * cols] }
+/// Rounds all rows.
+fn round<'a>(tools: Tools<'_>, x: &[f32], cols: usize, groups: &'a mut Bytes) -> &'a [Group] {
+    let width = cols / GROUP;
+    let groups = &mut groups.as_mut_slice()[..x.len() / GROUP];
+    tools.pool.grid(groups, width, (rows_per_tile(cols), width), &|_, tile| {
+        for r in 0..tile.rows {
+            let x = &x[(tile.row + r) * cols..][..cols];
+            kernels::round_activations(tools.variant, x, tile.row_mut(r));
+        }
+    });
+    groups
+}
+
+/// The first `numbers` numbers of a buffer.
+pub(super) fn first(bytes: &Bytes, numbers: usize) -> &[f32] {
+    &bytes.as_slice()[..numbers]
 }

@@ -19,7 +19,6 @@ use crate::workspace::{Rope, Workspace};
 
 /// One launch: the step block taken apart, and everything its ops read and write.
 pub(crate) struct Frame<'a> {
-    #[expect(dead_code, reason = "the SIMD variants come next")]
     pub variant: Variant,
     pub pool: &'a Pool,
     pub program: &'a Program,

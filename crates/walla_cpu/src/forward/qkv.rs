@@ -1,7 +1,7 @@
 use walla_device::{Norm, Op};
 
 use super::Frame;
-use super::linear::{Joined, input};
+use super::linear::{Joined, Tools, first};
 use crate::cache::Layer;
 use crate::pool::rows_per_tile;
 use crate::scalar;
@@ -20,10 +20,12 @@ impl Frame<'_> {
         let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
         let vector = |norm: &Norm| (self.vectors[norm.weight.0 as usize].as_slice(), norm.eps);
         let norms = head_norms.as_ref().map(|(q, k)| [vector(q), vector(k)]);
-        let Workspace { slots, normed, product, turns, workers, .. } = &mut *self.workspace;
+        let Workspace { slots, normed, groups, product, turns, workers, .. } = &mut *self.workspace;
         let cols = self.vectors[norm.weight.0 as usize].len();
         let product: &mut [f32] = &mut product.as_mut_slice()[..self.rows.len() * width];
-        joined.multiply(self.pool, workers, input(normed, self.rows.len(), cols), product, width);
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        let normed = first(normed, self.rows.len() * cols);
+        joined.multiply(tools, normed, groups, product, width);
 
         let head_dim = shape.head_dim as usize;
         let (q_width, kv_width) =

@@ -2,7 +2,7 @@ use walla_device::step::StepRow;
 use walla_device::{Linear, Norm, Slot, VectorId};
 
 use super::Frame;
-use super::linear::{Joined, input};
+use super::linear::{Joined, Tools, first};
 use crate::cache::{ConvLayer, Layer};
 use crate::pool::rows_per_tile;
 use crate::scalar;
@@ -26,10 +26,11 @@ impl Frame<'_> {
         let biases = linears.map(|l| l.bias.map(|bias| self.vectors[bias.0 as usize].as_slice()));
         let joined = Joined::new(matrices);
         let (starts, padded, width) = (joined.starts(), joined.width(), conv.width);
-        let Workspace { slots, normed, product, workers, .. } = &mut *self.workspace;
+        let Workspace { slots, normed, groups, product, workers, .. } = &mut *self.workspace;
         let product: &mut [f32] = &mut product.as_mut_slice()[..rows.len() * padded];
-        let normed = input(normed, rows.len(), width);
-        joined.multiply(self.pool, workers, normed, product, padded);
+        let tools = Tools { variant: self.variant, pool: self.pool, workers };
+        let normed = first(normed, rows.len() * width);
+        joined.multiply(tools, normed, groups, product, padded);
         // `u` takes the place of `b`.
         for products in product.chunks_mut(padded) {
             for (start, bias) in starts.into_iter().zip(biases) {

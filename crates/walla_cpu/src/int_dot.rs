@@ -1,0 +1,64 @@
+//! Integer dot products in plain Rust: what the SIMD kernels compute, operation by operation.
+
+use walla_types::TensorType;
+
+use crate::blocks::{self, Block};
+use crate::quantise::Group;
+
+/// How a kernel handles the offset of the codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offset {
+    /// Codes are multiplied as they are; the offset is a minimum.
+    AsMinimum,
+    /// Codes of Q8_0 are signed before they are multiplied; the others as above.
+    SignedQ8,
+}
+
+/// The product of one weight row (blocks in the file's layout) with one row of rounded activations.
+///
+/// Group by group, in order: `acc = fma(scale, scale_x * dot, acc)`, then `acc = fma(minimum, sum_x, acc)`, where `dot` is an exact
+/// integer and `minimum` holds the codes' offset. Q6_K does so for each half of a group.
+pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group], offset: Offset) -> f32 {
+    let per_block = ty.block_elements() / 32;
+    let mut acc = 0.0_f32;
+    for (bytes, x) in row.chunks_exact(ty.block_bytes()).zip(x.chunks(per_block)) {
+        let block = blocks::take_apart(ty, bytes);
+        for (g, x) in x.iter().enumerate() {
+            let parts = if ty == TensorType::Q6K { 2 } else { 1 };
+            for part in 0..parts {
+                let numbers = 32 / parts;
+                let first = part * numbers;
+                let (scale, minimum, signed) = factors(ty, &block, g * parts + part, offset);
+                let code = |i: usize| i32::from(block.codes[g * 32 + first + i]) - signed;
+                let byte = |i: usize| {
+                    i32::from(x.words[(first + i) / 4].to_le_bytes()[(first + i) % 4].cast_signed())
+                };
+                let dot: i32 = (0..numbers).map(|i| code(i) * byte(i)).sum();
+                let sum = if parts == 2 { x.halves[part] } else { x.sum };
+                acc = scale.mul_add(dot as f32 * x.scale, acc);
+                if let Some(minimum) = minimum {
+                    acc = minimum.mul_add(sum, acc);
+                }
+            }
+        }
+    }
+    acc
+}
+
+/// Scale, minimum and what is subtracted from the codes before multiplying.
+fn factors(ty: TensorType, block: &Block, sub: usize, offset: Offset) -> (f32, Option<f32>, i32) {
+    let (d, m) = (block.d.to_f32(), block.m.to_f32());
+    match ty {
+        TensorType::Q4K | TensorType::Q5K => {
+            let scale = d * f32::from(block.scales[sub]);
+            (scale, Some(-(m * f32::from(block.mins[sub]))), 0)
+        }
+        TensorType::Q6K => {
+            let scale = d * f32::from(block.scales[sub]);
+            (scale, Some(scale * -32.0), 0)
+        }
+        TensorType::Q4_1 | TensorType::Q5_1 => (d, Some(m), 0),
+        TensorType::Q8_0 if offset == Offset::SignedQ8 => (d, None, 128),
+        _ => (d, Some(d * -f32::from(blocks::offset(ty))), 0),
+    }
+}

@@ -1,0 +1,224 @@
+//! Weights rearranged for kernels that hold 16 weight rows in the lanes of a register.
+//!
+//! A panel is 16 rows of a matrix (missing rows are zeros). Its numbers go along the columns in **groups** of 32 for quantised
+//! types:
+//!
+//! | type | `quants` of a group, bytes | `side` of a block, bytes |
+//! |---|---|---|
+//! | Q8_0 | 8 steps x 64 | 16 f16 scales |
+//! | Q4_0, Q4_1 | 4 x 64 (two steps in the nibbles) | 16 f16 scales (, 16 f16 minima) |
+//! | Q5_0, Q5_1 | 4 x 64, then 64 with bit `j` of a byte for step `j` | the same |
+//! | Q4_K | 4 x 64 | of 256 numbers: 16 f16 `d`, 16 f16 `dmin`, 8 x 16 scales, 8 x 16 minima |
+//! | Q5_K | 4 x 64, then 64 | the same |
+//! | Q6_K | 4 x 64, then 2 x 64 with bits `2p..2p+2` of register `z` for step `4z + p` | of 256 numbers: 16 f16 `d`, 16 x 16 scales |
+//!
+//! A **step** is four neighbouring columns: byte `4 * lane + b` of a register belongs to row `lane` and column `4 * step + b`, which is
+//! what an instruction that multiplies bytes and adds fours wants. Low nibbles are steps 0..4, high nibbles steps 4..8.
+//! All `side` parts of a panel come first, then all `quants`, each from a multiple of 64 bytes on.
+//!
+//! F32, F16 and BF16 panels are transposed: 16 numbers for each column.
+//!
+//! Bytes grow by 3 % for Q4_K (scales of 6 bits take 8), 1 % for Q6_K minus nothing else.
+
+use half::f16;
+use walla_types::TensorType;
+
+use crate::blocks::{self, Block};
+use crate::matrix::PANEL;
+use crate::quantise::GROUP;
+
+/// Sizes of a type's panels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// Bytes of the quants of one group.
+    pub quants: usize,
+    /// Bytes of the side part of one block.
+    pub side: usize,
+    /// Groups of a block.
+    pub groups: usize,
+}
+
+impl Format {
+    /// The format of a quantised type.
+    pub(crate) const fn of(ty: TensorType) -> Self {
+        match ty {
+            TensorType::Q8_0 => Self { quants: 512, side: 32, groups: 1 },
+            TensorType::Q4_0 => Self { quants: 256, side: 32, groups: 1 },
+            TensorType::Q4_1 => Self { quants: 256, side: 64, groups: 1 },
+            TensorType::Q5_0 => Self { quants: 320, side: 32, groups: 1 },
+            TensorType::Q5_1 => Self { quants: 320, side: 64, groups: 1 },
+            TensorType::Q4K => Self { quants: 256, side: 320, groups: 8 },
+            TensorType::Q5K => Self { quants: 320, side: 320, groups: 8 },
+            _ => Self { quants: 384, side: 288, groups: 8 },
+        }
+    }
+}
+
+/// Where the parts of one panel lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Offset of the quants.
+    pub quants_at: usize,
+    /// Bytes of a panel.
+    pub bytes: usize,
+}
+
+impl Layout {
+    /// The layout of panels of `cols` columns.
+    pub(crate) fn new(ty: TensorType, cols: usize) -> Self {
+        if !ty.is_quantised() {
+            let bytes = cols * PANEL * ty.block_bytes();
+            return Self { quants_at: 0, bytes: bytes.next_multiple_of(64) };
+        }
+        let format = Format::of(ty);
+        let groups = cols / GROUP;
+        let side = groups / format.groups * format.side;
+        let quants_at = side.next_multiple_of(64);
+        Self { quants_at, bytes: quants_at + groups * format.quants }
+    }
+}
+
+/// Writes `rows` (at most 16, in the file's layout) into a zeroed panel.
+pub(crate) fn pack<'a>(
+    ty: TensorType,
+    cols: usize,
+    rows: impl Iterator<Item = &'a [u8]>,
+    panel: &mut [u8],
+) {
+    let layout = Layout::new(ty, cols);
+    for (lane, row) in rows.enumerate() {
+        if !ty.is_quantised() {
+            let size = ty.block_bytes();
+            for (col, number) in row.chunks_exact(size).enumerate() {
+                panel[(col * PANEL + lane) * size..][..size].copy_from_slice(number);
+            }
+            continue;
+        }
+        let format = Format::of(ty);
+        let (side, quants) = panel.split_at_mut(layout.quants_at);
+        let sides = side.chunks_exact_mut(format.side);
+        let quants = quants.chunks_exact_mut(format.quants * format.groups);
+        for ((bytes, side), quants) in row.chunks_exact(ty.block_bytes()).zip(sides).zip(quants) {
+            let block = blocks::take_apart(ty, bytes);
+            pack_side(ty, &block, lane, side);
+            let groups =
+                block.codes.chunks_exact(GROUP).zip(quants.chunks_exact_mut(format.quants));
+            for (codes, quants) in groups {
+                pack_group(ty, codes, lane, quants);
+            }
+        }
+    }
+}
+
+fn put_half(side: &mut [u8], at: usize, lane: usize, value: f16) {
+    side[at + 2 * lane..][..2].copy_from_slice(&value.to_le_bytes());
+}
+
+fn get_half(side: &[u8], at: usize, lane: usize) -> f16 {
+    f16::from_le_bytes([side[at + 2 * lane], side[at + 2 * lane + 1]])
+}
+
+fn pack_side(ty: TensorType, block: &Block, lane: usize, side: &mut [u8]) {
+    put_half(side, 0, lane, block.d);
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 => put_half(side, 32, lane, block.m),
+        TensorType::Q4K | TensorType::Q5K => {
+            put_half(side, 32, lane, block.m);
+            for j in 0..8 {
+                side[64 + 16 * j + lane] = block.scales[j].cast_unsigned();
+                side[192 + 16 * j + lane] = block.mins[j];
+            }
+        }
+        TensorType::Q6K => {
+            for (j, scale) in block.scales.iter().enumerate() {
+                side[32 + 16 * j + lane] = scale.cast_unsigned();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn pack_group(ty: TensorType, codes: &[u8], lane: usize, quants: &mut [u8]) {
+    for (k, code) in codes.iter().enumerate() {
+        let (step, at) = (k / 4, 4 * lane + k % 4);
+        if ty == TensorType::Q8_0 {
+            quants[step * 64 + at] = *code;
+            continue;
+        }
+        quants[step % 4 * 64 + at] |= (code & 15) << (step / 4 * 4);
+        match ty {
+            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+                quants[256 + at] |= (code >> 4) << step;
+            }
+            TensorType::Q6K => {
+                quants[256 + step / 4 * 64 + at] |= (code >> 4) << (step % 4 * 2);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn unpack_group(ty: TensorType, quants: &[u8], lane: usize, codes: &mut [u8]) {
+    for (k, code) in codes.iter_mut().enumerate() {
+        let (step, at) = (k / 4, 4 * lane + k % 4);
+        if ty == TensorType::Q8_0 {
+            *code = quants[step * 64 + at];
+            continue;
+        }
+        *code = quants[step % 4 * 64 + at] >> (step / 4 * 4) & 15;
+        match ty {
+            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+                *code |= (quants[256 + at] >> step & 1) << 4;
+            }
+            TensorType::Q6K => {
+                *code |= (quants[256 + step / 4 * 64 + at] >> (step % 4 * 2) & 3) << 4;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn unpack_side(ty: TensorType, side: &[u8], lane: usize, block: &mut Block) {
+    block.d = get_half(side, 0, lane);
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 => block.m = get_half(side, 32, lane),
+        TensorType::Q4K | TensorType::Q5K => {
+            block.m = get_half(side, 32, lane);
+            for j in 0..8 {
+                block.scales[j] = side[64 + 16 * j + lane].cast_signed();
+                block.mins[j] = side[192 + 16 * j + lane];
+            }
+        }
+        TensorType::Q6K => {
+            for (j, scale) in block.scales.iter_mut().enumerate() {
+                *scale = side[32 + 16 * j + lane].cast_signed();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Dequantises row `lane` of a panel: bit for bit what [`blocks::dequantise`] gives for the file's row.
+pub(crate) fn gather(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32]) {
+    if !ty.is_quantised() {
+        let size = ty.block_bytes();
+        for (col, out) in out.iter_mut().enumerate() {
+            let number = &panel[(col * PANEL + lane) * size..][..size];
+            blocks::dequantise(ty, number, std::slice::from_mut(out));
+        }
+        return;
+    }
+    let format = Format::of(ty);
+    let (side, quants) = panel.split_at(Layout::new(ty, out.len()).quants_at);
+    let sides = side.chunks_exact(format.side);
+    let quants = quants.chunks_exact(format.quants * format.groups);
+    let mut block = Block::empty();
+    for ((out, side), quants) in out.chunks_mut(ty.block_elements()).zip(sides).zip(quants) {
+        unpack_side(ty, side, lane, &mut block);
+        let groups = block.codes.chunks_exact_mut(GROUP).zip(quants.chunks_exact(format.quants));
+        for (codes, quants) in groups {
+            unpack_group(ty, quants, lane, codes);
+        }
+        blocks::put_together(ty, &block, out);
+    }
+}

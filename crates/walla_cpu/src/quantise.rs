@@ -1,0 +1,91 @@
+//! Activations rounded to 8 bits in groups of 32, for integer dot products.
+
+use bytemuck::{Pod, Zeroable};
+
+/// Numbers in a group.
+pub(crate) const GROUP: usize = 32;
+
+/// 32 activations: number `i` is `scale * q[i]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Group {
+    /// Signed bytes `q`, four in a word, the first in the low byte.
+    pub words: [i32; 8],
+    /// The largest absolute value over 127; NaN if some activation is not finite, so that whoever uses it becomes NaN too.
+    pub scale: f32,
+    /// `scale * sum(q)`: what an offset or a minimum of the weights is multiplied with.
+    pub sum: f32,
+    /// The same of the first and of the second 16 numbers.
+    pub halves: [f32; 2],
+}
+
+const _: () = assert!(size_of::<Group>() == 48);
+
+/// Rounds one group to the nearest (ties to even).
+#[inline(always)]
+fn round_group(x: &[f32; GROUP]) -> Group {
+    // As integers, bits of absolute values are ordered like the values, with infinity and then NaN on top.
+    let bits = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & 0x7FFF_FFFF));
+    if bits >= f32::INFINITY.to_bits() {
+        return Group { scale: f32::NAN, sum: f32::NAN, halves: [f32::NAN; 2], ..Group::default() };
+    }
+    let largest = f32::from_bits(bits);
+    // Below this the reciprocal overflows; such numbers are as good as zero.
+    let inverse = if largest < 1e-36 { 0.0 } else { 127.0 / largest };
+    let scale = if largest < 1e-36 { 0.0 } else { largest / 127.0 };
+    let mut q = [0_i32; GROUP];
+    for (q, x) in q.iter_mut().zip(x) {
+        *q = round(x * inverse);
+    }
+    let sum = |part: &[i32]| part.iter().sum::<i32>() as f32 * scale;
+    let mut words = [0; 8];
+    for (word, q) in words.iter_mut().zip(q.as_chunks::<4>().0) {
+        *word = i32::from_le_bytes(q.map(|q| q as u8));
+    }
+    Group { words, scale, sum: sum(&q), halves: [sum(&q[..16]), sum(&q[16..])] }
+}
+
+/// To the nearest integer, ties to even, for `|x| <= 2^22`: adding 1.5 * 2^23 leaves the integer in the mantissa's low bits.
+#[inline(always)]
+fn round(x: f32) -> i32 {
+    const MAGIC: f32 = 12_582_912.0;
+    (x + MAGIC).to_bits().cast_signed() - MAGIC.to_bits().cast_signed()
+}
+
+/// Rounds a row, whose length is a multiple of [`GROUP`].
+#[inline(always)]
+pub(crate) fn round_row(x: &[f32], out: &mut [Group]) {
+    for (out, x) in out.iter_mut().zip(x.as_chunks::<GROUP>().0) {
+        *out = round_group(x);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_within_half_a_step() {
+        let x: [f32; GROUP] = std::array::from_fn(|i| (i as f32 * 0.7).sin() * 3.0);
+        let group = round_group(&x);
+        let q: Vec<i8> =
+            group.words.iter().flat_map(|word| word.to_le_bytes().map(u8::cast_signed)).collect();
+        for (x, q) in x.iter().zip(&q) {
+            assert!((x - f32::from(*q) * group.scale).abs() <= group.scale * 0.5001);
+        }
+        let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>() as f32 * group.scale;
+        assert_eq!((group.sum, group.halves), (sum(&q), [sum(&q[..16]), sum(&q[16..])]));
+        assert!(q.contains(&127) || q.contains(&-127));
+    }
+
+    #[test]
+    fn what_is_not_finite_stays_so_and_zeros_stay_zeros() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = [1.0; GROUP];
+            x[9] = bad;
+            assert!(round_group(&x).scale.is_nan());
+        }
+        assert_eq!(round_group(&[0.0; GROUP]), Group::default());
+        assert_eq!(round_group(&[1e-40; GROUP]), Group::default());
+    }
+}

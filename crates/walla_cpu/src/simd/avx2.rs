@@ -1,0 +1,278 @@
+//! Kernels for AVX2 with FMA and F16C: 8 weight rows in the lanes of a register, the two halves of a panel one after the other.
+
+use std::arch::x86_64::*;
+
+use walla_types::TensorType;
+
+use super::{by_type_and_rows, code, of_code, rows_of};
+use crate::matrix::{Input, PANEL, Products};
+use crate::panels::{Format, Layout};
+use crate::quantise::{GROUP, Group, round_row};
+
+macro_rules! kernel {
+    ($($item:item)*) => {$(
+        #[target_feature(enable = "avx2,fma,f16c")]
+        $item
+    )*};
+}
+
+kernel! {
+    /// Products of one panel with the rows of `input`.
+    pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+        let rows = input.rows();
+        for half in 0..2 {
+            if ty.is_quantised() {
+                by_type_and_rows!(
+                    quantised, [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K], ty, rows,
+                    (panel, half, input.cols, input.groups, out)
+                );
+            } else {
+                by_type_and_rows!(
+                    floats, [F32, F16, BF16], ty, rows,
+                    (panel, half, input.cols, input.values, out)
+                );
+            }
+        }
+    }
+
+    /// Rounds one row of activations.
+    pub(crate) fn round_activations(x: &[f32], out: &mut [Group]) {
+        round_row(x, out);
+    }
+
+    /// Integer dot products group by group.
+    #[inline]
+    fn quantised<const TY: u32, const R: usize>(
+        panel: &[u8],
+        lanes: usize,
+        cols: usize,
+        x: &[Group],
+        out: &mut Products,
+    ) {
+        let format = const { Format::of(of_code(TY)) };
+        let layout = Layout::new(of_code(TY), cols);
+        let (side, quants) = panel.split_at(layout.quants_at);
+        let x: [&[Group]; R] = rows_of(x, cols / GROUP);
+        let mut acc = [_mm256_setzero_ps(); R];
+        for block in 0..cols / GROUP / format.groups {
+            let side = &side[block * format.side..(block + 1) * format.side];
+            for g in 0..format.groups {
+                let group = block * format.groups + g;
+                let quants = &quants[group * format.quants..(group + 1) * format.quants];
+                if TY == code(TensorType::Q6K) {
+                    for half in 0..2 {
+                        let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
+                        let dot = dots::<TY, R>(quants, lanes, &x, group, half * 4..half * 4 + 4);
+                        for r in 0..R {
+                            let x = &x[r][group];
+                            let sum = _mm256_set1_ps(x.halves[half]);
+                            acc[r] = _mm256_fmadd_ps(minimum, sum, add(acc[r], scale, dot[r], x.scale));
+                        }
+                    }
+                } else {
+                    let (scale, minimum) = factors::<TY>(side, lanes, g);
+                    let dot = dots::<TY, R>(quants, lanes, &x, group, 0..8);
+                    for r in 0..R {
+                        let x = &x[r][group];
+                        acc[r] = add(acc[r], scale, dot[r], x.scale);
+                        if TY != code(TensorType::Q8_0) {
+                            acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x.sum), acc[r]);
+                        }
+                    }
+                }
+            }
+        }
+        for r in 0..R {
+            store(&mut out[r], lanes, acc[r]);
+        }
+    }
+
+    /// `acc + scale * (scale_x * dot)`, fused.
+    #[inline]
+    fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
+        let product = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale_x));
+        _mm256_fmadd_ps(scale, product, acc)
+    }
+
+    /// Dot products of some steps of one group.
+    ///
+    /// The instruction that multiplies bytes adds pairs with saturation at 32767. Codes of up to 6 bits are far from it (2 * 63 * 127); signed
+    /// bytes go in as absolute value and sign (2 * 128 * 127 = 32512).
+    #[inline]
+    fn dots<const TY: u32, const R: usize>(
+        quants: &[u8],
+        lanes: usize,
+        x: &[&[Group]; R],
+        group: usize,
+        steps: std::ops::Range<usize>,
+    ) -> [__m256i; R] {
+        let x: [&Group; R] = std::array::from_fn(|r| &x[r][group]);
+        let ones = _mm256_set1_epi16(1);
+        let mut dot = [_mm256_setzero_si256(); R];
+        for step in steps {
+            let codes = codes::<TY>(quants, lanes, step);
+            if TY == code(TensorType::Q8_0) {
+                let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+                let size = _mm256_abs_epi8(signed);
+                for r in 0..R {
+                    let x = _mm256_sign_epi8(_mm256_set1_epi32(x[r].words[step]), signed);
+                    let pairs = _mm256_maddubs_epi16(size, x);
+                    dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs, ones));
+                }
+            } else {
+                for r in 0..R {
+                    let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x[r].words[step]));
+                    dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs, ones));
+                }
+            }
+        }
+        dot
+    }
+
+    /// Codes of four columns of each of 8 rows.
+    #[inline]
+    fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> __m256i {
+        let ty = of_code(TY);
+        let at = lanes * 32;
+        if matches!(ty, TensorType::Q8_0) {
+            return load(quants, step * 64 + at);
+        }
+        let both = load(quants, step % 4 * 64 + at);
+        let shifted = if step < 4 { both } else { _mm256_srli_epi32::<4>(both) };
+        let low = _mm256_and_si256(shifted, _mm256_set1_epi8(15));
+        match ty {
+            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+                let bit = shift(load(quants, 256 + at), 4 - step as i32);
+                _mm256_or_si256(low, _mm256_and_si256(bit, _mm256_set1_epi8(0x10)))
+            }
+            TensorType::Q6K => {
+                let pair = load(quants, 256 + step / 4 * 64 + at);
+                let pair = shift(pair, 4 - 2 * (step % 4) as i32);
+                _mm256_or_si256(low, _mm256_and_si256(pair, _mm256_set1_epi8(0x30)))
+            }
+            _ => low,
+        }
+    }
+
+    /// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance is a constant.
+    #[inline]
+    fn shift(words: __m256i, left: i32) -> __m256i {
+        if left >= 0 {
+            _mm256_sll_epi32(words, _mm_cvtsi32_si128(left))
+        } else {
+            _mm256_srl_epi32(words, _mm_cvtsi32_si128(-left))
+        }
+    }
+
+    /// Scale and minimum (with the codes' offset in it) of a sub-block.
+    #[inline]
+    fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
+        let ty = of_code(TY);
+        let d = halves(side, 16 * lanes);
+        match ty {
+            TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32 + 16 * lanes)),
+            TensorType::Q4K | TensorType::Q5K => {
+                let scale = load_8(side, 64 + 16 * sub + 8 * lanes);
+                let min = load_8(side, 192 + 16 * sub + 8 * lanes);
+                let scale = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(scale));
+                let min = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(min));
+                let min = _mm256_mul_ps(halves(side, 32 + 16 * lanes), min);
+                (_mm256_mul_ps(d, scale), _mm256_sub_ps(_mm256_set1_ps(-0.0), min))
+            }
+            TensorType::Q6K => {
+                let scale = load_8(side, 32 + 16 * sub + 8 * lanes);
+                let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale)));
+                (scale, _mm256_mul_ps(scale, _mm256_set1_ps(-32.0)))
+            }
+            _ => {
+                let offset = -f32::from(crate::blocks::offset(ty));
+                (d, _mm256_mul_ps(d, _mm256_set1_ps(offset)))
+            }
+        }
+    }
+
+    /// f32 products: even columns in one sum, odd ones in another.
+    #[inline]
+    fn floats<const TY: u32, const R: usize>(
+        panel: &[u8],
+        lanes: usize,
+        cols: usize,
+        x: &[f32],
+        out: &mut Products,
+    ) {
+        let x: [&[f32]; R] = rows_of(x, cols);
+        let number = const { of_code(TY).block_bytes() };
+        let at = lanes * 8 * number;
+        let mut even = [_mm256_setzero_ps(); R];
+        let mut odd = [_mm256_setzero_ps(); R];
+        let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
+        let rest = pairs.remainder();
+        for (i, pair) in pairs.enumerate() {
+            let (first, second) = (weights::<TY>(pair, at), weights::<TY>(pair, PANEL * number + at));
+            for r in 0..R {
+                let x = &x[r][2 * i..2 * i + 2];
+                even[r] = _mm256_fmadd_ps(first, _mm256_set1_ps(x[0]), even[r]);
+                odd[r] = _mm256_fmadd_ps(second, _mm256_set1_ps(x[1]), odd[r]);
+            }
+        }
+        if !rest.is_empty() {
+            let last = weights::<TY>(rest, at);
+            for r in 0..R {
+                even[r] = _mm256_fmadd_ps(last, _mm256_set1_ps(x[r][cols - 1]), even[r]);
+            }
+        }
+        for r in 0..R {
+            store(&mut out[r], lanes, _mm256_add_ps(even[r], odd[r]));
+        }
+    }
+
+    /// One column of 8 rows.
+    #[inline]
+    fn weights<const TY: u32>(bytes: &[u8], at: usize) -> __m256 {
+        match of_code(TY) {
+            TensorType::F16 => halves(bytes, at),
+            TensorType::BF16 => {
+                let bits = _mm256_cvtepu16_epi32(load_16(bytes, at));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+            }
+            _ => _mm256_castsi256_ps(load(bytes, at)),
+        }
+    }
+
+    #[inline]
+    fn halves(bytes: &[u8], at: usize) -> __m256 {
+        _mm256_cvtph_ps(load_16(bytes, at))
+    }
+
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn load(bytes: &[u8], at: usize) -> __m256i {
+        let part = &bytes[at..at + 32];
+        // SAFETY: `part` is 32 bytes; the load needs no alignment.
+        unsafe { _mm256_loadu_si256(part.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn load_16(bytes: &[u8], at: usize) -> __m128i {
+        let part = &bytes[at..at + 16];
+        // SAFETY: `part` is 16 bytes; the load needs no alignment.
+        unsafe { _mm_loadu_si128(part.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn load_8(bytes: &[u8], at: usize) -> __m128i {
+        let part = &bytes[at..at + 8];
+        // SAFETY: `part` is 8 bytes; the load needs no alignment.
+        unsafe { _mm_loadl_epi64(part.as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[expect(unsafe_code, reason = "stores take pointers")]
+    fn store(out: &mut [f32; PANEL], lanes: usize, value: __m256) {
+        let part = &mut out[lanes * 8..lanes * 8 + 8];
+        // SAFETY: `part` is 8 numbers; the store needs no alignment.
+        unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
+    }
+}

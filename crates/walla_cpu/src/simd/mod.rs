@@ -1,0 +1,58 @@
+//! Kernels with vector instructions. Each has a plain Rust counterpart that it is tested against.
+//!
+//! Rules that make a result independent of its company:
+//! 1. The product of one weight row and one activation row is one chain of operations in the order of the columns; the number of
+//!    activation rows only decides how many chains run side by side.
+//! 2. Integer parts are exact, so their order is free.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+
+use walla_types::TensorType;
+
+/// The type as a number that can be a const parameter: its code in GGUF files.
+const fn code(ty: TensorType) -> u32 {
+    ty.to_ggml()
+}
+
+/// The type with this code.
+const fn of_code(code: u32) -> TensorType {
+    match TensorType::from_ggml(code) {
+        Ok(ty) => ty,
+        Err(_) => panic!("not the code of a type"),
+    }
+}
+
+/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows that are known at run time only.
+macro_rules! by_type_and_rows {
+    ($kernel:ident, [$($ty:ident),+], $given:expr, $rows:expr, $args:tt) => {
+        match $given {
+            $(TensorType::$ty => by_type_and_rows!(@rows $kernel, $ty, $rows, $args),)+
+            other => unreachable!("{other} has another kernel"),
+        }
+    };
+    (@rows $kernel:ident, $ty:ident, $rows:expr, $args:tt) => {
+        match $rows {
+            1 => by_type_and_rows!(@call $kernel, $ty, 1, $args),
+            2 => by_type_and_rows!(@call $kernel, $ty, 2, $args),
+            3 => by_type_and_rows!(@call $kernel, $ty, 3, $args),
+            4 => by_type_and_rows!(@call $kernel, $ty, 4, $args),
+            5 => by_type_and_rows!(@call $kernel, $ty, 5, $args),
+            6 => by_type_and_rows!(@call $kernel, $ty, 6, $args),
+            7 => by_type_and_rows!(@call $kernel, $ty, 7, $args),
+            _ => by_type_and_rows!(@call $kernel, $ty, 8, $args),
+        }
+    };
+    (@call $kernel:ident, $ty:ident, $rows:literal, ($($arg:expr),*)) => {
+        $kernel::<{ code(TensorType::$ty) }, $rows>($($arg),*)
+    };
+}
+use by_type_and_rows;
+
+/// The first `R` rows of `cols` numbers; the caller has that many.
+#[inline(always)]
+fn rows_of<T, const R: usize>(all: &[T], cols: usize) -> [&[T]; R] {
+    std::array::from_fn(|r| &all[r * cols..(r + 1) * cols])
+}
