@@ -1,1 +1,179 @@
-fn main() {}
+//! What the plugin costs a game's frame, apart from any model: agents speak from a script.
+//!
+//! ```text
+//! cargo bench -p bevy_walla --bench frame_side [-- --frames 3000 --json FILE]
+//! ```
+//!
+//! Every agent says one word in every frame, all of it published as messages and events, with one observer on each agent.
+//! Columns: *systems* is the time inside the plugin's systems, as the plugin itself measures it; *frame* is a whole
+//! `App::update` less that of an app without the plugin, so it holds Bevy's share (running schedules, applying
+//! commands, observers) and the script's. Both in microseconds. *allocations* are of the whole process, per frame.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use hdrhistogram::Histogram;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+#[expect(unsafe_code, reason = "counting allocations takes an allocator")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Frames before the measured ones: buffers find their size, caches warm up.
+const FRAMES_WARM_UP: usize = 300;
+
+/// Words of 5 bytes, 12 to a sentence.
+const SPEECH: &str = "This word goes with that one, and then some more come. ";
+
+#[derive(Resource, Default)]
+struct Heard(u64);
+
+struct Row {
+    agents: usize,
+    systems: Histogram<u64>,
+    frame: Histogram<u64>,
+    allocations: f64,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let after =
+        |flag: &str| arguments.iter().position(|a| a == flag).and_then(|i| arguments.get(i + 1));
+    let frames = after("--frames").and_then(|n| n.parse().ok()).unwrap_or(3_000);
+    let bare = bare_frame(frames);
+    let rows: Vec<Row> = [64, 1_024].map(|agents| measure(agents, frames, bare)).into();
+    print_table(&rows, frames, bare);
+    let json = to_json(&rows, frames, bare);
+    println!("{json}");
+    if let Some(path) = after("--json")
+        && let Err(error) = std::fs::write(path, json)
+    {
+        eprintln!("{path}: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// Median duration of a frame without the plugin.
+fn bare_frame(frames: usize) -> Duration {
+    let mut app = App::new();
+    app.init_resource::<Heard>();
+    single_threaded(&mut app);
+    let mut times = histogram();
+    for _ in 0..frames {
+        let start = Instant::now();
+        app.update();
+        record(&mut times, start.elapsed());
+    }
+    Duration::from_nanos(times.value_at_quantile(0.5))
+}
+
+fn measure(agents: usize, frames: usize, bare: Duration) -> Row {
+    let engine = ScriptedEngine::new(|_, _| SPEECH.to_owned()).endless();
+    let mut app = App::new();
+    app.add_plugins(WallaPlugin::with_link(engine.linker())).init_resource::<Heard>();
+    single_threaded(&mut app);
+    for i in 0..agents {
+        let parts = (Agent::persona("A"), AgentSeed(i as u64), ReplyLimits::tokens(u32::MAX));
+        let agent = app
+            .world_mut()
+            .spawn(parts)
+            .observe(|_: On<SentenceSpoken>, mut heard: ResMut<Heard>| heard.0 += 1)
+            .id();
+        app.world_mut().trigger(Ask { agent, text: "Talk.".into() });
+    }
+    (0..FRAMES_WARM_UP).for_each(|_| app.update());
+    let (mut systems, mut frame) = (histogram(), histogram());
+    let allocations_before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..frames {
+        let start = Instant::now();
+        app.update();
+        record(&mut frame, start.elapsed().saturating_sub(bare));
+        record(&mut systems, app.world().resource::<Walla>().frame_cost().total());
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - allocations_before;
+    assert!(app.world().resource::<Heard>().0 > 0, "agents spoke");
+    Row { agents, systems, frame, allocations: allocations as f64 / frames as f64 }
+}
+
+/// Bevy's parallel executor allocates a task for each system it runs, and hands it to another thread: measured apart from it.
+fn single_threaded(app: &mut App) {
+    for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
+        schedule.set_executor(SingleThreadedExecutor::new());
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 1_000_000_000, 3).expect("bounds of 1 ns and 1 s are valid")
+}
+
+fn record(times: &mut Histogram<u64>, time: Duration) {
+    times.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
+}
+
+fn micros(times: &Histogram<u64>, quantile: f64) -> f64 {
+    times.value_at_quantile(quantile) as f64 / 1e3
+}
+
+fn print_table(rows: &[Row], frames: usize, bare: Duration) {
+    println!(
+        "{frames} frames; a frame without the plugin takes {:.1} µs",
+        bare.as_nanos() as f64 / 1e3
+    );
+    println!("| agents | systems p50 | p99 | frame p50 | p99 | allocations/frame |");
+    println!("|---:|---:|---:|---:|---:|---:|");
+    for Row { agents, systems, frame, allocations } in rows {
+        println!(
+            "| {agents} | {:.1} µs | {:.1} µs | {:.1} µs | {:.1} µs | {allocations} |",
+            micros(systems, 0.5),
+            micros(systems, 0.99),
+            micros(frame, 0.5),
+            micros(frame, 0.99),
+        );
+    }
+}
+
+fn to_json(rows: &[Row], frames: usize, bare: Duration) -> String {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            serde_json::json!({
+                "agents": row.agents,
+                "systems_micros": { "p50": micros(&row.systems, 0.5), "p99": micros(&row.systems, 0.99) },
+                "frame_micros": { "p50": micros(&row.frame, 0.5), "p99": micros(&row.frame, 0.99) },
+                "allocations_per_frame": row.allocations,
+            })
+        })
+        .collect();
+    let bare_micros = bare.as_nanos() as f64 / 1e3;
+    serde_json::json!({ "frames": frames, "bare_frame_micros": bare_micros, "rows": rows })
+        .to_string()
+}

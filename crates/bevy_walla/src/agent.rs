@@ -202,7 +202,7 @@ impl AgentPartsItem<'_, '_> {
     pub(crate) fn spec(&self) -> AgentSpec {
         let sampling = self.sampling.as_ref().map(|s| s.0.clone()).unwrap_or_default();
         let seed = self.seed.as_ref().map_or(0, |s| s.0);
-        let limits = self.limits.as_ref().map(|l| ReplyLimits::clone(l)).unwrap_or_default();
+        let limits = self.limits.as_deref().cloned().unwrap_or_default();
         AgentSpec {
             sampling: with_seed(sampling, seed),
             reply_tokens_max: limits.tokens_max,

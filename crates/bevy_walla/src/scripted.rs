@@ -42,8 +42,11 @@ pub struct ScriptedEngine {
     inner: Arc<Mutex<Inner>>,
 }
 
+/// Persona and question to reply.
+type Script = Box<dyn Fn(&str, &str) -> String + Send>;
+
 struct Inner {
-    script: Box<dyn Fn(&str, &str) -> String + Send>,
+    script: Script,
     endless: bool,
     state: WallaState,
     command_queue: usize,
