@@ -2,6 +2,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use walla_device::{DeviceInfo, MemoryUse};
+use walla_exec::Executor;
+use walla_model::{Gguf, ModelSpec};
 
 use crate::api::EngineStats;
 use crate::mailbox::{AtomicU64, Ordering, fence};
@@ -62,6 +64,30 @@ pub struct ModelCard {
     pub device: DeviceInfo,
     /// Memory on that device: fixed from now on.
     pub memory: MemoryUse,
+}
+
+impl ModelCard {
+    pub(crate) fn new(
+        file: &Gguf,
+        model: &ModelSpec,
+        executor: &Executor,
+        context_tokens: u32,
+        chat: bool,
+    ) -> Self {
+        Self {
+            name: model.name.clone(),
+            architecture: model.architecture.name(),
+            layers: model.layers.len() as u32,
+            width: model.width as u32,
+            vocab: model.vocab as u32,
+            context_train: model.context_train,
+            context_tokens,
+            file_bytes: file.file_bytes(),
+            chat,
+            device: executor.device().info().clone(),
+            memory: executor.device().memory(),
+        }
+    }
 }
 
 const LOADING: u32 = 0;

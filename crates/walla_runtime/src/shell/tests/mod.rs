@@ -1,1 +1,250 @@
+//! The shell around a core that does what the test says.
 
+mod delivery;
+mod life;
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
+
+use super::clock::Clock;
+use super::thread::Progress;
+use super::{Advance, ClientKey, Emit, Engine, EngineCore};
+use crate::api::{
+    AgentId, Command, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
+    ReplyEvent, Usage,
+};
+use crate::client::Client;
+use crate::inline_text::InlineText;
+use crate::options::EngineError;
+use crate::state::{EngineState, ModelCard};
+
+/// What a test says to a [`Fake`] and hears from it.
+#[derive(Debug, Default)]
+struct Script {
+    /// Asks stay open while this is set.
+    hold: AtomicBool,
+    /// The next round fails, or panics.
+    fail: AtomicBool,
+    panic: AtomicBool,
+    /// Each round takes so long.
+    round_millis: AtomicU32,
+    /// The device works: [`Advance::Poll`].
+    working: AtomicBool,
+    rounds: AtomicU32,
+    frames: AtomicU32,
+    /// Clients there are now.
+    clients: Mutex<Vec<(ClientKey, Pacing)>>,
+    /// Every command but asks.
+    said: Mutex<Vec<Command>>,
+    dropped: AtomicBool,
+}
+
+impl Script {
+    fn set(&self, what: impl Fn(&Self) -> &AtomicBool) {
+        what(self).store(true, Ordering::SeqCst);
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds.load(Ordering::SeqCst)
+    }
+}
+
+/// Deltas of each reply.
+const DELTAS: usize = 3;
+
+/// Answers each ask with [`DELTAS`] deltas as soon as it may, in each client's order.
+struct Fake {
+    script: Arc<Script>,
+    asks: Vec<(ClientKey, AgentId, GenerationId)>,
+    outbox: Vec<(ClientKey, VecDeque<Event>)>,
+}
+
+impl Fake {
+    fn new(script: Arc<Script>) -> Self {
+        Self { script, asks: Vec::new(), outbox: Vec::new() }
+    }
+
+    fn post(&mut self, key: ClientKey, event: Event) {
+        match self.outbox.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, events)) => events.push_back(event),
+            None => self.outbox.push((key, VecDeque::from([event]))),
+        }
+    }
+
+    fn deliver(&mut self, emit: &mut Emit<'_>) -> bool {
+        for (key, events) in &mut self.outbox {
+            while let Some(event) = events.pop_front() {
+                if let Err(event) = emit(*key, event) {
+                    events.push_front(event);
+                    break;
+                }
+            }
+        }
+        self.outbox.iter().all(|(_, events)| events.is_empty())
+    }
+}
+
+impl EngineCore for Fake {
+    fn add_client(&mut self, client: ClientKey, pacing: Pacing) {
+        self.script.clients.lock().unwrap().push((client, pacing));
+    }
+
+    fn remove_client(&mut self, client: ClientKey) {
+        self.script.clients.lock().unwrap().retain(|(key, _)| *key != client);
+        self.asks.retain(|(key, ..)| *key != client);
+        self.outbox.retain(|(key, _)| *key != client);
+    }
+
+    fn command(&mut self, client: ClientKey, command: Command, _now_micros: u64) {
+        match command {
+            Command::Ask { agent, generation, .. } => self.asks.push((client, agent, generation)),
+            other => self.script.said.lock().unwrap().push(other),
+        }
+    }
+
+    fn frame(&mut self, _client: ClientKey) {
+        self.script.frames.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn advance(&mut self, _now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
+        self.script.rounds.fetch_add(1, Ordering::SeqCst);
+        let millis = self.script.round_millis.load(Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(millis.into()));
+        if self.script.fail.load(Ordering::SeqCst) {
+            return Err(EngineError::Thread("as scripted".into()));
+        }
+        assert!(!self.script.panic.load(Ordering::SeqCst), "scripted panic");
+        if !self.script.hold.load(Ordering::SeqCst) {
+            for (key, agent, generation) in std::mem::take(&mut self.asks) {
+                for what in reply() {
+                    self.post(key, Event { agent, generation, what });
+                }
+            }
+        }
+        self.deliver(emit);
+        let working = self.script.working.load(Ordering::SeqCst);
+        Ok(if working { Advance::Poll } else { Advance::Idle })
+    }
+
+    fn stats(&self) -> EngineStats {
+        EngineStats { steps: self.script.rounds().into(), ..EngineStats::default() }
+    }
+
+    fn card(&self) -> ModelCard {
+        ModelCard {
+            name: Some("scripted".into()),
+            architecture: "none",
+            layers: 0,
+            width: 0,
+            vocab: 0,
+            context_train: 0,
+            context_tokens: 0,
+            file_bytes: 0,
+            chat: true,
+            device: DeviceInfo {
+                name: "none".into(),
+                kind: DeviceKind::Cpu,
+                description: String::new(),
+                variant: String::new(),
+                threads: 1,
+                memory_total_bytes: 0,
+                memory_free_bytes: 0,
+                gpu: None,
+            },
+            memory: MemoryUse::default(),
+        }
+    }
+
+    fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool {
+        for (key, agent, generation) in std::mem::take(&mut self.asks) {
+            let what = ReplyEvent::Failed(ReplyError::EngineGone(reason.into()));
+            self.post(key, Event { agent, generation, what });
+        }
+        self.deliver(emit)
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.script.set(|script| &script.dropped);
+    }
+}
+
+/// What the fake says to each ask.
+fn reply() -> Vec<ReplyEvent> {
+    let delta = |i: usize| {
+        let mut text = InlineText::new();
+        text.push(["one ", "two ", "three"][i]);
+        ReplyEvent::Delta { text, tokens: 1 }
+    };
+    let mut events = vec![ReplyEvent::Started { prompt_tokens: 1 }];
+    events.extend((0..DELTAS).map(delta));
+    events.push(ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage: Usage::default() });
+    events
+}
+
+/// An engine with a scripted core; `(commands, events)` are the sizes of its queues.
+fn engine_with_queues(queues: (usize, usize)) -> (Engine, Arc<Script>) {
+    let script = Arc::new(Script::default());
+    let of_core = Arc::clone(&script);
+    let load = move |progress: &mut Progress<'_>| match progress(1.0) {
+        ControlFlow::Continue(()) => Ok(Fake::new(of_core)),
+        ControlFlow::Break(()) => Err(EngineError::Stopped),
+    };
+    (Engine::launch(queues, Clock::real(), load).unwrap(), script)
+}
+
+fn engine() -> (Engine, Arc<Script>) {
+    engine_with_queues((64, 256))
+}
+
+fn ask(client: &Client) -> (GenerationId, Command) {
+    let (agent, generation) = (client.new_agent(), client.new_generation());
+    (generation, Command::Ask { agent, generation, prompt: Prompt::Raw("hello".into()) })
+}
+
+/// Asks, and says under which name.
+fn asked(client: &Client) -> GenerationId {
+    let (generation, command) = ask(client);
+    client.try_send(command).unwrap();
+    generation
+}
+
+/// Waits for something that another thread brings about. Long, since machines that test are busy.
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "never happened: {what}");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn ready(engine: &Engine) {
+    eventually("ready", || engine.state().is_ready().then_some(()));
+}
+
+fn next(client: &Client) -> Event {
+    eventually("an event", || client.try_recv())
+}
+
+/// Events until so many replies have ended.
+fn ends(client: &Client, count: usize) -> Vec<Event> {
+    let mut events = Vec::new();
+    while events.iter().filter(|event: &&Event| event.what.is_terminal()).count() < count {
+        events.push(next(client));
+    }
+    events
+}
+
+fn is_gone(event: &Event) -> bool {
+    matches!(event.what, ReplyEvent::Failed(ReplyError::EngineGone(_)))
+}

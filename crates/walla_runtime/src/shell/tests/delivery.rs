@@ -1,0 +1,214 @@
+//! Mailboxes, pacing, and that nothing is lost or said twice.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::mailbox::TrySendError;
+use crate::shell::CLIENTS_MAX;
+
+#[test]
+fn names_are_unique_among_clients() {
+    let (engine, _script) = engine();
+    let clients = [(); 2].map(|()| engine.client(Pacing::default()).unwrap());
+    let mut agents: Vec<_> = clients.iter().flat_map(|c| [c.new_agent(), c.new_agent()]).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    assert_eq!(agents.len(), 4);
+    assert_ne!(clients[0].new_generation(), clients[1].new_generation());
+}
+
+#[test]
+fn each_client_hears_its_own_replies_in_order() {
+    let (engine, _script) = engine();
+    let clients = [(); 2].map(|()| engine.client(Pacing::default()).unwrap());
+    let generations = clients.each_ref().map(|client| [asked(client), asked(client)]);
+    for (client, generations) in clients.iter().zip(generations) {
+        let events = ends(client, 2);
+        for generation in generations {
+            let of_reply = events.iter().filter(|event| event.generation == generation);
+            let said: Vec<_> = of_reply.map(|event| event.what.clone()).collect();
+            assert_eq!(said, reply());
+        }
+        assert_eq!(client.try_recv(), None);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_listen_pauses_alone_and_loses_nothing() {
+    let (engine, _script) = engine_with_queues((16, 4));
+    let [deaf, other] = [(); 2].map(|()| engine.client(Pacing::default()).unwrap());
+    let generations: Vec<_> = (0..8).map(|_| asked(&deaf)).collect();
+    for _ in 0..4 {
+        asked(&other);
+        assert_eq!(ends(&other, 1).len(), reply().len());
+    }
+    // Its commands wait as well, so that what the engine keeps for it is bounded.
+    let refused = eventually("full", || {
+        let (_, command) = ask(&deaf);
+        deaf.try_send(command).err()
+    });
+    assert!(refused.is_full());
+    let events = ends(&deaf, generations.len());
+    for generation in generations {
+        let of_reply = events.iter().filter(|event| event.generation == generation);
+        assert_eq!(of_reply.map(|event| event.what.clone()).collect::<Vec<_>>(), reply());
+    }
+}
+
+#[test]
+fn frames_are_granted_and_do_not_pile_up() {
+    let (engine, script) = engine();
+    ready(&engine);
+    let client = engine.client(Pacing::PerFrame { steps: 2 }).unwrap();
+    let pacing =
+        |script: &Script| script.clients.lock().unwrap().first().map(|(_, pacing)| *pacing);
+    assert_eq!(eventually("seated", || pacing(&script)), Pacing::PerFrame { steps: 2 });
+    client.frame();
+    eventually("a frame", || (script.frames.load(Ordering::SeqCst) == 1).then_some(()));
+    script.round_millis.store(50, Ordering::SeqCst);
+    (0..100).for_each(|_| client.frame());
+    eventually("a frame", || (script.frames.load(Ordering::SeqCst) > 1).then_some(()));
+    thread::sleep(Duration::from_millis(120));
+    assert!(script.frames.load(Ordering::SeqCst) <= 5, "100 frames of one moment are a few");
+}
+
+#[test]
+fn an_idle_engine_sleeps_and_a_working_one_is_polled_gently() {
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    asked(&client);
+    ends(&client, 1);
+    thread::sleep(Duration::from_millis(20));
+    let rounds = script.rounds();
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(script.rounds(), rounds, "nothing to do");
+    script.set(|script| &script.working);
+    client.frame();
+    thread::sleep(Duration::from_millis(50));
+    let polled = script.rounds() - rounds;
+    // 50 ms of 50 µs each; at least one in 25 ms on a machine that is busy elsewhere.
+    assert!((2..=1_050).contains(&polled), "{polled} rounds in 50 ms");
+}
+
+#[test]
+fn places_of_clients_are_bounded_and_used_again() {
+    let (engine, script) = engine();
+    ready(&engine);
+    let mut clients: Vec<_> =
+        (0..CLIENTS_MAX).map(|_| engine.client(Pacing::default()).unwrap()).collect();
+    let refused = engine.client(Pacing::default());
+    assert!(matches!(refused, Err(EngineError::TooManyClients { clients_max: 16 })));
+    let seated = |count: usize| (script.clients.lock().unwrap().len() == count).then_some(());
+    eventually("all seated", || seated(CLIENTS_MAX));
+    drop(clients.pop());
+    eventually("one removed", || seated(CLIENTS_MAX - 1));
+    let late = eventually("a place", || engine.client(Pacing::FreeRunning).ok());
+    asked(&late);
+    assert_eq!(ends(&late, 1).len(), reply().len());
+}
+
+#[test]
+fn commands_arrive_in_order() {
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    let sent: Vec<_> = (0..200).map(|i| Command::RemoveAgent { agent: AgentId(i) }).collect();
+    for command in &sent {
+        let mut kept = command.clone();
+        while let Err(TrySendError::Full(back)) = client.try_send(kept) {
+            kept = back;
+            thread::yield_now();
+        }
+    }
+    eventually("all", || (script.said.lock().unwrap().len() == sent.len()).then_some(()));
+    assert_eq!(*script.said.lock().unwrap(), sent);
+}
+
+#[test]
+fn a_second_ask_under_the_same_name_is_dropped() {
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    script.set(|script| &script.hold);
+    let (generation, command) = ask(&client);
+    client.try_send(command.clone()).unwrap();
+    client.try_send(command).unwrap();
+    engine.stop();
+    assert_eq!(next(&client).generation, generation);
+    eventually("the thread ends", || engine.is_ended().then_some(()));
+    assert_eq!(client.try_recv(), None);
+}
+
+#[test]
+fn a_slow_client_still_hears_of_every_end_after_a_failure() {
+    let (engine, script) = engine_with_queues((16, 2));
+    let client = engine.client(Pacing::default()).unwrap();
+    let generations: Vec<_> = (0..6).map(|_| asked(&client)).collect();
+    eventually("a round", || (script.rounds() > 0).then_some(()));
+    script.set(|script| &script.fail);
+    client.frame();
+    eventually("failed", || engine.state().is_over().then_some(()));
+    let mut ended: HashMap<_, u32> = HashMap::new();
+    for event in ends(&client, generations.len()) {
+        if event.what.is_terminal() {
+            *ended.entry(event.generation).or_default() += 1;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(generations.iter().all(|generation| ended.get(generation) == Some(&1)), "{ended:?}");
+    eventually("the thread ends", || engine.is_ended().then_some(()));
+    assert_eq!(client.try_recv(), None);
+}
+
+#[test]
+fn every_ask_ends_once_whenever_the_engine_fails() {
+    for delay_micros in (0..2_000).step_by(100) {
+        let (engine, script) = engine_with_queues((8, 8));
+        let hosts: Vec<_> = (0..3)
+            .map(|host| {
+                let client = engine.client(Pacing::FreeRunning).unwrap();
+                thread::spawn(move || host_until_closed(&client, host))
+            })
+            .collect();
+        thread::sleep(Duration::from_micros(delay_micros));
+        let how = if delay_micros % 200 == 0 { &script.fail } else { &script.panic };
+        how.store(true, Ordering::SeqCst);
+        hosts.into_iter().for_each(|host| host.join().unwrap());
+    }
+}
+
+/// Asks as fast as it can, listens now and then, and checks that all it asked has ended once.
+fn host_until_closed(client: &Client, host: usize) {
+    let mut ended: HashMap<GenerationId, u32> = HashMap::new();
+    let listen = |ended: &mut HashMap<GenerationId, u32>| {
+        while let Some(event) = client.try_recv() {
+            if event.what.is_terminal() {
+                *ended.get_mut(&event.generation).expect("it was asked") += 1;
+            }
+        }
+    };
+    loop {
+        let (generation, command) = ask(client);
+        ended.insert(generation, 0);
+        match client.try_send(command) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                ended.remove(&generation);
+                thread::sleep(Duration::from_micros(20 * host as u64));
+                client.frame();
+            }
+            Err(TrySendError::Closed(_)) => {
+                ended.remove(&generation);
+                break;
+            }
+        }
+        if ended.len() % (host + 1) == 0 {
+            listen(&mut ended);
+        }
+    }
+    eventually("all ended", || {
+        listen(&mut ended);
+        ended.values().all(|count| *count > 0).then_some(())
+    });
+    eventually("the thread ends", || client.engine().is_ended().then_some(()));
+    listen(&mut ended);
+    assert!(ended.values().all(|count| *count == 1));
+}

@@ -1,0 +1,223 @@
+//! Loading, stopping, failing.
+
+use std::sync::mpsc;
+use std::task::{Wake, Waker};
+
+use super::*;
+use crate::mailbox::TrySendError;
+
+fn never_loads(progress_first: f32) -> (Engine, mpsc::Sender<()>) {
+    let (go, wait) = mpsc::channel();
+    let load = move |progress: &mut Progress<'_>| {
+        let _ = progress(progress_first);
+        let _ = wait.recv();
+        Err::<Fake, _>(EngineError::Thread("no file".into()))
+    };
+    (Engine::launch((4, 4), Clock::real(), load).unwrap(), go)
+}
+
+fn seconds<T>(what: impl FnOnce() -> T) -> f32 {
+    let start = Instant::now();
+    drop(what());
+    start.elapsed().as_secs_f32()
+}
+
+#[test]
+fn it_starts_at_once_tells_how_far_it_is_and_runs_what_was_sent_meanwhile() {
+    let (go, wait) = mpsc::channel();
+    let script = Arc::new(Script::default());
+    let of_core = Arc::clone(&script);
+    let load = move |progress: &mut Progress<'_>| {
+        let _ = progress(0.5);
+        wait.recv().unwrap();
+        Ok(Fake::new(of_core))
+    };
+    let engine = Engine::launch((2, 64), Clock::real(), load).unwrap();
+    let client = engine.client(Pacing::default()).unwrap();
+    eventually("half", || match engine.state() {
+        EngineState::Loading { fraction } => (fraction == 0.5).then_some(()),
+        other => panic!("{other:?}"),
+    });
+    assert!(engine.model().is_none());
+    let generations = [asked(&client), asked(&client)];
+    // The queue is bounded before it is ready too.
+    let (_, third) = ask(&client);
+    assert_eq!(client.try_send(third.clone()), Err(TrySendError::Full(third)));
+    assert_eq!(client.try_recv(), None);
+    go.send(()).unwrap();
+    let events = ends(&client, 2);
+    assert_eq!(events.len(), 2 * reply().len());
+    assert!(events.iter().all(|event| generations.contains(&event.generation)));
+    assert_eq!(engine.model().unwrap().name.as_deref(), Some("scripted"));
+    assert!(eventually("stats", || Some(engine.stats().steps).filter(|steps| *steps > 0)) > 0);
+}
+
+#[test]
+fn a_load_that_fails_fails_what_was_asked_and_gives_later_commands_back() {
+    let (engine, go) = never_loads(0.1);
+    let client = engine.client(Pacing::default()).unwrap();
+    let generations = [asked(&client), asked(&client)];
+    go.send(()).unwrap();
+    let events = [next(&client), next(&client)];
+    assert_eq!(events.each_ref().map(|event| event.generation), generations);
+    assert!(events.iter().all(is_gone));
+    let EngineState::Failed(error) = engine.state() else { panic!("{:?}", engine.state()) };
+    assert!(error.to_string().contains("no file"));
+    let (_, command) = ask(&client);
+    assert_eq!(client.try_send(command.clone()), Err(TrySendError::Closed(command)));
+    assert!(matches!(engine.client(Pacing::default()), Err(EngineError::Failed(_))));
+    eventually("the thread ends", || engine.is_ended().then_some(()));
+    assert_eq!(client.try_recv(), None);
+}
+
+#[test]
+fn a_panic_is_a_failure_with_one_end_for_each_reply() {
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    script.set(|script| &script.hold);
+    let generations = [asked(&client), asked(&client), asked(&client)];
+    eventually("a round", || (script.rounds() > 0).then_some(()));
+    script.set(|script| &script.panic);
+    client.frame();
+    let events = ends(&client, 3);
+    assert_eq!(events.iter().map(|event| event.generation).collect::<Vec<_>>(), generations);
+    assert!(events.iter().all(is_gone));
+    let EngineState::Failed(error) = engine.state() else { panic!("{:?}", engine.state()) };
+    assert!(error.to_string().contains("scripted panic"), "{error}");
+    eventually("the thread ends", || engine.is_ended().then_some(()));
+    assert!(script.dropped.load(Ordering::SeqCst));
+    assert_eq!(client.try_recv(), None);
+}
+
+#[test]
+fn a_panic_while_loading_is_a_failure() {
+    let load = |_: &mut Progress<'_>| -> Result<Fake, EngineError> { panic!("bad file") };
+    let engine = Engine::launch((4, 4), Clock::real(), load).unwrap();
+    let error = eventually("failed", || match engine.state() {
+        EngineState::Failed(error) => Some(error),
+        _ => None,
+    });
+    assert!(error.to_string().contains("bad file"), "{error}");
+}
+
+#[test]
+fn stopping_fails_open_replies_once_and_ends_the_thread() {
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    script.set(|script| &script.hold);
+    let generation = asked(&client);
+    engine.stop();
+    let event = next(&client);
+    assert!(event.generation == generation && is_gone(&event));
+    assert!(matches!(engine.state(), EngineState::Stopped));
+    assert!(matches!(engine.client(Pacing::default()), Err(EngineError::Stopped)));
+    eventually("the thread ends", || engine.is_ended().then_some(()));
+    assert_eq!(client.try_recv(), None);
+}
+
+#[test]
+fn the_last_handle_stops_it_and_the_core_is_dropped_on_its_thread() {
+    let (engine, script) = engine();
+    ready(&engine);
+    let client = engine.client(Pacing::default()).unwrap();
+    drop(engine);
+    assert!(client.engine().state().is_ready(), "a client is a handle too");
+    drop(client);
+    eventually("dropped", || script.dropped.load(Ordering::SeqCst).then_some(()));
+}
+
+#[test]
+fn dropping_never_waits_long_while_loading() {
+    let (engine, _go) = never_loads(0.1);
+    assert!(seconds(|| drop(engine)) < 1.0);
+}
+
+#[test]
+fn dropping_never_waits_long_while_a_step_hangs() {
+    let (engine, script) = engine();
+    script.round_millis.store(3_000, Ordering::SeqCst);
+    eventually("a round", || (script.rounds() > 0).then_some(()));
+    let client = engine.client(Pacing::default()).unwrap();
+    asked(&client);
+    drop(engine);
+    assert!(seconds(|| drop(client)) < 1.0);
+    assert!(!script.dropped.load(Ordering::SeqCst), "the thread still has the core");
+}
+
+#[test]
+fn a_stop_ends_a_load_that_asks() {
+    let script = Arc::new(Script::default());
+    let of_core = Arc::clone(&script);
+    let load = move |progress: &mut Progress<'_>| {
+        while progress(0.3).is_continue() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(of_core);
+        Err::<Fake, _>(EngineError::Stopped)
+    };
+    let engine = Engine::launch((4, 4), Clock::real(), load).unwrap();
+    engine.stop();
+    eventually("stopped", || matches!(engine.state(), EngineState::Stopped).then_some(()));
+    assert_eq!(Arc::strong_count(&script), 1);
+}
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn tasks_are_woken_for_events_and_for_a_new_state() {
+    let (go, wait) = mpsc::channel();
+    let script = Arc::new(Script::default());
+    let of_core = Arc::clone(&script);
+    let load = move |_: &mut Progress<'_>| {
+        wait.recv().unwrap();
+        Ok(Fake::new(of_core))
+    };
+    let engine = Engine::launch((4, 64), Clock::real(), load).unwrap();
+    let client = engine.client(Pacing::default()).unwrap();
+    let woken = Arc::new(Flag(AtomicBool::new(false)));
+    let register = || {
+        woken.0.store(false, Ordering::SeqCst);
+        client.register_waker(&Waker::from(Arc::clone(&woken)));
+    };
+    let wait = || eventually("woken", || woken.0.load(Ordering::SeqCst).then_some(()));
+    register();
+    go.send(()).unwrap();
+    wait();
+    ready(&engine);
+    register();
+    asked(&client);
+    wait();
+    ends(&client, 1);
+    // The end of the round may wake once more: settle first.
+    client.frame();
+    eventually("a frame", || (script.frames.load(Ordering::SeqCst) > 0).then_some(()));
+    register();
+    engine.stop();
+    wait();
+}
+
+#[test]
+fn a_task_may_drop_the_last_handle_when_it_is_woken() {
+    struct DropsIt(Mutex<Option<Client>>);
+    impl Wake for DropsIt {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().unwrap().take());
+        }
+    }
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    ready(&engine);
+    drop(engine);
+    let task = Arc::new(DropsIt(Mutex::new(None)));
+    client.register_waker(&Waker::from(Arc::clone(&task)));
+    *task.0.lock().unwrap() = Some(client);
+    // The client's own event wakes the task, on the device thread.
+    asked(task.0.lock().unwrap().as_ref().unwrap());
+    eventually("dropped", || script.dropped.load(Ordering::SeqCst).then_some(()));
+}
