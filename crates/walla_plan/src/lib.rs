@@ -55,9 +55,7 @@
 //!     }
 //!     // 3. Their cells, then the forward passes and where the outputs will be.
 //!     let checked = batch.check(&ledger)?;
-//!     for (seq, tokens) in checked.sequences() {
-//!         ledger.append(seq, tokens, &mut commands)?;
-//!     }
+//!     ledger.append_batch(checked, &mut commands)?;
 //!     commands.clear(); // a device would run them here, before the forward pass
 //!     let mut split = checked.split(&mut splitter, &mut outputs);
 //!     while split.ragged(128, &mut ubatch) {

@@ -1,8 +1,5 @@
 //! What a batch accepts, how it is split, and where outputs are found.
 
-use std::collections::BTreeMap;
-
-use proptest::prelude::*;
 use walla_plan::{
     Batch, BatchError, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputError,
     OutputMap, RowTag, Splitter, TokenInput, UBatch,
@@ -342,96 +339,4 @@ fn a_ragged_chunk_is_cut_to_fit() {
     }
     let parts = split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(5, u));
     assert_eq!(parts, [vec![6, 0, 1, 2, 3], vec![4, 5]]);
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Simple,
-    Equal,
-    Sequential,
-    Ragged,
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn every_split_takes_every_token_once_and_in_order(
-        tokens in prop::collection::vec((0u32..8, 0u8..4), 1..16),
-        lengths in prop::collection::vec(0u32..40, 8),
-        kinds in prop::collection::vec(
-            (prop_oneof![
-                Just(Kind::Simple), Just(Kind::Equal), Just(Kind::Sequential), Just(Kind::Ragged)
-            ], 1u32..12),
-            16,
-        ),
-    ) {
-        let ledger = ledger_with(&lengths);
-        let mut batch = Batch::new(LIMITS);
-        for &(seq, output) in &tokens {
-            let outputs = [Output::None, Output::Sample, Output::Logits, Output::SampleAndLogits];
-            push(&mut batch, seq, outputs[output as usize]);
-        }
-        let mut outputs = OutputMap::new(LIMITS);
-        let (mut splitter, mut ubatch) = (Splitter::new(LIMITS), UBatch::with_capacity(16));
-        let checked = batch.check(&ledger).unwrap();
-        let mut split = checked.split(&mut splitter, &mut outputs);
-        let mut seen = Vec::new();
-        let mut next: BTreeMap<SeqId, u32> = BTreeMap::new();
-        for (kind, rows_max) in kinds {
-            let left = split.tokens_left();
-            let any = match kind {
-                Kind::Simple => split.simple(rows_max, &mut ubatch),
-                Kind::Equal => split.equal(rows_max, &mut ubatch),
-                Kind::Sequential => split.equal_sequential(rows_max, &mut ubatch),
-                Kind::Ragged => split.ragged(rows_max, &mut ubatch),
-            };
-            prop_assert_eq!(any, left > 0);
-            prop_assert!(ubatch.len() <= rows_max);
-            prop_assert_eq!(split.tokens_left(), left - ubatch.len());
-            if let Kind::Simple | Kind::Ragged = kind {
-                prop_assert_eq!(ubatch.len(), left.min(rows_max), "these leave no room unused");
-            }
-            check_ubatch(kind, &ubatch, &mut next, &ledger)?;
-            seen.extend(ubatch.rows().iter().map(|row| row.batch_index));
-        }
-        let order = seen.clone();
-        seen.sort_unstable();
-        prop_assert!(seen.iter().copied().eq(0..tokens.len() as u32));
-        // Output rows are numbered in split order, and only those.
-        let wanted = |index: &&u32| checked.output(**index).is_output();
-        prop_assert!(order.iter().filter(wanted).eq(outputs.out_ids()));
-    }
-}
-
-fn check_ubatch(
-    kind: Kind,
-    ubatch: &UBatch,
-    next: &mut BTreeMap<SeqId, u32>,
-    ledger: &KvLedger,
-) -> Result<(), TestCaseError> {
-    let mut last: BTreeMap<SeqId, u32> = BTreeMap::new();
-    for (number, row) in ubatch.rows().iter().enumerate() {
-        let position = next.entry(row.seq).or_insert_with(|| ledger.len(row.seq));
-        prop_assert_eq!(row.position, *position);
-        *position += 1;
-        prop_assert_eq!(row.previous, last.insert(row.seq, number as u32));
-        prop_assert_eq!(row.output.is_output(), row.output_row.is_some());
-        prop_assert_eq!(row.output.has_logits(), row.logits_row.is_some());
-    }
-    for (number, row) in ubatch.rows().iter().enumerate() {
-        prop_assert_eq!(row.is_last, last[&row.seq] == number as u32);
-    }
-    let rows_of_runs: u32 = ubatch.runs().iter().map(|run| run.rows).sum();
-    prop_assert_eq!(rows_of_runs, ubatch.len());
-    if !matches!(kind, Kind::Simple) {
-        prop_assert_eq!(ubatch.runs().len(), last.len(), "one run a sequence");
-    }
-    if matches!(kind, Kind::Equal | Kind::Sequential) {
-        prop_assert!(ubatch.runs().windows(2).all(|two| two[0].rows == two[1].rows));
-    }
-    if matches!(kind, Kind::Sequential) {
-        prop_assert!(ubatch.runs().windows(2).all(|two| two[0].seq.0 + 1 == two[1].seq.0));
-    }
-    Ok(())
 }

@@ -1,9 +1,10 @@
 //! The ledger's refusals, its commands and its promises, one by one. `ledger_model.rs` checks them together.
 
 use walla_plan::{
-    Cell, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
+    Batch, BatchLimits, Cell, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError,
+    LedgerOptions, Output, PageId, TokenInput,
 };
-use walla_types::SeqId;
+use walla_types::{SeqId, TokenId};
 
 const A: SeqId = SeqId(0);
 const B: SeqId = SeqId(1);
@@ -42,6 +43,10 @@ fn impossible_options_are_refused() {
     for (options, name) in too_small {
         assert_eq!(KvLedger::new(options).err(), Some(InvalidLedger::TooSmall(name)));
     }
+    let wide =
+        LedgerOptions { sequences_max: u32::MAX, pages_per_sequence_max: 1 << 20, ..OPTIONS };
+    let expected = InvalidLedger::TablesTooLarge { sequences: u32::MAX, pages: 1 << 20 };
+    assert_eq!(KvLedger::new(wide).err(), Some(expected));
     let long = LedgerOptions { page_tokens: 1 << 16, pages_per_sequence_max: 1 << 15, ..OPTIONS };
     let expected = InvalidLedger::ContextTooLong { pages: 1 << 15, page_tokens: 1 << 16 };
     assert_eq!(KvLedger::new(long).err(), Some(expected));
@@ -306,4 +311,38 @@ fn changed_tables_are_listed_once() {
     assert_eq!(ledger.changed_tables(), []);
     ledger.remove(A, .., &mut commands).unwrap();
     assert_eq!(ledger.changed_tables(), [A]);
+}
+
+#[test]
+fn a_batch_gets_all_of_its_pages_or_none() {
+    let (mut ledger, mut commands) = ledger();
+    ledger.append(A, 6, &mut commands).unwrap();
+    ledger.retire(1);
+    ledger.copy(A, B, .., &mut commands).unwrap();
+    commands.clear();
+    let mut batch = Batch::new(BatchLimits::new(10, 3, 32));
+    let fill = |batch: &mut Batch, wants: [(SeqId, u32); 2]| {
+        batch.clear();
+        for (seq, tokens) in wants {
+            for _ in 0..tokens {
+                batch.push(TokenInput::Id(TokenId(1)), None, seq, Output::None).unwrap();
+            }
+        }
+    };
+    // C takes four pages, B two and a copy: one more than the six that are free.
+    fill(&mut batch, [(C, 16), (B, 9)]);
+    let checked = batch.check(&ledger).unwrap();
+    let refusal = LedgerError::NoPages { wanted_pages: 7, free_pages: 6, fenced_pages: 0 };
+    assert_eq!(ledger.append_batch(checked, &mut commands), Err(refusal));
+    assert_eq!((ledger.len(C), ledger.pages(C).len(), ledger.free_pages()), (0, 0, 6));
+
+    fill(&mut batch, [(C, 12), (B, 9)]);
+    let checked = batch.check(&ledger).unwrap();
+    let full = LedgerError::CommandsFull { wanted: 1, free: 0 };
+    assert_eq!(ledger.append_batch(checked, &mut KvCommands::with_capacity(0)), Err(full));
+    ledger.reserve_batch(checked, &mut commands).unwrap();
+    assert_eq!((ledger.len(C), ledger.free_pages(), commands.as_slice().len()), (0, 0, 1));
+    ledger.append_batch(checked, &mut commands).unwrap();
+    assert_eq!((ledger.len(C), ledger.len(B), commands.as_slice().len()), (12, 15, 1));
+    ledger.assert_consistent();
 }

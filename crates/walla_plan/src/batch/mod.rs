@@ -97,7 +97,7 @@ pub(crate) struct Entry {
 /// It is llama.cpp's `llama_batch`, but for two things. A token belongs to exactly one sequence: what several sequences
 /// share is evaluated once and then shared by [`KvLedger::copy`](crate::KvLedger::copy), so that sequences never get
 /// coupled and every split works on every batch. And tokens of one sequence stand in ascending positions, without gaps,
-/// from the sequence's current length on (they may lie apart, with other sequences between them).
+/// from the sequence's current length on (they may lie apart, with other sequences between them). Embeddings are no input.
 ///
 /// # Examples
 /// ```

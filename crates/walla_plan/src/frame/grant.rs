@@ -153,6 +153,11 @@ impl Planning<'_> {
         (!fits).then_some(Deferral::Budget)
     }
 
+    /// Why the first step takes nobody who has nothing yet, if so.
+    pub(super) fn closed_to_newcomers(&self) -> Option<Deferral> {
+        self.closed(0).or_else(|| self.room_for_sequence().err())
+    }
+
     /// Predicted time of a step.
     fn predict(&self, work: StepWork) -> f32 {
         self.limits.cost.map_or(0.0, |cost| cost.predict_micros(work))

@@ -156,7 +156,7 @@ impl<'a> Planning<'a> {
             && let Some(index) = self.next(|scratch| &mut scratch.aged, place)
         {
             let forced = self.plan.steps[0].is_empty();
-            if !forced && self.closed(0).is_some() {
+            if !forced && self.closed_to_newcomers().is_some() {
                 break;
             }
             rows_left -= match self.requests[index as usize].state {
@@ -169,7 +169,7 @@ impl<'a> Planning<'a> {
 
     fn serve_due(&mut self) {
         let mut place = 0;
-        while self.closed(0).is_none()
+        while self.closed_to_newcomers().is_none()
             && let Some(index) = self.next(|scratch| &mut scratch.due, place)
         {
             self.try_decode(index, 0, false);
@@ -184,18 +184,22 @@ impl<'a> Planning<'a> {
 
     fn serve_prompts(&mut self) {
         let mut place = 0;
-        while self.closed(0).is_none()
+        while self.closed_to_newcomers().is_none()
             && self.prefill_left > 0
             && let Some(index) = self.next(|scratch| &mut scratch.prefill, place)
         {
             self.try_prefill(index, u32::MAX, false);
             place += 1;
         }
+        // With all sequences taken, those that have begun as aged ones can still grow.
+        for place in 0..self.plan.scratch.reading.len() {
+            self.try_prefill(self.plan.scratch.reading[place], u32::MAX, false);
+        }
     }
 
     fn serve_spare(&mut self) {
         let mut place = 0;
-        while self.closed(0).is_none()
+        while self.closed_to_newcomers().is_none()
             && let Some(index) = self.next(|scratch| &mut scratch.spare, place)
         {
             match self.requests[index as usize].state {
@@ -239,8 +243,8 @@ impl<'a> Planning<'a> {
     }
 
     fn write_down(&mut self) {
-        // Prompts are looked at until the frame's tokens are gone, everyone else until the first step is closed.
-        let full = self.closed(0).unwrap_or(Deferral::PrefillTokens);
+        // Prompts are looked at until the frame's tokens are gone, everyone else until the first step takes nobody.
+        let full = self.closed_to_newcomers().unwrap_or(Deferral::PrefillTokens);
         let Plan { decode, prefill, deferred, steps, predicted_micros, scratch, .. } =
             &mut *self.plan;
         for count in (1..=steps.len() as u32).rev() {

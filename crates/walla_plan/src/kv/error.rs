@@ -111,6 +111,16 @@ pub enum InvalidLedger {
     /// A size is zero (one page is reserved, so there must be two).
     #[error("{0} is too small: pages need to be at least 2, everything else at least 1")]
     TooSmall(&'static str),
+    /// Lower `sequences_max` or `pages_per_sequence_max`: the page tables alone would take more than a gibibyte.
+    #[error(
+        "page tables of {sequences} sequences with {pages} pages each have more than 2^28 entries"
+    )]
+    TablesTooLarge {
+        /// Sequences.
+        sequences: u32,
+        /// Pages of a sequence at most.
+        pages: u32,
+    },
     /// Positions are `u32`, and shifts must fit an `i32`.
     #[error("a context of {pages} pages of {page_tokens} tokens exceeds 2^31 - 1 tokens")]
     ContextTooLong {

@@ -91,7 +91,7 @@ impl KvLedger {
     /// Makes a ledger with all pages free; it allocates nothing afterwards.
     ///
     /// # Errors
-    /// [`InvalidLedger`] if a size is zero or a context exceeds what positions can count.
+    /// [`InvalidLedger`] if a size is zero, a context exceeds what positions can count, or tables exceed all reason.
     pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
         let LedgerOptions { page_tokens, pages, pages_per_sequence_max, sequences_max, .. } =
             options;
@@ -107,6 +107,10 @@ impl KvLedger {
         if u64::from(page_tokens) * u64::from(pages_per_sequence_max) > i32::MAX as u64 {
             let pages = pages_per_sequence_max;
             return Err(InvalidLedger::ContextTooLong { pages, page_tokens });
+        }
+        if u64::from(sequences_max) * u64::from(pages_per_sequence_max) > 1 << 28 {
+            let (sequences, pages) = (sequences_max, pages_per_sequence_max);
+            return Err(InvalidLedger::TablesTooLarge { sequences, pages });
         }
         let sequences = sequences_max as usize;
         Ok(Self {
@@ -196,7 +200,7 @@ impl KvLedger {
     /// [`LedgerError::UnknownSequence`], [`LedgerError::ContextFull`].
     pub fn pages_wanted(&self, seq: SeqId, tokens: u32) -> Result<u32, LedgerError> {
         let growth = self.growth(seq, tokens)?;
-        Ok(growth.new_pages + u32::from(growth.copied.is_some()))
+        Ok(growth.pages())
     }
 
     /// Makes room for `tokens` more tokens: a following `append` of as many cannot fail, unless the sequence is
@@ -214,7 +218,7 @@ impl KvLedger {
         if growth.copied.is_some() {
             self.refuse_commands(1, commands)?;
         }
-        let wanted_pages = growth.new_pages + u32::from(growth.copied.is_some());
+        let wanted_pages = growth.pages();
         self.refuse_pages(wanted_pages)?;
 
         let row = self.table(seq, self.options.pages_per_sequence_max).start;
@@ -275,7 +279,7 @@ impl KvLedger {
     }
 
     /// What an append of `tokens` needs.
-    fn growth(&self, seq: SeqId, tokens: u32) -> Result<Growth, LedgerError> {
+    pub(super) fn growth(&self, seq: SeqId, tokens: u32) -> Result<Growth, LedgerError> {
         let sequence = self.sequence(seq)?;
         let wanted_tokens = u64::from(sequence.tokens) + u64::from(tokens);
         let context_tokens = self.context_tokens();
@@ -352,10 +356,16 @@ impl KvLedger {
 }
 
 /// Pages that an append takes.
-struct Growth {
+pub(super) struct Growth {
     new_pages: u32,
     /// Table index of a page to copy before it is written.
-    copied: Option<usize>,
+    pub(super) copied: Option<usize>,
+}
+
+impl Growth {
+    pub(super) fn pages(&self) -> u32 {
+        self.new_pages + u32::from(self.copied.is_some())
+    }
 }
 
 /// The part of a range that lies in `0..len`.

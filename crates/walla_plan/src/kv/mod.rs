@@ -18,6 +18,18 @@
 //! Since commands run before the forward pass, a command must not read a cell that the same step appends. The ledger
 //! knows and refuses it ([`LedgerError::Unwritten`]).
 //!
+//! # From llama.cpp
+//! | there | here |
+//! |---|---|
+//! | `llama_memory_seq_rm(seq, p0, p1)` | [`remove(seq, p0..p1)`](KvLedger::remove); from the middle only with a shift |
+//! | `seq_rm(p0, p1)` then `seq_add(p1, -1, p0 - p1)` | [`remove_and_shift(seq, p0..p1)`](KvLedger::remove_and_shift) |
+//! | `llama_memory_seq_add` | [`shift`](KvLedger::shift): downwards, as there are no holes to fill |
+//! | `llama_memory_seq_cp` | [`copy`](KvLedger::copy): a prefix, into an empty sequence |
+//! | `llama_memory_seq_keep`, `llama_memory_clear` | [`keep`](KvLedger::keep), [`clear`](KvLedger::clear) |
+//! | `llama_memory_seq_pos_min`, `_max` | always 0; [`len`](KvLedger::len)` - 1` |
+//! | `llama_memory_can_shift` | [`LedgerOptions::can_shift`] and not [`LedgerOptions::recurrent`] |
+//! | `llama_memory_seq_div` | – (positions are cells, and cells are whole) |
+//!
 //! # Rules
 //! 1. An operation that returns an error has changed nothing and emitted nothing.
 //! 2. A page with more than one owner is never written: the writer gets its own copy first.
@@ -25,6 +37,7 @@
 //! 4. Page 0 belongs to nobody: padding rows write there.
 //! 5. The same calls in the same order hand out the same pages.
 
+mod batch;
 mod check;
 mod command;
 mod error;

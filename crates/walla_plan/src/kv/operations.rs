@@ -58,7 +58,8 @@ impl KvLedger {
     /// Gives the prefix `range` (which starts at 0) of `source` to the empty sequence `destination`.
     ///
     /// Both then own the same pages; whoever writes first into a partly filled page gets a copy of it
-    /// ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). So a persona's prompt is evaluated once and costs its
+    /// ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). Pages that the destination had reserved go back. So a
+    /// persona's prompt is evaluated once and costs its
     /// memory once, however many agents share it. Copying onto itself does nothing, as in llama.cpp. Emits
     /// [`KvCommand::CopySequence`]. Of a recurrent sequence only the whole can be copied.
     ///

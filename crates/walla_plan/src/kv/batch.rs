@@ -1,0 +1,49 @@
+//! Whole batches at once: all of their sequences, or none.
+
+use super::{KvCommands, KvLedger, LedgerError};
+use crate::batch::CheckedBatch;
+
+impl KvLedger {
+    /// [`reserve`](Self::reserve)s what every sequence of a batch needs, or nothing.
+    ///
+    /// A partly filled page that several sequences of the batch share is counted for each of them, although the last one keeps
+    /// it: with the last free pages that can refuse what one by one would just fit.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoPages`] and [`LedgerError::CommandsFull`] for all sequences together; the others for the first sequence
+    /// that is refused.
+    pub fn reserve_batch(
+        &mut self,
+        batch: CheckedBatch<'_>,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        let (mut pages, mut copies) = (0, 0);
+        for (seq, tokens) in batch.sequences() {
+            let growth = self.growth(seq, tokens)?;
+            pages += growth.pages();
+            copies += usize::from(growth.copied.is_some());
+        }
+        self.refuse_pages(pages)?;
+        self.refuse_commands(copies, commands)?;
+        for (seq, tokens) in batch.sequences() {
+            self.reserve(seq, tokens, commands)?;
+        }
+        Ok(())
+    }
+
+    /// [`append`](Self::append)s every token of a batch, or none.
+    ///
+    /// # Errors
+    /// Those of [`reserve_batch`](Self::reserve_batch).
+    pub fn append_batch(
+        &mut self,
+        batch: CheckedBatch<'_>,
+        commands: &mut KvCommands,
+    ) -> Result<(), LedgerError> {
+        self.reserve_batch(batch, commands)?;
+        for (seq, tokens) in batch.sequences() {
+            self.append(seq, tokens, commands)?;
+        }
+        Ok(())
+    }
+}
