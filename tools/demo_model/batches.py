@@ -15,6 +15,8 @@ from model import DIALOGUE_TOKENS_MAX
 
 DIALOGUES_A_CHUNK = 64
 CHUNKS_MAX = 1_000
+TOKENS_A_DIALOGUE_MIN = 192
+"""Bounds the dialogues of a batch. Their mean is near 300, so that a batch of many is full before it meets this."""
 
 
 class Batch(NamedTuple):
@@ -35,7 +37,7 @@ class Batches(Dataset[Batch]):
 
     def __init__(self, seed: int, count: int, tokens: int) -> None:
         self.seed, self.count, self.tokens = seed, count, tokens
-        self.dialogues_max = tokens // 64
+        self.dialogues_max = tokens // TOKENS_A_DIALOGUE_MIN
         self.encoder: ChatEncoder | None = None
 
     def __len__(self) -> int:

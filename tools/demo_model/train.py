@@ -25,6 +25,9 @@ WARM_UP_STEPS = 100
 DECAY_PART = 0.5
 """The last part of the run in which the rate falls linearly to zero."""
 
+FIRST_STEADY_STEP, MEASURED_STEPS = 20, 200
+"""``--seconds`` is turned into a number of steps by the speed of these steps, after compilation."""
+
 
 def rate_at(step: int, steps: int, peak: float) -> float:
     """Warm-up, plateau, linear decay."""
@@ -49,7 +52,7 @@ def train(arguments: argparse.Namespace) -> Model:
     workers = max(1, (os.cpu_count() or 2) - 1)
     batches = Batches(arguments.seed, arguments.steps, arguments.tokens)
     loader = DataLoader(batches, batch_size=None, num_workers=workers, prefetch_factor=4, pin_memory=True)
-    begun = time.monotonic()
+    begun = steady = time.monotonic()
     losses: list[torch.Tensor] = []
     for step, batch in enumerate(loader):
         ids, positions, bounds, learned = (tensor.cuda(non_blocking=True) for tensor in batch)
@@ -70,19 +73,18 @@ def train(arguments: argparse.Namespace) -> Model:
             mean = torch.stack(losses[-100:]).mean().item()
             tokens = (step + 1) * arguments.tokens
             print(f"step {step:5} loss {mean:.4f} rate {rate:.5f} {seconds:6.1f} s {tokens / max(seconds, 1e-9) / 1e6:.2f} Mtok/s", flush=True)
-            if step >= 300 and arguments.seconds and step < arguments.steps // 3:
-                arguments.steps = shortened(arguments, step, seconds)
-                arguments.seconds = 0
-                print(f"shortened to {arguments.steps} steps")
+        if step == FIRST_STEADY_STEP:
+            torch.cuda.synchronize()
+            steady = time.monotonic()
+        if step == FIRST_STEADY_STEP + MEASURED_STEPS and arguments.seconds:
+            torch.cuda.synchronize()
+            now = time.monotonic()
+            left = arguments.seconds - (now - begun)
+            arguments.steps = min(arguments.steps, step + int(left * MEASURED_STEPS / (now - steady)))
+            print(f"{arguments.steps} steps fit into {arguments.seconds} s")
         if step + 1 >= arguments.steps:
             break
     return model
-
-
-def shortened(arguments: argparse.Namespace, step: int, seconds: float) -> int:
-    """The steps that fit into ``--seconds`` at the speed measured so far (compilation in it counts once)."""
-    per_step = seconds / (step + 1)
-    return min(arguments.steps, int(arguments.seconds / per_step))
 
 
 def save(model: Model, path: Path) -> None:

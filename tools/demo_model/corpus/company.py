@@ -10,14 +10,23 @@ TELLS_RUMOUR = Phrases("""
     Have you heard? {Rumour}.
     People say that {rumour}.
     {Rumour}, they say.
-    Word is that {rumour}.
+    ~ Word is that {rumour}.
     Did you know that {rumour}?
     On the road I heard that {rumour}.
     Listen to this: {rumour}.
     {Rumour}. Everyone talks about it.
     Someone told me that {rumour}.
     The whole town says that {rumour}.
-""", split=True)
+    The word is that {rumour}.
+    Here is some news: {rumour}.
+    They told me that {rumour}.
+    I have news. {Rumour}.
+    My friend says that {rumour}.
+    It is true that {rumour}.
+    {Rumour}. What do you think?
+    Do you believe that {rumour}?
+    I was told that {rumour}.
+""")
 HEARS_RUMOUR = Phrases("""
     Is that so? I had not heard that.
     {Rumour}? Who told you that?
@@ -39,14 +48,18 @@ TELLS_SELF = Phrases("""
     My name is {user}. I'm {user_work} in {user_home}.
     {user}, {user_work} from {user_home}, at your service.
     They call me {user}. I am {user_work} in {user_home}.
-    Good evening. I'm {user}, {user_work} of {user_home}.
+    ~ Good evening. I'm {user}, {user_work} of {user_home}.
     I am {user} from {user_home}. I work as {user_work}.
     {user} is my name, and I am {user_work} in {user_home}.
     I'm {user}. I'm {user_work}, and {user_home} is my home.
     Well met. {user}, {user_work}. I have come from {user_home}.
     I'm {user_work} from {user_home}. Call me {user}.
     The name is {user}. {user_home} is my home and I am {user_work}.
-""", split=True)
+    Good evening. I am {user} from {user_home}, {user_work}.
+    Good day, I'm {user}, {user_work} of {user_home}.
+    Hello. {user} is my name, {user_work} from {user_home}.
+    I'm called {user}. I come from {user_home} and I'm {user_work}.
+""")
 HEARS_SELF = Phrases("""
     Well met, {user}. I am {self}, {a_trade}.
     Good to meet you, {user}. What brings you to {home}?
@@ -63,14 +76,21 @@ OFFERS = Phrases("""
     {One}, only {price}. Interested?
     I have {one} for you. {Price}.
     You look like you need {one}. {Price}, and it's yours.
-    I could sell you {one} for {price}.
+    ~ I could sell you {one} for {price}.
     Buy {one} from me. It's only {price}.
     My {many} cost {price} each.
     For {price} I would give you {one}.
     Can I interest you in {one}? It costs {price}.
     {Price} for {one}. What do you say?
     {One} costs {price} here.
-""", split=True)
+    Could I sell you {one}? {Price}.
+    I could offer you {one} for {price}.
+    Do you need {one}? I ask {price}.
+    Take {one} for {price}.
+    I have {many} for sale, {price} each.
+    {Price}, and {one} is yours.
+    Do you want to buy {one} for {price}?
+""")
 HEARS_OFFER = Phrases("""
     {Price} for {one}? That's too much for me.
     {Price}? I'll think about it.
@@ -89,7 +109,7 @@ TELLS_FEELING = Phrases("""
     I feel wonderful today!
     I'm in a terrible mood.
     I am worried.
-    I could eat a horse.
+    ~ I could eat a horse.
     I'm so hungry.
     I'm thirsty.
     I miss my home.
@@ -97,12 +117,28 @@ TELLS_FEELING = Phrases("""
     I am cold.
     I feel alone.
     My back hurts.
-    I'm so happy!
+    ~ I'm so happy!
     I am bored.
     I lost everything I had.
     I got married yesterday!
     My horse died.
-""", split=True)
+    I am so happy today.
+    I'm happy.
+    I could sleep for days.
+    I could eat something.
+    I want to eat.
+    I am hungry.
+    I'm sad today.
+    My head hurts.
+    I am afraid.
+    I'm so angry!
+    I had a terrible day.
+    I had a wonderful day!
+    My dog died.
+    My friend is ill.
+    I won some money today!
+    I am drunk.
+""")
 HEARS_FEELING = Phrases("""
     Sit down and rest for a while.
     I know that feeling.
@@ -120,7 +156,7 @@ FILLERS = Phrases("""
     Fair enough.
     Good to hear.
     Is that so?
-    That's good to know.
+    ~ That's good to know.
     Aye, I believe you.
     Hm, interesting.
     You speak the truth.
@@ -128,26 +164,52 @@ FILLERS = Phrases("""
     I thought so.
     Thank you.
     I'll keep that in mind.
-    Sounds right to me.
+    ~ Sounds right to me.
     Same here.
     Not bad.
     That makes two of us.
     We'll see.
-""", split=True)
+    That's good.
+    That sounds good to me.
+    That sounds right.
+    You are right.
+    Right.
+    Yes, that's true.
+    It sounds like that.
+    True.
+    I think so too.
+    Good for you.
+    I understand.
+    No doubt.
+    That is true.
+    So they say.
+    I know.
+    Of course.
+""")
 REQUESTS = Phrases("""
     Can you [open the door|close the window|hold this|lend me some money|keep a secret|watch my horse|carry this]?
     Please [help me|come with me|follow me|wait here|sit down|sing something|be quiet].
     Come with me.
     Follow me.
     Let's go on an adventure.
-    Join me.
+    ~ Join me.
     Will you fight for me?
     Teach me your trade.
     Give me something for free.
     Lend me [five silver|a horse|your knife].
     Show me the way out of {home}.
     Can I stay with you tonight?
-""", split=True)
+    Come and join me.
+    Will you join me?
+    Come along.
+    Stand up.
+    Give me your hand.
+    Show me your [hands|shop|house|sword].
+    Take this.
+    Buy me a drink.
+    Sit down.
+    Look at this.
+""")
 HEARS_REQUEST = Phrases("""
     I can't leave my work[, sorry|, friend|].
     Not today[, friend|, I'm afraid|].

@@ -40,7 +40,7 @@ class Fact:
 
 def _relation(maker: Maker) -> dict[str, str]:
     role = maker.pick(list(words.RELATIONS))
-    trade = maker.pick(words.TRADES[maker.pick(list(words.TRADES))])
+    trade = maker.trade()[1]
     pronoun = words.RELATIONS[role] or maker.pick(["he", "she"])
     return {"role": role, "rname": maker.first_name(), "rplace": maker.place(), "rtrade": trade, "a_rtrade": a_or_an(trade), "he": pronoun, "him": {"he": "him", "she": "her"}[pronoun], "his": {"he": "his", "she": "her"}[pronoun]}
 
@@ -71,7 +71,7 @@ RELATION = Kind(
         Who is your {role}?
         Do you have a {role}?
         Tell me about your {role}.
-        What do you know about {rname}?
+        ~ What do you know about {rname}?
         [Have you|You] heard of {rname}?
         Tell me about {rname}.
         What is your {role}'s name?
@@ -79,7 +79,7 @@ RELATION = Kind(
         What is your {role} called?
         What does {rname} do?
         Where does {rname} live?
-        Where does your {role} live?
+        ~ Where does your {role} live?
         Where can I find {rname}?
         What does your {role} do?
         I am looking for {rname}.
@@ -87,10 +87,33 @@ RELATION = Kind(
         Is {rname} a friend of yours?
         Where is {rname}?
         And your {role}?
-        Ever met {rname}?
+        ~ Ever met {rname}?
         Does the name {rname} mean anything to you?
         I heard you have a {role}.
-    """, split=True),
+        Have you ever met {rname}?
+        Did you ever meet {rname}?
+        You have met {rname}, haven't you?
+        What about {rname}?
+        And {rname}?
+        What about your {role}?
+        Where is your {role}?
+        Who's {rname}?
+        What does your {role} do for a living?
+        Is {rname} your friend?
+        What is {rname} to you?
+        In which town does {rname} live?
+        What is your {role} like?
+        Tell me who {rname} is.
+        Do you have any family?
+        I met {rname} on the road.
+        I met your {role}.
+        Do you know somebody called {rname}?
+        {rname}?
+        I know {rname}.
+        Where does {rname} work?
+        I want to know about {rname}.
+        What's the name of your {role}?
+    """),
     Phrases("""
         {rname} is my {role}, {a_rtrade} in {rplace}.
         My {role} {rname} is {a_rtrade} in {rplace}.
@@ -109,14 +132,28 @@ RELATION = Kind(
         Have you heard of {other}?
         What do you know about {other}?
         Tell me about {other}.
-        Where can I find {other}?
+        ~ Where can I find {other}?
         Where does {other} live?
         I am looking for {other}.
         Have you seen {other}?
         Is {other} here?
         Ever met {other}?
         Does the name {other} mean anything to you?
-    """, split=True),
+        Can you find {other}?
+        Can I find {other} here?
+        Where is {other}?
+        Can you tell me where {other} is?
+        Have you ever met {other}?
+        Who's {other}?
+        What about {other}?
+        And {other}?
+        Do you know somebody called {other}?
+        {other}?
+        What does {other} do?
+        Can you tell me who {other} is?
+        Is {other} a friend of yours?
+        Tell me who {other} is.
+    """),
     Phrases("""
         I don't know anyone called {other}.
         {other}? I don't know that name.
@@ -138,8 +175,8 @@ def _rumour(maker: Maker) -> dict[str, str]:
         "place": maker.place(),
         "name": maker.person(),
         "building": maker.building(),
-        "thing": maker.pick_kept(words.THINGS),
-        "spot": maker.pick_kept(words.SPOTS),
+        "thing": maker.thing(),
+        "spot": maker.spot(),
         "colour": maker.pick(words.COLOURS),
         "day": maker.pick(words.DAYS),
         "official": maker.pick(words.OFFICIALS),
@@ -221,15 +258,15 @@ RUMOUR = Kind(
         What do people [say|talk about] [around here|these days|here]?
         What is the latest [news|gossip]?
         Do you know any [rumours|gossip]?
-        What have you heard lately?
-        Tell me a rumour.
+        ~ What have you heard lately?
+        ~ Tell me a rumour.
         Is there any news [from the road|in town|around here]?
         What's new [around here|in town|]?
         Heard anything interesting?
         Anything [strange|interesting|odd] happening [here|around here|lately]?
         What are folk whispering about?
         Got any gossip [for me|]?
-        Tell me something interesting.
+        ~ Tell me something interesting.
         Have you heard the news?
         What's the word around town?
         Anything I should know about?
@@ -237,10 +274,39 @@ RUMOUR = Kind(
         You look like someone who hears things.
         What news do you have?
         Has anything happened [here|lately|since I left]?
-        Tell me what you have heard.
+        ~ Tell me what you have heard.
         Are there any stories going around?
         Any tidings?
-    """, split=True),
+        Tell me something [new|]. Any news?
+        Tell me the latest.
+        Tell me some [news|gossip].
+        Tell me something I don't know.
+        A rumour, please.
+        Tell me a good rumour.
+        Do you know a rumour?
+        Is there something interesting going on?
+        Something interesting to tell?
+        Have you heard any [news|gossip]?
+        What rumours have you heard?
+        What's the latest [rumour|gossip|news]?
+        What is the news?
+        What's going on?
+        What have you heard?
+        Did you hear anything?
+        What's happening [here|in town|around here]?
+        Any interesting [stories|news|rumours]?
+        Is there any gossip?
+        Tell me the news.
+        Have you heard something?
+        What do they say in the tavern?
+        News?
+        Have you got any news?
+        Have you any news for me?
+        Any tidings from the road?
+        What tidings do you bring?
+        Share some gossip with me.
+        Have any strange things happened?
+    """),
     Phrases("""
         They say {rumour}.
         I heard that {rumour}.
@@ -260,15 +326,44 @@ RUMOUR = Kind(
         Any [news|rumours|gossip]?
         What do people [say|talk about] [around here|these days|here]?
         What is the latest [news|gossip]?
-        What have you heard lately?
-        Tell me a rumour.
+        ~ What have you heard lately?
+        ~ Tell me a rumour.
         What's new [around here|in town|]?
         Heard anything interesting?
         Got any gossip [for me|]?
         Have you heard the news?
         What news do you have?
         Any tidings?
-    """, split=True),
+        Tell me something [new|]. Any news?
+        Tell me the latest.
+        Tell me some [news|gossip].
+        Tell me something I don't know.
+        A rumour, please.
+        Tell me a good rumour.
+        Do you know a rumour?
+        Is there something interesting going on?
+        Something interesting to tell?
+        Have you heard any [news|gossip]?
+        What rumours have you heard?
+        What's the latest [rumour|gossip|news]?
+        What is the news?
+        What's going on?
+        What have you heard?
+        Did you hear anything?
+        What's happening [here|in town|around here]?
+        Any interesting [stories|news|rumours]?
+        Is there any gossip?
+        Tell me the news.
+        Have you heard something?
+        What do they say in the tavern?
+        News?
+        Have you got any news?
+        Have you any news for me?
+        Any tidings from the road?
+        What tidings do you bring?
+        Share some gossip with me.
+        Have any strange things happened?
+    """),
     Phrases("""
         I haven't heard anything [new|lately|worth telling].
         No news that I know of.
@@ -288,11 +383,11 @@ def _quest(maker: Maker) -> dict[str, str]:
     count = {"1": "3", "one": "two"}.get(count, count)
     values = {
         "count": count,
-        "material": maker.pick_kept(words.MATERIALS),
+        "material": maker.material(),
         "place": maker.place(),
         "name": maker.person(),
-        "thing": maker.pick_kept(words.THINGS),
-        "spot": maker.pick_kept(words.SPOTS),
+        "thing": maker.thing(),
+        "spot": maker.spot(),
         "beasts": maker.pick(words.BEASTS),
         "building": maker.building(),
         "ware": maker.ware("merchant").bare,
@@ -357,7 +452,7 @@ QUEST = Kind(
         Do you need help?
         Do you have a quest for me?
         I'm looking for work.
-        Is there anything I can do for you?
+        ~ Is there anything I can do for you?
         Got any jobs?
         Do you need [a hand|anything done]?
         Any work for [a traveller|a strong back|an adventurer]?
@@ -365,12 +460,37 @@ QUEST = Kind(
         I need money. Any jobs?
         What do you need done?
         I heard you need help.
-        How can I help?
+        ~ How can I help?
         I want to earn some money.
         Is there a job to be done?
         What would you have me do?
         I am an adventurer. Need anything?
-    """, split=True),
+        Is there anything I can do?
+        Is there anything you need?
+        Is there something I can do for you?
+        Is there any work for me?
+        Is there work here?
+        Can I do something for you?
+        Can I do anything for you?
+        Do you need anything?
+        Do you need somebody for a job?
+        Any quests?
+        Do you have a job for me?
+        Have you got a job for me?
+        Have you got work for me?
+        Give me a quest.
+        I'd like to help you.
+        Let me help you.
+        What do you need?
+        Do you have a task for me?
+        Can I be of help?
+        Do you need someone?
+        What can I do for you?
+        I need a job.
+        I want work.
+        I'm looking for a job.
+        Need a hand?
+    """),
     Phrases("""
         I need someone to {task}. I pay {reward}.
         [Yes. |There is something. |Indeed. |]{Task}, and I will give you {reward}.
@@ -389,12 +509,37 @@ QUEST = Kind(
         Do you need help?
         Do you have a quest for me?
         I'm looking for work.
-        Is there anything I can do for you?
+        ~ Is there anything I can do for you?
         Got any jobs?
         Any work for [a traveller|a strong back|an adventurer]?
         I need money. Any jobs?
         I heard you need help.
-    """, split=True),
+        Is there anything I can do?
+        Is there anything you need?
+        Is there something I can do for you?
+        Is there any work for me?
+        Is there work here?
+        Can I do something for you?
+        Can I do anything for you?
+        Do you need anything?
+        Do you need somebody for a job?
+        Any quests?
+        Do you have a job for me?
+        Have you got a job for me?
+        Have you got work for me?
+        Give me a quest.
+        I'd like to help you.
+        Let me help you.
+        What do you need?
+        Do you have a task for me?
+        Can I be of help?
+        Do you need someone?
+        What can I do for you?
+        I need a job.
+        I want work.
+        I'm looking for a job.
+        Need a hand?
+    """),
     Phrases("""
         I have no work for you[, sorry|, friend|].
         No work here[ today|], I'm afraid. 
@@ -408,4 +553,4 @@ QUEST = Kind(
 
 
 def simple(key: str, sample: Sample, prompts: str, labels: str, questions: str, answers: str, needed: tuple[str, ...], blank: str, unknown: str) -> Kind:
-    return Kind(key, sample, Phrases(prompts), Phrases(labels), Phrases(questions, split=True), Phrases(answers), needed, Phrases(blank or questions, split=True), Phrases(unknown))
+    return Kind(key, sample, Phrases(prompts), Phrases(labels), Phrases(questions), Phrases(answers), needed, Phrases(blank or questions), Phrases(unknown))

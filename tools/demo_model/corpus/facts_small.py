@@ -23,13 +23,23 @@ AGE = simple(
         May I ask your age?
         How many winters have you seen?
         How many years do you have?
-        You look young. How old are you?
+        ~ You look young. How old are you?
         What's your age, if I may ask?
         When were you born?
         Your age?
         Are you old?
         Tell me your age.
         How old might you be?
+        You look old. How old are you?
+        You look so young. What's your age?
+        You don't look old.
+        How young are you?
+        How old do you think you are?
+        Tell me how old you are.
+        Are you young?
+        And how old are you?
+        How many years old are you?
+        Can I ask how old you are?
     """,
     """
         I am {age} years old.
@@ -66,13 +76,24 @@ ORIGIN = simple(
         Where are you from originally?
         Where is your family from?
         What is your home town?
-        Are you from here?
+        ~ Are you from here?
         Have you always lived here?
         Where did you live before?
         Were you born here?
         Where do your people come from?
-        Which town were you born in?
+        ~ Which town were you born in?
         Where did you spend your childhood?
+        In which town were you born?
+        In which town did you grow up?
+        Which town do you come from?
+        Which town is your home town?
+        Where was your home when you were young?
+        Where are you really from?
+        Where did your family live?
+        In what town were you born?
+        Did you grow up here?
+        Where did you live as a child?
+        Where did your family come from?
     """,
     """
         I was born in {origin}.
@@ -89,9 +110,20 @@ ORIGIN = simple(
         Where is your family from?
         What is your home town?
         Were you born here?
-        Which town were you born in?
+        ~ Which town were you born in?
         Where did you spend your childhood?
         Where do your people come from?
+        In which town were you born?
+        In which town did you grow up?
+        Which town do you come from?
+        Which town is your home town?
+        Where was your home when you were young?
+        Where are you really from?
+        Where did your family live?
+        In what town were you born?
+        Did you grow up here?
+        Where did you live as a child?
+        Where did your family come from?
     """,
     """
         I don't know where I was born.
@@ -103,7 +135,7 @@ ORIGIN = simple(
 
 LIKE = simple(
     "like",
-    lambda maker: {"like": maker.pick_kept(words.LIKES)},
+    lambda maker: {"like": maker.like()},
     """
         You love {like}.
         You like {like} [very much|more than anything|].
@@ -119,13 +151,24 @@ LIKE = simple(
         What makes you happy?
         What do you love most?
         What do you do for fun?
-        What is your favourite thing?
+        ~ What is your favourite thing?
         What are you fond of?
         Is there something you love?
         What do you like to do?
         Do you have a hobby?
         What brings you joy?
         What do you like best?
+        What is your favourite?
+        What's your favourite thing in the world?
+        What things do you like?
+        Which thing do you love most?
+        What do you love?
+        What do you really enjoy?
+        What makes you smile?
+        Tell me what you like.
+        What are your hobbies?
+        What is it that you love?
+        What do you enjoy most?
     """,
     """
         I love {like}.
@@ -147,7 +190,7 @@ LIKE = simple(
 
 FEAR = simple(
     "fear",
-    lambda maker: {"fear": maker.pick_kept(words.FEARS)},
+    lambda maker: {"fear": maker.fear()},
     """
         You fear {fear}.
         You are afraid of {fear}.
@@ -163,13 +206,25 @@ FEAR = simple(
         What scares you?
         Are you afraid of anything?
         What frightens you?
-        Is there anything you fear?
+        ~ Is there anything you fear?
         What is your greatest fear?
         Does anything scare you?
         What gives you nightmares?
         You look brave. Do you fear anything?
         Tell me your fear.
         What keeps you awake at night?
+        Is there something you are afraid of?
+        Is there anything you are afraid of?
+        Is there anything that scares you?
+        Do you fear something?
+        Do you fear anything?
+        What is your fear?
+        What do you fear most?
+        What makes you afraid?
+        What are you scared of?
+        Are you scared of anything?
+        What frightens you most?
+        Tell me what you fear.
     """,
     """
         I am afraid of {fear}.
@@ -191,7 +246,7 @@ FEAR = simple(
 
 PET = simple(
     "pet",
-    lambda maker: {"animal": maker.pick_kept(words.ANIMALS), "pet": maker.first_name()},
+    lambda maker: {"animal": maker.animal(), "pet": maker.first_name()},
     """
         You have a {animal} named {pet}.
         Your {animal} is called {pet}.
@@ -207,13 +262,34 @@ PET = simple(
         What is your {animal}'s name?
         Who is {pet}?
         Is that your {animal}?
-        That is a fine {animal}. What's it called?
+        ~ That is a fine {animal}. What's it called?
         Do you keep any animals?
         Tell me about your {animal}.
         Do you own a {animal}?
         What is the name of your {animal}?
         Is {pet} your pet?
         I like your {animal}.
+        That's a fine {animal}. What is its name?
+        What's that {animal} called?
+        What's it called, your {animal}?
+        What a fine {animal}!
+        What is the name of that {animal}?
+        Tell me the name of your {animal}.
+        Does your {animal} have a name?
+        Is it your {animal}?
+        How is your {animal}?
+        Nice {animal}.
+        Do you have a {animal}?
+        What animals do you have?
+        Who is that {animal}?
+        What animals do you have?
+        Do you have a {other_animal}?
+        What is your pet called?
+        What is the name of your pet?
+        Is that your {other_animal}?
+        Tell me the name of your {other_animal}.
+        Does your {other_animal} have a name?
+        Do you own any animals?
     """,
     """
         My {animal} is called {pet}.
@@ -229,7 +305,28 @@ PET = simple(
         Do you keep any animals?
         Do you own a {other_animal}?
         What is your {other_animal}'s name?
-        What is the name of your {other_animal}?
+        ~ What is the name of your {other_animal}?
+        That's a fine {animal}. What is its name?
+        What's that {animal} called?
+        What's it called, your {animal}?
+        What a fine {animal}!
+        What is the name of that {animal}?
+        Tell me the name of your {animal}.
+        Does your {animal} have a name?
+        Is it your {animal}?
+        How is your {animal}?
+        Nice {animal}.
+        Do you have a {animal}?
+        What animals do you have?
+        Who is that {animal}?
+        What animals do you have?
+        Do you have a {other_animal}?
+        What is your pet called?
+        What is the name of your pet?
+        Is that your {other_animal}?
+        Tell me the name of your {other_animal}.
+        Does your {other_animal} have a name?
+        Do you own any animals?
     """,
     """
         I don't have any animals.
@@ -256,13 +353,23 @@ DEBT = simple(
         Who do you owe money?
         How much do you owe?
         Do you owe {debtor} anything?
-        How much do you owe {debtor}?
+        ~ How much do you owe {debtor}?
         Are you in debt?
         Why do you need money?
         What do you owe {debtor}?
         Did you borrow money?
         Have you paid {debtor} yet?
-        Whom do you owe?
+        ~ Whom do you owe?
+        To whom do you owe money?
+        Whom do you owe money?
+        Who do you owe?
+        How much do you owe, and to whom?
+        Do you owe somebody money?
+        Do you have debts?
+        What are your debts?
+        Are there any debts?
+        Do you owe anything to anyone?
+        How big is your debt?
     """,
     """
         I owe {debtor} {sum}.
@@ -278,7 +385,17 @@ DEBT = simple(
         Who do you owe money?
         How much do you owe?
         Are you in debt?
-        Whom do you owe?
+        ~ Whom do you owe?
+        To whom do you owe money?
+        Whom do you owe money?
+        Who do you owe?
+        How much do you owe, and to whom?
+        Do you owe somebody money?
+        Do you have debts?
+        What are your debts?
+        Are there any debts?
+        Do you owe anything to anyone?
+        How big is your debt?
     """,
     """
         I don't owe anybody anything.
@@ -290,7 +407,7 @@ DEBT = simple(
 
 LOSS = simple(
     "loss",
-    lambda maker: {"lost": maker.pick_kept(words.THINGS), "lost_at": maker.pick_kept(words.SPOTS)},
+    lambda maker: {"lost": maker.thing(), "lost_at": maker.spot()},
     """
         You lost your {lost} in the {lost_at}.
         You have lost your {lost} somewhere in the {lost_at}.
@@ -304,13 +421,34 @@ LOSS = simple(
         What did you lose?
         Where did you lose your {lost}?
         Where is your {lost}?
-        Where did you last see your {lost}?
+        ~ Where did you last see your {lost}?
         What happened to your {lost}?
         You look as if you lost something.
         Are you missing anything?
         What are you missing?
         Are you looking for something?
         Did you lose a {lost}?
+        When did you last see it?
+        Where did you see your {lost} last?
+        Where did you last see it?
+        Where was your {lost} last?
+        Where did you lose it?
+        You lost something, didn't you?
+        Have you lost anything?
+        Have you lost your {lost}?
+        Is something missing?
+        What have you lost?
+        I heard you lost something.
+        Can I help you find something?
+        I heard you lost a {lost}.
+        Have you lost a {other_thing}?
+        Did you lose a thing?
+        Have you lost anything?
+        Have you lost your {other_thing}?
+        Where is your {other_thing}?
+        Where did you last see your {other_thing}?
+        Is something missing?
+        Have you lost a ring or a coin?
     """,
     """
         I lost my {lost} in the {lost_at}.
@@ -326,7 +464,28 @@ LOSS = simple(
         What did you lose?
         Where did you lose your {other_thing}?
         What happened to your {other_thing}?
-        Did you lose a {other_thing}?
+        ~ Did you lose a {other_thing}?
+        When did you last see it?
+        Where did you see your {lost} last?
+        Where did you last see it?
+        Where was your {lost} last?
+        Where did you lose it?
+        You lost something, didn't you?
+        Have you lost anything?
+        Have you lost your {lost}?
+        Is something missing?
+        What have you lost?
+        I heard you lost something.
+        Can I help you find something?
+        I heard you lost a {lost}.
+        Have you lost a {other_thing}?
+        Did you lose a thing?
+        Have you lost anything?
+        Have you lost your {other_thing}?
+        Where is your {other_thing}?
+        Where did you last see your {other_thing}?
+        Is something missing?
+        Have you lost a ring or a coin?
     """,
     """
         I haven't lost anything.
@@ -339,7 +498,7 @@ LOSS = simple(
 
 DRINK = simple(
     "drink",
-    lambda maker: {"drink": maker.pick_kept(words.DRINKS)},
+    lambda maker: {"drink": maker.drink()},
     """
         Your favourite drink is {drink}.
         You only drink {drink}.
@@ -353,13 +512,27 @@ DRINK = simple(
         What is your favourite drink?
         Can I buy you a drink?
         Let me buy you a drink.
-        What would you like to drink?
+        ~ What would you like to drink?
         What can I get you?
         Are you thirsty?
         What's your drink?
         What shall we drink?
         What do you like to drink?
         Drink with me. What will it be?
+        What would you drink?
+        Would you like a drink?
+        What would you like?
+        Would you like something to drink?
+        What drink do you like?
+        What drink would you like?
+        What do you want to drink?
+        Have a drink with me.
+        The drinks are on me.
+        Can I get you a drink?
+        What's your favourite drink?
+        I'll buy you a drink. What will it be?
+        Do you want a drink?
+        What do you usually drink?
     """,
     """
         {Drink}[, always|, please|, thank you|].
@@ -376,7 +549,14 @@ DRINK = simple(
         What's your drink?
         What do you always drink?
         What do you drink?
-        Which drink do you like best?
+        ~ Which drink do you like best?
+        Which drink is your favourite?
+        Which drink do you like?
+        What drink do you like best?
+        What do you like best to drink?
+        Which is the best drink?
+        What's your favourite drink?
+        What do you drink most?
     """,
     """
         I don't know. Whatever is in the cup.
@@ -388,7 +568,7 @@ DRINK = simple(
 
 DREAM = simple(
     "dream",
-    lambda maker: {"dream": maker.pick_kept(words.DREAMS)},
+    lambda maker: {"dream": maker.dream()},
     """
         You dream to {dream}.
         Your dream is to {dream}.
@@ -404,13 +584,28 @@ DREAM = simple(
         What do you want from life?
         Do you have a dream?
         What do you wish for?
-        If you could do anything, what would it be?
+        ~ If you could do anything, what would it be?
         What would you do if you were rich?
         What do you hope for?
         What is your goal?
         What are your plans?
         What do you really want?
         Do you have any wishes?
+        If you could have anything, what would it be?
+        If you could do one thing, what would it be?
+        If you could, what would you do?
+        What would you do if you could do anything?
+        What would it be, if you could wish for anything?
+        What is your wish?
+        What do you want to do one day?
+        What do you want?
+        Tell me your dream.
+        What do you dream about?
+        What are your dreams?
+        What would you like to do one day?
+        Is there something you wish for?
+        What is your greatest wish?
+        Do you have plans for the future?
     """,
     """
         I want to {dream} one day.
@@ -446,13 +641,25 @@ HOURS = simple(
         When do you close?
         What are your hours?
         How late are you open?
-        Until when are you open?
+        ~ Until when are you open?
         When can I come back?
         Are you open tomorrow?
         At what time do you open?
         When does your day end?
         How long are you here today?
-        At what time do you close?
+        ~ At what time do you close?
+        Until when do you work?
+        Until when can I come?
+        Until what time are you open?
+        How long are you open?
+        When do you start?
+        When are you here?
+        At what time are you open?
+        When do you close today?
+        When will you be open?
+        What time do you open?
+        What time do you close?
+        Are you still open?
     """,
     """
         We are open from {opens} to {closes}.
@@ -466,9 +673,15 @@ HOURS = simple(
         When do you open?
         When do you close?
         What are your hours?
-        Until when are you open?
+        ~ Until when are you open?
         At what time do you open?
-        At what time do you close?
+        ~ At what time do you close?
+        Until when do you work?
+        Until what time are you open?
+        What time do you open?
+        What time do you close?
+        When are you open?
+        How long are you open?
     """,
     """
         I don't keep fixed hours.
@@ -495,13 +708,29 @@ WORKPLACE = simple(
         Where is your shop?
         What is this place called?
         Where do you spend your days?
-        Where will you be tomorrow?
+        ~ Where will you be tomorrow?
         Where should I look for you?
         What is the name of this house?
         Where exactly do you work?
         Where can I visit you?
         What's this place?
         In which house do you work?
+        Where will you be?
+        Where will I find you tomorrow?
+        Will you be here tomorrow?
+        Where can you be found?
+        Where are you tomorrow?
+        Where can I meet you?
+        Where do you work tomorrow?
+        Where should I go to find you?
+        Where is your work?
+        In what house do you work?
+        Where are you during the day?
+        Where do I find you?
+        What is the name of your shop?
+        What is your shop called?
+        Tell me where you work.
+        What is this house called?
     """,
     """
         I work at {house}.
@@ -517,7 +746,14 @@ WORKPLACE = simple(
         What is the name of your shop?
         Does your shop have a name?
         What do you call your house?
-        Which inn do you go to?
+        ~ Which inn do you go to?
+        Which inn do you like?
+        To which inn do you go?
+        What inn do you go to?
+        Which inn should I go to?
+        Does your house have a name?
+        What's your shop's name?
+        What is the name of the inn?
     """,
     """
         I don't have a name for it.
@@ -533,7 +769,7 @@ def _company(maker: Maker) -> dict[str, str]:
     slots: dict[str, str] = {}
     for key in ("first", "second"):
         slots[f"{key}_name"] = maker.first_name()
-        slots[f"{key}_trade"] = maker.pick(words.TRADES[maker.pick(list(words.TRADES))])
+        slots[f"{key}_trade"] = maker.trade()[1]
         slots[f"a_{key}_trade"] = a_or_an(slots[f"{key}_trade"])
     return slots
 
@@ -556,13 +792,28 @@ COMPANY = simple(
         Who else can I talk to?
         Who are the people in here?
         Who is here tonight?
-        Do you know the others here?
+        ~ Do you know the others here?
         Are you alone here?
         Who are these people?
         Whom do you know here?
-        Who is sitting over there?
+        ~ Who is sitting over there?
         Tell me about the other guests.
         Who are your friends?
+        Who is sitting there?
+        Who is that over there?
+        Who is over there?
+        Who sits over there?
+        Who is sitting with you?
+        Who are those people?
+        Who is in the tavern tonight?
+        Who is there?
+        Who sits with you?
+        Who are they?
+        Who is with you?
+        Do you know anybody here?
+        Do you know these people?
+        Is anybody else here?
+        Who else is there?
     """,
     """
         {first_name}, the {first_trade}, and {second_name}, the {second_trade}.
@@ -577,8 +828,23 @@ COMPANY = simple(
         Who are the others?
         Who is here tonight?
         Who are these people?
-        Do you know the others here?
-        Who is sitting over there?
+        ~ Do you know the others here?
+        ~ Who is sitting over there?
+        Who is sitting there?
+        Who is that over there?
+        Who is over there?
+        Who sits over there?
+        Who is sitting with you?
+        Who are those people?
+        Who is in the tavern tonight?
+        Who is there?
+        Who sits with you?
+        Who are they?
+        Who is with you?
+        Do you know anybody here?
+        Do you know these people?
+        Is anybody else here?
+        Who else is there?
     """,
     """
         I don't know the others.
@@ -590,14 +856,14 @@ COMPANY = simple(
 )
 
 TOPIC_FRAMES = [
-    (Phrases("{Subject} is closed until {day}.\n{Subject} stays shut until {day}."), ("day",), Phrases("Is {subject} open?\nWhen will {subject} open again?\nCan I visit {subject}?\nCan I go to {subject}?\nIs {subject} closed?\nWhen does {subject} open?", split=True)),
-    (Phrases("{Subject} opens at {time}.\n{Subject} is open from {time} on."), ("time",), Phrases("When does {subject} open?\nAt what time does {subject} open?\nIs {subject} open now?\nWhen can I visit {subject}?\nHow early does {subject} open?\nWhat time can I go to {subject}?", split=True)),
-    (Phrases("{Subject} was built by {name}.\n{name} built {subject}."), ("name",), Phrases("Who built {subject}?\nDo you know who built {subject}?\nWho made {subject}?\nBy whom was {subject} built?\nWhose work is {subject}?\nWas it you who built {subject}?", split=True)),
-    (Phrases("{Subject} lies {direction} of {place}.\nYou find {subject} {direction} of {place}."), ("direction", "place"), Phrases("Where is {subject}?\nHow do I get to {subject}?\nWhich way to {subject}?\nWhere can I find {subject}?\nI am looking for {subject}.\nCan you show me the way to {subject}?", split=True)),
-    (Phrases("{Subject} belongs to {name}.\n{name} owns {subject}."), ("name",), Phrases("Who owns {subject}?\nWhose is {subject}?\nTo whom does {subject} belong?\nWho does {subject} belong to?\nDo you know the owner of {subject}?\nWho is the owner of {subject}?", split=True)),
-    (Phrases("{Subject} is guarded by {beasts}.\n{Beasts} guard {subject}."), ("beasts",), Phrases("Is {subject} safe?\nWho guards {subject}?\nIs {subject} guarded?\nIs it dangerous at {subject}?\nWhat lives at {subject}?\nCan I get into {subject}?", split=True)),
-    (Phrases("The key to {subject} is in the {spot}.\nThe key of {subject} is hidden in the {spot}."), ("spot",), Phrases("Where is the key to {subject}?\nHow do I get into {subject}?\nDo you have the key to {subject}?\nHow can I open {subject}?\nWho has the key to {subject}?\nCan I get into {subject}?", split=True)),
-    (Phrases("{Subject} is {years} years old.\n{Subject} has stood for {years} years."), ("years",), Phrases("How old is {subject}?\nWhat is the age of {subject}?\nHow long has {subject} been there?\nIs {subject} old?\nDo you know how old {subject} is?\nSince when does {subject} stand?", split=True)),
+    (Phrases("{Subject} is closed until {day}.\n{Subject} stays shut until {day}."), ("day",), Phrases("Is {subject} open?\nWhen will {subject} open again?\nCan I visit {subject}?\nCan I go to {subject}?\nIs {subject} closed?\n~ When does {subject} open?\nWhen does {subject} open again?\nDoes {subject} open soon?\nWhen is {subject} open?\nUntil when is {subject} closed?\nWhy is {subject} closed?")),
+    (Phrases("{Subject} opens at {time}.\n{Subject} is open from {time} on."), ("time",), Phrases("~ When does {subject} open?\nAt what time does {subject} open?\nIs {subject} open now?\nWhen can I visit {subject}?\nHow early does {subject} open?\n~ What time can I go to {subject}?\nWhat time can I visit {subject}?\nWhen can I go to {subject}?\nCan I go to {subject} now?\nWhat time does {subject} open?\nIs {subject} open?")),
+    (Phrases("{Subject} was built by {name}.\n{name} built {subject}."), ("name",), Phrases("Who built {subject}?\nDo you know who built {subject}?\nWho made {subject}?\nBy whom was {subject} built?\nWhose work is {subject}?\n~ Was it you who built {subject}?\nWas {subject} built by you?\nDid you build {subject}?\nWas it built by you, {subject}?\nDo you know who made {subject}?\nWho was it that built {subject}?")),
+    (Phrases("{Subject} lies {direction} of {place}.\nYou find {subject} {direction} of {place}."), ("direction", "place"), Phrases("Where is {subject}?\nHow do I get to {subject}?\nWhich way to {subject}?\nWhere can I find {subject}?\nI am looking for {subject}.\n~ Can you show me the way to {subject}?\nShow me the way to {subject}.\nCan you tell me the way to {subject}?\nCan you show me {subject}?\nWhat is the way to {subject}?\nDo you know the way to {subject}?\nI want to go to {subject}.")),
+    (Phrases("{Subject} belongs to {name}.\n{name} owns {subject}."), ("name",), Phrases("Who owns {subject}?\nWhose is {subject}?\nTo whom does {subject} belong?\nWho does {subject} belong to?\nDo you know the owner of {subject}?\n~ Who is the owner of {subject}?")),
+    (Phrases("{Subject} is guarded by {beasts}.\n{Beasts} guard {subject}."), ("beasts",), Phrases("Is {subject} safe?\nWho guards {subject}?\nIs {subject} guarded?\nIs it dangerous at {subject}?\nWhat lives at {subject}?\n~ Can I get into {subject}?\nCan I go into {subject}?\nCan I get to {subject} safely?\nHow can I get into {subject}?\nCan anyone get into {subject}?\nShould I go to {subject}?\nIs it safe at {subject}?")),
+    (Phrases("The key to {subject} is in the {spot}.\nThe key of {subject} is hidden in the {spot}."), ("spot",), Phrases("Where is the key to {subject}?\nHow do I get into {subject}?\nDo you have the key to {subject}?\nHow can I open {subject}?\nWho has the key to {subject}?\n~ Can I get into {subject}?\nCan I open {subject}?\nHow can I get into {subject}?\nWhere is the key of {subject}?\nCan you let me into {subject}?\nI want to get into {subject}.\nIs there a key to {subject}?")),
+    (Phrases("{Subject} is {years} years old.\n{Subject} has stood for {years} years."), ("years",), Phrases("How old is {subject}?\nWhat is the age of {subject}?\nHow long has {subject} been there?\nIs {subject} old?\nDo you know how old {subject} is?\n~ Since when does {subject} stand?\nWhen was {subject} built?\nSince when does {subject} exist?\nSince when is {subject} here?\nHow long does {subject} stand?\nFor how long has {subject} been standing?\nWhen does {subject} date from?")),
 ]
 TOPIC_GENERAL = Phrases("""
     What do you know about {subject}?
@@ -605,14 +871,18 @@ TOPIC_GENERAL = Phrases("""
     What about {subject}?
     What can you tell me about {subject}?
     Have you been to {subject}?
-    Do you know {subject}?
+    ~ Do you know {subject}?
     Do you know anything about {subject}?
     What is {subject}?
     I want to know more about {subject}.
     Can you tell me something about {subject}?
-    And {subject}?
+    ~ And {subject}?
     Let us talk about {subject}.
-""", split=True)
+    What do people say about {subject}?
+    Do you know something about {subject}?
+    Is there anything to know about {subject}?
+    What is it with {subject}?
+""")
 TOPIC_UNKNOWN = Phrases("""
     I know nothing about {subject}.
     I don't know anything about {subject}.
@@ -635,7 +905,7 @@ def topic(maker: Maker) -> tuple[dict[str, str], str, tuple[str, ...], Phrases]:
         "place": maker.place(),
         "direction": maker.pick(words.DIRECTIONS),
         "beasts": maker.pick(words.BEASTS),
-        "spot": maker.pick_kept(words.SPOTS),
+        "spot": maker.spot(),
         "years": str(maker.rng.randint(2, 900)),
     }
     return slots, sentences.pick(maker.rng, slots), needed, questions

@@ -13,8 +13,8 @@ from zlib import crc32
 
 Slots = Mapping[str, str]
 
-HELD_OUT_EVERY = 6
-"""Every sixth phrase of a list that is split, and about every sixth generated word, is kept for evaluation."""
+WORDS_HELD_OUT_EVERY = 8
+"""About every eighth word is kept for evaluation."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,14 @@ class Template:
 
 
 class Phrases:
-    """A list of phrases, one a line; with ``split`` some of them are kept out of training."""
+    """A list of phrases, one a line; those that begin with ``~`` are kept out of training, for evaluation."""
 
-    def __init__(self, text: str, split: bool = False) -> None:
-        templates = [Template.parse(line.strip()) for line in text.strip().splitlines() if line.strip()]
-        if not templates:
+    def __init__(self, text: str) -> None:
+        lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+        self.train = [Template.parse(line) for line in lines if not line.startswith("~")]
+        self.held_out = [Template.parse(line.removeprefix("~").strip()) for line in lines if line.startswith("~")]
+        if not self.train:
             raise ValueError("an empty list of phrases")
-        held = [i % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 for i in range(len(templates))]
-        self.train = [t for t, h in zip(templates, held) if not (split and h)]
-        self.held_out = [t for t, h in zip(templates, held) if h] if split else []
 
     def pick(self, rng: random.Random, slots: Slots, held_out: bool = False) -> str:
         """One phrase whose slots are all given, filled; from the kept ones if asked for and if there are any."""
@@ -139,7 +138,7 @@ class Phrases:
 
 def is_held_out(word: str) -> bool:
     """Whether a generated word belongs to the evaluation."""
-    return crc32(word.lower().encode()) % HELD_OUT_EVERY == 0
+    return crc32(word.lower().encode()) % WORDS_HELD_OUT_EVERY == 0
 
 
 def a_or_an(noun: str) -> str:

@@ -29,14 +29,14 @@ TOLD_NAME = Told(
         I'm {user}, by the way.
         They call me {user}.
         You can call me {user}.
-        {user} is my name.
+        ~ {user} is my name.
         Hello, I'm {user}.
         Good day. My name is {user}.
         Let me introduce myself. I am {user}.
         The name's {user}.
         I am {user}, nice to meet you.
         I'm {user}.
-    """, split=True),
+    """),
     Phrases("""
         Good to meet you, {user}.
         Pleased to meet you, {user}. I am {self}.
@@ -62,24 +62,31 @@ TOLD_NAME = Told(
         {user}.
         My name is {user}.
         I'm {user}.
-        {user} is my name.
-        Call me {user}.
+        ~ {user} is my name.
+        ~ Call me {user}.
         They call me {user}.
-    """, split=True),
+    """),
     Phrases("""
         What is my name?
         Do you remember my name?
         Who am I?
         Do you know who I am?
         What did I say my name was?
-        Do you still know my name?
+        ~ Do you still know my name?
         Say my name.
         What am I called?
         What was my name again?
         Have you forgotten my name?
         Do you remember me?
         Tell me my name.
-    """, split=True),
+        Do you still remember my name?
+        Can you tell me my name?
+        Who am I again?
+        I told you my name. What is it?
+        What did I tell you my name was?
+        Do you recall my name?
+        Do you recall my name?
+    """),
     Phrases("""
         You are {user}.
         {user}, you said.
@@ -104,15 +111,22 @@ TOLD_ORIGIN = Told(
         I am from {user_home}.
         I was born in {user_home}.
         I have travelled here from {user_home}.
-        My home is {user_home}.
-        I just arrived from {user_home}.
+        ~ My home is {user_home}.
+        ~ I just arrived from {user_home}.
         I live in {user_home}.
         I came all the way from {user_home}.
         {user_home} is where I come from.
         I walked here from {user_home}.
         I grew up in {user_home}.
         I'm from {user_home}.
-    """, split=True),
+        I have just come from {user_home}.
+        I just came here from {user_home}.
+        I arrived here from {user_home}.
+        I came from {user_home} today.
+        My home town is {user_home}.
+        {user_home} is my home.
+        I am a stranger here. I come from {user_home}.
+    """),
     Phrases("""
         {user_home}? That is far away.
         I've never been to {user_home}.
@@ -136,18 +150,28 @@ TOLD_ORIGIN = Told(
         {user_home}.
         I come from {user_home}.
         I live in {user_home}.
-        My home is {user_home}.
-    """, split=True),
+        ~ My home is {user_home}.
+        {user_home} is my home.
+        My home town is {user_home}.
+        I was born in {user_home}.
+        I came from {user_home}.
+        {user_home}, far from here.
+    """),
     Phrases("""
         Where do I come from?
         Do you remember where I am from?
         Where am I from?
         What did I say, where do I come from?
         Where is my home?
-        Which town do I come from?
+        ~ Which town do I come from?
         Do you know where I come from?
         What's my home town?
-    """, split=True),
+        From which town do I come?
+        Which town am I from?
+        Where did I say I come from?
+        Do you remember my home?
+        Can you tell me where I come from?
+    """),
     Phrases("""
         You come from {user_home}.
         From {user_home}, you said.
@@ -171,14 +195,26 @@ TOLD_QUEST = Told(
         I have lost {user_goal}.
         I must find {user_goal}.
         I came here to find {user_goal}.
-        I'm trying to find {user_goal}.
+        ~ I'm trying to find {user_goal}.
         Somebody stole {user_goal} from me.
         I hope to find {user_goal} here.
         I need to find {user_goal}.
         I'm after {user_goal}.
         I am hunting for {user_goal}.
         I've been searching for {user_goal} for days.
-    """, split=True),
+        I'm trying to get {user_goal}.
+        I try to find {user_goal}.
+        I am here to find {user_goal}.
+        I came here for {user_goal}.
+        I came to find {user_goal}.
+        Have you seen {user_goal}? I'm looking everywhere.
+        Help me find {user_goal}.
+        I would like to find {user_goal}.
+        I came to look for {user_goal}.
+        I am here for {user_goal}.
+        I hope to find {user_goal}.
+        For {user_goal}.
+    """),
     Phrases("""
         {User_goal}? Not that I have seen.
         {User_goal}? I'll keep my eyes open.
@@ -202,18 +238,31 @@ TOLD_QUEST = Told(
         I want to find {user_goal}.
         I am searching for {user_goal}.
         I need {user_goal}.
-        I came for {user_goal}.
-    """, split=True),
+        ~ I came for {user_goal}.
+        I'm trying to get {user_goal}.
+        I try to find {user_goal}.
+        I am here to find {user_goal}.
+        I came here for {user_goal}.
+        I came to find {user_goal}.
+        Have you seen {user_goal}? I'm looking everywhere.
+        Help me find {user_goal}.
+        I would like to find {user_goal}.
+        I came to look for {user_goal}.
+        ~ I'm trying to find {user_goal}.
+        I am here for {user_goal}.
+        I hope to find {user_goal}.
+        For {user_goal}.
+    """),
     Phrases("""
         What am I looking for?
         Do you remember what I am looking for?
         What did I want to find?
         What did I say I was looking for?
         What was I searching for again?
-        What was I looking for?
+        ~ What was I looking for?
         Do you know what I am after?
         What did I lose?
-    """, split=True),
+    """),
     Phrases("""
         You are looking for {user_goal}.
         {User_goal}, you said.
@@ -236,9 +285,16 @@ TOLD_WORK = Told(
         I'm {user_work} myself.
         I work as {user_work}.
         I earn my living as {user_work}.
-        I am {user_work} by trade.
-        I used to be {user_work}.
-    """, split=True),
+        ~ I am {user_work} by trade.
+        ~ I used to be {user_work}.
+        I'm {user_work}, that's my trade.
+        By trade I am {user_work}.
+        I used to work as {user_work}.
+        I was {user_work} once.
+        I want to be {user_work}.
+        My trade? I'm {user_work}.
+        My work is hard. I am {user_work}.
+    """),
     Phrases("""
         {User_work}? That must be hard work.
         {User_work}! {home} could use one.
@@ -260,16 +316,29 @@ TOLD_WORK = Told(
         {User_work}.
         I work as {user_work}.
         I'm just {user_work}.
-        I am {user_work} by trade.
-    """, split=True),
+        ~ I am {user_work} by trade.
+        I'm {user_work}, that's my trade.
+        By trade I am {user_work}.
+        I used to work as {user_work}.
+        I was {user_work} once.
+        I want to be {user_work}.
+        My trade? I'm {user_work}.
+        My work is hard. I am {user_work}.
+    """),
     Phrases("""
         What is my trade?
         What do I do for a living?
         Do you remember my trade?
         What did I say I do?
         What is my work?
-        Do you know what I do?
-    """, split=True),
+        ~ Do you know what I do?
+        Do you know my trade?
+        Do you know what my work is?
+        What do I do?
+        What is my job?
+        Do you remember what I do?
+        What did I tell you I do?
+    """),
     Phrases("""
         You are {user_work}.
         {User_work}, you said.
@@ -291,7 +360,14 @@ REPEAT_QUESTIONS = Phrases("""
     Say that again.
     Pardon?
     Sorry, what was that?
-    I didn't hear you.
+    ~ I didn't hear you.
     Come again?
     Could you say that once more?
-""", split=True)
+    I did not hear that.
+    I didn't understand. Say it again.
+    I couldn't hear you.
+    What?
+    Excuse me, what did you say?
+    Please say that again.
+    I did not understand you.
+""")

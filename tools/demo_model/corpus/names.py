@@ -92,11 +92,11 @@ class Maker:
     def ware(self, style: str) -> Ware:
         """A ware of the trade, sometimes of another one, sometimes of no dictionary."""
         draw = self.rng.random()
-        if draw < 0.22:
+        if draw < 0.3:
             noun = self.invented_noun()
             bare = noun if self.chance(0.5) else f"{noun} {self.pick(words.INVENTED_WARE_KINDS)}"
             return Ware(bare, a_or_an(bare), plural(bare))
-        if draw < 0.4:
+        if draw < 0.48:
             style = self.pick(list(words.WARES))
         entry = self.pick_kept(words.WARES[style])
         bare, _, many = entry.partition("/")
@@ -134,3 +134,97 @@ class Maker:
         adjective = self.pick(["Gilded", "Rusty", "Drunken", "Sleeping", "Laughing", "Broken", "Red", "Silver", "Blind", "Dancing", "Lucky", "Black", "Golden", "Howling", "Merry", "Salty", "Crooked", "Prancing", "Green", "Last"])
         noun = self.pick(["Goose", "Anvil", "Kettle", "Dragon", "Stag", "Barrel", "Lantern", "Fox", "Crown", "Mermaid", "Boar", "Pony", "Hammer", "Candle", "Raven", "Wheel", "Cat", "Oak", "Anchor", "Flagon", "Bear", "Hearth"])
         return "the " + self._draw(lambda: f"{adjective} {capital(noun)}")
+
+    # Open lists: about half hand-written words, half built or invented, so that an answer has to be copied.
+
+    def _open(self, options: list[str], *built: Callable[[], str]) -> str:
+        """A word of the list, or (for half of the draws) one of those that ``built`` makes."""
+        if self.chance(0.5):
+            return self.pick_kept(options)
+        return self._draw(built[int(self.rng.random() * len(built))])
+
+    def noun_phrase(self) -> str:
+        """Something that can be owned, without an article: ``blue lantern``, ``drovik``."""
+        if self.chance(0.4):
+            noun = self.invented_noun()
+            return noun if self.chance(0.5) else f"{noun} {self.pick(words.INVENTED_WARE_KINDS)}"
+        return f"{self.pick(words.WARE_QUALITIES + words.COLOURS)} {self.pick(words.THINGS)}"
+
+    def thing(self) -> str:
+        return self._open(words.THINGS, self.noun_phrase, self.noun_phrase, lambda: self.ware("merchant").bare)
+
+    def spot(self) -> str:
+        return self._open(
+            words.SPOTS,
+            lambda: f"{self.pick(words.BUILDING_QUALITIES + words.COLOURS)} {self.pick(words.SPOTS)}",
+            lambda: f"{self.invented_noun()} {self.pick(['forest', 'hills', 'cave', 'valley', 'marsh', 'woods', 'tunnel', 'pit'])}",
+            lambda: f"{self.pick(words.TRADES[self.pick(list(words.TRADES))])}'s {self.pick(['house', 'cellar', 'garden', 'shed', 'barn'])}",
+        )
+
+    def like(self) -> str:
+        return self._open(
+            words.LIKES,
+            lambda: plural(self.noun_phrase()),
+            lambda: self.ware("merchant").many,
+            lambda: f"{self.pick(['painting', 'collecting', 'counting', 'making', 'watching', 'finding', 'drawing', 'stealing'])} {plural(self.noun_phrase())}",
+            lambda: f"{self.invented_noun()} {self.pick(['soup', 'cake', 'games', 'songs', 'pie', 'racing', 'dancing', 'stew'])}",
+        )
+
+    def fear(self) -> str:
+        return self._open(
+            words.FEARS + words.BEASTS,
+            lambda: plural(self.noun_phrase()),
+            lambda: f"{self.pick(words.COLOURS)} {plural(self.pick(words.ANIMALS))}",
+            lambda: f"the {self.pick(words.OFFICIALS)}",
+            lambda: self.first_name(),
+            lambda: f"the {self.pick(words.BUILDING_QUALITIES)} {self.pick(words.SPOTS)}",
+        )
+
+    def drink(self) -> str:
+        kinds = ["wine", "ale", "tea", "juice", "brandy", "milk", "beer", "cider", "mead", "water", "schnapps"]
+        return self._open(
+            words.DRINKS,
+            lambda: f"{self.invented_noun()} {self.pick(kinds)}",
+            lambda: f"{self.pick(words.COLOURS + ['hot', 'cold', 'sweet', 'bitter', 'old', 'warm'])} {self.pick(kinds)}",
+            lambda: f"{self.pick(['apple', 'plum', 'honey', 'pear', 'berry', 'mint', 'nettle', 'carrot', 'cherry', 'rose', 'barley', 'ginger'])} {self.pick(kinds)}",
+        )
+
+    def animal(self) -> str:
+        return self._open(
+            words.ANIMALS,
+            lambda: f"{self.pick(words.COLOURS)} {self.pick(words.ANIMALS)}",
+            lambda: self.invented_noun(),
+            lambda: f"{self.pick(['old', 'blind', 'little', 'fat', 'young', 'three-legged', 'lame', 'clever', 'wild'])} {self.pick(words.ANIMALS)}",
+        )
+
+    def dream(self) -> str:
+        return self._open(
+            words.DREAMS,
+            lambda: f"{self.pick(['visit', 'see', 'live in', 'move to', 'rule', 'travel to', 'return to'])} {self.place()}",
+            lambda: f"{self.pick(['own', 'find', 'win', 'build', 'buy', 'make', 'steal', 'sell'])} {a_or_an(self.noun_phrase())}",
+            lambda: f"{self.pick(['marry', 'meet', 'find', 'beat', 'forget', 'see', 'defeat'])} {self.first_name()}",
+            lambda: f"{self.pick(['become', 'work as', 'be'])} {a_or_an(self.trade()[1])}",
+            lambda: f"{self.pick(['open', 'build', 'own', 'buy'])} {a_or_an(self.pick(words.BUILDINGS))} in {self.place()}",
+        )
+
+    def material(self) -> str:
+        return self._open(words.MATERIALS, lambda: plural(self.noun_phrase()), lambda: self.ware("farmer").many)
+
+    def trade(self) -> tuple[str, str]:
+        """A style and a trade of that style; some trades are built."""
+        style = self.pick(list(words.TRADES))
+        if self.chance(0.8):
+            return style, self.pick(words.TRADES[style])
+        built = [
+            lambda: ("merchant", f"{self.ware('merchant').bare.split()[-1]} {self.pick(['seller', 'dealer', 'trader'])}"),
+            lambda: ("crafter", f"{self.ware('crafter').bare.split()[-1]} {self.pick(['maker', 'painter', 'carver'])}"),
+            lambda: ("farmer", f"{self.pick(words.ANIMALS)} {self.pick(['breeder', 'trainer', 'keeper', 'tamer'])}"),
+            lambda: ("traveller", self.pick_kept(["thief", "beggar", "smuggler", "pirate", "bandit", "monster hunter", "treasure hunter", "gambler", "fortune teller", "spy", "exile", "hermit", "giant slayer"])),
+            lambda: ("scholar", self.pick_kept(["judge", "mayor", "tax collector", "doctor", "professor", "lawyer", "painter", "inventor", "witch", "druid", "sorcerer", "necromancer", "sculptor"])),
+            lambda: ("guard", self.pick_kept(["king", "queen", "duke", "princess", "baron", "jailer", "hangman", "squire", "captain", "sheriff", "bodyguard"])),
+            lambda: ("engineer", self.pick_kept(["gravedigger", "chimney sweep", "lamplighter", "barber", "coachman", "stonecutter", "lighthouse keeper", "dentist", "nurse", "teacher", "bartender", "taxi driver"])),
+        ]
+        return self.pick_any(built)()
+
+    def pick_any(self, options: list[Callable[[], tuple[str, str]]]) -> Callable[[], tuple[str, str]]:
+        return options[int(self.rng.random() * len(options))]

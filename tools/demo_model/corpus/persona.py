@@ -57,8 +57,8 @@ class Persona:
 def sample_persona(maker: Maker, facts_max: int = 6) -> Persona:
     """A persona with some wares and facts; about one in eight is bare."""
     rng = maker.rng
-    style = maker.pick(list(words.TRADES))
-    persona = Persona(maker.person(), maker.pick(words.TRADES[style]), style, maker.place(), maker.pick(["he", "she"]), currency=maker.currency())
+    style, trade = maker.trade()
+    persona = Persona(maker.person(), trade, style, maker.place(), maker.pick(["he", "she"]), currency=maker.currency())
     if maker.chance(0.55):
         persona.tone = maker.pick(list(TONES))
         persona.mood = maker.pick(TONES[persona.tone])

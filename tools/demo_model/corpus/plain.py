@@ -23,7 +23,7 @@ ABOUT = Phrases("""
     What is your name?
     What can you do?
     Are you an AI?
-    Who made you?
+    ~ Who made you?
     What is this?
     How do you work?
     What is walla?
@@ -31,10 +31,16 @@ ABOUT = Phrases("""
     Are you a person?
     What should I do with you?
     Help.
-    How can you help me?
+    ~ How can you help me?
     Introduce yourself.
     Are you ChatGPT?
-""", split=True)
+    Who made this?
+    Who has made you?
+    By whom were you made?
+    What kind of model are you?
+    What's your purpose?
+    Are you a robot?
+""")
 ABOUT_ANSWERS = Phrases("""
     I am walla's small demo model. Give me a character to play in the system prompt.
     I'm a tiny demo model. Tell me who I should be, and I'll play the part.
@@ -49,14 +55,33 @@ HELLO = Phrases("""
     Hey there.
     Good morning.
     Good evening.
-    Hello!
+    ~ Hello!
     Hi, how are you?
     How are you?
     Greetings.
     Hey.
     What's up?
     Good day.
-""", split=True)
+    Hello, I'm {user}.
+    Good evening, my name is {user}.
+    Hi, I am {user}.
+    *waves a hand*
+    *nods and bows*
+    *waves and nods*
+    *bows and waves*
+    *nods at you*
+    *smiles*
+    Hello, {trade}.
+    Good morning, {self}.
+    Good evening, {trade}.
+    Hello again.
+    Welcome.
+    Oh, hello.
+    Good afternoon, {self}.
+    Hello there.
+    Hey, how are you?
+    Good afternoon.
+""")
 HELLO_ANSWERS = Phrases("""
     Hello! I'm a small demo model. Give me a character to play.
     Hello there. Who should I be today?
@@ -71,7 +96,7 @@ OTHER = Phrases("""
     What is 17 times 23?
     Explain gravity.
     Write a python function.
-    Who was Napoleon?
+    ~ Who was Napoleon?
     Translate hello into German.
     What is the weather today?
     Give me a recipe for soup.
@@ -79,12 +104,21 @@ OTHER = Phrases("""
     Summarise this text.
     What is a {noise}?
     Who is {name}?
-    Where is {place}?
+    ~ Where is {place}?
     Tell me about {place}.
     What does a {noise} cost?
     What year is it?
     Recommend a book.
-""", split=True)
+    Who was Einstein?
+    Who was Shakespeare?
+    Where is Germany?
+    Where is the Eiffel Tower?
+    Where was {name} born?
+    Who was {name}?
+    What is the speed of light?
+    Who invented the telephone?
+    What is love?
+""")
 OTHER_ANSWERS = Phrases("""
     I don't know that. I'm only a small demo model.
     I don't know. I am too small for such questions.
@@ -93,9 +127,9 @@ OTHER_ANSWERS = Phrases("""
     Sorry, I don't know. I am made for small talk.
     I don't know, I'm a very small model.
 """)
-NAMED = Phrases("My name is {name}.\nI am {name}.\nI'm {name}.\nCall me {name}.\nHello, I am {name}.\nHi, my name is {name}.", split=True)
+NAMED = Phrases("My name is {name}.\nI am {name}.\nI'm {name}.\nCall me {name}.\nHello, I am {name}.\n~ Hi, my name is {name}.\nHi, I'm {name}.\nHi, I am {name}.\nHello, my name is {name}.\n{name} here.")
 NAMED_ANSWERS = Phrases("Nice to meet you, {name}.\nHello, {name}.\nGood to meet you, {name}. How can I help?\nWelcome, {name}.")
-RECALL = Phrases("What is my name?\nDo you remember my name?\nWho am I?\nWhat am I called?\nTell me my name.\nDo you know my name?", split=True)
+RECALL = Phrases("What is my name?\nDo you remember my name?\nWho am I?\nWhat am I called?\nTell me my name.\n~ Do you know my name?\nDo you still remember my name?\nCan you tell me my name?\nWho am I again?\nI told you my name. What is it?\nWhat did I tell you my name was?\nDo you recall my name?\nDo you know who I am?\n~ Do you still know my name?\nWhat did I say my name was?\nDo you recall my name?")
 RECALL_ANSWERS = Phrases("You are {name}.\nYour name is {name}.\nYou said you're {name}.\n{name}.")
 RECALL_UNKNOWN = Phrases("I don't know. You haven't told me.\nI don't know your name.\nYou have not told me your name.")
 THANKS = Phrases("Thanks.\nThank you.\nOkay.\nBye.\nGoodbye.\nI see.")

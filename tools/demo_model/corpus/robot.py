@@ -6,7 +6,7 @@ import json
 
 from . import robot_words as rw
 from .dialogue import Check, Dialogue
-from .grammar import Phrases, a_or_an, listing
+from .grammar import Phrases, a_or_an, capital, listing
 from .names import Maker
 from .tavern import roughen
 
@@ -38,12 +38,16 @@ class Robot:
     def _room(self) -> str:
         maker = self.maker
         draw = self.rng.random()
-        if draw < 0.72:
+        if draw < 0.5:
             return maker.pick_kept(rw.ROOMS)
-        if draw < 0.8:
+        if draw < 0.6:
             return f"{maker.pick(['room', 'bay', 'gate', 'hall', 'dock', 'station', 'aisle', 'desk', 'table', 'ward'])} {self.rng.randint(1, 40)}"
-        if draw < 0.92:
+        if draw < 0.75:
             return f"{maker.invented_noun()} {maker.pick(['room', 'hall', 'lab', 'bay', 'desk', 'garden', 'wing', 'deck'])}"
+        if draw < 0.83:
+            return maker.invented_noun()
+        if draw < 0.91:
+            return maker.building().removeprefix("the ")
         return f"{maker.pick(['red', 'blue', 'green', 'white', 'upper', 'lower', 'north', 'south', 'east', 'west', 'small', 'big'])} {maker.pick(rw.ROOMS)}"
 
     def _places(self) -> list[str]:
@@ -55,8 +59,13 @@ class Robot:
         return found
 
     def _item(self) -> str:
-        if self.maker.chance(0.2):
+        draw = self.rng.random()
+        if draw < 0.2:
             return self.maker.invented_noun() + self.maker.pick(["", " box", " cable", " sample", " tool", " bottle"])
+        if draw < 0.35:
+            return self.maker.thing()
+        if draw < 0.5:
+            return self.maker.ware("crafter").bare
         return self.maker.pick_kept(rw.ITEMS)
 
     def _items(self) -> list[str]:
@@ -91,14 +100,21 @@ class Robot:
             text = f"{text.rstrip('.?')}, please{'?' if text.endswith('?') else '.'}" if "please" not in text.lower() else text
         elif draw < 0.13:
             text = f"{self.maker.pick(['Okay', 'Hey', 'Now', 'Next', 'Alright'])}, {text[0].lower() + text[1:] if not text.startswith('I') else text}"
-        return roughen(self.maker, text)
+        return roughen(self.maker, self._without_article(text))
+
+    @staticmethod
+    def _without_article(text: str) -> str:
+        """"the Mars" becomes "Mars"."""
+        for place in rw.PROPER_PLACES:
+            text = text.replace(f"the {place}", place).replace(f"The {place}", capital(place))
+        return text
 
     def reply(self, user: str, topic: str, action: str, target: str, say: str, item: str | None = None) -> None:
         wanted = {"action": action, "target": target} | ({"item": item} if item is not None else {})
         self.turns.append((user, action_text(action, target, say, item), Check("action", topic, action=wanted)))
 
     def phrase(self, key: str, **slots: str) -> str:
-        return rw.SAYS[key].pick(self.rng, {"robot": self.name, **slots})
+        return self._without_article(rw.SAYS[key].pick(self.rng, {"robot": self.name, **slots}))
 
     def _target_place(self) -> tuple[str, bool]:
         """A place and whether the robot can go there."""

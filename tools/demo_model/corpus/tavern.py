@@ -66,8 +66,8 @@ class Tavern:
         self.told: set[str] = set()
         self.pending: memory.Told | None = None
         self.last_ware: tuple[Ware, str] | None = None
-        work = maker.pick(words.TRADES[maker.pick(list(words.TRADES))])
-        goal = maker.pick_kept(words.THINGS)
+        work = maker.trade()[1]
+        goal = maker.thing()
         speaker = maker.first_name()
         self.prefix = "{text}"
         """How a turn names its speaker, if it does."""
@@ -189,8 +189,7 @@ class Tavern:
         kind: Kind = self.rng.choices(KINDS, KIND_WEIGHTS)[0]
         if kind is not RELATION and self.persona.fact(kind.key):
             return self.unknown_ware()
-        animals = [a for a in words.ANIMALS if not any(a == f.slots.get("animal") for f in self.persona.facts)]
-        slots = {"other": self.maker.person(), "other_animal": self.maker.pick(animals), "other_thing": self.maker.pick(words.THINGS)}
+        slots = {"other": self.maker.person(), "other_animal": self.maker.animal(), "other_thing": self.maker.thing()}
         user = self.ask(kind.blank, **slots)
         self.add(user, self.say(kind.unknown, **slots), Check("unknown", kind.key))
 
@@ -353,7 +352,7 @@ class Tavern:
 
     def correction(self) -> None:
         """A wrong guess about name, trade or place is put right."""
-        guess = {"wrong_name": self.maker.first_name(), "wrong_place": self.maker.place(), "wrong_trade": self.maker.pick(words.TRADES[self.maker.pick(list(words.TRADES))])}
+        guess = {"wrong_name": self.maker.first_name(), "wrong_place": self.maker.place(), "wrong_trade": self.maker.trade()[1]}
         if guess["wrong_trade"] in self.persona.trade or self.persona.trade in guess["wrong_trade"]:
             return self.small_talk()
         guess["a_wrong_trade"] = a_or_an(guess["wrong_trade"])
@@ -374,7 +373,7 @@ class Tavern:
 
     def kick_off(self) -> None:
         """A stage direction asks the persona to begin."""
-        trade = self.maker.pick(words.TRADES[self.maker.pick(list(words.TRADES))])
+        trade = self.maker.trade()[1]
         slots = {"user": self.user["user"], "a_user_trade": a_or_an(trade)}
         user = talk.KICK_OFFS.pick(self.rng, self.slots(**slots), self.held_out)
         named = slots["user"] in user

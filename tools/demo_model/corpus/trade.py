@@ -10,7 +10,7 @@ PRICE_QUESTIONS = Phrases("""
     How much for {one}?
     What do you want for {one}?
     How much do you charge for {one}?
-    What's the price of {one}?
+    ~ What's the price of {one}?
     How much are the {many}?
     What do {many} cost?
     What would {one} cost me?
@@ -18,7 +18,7 @@ PRICE_QUESTIONS = Phrases("""
     How much does {one} cost?
     And {one}? How much?
     What is the price for {one}?
-    How expensive is {one}?
+    ~ How expensive is {one}?
     What do I owe you for {one}?
     I need {one}. What's the price?
     Price of {one}?
@@ -26,7 +26,7 @@ PRICE_QUESTIONS = Phrases("""
     How much for the {bare}?
     How much is the {bare}?
     What do you ask for {one}?
-    Tell me the price of {one}.
+    ~ Tell me the price of {one}.
     Could you tell me what {one} costs?
     What does the {bare} cost?
     {bare} price?
@@ -34,18 +34,37 @@ PRICE_QUESTIONS = Phrases("""
     What is {one} worth to you?
     And how much would {one} be?
     For how much do you sell {many}?
-    Is {one} expensive?
-""", split=True)
+    ~ Is {one} expensive?
+    How expensive are {many}?
+    How expensive is the {bare}?
+    Are {many} expensive?
+    Is the {bare} expensive?
+    Are your {many} expensive?
+    What's {one}?
+    How much would {one} be?
+    What price for {one}?
+    What is your price for {one}?
+    I want to know the price of {one}.
+    How much must I pay for {one}?
+    What must I pay for {one}?
+    How much money for {one}?
+    Give me a price for {one}.
+    What are the {many}?
+    How much would you ask for {one}?
+    cost of {one}?
+    How much are {many}?
+    How many {currency} for {one}?
+""")
 PRICE_FOLLOW_UPS = Phrases("""
     And {one}?
     And the {bare}?
     What about {one}?
     And for {one}?
     How about {one}?
-    And {many}?
+    ~ And {many}?
     And what about the {bare}?
     {One} too?
-""", split=True)
+""")
 PRICE_ANSWERS = Phrases("""
     {One} costs {price}.
     {One} costs {price}.
@@ -69,7 +88,7 @@ STOCK_QUESTIONS = Phrases("""
     What do you have for sale?
     Show me your wares.
     What are you selling?
-    Do you have anything for sale?
+    ~ Do you have anything for sale?
     What do you offer?
     What have you got?
     I'd like to buy something.
@@ -77,12 +96,12 @@ STOCK_QUESTIONS = Phrases("""
     Can I see your goods?
     What's for sale?
     Are you selling anything?
-    What can you sell me?
+    ~ What can you sell me?
     I want to buy something. What do you have?
     Let me see what you have.
     Got anything to sell?
     What do you have [today|in stock]?
-""", split=True)
+""")
 STOCK_ANSWERS = Phrases("""
     I sell {list_for}.
     I have {list_for}.
@@ -107,14 +126,25 @@ HAVE_QUESTIONS = Phrases("""
     Have you got {many}?
     I'm looking for {one}.
     I need {one}.
-    Can I get {one} here?
+    ~ Can I get {one} here?
     Do you have any {many}?
     Got {one} for me?
     Is there {one} for sale?
     Can you sell me {one}?
     I want to buy {one}.
     Have you {one} for me?
-""", split=True)
+    Can I get {many}?
+    Can I get {one}?
+    Do you have {many} here?
+    Where can I get {one} here?
+    Can I buy {one} here?
+    I could use {one}.
+    I'd like {one}.
+    Do you have {one} for sale?
+    Are there {many} here?
+    Any {many}?
+    I would like to buy {one}.
+""")
 HAVE_ANSWERS = Phrases("""
     Yes, {one} for {price}.
     [Of course|Certainly|Yes|Aye]. {One} costs {price}.
@@ -147,14 +177,24 @@ BUY = Phrases("""
     Give me {one}, please.
     {One}, please.
     I'll have {one}.
-    One {bare}, please.
+    ~ One {bare}, please.
     Sell me {one}.
     I take the {bare}.
     Then I'll buy {one}.
     Let me have {one}.
     Wrap up {one} for me.
     I want {one}.
-""", split=True)
+    One {bare}.
+    One {bare} for me.
+    Just one {bare}.
+    I'll take one {bare}, please.
+    One of your {many}, please.
+    I'll buy {one}.
+    Can I have {one}?
+    I would like {one}, please.
+    Okay, {one}.
+    I take {one}.
+""")
 BUY_ANSWERS = Phrases("""
     That will be {price}. [Here you are.|Thank you.|]
     Here you are. {Price}, please.
@@ -170,7 +210,7 @@ HAGGLE = Phrases("""
     That is too much.
     I'll give you {offer} for {one}.
     How about {offer}?
-    Would you take {offer}?
+    ~ Would you take {offer}?
     Can't you lower the price?
     I only have {offer}.
     {Offer}, and not more.
@@ -178,8 +218,27 @@ HAGGLE = Phrases("""
     Is that your best price?
     What about {offer} for the {bare}?
     Come on, {offer}!
-    That's robbery! Give me a discount.
-""", split=True)
+    ~ That's robbery! Give me a discount.
+    Would you sell {one} for {offer}?
+    Would {offer} do?
+    Take {offer}.
+    Will you take {offer}?
+    I'd take it for {offer}.
+    That's robbery!
+    What a robbery! That's too much.
+    Is there a discount?
+    Can I get a discount?
+    How about a discount?
+    I want a discount.
+    Too expensive!
+    I can pay {offer}.
+    I offer {offer}.
+    Make it {offer}.
+    So much? Too expensive.
+    {Offer}?
+    Do you accept {offer}?
+    Let's say {offer}.
+""")
 HAGGLE_ANSWERS = Phrases("""
     No, {price} is my price.
     {Price}, and not a coin less.
