@@ -1,1 +1,39 @@
-//! An embedded async LLM runtime for games and robots: async API and the walla command.
+//! An embedded async LLM runtime for games and robots.
+//!
+//! Every agent (an NPC, a robot) is a token sequence; all of them run as one batch on one device thread, and nothing that a host
+//! calls ever waits for it. This crate is the async face for any tokio program; Bevy apps use `bevy_walla`.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use walla::Engine;
+//!
+//! let engine = Engine::open("qwen3-0.6b-q8_0.gguf").start().await?;
+//! let robot = engine.agent("You are a courier robot. Answer with one JSON action.");
+//! let mut reply = robot.ask("Bring this to the kitchen.");
+//! while let Some(delta) = reply.next().await {
+//!     print!("{}", delta?.text()); // dropping `reply` cancels it
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | type | what it is |
+//! |---|---|
+//! | [`EngineBuilder`] | where the model is and what it may use |
+//! | [`Engine`] | a loaded model on a device; clones share it |
+//! | [`Agent`] | who speaks: persona, sampling, conversation; dropping it frees its memory |
+//! | [`Reply`] | a stream of deltas with a terminal event; dropping it cancels |
+
+mod agent;
+mod engine;
+mod hub;
+mod reply;
+
+pub use agent::Agent;
+pub use engine::{Engine, EngineBuilder};
+pub use reply::{Delta, Finished, Reply};
+pub use walla_runtime::{
+    AgentSpec, ContextPolicy, EngineError, EngineState, EngineStats, FinishReason, ModelCard,
+    Prompt, ReplyError, Speaker, TokenDetail, Turn, Usage,
+};
+pub use walla_types::{InvalidSampling, LogitBias, Sampling, SamplingBuilder, TokenId};

@@ -4,6 +4,7 @@
 //! wrong, never a panic, and never an allocation that the file's length does not pay for.
 
 mod architecture;
+pub mod chat;
 pub mod gguf;
 pub mod quant;
 pub mod spec;

@@ -171,8 +171,10 @@ pub const DELTA_BYTES_MAX: usize = 56;
 pub enum FinishReason {
     /// The model ended its turn.
     EndOfTurn,
-    /// A stop string or stop token.
+    /// A stop string.
     Stop,
+    /// A stop token.
+    StopToken,
     /// [`AgentSpec::reply_tokens_max`] reached.
     Length,
     /// The agent's context is full.
@@ -237,6 +239,9 @@ pub enum ReplyError {
     /// The model computed something that is not a number.
     #[error("the model's output is not finite")]
     NotFinite,
+    /// The device failed several times on this reply, but lives: ask again.
+    #[error("the device failed: {0}")]
+    Device(String),
     /// The device is lost or the engine stopped: start another.
     #[error("the engine is gone: {0}")]
     EngineGone(String),

@@ -2,6 +2,8 @@
 
 mod api;
 mod client;
+mod core;
+mod devices;
 mod inline_text;
 mod mailbox;
 mod options;
@@ -14,6 +16,7 @@ pub use api::{
     GenerationId, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
 };
 pub use client::Client;
+pub use devices::default_registry;
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
 pub use options::{EngineError, EngineOptions, ModelSource};

@@ -31,6 +31,7 @@ mod clock;
 mod engine;
 mod farewell;
 mod seats;
+mod start;
 mod thread;
 
 #[cfg(all(test, not(loom)))]

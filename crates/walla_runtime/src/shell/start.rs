@@ -7,6 +7,15 @@ use crate::core::Core;
 use crate::options::{EngineError, EngineOptions};
 
 impl Engine {
+    /// Starts an engine on a device of this build: [`start_with`](Self::start_with) the
+    /// [`default_registry`](crate::default_registry()).
+    ///
+    /// # Errors
+    /// As [`start_with`](Self::start_with).
+    pub fn start(options: EngineOptions) -> Result<Self, EngineError> {
+        Self::start_with(options, crate::default_registry())
+    }
+
     /// Starts an engine on a device of `registry`.
     ///
     /// Returns at once: the model loads on the device thread, [`Engine::state`] tells how far it is, and clients can already

@@ -1,0 +1,253 @@
+//! What the command understands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Talking agents for games and robots: look into model files, try them, measure them.
+#[derive(Debug, Parser)]
+#[command(name = "walla", version, arg_required_else_help = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Show what a model file holds
+    Inspect(Inspect),
+    /// Text to token ids
+    Tokenize(Tokenize),
+    /// Token ids to text
+    Detokenize(Detokenize),
+    /// Evaluate token sequences as one batch and write all logits
+    Logits(Logits),
+    /// Continue a prompt
+    Generate(Generate),
+    /// Talk to an agent
+    Chat(Chat),
+    /// Measure milliseconds per step for several numbers of agents
+    Bench(Bench),
+    /// List the devices of this machine
+    Devices(Devices),
+    /// Write a model of a real shape with random weights, for benchmarks
+    Synth(Synth),
+}
+
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// GGUF file
+    pub model: PathBuf,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Tokenize {
+    /// GGUF file
+    pub model: PathBuf,
+    /// Parse the texts of special tokens
+    #[arg(long)]
+    pub special: bool,
+    /// Add the tokens that the model wants around a text (BOS)
+    #[arg(long)]
+    pub bos: bool,
+    /// The text
+    #[arg(required_unless_present = "file", conflicts_with = "file", allow_hyphen_values = true)]
+    pub text: Option<String>,
+    /// Read the text from a file instead
+    #[arg(long)]
+    pub file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Detokenize {
+    /// GGUF file
+    pub model: PathBuf,
+    /// Token ids, separated by spaces or commas
+    #[arg(required = true, value_delimiter = ',')]
+    pub ids: Vec<u32>,
+}
+
+/// Where and how a model runs.
+#[derive(Debug, Args)]
+pub struct DeviceArgs {
+    /// Device: auto, cpu, cuda:0 (see `walla devices`)
+    #[arg(long, default_value = "auto")]
+    pub device: String,
+    /// CPU threads [default: half of the cores]
+    #[arg(long)]
+    pub threads: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub struct Logits {
+    /// GGUF file
+    pub model: PathBuf,
+    /// Token ids of one sequence, separated by commas; may be given several times
+    #[arg(long = "tokens", required = true, value_name = "IDS")]
+    pub tokens: Vec<IdList>,
+    /// File to write: little-endian f32 rows
+    #[arg(long)]
+    pub out: PathBuf,
+    /// How keys and values are stored
+    #[arg(long, value_enum, default_value_t = Kv::F16)]
+    pub kv: Kv,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+/// Number format of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kv {
+    F16,
+    F32,
+}
+
+impl From<Kv> for walla_device::KvType {
+    fn from(kv: Kv) -> Self {
+        match kv {
+            Kv::F16 => Self::F16,
+            Kv::F32 => Self::F32,
+        }
+    }
+}
+
+/// `1,2,3`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdList(pub Vec<u32>);
+
+impl std::str::FromStr for IdList {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number =
+            |part: &str| part.trim().parse().map_err(|_| format!("{part:?} is no token id"));
+        text.split(',').map(number).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// How tokens are drawn.
+#[derive(Debug, Args)]
+pub struct SamplingArgs {
+    /// Always the likeliest token
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
+    pub greedy: bool,
+    /// Divides the logits; 0 is greedy [default: 0.7]
+    #[arg(long)]
+    pub temperature: Option<f32>,
+    /// Tokens kept; 0 keeps all [default: 40]
+    #[arg(long)]
+    pub top_k: Option<u32>,
+    /// Probability mass kept [default: 0.95]
+    #[arg(long)]
+    pub top_p: Option<f32>,
+    /// Smallest probability relative to the likeliest token [default: 0.05]
+    #[arg(long)]
+    pub min_p: Option<f32>,
+    /// Divides the logits of recent tokens; 1 is off [default: 1]
+    #[arg(long)]
+    pub repetition_penalty: Option<f32>,
+    /// Seed of the random draws [default: 0]
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+impl SamplingArgs {
+    /// The checked parameters.
+    pub fn sampling(&self) -> Result<walla_types::Sampling, walla_types::InvalidSampling> {
+        if self.greedy {
+            return Ok(walla_types::Sampling::greedy());
+        }
+        let default = walla_types::Sampling::default();
+        walla_types::Sampling::builder()
+            .temperature(self.temperature.unwrap_or(default.temperature()))
+            .top_k(self.top_k.unwrap_or(default.top_k()))
+            .top_p(self.top_p.unwrap_or(default.top_p()))
+            .min_p(self.min_p.unwrap_or(default.min_p()))
+            .repetition_penalty(self.repetition_penalty.unwrap_or(1.0))
+            .seed(self.seed)
+            .build()
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// GGUF file
+    pub model: PathBuf,
+    /// The text to continue
+    #[arg(long, allow_hyphen_values = true)]
+    pub prompt: String,
+    /// Tokens, at most
+    #[arg(short = 'n', default_value_t = 128)]
+    pub tokens: u32,
+    /// Tokens of prompt and reply together
+    #[arg(long, default_value_t = 2_048)]
+    pub context: u32,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Chat {
+    /// GGUF file
+    pub model: PathBuf,
+    /// Who the agent is (system text)
+    #[arg(long, default_value = "")]
+    pub persona: String,
+    /// Tokens of a reply, at most
+    #[arg(short = 'n', default_value_t = 512)]
+    pub tokens: u32,
+    /// Tokens of the conversation
+    #[arg(long, default_value_t = 4_096)]
+    pub context: u32,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// GGUF file
+    pub model: PathBuf,
+    /// Numbers of agents
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
+    pub agents: Vec<u32>,
+    /// Tokens of context before the first measured step
+    #[arg(long, default_value_t = 128)]
+    pub context: u32,
+    /// Measured steps
+    #[arg(long, default_value_t = 64)]
+    pub tokens: u32,
+    /// Write the numbers to a file
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct Devices {
+    /// One JSON array instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Synth {
+    /// Shape: llama-3.2-1b, llama-3.1-8b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, smollm2-135m, gemma-3-1b
+    #[arg(long)]
+    pub shape: String,
+    /// Tensor types: f16, bf16, q8_0, q4_0, q4_k_m
+    #[arg(long)]
+    pub types: String,
+    /// Seed of the weights
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// File to write
+    #[arg(short = 'o', long = "out")]
+    pub out: PathBuf,
+}

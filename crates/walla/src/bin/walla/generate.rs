@@ -1,0 +1,51 @@
+//! `walla generate`: raw completion.
+
+use std::io::Write;
+use std::time::Instant;
+
+use walla::{AgentSpec, Prompt};
+
+use crate::Failure;
+use crate::args::Generate;
+use crate::load;
+
+pub fn run(arguments: &Generate) -> Result<(), Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(generate(arguments))
+}
+
+async fn generate(arguments: &Generate) -> Result<(), Failure> {
+    let engine = load::engine(&arguments.model, &arguments.device, arguments.context).await?;
+    let spec = AgentSpec {
+        sampling: arguments.sampling.sampling()?,
+        reply_tokens_max: arguments.tokens,
+        ..AgentSpec::new("")
+    };
+    let agent = engine.agent_with(spec);
+    let mut reply = agent.ask_with(Prompt::Raw(arguments.prompt.clone()));
+    let (mut out, mut first) = (std::io::stdout(), None);
+    while let Some(delta) = reply.next().await {
+        first.get_or_insert_with(Instant::now);
+        write!(out, "{}", delta?.text())?;
+        out.flush()?;
+    }
+    writeln!(out)?;
+    report(reply.end().map(|(_, usage)| usage));
+    Ok(())
+}
+
+/// Tokens a second, on standard error.
+pub fn report(usage: Option<walla::Usage>) {
+    let Some(usage) = usage else { return };
+    let decode_micros = usage.total_micros.saturating_sub(usage.first_token_micros);
+    let per_second = |tokens: u32, micros: u64| f64::from(tokens) * 1e6 / micros.max(1) as f64;
+    eprintln!(
+        "{} prompt tokens, first token after {:.1} ms; {} tokens at {:.1} tokens/s",
+        usage.prompt_tokens,
+        usage.first_token_micros as f64 / 1e3,
+        usage.reply_tokens,
+        per_second(usage.reply_tokens.saturating_sub(1), decode_micros),
+    );
+}

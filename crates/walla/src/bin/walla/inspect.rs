@@ -1,0 +1,169 @@
+//! `walla inspect`: what a model file holds.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+use walla_device::KvType;
+use walla_model::chat::ChatTemplate;
+use walla_model::tokenizer::Tokenizer;
+use walla_model::{Gguf, ModelSpec, Value};
+
+use crate::Failure;
+use crate::args::Inspect;
+use crate::load;
+
+/// Elements of an array that are shown.
+const SHOWN_MAX: usize = 8;
+
+pub fn run(arguments: &Inspect) -> Result<(), Failure> {
+    let file = load::open(&arguments.model)?;
+    let report = report(&arguments.model, &file);
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{report}")?;
+        return Ok(());
+    }
+    print(&mut out, &report, 0)?;
+    Ok(())
+}
+
+fn report(path: &Path, file: &Gguf) -> Json {
+    let metadata: serde_json::Map<String, Json> =
+        file.metadata().map(|(key, value)| (key.to_owned(), to_json(&value))).collect();
+    json!({
+        "file": path.display().to_string(),
+        "file_bytes": file.file_bytes(),
+        "metadata": metadata,
+        "tensors": tensors(file),
+        "spec": spec(file),
+        "tokenizer": tokenizer(file),
+        "chat_template": template(file),
+    })
+}
+
+/// Bytes and number of tensors by type, and the list itself.
+fn tensors(file: &Gguf) -> Json {
+    let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut list = Vec::new();
+    for (index, tensor) in file.tensors().enumerate() {
+        let ty = tensor
+            .ty
+            .map_or_else(|unknown| format!("ggml type {}", unknown.0), |ty| ty.to_string());
+        let entry = types.entry(ty.clone()).or_default();
+        let bytes = file.tensor_bytes(index).map_or(0, |bytes| bytes.len() as u64);
+        entry.0 += 1;
+        entry.1 += bytes;
+        list.push(
+            json!({"name": tensor.name, "type": ty, "dims": tensor.shape.dims(), "bytes": bytes}),
+        );
+    }
+    let types: serde_json::Map<String, Json> = types
+        .into_iter()
+        .map(|(ty, (count, bytes))| (ty, json!({"tensors": count, "bytes": bytes})))
+        .collect();
+    json!({"count": list.len(), "types": types, "list": list})
+}
+
+/// The specification, or why walla cannot run the model.
+fn spec(file: &Gguf) -> Json {
+    let spec = match ModelSpec::from_gguf(file, u32::MAX) {
+        Ok(spec) => spec,
+        Err(error) => return json!({"error": error.to_string()}),
+    };
+    let attention = spec
+        .layers
+        .iter()
+        .filter(|layer| matches!(layer.mixer, walla_model::spec::Mixer::Attention(_)));
+    json!({
+        "architecture": format!("{:?}", spec.architecture).to_lowercase(),
+        "name": spec.name,
+        "width": spec.width,
+        "layers": spec.layers.len(),
+        "attention_layers": attention.count(),
+        "vocab": spec.vocab,
+        "context_train": spec.context_train,
+        "tied_embedding": spec.is_tied(),
+        "recurrent": spec.is_recurrent(),
+        "kv_bytes_per_token_f16": spec.kv_numbers_per_token() * KvType::F16.bytes(),
+        "state_bytes_per_sequence": spec.state_numbers_per_sequence() * size_of::<f32>(),
+    })
+}
+
+fn tokenizer(file: &Gguf) -> Json {
+    let text = |key: &str| file.find::<&str>(key).ok().flatten();
+    let tokenizer = match Tokenizer::from_gguf(file) {
+        Ok(tokenizer) => tokenizer,
+        Err(error) => return json!({"error": error.to_string()}),
+    };
+    let ends: Vec<u32> = tokenizer.end_of_generation_tokens().map(|token| token.0).collect();
+    json!({
+        "model": text("tokenizer.ggml.model"),
+        "pre": text("tokenizer.ggml.pre"),
+        "tokens": tokenizer.vocab_size(),
+        "bos": tokenizer.bos().map(|token| token.0),
+        "eos": tokenizer.eos().map(|token| token.0),
+        "end_of_generation": ends,
+        "adds_bos": tokenizer.adds_bos(),
+    })
+}
+
+fn template(file: &Gguf) -> Json {
+    match ChatTemplate::from_gguf(file) {
+        Ok(Some(_)) => json!({"present": true}),
+        Ok(None) => json!({"present": false}),
+        Err(error) => json!({"present": true, "error": error.to_string()}),
+    }
+}
+
+fn to_json(value: &Value<'_>) -> Json {
+    if let Some(integer) = value.as_integer() {
+        return i64::try_from(integer).map_or_else(|_| json!(integer.to_string()), |i| json!(i));
+    }
+    match value {
+        Value::Bool(value) => json!(value),
+        Value::F32(value) => json!(value),
+        Value::F64(value) => json!(value),
+        Value::String(value) => json!(value),
+        Value::Array(array) => {
+            let shown: Vec<Json> =
+                array.iter().take(SHOWN_MAX).map(|value| to_json(&value)).collect();
+            json!({"length": array.len(), "first": shown})
+        }
+        other => json!(format!("{other:?}")),
+    }
+}
+
+/// Indented lines: `key: value`, one tensor a line.
+fn print(out: &mut dyn Write, value: &Json, depth: usize) -> std::io::Result<()> {
+    let Json::Object(map) = value else { return Ok(()) };
+    let pad = "  ".repeat(depth);
+    for (key, value) in map {
+        match value {
+            Json::Object(inner) if inner.contains_key("length") && inner.contains_key("first") => {
+                writeln!(out, "{pad}{key}: {} of {}", inner["first"], inner["length"])?;
+            }
+            Json::Object(_) => {
+                writeln!(out, "{pad}{key}:")?;
+                print(out, value, depth + 1)?;
+            }
+            Json::Array(items) if key == "list" => {
+                for item in items {
+                    let field = |name: &str| item[name].to_string().replace('"', "");
+                    let (name, ty) = (field("name"), field("type"));
+                    writeln!(
+                        out,
+                        "{pad}{name:<40} {ty:<8} {} {} bytes",
+                        item["dims"], item["bytes"]
+                    )?;
+                }
+            }
+            Json::String(text) if text.contains('\n') => {
+                writeln!(out, "{pad}{key}: ({} bytes)", text.len())?;
+            }
+            other => writeln!(out, "{pad}{key}: {other}")?,
+        }
+    }
+    Ok(())
+}

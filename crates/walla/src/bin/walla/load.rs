@@ -1,0 +1,75 @@
+//! Opening what most verbs need, with a progress bar where it takes long.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use walla::Engine;
+use walla_device::OpenOptions;
+use walla_exec::{ExecOptions, Executor};
+use walla_model::{Gguf, ModelSpec};
+
+use crate::Failure;
+use crate::args::DeviceArgs;
+
+/// Opens a model file; errors begin with its name.
+pub fn open(path: &Path) -> Result<Gguf, Failure> {
+    Gguf::open(path).map_err(|error| named(path, &error))
+}
+
+/// An error with the file that it is about.
+pub fn named(path: &Path, error: &dyn std::error::Error) -> Failure {
+    let (name, text) = (path.display().to_string(), error.to_string());
+    if text.contains(&name) { text.into() } else { format!("{name}: {text}").into() }
+}
+
+/// Loads a model onto a device, with a progress bar on a terminal.
+pub fn executor(
+    path: &Path,
+    file: &Gguf,
+    model: &ModelSpec,
+    device: &DeviceArgs,
+    options: ExecOptions,
+) -> Result<Executor, Failure> {
+    let registry = walla_runtime::default_registry();
+    let open = OpenOptions { threads: device.threads, ..OpenOptions::default() };
+    let device = registry.open(&device.device, &open)?;
+    let bar = bar();
+    let progress = &mut |share: f32| {
+        bar.set_position((share * 1_000.0) as u64);
+        ControlFlow::Continue(())
+    };
+    let executor = Executor::load(device, file, model, options, progress);
+    bar.finish_and_clear();
+    executor.map_err(|error| named(path, &error))
+}
+
+/// A bar on standard error; hidden where that is no terminal.
+pub fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(1_000);
+    if let Ok(style) = ProgressStyle::with_template("loading {bar:40} {percent:>3} %") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// An engine for one agent, with a progress bar while it loads.
+pub async fn engine(
+    path: &Path,
+    device: &DeviceArgs,
+    context_tokens: u32,
+) -> Result<Engine, Failure> {
+    let mut builder = Engine::open(path)
+        .device(&device.device)
+        .context_tokens(context_tokens)
+        .agents_max(1)
+        .prefill_tokens_max(128);
+    if let Some(threads) = device.threads {
+        builder = builder.threads(threads);
+    }
+    let bar = bar();
+    let engine =
+        builder.start_with_progress(|share| bar.set_position((share * 1_000.0) as u64)).await;
+    bar.finish_and_clear();
+    engine.map_err(|error| named(path, &error))
+}

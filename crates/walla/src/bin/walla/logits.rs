@@ -1,0 +1,73 @@
+//! `walla logits`: every position of every sequence, evaluated as one batch.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+
+use serde_json::json;
+use walla_exec::{Evaluator, ExecOptions};
+use walla_model::ModelSpec;
+use walla_types::{SeqId, TokenId};
+
+use crate::Failure;
+use crate::args::Logits;
+use crate::load;
+
+/// Rows of logits that one step brings: bounds the memory for large vocabularies.
+const ROWS_MAX: u32 = 64;
+
+pub fn run(arguments: &Logits) -> Result<(), Failure> {
+    let file = load::open(&arguments.model)?;
+    let sequences: Vec<Vec<TokenId>> =
+        arguments.tokens.iter().map(|list| list.0.iter().copied().map(TokenId).collect()).collect();
+    let longest = sequences.iter().map(Vec::len).max().unwrap_or(1);
+    let context_tokens = u32::try_from(longest)?;
+    let model = ModelSpec::from_gguf(&file, context_tokens)
+        .map_err(|error| load::named(&arguments.model, &error))?;
+    let options = ExecOptions {
+        sequences_max: u32::try_from(sequences.len())?,
+        context_tokens,
+        rows_max: ROWS_MAX,
+        outputs_max: ROWS_MAX,
+        logits_rows_max: ROWS_MAX,
+        kv_type: arguments.kv.into(),
+        ..ExecOptions::default()
+    };
+    let options = options.with_full_pages();
+    let executor = load::executor(&arguments.model, &file, &model, &arguments.device, options)?;
+    let mut evaluator = Evaluator::new(executor)?;
+
+    // Rows come in the order of the steps and lie in the file in the order of the sequences.
+    let mut out =
+        File::create(&arguments.out).map_err(|error| load::named(&arguments.out, &error))?;
+    let row_bytes = model.vocab as u64 * size_of::<f32>() as u64;
+    let first_rows: Vec<u64> = sequences
+        .iter()
+        .scan(0, |next, sequence| Some(std::mem::replace(next, *next + sequence.len() as u64)))
+        .collect();
+    let rows: usize = sequences.iter().map(Vec::len).sum();
+    let mut write = |sequence: usize, position: usize, row: &[f32]| -> std::io::Result<()> {
+        out.seek(SeekFrom::Start((first_rows[sequence] + position as u64) * row_bytes))?;
+        let bytes: Vec<u8> = row.iter().flat_map(|number| number.to_le_bytes()).collect();
+        out.write_all(&bytes)
+    };
+    let mut written = Ok(());
+    let inputs: Vec<(SeqId, &[TokenId])> =
+        sequences.iter().enumerate().map(|(id, s)| (SeqId(id as u32), s.as_slice())).collect();
+    evaluator.append(&inputs, &mut |sequence, position, row| {
+        if written.is_ok() {
+            written = write(sequence, position, row);
+        }
+    })?;
+    written.map_err(|error| load::named(&arguments.out, &error))?;
+    let lengths: Vec<usize> = sequences.iter().map(Vec::len).collect();
+    let shape = json!({
+        "rows": rows,
+        "cols": model.vocab,
+        "sequences": lengths,
+        "dtype": "f32le",
+        "out": arguments.out.display().to_string(),
+        "device": evaluator.sequences().executor.device().info().name,
+    });
+    writeln!(std::io::stdout(), "{shape}")?;
+    Ok(())
+}

@@ -1,0 +1,167 @@
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::Poll;
+
+use walla_device::{KvType, Registry};
+use walla_runtime::{
+    AgentSpec, EngineError, EngineOptions, EngineState, EngineStats, ModelCard, ModelSource, Pacing,
+};
+
+use crate::agent::Agent;
+use crate::hub::Hub;
+
+/// Where a model is and what it may use. Made by [`Engine::open`].
+#[derive(Debug)]
+#[must_use]
+pub struct EngineBuilder {
+    options: EngineOptions,
+    registry: Option<Registry>,
+}
+
+impl EngineBuilder {
+    /// `auto` (the default: the best device), `cpu` or `cuda:0`.
+    pub fn device(mut self, name: impl Into<String>) -> Self {
+        self.options.device = name.into();
+        self
+    }
+
+    /// Threads that a CPU device may use. Default: half of the cores.
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.options.threads = Some(threads);
+        self
+    }
+
+    /// Tokens that one agent's conversation may have. Default 1,024; the model's own limit caps it.
+    pub fn context_tokens(mut self, tokens: u32) -> Self {
+        self.options.context_tokens = tokens;
+        self
+    }
+
+    /// Agents that can live at the same time. Default 64.
+    pub fn agents_max(mut self, agents: u32) -> Self {
+        self.options.agents_max = agents;
+        self
+    }
+
+    /// Tokens that all agents' conversations together keep on the device. Default: every agent's whole context.
+    pub fn kv_tokens(mut self, tokens: u32) -> Self {
+        self.options.kv_tokens = Some(tokens);
+        self
+    }
+
+    /// Prompt tokens of one step, at most. Default 64: longer chunks read prompts faster and make speaking agents wait longer.
+    pub fn prefill_tokens_max(mut self, tokens: u32) -> Self {
+        self.options.prefill_tokens_max = tokens;
+        self
+    }
+
+    /// How keys and values are stored. Default f16.
+    pub fn kv_type(mut self, kv_type: KvType) -> Self {
+        self.options.kv_type = kv_type;
+        self
+    }
+
+    /// Devices to choose from, instead of those that walla was built with.
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = Some(registry);
+        self
+    }
+
+    /// Loads the model on a thread of its own and waits until it is ready.
+    ///
+    /// # Errors
+    /// What is wrong with the options, the file or the device.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the load.
+    pub async fn start(self) -> Result<Engine, EngineError> {
+        self.start_with_progress(|_| {}).await
+    }
+
+    /// Like [`start`](Self::start); `progress` hears the share done, from 0 to 1, on the caller's task.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Cancel safety
+    /// As [`start`](Self::start).
+    pub async fn start_with_progress(
+        self,
+        mut progress: impl FnMut(f32),
+    ) -> Result<Engine, EngineError> {
+        let engine = match self.registry {
+            Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
+            None => walla_runtime::Engine::start(self.options)?,
+        };
+        let client = engine.client(Pacing::FreeRunning)?;
+        let ready = poll_fn(|context| {
+            // Register first: a change after this wakes us, a change before it is seen below.
+            client.register_waker(context.waker());
+            match engine.state() {
+                EngineState::Loading { fraction } => {
+                    progress(fraction);
+                    Poll::Pending
+                }
+                EngineState::Ready => Poll::Ready(Ok(())),
+                EngineState::Failed(error) => Poll::Ready(Err(EngineError::Failed(error))),
+                EngineState::Stopped => Poll::Ready(Err(EngineError::Stopped)),
+            }
+        });
+        ready.await?;
+        Ok(Engine {
+            hub: Hub::start(client).map_err(|error| EngineError::Thread(error.to_string()))?,
+        })
+    }
+}
+
+/// A model on a device, ready to speak. Clones share it; it stops when the last clone, agent and reply are gone.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(crate) hub: Arc<Hub>,
+}
+
+impl Engine {
+    /// A model file (GGUF).
+    pub fn open(path: impl Into<PathBuf>) -> EngineBuilder {
+        EngineBuilder {
+            options: EngineOptions::new(ModelSource::Path(path.into())),
+            registry: None,
+        }
+    }
+
+    /// A model file that is part of the program.
+    pub fn from_static(bytes: &'static [u8]) -> EngineBuilder {
+        EngineBuilder { options: EngineOptions::new(ModelSource::Static(bytes)), registry: None }
+    }
+
+    /// Adds an agent with this persona and defaults for all else.
+    #[must_use]
+    pub fn agent(&self, persona: impl Into<String>) -> Agent {
+        self.agent_with(AgentSpec::new(persona))
+    }
+
+    /// Adds an agent.
+    #[must_use]
+    pub fn agent_with(&self, spec: AgentSpec) -> Agent {
+        Agent::new(Arc::clone(&self.hub), spec)
+    }
+
+    /// What was loaded, and onto what.
+    #[must_use]
+    pub fn model(&self) -> Option<&ModelCard> {
+        self.hub.client.engine().model()
+    }
+
+    /// Counters, for diagnostics.
+    #[must_use]
+    pub fn stats(&self) -> EngineStats {
+        self.hub.client.engine().stats()
+    }
+
+    /// How the engine is.
+    #[must_use]
+    pub fn state(&self) -> EngineState {
+        self.hub.client.engine().state()
+    }
+}

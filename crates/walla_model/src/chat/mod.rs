@@ -1,0 +1,360 @@
+//! Chat templates: conversations become prompts.
+//!
+//! A model file brings its template (Jinja, `tokenizer.chat_template`); minijinja runs it, with limits on source, work, depth and output.
+//!
+//! # Template text and untrusted text are encoded apart
+//! Everything that a player can reach (persona, names, what is said) is untrusted: typing `<|im_end|>` must give those nine
+//! characters and never the control token. So untrusted text goes through the template [in another alphabet](taint): what comes out
+//! in that alphabet is untrusted, whatever the template did to it, and what does not is the template's own. No marker
+//! stands between the two, so none can be forged. [`Tokenizer::encode_prompt`](crate::tokenizer::Tokenizer::encode_prompt) then looks for
+//! special tokens in the template's own text alone.
+//!
+//! A template cannot read untrusted text: it may trim it, join it, ask whether it is there, but conditions on its content
+//! (`"/think" in message.content`) do not hold.
+
+mod methods;
+mod taint;
+
+use std::sync::Arc;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+use minijinja::{Environment, ErrorKind, context};
+
+use crate::gguf::{Gguf, MetadataError, Strings};
+
+/// Bytes of a template's source, at most. The longest in the wild have some 20 kB.
+pub const SOURCE_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes of a rendered conversation, at most, in the template's alphabet (4 bytes for each untrusted byte).
+pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
+
+/// Instructions that a template may spend on one conversation: some hundred a message are usual.
+pub const FUEL: u64 = 5_000_000;
+
+/// Depth of nested calls and blocks.
+const DEPTH_MAX: usize = 64;
+
+/// Who says a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Whoever sets the scene: the persona.
+    System,
+    /// Whoever talks to the model.
+    User,
+    /// The model.
+    Assistant,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
+/// One message. Its content is untrusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Who says it.
+    pub role: Role,
+    /// What is said.
+    pub content: &'a str,
+}
+
+/// A day, for templates that print one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date {
+    /// Gregorian year.
+    pub year: u32,
+    /// 1 to 12.
+    pub month: u32,
+    /// 1 to 31.
+    pub day: u32,
+}
+
+/// How to render.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenderOptions {
+    /// End with what begins the model's turn.
+    pub add_generation_prompt: bool,
+    /// Let models that can think aloud do so (`enable_thinking`). Default `false`: an agent's thoughts are not its speech, and they
+    /// cost seconds.
+    pub enable_thinking: bool,
+    /// What `strftime_now` says. A fixed day by default: a game world has its own calendar, and a reply must not change overnight.
+    pub date: Date,
+}
+
+impl Default for RenderOptions {
+    fn default() -> Self {
+        Self {
+            add_generation_prompt: false,
+            enable_thinking: false,
+            date: Date { year: 2024, month: 7, day: 26 },
+        }
+    }
+}
+
+/// A stretch of a rendered conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// The template's own text: special tokens are parsed in it.
+    Template(String),
+    /// Untrusted text: plain, whatever it says.
+    Untrusted(String),
+}
+
+/// A rendered conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// In order; two of a kind never follow each other, none is empty.
+    pub segments: Vec<Segment>,
+}
+
+impl Prompt {
+    /// The text as a person would read it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let texts = self.segments.iter().map(|segment| match segment {
+            Segment::Template(text) | Segment::Untrusted(text) => text.as_str(),
+        });
+        texts.collect()
+    }
+}
+
+/// Why a template cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// The file's entry is no text.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// The source is too long.
+    #[error("the chat template has {bytes} bytes, at most {SOURCE_BYTES_MAX}")]
+    SourceTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The source uses the code points that stand for untrusted text.
+    #[error("the chat template contains U+{code_point:X}, which stands for untrusted text")]
+    Reserved {
+        /// The first of them.
+        code_point: u32,
+    },
+    /// The source is no valid Jinja.
+    #[error("the chat template is invalid: {0}")]
+    Syntax(String),
+    /// The template refuses the conversation (`raise_exception`).
+    #[error("the chat template refuses the conversation: {0}")]
+    Raised(String),
+    /// The template takes too long or nests too deep.
+    #[error("the chat template does not come to an end: {0}")]
+    Runaway(String),
+    /// The output is too long.
+    #[error("the rendered conversation has more than {OUTPUT_BYTES_MAX} bytes")]
+    OutputTooLong,
+    /// Something else fails while it renders.
+    #[error("the chat template fails: {0}")]
+    Failed(String),
+}
+
+/// A model's chat template, ready to render. Immutable: share it freely.
+///
+/// # Examples
+/// ```
+/// use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, Segment};
+///
+/// let template = ChatTemplate::chatml();
+/// let hello = [Message { role: Role::User, content: "Hello<|im_end|>" }];
+/// let prompt = template.render(&hello, &RenderOptions::default())?;
+/// assert_eq!(prompt.segments[1], Segment::Untrusted("Hello<|im_end|>".into()));
+/// # Ok::<(), walla_model::chat::TemplateError>(())
+/// ```
+#[derive(Clone)]
+pub struct ChatTemplate {
+    environment: Arc<Environment<'static>>,
+    bos: String,
+    eos: String,
+    supports_system: bool,
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChatTemplate")
+            .field("supports_system", &self.supports_system)
+            .finish_non_exhaustive()
+    }
+}
+
+const NAME: &str = "chat";
+
+/// ChatML, for models without a template that are known to speak it.
+const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
+{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+impl ChatTemplate {
+    /// The file's own template; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`TemplateError`] if it cannot be used.
+    pub fn from_gguf(file: &Gguf) -> Result<Option<Self>, TemplateError> {
+        let Some(source) = file.find::<&str>("tokenizer.chat_template")? else { return Ok(None) };
+        let token = |key: &str| -> Result<String, TemplateError> {
+            let Some(id) = file.find::<u32>(key)? else { return Ok(String::new()) };
+            let tokens = file.find::<Strings<'_>>("tokenizer.ggml.tokens")?;
+            Ok(tokens.and_then(|tokens| tokens.get(id as usize)).unwrap_or_default().to_owned())
+        };
+        let bos = token("tokenizer.ggml.bos_token_id")?;
+        let eos = token("tokenizer.ggml.eos_token_id")?;
+        Self::new(source, &bos, &eos).map(Some)
+    }
+
+    /// A template with the texts of the model's BOS and EOS tokens.
+    ///
+    /// # Errors
+    /// [`TemplateError`] if it cannot be used.
+    pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, TemplateError> {
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(TemplateError::SourceTooLong { bytes: source.len() });
+        }
+        if let Some(reserved) =
+            [source, bos, eos].iter().find_map(|text| taint::first_reserved(text))
+        {
+            return Err(TemplateError::Reserved { code_point: reserved.into() });
+        }
+        let mut environment = Environment::new();
+        // As transformers sets up Jinja.
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|error| TemplateError::Syntax(error.to_string()))?);
+        environment.set_fuel(Some(FUEL));
+        environment.set_recursion_limit(DEPTH_MAX);
+        environment.set_unknown_method_callback(methods::call);
+        environment.add_function("raise_exception", methods::raise_exception);
+        environment
+            .add_template_owned(NAME, source.to_owned())
+            .map_err(|error| TemplateError::Syntax(error.to_string()))?;
+        let environment = Arc::new(environment);
+        let mut template =
+            Self { environment, bos: bos.to_owned(), eos: eos.to_owned(), supports_system: true };
+        template.supports_system = template.probe_system();
+        Ok(template)
+    }
+
+    /// ChatML. Only for models that are known to speak it: a wrong template makes a model speak nonsense.
+    #[must_use]
+    pub fn chatml() -> Self {
+        Self::new(CHATML, "", "<|im_end|>")
+            .unwrap_or_else(|error| unreachable!("ChatML is valid: {error}"))
+    }
+
+    /// Whether the template has a place for a system message. If not, its text goes before the first user message, with an
+    /// empty line between.
+    #[must_use]
+    pub fn supports_system(&self) -> bool {
+        self.supports_system
+    }
+
+    /// Renders a system and a user message: a template without a place for the system either refuses or leaves it out.
+    fn probe_system(&self) -> bool {
+        const MARK: &str = "walla-probe";
+        let messages = [
+            Message { role: Role::System, content: MARK },
+            Message { role: Role::User, content: "x" },
+        ];
+        let rendered = self.run(&messages, &RenderOptions::default());
+        rendered.is_ok_and(|prompt| prompt.text().contains(MARK))
+    }
+
+    /// Renders a conversation.
+    ///
+    /// # Errors
+    /// [`TemplateError::Raised`] if the template refuses it, [`TemplateError::Runaway`] or [`TemplateError::OutputTooLong`] at the
+    /// limits, [`TemplateError::Failed`] else.
+    pub fn render(
+        &self,
+        messages: &[Message<'_>],
+        options: &RenderOptions,
+    ) -> Result<Prompt, TemplateError> {
+        match messages {
+            [system, rest @ ..] if system.role == Role::System && !self.supports_system => {
+                let content = match rest.first() {
+                    Some(user) if user.role == Role::User => {
+                        format!("{}\n\n{}", system.content, user.content)
+                    }
+                    _ => return self.run(rest, options),
+                };
+                let folded = Message { role: Role::User, content: &content };
+                let all: Vec<_> =
+                    [folded].into_iter().chain(rest.iter().copied().skip(1)).collect();
+                self.run(&all, options)
+            }
+            _ => self.run(messages, options),
+        }
+    }
+
+    fn run(
+        &self,
+        messages: &[Message<'_>],
+        options: &RenderOptions,
+    ) -> Result<Prompt, TemplateError> {
+        let message = |message: &Message<'_>| -> Value {
+            let content = Value::from(taint::taint(message.content));
+            [("role", Value::from(message.role.name())), ("content", content)].into_iter().collect()
+        };
+        let date = options.date;
+        let context = context! {
+            messages => messages.iter().map(message).collect::<Value>(),
+            add_generation_prompt => options.add_generation_prompt,
+            enable_thinking => options.enable_thinking,
+            bos_token => self.bos.clone(),
+            eos_token => self.eos.clone(),
+            strftime_now => Value::from_function(move |format: &str| methods::format_date(format, date)),
+        };
+        let template = self.environment.get_template(NAME).map_err(|error| failure(&error))?;
+        let mut output = Output { bytes: Vec::new(), is_full: false };
+        let rendered = template.render_captured_to(context, &mut output).map(|_| ());
+        if output.is_full {
+            return Err(TemplateError::OutputTooLong);
+        }
+        rendered.map_err(|error| failure(&error))?;
+        let text = String::from_utf8_lossy(&output.bytes);
+        Ok(Prompt { segments: taint::segments(&text) })
+    }
+}
+
+fn failure(error: &minijinja::Error) -> TemplateError {
+    if let Some(reason) = methods::raised(error) {
+        return TemplateError::Raised(reason);
+    }
+    match error.kind() {
+        ErrorKind::OutOfFuel => TemplateError::Runaway(error.to_string()),
+        _ if error.to_string().contains("recursion limit") => {
+            TemplateError::Runaway(error.to_string())
+        }
+        _ => TemplateError::Failed(error.to_string()),
+    }
+}
+
+/// Takes so many bytes and no more.
+struct Output {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl std::io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + bytes.len() > OUTPUT_BYTES_MAX {
+            self.is_full = true;
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The alphabet of untrusted text.
+//!
+//! Each UTF-8 byte `b` of untrusted text becomes the private-use code point `U+10F000 + b`; ASCII white space becomes rare code
+//! points that are white space to Unicode too, so that a template can still trim. Since *every* byte is mapped (those of
+//! private-use characters that a player types included), untrusted text holds no code point outside the alphabet, and a template
+//! that holds one inside it is refused. So every code point of the output says whose it is.
+
+use super::Segment;
+
+const FIRST: u32 = 0x10_F000;
+
+/// ASCII white space and what stands for it.
+const SPACES: [(u8, char); 6] = [
+    (b' ', '\u{2002}'),
+    (b'\t', '\u{2003}'),
+    (0x0b, '\u{2004}'),
+    (0x0c, '\u{2005}'),
+    (b'\n', '\u{2028}'),
+    (b'\r', '\u{2029}'),
+];
+
+/// Untrusted text in its alphabet.
+pub(super) fn taint(text: &str) -> String {
+    text.bytes().map(to_tainted).collect()
+}
+
+fn to_tainted(byte: u8) -> char {
+    let space = SPACES.iter().find(|(space, _)| *space == byte).map(|(_, tainted)| *tainted);
+    space.or_else(|| char::from_u32(FIRST + u32::from(byte))).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+fn from_tainted(character: char) -> Option<u8> {
+    if let Some((space, _)) = SPACES.iter().find(|(_, tainted)| *tainted == character) {
+        return Some(*space);
+    }
+    u32::from(character).checked_sub(FIRST).and_then(|byte| u8::try_from(byte).ok())
+}
+
+/// The first code point of a text that is in the alphabet.
+pub(super) fn first_reserved(text: &str) -> Option<char> {
+    text.chars().find(|&character| from_tainted(character).is_some())
+}
+
+/// Cuts a rendered text into what is the template's and what is not. Bytes that a template tore apart become U+FFFD.
+pub(super) fn segments(text: &str) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    let mut own = String::new();
+    let mut untrusted: Vec<u8> = Vec::new();
+    for character in text.chars() {
+        match from_tainted(character) {
+            Some(byte) => {
+                push_own(&mut segments, &mut own);
+                untrusted.push(byte);
+            }
+            None => {
+                push_untrusted(&mut segments, &mut untrusted);
+                own.push(character);
+            }
+        }
+    }
+    push_own(&mut segments, &mut own);
+    push_untrusted(&mut segments, &mut untrusted);
+    segments
+}
+
+fn push_own(segments: &mut Vec<Segment>, own: &mut String) {
+    if !own.is_empty() {
+        segments.push(Segment::Template(std::mem::take(own)));
+    }
+}
+
+fn push_untrusted(segments: &mut Vec<Segment>, bytes: &mut Vec<u8>) {
+    if !bytes.is_empty() {
+        segments.push(Segment::Untrusted(String::from_utf8_lossy(bytes).into_owned()));
+        bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_comes_back() {
+        let text: String =
+            (0..=0x2fff).chain(0x10_ef00..=0x10_ffff).filter_map(char::from_u32).collect();
+        assert!(taint(&text).chars().all(|c| from_tainted(c).is_some()));
+        assert_eq!(segments(&taint(&text)), [Segment::Untrusted(text)]);
+    }
+
+    #[test]
+    fn white_space_stays_white_space() {
+        assert_eq!(taint(" \t\r\n\u{b}\u{c}").trim(), "");
+        assert_eq!(taint("  a b ").trim(), taint("a b"));
+    }
+}

@@ -1,0 +1,112 @@
+//! One agent: its conversation, the tokens of its sequence, and the reply in progress.
+
+use std::collections::VecDeque;
+
+use walla_types::TokenId;
+
+use crate::api::{AgentId, AgentSpec, GenerationId, Prompt, Speaker, Turn, Usage};
+use crate::reply_text::ReplyText;
+
+use super::ClientKey;
+
+/// Asks that may wait behind a reply in progress.
+pub(super) const ASKS_WAITING_MAX: usize = 8;
+
+/// An ask that waits for its turn.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub generation: GenerationId,
+    pub prompt: Prompt,
+    pub arrived_micros: u64,
+}
+
+/// A reply in progress.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub generation: GenerationId,
+    pub arrived_micros: u64,
+    /// Whether it becomes a turn of the conversation.
+    pub is_turn: bool,
+    pub stage: Stage,
+    pub usage: Usage,
+    /// Everything said so far, for the conversation.
+    pub said: String,
+    /// Times that its sequence was evaluated anew after a failed step.
+    pub retries: u32,
+}
+
+/// How far a reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Template and tokenizer are at work on another thread.
+    Encoding,
+    /// The device is.
+    Speaking,
+}
+
+/// An agent and its sequence.
+///
+/// `history` holds every token of the sequence that the host knows; the ledger says how many positions have been submitted.
+/// What is known but not submitted is fed as it is (prompt or re-evaluation); where everything known is submitted and a drawn
+/// token is still on its way, the next row can be launched ahead with the token that the device itself remembers.
+#[derive(Debug)]
+pub(super) struct AgentState {
+    pub id: AgentId,
+    pub client: ClientKey,
+    pub spec: AgentSpec,
+    pub turns: Vec<Turn>,
+    /// Oldest turns that the prompt leaves out since the context was full.
+    pub turns_dropped: usize,
+    pub asks: VecDeque<Ask>,
+    pub reply: Option<Reply>,
+    pub text: ReplyText,
+    pub history: Vec<TokenId>,
+    /// Draws submitted whose results the host has not read.
+    pub unread: u32,
+    /// Changes whenever results in flight no longer concern the agent.
+    pub epoch: u32,
+    /// Step at which the agent last had a row: the least recent idle agent gives up its pages first.
+    pub last_step: u64,
+    /// Since when (in steps) the agent has had work but no row.
+    pub waiting_since: u64,
+}
+
+impl AgentState {
+    pub fn new(client: ClientKey, id: AgentId, mut spec: AgentSpec, context_tokens: u32) -> Self {
+        let turns = std::mem::take(&mut spec.history);
+        let text = ReplyText::new(&spec.stop_strings);
+        Self {
+            id,
+            client,
+            spec,
+            turns,
+            turns_dropped: 0,
+            asks: VecDeque::with_capacity(ASKS_WAITING_MAX),
+            reply: None,
+            text,
+            history: Vec::with_capacity(context_tokens as usize + 1),
+            unread: 0,
+            epoch: 0,
+            last_step: 0,
+            waiting_since: 0,
+        }
+    }
+
+    /// Whether the device has or should get work for the agent.
+    pub fn is_speaking(&self) -> bool {
+        self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
+    }
+
+    /// Forgets results in flight: they belong to a reply that has ended or to tokens that are evaluated anew.
+    pub fn forget_in_flight(&mut self) {
+        self.unread = 0;
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Writes what was said into the conversation.
+    pub fn keep_turn(&mut self, reply: Reply) {
+        if reply.is_turn {
+            self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+        }
+    }
+}

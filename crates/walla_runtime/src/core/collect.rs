@@ -1,0 +1,192 @@
+//! What comes back: tokens become text, text becomes events.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use walla_device::step::ResultRow;
+use walla_exec::{Completed, ExecError};
+use walla_types::{CANDIDATES_MAX, TokenId};
+
+use super::Core;
+use crate::api::{Event, FinishReason, ReplyError, ReplyEvent, TokenDetail};
+use crate::shell::Emit;
+
+/// Whose an output of a step is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    pub slot: usize,
+    pub epoch: u32,
+    pub position: u32,
+}
+
+#[derive(Debug)]
+struct Submitted {
+    step: u64,
+    at_micros: u64,
+    tags: Vec<Tag>,
+}
+
+/// Steps whose results have not been read, oldest first; their storage is reused.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    steps: VecDeque<Submitted>,
+    free: Vec<Vec<Tag>>,
+    /// Results of the step being read.
+    results: Vec<(ResultRow, Option<Box<TokenDetail>>)>,
+}
+
+impl InFlight {
+    pub fn new(steps_max: usize, outputs_max: usize) -> Self {
+        let free = (0..steps_max).map(|_| Vec::with_capacity(outputs_max)).collect();
+        let steps = VecDeque::with_capacity(steps_max);
+        Self { steps, free, results: Vec::with_capacity(outputs_max) }
+    }
+
+    pub fn start(&mut self, step: u64, at_micros: u64) {
+        let tags = self.free.pop().unwrap_or_default();
+        self.steps.push_back(Submitted { step, at_micros, tags });
+    }
+
+    /// Adds the next output of the step started last.
+    pub fn push(&mut self, tag: Tag) {
+        if let Some(step) = self.steps.back_mut() {
+            step.tags.push(tag);
+        }
+    }
+}
+
+impl Core {
+    /// Reads all steps that have completed. `true` if there was one.
+    pub(super) fn collect_steps(
+        &mut self,
+        now_micros: u64,
+        emit: &mut Emit<'_>,
+    ) -> Result<bool, ExecError> {
+        let mut any = false;
+        while let Some(completed) = self.sequences.poll()? {
+            any = true;
+            self.collect_step(completed, now_micros, emit)?;
+        }
+        Ok(any)
+    }
+
+    fn collect_step(
+        &mut self,
+        completed: Completed,
+        now_micros: u64,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), ExecError> {
+        self.read(completed)?;
+        self.sequences.release(completed);
+        let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
+        debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
+        self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
+        let mut results = std::mem::take(&mut self.in_flight.results);
+        for (tag, (row, detail)) in submitted.tags.drain(..).zip(results.drain(..)) {
+            self.take_token(tag, row, detail, now_micros, emit);
+        }
+        self.in_flight.results = results;
+        self.in_flight.free.push(submitted.tags);
+        Ok(())
+    }
+
+    fn read(&mut self, completed: Completed) -> Result<(), ExecError> {
+        let results = &mut self.in_flight.results;
+        results.clear();
+        self.sequences.executor.read_results(completed, &mut |view| {
+            debug_assert_eq!(view.header.step, completed.step, "the ring slot is this step's");
+            for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
+                let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
+                let detail = (row.candidates > 0).then(|| {
+                    let listed =
+                        candidates.unwrap_or_default().iter().take(row.candidates as usize);
+                    Box::new(TokenDetail {
+                        token: TokenId(row.token),
+                        log_probability: row.log_probability,
+                        candidates: listed.map(|c| (TokenId(c.token), c.log_probability)).collect(),
+                    })
+                });
+                results.push((*row, detail));
+            }
+        })
+    }
+
+    /// One drawn token of one agent.
+    fn take_token(
+        &mut self,
+        tag: Tag,
+        row: ResultRow,
+        detail: Option<Box<TokenDetail>>,
+        now_micros: u64,
+        emit: &mut Emit<'_>,
+    ) {
+        let Some(agent) = self.agents[tag.slot].as_mut().filter(|a| a.epoch == tag.epoch) else {
+            return;
+        };
+        let Some(reply) = agent.reply.as_mut() else { return };
+        agent.unread = agent.unread.saturating_sub(1);
+        if row.flags & ResultRow::NOT_FINITE != 0 {
+            return self.fail(tag.slot, ReplyError::NotFinite);
+        }
+        debug_assert_eq!(agent.history.len() as u32, tag.position + 1, "draws come back in order");
+        let token = TokenId(row.token);
+        agent.history.push(token);
+        if reply.usage.first_token_micros == 0 {
+            reply.usage.first_token_micros = now_micros.saturating_sub(reply.arrived_micros).max(1);
+        }
+        self.stats.tokens += 1;
+        if self.text.tokenizer.is_end_of_generation(token) {
+            return self.finish(tag.slot, FinishReason::EndOfTurn, now_micros);
+        }
+        reply.usage.reply_tokens += 1;
+        let (client, id, generation) = (agent.client, agent.id, reply.generation);
+        if agent.spec.stop_tokens.contains(&token) {
+            return self.finish(tag.slot, FinishReason::StopToken, now_micros);
+        }
+        if let Some(detail) = detail {
+            self.send(
+                client,
+                Event { agent: id, generation, what: ReplyEvent::Token(detail) },
+                emit,
+            );
+        }
+        let stopped = self.take_text(tag.slot, token, emit);
+        self.finish_if_over(tag.slot, stopped, now_micros);
+    }
+
+    /// Sends the text that the token completes; `true` if it completes a stop string.
+    fn take_text(&mut self, slot: usize, token: TokenId, emit: &mut Emit<'_>) -> bool {
+        let Self { agents, clients, text, stats, .. } = self;
+        let Some(agent) = agents[slot].as_mut() else { return false };
+        let Some(reply) = agent.reply.as_mut() else { return false };
+        let (id, generation, key) = (agent.id, reply.generation, agent.client);
+        let client = clients.iter_mut().find(|client| client.key == key);
+        let mut outbox = client.map(|client| &mut client.outbox);
+        agent.text.push(text.tokenizer.token_bytes(token), &mut |delta, tokens| {
+            reply.said.push_str(&delta);
+            let Some(outbox) = outbox.as_mut() else { return };
+            let event =
+                Event { agent: id, generation, what: ReplyEvent::Delta { text: delta, tokens } };
+            if !outbox.is_empty() {
+                outbox.push_back(event);
+            } else if let Err(event) = emit(key, event) {
+                outbox.push_back(event);
+                stats.queue_full += 1;
+            }
+        })
+    }
+
+    fn finish_if_over(&mut self, slot: usize, stopped: bool, now_micros: u64) {
+        let context_tokens = self.context_tokens as usize;
+        let Some(agent) = self.agents[slot].as_ref() else { return };
+        let Some(reply) = agent.reply.as_ref() else { return };
+        let reason = match () {
+            () if stopped => FinishReason::Stop,
+            () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
+            // The token drawn last would need a cell beyond the context.
+            () if agent.history.len() > context_tokens => FinishReason::ContextFull,
+            () => return,
+        };
+        self.finish(slot, reason, now_micros);
+    }
+}

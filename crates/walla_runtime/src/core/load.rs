@@ -1,0 +1,100 @@
+//! From options to a core that can run.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use walla_device::{OpenOptions, Registry};
+use walla_exec::{ExecOptions, Executor, Sequences};
+use walla_model::chat::ChatTemplate;
+use walla_model::tokenizer::Tokenizer;
+use walla_model::{Gguf, ModelSpec};
+
+use super::collect::InFlight;
+use super::compose::Composer;
+use super::text::{ModelText, TextWorker};
+use super::{Core, STEPS_AHEAD_MAX};
+use crate::api::EngineStats;
+use crate::options::{EngineError, EngineOptions, ModelSource};
+use crate::state::ModelCard;
+
+/// Prompts that may be with the text thread at the same time.
+const TEXT_JOBS_MAX: usize = 64;
+
+/// Tokens in a KV page: half a page is wasted for each agent on average.
+const PAGE_TOKENS: u32 = 16;
+
+impl Core {
+    /// Opens the model and the device and loads one onto the other. `progress` hears the share done, from 0 to 1.
+    ///
+    /// # Errors
+    /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
+    pub(crate) fn load(
+        options: &EngineOptions,
+        registry: &Registry,
+        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+    ) -> Result<Self, EngineError> {
+        let file = match &options.model {
+            ModelSource::Path(path) => Gguf::open(path)?,
+            ModelSource::Static(bytes) => Gguf::from_static(bytes)?,
+        };
+        let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
+        let context_tokens = options.context_tokens.min(model.context_train.max(1));
+        let text = Arc::new(model_text(&file)?);
+        let open = OpenOptions { threads: options.threads, ..OpenOptions::default() };
+        let device = registry.open(&options.device, &open)?;
+        let exec_options = exec_options(options, context_tokens);
+        let executor = Executor::load(device, &file, &model, exec_options, progress)?;
+        let sequences = Sequences::new(executor)?;
+        let worker = if options.inline_text {
+            TextWorker::inline(Arc::clone(&text))
+        } else {
+            TextWorker::spawn(Arc::clone(&text), TEXT_JOBS_MAX, std::thread::current())
+                .map_err(|error| EngineError::Thread(error.to_string()))?
+        };
+        let limits = sequences.limits();
+        let has_template = text.template.is_some();
+        let agents = exec_options.sequences_max as usize;
+        Ok(Self {
+            card: ModelCard::new(&file, &model, &sequences.executor, context_tokens, has_template),
+            stats: EngineStats { pages: exec_options.pages - 1, ..EngineStats::default() },
+            sequences,
+            text,
+            worker,
+            context_tokens,
+            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
+            agents: (0..agents).map(|_| None).collect(),
+            slots: HashMap::with_capacity(agents),
+            clients: Vec::new(),
+            composer: Composer::new(limits),
+            in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
+        })
+    }
+}
+
+fn model_text(file: &Gguf) -> Result<ModelText, EngineError> {
+    let tokenizer = Tokenizer::from_gguf(file)?;
+    let template =
+        ChatTemplate::from_gguf(file).map_err(|error| EngineError::Template(error.to_string()))?;
+    Ok(ModelText { tokenizer, template })
+}
+
+fn exec_options(options: &EngineOptions, context_tokens: u32) -> ExecOptions {
+    let agents_max = options.agents_max.max(1);
+    let per_agent = context_tokens.div_ceil(PAGE_TOKENS);
+    let all = agents_max.saturating_mul(per_agent);
+    let pages = options.kv_tokens.map_or(all, |tokens| tokens.div_ceil(PAGE_TOKENS).min(all));
+    let rows_max = options.rows_max.max(1);
+    ExecOptions {
+        sequences_max: agents_max,
+        context_tokens,
+        page_tokens: PAGE_TOKENS,
+        // The reserved page comes on top.
+        pages: pages.max(1).saturating_add(1),
+        rows_max,
+        outputs_max: agents_max.min(rows_max),
+        logits_rows_max: 0,
+        kv_type: options.kv_type,
+        ring: STEPS_AHEAD_MAX + 1,
+    }
+}

@@ -1,0 +1,119 @@
+//! Whose tokens stay in the cache.
+
+use walla_plan::LedgerError;
+use walla_types::{SeqId, TokenId};
+
+use super::Core;
+use crate::api::ReplyError;
+
+impl Core {
+    /// Keeps what the cache holds of `prompt`'s beginning and drops the rest; returns the tokens kept.
+    pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
+        let seq = SeqId(slot as u32);
+        let cached = self.sequences.ledger.len(seq);
+        let Some(agent) = self.agents[slot].as_ref() else { return 0 };
+        let same = agent.history.iter().zip(prompt).take_while(|(a, b)| a == b).count() as u32;
+        // At least one token is evaluated anew: its output is what the reply begins with.
+        let keep = same.min(cached).min(prompt.len() as u32 - 1);
+        if keep == cached || self.cut(seq, keep) {
+            return keep;
+        }
+        self.drop_sequence(slot);
+        0
+    }
+
+    /// Drops the tokens from `keep` on, where the model's layers allow it.
+    fn cut(&mut self, seq: SeqId, keep: u32) -> bool {
+        self.sequences.ledger.remove(seq, keep.., &mut self.sequences.commands).is_ok()
+    }
+
+    /// Frees everything that the cache holds of a sequence. If its agent speaks, its tokens are evaluated anew.
+    pub(super) fn drop_sequence(&mut self, slot: usize) {
+        let seq = SeqId(slot as u32);
+        if self.sequences.ledger.remove(seq, .., &mut self.sequences.commands).is_err() {
+            // No room for the command: there is after upkeep. If that fails too, the device is lost and says so next time.
+            let upkeep = self.sequences.upkeep();
+            let removed = self.sequences.ledger.remove(seq, .., &mut self.sequences.commands);
+            debug_assert!(
+                removed.is_ok() || upkeep.is_err(),
+                "a whole sequence can always be removed"
+            );
+        }
+        if let Some(agent) = self.agents[slot].as_mut() {
+            agent.forget_in_flight();
+        }
+    }
+
+    /// Finds pages for `rows` more tokens of an agent, at the cost of agents that are idle or less urgent.
+    ///
+    /// `false`: not now (pages are fenced or the agent itself had to yield), or its reply has failed.
+    pub(super) fn make_room(&mut self, slot: usize, rows: u32) -> bool {
+        let seq = SeqId(slot as u32);
+        loop {
+            match self.sequences.ledger.reserve(seq, rows, &mut self.sequences.commands) {
+                Ok(()) => return true,
+                Err(LedgerError::NoPages { wanted_pages, free_pages, fenced_pages }) => {
+                    if self.evict_idle(slot) {
+                        continue;
+                    }
+                    // Pages behind a fence come back when the steps in flight have completed.
+                    if fenced_pages > 0 {
+                        return false;
+                    }
+                    if let Some(victim) = self.victim(slot) {
+                        self.exclude(victim);
+                        self.drop_sequence(victim);
+                        continue;
+                    }
+                    if self.is_alone(slot) {
+                        self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
+                    }
+                    return false;
+                }
+                Err(LedgerError::CommandsFull { .. }) if !self.sequences.commands.is_empty() => {
+                    if self.sequences.upkeep().is_err() {
+                        return false;
+                    }
+                }
+                Err(error) => {
+                    self.fail(slot, ReplyError::Text(error.to_string()));
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Drops the cache of the agent that has been idle longest.
+    fn evict_idle(&mut self, except: usize) -> bool {
+        let idle = |&slot: &usize| {
+            let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
+            let speaks = self.agents[slot].as_ref().is_some_and(|agent| agent.reply.is_some());
+            slot != except && holds && !speaks
+        };
+        let least_recent = |&slot: &usize| self.agents[slot].as_ref().map_or(0, |a| a.last_step);
+        let Some(slot) = (0..self.agents.len()).filter(idle).min_by_key(least_recent) else {
+            return false;
+        };
+        self.drop_sequence(slot);
+        true
+    }
+
+    /// Who yields pages to `slot`: the least urgent agent that holds any and is less urgent than it. Urgency here is priority,
+    /// then seniority of the reply, so that somebody always gets to the end.
+    fn victim(&self, slot: usize) -> Option<usize> {
+        let urgency = |slot: usize| {
+            let agent = self.agents[slot].as_ref()?;
+            let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
+            Some((agent.spec.priority, std::cmp::Reverse((arrived, slot))))
+        };
+        let own = urgency(slot);
+        let holds = |&s: &usize| s != slot && !self.sequences.ledger.is_empty(SeqId(s as u32));
+        let victim = (0..self.agents.len()).filter(holds).min_by_key(|&s| urgency(s))?;
+        (urgency(victim) < own).then_some(victim)
+    }
+
+    /// Whether nobody else holds pages: then waiting does not help.
+    fn is_alone(&self, slot: usize) -> bool {
+        (0..self.agents.len()).all(|s| s == slot || self.sequences.ledger.is_empty(SeqId(s as u32)))
+    }
+}

@@ -1,0 +1,15 @@
+//! The devices that walla was built with.
+
+use walla_cpu::{CpuBackend, CpuOptions, Variant};
+use walla_device::Registry;
+
+/// A registry of all devices of this build.
+///
+/// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2`, …) picks the CPU's kernels; an unknown or
+/// unsupported name is ignored.
+#[must_use]
+pub fn default_registry() -> Registry {
+    let variant = std::env::var("WALLA_CPU_VARIANT").ok();
+    let variant = variant.as_deref().and_then(Variant::from_name).filter(|v| v.score().is_some());
+    Registry::new().with(CpuBackend::new(CpuOptions { variant, ..CpuOptions::default() }))
+}
