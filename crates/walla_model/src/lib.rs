@@ -9,7 +9,6 @@ pub mod gguf;
 pub mod quant;
 pub mod spec;
 pub mod synth;
-pub mod template;
 pub mod tokenizer;
 
 pub use architecture::SpecError;

@@ -114,14 +114,27 @@ pub struct Prompt {
     pub segments: Vec<Segment>,
 }
 
+impl Segment {
+    /// What it says.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Template(text) | Self::Untrusted(text) => text,
+        }
+    }
+}
+
 impl Prompt {
     /// The text as a person would read it.
     #[must_use]
     pub fn text(&self) -> String {
-        let texts = self.segments.iter().map(|segment| match segment {
-            Segment::Template(text) | Segment::Untrusted(text) => text.as_str(),
-        });
-        texts.collect()
+        self.segments.iter().map(Segment::text).collect()
+    }
+
+    /// Length of the text in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.text().len()).sum()
     }
 }
 

@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use walla_types::TokenId;
 
-use crate::chat::{Prompt, Segment};
-
 use super::{
     Model, Tokenizer,
     error::TokenizerError,
@@ -65,36 +63,6 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The tokens of a rendered conversation: special tokens are recognised where their whole text is the template's own, and
-    /// nowhere else. Ordinary text on both sides of a border between template and untrusted text is encoded as one, so that the
-    /// tokens are those of the whole text. BOS comes first where the file asks for it, once.
-    ///
-    /// # Errors
-    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
-    pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<TokenId>, TokenizerError> {
-        let mut text = String::new();
-        let mut trusted = Vec::new();
-        for segment in &prompt.segments {
-            match segment {
-                Segment::Template(own) => {
-                    trusted.push(text.len()..text.len() + own.len());
-                    text.push_str(own);
-                }
-                Segment::Untrusted(untrusted) => text.push_str(untrusted),
-            }
-        }
-        self.check_length(text.len())?;
-        let fragments = self.partition.cut(&text, Trust { parse_special: true, trusted: &trusted });
-        let begins_with_bos =
-            matches!(fragments.first(), Some(Fragment::Token(token)) if Some(*token) == self.bos);
-        let mut tokens = Vec::new();
-        if self.adds_bos && !begins_with_bos {
-            tokens.extend(self.bos);
-        }
-        self.encode_fragments(&text, &fragments, &mut tokens);
-        Ok(tokens)
-    }
-
     /// Refuses a text of so many bytes if it is too long.
     pub(super) fn check_length(&self, bytes: usize) -> Result<(), TokenizerError> {
         let bytes_max = self.text_bytes_max;
@@ -102,7 +70,12 @@ impl Tokenizer {
     }
 
     /// Encodes what [`Partition::cut`](super::partition::Partition::cut) has cut.
-    fn encode_fragments(&self, text: &str, fragments: &[Fragment], tokens: &mut Vec<TokenId>) {
+    pub(super) fn encode_fragments(
+        &self,
+        text: &str,
+        fragments: &[Fragment],
+        tokens: &mut Vec<TokenId>,
+    ) {
         let mut merger = Merger::default();
         let mut is_after_special = true;
         for fragment in fragments {

@@ -21,6 +21,7 @@ mod load;
 mod merge;
 mod partition;
 mod pieces;
+mod prompt;
 mod special;
 mod split;
 mod spm;

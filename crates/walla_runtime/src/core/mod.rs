@@ -374,7 +374,7 @@ impl EngineCore for Core {
                 self.ask(client, agent, Ask { generation, prompt, arrived_micros: now_micros });
             }
             Command::Cancel { agent, generation } => {
-                self.cancel(agent, Some(generation), now_micros)
+                self.cancel(agent, Some(generation), now_micros);
             }
         }
     }

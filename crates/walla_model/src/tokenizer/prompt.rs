@@ -1,0 +1,50 @@
+//! Prompts to tokens.
+
+use walla_types::TokenId;
+
+use super::{
+    Tokenizer,
+    error::TokenizerError,
+    partition::{Fragment, Trust},
+};
+use crate::chat::{Prompt, Segment};
+
+impl Tokenizer {
+    /// The tokens of a prompt: markers in template text become control tokens, nothing else does.
+    ///
+    /// For ordinary text the result is that of encoding the [whole text](Prompt::text) with special tokens parsed and
+    /// added, because text is joined across segments before it is split and merged: words and merges may reach over
+    /// the border between template text and untrusted text, as the model has seen it in training. What may not reach
+    /// over it is a marker: a control token, and a user-defined token that [looks like
+    /// one](Self::is_reserved), must lie within a single template segment. Other user-defined tokens (line breaks, runs
+    /// of spaces) are found anywhere.
+    ///
+    /// BOS is put in front where the file asks for it, unless the template already has done so. EOS is not: the model
+    /// is to go on.
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooLong`] if the prompt is longer than [allowed](Self::with_text_bytes_max).
+    pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<TokenId>, TokenizerError> {
+        self.check_length(prompt.bytes())?;
+        let mut text = String::with_capacity(prompt.bytes());
+        let mut trusted = Vec::with_capacity(prompt.segments.len());
+        for segment in &prompt.segments {
+            let start = text.len();
+            text.push_str(segment.text());
+            if matches!(segment, Segment::Template(_)) && start < text.len() {
+                trusted.push(start..text.len());
+            }
+        }
+        let fragments = self.partition.cut(&text, Trust { parse_special: true, trusted: &trusted });
+        let has_bos = match fragments.first() {
+            Some(Fragment::Token(token)) => Some(*token) == self.bos,
+            _ => false,
+        };
+        let mut tokens = Vec::new();
+        if self.adds_bos && !has_bos {
+            tokens.extend(self.bos);
+        }
+        self.encode_fragments(&text, &fragments, &mut tokens);
+        Ok(tokens)
+    }
+}
