@@ -1,5 +1,332 @@
 //! A device that breaks on purpose, by seed, for tests.
+//!
+//! [`Faulty`] passes every call on to another device, unless its [`FaultPlan`] says otherwise. Nothing in it is random but
+//! what the plan's seed decides, and no time passes but that of its [`VirtualClock`].
 
+mod backend;
 mod clock;
+mod handle;
+mod plan;
+mod poison;
+#[cfg(test)]
+mod tests;
+mod timeline;
 
+use std::fmt;
+
+pub use backend::FaultyBackend;
 pub use clock::VirtualClock;
+pub use handle::FaultHandle;
+pub use plan::{Call, Fault, FaultPlan};
+
+use self::poison::{AlignedCopy, Poisoner};
+use self::timeline::Timeline;
+use crate::cache::{CacheCommand, CacheDesc};
+use crate::device::{
+    BufferId, CacheId, Device, EventId, GraphId, HostId, MatrixDesc, MatrixId, MemoryUse, Prepared,
+    RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+};
+use crate::error::DeviceError;
+use crate::info::DeviceInfo;
+use crate::op::Program;
+use crate::step::StepHeader;
+
+/// A device that breaks as planned. See the [module](self).
+pub struct Faulty {
+    inner: Box<dyn Device>,
+    plan: FaultPlan,
+    handle: FaultHandle,
+    timeline: Timeline,
+    poisoner: Poisoner,
+    /// Bytes allocated, as the caller asked for them.
+    allocated_bytes: u64,
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty")
+            .field("inner", &self.inner.info().name)
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Faulty {
+    /// Wraps a device.
+    #[must_use]
+    pub fn new(inner: Box<dyn Device>, plan: FaultPlan) -> Self {
+        Self::with_handle(inner, plan, FaultHandle::new())
+    }
+
+    pub(crate) fn with_handle(
+        inner: Box<dyn Device>,
+        plan: FaultPlan,
+        handle: FaultHandle,
+    ) -> Self {
+        let (timeline, poisoner) = (Timeline::default(), Poisoner::default());
+        Self { inner, plan, handle, timeline, poisoner, allocated_bytes: 0 }
+    }
+
+    /// Counts calls and breaks the device, also after an engine has taken it.
+    #[must_use]
+    pub fn handle(&self) -> FaultHandle {
+        self.handle.clone()
+    }
+
+    /// Counts a call and, unless it goes wrong, makes it.
+    fn call<T>(
+        &mut self,
+        call: Call,
+        run: impl FnOnce(&mut Self) -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        let of_all = self.handle.calls_total();
+        let of_kind = self.handle.count(call);
+        let fault = self.plan.fault(call, of_kind, of_all);
+        if fault == Some(Fault::Lost) {
+            self.handle.lose();
+        }
+        let call = call.name();
+        if self.handle.is_lost() {
+            return Err(DeviceError::Lost { call, reason: "as planned".to_owned() });
+        }
+        if fault == Some(Fault::Failed) {
+            return Err(DeviceError::Failed { call, reason: "as planned".to_owned() });
+        }
+        let result = run(self);
+        if result.as_ref().is_err_and(DeviceError::is_lost) {
+            self.handle.lose();
+        }
+        result
+    }
+
+    /// A call that allocates.
+    fn allocate<T>(
+        &mut self,
+        call: Call,
+        what: &str,
+        bytes: u64,
+        run: impl FnOnce(&mut dyn Device) -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        self.call(call, |this| {
+            if let Some(bytes_max) = this.plan.memory_bytes_max {
+                let free_bytes = bytes_max.saturating_sub(this.allocated_bytes);
+                if bytes > free_bytes {
+                    let what = what.to_owned();
+                    return Err(DeviceError::OutOfMemory { what, wanted_bytes: bytes, free_bytes });
+                }
+            }
+            let made = run(&mut *this.inner)?;
+            this.allocated_bytes += bytes;
+            Ok(made)
+        })
+    }
+
+    fn check_host(&self, host: HostId) -> Result<(), DeviceError> {
+        let now_micros = self.plan.clock.now_micros();
+        if self.timeline.is_in_flight(host, now_micros) {
+            return Err(DeviceError::HostInFlight { host: host.0 });
+        }
+        Ok(())
+    }
+
+    /// Which step an upload brings. A host that cannot be read is none of the poisoner's.
+    fn look_at_upload(&mut self, from: HostId, to: BufferId, bytes: usize) {
+        if !self.plan.poisons.is_empty() && bytes >= size_of::<StepHeader>() {
+            let Self { inner, poisoner, .. } = self;
+            let mut look = |header: &[u8]| poisoner.upload(to, header);
+            let _unreadable = inner.read_host(from, 0, size_of::<StepHeader>(), &mut look);
+        }
+    }
+}
+
+impl Device for Faulty {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn memory(&self) -> MemoryUse {
+        self.inner.memory()
+    }
+
+    fn load_matrix(
+        &mut self,
+        desc: &MatrixDesc<'_>,
+        bytes: &[u8],
+    ) -> Result<MatrixId, DeviceError> {
+        self.allocate(Call::LoadMatrix, desc.name, bytes.len() as u64, |inner| {
+            inner.load_matrix(desc, bytes)
+        })
+    }
+
+    fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
+        let bytes = size_of_val(values) as u64;
+        self.allocate(Call::LoadVector, name, bytes, |inner| inner.load_vector(name, values))
+    }
+
+    fn load_rope(&mut self, desc: &RopeDesc<'_>) -> Result<RopeId, DeviceError> {
+        let bytes = size_of_val(desc.frequencies) as u64;
+        self.allocate(Call::LoadRope, "rotation table", bytes, |inner| inner.load_rope(desc))
+    }
+
+    fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
+        let bytes = desc.page_bytes().saturating_mul(desc.pages.into());
+        self.allocate(Call::CreateCache, "cache", bytes, |inner| inner.create_cache(desc))
+    }
+
+    fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
+        self.allocate(Call::CreateBuffer, what, bytes as u64, |inner| {
+            inner.create_buffer(what, bytes)
+        })
+    }
+
+    fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {
+        self.allocate(Call::CreateHost, what, bytes as u64, |inner| inner.create_host(what, bytes))
+    }
+
+    fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
+        self.call(Call::CreateStream, |this| this.inner.create_stream(priority))
+    }
+
+    fn create_event(&mut self) -> Result<EventId, DeviceError> {
+        self.call(Call::CreateEvent, |this| this.inner.create_event())
+    }
+
+    fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
+        self.call(Call::Prepare, |this| {
+            let of_poisoner =
+                if this.plan.poisons.is_empty() { Vec::new() } else { programs.clone() };
+            let prepared = this.inner.prepare(programs)?;
+            for (prepared, program) in prepared.iter().zip(&of_poisoner) {
+                this.poisoner.prepare(prepared.graph, program);
+            }
+            Ok(prepared)
+        })
+    }
+
+    fn write_host(
+        &mut self,
+        host: HostId,
+        offset: usize,
+        bytes: usize,
+        write: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        self.call(Call::WriteHost, |this| {
+            this.check_host(host)?;
+            this.inner.write_host(host, offset, bytes, write)
+        })
+    }
+
+    fn read_host(
+        &mut self,
+        host: HostId,
+        offset: usize,
+        bytes: usize,
+        read: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), DeviceError> {
+        self.call(Call::ReadHost, |this| {
+            this.check_host(host)?;
+            if this.plan.poisons.is_empty() {
+                return this.inner.read_host(host, offset, bytes, read);
+            }
+            let Self { inner, poisoner, .. } = this;
+            inner.read_host(host, offset, bytes, &mut |true_bytes| {
+                let mut block = AlignedCopy::new(true_bytes);
+                poisoner.change(host, offset, block.bytes_mut());
+                read(block.bytes_mut());
+            })
+        })
+    }
+
+    fn upload(
+        &mut self,
+        stream: StreamId,
+        from: HostId,
+        to: BufferId,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.call(Call::Upload, |this| {
+            this.look_at_upload(from, to, bytes);
+            this.inner.upload(stream, from, to, bytes)?;
+            if this.plan.delays() {
+                this.timeline.copy(stream, from);
+            }
+            Ok(())
+        })
+    }
+
+    fn download(
+        &mut self,
+        stream: StreamId,
+        from: (BufferId, usize),
+        to: (HostId, usize),
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        self.call(Call::Download, |this| {
+            this.inner.download(stream, from, to, bytes)?;
+            if this.plan.delays() {
+                this.timeline.copy(stream, to.0);
+            }
+            if !this.plan.poisons.is_empty() {
+                this.poisoner.download(from, to);
+            }
+            Ok(())
+        })
+    }
+
+    fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError> {
+        self.call(Call::Launch, |this| {
+            this.inner.launch(stream, graph)?;
+            this.poisoner.launch(graph, &this.plan);
+            Ok(())
+        })
+    }
+
+    fn maintain(
+        &mut self,
+        stream: StreamId,
+        cache: CacheId,
+        commands: &[CacheCommand],
+    ) -> Result<(), DeviceError> {
+        self.call(Call::Maintain, |this| this.inner.maintain(stream, cache, commands))
+    }
+
+    fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        self.call(Call::Record, |this| {
+            this.inner.record(stream, event)?;
+            if this.plan.delays() {
+                this.timeline.record(stream, event, &this.plan);
+            }
+            Ok(())
+        })
+    }
+
+    fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        self.call(Call::Wait, |this| {
+            this.inner.wait(stream, event)?;
+            if this.plan.delays() {
+                this.timeline.wait(stream, event);
+            }
+            Ok(())
+        })
+    }
+
+    fn poll(&mut self, event: EventId) -> Result<bool, DeviceError> {
+        self.call(Call::Poll, |this| {
+            let due = this.timeline.is_complete(event, this.plan.clock.now_micros());
+            Ok(this.inner.poll(event)? && due)
+        })
+    }
+
+    /// Advances the clock to when all is done. [`DeviceError::Failed`] where a real device would hang for ever.
+    fn synchronise(&mut self) -> Result<(), DeviceError> {
+        self.call(Call::Synchronise, |this| {
+            let Some(done_micros) = this.timeline.synchronise() else {
+                let reason = "planned: something never completes".to_owned();
+                return Err(DeviceError::Failed { call: Call::Synchronise.name(), reason });
+            };
+            this.inner.synchronise()?;
+            this.plan.clock.advance_to(done_micros);
+            Ok(())
+        })
+    }
+}

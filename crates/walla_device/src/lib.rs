@@ -40,7 +40,7 @@ pub use device::{
     MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
 };
 pub use error::DeviceError;
-
+pub use faulty::{FaultPlan, Faulty, FaultyBackend, VirtualClock};
 pub use info::{DeviceInfo, DeviceKind, GpuFacts};
 pub use op::{HeadShape, Linear, Norm, Op, Phase, Program, Slot, SlotDesc};
 pub use philox::{philox4x32, unit_interval};

@@ -1,0 +1,51 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::plan::Call;
+
+/// A test's hold on a [`Faulty`](super::Faulty) device that an engine owns: what was called, and a way to break it now.
+#[derive(Clone, Debug)]
+pub struct FaultHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    calls: [AtomicU64; Call::ALL.len()],
+    lost: AtomicBool,
+}
+
+impl FaultHandle {
+    pub(super) fn new() -> Self {
+        let calls = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { shared: Arc::new(Shared { calls, lost: AtomicBool::new(false) }) }
+    }
+
+    /// How often a call was made, faults included.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.shared.calls[call as usize].load(Ordering::Acquire)
+    }
+
+    /// How many calls were made in all.
+    #[must_use]
+    pub fn calls_total(&self) -> u64 {
+        self.shared.calls.iter().map(|calls| calls.load(Ordering::Acquire)).sum()
+    }
+
+    /// Loses the device: its next call says so.
+    pub fn lose(&self) {
+        self.shared.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether the device is lost.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.shared.lost.load(Ordering::Acquire)
+    }
+
+    /// Counts a call; its number within its kind.
+    pub(super) fn count(&self, call: Call) -> u64 {
+        self.shared.calls[call as usize].fetch_add(1, Ordering::AcqRel)
+    }
+}

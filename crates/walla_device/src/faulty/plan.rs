@@ -1,0 +1,230 @@
+use std::ops::RangeInclusive;
+
+use super::VirtualClock;
+use crate::philox::philox4x32;
+
+/// A call of [`Device`](crate::Device) that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "named like the calls")]
+pub enum Call {
+    LoadMatrix,
+    LoadVector,
+    LoadRope,
+    CreateCache,
+    CreateBuffer,
+    CreateHost,
+    CreateStream,
+    CreateEvent,
+    Prepare,
+    WriteHost,
+    ReadHost,
+    Upload,
+    Download,
+    Launch,
+    Maintain,
+    Record,
+    Wait,
+    Poll,
+    Synchronise,
+}
+
+impl Call {
+    /// All calls.
+    pub const ALL: [Self; 19] = [
+        Self::LoadMatrix,
+        Self::LoadVector,
+        Self::LoadRope,
+        Self::CreateCache,
+        Self::CreateBuffer,
+        Self::CreateHost,
+        Self::CreateStream,
+        Self::CreateEvent,
+        Self::Prepare,
+        Self::WriteHost,
+        Self::ReadHost,
+        Self::Upload,
+        Self::Download,
+        Self::Launch,
+        Self::Maintain,
+        Self::Record,
+        Self::Wait,
+        Self::Poll,
+        Self::Synchronise,
+    ];
+
+    /// Whether it belongs to play rather than to loading.
+    #[must_use]
+    pub fn is_play(self) -> bool {
+        self as usize >= Self::WriteHost as usize && self != Self::Synchronise
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::LoadMatrix => "load_matrix",
+            Self::LoadVector => "load_vector",
+            Self::LoadRope => "load_rope",
+            Self::CreateCache => "create_cache",
+            Self::CreateBuffer => "create_buffer",
+            Self::CreateHost => "create_host",
+            Self::CreateStream => "create_stream",
+            Self::CreateEvent => "create_event",
+            Self::Prepare => "prepare",
+            Self::WriteHost => "write_host",
+            Self::ReadHost => "read_host",
+            Self::Upload => "upload",
+            Self::Download => "download",
+            Self::Launch => "launch",
+            Self::Maintain => "maintain",
+            Self::Record => "record",
+            Self::Wait => "wait",
+            Self::Poll => "poll",
+            Self::Synchronise => "synchronise",
+        }
+    }
+}
+
+/// How a call goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// [`DeviceError::Failed`](crate::DeviceError::Failed): the work of this call does not happen.
+    Failed,
+    /// [`DeviceError::Lost`](crate::DeviceError::Lost): the device is gone for good.
+    Lost,
+}
+
+/// What goes wrong, and when. Without further calls nothing does.
+///
+/// Numbers of calls count from 0. The same plan and the same calls give the same faults, always.
+///
+/// # Examples
+/// ```
+/// use walla_device::faulty::{Call, Fault, FaultPlan};
+/// let third_launch_loses_the_device = FaultPlan::new(7).fail_call(Call::Launch, 2, Fault::Lost);
+/// let slow = FaultPlan::new(7).delay_micros(100..=2_000);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan {
+    pub(super) seed: u64,
+    pub(super) failures: Vec<Failure>,
+    pub(super) play_failures_per_million: u32,
+    pub(super) memory_bytes_max: Option<u64>,
+    pub(super) delay_micros: Option<RangeInclusive<u64>>,
+    pub(super) never: Vec<u64>,
+    pub(super) poisons: Vec<Poison>,
+    pub(super) clock: VirtualClock,
+}
+
+/// Call number `nth` of a kind (or of all) goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure {
+    call: Option<Call>,
+    nth: u64,
+    fault: Fault,
+}
+
+/// Output row `output` of launch number `launch` comes back as not finite.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Poison {
+    pub(super) launch: u64,
+    pub(super) output: u32,
+}
+
+impl FaultPlan {
+    /// Nothing goes wrong yet; `seed` decides whatever is random.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// The `nth` call of all goes wrong.
+    #[must_use]
+    pub fn fail(mut self, nth: u64, fault: Fault) -> Self {
+        self.failures.push(Failure { call: None, nth, fault });
+        self
+    }
+
+    /// The `nth` call of one kind goes wrong.
+    #[must_use]
+    pub fn fail_call(mut self, call: Call, nth: u64, fault: Fault) -> Self {
+        self.failures.push(Failure { call: Some(call), nth, fault });
+        self
+    }
+
+    /// So many of a million calls of play fail, at random: they answer `Failed`.
+    #[must_use]
+    pub fn fail_in_play(mut self, per_million: u32) -> Self {
+        self.play_failures_per_million = per_million;
+        self
+    }
+
+    /// Allocations beyond so many bytes in all (weights, caches, buffers and pinned memory) are out of memory.
+    #[must_use]
+    pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
+        self.memory_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Each event completes, at the earliest, so many microseconds of the plan's [clock](Self::clock) after it was recorded: a
+    /// number drawn from the range. Streams keep their order, and hosts that copies run on are in flight for as long.
+    #[must_use]
+    pub fn delay_micros(mut self, range: RangeInclusive<u64>) -> Self {
+        self.delay_micros = Some(range);
+        self
+    }
+
+    /// The `nth` record never completes, nor does anything after it on its stream: a kernel hangs.
+    #[must_use]
+    pub fn never_complete(mut self, nth: u64) -> Self {
+        self.never.push(nth);
+        self
+    }
+
+    /// Output row `output` of the `nth` launch is reported as
+    /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE).
+    #[must_use]
+    pub fn poison(mut self, nth: u64, output: u32) -> Self {
+        self.poisons.push(Poison { launch: nth, output });
+        self
+    }
+
+    /// The clock that delays run on. Default: one of its own that stands still.
+    #[must_use]
+    pub fn clock(mut self, clock: &VirtualClock) -> Self {
+        self.clock = clock.clone();
+        self
+    }
+
+    /// What happens to a call: number `of_all` of all calls, number `of_kind` of its kind.
+    pub(super) fn fault(&self, call: Call, of_kind: u64, of_all: u64) -> Option<Fault> {
+        let planned = self.failures.iter().find(|failure| match failure.call {
+            None => failure.nth == of_all,
+            Some(of) => of == call && failure.nth == of_kind,
+        });
+        if let Some(failure) = planned {
+            return Some(failure.fault);
+        }
+        let is_random = self.play_failures_per_million > 0 && call.is_play();
+        let fails = is_random && self.draw(0, of_all) % 1_000_000 < self.play_failures_per_million;
+        fails.then_some(Fault::Failed)
+    }
+
+    /// Microseconds that record number `record` takes; `None`: for ever.
+    pub(super) fn delay(&self, record: u64) -> Option<u64> {
+        if self.never.contains(&record) {
+            return None;
+        }
+        let Some(range) = &self.delay_micros else { return Some(0) };
+        let span = range.end().saturating_sub(*range.start()).saturating_add(1);
+        Some(range.start() + u64::from(self.draw(1, record)) % span)
+    }
+
+    /// Whether anything completes late.
+    pub(super) fn delays(&self) -> bool {
+        self.delay_micros.is_some() || !self.never.is_empty()
+    }
+
+    fn draw(&self, what: u32, number: u64) -> u32 {
+        let [low, high] = [number as u32, (number >> 32) as u32];
+        philox4x32([low, high, what, 0], [self.seed as u32, (self.seed >> 32) as u32])[0]
+    }
+}
