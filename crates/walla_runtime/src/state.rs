@@ -201,7 +201,7 @@ impl StatsCell {
             let before = self.turn.load(Ordering::Acquire);
             values = core::array::from_fn(|i| self.fields[i].load(Ordering::Relaxed));
             fence(Ordering::Acquire); // No field after the second look at the turn.
-            if before % 2 == 0 && self.turn.load(Ordering::Relaxed) == before {
+            if before.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == before {
                 break;
             }
         }
@@ -324,7 +324,7 @@ mod models {
             let first = cell.fields[0].load(Ordering::Relaxed);
             let last = cell.fields[FIELDS - 1].load(Ordering::Relaxed);
             fence(Ordering::Acquire);
-            if before % 2 == 0 && cell.turn.load(Ordering::Relaxed) == before {
+            if before.is_multiple_of(2) && cell.turn.load(Ordering::Relaxed) == before {
                 assert_eq!(first, last);
             }
             writer.join().unwrap();

@@ -97,6 +97,17 @@ impl AgentState {
         self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
     }
 
+    /// Tokens by which the agent is behind its voice, below 0 if it is ahead; `None` without a voice rate.
+    pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
+        let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
+        let first_micros = reply.arrived_micros + reply.usage.first_token_micros;
+        if reply.usage.first_token_micros == 0 {
+            return Some(1.0);
+        }
+        let spoken_seconds = now_micros.saturating_sub(first_micros) as f32 / 1e6;
+        Some(spoken_seconds * rate - reply.usage.reply_tokens as f32 + 1.0)
+    }
+
     /// Forgets results in flight: they belong to a reply that has ended or to tokens that are evaluated anew.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;

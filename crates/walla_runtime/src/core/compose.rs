@@ -1,21 +1,22 @@
 //! Who gets rows in the next step, and the step's block.
 
-use std::cmp::Reverse;
-
 use walla_exec::StepError;
-use walla_plan::{Batch, BatchLimits, Output, TokenInput};
+use walla_plan::{
+    AgentState as PlanState, Batch, BatchLimits, Deferral, Deferred, Limits, Output, Plan,
+    PlanRequest, TokenInput,
+};
 use walla_types::SeqId;
 
 use super::agent::AgentState;
 use super::collect::Tag;
-use super::{Core, STEPS_AHEAD_MAX};
+use super::{ClientState, Core, STEPS_AHEAD_MAX};
 
 /// Storage that is reused from step to step.
 #[derive(Debug)]
 pub(super) struct Composer {
     batch: Batch,
-    /// Agents with work, most urgent first.
-    order: Vec<usize>,
+    requests: Vec<PlanRequest>,
+    plan: Plan,
     /// Agents in the batch with their rows.
     included: Vec<(usize, u32)>,
 }
@@ -24,7 +25,8 @@ impl Composer {
     pub fn new(limits: BatchLimits) -> Self {
         Self {
             batch: Batch::new(limits),
-            order: Vec::with_capacity(limits.sequences_max as usize),
+            requests: Vec::with_capacity(limits.sequences_max as usize),
+            plan: Plan::new(limits.sequences_max),
             included: Vec::with_capacity(limits.sequences_max as usize),
         }
     }
@@ -33,96 +35,115 @@ impl Composer {
         let BatchLimits { tokens_max, batch_sequences_max, outputs_max, .. } = *self.batch.limits();
         let sequences = self.included.len() as u32;
         // Every agent needs a page table and at most one output.
-        if sequences >= batch_sequences_max.min(outputs_max) {
-            0
-        } else {
-            tokens_max - self.batch.len()
-        }
+        let is_full = sequences >= batch_sequences_max.min(outputs_max);
+        if is_full { 0 } else { tokens_max - self.batch.len() }
+    }
+
+    fn includes(&self, slot: usize) -> bool {
+        self.included.iter().any(|&(included, _)| included == slot)
     }
 }
 
-/// What an agent could be given in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    /// The token drawn last: one row.
-    Decode,
-    /// Known tokens that the cache lacks: up to so many rows.
-    Prefill(u32),
-}
-
 impl Core {
-    fn work_of(&self, slot: usize) -> Option<Work> {
+    /// What the agent could do in a step; `None` if nothing.
+    fn work_of(&self, slot: usize) -> Option<PlanState> {
         let agent = self.agents[slot].as_ref().filter(|agent| agent.is_speaking())?;
         let submitted = self.sequences.ledger.len(SeqId(slot as u32));
         let missing = (agent.history.len() as u32).saturating_sub(submitted);
         match missing {
             // Everything known is submitted: the next token is on its way, and the device knows it first.
             0 if agent.unread == 0 || agent.unread >= STEPS_AHEAD_MAX => None,
-            0 => {
-                (submitted < self.context_tokens && self.wants_more(agent)).then_some(Work::Decode)
-            }
-            1 => Some(Work::Decode),
-            _ => Some(Work::Prefill(missing)),
+            0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
+            0 | 1 => Some(PlanState::Decoding),
+            tokens => Some(PlanState::Prefill { tokens }),
         }
     }
 
     /// Whether the reply can go on after the draws in flight: a step launched ahead is wasted if the reply ends with them.
-    fn wants_more(&self, agent: &AgentState) -> bool {
+    fn wants_more(agent: &AgentState) -> bool {
         let drawn = agent.reply.as_ref().map_or(0, |reply| reply.usage.reply_tokens);
         drawn + agent.unread < agent.spec.reply_tokens_max
     }
 
-    /// Agents with work whose client lets them, most urgent first: by priority, then by how long they have waited.
-    fn sort_candidates(&mut self) {
-        let mut order = std::mem::take(&mut self.composer.order);
-        order.clear();
-        order.extend((0..self.agents.len()).filter(|&slot| {
-            let client = self.agents[slot].as_ref().map(|agent| agent.client);
-            let allowed = self.clients.iter().any(|c| Some(c.key) == client && c.may_step());
-            allowed && self.work_of(slot).is_some()
-        }));
-        order.sort_unstable_by_key(|&slot| {
-            let agent = self.agents[slot].as_ref();
-            (
-                Reverse(agent.map_or(0, |a| a.spec.priority)),
-                agent.map_or(0, |a| a.waiting_since),
-                slot,
-            )
-        });
-        self.composer.order = order;
+    /// Collects what agents want whose clients let them.
+    fn collect_requests(&mut self, now_micros: u64) {
+        let mut requests = std::mem::take(&mut self.composer.requests);
+        requests.clear();
+        for (slot, agent) in self.agents.iter().enumerate() {
+            let Some(agent) = agent else { continue };
+            let is_client = |client: &ClientState| client.key == agent.client && client.may_step();
+            if !self.clients.iter().any(is_client) {
+                continue;
+            }
+            let Some(state) = self.work_of(slot) else { continue };
+            let waited = self.stats.steps.saturating_sub(agent.waiting_since);
+            requests.push(PlanRequest {
+                priority: agent.spec.priority,
+                due: agent.tokens_due(now_micros),
+                waited_frames: u32::try_from(waited).unwrap_or(u32::MAX),
+                ..PlanRequest::new(SeqId(slot as u32), state)
+            });
+        }
+        self.composer.requests = requests;
     }
 
-    /// Fills the batch: decode rows first, whatever anyone's prefill wants, then prefill up to its bound.
-    fn compose(&mut self) {
-        self.sort_candidates();
+    /// Plans one step and fills its batch.
+    fn compose(&mut self, now_micros: u64) {
+        self.collect_requests(now_micros);
         self.composer.batch.clear();
         self.composer.included.clear();
-        for place in 0..self.composer.order.len() {
-            let slot = self.composer.order[place];
-            if self.work_of(slot) == Some(Work::Decode) && self.composer.rows_left() > 0 {
-                self.include(slot, 1);
-            }
+        let limits = Limits {
+            rows_max: self.composer.batch.limits().tokens_max,
+            prefill_tokens_max: self.prefill_tokens_max,
+            sequences_max: self.composer.batch.limits().batch_sequences_max,
+            steps_max: 1,
+            ..Limits::default()
+        };
+        let Composer { requests, plan, .. } = &mut self.composer;
+        let planned = walla_plan::plan(requests, &self.sequences.ledger, &limits, plan);
+        debug_assert!(
+            planned.is_ok(),
+            "there are as many requests as sequences at most: {planned:?}"
+        );
+        for index in 0..self.composer.plan.decode().len() {
+            let slot = self.composer.plan.decode()[index].seq.index();
+            self.include(slot, 1, 1);
         }
-        let mut prefill_left = self.prefill_tokens_max;
-        for place in 0..self.composer.order.len() {
-            let slot = self.composer.order[place];
-            // A preemption on the way here may have taken the agent's work away or turned decode into prefill.
-            let Some(Work::Prefill(wanted)) = self.work_of(slot) else { continue };
-            let rows = wanted.min(prefill_left).min(self.composer.rows_left());
-            let is_included = self.composer.included.iter().any(|&(s, _)| s == slot);
-            if rows > 0 && !is_included && self.include(slot, rows) {
-                prefill_left -= rows;
+        for index in 0..self.composer.plan.prefill().len() {
+            let prefill = self.composer.plan.prefill()[index];
+            self.include(prefill.seq.index(), prefill.tokens, prefill.prompt_tokens);
+        }
+        self.make_way();
+    }
+
+    /// Finds pages for the most urgent agent that the plan left out for want of them.
+    fn make_way(&mut self) {
+        let lacks = |deferred: &&Deferred| matches!(deferred.reason, Deferral::Pages { .. });
+        let Some(deferred) = self.composer.plan.deferred().iter().find(lacks) else { return };
+        let slot = deferred.seq.index();
+        let rows_left = self.composer.rows_left();
+        match self.work_of(slot) {
+            Some(PlanState::Decoding) if rows_left > 0 => {
+                self.include(slot, 1, 1);
             }
+            Some(PlanState::Prefill { tokens }) if rows_left > 0 => {
+                self.include(slot, tokens.min(self.prefill_tokens_max).min(rows_left), tokens);
+            }
+            _ => {}
         }
     }
 
-    /// Puts the agent's next `rows` rows into the batch if there are pages for them.
-    fn include(&mut self, slot: usize, rows: u32) -> bool {
+    /// Puts the agent's next `rows` rows into the batch if there are pages for `tokens` more tokens.
+    fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
         let seq = SeqId(slot as u32);
-        if !self.make_room(slot, rows) {
-            return false;
+        // Finding room for others may have taken the agent's own pages, and with them its work.
+        if self.composer.includes(slot)
+            || self.work_of(slot).is_none()
+            || !self.make_room(slot, tokens)
+        {
+            return;
         }
-        let Some(agent) = self.agents[slot].as_ref() else { return false };
+        let Some(agent) = self.agents[slot].as_ref() else { return };
         let start = self.sequences.ledger.len(seq);
         let first = self.composer.batch.len();
         for position in start..start + rows {
@@ -133,11 +154,10 @@ impl Core {
             if self.composer.batch.push(token, Some(position), seq, output).is_err() {
                 debug_assert!(false, "rows and tokens are checked before they come here");
                 self.composer.batch.truncate(first);
-                return false;
+                return;
             }
         }
         self.composer.included.push((slot, rows));
-        true
     }
 
     /// Takes an agent's rows out of the batch again: its sequence has been dropped.
@@ -148,7 +168,7 @@ impl Core {
 
     /// Composes and submits one step. `false`: nobody has work that can be done now.
     pub(super) fn submit_step(&mut self, now_micros: u64) -> Result<bool, StepError> {
-        self.compose();
+        self.compose(now_micros);
         if self.composer.batch.is_empty() {
             return Ok(false);
         }

@@ -341,9 +341,9 @@ impl EngineCore for Core {
     }
 
     fn remove_client(&mut self, key: ClientKey) {
-        let of_client = |agent: &&Box<AgentState>| agent.client == key;
+        let agents = self.agents.iter().flatten();
         let ids: Vec<_> =
-            self.agents.iter().flatten().filter(of_client).map(|agent| agent.id).collect();
+            agents.filter(|agent| agent.client == key).map(|agent| agent.id).collect();
         for id in ids {
             self.remove_agent(id, 0);
         }
