@@ -371,7 +371,7 @@ impl Cache {
 fn turn_key(rope: &Rope, turn: i32, key: &mut [f32]) {
     let pairs = rope.frequencies.len();
     for (i, frequency) in rope.frequencies.iter().enumerate() {
-        let (sin, cos) = (f64::from(turn) * f64::from(*frequency)).sin_cos();
+        let (sin, cos) = f64::from(turn as f32 * frequency).sin_cos();
         let turn = [[cos as f32, sin as f32]];
         match rope.pairs {
             walla_types::RopePairs::Neighbours => {

@@ -39,7 +39,7 @@ pub(crate) fn multiply(
     dispatch!(variant, multiply(ty, panel, input, out), unreachable!("{variant} has no panels"));
 }
 
-/// Rounds a row of activations, as much of it as `out` has groups for.
-pub(crate) fn round_activations(variant: Variant, x: &[f32], out: &mut [Group]) {
-    dispatch!(variant, round_activations(x, out), quantise::round_row(x, out));
+/// Rounds the rows of one block of activations, see [`round_block`](quantise::round_block).
+pub(crate) fn round_activations(variant: Variant, x: &[f32], cols: usize, out: &mut [Group]) {
+    dispatch!(variant, round_activations(x, cols, out), quantise::round_block(x, cols, out));
 }

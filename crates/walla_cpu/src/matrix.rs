@@ -33,7 +33,8 @@ pub(crate) struct Matrix {
 pub(crate) struct Input<'a> {
     pub cols: usize,
     pub values: &'a [f32],
-    /// The same rounded, `[rows, cols / 32]`: for quantised matrices of variants that round.
+    /// The same rounded, for quantised matrices of variants that round: blocks of [`ROWS`] rows (the last one smaller), each
+    /// `[cols / 32, rows of the block]`.
     pub groups: &'a [Group],
 }
 
@@ -43,7 +44,7 @@ impl Input<'_> {
         self.values.len() / self.cols
     }
 
-    /// Rows `first..first + count`.
+    /// Rows `first..first + count`: one block, or with `first` 0 and all of one block's rows, the same.
     pub(crate) fn part(self, first: usize, count: usize) -> Self {
         let groups = if self.groups.is_empty() { 0 } else { self.cols / crate::quantise::GROUP };
         Self {
@@ -249,18 +250,19 @@ mod tests {
                 );
                 let values: Vec<f32> =
                     (0..8 * cols as u32).map(|i| unit_interval(word(i, 9)) * 6.0 - 3.0).collect();
-                let mut groups = vec![
-                    Group::default();
-                    if matrix.takes_groups() { 8 * cols / GROUP } else { 0 }
-                ];
-                kernels::round_activations(variant, &values, &mut groups);
-                let input = Input { cols, values: &values, groups: &groups };
+                let input = Input { cols, values: &values, groups: &[] };
                 for panel in 0..2 {
                     let mut wanted = [[0.0; PANEL]; ROWS];
                     scalar.multiply(panel, input, &mut vec![0.0; cols], &mut wanted);
                     for rows in 1..=ROWS {
                         let mut got = [[f32::NAN; PANEL]; ROWS];
-                        matrix.multiply(panel, input.part(0, rows), &mut [], &mut got);
+                        let values = &values[..rows * cols];
+                        let mut groups = vec![Group::default(); rows * (cols / GROUP)];
+                        if matrix.takes_groups() {
+                            kernels::round_activations(variant, values, cols, &mut groups);
+                        }
+                        let input = Input { cols, values, groups: &groups };
+                        matrix.multiply(panel, input, &mut [], &mut got);
                         check(&matrix, &bytes, panel, &got[..rows], &wanted, input);
                     }
                 }
@@ -275,7 +277,7 @@ mod tests {
             wanted: &Products,
             input: Input<'_>,
         ) {
-            let (ty, cols) = (matrix.ty, matrix.cols);
+            let (ty, cols, got_rows) = (matrix.ty, matrix.cols, got.len());
             for (r, got) in got.iter().enumerate() {
                 for lane in 0..PANEL {
                     let row = panel * PANEL + lane;
@@ -290,9 +292,10 @@ mod tests {
                             _ => Offset::AsMinimum,
                         };
                         let row_bytes = ty.row_bytes(cols).unwrap();
-                        let x = &input.groups[r * cols / GROUP..][..cols / GROUP];
+                        let x: Vec<Group> =
+                            input.groups.iter().skip(r).step_by(got_rows).copied().collect();
                         let exact =
-                            int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], x, offset);
+                            int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x, offset);
                         assert_eq!(got[lane], exact, "{case}");
                     }
                     // Rounding moves each product by at most half a step of 1/127 of the largest activation.

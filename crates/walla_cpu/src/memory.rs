@@ -19,6 +19,7 @@ impl Bytes {
         let mut lines = Vec::new();
         let count = len.div_ceil(64);
         lines.try_reserve_exact(count).map_err(|_| out_of_memory(what, len))?;
+        large_pages(&mut lines);
         lines.resize(count, Line([0; 64]));
         Ok(Self { lines, len })
     }
@@ -49,6 +50,29 @@ impl Bytes {
         let count = self.len / size_of::<T>();
         bytemuck::cast_slice_mut(&mut self.bytes_mut()[..count * size_of::<T>()])
     }
+}
+
+/// Asks for large pages before the memory is first touched.
+///
+/// Weights are read once a step, in order: with pages of 4 KiB every 4 KiB cost a walk through the page tables, which a virtual
+/// machine doubles; that walk was a third of the time of a step with 8 rows. Where it is refused, nothing but speed is lost.
+fn large_pages(lines: &mut Vec<Line>) {
+    #[cfg(target_os = "linux")]
+    {
+        const LARGE: usize = 2 << 20;
+        let bytes = lines.capacity() * size_of::<Line>();
+        let start = lines.as_mut_ptr().cast::<u8>();
+        let skipped = start.align_offset(4096);
+        if bytes < 2 * LARGE || skipped > bytes {
+            return;
+        }
+        let first = start.wrapping_add(skipped).cast();
+        #[expect(unsafe_code, reason = "a system call about memory")]
+        // SAFETY: the range lies in memory that this vector owns; the advice changes how it is mapped, not what it holds.
+        let _ = unsafe { libc::madvise(first, bytes - skipped, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = lines;
 }
 
 /// Allocates `count` copies of `value`, or says what for it could not.

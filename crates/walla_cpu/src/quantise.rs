@@ -52,11 +52,15 @@ fn round(x: f32) -> i32 {
     (x + MAGIC).to_bits().cast_signed() - MAGIC.to_bits().cast_signed()
 }
 
-/// Rounds a row, whose length is a multiple of [`GROUP`].
+/// Rounds the rows of `x`, `[rows, cols]`, into `[cols / 32, rows]` groups: a kernel takes a group of all rows at a time, so they lie
+/// side by side.
 #[inline(always)]
-pub(crate) fn round_row(x: &[f32], out: &mut [Group]) {
-    for (out, x) in out.iter_mut().zip(x.as_chunks::<GROUP>().0) {
-        *out = round_group(x);
+pub(crate) fn round_block(x: &[f32], cols: usize, out: &mut [Group]) {
+    let rows = x.len() / cols;
+    for (r, x) in x.chunks_exact(cols).enumerate() {
+        for (g, x) in x.as_chunks::<GROUP>().0.iter().enumerate() {
+            out[g * rows + r] = round_group(x);
+        }
     }
 }
 

@@ -129,16 +129,17 @@ impl<'a, const N: usize> Joined<'a, N> {
     }
 }
 
-/// Rounds all rows.
+/// Rounds all rows, in blocks of [`ROWS`].
 fn round<'a>(tools: Tools<'_>, x: &[f32], cols: usize, groups: &'a mut Bytes) -> &'a [Group] {
-    let width = cols / GROUP;
+    let block = ROWS * cols / GROUP;
     let groups = &mut groups.as_mut_slice()[..x.len() / GROUP];
-    tools.pool.grid(groups, width, (rows_per_tile(cols), width), &|_, tile| {
-        for r in 0..tile.rows {
-            let x = &x[(tile.row + r) * cols..][..cols];
-            kernels::round_activations(tools.variant, x, tile.row_mut(r));
-        }
+    let (full, rest) = groups.split_at_mut(groups.len() / block * block);
+    let (x_full, x_rest) = x.split_at(full.len() * GROUP);
+    tools.pool.grid(full, block, (1, block), &|_, tile| {
+        let x = &x_full[tile.row * ROWS * cols..][..ROWS * cols];
+        kernels::round_activations(tools.variant, x, cols, tile.row_mut(0));
     });
+    kernels::round_activations(tools.variant, x_rest, cols, rest);
     groups
 }
 

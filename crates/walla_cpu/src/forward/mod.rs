@@ -77,7 +77,7 @@ impl Frame<'_> {
 
     /// Cosines and sines of each row's position, once for each rope that the program uses.
     ///
-    /// In f64: position times frequency can be 1e5 radians, where an f32 is off by a hundredth.
+    /// The angle is rounded to f32, as the contract says; its sine and cosine are computed in f64.
     fn turns(&mut self) {
         for (rope, turns) in self.ropes.iter().zip(&mut self.workspace.turns) {
             let turns: &mut [[f32; 2]] = turns.as_mut_slice();
@@ -93,9 +93,9 @@ impl Frame<'_> {
                 (rows_per_tile(pairs * 64), pairs),
                 &|_, tile| {
                     for r in 0..tile.rows {
-                        let position = f64::from(self.rows[tile.row + r].position);
+                        let position = self.rows[tile.row + r].position as f32;
                         for (turn, frequency) in tile.row_mut(r).iter_mut().zip(&rope.frequencies) {
-                            let (sin, cos) = (position * f64::from(*frequency)).sin_cos();
+                            let (sin, cos) = f64::from(position * frequency).sin_cos();
                             *turn = [(cos * magnitude) as f32, (sin * magnitude) as f32];
                         }
                     }

@@ -7,7 +7,7 @@ use walla_types::TensorType;
 use super::{by_type_and_rows, code, of_code, rows_of};
 use crate::matrix::{Input, PANEL, Products};
 use crate::panels::{Format, Layout};
-use crate::quantise::{GROUP, Group, round_row};
+use crate::quantise::{Group, round_block};
 
 macro_rules! kernel {
     ($($item:item)*) => {$(
@@ -35,9 +35,9 @@ kernel! {
         }
     }
 
-    /// Rounds one row of activations.
-    pub(crate) fn round_activations(x: &[f32], out: &mut [Group]) {
-        round_row(x, out);
+    /// Rounds the rows of one block of activations.
+    pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
+        round_block(x, cols, out);
     }
 
     /// Integer dot products group by group.
@@ -52,31 +52,33 @@ kernel! {
         let format = const { Format::of(of_code(TY)) };
         let layout = Layout::new(of_code(TY), cols);
         let (side, quants) = panel.split_at(layout.quants_at);
-        let x: [&[Group]; R] = rows_of(x, cols / GROUP);
+        let (x, _) = x.as_chunks::<R>();
         let mut acc = [_mm256_setzero_ps(); R];
-        for block in 0..cols / GROUP / format.groups {
+        for (block, x) in x.chunks_exact(format.groups).enumerate() {
             let side = &side[block * format.side..(block + 1) * format.side];
-            for g in 0..format.groups {
+            for (g, x) in x.iter().enumerate() {
                 let group = block * format.groups + g;
                 let quants = &quants[group * format.quants..(group + 1) * format.quants];
                 if TY == code(TensorType::Q6K) {
-                    for half in 0..2 {
-                        let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
-                        let dot = dots::<TY, R>(quants, lanes, &x, group, half * 4..half * 4 + 4);
-                        for r in 0..R {
-                            let x = &x[r][group];
-                            let sum = _mm256_set1_ps(x.halves[half]);
-                            acc[r] = _mm256_fmadd_ps(minimum, sum, add(acc[r], scale, dot[r], x.scale));
-                        }
+                    let (scale, minimum) = factors::<TY>(side, lanes, 2 * g);
+                    let dot = dots::<TY, R>(quants, lanes, x, 0);
+                    for r in 0..R {
+                        let sum = _mm256_set1_ps(x[r].halves[0]);
+                        acc[r] = _mm256_fmadd_ps(minimum, sum, add(acc[r], scale, dot[r], x[r].scale));
+                    }
+                    let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + 1);
+                    let dot = dots::<TY, R>(quants, lanes, x, 4);
+                    for r in 0..R {
+                        let sum = _mm256_set1_ps(x[r].halves[1]);
+                        acc[r] = _mm256_fmadd_ps(minimum, sum, add(acc[r], scale, dot[r], x[r].scale));
                     }
                 } else {
                     let (scale, minimum) = factors::<TY>(side, lanes, g);
-                    let dot = dots::<TY, R>(quants, lanes, &x, group, 0..8);
+                    let dot = dots::<TY, R>(quants, lanes, x, 0);
                     for r in 0..R {
-                        let x = &x[r][group];
-                        acc[r] = add(acc[r], scale, dot[r], x.scale);
+                        acc[r] = add(acc[r], scale, dot[r], x[r].scale);
                         if TY != code(TensorType::Q8_0) {
-                            acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x.sum), acc[r]);
+                            acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
                         }
                     }
                 }
@@ -94,7 +96,7 @@ kernel! {
         _mm256_fmadd_ps(scale, product, acc)
     }
 
-    /// Dot products of some steps of one group.
+    /// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
     ///
     /// The instruction that multiplies bytes adds pairs with saturation at 32767. Codes of up to 6 bits are far from it (2 * 63 * 127); signed
     /// bytes go in as absolute value and sign (2 * 128 * 127 = 32512).
@@ -102,14 +104,13 @@ kernel! {
     fn dots<const TY: u32, const R: usize>(
         quants: &[u8],
         lanes: usize,
-        x: &[&[Group]; R],
-        group: usize,
-        steps: std::ops::Range<usize>,
+        x: &[Group; R],
+        first: usize,
     ) -> [__m256i; R] {
-        let x: [&Group; R] = std::array::from_fn(|r| &x[r][group]);
         let ones = _mm256_set1_epi16(1);
         let mut dot = [_mm256_setzero_si256(); R];
-        for step in steps {
+        let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
+        for step in first..first + steps {
             let codes = codes::<TY>(quants, lanes, step);
             if TY == code(TensorType::Q8_0) {
                 let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
