@@ -6,6 +6,7 @@
 
 struct EmbedParams {
     StepRef step;
+    ResultRef results;
     WeightRef table;
     float* x;
     const uint32_t* last_sampled;  // [sequences]
@@ -13,12 +14,14 @@ struct EmbedParams {
     uint32_t width;
     float scale;
 };
-static_assert(sizeof(EmbedParams) == 112, "as in params.rs");
+static_assert(sizeof(EmbedParams) == 136, "as in params.rs");
 
 extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p) {
     let_successors_start();
     wait_for_predecessors();
     const uint32_t r = blockIdx.x;
+    // The first kernel of a program: the step begins here.
+    if (r == 0 && threadIdx.x == 0) p.results.header(p.step.header().ring_slot).begin_nanos = nanos();
     if (r >= p.step.header().rows) return;
     const StepRow row = p.step.row(r);
     const uint32_t wanted = row.token < 0 ? p.last_sampled[row.sequence] : uint32_t(row.token);

@@ -55,7 +55,10 @@ struct BiasRow {
 struct ResultHeader {
     uint64_t step;
     uint32_t outputs;
-    uint32_t reserved[13];
+    uint32_t reserved;
+    uint64_t begin_nanos;
+    uint64_t end_nanos;
+    uint32_t reserved_too[8];
 };
 
 struct ResultRow {
@@ -108,6 +111,13 @@ struct StepRef {
     }
 };
 static_assert(sizeof(StepRef) == 32, "as in params.rs");
+
+// The device's clock.
+__device__ __forceinline__ uint64_t nanos() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    return now;
+}
 
 // Where a ring of result blocks lies and how each is cut.
 struct ResultRef {

@@ -40,6 +40,9 @@ struct Rig {
     copied: Vec<EventId>,
 }
 
+/// Tokens with their log-probabilities.
+type Tokens = Vec<(u32, f32)>;
+
 struct Weights {
     embed: Vec<f32>,
     head: Vec<f16>,
@@ -145,7 +148,7 @@ impl Rig {
     }
 
     /// Polls until the step's results are there; answers them and the number of polls.
-    fn results(&mut self, step: u64) -> Result<(Vec<(u32, f32)>, u32), Box<dyn Error>> {
+    fn results(&mut self, step: u64) -> Result<(Tokens, u32), Box<dyn Error>> {
         let slot = (step % u64::from(RING)) as usize;
         let mut polls = 1;
         while !self.device.poll(self.copied[slot])? {

@@ -50,7 +50,7 @@ impl Backend for CudaBackend {
         }
     }
 
-    fn open(&self, name: &str, _options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "open", reason };
         let gpus = Library::load().and_then(Library::gpus).map_err(failed)?;
         let ordinal = name.strip_prefix("cuda:").and_then(|number| number.parse::<usize>().ok());
@@ -58,7 +58,7 @@ impl Backend for CudaBackend {
         let Some((ordinal, gpu)) = found else {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
-        Ok(Box::new(CudaDevice::open(ordinal, gpu, self.eager.clone())?))
+        Ok(Box::new(CudaDevice::open(ordinal, gpu, self.eager.clone(), options.memory_bytes_max)?))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Caches: their memory and their upkeep.
 
-use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeviceError};
-use walla_types::PENALTY_WINDOW_MAX;
+use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeviceError, KvType};
+use walla_types::{PENALTY_WINDOW_MAX, RopePairs};
 
-use crate::driver::{Context, DeviceMemory, Stream};
+use crate::driver::{Context, DeviceMemory, Launch, Stream};
 use crate::kernels::Kernels;
+use crate::lower::enqueue;
+use crate::params::{CacheParams, LayerRef};
 use crate::resources::{Cache, LayerMemory, Resources};
 
 /// Allocates a cache; answers it with its bytes.
@@ -12,7 +14,7 @@ pub(crate) fn create(
     desc: &CacheDesc,
     resources: &Resources,
     context: &Context,
-    zeroed: impl Fn(&str, usize) -> Result<DeviceMemory, DeviceError>,
+    zeroed: &dyn Fn(&str, usize) -> Result<DeviceMemory, DeviceError>,
 ) -> Result<(Cache, u64), DeviceError> {
     let bytes_of = |layer: &CacheLayer| layer_bytes(desc, layer);
     let sizes: Option<Vec<_>> = desc.layers.iter().map(bytes_of).collect();
@@ -28,7 +30,7 @@ pub(crate) fn create(
     }
     // Refused as a whole before any part of it is allocated.
     let wanted: usize = sizes.iter().map(|(count, bytes)| count * bytes).sum();
-    let free_bytes = context.memory_free_bytes()?;
+    let free_bytes = context.memory_left_bytes()?;
     if (wanted + recent_bytes) as u64 > free_bytes {
         let wanted_bytes = (wanted + recent_bytes) as u64;
         let what = "the cache".to_owned();
@@ -47,8 +49,10 @@ pub(crate) fn create(
     }
     let last_sampled = zeroed("last sampled tokens", 4 * sequences)?;
     let recent = zeroed("recent tokens", recent_bytes)?;
-    let bytes = (wanted + recent_bytes + 4 * sequences) as u64;
-    Ok((Cache { desc: desc.clone(), layers, last_sampled, recent }, bytes))
+    let table_bytes = layers.len() * size_of::<LayerRef>();
+    let table = zeroed("the table of layers", table_bytes)?;
+    let bytes = (wanted + recent_bytes + 4 * sequences + table_bytes) as u64;
+    Ok((Cache { desc: desc.clone(), layers, table, last_sampled, recent }, bytes))
 }
 
 /// How many blocks of memory a layer has, and the bytes of each.
@@ -68,20 +72,132 @@ fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<(usize, usize)> {
     }
 }
 
-/// Enqueues upkeep, one small kernel a command.
+/// The kernels of upkeep and the numbers that one moves.
+const KERNELS: [&str; 6] = [
+    "copy_page",
+    "move_cells_f32",
+    "move_cells_f16",
+    "shift_recent",
+    "copy_sequence",
+    "clear_sequence",
+];
+
+/// Compiles the kernels of upkeep, so that none is compiled in play.
+pub(crate) fn load_kernels(kernels: &mut Kernels, context: &Context) -> Result<(), DeviceError> {
+    KERNELS.iter().try_for_each(|name| kernels.get(context, "cache", name, 0).map(|_| ()))
+}
+
+/// What the kernels of upkeep read of each layer.
+pub(crate) fn layer_table(
+    desc: &CacheDesc,
+    layers: &[LayerMemory],
+    resources: &Resources,
+) -> Result<Vec<LayerRef>, DeviceError> {
+    let layer = |(desc, memory): (&CacheLayer, &LayerMemory)| {
+        let mut layer = LayerRef::default();
+        match (*desc, memory) {
+            (CacheLayer::Kv { kv_heads, head_dim, rope }, LayerMemory::Kv { keys, values }) => {
+                (layer.keys, layer.values) = (keys.address(), values.address());
+                (layer.kv_heads, layer.head_dim) = (kv_heads, head_dim);
+                if let Some(rope) = rope {
+                    let rope = resources.rope(rope)?;
+                    layer.frequencies = rope.frequencies.address();
+                    layer.pairs = rope.pairs_count;
+                    layer.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
+                }
+            }
+            (CacheLayer::ShortConv { width, taps }, LayerMemory::ShortConv { state }) => {
+                layer.state = state.address();
+                layer.state_numbers = width * taps.saturating_sub(1);
+            }
+            _ => return Err(DeviceError::Invalid("a layer of another kind".to_owned())),
+        }
+        Ok(layer)
+    };
+    desc.layers.iter().zip(layers).map(layer).collect()
+}
+
+/// Enqueues upkeep, one small kernel a command. Allocates nothing.
 pub(crate) fn maintain(
-    _context: &Context,
-    _kernels: &mut Kernels,
-    _stream: Stream,
-    _cache: &Cache,
-    _resources: &Resources,
+    context: &Context,
+    kernels: &mut Kernels,
+    stream: Stream,
+    cache: &Cache,
     commands: &[CacheCommand],
 ) -> Result<(), DeviceError> {
-    match commands {
-        [] => Ok(()),
-        _ => Err(DeviceError::Unsupported {
-            device: "cuda".to_owned(),
-            what: "cache maintenance".to_owned(),
-        }),
+    let refused = |command: &&CacheCommand| !fits(&cache.desc, command);
+    if let Some(command) = commands.iter().find(refused) {
+        return Err(DeviceError::Invalid(format!("{command:?} reaches outside the cache")));
+    }
+    for command in commands {
+        let (name, grid, threads, params) = lower(cache, command);
+        let function = kernels.get(context, "cache", name, 0)?;
+        enqueue(context, stream, &[Launch::new(function, grid, threads, &params)])?;
+    }
+    Ok(())
+}
+
+/// Whether a command refers to pages, cells and sequences that exist.
+fn fits(desc: &CacheDesc, command: &CacheCommand) -> bool {
+    match *command {
+        CacheCommand::CopyPage { from, to } => from < desc.pages && to < desc.pages,
+        CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, .. } => {
+            let ends = |cell: u32| cell.checked_add(cells).is_some_and(|e| e <= desc.page_tokens);
+            let ordered = from_page != to_page || to_cell <= from_cell;
+            from_page.max(to_page) < desc.pages && ends(from_cell) && ends(to_cell) && ordered
+        }
+        CacheCommand::ShiftRecent { sequence, from, end, turn } => {
+            let starts = i64::from(from) + i64::from(turn) >= 0;
+            sequence < desc.sequences_max && from <= end && starts
+        }
+        CacheCommand::CopySequence { from, to } => from.max(to) < desc.sequences_max,
+        CacheCommand::ClearSequence { sequence } => sequence < desc.sequences_max,
+    }
+}
+
+/// Kernel, grid, threads and parameters of a command.
+fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32, CacheParams) {
+    let layers = cache.layers.len() as u32;
+    let mut params = CacheParams {
+        layers: cache.table.address(),
+        last_sampled: cache.last_sampled.address(),
+        recent: cache.recent.address(),
+        layer_count: layers,
+        page_tokens: cache.desc.page_tokens,
+        number_bytes: cache.desc.kv_type.bytes() as u32,
+        ..CacheParams::default()
+    };
+    match *command {
+        CacheCommand::CopyPage { from, to } => {
+            (params.from, params.to) = (from, to);
+            ("copy_page", [8, layers.max(1), 2], 256, params)
+        }
+        CacheCommand::MoveCells { from_page, from_cell, to_page, to_cell, cells, turn } => {
+            (params.from, params.from_cell) = (from_page, from_cell);
+            (params.to, params.to_cell) = (to_page, to_cell);
+            (params.cells, params.turn) = (cells, turn);
+            let heads = cache.desc.layers.iter().map(|layer| match layer {
+                CacheLayer::Kv { kv_heads, .. } => *kv_heads,
+                CacheLayer::ShortConv { .. } => 0,
+            });
+            let name = match cache.desc.kv_type {
+                KvType::F32 => "move_cells_f32",
+                _ => "move_cells_f16",
+            };
+            (name, [heads.max().unwrap_or(1).max(1), layers.max(1), 1], 128, params)
+        }
+        CacheCommand::ShiftRecent { sequence, from, end, turn } => {
+            (params.from, params.from_cell, params.to) = (from, end, sequence);
+            params.turn = turn;
+            ("shift_recent", [1, 1, 1], PENALTY_WINDOW_MAX, params)
+        }
+        CacheCommand::CopySequence { from, to } => {
+            (params.from, params.to) = (from, to);
+            ("copy_sequence", [1, layers + 1, 1], 256, params)
+        }
+        CacheCommand::ClearSequence { sequence } => {
+            params.to = sequence;
+            ("clear_sequence", [1, layers + 1, 1], 256, params)
+        }
     }
 }

@@ -9,7 +9,7 @@ use crate::driver::{Context, DeviceMemory, Gpu, Stream};
 use crate::images;
 use crate::kernels::Kernels;
 use crate::loading::Staging;
-use crate::lower::{self, Lowering};
+use crate::lower::{self, Lowering, Workspace};
 use crate::resources::{
     EventState, Host, Matrix, ProgramState, Resources, Rope, StreamState, Vector, unknown,
 };
@@ -52,12 +52,13 @@ impl CudaDevice {
         ordinal: usize,
         gpu: &Gpu,
         eager: Option<String>,
+        memory_bytes_max: Option<u64>,
     ) -> Result<Self, DeviceError> {
         let mut info = info(ordinal, gpu);
         let unsupported =
             |what| DeviceError::Unsupported { device: format!("cuda:{ordinal}"), what };
         let images = images::Images::unpack(gpu.facts.compute_capability).map_err(unsupported)?;
-        let context = Context::create(gpu)?;
+        let context = Context::create(gpu, memory_bytes_max)?;
         info.memory_free_bytes = context.memory_free_bytes()?;
         let staging = Staging::create(&context)?;
         let used = MemoryUse { host_bytes: staging.host_bytes(), ..MemoryUse::default() };
@@ -180,9 +181,11 @@ impl Device for CudaDevice {
     }
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
-        let (cache, bytes) = cache::create(desc, &self.resources, &self.context, |what, bytes| {
-            self.zeroed(what, bytes)
-        })?;
+        cache::load_kernels(&mut self.kernels, &self.context)?;
+        let zeroed = |what: &str, bytes| self.zeroed(what, bytes);
+        let (cache, bytes) = cache::create(desc, &self.resources, &self.context, &zeroed)?;
+        let table = cache::layer_table(desc, &cache.layers, &self.resources)?;
+        self.staging.copy(&self.context, bytemuck::cast_slice(&table), &cache.table)?;
         self.used.cache_bytes += bytes;
         let id = CacheId(next(&self.resources.caches));
         self.resources.caches.push(cache);
@@ -223,7 +226,7 @@ impl Device for CudaDevice {
         // Weights may still be on their way.
         self.context.synchronise()?;
         let device = &self.info.name;
-        let workspace = Lowering::workspace(device, &self.resources, &programs)?;
+        let workspace = Workspace::of(&self.resources, &programs)?;
         let memory = self.zeroed("workspace", workspace.bytes())?;
         self.used.workspace_bytes += memory.bytes() as u64;
         let mut prepared = Vec::with_capacity(programs.len());
@@ -329,7 +332,7 @@ impl Device for CudaDevice {
     ) -> Result<(), DeviceError> {
         let (raw, _) = self.resources.ticket(stream)?;
         let state = self.resources.cache(cache)?;
-        cache::maintain(&self.context, &mut self.kernels, raw, state, &self.resources, commands)
+        cache::maintain(&self.context, &mut self.kernels, raw, state, commands)
     }
 
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {

@@ -44,6 +44,7 @@ pub(crate) struct WeightRef {
 #[repr(C)]
 pub(crate) struct EmbedParams {
     pub step: StepRef,
+    pub results: ResultRef,
     pub table: WeightRef,
     pub x: Address,
     pub last_sampled: Address,
@@ -89,19 +90,145 @@ pub(crate) struct LinearParams {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
+pub(crate) struct KvRef {
+    pub keys: Address,
+    pub values: Address,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub page_tokens: u32,
+    pub reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct AppendParams {
+    pub step: StepRef,
+    pub kv: KvRef,
+    pub products: Address,
+    pub q: Address,
+    pub query_norm: Address,
+    pub key_norm: Address,
+    pub frequencies: Address,
+    pub pairs: u32,
+    pub neighbours: u32,
+    pub magnitude: f32,
+    pub query_eps: f32,
+    pub key_eps: f32,
+    pub heads: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct AttentionParams {
+    pub step: StepRef,
+    pub kv: KvRef,
+    pub q: Address,
+    pub out: Address,
+    pub partials: Address,
+    pub arrivals: Address,
+    pub heads: u32,
+    pub window: u32,
+    pub scale: f32,
+    pub chunks_max: u32,
+    pub lanes: u32,
+    pub reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct AddNormParams {
+    pub step: StepRef,
+    pub y: Address,
+    pub weight: Address,
+    pub x: Address,
+    pub width: u32,
+    pub eps: f32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct GateParams {
+    pub step: StepRef,
+    pub products: Address,
+    pub h: Address,
+    pub hidden: u32,
+    pub mode: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct ShortConvParams {
+    pub step: StepRef,
+    pub products: Address,
+    pub kernel: Address,
+    pub state: Address,
+    pub out: Address,
+    pub width: u32,
+    pub taps: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
 pub(crate) struct SampleParams {
     pub step: StepRef,
     pub results: ResultRef,
     pub logits: Address,
     pub last_sampled: Address,
+    pub recent: Address,
+    pub scores: Address,
+    pub stats: Address,
+    pub top: Address,
+    pub likely: Address,
     pub vocab: u32,
+    pub chunks: u32,
+}
+
+/// What one layer keeps: pages (`state` is 0) or a convolution's states (`keys` is 0).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct LayerRef {
+    pub keys: Address,
+    pub values: Address,
+    pub state: Address,
+    pub frequencies: Address,
+    pub kv_heads: u32,
+    pub head_dim: u32,
+    pub pairs: u32,
+    pub neighbours: u32,
+    pub state_numbers: u32,
+    pub reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct CacheParams {
+    pub layers: Address,
+    pub last_sampled: Address,
+    pub recent: Address,
+    pub layer_count: u32,
+    pub page_tokens: u32,
+    pub number_bytes: u32,
+    pub from: u32,
+    pub from_cell: u32,
+    pub to: u32,
+    pub to_cell: u32,
+    pub cells: u32,
+    pub turn: i32,
     pub reserved: u32,
 }
 
 const _: () = assert!(size_of::<StepRef>() == 32);
 const _: () = assert!(size_of::<ResultRef>() == 24);
 const _: () = assert!(size_of::<WeightRef>() == 48);
-const _: () = assert!(size_of::<EmbedParams>() == 112);
+const _: () = assert!(size_of::<EmbedParams>() == 136);
 const _: () = assert!(size_of::<Segment>() == 72);
 const _: () = assert!(size_of::<LinearParams>() == 288);
-const _: () = assert!(size_of::<SampleParams>() == 80);
+const _: () = assert!(size_of::<KvRef>() == 32);
+const _: () = assert!(size_of::<AppendParams>() == 128);
+const _: () = assert!(size_of::<AttentionParams>() == 120);
+const _: () = assert!(size_of::<AddNormParams>() == 64);
+const _: () = assert!(size_of::<GateParams>() == 56);
+const _: () = assert!(size_of::<ShortConvParams>() == 72);
+const _: () = assert!(size_of::<SampleParams>() == 120);
+const _: () = assert!(size_of::<LayerRef>() == 56);
+const _: () = assert!(size_of::<CacheParams>() == 64);

@@ -162,3 +162,88 @@ fn q6_k_block(block: &[u8], s: usize, [quants, high, scales, supers]: [&mut [u8]
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row of a type with every byte different from its neighbours, and its planes.
+    fn repacked(ty: TensorType, cols: usize) -> (Vec<u8>, [Vec<u8>; 4]) {
+        let bytes = ty.row_bytes(cols).unwrap();
+        let row: Vec<u8> = (0..bytes).map(|i| (i * 37 + i / 7 + 11) as u8).collect();
+        let mut planes = RowBytes::of(ty, cols).unwrap().planes.map(|bytes| vec![0; bytes]);
+        repack_row(ty, &row, planes.each_mut().map(Vec::as_mut_slice));
+        (row, planes)
+    }
+
+    #[test]
+    fn nothing_is_lost_but_padding_is_added() {
+        for ty in TensorType::ALL {
+            let layout = RowBytes::of(ty, 512).unwrap();
+            let bytes = ty.row_bytes(512).unwrap();
+            // K types unpack 6-bit scales to bytes: 16 for 12, in Q4_K and Q5_K.
+            let unpacked = if matches!(ty, TensorType::Q4K | TensorType::Q5K) { 2 * 4 } else { 0 };
+            assert_eq!(layout.total(), bytes + unpacked, "{ty}");
+        }
+        assert_eq!(RowBytes::of(TensorType::F16, 33).unwrap().cols, 64);
+        assert_eq!(RowBytes::of(TensorType::Q4K, 128), None);
+    }
+
+    #[test]
+    fn blocks_of_32_part_into_scales_and_numbers() {
+        let (row, [quants, _, scales, _]) = repacked(TensorType::Q8_0, 64);
+        assert_eq!(scales, [row[0], row[1], row[34], row[35]]);
+        assert_eq!((&quants[..32], &quants[32..]), (&row[2..34], &row[36..68]));
+        let (row, [quants, high, scales, _]) = repacked(TensorType::Q5_1, 64);
+        assert_eq!(scales[4..], row[24..28]);
+        assert_eq!(high[4..], row[28..32]);
+        assert_eq!(quants[16..], row[32..48]);
+    }
+
+    /// Number `i` of a super-block straight from ggml's layout, in parts: quant, scale, minimum.
+    fn k_number(ty: TensorType, row: &[u8], i: usize) -> (u8, u8, u8) {
+        let (sub, within) = (i / 32, i % 32);
+        let [scale, minimum] = scale_and_minimum(&row[4..16], sub);
+        let fifths = if ty == TensorType::Q5K { 32 } else { 0 };
+        let code = row[16 + fifths + 32 * (sub / 2) + within];
+        let low = if sub % 2 == 0 { code & 15 } else { code >> 4 };
+        let high = if fifths > 0 { row[16 + within] >> sub & 1 } else { 0 };
+        (low | high << 4, scale, minimum)
+    }
+
+    #[test]
+    fn super_blocks_part_into_sub_blocks() {
+        for ty in [TensorType::Q4K, TensorType::Q5K] {
+            let (row, [quants, high, scales, supers]) = repacked(ty, 256);
+            assert_eq!(supers, row[..4]);
+            for i in 0..256 {
+                let (sub, within) = (i / 32, i % 32);
+                let byte = quants[16 * sub + within % 16];
+                let mut number = if within < 16 { byte & 15 } else { byte >> 4 };
+                if !high.is_empty() {
+                    number |= (high[4 * sub + within / 8] >> (within % 8) & 1) << 4;
+                }
+                let found = (number, scales[2 * sub], scales[2 * sub + 1]);
+                assert_eq!(found, k_number(ty, &row, i), "{ty}, number {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn six_bit_super_blocks_part_too() {
+        let (row, [quants, high, scales, supers]) = repacked(TensorType::Q6K, 256);
+        assert_eq!(supers, row[208..]);
+        assert_eq!(scales, row[192..208]);
+        for i in 0..256 {
+            let (half, j, within) = (i / 128, i / 32 % 4, i % 32);
+            let code = row[64 * half + 32 * (j % 2) + within];
+            let low = if j < 2 { code & 15 } else { code >> 4 };
+            let expected = low | (row[128 + 32 * half + within] >> (2 * j) & 3) << 4;
+            let sub = i / 32;
+            let byte = quants[16 * sub + within % 16];
+            let nibble = if within < 16 { byte & 15 } else { byte >> 4 };
+            let pair = high[8 * sub + within / 4] >> (2 * (within % 4)) & 3;
+            assert_eq!(nibble | pair << 4, expected, "number {i}");
+        }
+    }
+}

@@ -53,6 +53,8 @@ pub(crate) enum LayerMemory {
 pub(crate) struct Cache {
     pub(crate) desc: CacheDesc,
     pub(crate) layers: Vec<LayerMemory>,
+    /// What the kernels of upkeep read of each layer.
+    pub(crate) table: DeviceMemory,
     /// `[sequences]` u32.
     pub(crate) last_sampled: DeviceMemory,
     /// `[sequences, PENALTY_WINDOW_MAX]` u32.

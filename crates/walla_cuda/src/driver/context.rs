@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUresult};
@@ -16,6 +16,9 @@ pub(crate) struct Context {
     raw: CUcontext,
     gpu: Gpu,
     lost: RefCell<Option<DeviceError>>,
+    /// Device memory that may be allocated in all, and how much is.
+    memory_bytes_max: u64,
+    pub(super) allocated_bytes: Cell<u64>,
     /// Streams made so far: dropping polls them.
     pub(super) streams: RefCell<Vec<Stream>>,
 }
@@ -26,7 +29,7 @@ unsafe impl Send for Context {}
 
 impl Context {
     /// Creates a context. Takes some hundred milliseconds.
-    pub(crate) fn create(gpu: &Gpu) -> Result<Self, DeviceError> {
+    pub(crate) fn create(gpu: &Gpu, memory_bytes_max: Option<u64>) -> Result<Self, DeviceError> {
         let mut raw: CUcontext = std::ptr::null_mut();
         let flags = CUctx_flags::CU_CTX_SCHED_YIELD as u32;
         // SAFETY: `raw` lives through the call; the device came from cuDeviceGet; a `Gpu` proves the library.
@@ -34,8 +37,14 @@ impl Context {
         if result != CUresult::CUDA_SUCCESS {
             return Err(DeviceError::Failed { call: "cuCtxCreate", reason: describe(result) });
         }
-        let (lost, streams) = (RefCell::new(None), RefCell::new(Vec::new()));
-        Ok(Self { raw, gpu: gpu.clone(), lost, streams })
+        Ok(Self {
+            raw,
+            gpu: gpu.clone(),
+            lost: RefCell::new(None),
+            memory_bytes_max: memory_bytes_max.unwrap_or(u64::MAX),
+            allocated_bytes: Cell::new(0),
+            streams: RefCell::new(Vec::new()),
+        })
     }
 
     /// The GPU that it is on.
@@ -69,6 +78,12 @@ impl Context {
     /// Whether a sticky error was seen.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.borrow().is_some()
+    }
+
+    /// Memory that can still be allocated, in bytes: what is free, below the ceiling.
+    pub(crate) fn memory_left_bytes(&self) -> Result<u64, DeviceError> {
+        let left = self.memory_bytes_max.saturating_sub(self.allocated_bytes.get());
+        Ok(self.memory_free_bytes()?.min(left))
     }
 
     /// Free memory of the device in bytes.

@@ -5,20 +5,10 @@ use super::{Context, Stream};
 
 /// A captured graph, instantiated and uploaded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GraphExec {
-    raw: CUgraphExec,
-    nodes: usize,
-}
+pub(crate) struct GraphExec(CUgraphExec);
 
 // SAFETY: a driver handle without thread affinity; see `Context`.
 unsafe impl Send for GraphExec {}
-
-impl GraphExec {
-    /// Nodes captured.
-    pub(crate) fn nodes(&self) -> usize {
-        self.nodes
-    }
-}
 
 impl Context {
     /// Captures what `enqueue` puts on the stream, and makes it ready to launch.
@@ -48,10 +38,6 @@ impl Context {
     }
 
     fn instantiate(&self, stream: Stream, graph: CUgraph) -> Result<GraphExec, DeviceError> {
-        let mut nodes: usize = 0;
-        // SAFETY: a null array asks for the number alone.
-        let result = unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut nodes) };
-        self.check("cuGraphGetNodes", result)?;
         let mut raw: CUgraphExec = std::ptr::null_mut();
         // SAFETY: `raw` lives through the call; the graph was just captured.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut raw, graph, 0) };
@@ -59,7 +45,7 @@ impl Context {
         // SAFETY: both are alive.
         let result = unsafe { sys::cuGraphUpload(raw, stream.0) };
         self.check("cuGraphUpload", result)?;
-        Ok(GraphExec { raw, nodes })
+        Ok(GraphExec(raw))
     }
 
     /// Enqueues one run of a graph.
@@ -70,7 +56,7 @@ impl Context {
     ) -> Result<(), DeviceError> {
         self.enter()?;
         // SAFETY: both are alive; the addresses in the graph belong to the device that owns it.
-        let result: CUresult = unsafe { sys::cuGraphLaunch(graph.raw, stream.0) };
+        let result: CUresult = unsafe { sys::cuGraphLaunch(graph.0, stream.0) };
         self.check("cuGraphLaunch", result)
     }
 }

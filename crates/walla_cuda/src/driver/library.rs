@@ -25,13 +25,11 @@ const REQUIRED: &[&CStr] = &[
     c"cuGetErrorName",
     c"cuGetErrorString",
     c"cuGraphDestroy",
-    c"cuGraphGetNodes",
     c"cuGraphInstantiateWithFlags",
     c"cuGraphLaunch",
     c"cuGraphUpload",
     c"cuLaunchKernelEx",
     c"cuMemAlloc_v2",
-    c"cuMemFree_v2",
     c"cuMemGetInfo_v2",
     c"cuMemHostAlloc",
     c"cuMemcpyDtoHAsync_v2",
@@ -155,8 +153,10 @@ fn name_of(device: CUdevice) -> Result<String, String> {
 }
 
 fn vmm_granularity(device: CUdevice) -> Option<u64> {
+    // SAFETY: the library was found when it was probed.
+    let library = unsafe { sys::culib() };
     // SAFETY: only looked up; the entry point is optional.
-    let found = unsafe { sys::culib().get::<*const c_void>(b"cuMemGetAllocationGranularity\0") };
+    let found = unsafe { library.get::<*const c_void>(b"cuMemGetAllocationGranularity\0") };
     found.ok()?;
     // SAFETY: the struct is plain data for which zeros mean "none".
     let mut wanted: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };

@@ -58,7 +58,7 @@ impl Context {
     /// Allocates zeroed device memory of at least `bytes` bytes (at least 256), after a look at what is free.
     pub(crate) fn allocate(&self, what: &str, bytes: usize) -> Result<DeviceMemory, DeviceError> {
         let bytes = bytes.max(1).next_multiple_of(256);
-        let free_bytes = self.memory_free_bytes()?;
+        let free_bytes = self.memory_left_bytes()?;
         let refused = || DeviceError::OutOfMemory {
             what: what.to_owned(),
             wanted_bytes: bytes as u64,
@@ -74,15 +74,8 @@ impl Context {
             return Err(refused());
         }
         self.check("cuMemAlloc", result)?;
+        self.allocated_bytes.set(self.allocated_bytes.get() + bytes as u64);
         Ok(DeviceMemory { address, bytes })
-    }
-
-    /// Gives memory back. For temporaries of loading, when nothing uses them.
-    pub(crate) fn free(&self, memory: DeviceMemory) -> Result<(), DeviceError> {
-        self.enter()?;
-        // SAFETY: the memory came from `allocate`, and the caller has synchronised.
-        let result = unsafe { sys::cuMemFree_v2(memory.address) };
-        self.check("cuMemFree", result)
     }
 
     /// Enqueues setting all bytes.

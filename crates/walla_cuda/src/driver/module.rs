@@ -1,5 +1,6 @@
 use std::ffi::{CStr, c_void};
 
+use bytemuck::Pod;
 use cudarc::driver::sys::{
     self, CUfunction, CUfunction_attribute, CUjit_option, CUlaunchAttribute, CUlaunchAttributeID,
     CUlaunchConfig, CUmodule, CUresult,
@@ -26,6 +27,9 @@ pub(crate) struct Function(CUfunction);
 // SAFETY: as for `Module`.
 unsafe impl Send for Function {}
 
+/// Words of the largest parameter struct.
+pub(crate) const PARAM_WORDS: usize = 36;
+
 /// One kernel launch: everything but the stream. The parameter is one struct, copied at the launch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
@@ -35,8 +39,24 @@ pub(crate) struct Launch {
     /// May start before the kernel ahead of it has ended: every kernel of walla waits for that itself.
     pub(crate) overlap: bool,
     pub(crate) shared_bytes: u32,
-    /// Bytes of the kernel's parameter struct, in 8-byte words so that they are aligned as the struct is.
-    pub(crate) params: Vec<u64>,
+    /// The kernel's parameter struct, in 8-byte words so that it is aligned as the struct is; the rest is zeros.
+    pub(crate) params: [u64; PARAM_WORDS],
+}
+
+impl Launch {
+    /// A launch without shared memory of its own size.
+    pub(crate) fn new<P: Pod>(
+        function: Function,
+        grid: [u32; 3],
+        threads: u32,
+        params: &P,
+    ) -> Self {
+        const { assert!(size_of::<P>() <= 8 * PARAM_WORDS && align_of::<P>() <= 8) };
+        let mut words = [0_u64; PARAM_WORDS];
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..size_of::<P>()]
+            .copy_from_slice(bytemuck::bytes_of(params));
+        Self { function, grid, threads, overlap: false, shared_bytes: 0, params: words }
+    }
 }
 
 impl Context {

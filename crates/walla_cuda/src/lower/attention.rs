@@ -1,0 +1,232 @@
+//! Token mixers: query, key and value, attention, short convolution.
+
+use walla_device::{
+    CacheLayer, DeviceError, HeadShape, KvType, Linear, Norm, Program, RopeId, Slot, VectorId,
+};
+use walla_types::RopePairs;
+
+use super::linear::Part;
+use super::{Lowering, same};
+use crate::driver::Launch;
+use crate::params::{AppendParams, AttentionParams, KvRef, ShortConvParams};
+use crate::resources::LayerMemory;
+
+/// Cells that one block of attention takes (`CHUNK` in attention.cu).
+const CHUNK: u32 = 128;
+/// Largest head that the kernels take.
+const HEAD_DIM_MAX: u32 = 256;
+/// Most taps of a convolution (`TAPS_MAX` in short_conv.cu).
+const TAPS_MAX: u32 = 8;
+
+/// Chunks of the longest row.
+pub(super) fn chunks_max(program: &Program, window: Option<u32>) -> u32 {
+    let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
+    cells.div_ceil(CHUNK).max(1)
+}
+
+/// The first part of an attention layer, as the op has it.
+pub(super) struct Qkv<'a> {
+    pub(super) x: Slot,
+    pub(super) norm: &'a Norm,
+    pub(super) linears: [&'a Linear; 3],
+    pub(super) head_norms: Option<&'a (Norm, Norm)>,
+    pub(super) rope: Option<RopeId>,
+    pub(super) shape: HeadShape,
+    pub(super) layer: u32,
+    pub(super) q: Slot,
+}
+
+/// A short convolution, as the op has it.
+pub(super) struct Convolution<'a> {
+    pub(super) x: Slot,
+    pub(super) norm: &'a Norm,
+    pub(super) input: &'a [Linear; 3],
+    pub(super) kernel: VectorId,
+    pub(super) taps: u32,
+    pub(super) layer: u32,
+    pub(super) out: Slot,
+}
+
+impl Lowering<'_> {
+    pub(super) fn qkv(
+        &mut self,
+        program: &Program,
+        op: &Qkv<'_>,
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let HeadShape { heads, kv_heads, head_dim } = op.shape;
+        let (kv, name) = self.pages(program, op.layer, op.shape)?;
+        let products = self.base + self.workspace.products as u64;
+        let all_heads = heads + 2 * kv_heads;
+        let firsts = [0, heads, heads + kv_heads];
+        let counts = [heads, kv_heads, kv_heads];
+        for (linear, count) in op.linears.iter().zip(counts) {
+            let rows = self.resources.matrix(linear.matrix)?.rows;
+            same("rows of a query, key or value matrix", rows, count * head_dim)?;
+        }
+        let part = |i: usize| Part {
+            linear: op.linears[i],
+            out: products + 4 * u64::from(firsts[i] * head_dim),
+            stride: all_heads * head_dim,
+        };
+        let input = self.input(program, op.x, Some(op.norm))?;
+        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)])?;
+        let (q, width) = self.slot(program, op.q)?;
+        same("query slot", width, heads * head_dim)?;
+        let mut params = AppendParams {
+            step: self.step(program)?,
+            kv,
+            products,
+            q,
+            heads,
+            magnitude: 1.0,
+            ..AppendParams::default()
+        };
+        if let Some((query, key)) = op.head_norms {
+            for norm in [query, key] {
+                same("head norm", self.resources.vector(norm.weight)?.len, head_dim)?;
+            }
+            params.query_norm = self.resources.vector(query.weight)?.memory.address();
+            params.key_norm = self.resources.vector(key.weight)?.memory.address();
+            (params.query_eps, params.key_eps) = (query.eps, key.eps);
+        }
+        if let Some(rope) = op.rope {
+            let rope = self.resources.rope(rope)?;
+            if 2 * rope.pairs_count > head_dim {
+                return Err(DeviceError::Invalid("a rotation wider than the head".to_owned()));
+            }
+            params.frequencies = rope.frequencies.address();
+            params.pairs = rope.pairs_count;
+            params.magnitude = rope.magnitude;
+            params.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
+        }
+        let grid = [all_heads.div_ceil(4), program.rows_max, 1];
+        launches.push(self.launch(("append", &format!("append_{name}")), grid, 128, &params)?);
+        Ok(launches)
+    }
+
+    /// The pages of a layer, and the name of their numbers.
+    fn pages(
+        &self,
+        program: &Program,
+        layer: u32,
+        shape: HeadShape,
+    ) -> Result<(KvRef, &'static str), DeviceError> {
+        let cache = self.resources.cache(program.cache)?;
+        let HeadShape { heads, kv_heads, head_dim } = shape;
+        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return Err(DeviceError::Invalid(format!("{heads} heads over {kv_heads} KV heads")));
+        }
+        if head_dim > HEAD_DIM_MAX || !head_dim.is_multiple_of(8) {
+            return Err(self.unsupported(format!("heads of {head_dim} numbers")));
+        }
+        let name = match cache.desc.kv_type {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            other => return Err(self.unsupported(format!("keys and values of {other:?}"))),
+        };
+        let index = layer as usize;
+        let desc = cache.desc.layers.get(index).zip(cache.layers.get(index));
+        match desc {
+            Some((
+                CacheLayer::Kv { kv_heads: has_heads, head_dim: has_dim, .. },
+                LayerMemory::Kv { keys, values },
+            )) if (*has_heads, *has_dim) == (kv_heads, head_dim) => {
+                let kv = KvRef {
+                    keys: keys.address(),
+                    values: values.address(),
+                    kv_heads,
+                    head_dim,
+                    page_tokens: cache.desc.page_tokens,
+                    reserved: 0,
+                };
+                Ok((kv, name))
+            }
+            _ => Err(DeviceError::Invalid(format!("layer {layer} of the cache has other heads"))),
+        }
+    }
+
+    pub(super) fn attention(
+        &mut self,
+        program: &Program,
+        (q, out): (Slot, Slot),
+        (shape, layer): (HeadShape, u32),
+        scale: f32,
+        window: Option<u32>,
+    ) -> Result<Launch, DeviceError> {
+        let (kv, name) = self.pages(program, layer, shape)?;
+        let (q, q_width) = self.slot(program, q)?;
+        let (out, out_width) = self.slot(program, out)?;
+        same("query slot", q_width, shape.heads * shape.head_dim)?;
+        same("attention slot", out_width, shape.heads * shape.head_dim)?;
+        let per_kv = shape.heads / shape.kv_heads;
+        let group = per_kv.next_power_of_two().min(8);
+        let chunks_max = chunks_max(program, window);
+        let params = AttentionParams {
+            step: self.step(program)?,
+            kv,
+            q,
+            out,
+            partials: self.base + self.workspace.partials as u64,
+            arrivals: self.base + self.workspace.arrivals as u64,
+            heads: shape.heads,
+            window: window.unwrap_or(0),
+            scale,
+            chunks_max,
+            lanes: (shape.head_dim / 8).next_power_of_two(),
+            reserved: 0,
+        };
+        let grid = [shape.kv_heads * per_kv.div_ceil(group), chunks_max, program.rows_max];
+        self.launch(("attention", &format!("attention_{name}_{group}")), grid, 128, &params)
+    }
+
+    pub(super) fn short_conv(
+        &mut self,
+        program: &Program,
+        op: &Convolution<'_>,
+    ) -> Result<Vec<Launch>, DeviceError> {
+        let (out, width) = self.slot(program, op.out)?;
+        let cache = self.resources.cache(program.cache)?;
+        let index = op.layer as usize;
+        let state = match (cache.desc.layers.get(index), cache.layers.get(index)) {
+            (
+                Some(CacheLayer::ShortConv { width: has_width, taps }),
+                Some(LayerMemory::ShortConv { state }),
+            ) if (*has_width, *taps) == (width, op.taps) => state.address(),
+            _ => {
+                let why = format!("layer {} of the cache is no such convolution", op.layer);
+                return Err(DeviceError::Invalid(why));
+            }
+        };
+        if op.taps == 0 || op.taps > TAPS_MAX {
+            return Err(self.unsupported(format!("convolutions of {} taps", op.taps)));
+        }
+        let kernel = self.resources.vector(op.kernel)?;
+        same("convolution kernel", kernel.len, width * op.taps)?;
+        let products = self.base + self.workspace.products as u64;
+        for linear in op.input {
+            same("convolution width", self.resources.matrix(linear.matrix)?.rows, width)?;
+        }
+        let part = |i: u32| Part {
+            linear: &op.input[i as usize],
+            out: products + 4 * u64::from(i * width),
+            stride: 3 * width,
+        };
+        let input = self.input(program, op.x, Some(op.norm))?;
+        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)])?;
+        let params = ShortConvParams {
+            step: self.step(program)?,
+            products,
+            kernel: kernel.memory.address(),
+            state,
+            out,
+            width,
+            taps: op.taps,
+        };
+        let grid = [width.div_ceil(256), program.rows_max, 1];
+        launches.push(self.launch(("short_conv", "short_conv"), grid, 256, &params)?);
+        if op.taps > 1 {
+            launches.push(self.launch(("short_conv", "short_conv_state"), grid, 256, &params)?);
+        }
+        Ok(launches)
+    }
+}

@@ -1,0 +1,210 @@
+//! From a program to kernel launches: which kernel, which grid, which addresses. Nothing here runs anything but [`enqueue`].
+
+mod attention;
+mod linear;
+mod sample;
+mod workspace;
+
+use bytemuck::Pod;
+use walla_device::{DeviceError, Op, Program, Slot};
+
+use self::attention::{Convolution, Qkv};
+pub(crate) use self::workspace::Workspace;
+use crate::driver::{Context, Launch, Stream};
+use crate::kernels::Kernels;
+use crate::params::{Address, ResultRef, StepRef};
+use crate::resources::{Resources, unknown};
+
+/// Lowers programs.
+pub(crate) struct Lowering<'a> {
+    pub(crate) device: &'a str,
+    pub(crate) context: &'a Context,
+    pub(crate) kernels: &'a mut Kernels,
+    pub(crate) resources: &'a Resources,
+    pub(crate) workspace: &'a Workspace,
+    /// Where the workspace lies.
+    pub(crate) base: Address,
+}
+
+impl Lowering<'_> {
+    /// Lowers one program.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] and [`DeviceError::Unsupported`] name the program, the op and what is wrong.
+    pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
+        self.check_blocks(program)?;
+        let mut launches = Vec::new();
+        for (i, op) in program.ops.iter().enumerate() {
+            self.op(program, op, &mut launches).map_err(|error| match error {
+                DeviceError::Invalid(why) => {
+                    DeviceError::Invalid(format!("program {}, op {i}: {why}", program.name))
+                }
+                other => other,
+            })?;
+        }
+        Ok(launches)
+    }
+
+    fn op(
+        &mut self,
+        program: &Program,
+        op: &Op,
+        launches: &mut Vec<Launch>,
+    ) -> Result<(), DeviceError> {
+        match op {
+            Op::Embed { table, scale, x } => {
+                let table = self.resources.matrix(*table)?;
+                if !table.usage.gather {
+                    return Err(DeviceError::Invalid(format!("{} is not to look up", table.name)));
+                }
+                launches.push(self.embed(program, table, *scale, *x)?);
+            }
+            Op::Qkv { x, norm, query, key, value, head_norms, rope, shape, layer, q } => {
+                launches.extend(self.qkv(
+                    program,
+                    &Qkv {
+                        x: *x,
+                        norm,
+                        linears: [query, key, value],
+                        head_norms: head_norms.as_ref(),
+                        rope: *rope,
+                        shape: *shape,
+                        layer: *layer,
+                        q: *q,
+                    },
+                )?);
+            }
+            Op::Attention { q, shape, layer, scale, window, out } => {
+                let slots = (*q, *out);
+                launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
+            }
+            Op::Project { y, linear, post_norm, x } => {
+                launches.extend(self.project(program, *y, linear, post_norm.as_ref(), *x)?);
+            }
+            Op::GateUp { x, norm, gate, up, activation, h } => {
+                let input = self.input(program, *x, Some(norm))?;
+                launches.extend(self.gate_up(program, &input, (gate, up), *activation, *h)?);
+            }
+            Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
+                launches.extend(self.short_conv(
+                    program,
+                    &Convolution {
+                        x: *x,
+                        norm,
+                        input,
+                        kernel: *kernel,
+                        taps: *taps,
+                        layer: *layer,
+                        out: *out,
+                    },
+                )?);
+            }
+            Op::Head { x, norm, linear } => launches.push(self.head(program, *x, norm, linear)?),
+            Op::Sample => launches.extend(self.sample(program)?),
+        }
+        Ok(())
+    }
+
+    /// Whether the step block and the result block have the room that the kernels rely on.
+    fn check_blocks(&self, program: &Program) -> Result<(), DeviceError> {
+        let layout = &program.layout;
+        let too_small = |what: &str, wanted: usize| {
+            DeviceError::Invalid(format!("{what} below {wanted} bytes ({})", program.name))
+        };
+        if self.resources.buffer(program.step)?.bytes() < layout.bytes() {
+            return Err(too_small("step block", layout.bytes()));
+        }
+        if self.resources.buffer(program.results)?.bytes() < layout.result_bytes() {
+            return Err(too_small("result block", layout.result_bytes()));
+        }
+        if program.rows_max == 0
+            || program.rows_max > layout.rows_max
+            || program.outputs_max > layout.outputs_max
+            || program.vocab == 0
+        {
+            let why = format!("rows, outputs or vocabulary of program {}", program.name);
+            return Err(DeviceError::Invalid(why));
+        }
+        Ok(())
+    }
+
+    fn unsupported(&self, what: String) -> DeviceError {
+        DeviceError::Unsupported { device: self.device.to_owned(), what }
+    }
+
+    fn slot(&self, program: &Program, slot: Slot) -> Result<(Address, u32), DeviceError> {
+        let index = slot.0 as usize;
+        let desc = program.slots.get(index).ok_or_else(|| unknown(&slot))?;
+        let offset = self.workspace.slots.get(index).ok_or_else(|| unknown(&slot))?;
+        Ok((self.base + *offset as u64, desc.width))
+    }
+
+    fn step(&self, program: &Program) -> Result<StepRef, DeviceError> {
+        let layout = &program.layout;
+        Ok(StepRef {
+            block: self.resources.buffer(program.step)?.address(),
+            rows_offset: layout.rows_offset() as u32,
+            outputs_offset: layout.outputs_offset() as u32,
+            biases_offset: layout.biases_offset() as u32,
+            tables_offset: layout.tables_offset() as u32,
+            pages_per_sequence: layout.pages_per_sequence,
+            reserved: 0,
+        })
+    }
+
+    fn results(&self, program: &Program) -> Result<ResultRef, DeviceError> {
+        let layout = &program.layout;
+        Ok(ResultRef {
+            ring: self.resources.buffer(program.results)?.address(),
+            block_bytes: layout.result_bytes() as u32,
+            rows_offset: layout.result_rows_offset() as u32,
+            candidates_offset: layout.candidates_offset() as u32,
+            reserved: 0,
+        })
+    }
+
+    fn launch<P: Pod>(
+        &mut self,
+        kernel: (&str, &str),
+        grid: [u32; 3],
+        threads: u32,
+        params: &P,
+    ) -> Result<Launch, DeviceError> {
+        self.launch_shared(kernel, grid, threads, 0, params)
+    }
+
+    fn launch_shared<P: Pod>(
+        &mut self,
+        (file, name): (&str, &str),
+        grid: [u32; 3],
+        threads: u32,
+        shared_bytes: u32,
+        params: &P,
+    ) -> Result<Launch, DeviceError> {
+        let function = self.kernels.get(self.context, file, name, shared_bytes)?;
+        let overlap = self.context.gpu().facts.programmatic_launch;
+        Ok(Launch { overlap, shared_bytes, ..Launch::new(function, grid, threads, params) })
+    }
+}
+
+fn same(what: &str, found: u32, wanted: u32) -> Result<(), DeviceError> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(DeviceError::Invalid(format!("{what} is {found}, expected {wanted}")))
+}
+
+/// Puts launches on a stream, in order.
+#[expect(unsafe_code, reason = "kernels are launched here and nowhere else")]
+pub(crate) fn enqueue(
+    context: &Context,
+    stream: Stream,
+    launches: &[Launch],
+) -> Result<(), DeviceError> {
+    for launch in launches {
+        // SAFETY: a `Launch` is made by `Lowering` or by the cache's upkeep alone, which pair each kernel with its own parameter
+        // struct and take addresses from live memory of this device, none of which is freed before the device is dropped.
+        unsafe { context.launch(stream, launch) }?;
+    }
+    Ok(())
+}

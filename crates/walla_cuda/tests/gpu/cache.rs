@@ -1,0 +1,104 @@
+use walla_device::{CacheCommand, KvType};
+use walla_types::TensorType;
+
+use crate::model::Shape;
+use crate::parity::{distance, tokens};
+use crate::rig::{PAGE_TOKENS, Piece, Rig};
+use crate::{gpu, oracle};
+
+/// A page of a sequence, as the rig lays them out.
+fn page(sequence: u32, index: u32) -> u32 {
+    1 + sequence * 40 + (39 - index)
+}
+
+#[test]
+fn upkeep_leaves_what_the_oracle_leaves() {
+    for kv_type in [KvType::F32, KvType::F16] {
+        let Some(device) = gpu() else { return };
+        let shape = Shape { taps: Some(3), layers: 4, ..Shape::llama(TensorType::Q8_0) };
+        let mut rigs =
+            [Rig::new(device, &shape, kv_type, 2), Rig::new(oracle(), &shape, kv_type, 2)];
+        let text = tokens(515, 100, 4);
+        let penalised = |mut piece: Piece| {
+            piece.sampling.temperature = 0.7;
+            piece.sampling.repetition_penalty = 1.3;
+            piece.sampling.penalty_window = 64;
+            piece
+        };
+        let compare = |rigs: &mut [Rig; 2], piece: Piece, what: &str| {
+            let [a, b] = rigs.each_mut().map(|rig| rig.step(std::slice::from_ref(&piece), 0));
+            let distance = distance(&a, &b);
+            let tolerance = if kv_type == KvType::F32 { 2e-4 } else { 5e-3 };
+            assert!(distance < tolerance, "{what}: {distance:.2e}");
+            assert_eq!(a.rows[0].token, b.rows[0].token, "{what}");
+        };
+        compare(&mut rigs, penalised(Piece::new(0, 0, &text[..50])), "prompt");
+        // Sequence 1 becomes a copy of sequence 0.
+        for rig in &mut rigs {
+            let pages = (0..4).map(|i| CacheCommand::CopyPage { from: page(0, i), to: page(1, i) });
+            let pages: Vec<_> = pages.collect();
+            rig.maintain(&pages);
+            rig.maintain(&[CacheCommand::CopySequence { from: 0, to: 1 }]);
+        }
+        compare(&mut rigs, penalised(Piece::new(1, 50, &text[50..51])), "copied");
+        // Its positions 16..32 go: what follows moves down by one page, in two pieces that overlap.
+        for rig in &mut rigs {
+            let turn = -(PAGE_TOKENS.cast_signed());
+            rig.maintain(&[
+                CacheCommand::MoveCells {
+                    from_page: page(1, 2),
+                    from_cell: 0,
+                    to_page: page(1, 1),
+                    to_cell: 0,
+                    cells: 16,
+                    turn,
+                },
+                CacheCommand::MoveCells {
+                    from_page: page(1, 3),
+                    from_cell: 0,
+                    to_page: page(1, 2),
+                    to_cell: 0,
+                    cells: 3,
+                    turn,
+                },
+                CacheCommand::ShiftRecent { sequence: 1, from: 32, end: 51, turn },
+            ]);
+        }
+        compare(&mut rigs, penalised(Piece::new(1, 35, &text[51..52])), "shifted");
+        // Cells 3.. of one page move down by two, in place.
+        for rig in &mut rigs {
+            rig.maintain(&[
+                CacheCommand::MoveCells {
+                    from_page: page(1, 2),
+                    from_cell: 3,
+                    to_page: page(1, 2),
+                    to_cell: 1,
+                    cells: 1,
+                    turn: -2,
+                },
+                CacheCommand::ShiftRecent { sequence: 1, from: 35, end: 36, turn: -2 },
+            ]);
+        }
+        compare(&mut rigs, penalised(Piece::new(1, 34, &text[52..53])), "moved in place");
+        for rig in &mut rigs {
+            rig.maintain(&[CacheCommand::ClearSequence { sequence: 0 }]);
+        }
+        compare(&mut rigs, penalised(Piece::new(0, 0, &text[60..70])), "cleared");
+        // Continue on the device's own token.
+        compare(&mut rigs, penalised(Piece::new(0, 10, &[-1])), "continued");
+    }
+}
+
+#[test]
+fn upkeep_outside_the_cache_is_refused() {
+    let Some(device) = gpu() else { return };
+    let mut rig = Rig::new(device, &Shape::llama(TensorType::F16), KvType::F16, 2);
+    let bad = [
+        CacheCommand::CopyPage { from: 1, to: 321 },
+        CacheCommand::ClearSequence { sequence: 8 },
+        CacheCommand::ShiftRecent { sequence: 0, from: 3, end: 9, turn: -4 },
+    ];
+    for command in bad {
+        assert!(rig.device.maintain(rig.stream, rig.cache, &[command]).is_err(), "{command:?}");
+    }
+}

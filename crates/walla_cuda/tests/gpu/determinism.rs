@@ -1,0 +1,69 @@
+use walla_device::KvType;
+use walla_types::TensorType;
+
+use crate::gpu;
+use crate::model::{Random, Shape};
+use crate::parity::tokens;
+use crate::rig::{Piece, Rig};
+
+/// Reads sequence 0 in the stated pieces, with random company and in random buckets; answers its logits at every position.
+fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> Vec<Vec<u32>> {
+    let vocab = 515;
+    let mut out = vec![];
+    let mut at = 0;
+    let mut others = [0_u32; 4];
+    while at < text.len() {
+        let n = (1 + random.below(9) as usize).min(text.len() - at);
+        let mut mine = Piece::new(0, at as u32, &text[at..at + n]);
+        mine.all_outputs = true;
+        let mut pieces = vec![];
+        let mut first_output = 0;
+        if !alone {
+            for (s, position) in others.iter_mut().enumerate() {
+                let count = random.below(5) as usize;
+                if count > 0 {
+                    let words = tokens(vocab, count, random.bits());
+                    pieces.push(Piece::new(s as u32 + 1, *position, &words));
+                    *position += count as u32;
+                }
+            }
+            let place = random.below(pieces.len() as u32 + 1) as usize;
+            first_output = place;
+            pieces.insert(place, mine);
+        } else {
+            pieces.push(mine);
+        }
+        let bucket = if alone { 0 } else { random.below(65) };
+        let outcome = rig.step(&pieces, bucket);
+        for row in &outcome.logits[first_output..first_output + n] {
+            out.push(row.iter().map(|x| x.to_bits()).collect());
+        }
+        at += n;
+    }
+    out
+}
+
+#[test]
+fn a_row_does_not_depend_on_its_company_or_bucket() {
+    for ty in
+        [TensorType::Q4K, TensorType::Q8_0, TensorType::BF16, TensorType::F16, TensorType::Q6K]
+    {
+        let Some(device) = gpu() else { return };
+        let shape = Shape { taps: Some(3), layers: 3, ..Shape::llama(ty) };
+        let mut rig = Rig::new(device, &shape, KvType::F16, 3);
+        let text = tokens(515, 150, 9);
+        let mut random = Random(1);
+        let clear = walla_device::CacheCommand::ClearSequence { sequence: 0 };
+        let expected = logits(&mut rig, &text, &mut random, true);
+        for mix in 0..10 {
+            for s in 0..5 {
+                rig.maintain(&[walla_device::CacheCommand::ClearSequence { sequence: s }]);
+            }
+            rig.maintain(&[clear]);
+            let found = logits(&mut rig, &text, &mut random, false);
+            let same = found.iter().zip(&expected).filter(|(a, b)| a == b).count();
+            assert_eq!(same, expected.len(), "{ty}, mix {mix}: rows that are bit-identical");
+        }
+        println!("{ty}: 10 mixes of {} rows bit-identical", expected.len());
+    }
+}

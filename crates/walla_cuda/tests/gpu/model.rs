@@ -1,0 +1,271 @@
+//! Random models: small, but with every kind of op and every type.
+
+use half::f16;
+use walla_device::{
+    CacheLayer, Device, HeadShape, Linear, MatrixDesc, MatrixUse, Norm, Op, RopeDesc, RopeId, Slot,
+    SlotDesc, VectorId,
+};
+use walla_types::{Activation, RopePairs, TensorType};
+
+/// A random number generator that is the same everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mixed = (self.0 ^ self.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        mixed ^ mixed >> 29
+    }
+
+    /// Evenly in -1 .. 1.
+    pub fn number(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub fn below(&mut self, end: u32) -> u32 {
+        (self.bits() >> 33) as u32 % end
+    }
+
+    fn half(&mut self, low: f32, high: f32) -> [u8; 2] {
+        let unit = (self.number() + 1.0) / 2.0;
+        f16::from_f32(low + (high - low) * unit).to_le_bytes()
+    }
+}
+
+/// A block of a type, with numbers of about `size`.
+fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
+    let number = random.number() * size;
+    match ty {
+        TensorType::F32 => return number.to_le_bytes().to_vec(),
+        TensorType::F16 => return f16::from_f32(number).to_le_bytes().to_vec(),
+        TensorType::BF16 => return number.to_le_bytes()[2..].to_vec(),
+        _ => {}
+    }
+    let mut bytes: Vec<u8> = (0..ty.block_bytes()).map(|_| random.bits() as u8).collect();
+    // Scales that give numbers of about `size`, minimums that centre them.
+    let mut put = |at: usize, low: f32, high: f32| {
+        let half = random.half(low * size, high * size);
+        bytes[at..at + 2].copy_from_slice(&half);
+    };
+    match ty {
+        TensorType::Q8_0 => put(0, 0.002, 0.01),
+        TensorType::Q4_0 => put(0, -0.1, 0.15),
+        TensorType::Q5_0 => put(0, -0.05, 0.08),
+        TensorType::Q4_1 | TensorType::Q5_1 => {
+            let scale = if ty == TensorType::Q4_1 { 0.1 } else { 0.05 };
+            put(0, scale / 2.0, scale);
+            put(2, -0.8, -0.6);
+        }
+        TensorType::Q4K | TensorType::Q5K => {
+            let scale = if ty == TensorType::Q4K { 0.003 } else { 0.0015 };
+            put(0, scale / 2.0, scale);
+            put(2, 0.01, 0.02);
+        }
+        TensorType::Q6K => put(208, 0.0002, 0.0005),
+        other => panic!("no blocks of {other}"),
+    }
+    bytes
+}
+
+/// What a model is like.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub width: u32,
+    pub hidden: u32,
+    pub vocab: u32,
+    pub heads: HeadShape,
+    pub layers: u32,
+    /// Types in turn: query, key, value, output, gate, up, down, head.
+    pub types: [TensorType; 8],
+    pub biases: bool,
+    pub head_norms: bool,
+    pub post_norms: bool,
+    pub activation: Activation,
+    pub pairs: RopePairs,
+    /// Pairs rotated: at most half of a head.
+    pub pairs_count: u32,
+    pub window: Option<u32>,
+    /// Every second layer is a short convolution of that many taps.
+    pub taps: Option<u32>,
+}
+
+impl Shape {
+    pub fn llama(ty: TensorType) -> Self {
+        let wide = ty.block_elements() == 256;
+        Self {
+            width: if wide { 256 } else { 96 },
+            hidden: if wide { 512 } else { 224 },
+            vocab: 515,
+            heads: HeadShape { heads: 4, kv_heads: 2, head_dim: if wide { 64 } else { 24 } },
+            layers: 2,
+            types: [ty; 8],
+            biases: false,
+            head_norms: false,
+            post_norms: false,
+            activation: Activation::Silu,
+            pairs: RopePairs::Neighbours,
+            pairs_count: if wide { 32 } else { 12 },
+            window: None,
+            taps: None,
+        }
+    }
+}
+
+/// A model on a device: everything but the sizes of its programs.
+pub struct Model {
+    pub ops: Vec<Op>,
+    pub slots: Vec<SlotDesc>,
+    pub layers: Vec<CacheLayer>,
+    pub vocab: u32,
+}
+
+struct Builder<'a> {
+    device: &'a mut dyn Device,
+    random: Random,
+    biases: bool,
+}
+
+impl Builder<'_> {
+    fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Linear {
+        let blocks = rows as usize * cols as usize / ty.block_elements();
+        let size = 1.7 / (cols as f32).sqrt();
+        let bytes: Vec<u8> = (0..blocks).flat_map(|_| block(ty, size, &mut self.random)).collect();
+        let usage = MatrixUse { gather, multiply: true };
+        let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
+        let matrix = self.device.load_matrix(&desc, &bytes).unwrap();
+        let bias = self.biases.then(|| self.vector(rows, 0.0, 0.3));
+        Linear { matrix, bias }
+    }
+
+    fn vector(&mut self, len: u32, middle: f32, spread: f32) -> VectorId {
+        let values: Vec<f32> = (0..len).map(|_| middle + spread * self.random.number()).collect();
+        self.device.load_vector("random", &values).unwrap()
+    }
+
+    fn norm(&mut self, len: u32) -> Norm {
+        Norm { weight: self.vector(len, 1.0, 0.3), eps: 1e-5 }
+    }
+}
+
+const X: Slot = Slot(0);
+const Q: Slot = Slot(1);
+const MIXED: Slot = Slot(2);
+const H: Slot = Slot(3);
+const CONV: Slot = Slot(4);
+
+impl Model {
+    /// The same model on every device, for one seed.
+    pub fn load(device: &mut dyn Device, shape: &Shape, seed: u64) -> Self {
+        let mut b = Builder { device, random: Random(seed), biases: shape.biases };
+        let frequencies: Vec<f32> = (0..shape.pairs_count)
+            .map(|i| 10_000_f32.powf(-(i as f32) / shape.pairs_count as f32))
+            .collect();
+        let magnitude = if shape.head_norms { 1.1 } else { 1.0 };
+        let desc = RopeDesc { frequencies: &frequencies, magnitude, pairs: shape.pairs };
+        let rope = b.device.load_rope(&desc).unwrap();
+        let [.., head_ty] = shape.types;
+        let head = b.linear(head_ty, shape.vocab, shape.width, true);
+        let head = Linear { bias: None, ..head };
+        let mut ops = vec![Op::Embed { table: head.matrix, scale: 8.0, x: X }];
+        let mut layers = vec![];
+        for layer in 0..shape.layers {
+            match shape.taps.filter(|_| layer % 2 == 1) {
+                Some(taps) => convolution(&mut b, shape, layer, taps, &mut ops, &mut layers),
+                None => attention(&mut b, shape, layer, rope, &mut ops, &mut layers),
+            }
+            feed_forward(&mut b, shape, &mut ops);
+        }
+        ops.push(Op::Head { x: X, norm: b.norm(shape.width), linear: head });
+        ops.push(Op::Sample);
+        let heads = shape.heads.heads * shape.heads.head_dim;
+        let widths = [shape.width, heads, heads, shape.hidden, shape.width];
+        let slots = widths.map(|width| SlotDesc { width }).to_vec();
+        Self { ops, slots, layers, vocab: shape.vocab }
+    }
+}
+
+fn attention(
+    b: &mut Builder<'_>,
+    shape: &Shape,
+    layer: u32,
+    rope: RopeId,
+    ops: &mut Vec<Op>,
+    layers: &mut Vec<CacheLayer>,
+) {
+    let HeadShape { heads, kv_heads, head_dim } = shape.heads;
+    let [query, key, value, output, ..] = shape.types;
+    // Every third layer has no positions.
+    let rope = (layer % 3 != 2).then_some(rope);
+    layers.push(CacheLayer::Kv { kv_heads, head_dim, rope });
+    let head_norms = shape.head_norms.then(|| (b.norm(head_dim), b.norm(head_dim)));
+    ops.push(Op::Qkv {
+        x: X,
+        norm: b.norm(shape.width),
+        query: b.linear(query, heads * head_dim, shape.width, false),
+        key: b.linear(key, kv_heads * head_dim, shape.width, false),
+        value: b.linear(value, kv_heads * head_dim, shape.width, false),
+        head_norms,
+        rope,
+        shape: shape.heads,
+        layer,
+        q: Q,
+    });
+    let scale = 1.5 / (head_dim as f32).sqrt();
+    ops.push(Op::Attention {
+        q: Q,
+        shape: shape.heads,
+        layer,
+        scale,
+        window: shape.window,
+        out: MIXED,
+    });
+    ops.push(Op::Project {
+        y: MIXED,
+        linear: b.linear(output, shape.width, heads * head_dim, false),
+        post_norm: shape.post_norms.then(|| b.norm(shape.width)),
+        x: X,
+    });
+}
+
+fn convolution(
+    b: &mut Builder<'_>,
+    shape: &Shape,
+    layer: u32,
+    taps: u32,
+    ops: &mut Vec<Op>,
+    layers: &mut Vec<CacheLayer>,
+) {
+    let width = shape.width;
+    let [query, key, value, output, ..] = shape.types;
+    layers.push(CacheLayer::ShortConv { width, taps });
+    ops.push(Op::ShortConv {
+        x: X,
+        norm: b.norm(width),
+        input: [query, key, value].map(|ty| b.linear(ty, width, width, false)),
+        kernel: b.vector(width * taps, 0.0, 1.0),
+        taps,
+        layer,
+        out: CONV,
+    });
+    let linear = b.linear(output, width, width, false);
+    ops.push(Op::Project { y: CONV, linear, post_norm: None, x: X });
+}
+
+fn feed_forward(b: &mut Builder<'_>, shape: &Shape, ops: &mut Vec<Op>) {
+    let [.., gate, up, down, _] = shape.types;
+    ops.push(Op::GateUp {
+        x: X,
+        norm: b.norm(shape.width),
+        gate: b.linear(gate, shape.hidden, shape.width, false),
+        up: b.linear(up, shape.hidden, shape.width, false),
+        activation: shape.activation,
+        h: H,
+    });
+    ops.push(Op::Project {
+        y: H,
+        linear: b.linear(down, shape.width, shape.hidden, false),
+        post_norm: shape.post_norms.then(|| b.norm(shape.width)),
+        x: X,
+    });
+}

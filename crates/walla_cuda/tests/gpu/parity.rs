@@ -1,0 +1,149 @@
+use walla_device::{HeadShape, KvType};
+use walla_types::{Activation, RopePairs, TensorType};
+
+use crate::model::{Random, Shape};
+use crate::rig::{Outcome, Piece, Rig};
+use crate::{gpu, oracle};
+
+/// Tokens of the test's sequences.
+pub fn tokens(vocab: u32, count: usize, seed: u64) -> Vec<i32> {
+    let mut random = Random(seed);
+    (0..count).map(|_| random.below(vocab).cast_signed()).collect()
+}
+
+/// Prompts of uneven length together, decode steps with holes, then a long prompt in pieces.
+pub fn journey(vocab: u32) -> Vec<Vec<Piece>> {
+    let text = tokens(vocab, 400, 5);
+    let piece = |s: u32, at: usize, n: usize| Piece::new(s, at as u32, &text[at..at + n]);
+    let all = |mut piece: Piece| {
+        piece.all_outputs = true;
+        piece
+    };
+    let mut steps = vec![
+        vec![piece(0, 0, 1)],
+        vec![all(piece(1, 0, 37)), piece(2, 0, 5), piece(0, 1, 3)],
+        vec![piece(0, 4, 1), piece(2, 5, 1)],
+        vec![piece(0, 5, 1), piece(1, 37, 1), piece(2, 6, 1)],
+        vec![piece(3, 0, 61), piece(2, 7, 3)],
+    ];
+    for at in (61..361).step_by(60) {
+        steps.push(vec![piece(3, at, 60), piece(1, 38 + (at - 61) / 60, 1)]);
+    }
+    steps.push(vec![piece(3, 361, 1)]);
+    steps
+}
+
+/// The largest difference of any two logits, relative to their spread.
+pub fn distance(a: &Outcome, b: &Outcome) -> f64 {
+    assert_eq!(a.logits.len(), b.logits.len());
+    let mut worst = 0.0_f64;
+    for (a, b) in a.logits.iter().zip(&b.logits) {
+        let spread = (b.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / b.len() as f64).sqrt();
+        for (a, b) in a.iter().zip(b) {
+            assert!(a.is_finite() && b.is_finite(), "{a} {b}");
+            worst = worst.max((f64::from(*a) - f64::from(*b)).abs() / spread);
+        }
+    }
+    worst
+}
+
+fn check(name: &str, shape: &Shape, kv_type: KvType, tolerance: f64) {
+    let Some(device) = gpu() else { return };
+    let mut cuda = Rig::new(device, shape, kv_type, 11);
+    let mut cpu = Rig::new(oracle(), shape, kv_type, 11);
+    let mut worst = 0.0_f64;
+    for (i, pieces) in journey(shape.vocab).iter().enumerate() {
+        let (a, b) = (cuda.step(pieces, 0), cpu.step(pieces, 0));
+        let distance = distance(&a, &b);
+        assert!(distance < tolerance, "{name}, step {i}: {distance:.2e}");
+        worst = worst.max(distance);
+        for (a, b) in a.rows.iter().zip(&b.rows) {
+            assert!((a.log_probability - b.log_probability).abs() < 0.05, "{name}: {a:?} {b:?}");
+        }
+    }
+    println!("{name} {kv_type:?}: {worst:.1e}");
+}
+
+// All arithmetic is f32 on both sides: what differs is the order of sums and the last bit of exp, sin and cos.
+const EXACT: f64 = 2e-4;
+
+#[test]
+fn every_type_agrees_with_the_oracle() {
+    for ty in TensorType::ALL {
+        check(ty.name(), &Shape::llama(ty), KvType::F32, EXACT);
+    }
+}
+
+#[test]
+fn half_pages_agree_with_the_oracle() {
+    // Keys and values are rounded to f16 on both sides; a product that lies between two halves may round either way.
+    let shape = Shape::llama(TensorType::Q8_0);
+    check("Q8_0", &shape, KvType::F16, 5e-3);
+    check("F32", &Shape::llama(TensorType::F32), KvType::F16, 5e-3);
+}
+
+#[test]
+fn mixed_types_agree_with_the_oracle() {
+    let shape = Shape {
+        types: [
+            TensorType::Q4K,
+            TensorType::Q4K,
+            TensorType::Q6K,
+            TensorType::Q4K,
+            TensorType::Q5K,
+            TensorType::Q8_0,
+            TensorType::Q6K,
+            TensorType::Q6K,
+        ],
+        ..Shape::llama(TensorType::Q4K)
+    };
+    check("mixed", &shape, KvType::F32, EXACT);
+}
+
+#[test]
+fn every_feature_agrees_with_the_oracle() {
+    let base = Shape::llama(TensorType::Q8_0);
+    let qwen = Shape {
+        biases: true,
+        head_norms: true,
+        pairs: RopePairs::Halves,
+        layers: 3,
+        heads: HeadShape { heads: 14, kv_heads: 2, head_dim: 40 },
+        pairs_count: 16,
+        // 560 columns are no whole number of quantised blocks.
+        ..Shape::llama(TensorType::F16)
+    };
+    check("biases, head norms, partial rope, groups of 7", &qwen, KvType::F32, EXACT);
+    let gemma = Shape {
+        post_norms: true,
+        head_norms: true,
+        activation: Activation::GeluTanh,
+        pairs: RopePairs::Halves,
+        heads: HeadShape { heads: 4, kv_heads: 1, head_dim: 256 },
+        pairs_count: 128,
+        window: Some(50),
+        ..base.clone()
+    };
+    check("post norms, gelu, window, heads of 256", &gemma, KvType::F32, EXACT);
+    check("the same", &gemma, KvType::F16, 1e-2);
+    let many = Shape {
+        heads: HeadShape { heads: 24, kv_heads: 2, head_dim: 128 },
+        pairs_count: 64,
+        window: Some(200),
+        ..base.clone()
+    };
+    check("groups of 12, heads of 128", &many, KvType::F32, EXACT);
+    let lfm = Shape { taps: Some(3), layers: 4, ..base.clone() };
+    check("short convolutions of 3", &lfm, KvType::F32, EXACT);
+    let lfm = Shape { taps: Some(4), layers: 2, biases: true, ..base };
+    check("short convolutions of 4", &lfm, KvType::F32, EXACT);
+}
+
+#[test]
+fn wide_rows_agree_with_the_oracle() {
+    // Wider than what is staged at once, and not a multiple of it.
+    let shape = Shape { hidden: 4128, layers: 1, ..Shape::llama(TensorType::Q4_0) };
+    check("hidden of 4128", &shape, KvType::F32, EXACT);
+    let shape = Shape { hidden: 2100, width: 52, layers: 1, ..Shape::llama(TensorType::F16) };
+    check("hidden of 2100, width of 52", &shape, KvType::F32, EXACT);
+}

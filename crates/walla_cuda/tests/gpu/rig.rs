@@ -1,0 +1,227 @@
+//! A model on a device with everything a step needs, driven synchronously.
+
+use walla_device::step::{
+    BiasRow, Candidate, OutputRow, ResultRow, ResultView, StepLayout, StepRow, StepViewMut,
+};
+use walla_device::{
+    BufferId, CacheCommand, CacheDesc, CacheId, Device, GraphId, HostId, KvType, Phase, Program,
+    StreamId, StreamPriority,
+};
+use walla_types::CANDIDATES_MAX;
+
+use crate::model::{Model, Shape};
+
+pub const PAGE_TOKENS: u32 = 16;
+const LAYOUT: StepLayout = StepLayout {
+    rows_max: 64,
+    outputs_max: 64,
+    biases_max: 64,
+    sequences_max: 8,
+    pages_per_sequence: 40,
+};
+/// Buckets: a step takes the smallest that it fits.
+const BUCKETS: [u32; 6] = [1, 2, 3, 8, 16, 64];
+
+/// Tokens of one sequence in a step: the first one's position, the tokens, and whether every one is an output (else the last).
+#[derive(Clone, Debug)]
+pub struct Piece {
+    pub sequence: u32,
+    pub position: u32,
+    pub tokens: Vec<i32>,
+    pub all_outputs: bool,
+    pub sampling: OutputRow,
+    pub biases: Vec<BiasRow>,
+}
+
+impl Piece {
+    pub fn new(sequence: u32, position: u32, tokens: &[i32]) -> Self {
+        Self {
+            sequence,
+            position,
+            tokens: tokens.to_vec(),
+            all_outputs: false,
+            sampling: OutputRow {
+                flags: OutputRow::SAMPLE,
+                top_p: 1.0,
+                repetition_penalty: 1.0,
+                ..OutputRow::default()
+            },
+            biases: vec![],
+        }
+    }
+}
+
+/// What a step gave, by output.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub logits: Vec<Vec<f32>>,
+    pub rows: Vec<ResultRow>,
+    pub candidates: Vec<Vec<Candidate>>,
+}
+
+pub struct Rig {
+    pub device: Box<dyn Device>,
+    pub cache: CacheId,
+    pub stream: StreamId,
+    vocab: u32,
+    step: BufferId,
+    results: BufferId,
+    logits: BufferId,
+    step_host: HostId,
+    results_host: HostId,
+    logits_host: HostId,
+    graphs: Vec<GraphId>,
+    steps: u64,
+}
+
+impl Rig {
+    pub fn new(mut device: Box<dyn Device>, shape: &Shape, kv_type: KvType, seed: u64) -> Self {
+        let d = &mut *device;
+        let model = Model::load(d, shape, seed);
+        let cache = CacheDesc {
+            layers: model.layers.clone(),
+            pages: 8 * LAYOUT.pages_per_sequence + 1,
+            page_tokens: PAGE_TOKENS,
+            sequences_max: 8,
+            kv_type,
+        };
+        let cache = d.create_cache(&cache).unwrap();
+        let logits_bytes = 4 * LAYOUT.outputs_max as usize * model.vocab as usize;
+        let step = d.create_buffer("step", LAYOUT.bytes()).unwrap();
+        let results = d.create_buffer("results", 2 * LAYOUT.result_bytes()).unwrap();
+        let logits = d.create_buffer("logits", logits_bytes).unwrap();
+        let program = |rows: u32| Program {
+            name: format!("bucket {rows}"),
+            phase: Phase::Decode,
+            rows_max: rows,
+            outputs_max: rows,
+            context_max: LAYOUT.pages_per_sequence * PAGE_TOKENS,
+            vocab: model.vocab,
+            slots: model.slots.clone(),
+            cache,
+            step,
+            layout: LAYOUT,
+            results,
+            logits,
+            ops: model.ops.clone(),
+        };
+        let prepared = d.prepare(BUCKETS.map(program).to_vec()).unwrap();
+        Self {
+            cache,
+            stream: d.create_stream(StreamPriority::Low).unwrap(),
+            vocab: model.vocab,
+            step,
+            results,
+            logits,
+            step_host: d.create_host("step", LAYOUT.bytes()).unwrap(),
+            results_host: d.create_host("results", LAYOUT.result_bytes()).unwrap(),
+            logits_host: d.create_host("logits", logits_bytes).unwrap(),
+            graphs: prepared.iter().map(|p| p.graph).collect(),
+            steps: 0,
+            device,
+        }
+    }
+
+    pub fn maintain(&mut self, commands: &[CacheCommand]) {
+        self.device.maintain(self.stream, self.cache, commands).unwrap();
+    }
+
+    /// Runs one step; `bucket_at_least` forces a larger bucket.
+    pub fn step(&mut self, pieces: &[Piece], bucket_at_least: u32) -> Outcome {
+        let rows: u32 = pieces.iter().map(|p| p.tokens.len() as u32).sum();
+        let outputs = self.upload(pieces);
+        let wanted = rows.max(bucket_at_least);
+        let bucket = BUCKETS.iter().position(|b| *b >= wanted).unwrap();
+        let slot = (self.steps % 2) as usize;
+        let d = &mut *self.device;
+        d.launch(self.stream, self.graphs[bucket]).unwrap();
+        let from = (self.results, slot * LAYOUT.result_bytes());
+        d.download(self.stream, from, (self.results_host, 0), LAYOUT.result_bytes()).unwrap();
+        let bytes = 4 * outputs * self.vocab as usize;
+        d.download(self.stream, (self.logits, 0), (self.logits_host, 0), bytes).unwrap();
+        d.synchronise().unwrap();
+        let mut outcome = Outcome::default();
+        d.read_host(self.results_host, 0, LAYOUT.result_bytes(), &mut |bytes| {
+            let view = ResultView::new(bytes, &LAYOUT).unwrap();
+            assert_eq!(view.header.step, self.steps);
+            assert_eq!(view.header.outputs as usize, outputs);
+            outcome.rows = view.rows[..outputs].to_vec();
+            let all = view.candidates.chunks_exact(CANDIDATES_MAX as usize);
+            let asked = all.zip(view.rows).take(outputs);
+            outcome.candidates =
+                asked.map(|(all, row)| all[..row.candidates as usize].to_vec()).collect();
+        })
+        .unwrap();
+        d.read_host(self.logits_host, 0, bytes, &mut |bytes| {
+            let numbers: Vec<f32> = bytes
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
+            outcome.logits =
+                numbers.chunks_exact(self.vocab as usize).map(<[f32]>::to_vec).collect();
+        })
+        .unwrap();
+        self.steps += 1;
+        outcome
+    }
+
+    fn upload(&mut self, pieces: &[Piece]) -> usize {
+        let (mut r, mut o, mut b) = (0, 0, 0);
+        let steps = self.steps;
+        self.device
+            .write_host(self.step_host, 0, LAYOUT.bytes(), &mut |bytes| {
+                let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
+                for (t, piece) in pieces.iter().enumerate() {
+                    // Every sequence owns a run of pages after the reserved one, in reverse, so that order cannot help.
+                    let pages = LAYOUT.pages_per_sequence;
+                    for (i, page) in
+                        view.tables[t * pages as usize..][..pages as usize].iter_mut().enumerate()
+                    {
+                        *page = 1 + piece.sequence * pages + (pages - 1 - i as u32);
+                    }
+                    let first_bias = b;
+                    for bias in &piece.biases {
+                        view.biases[b] = *bias;
+                        b += 1;
+                    }
+                    for (i, token) in piece.tokens.iter().enumerate() {
+                        let last = i + 1 == piece.tokens.len();
+                        let position = piece.position + i as u32;
+                        let is_output = last || piece.all_outputs;
+                        view.rows[r] = StepRow {
+                            token: *token,
+                            position,
+                            sequence: piece.sequence,
+                            table: t as u32,
+                            previous: if i == 0 { StepRow::NONE } else { r as i32 - 1 },
+                            output: if is_output { o as i32 } else { StepRow::NONE },
+                            flags: if last { StepRow::LAST_OF_SEQUENCE } else { 0 },
+                            reserved: 0,
+                        };
+                        if is_output {
+                            view.outputs[o] = OutputRow {
+                                row: r as u32,
+                                sequence: piece.sequence,
+                                position,
+                                bias_first: first_bias as u32,
+                                bias_count: piece.biases.len() as u32,
+                                ..piece.sampling
+                            };
+                            o += 1;
+                        }
+                        r += 1;
+                    }
+                }
+                view.header.step = steps;
+                view.header.rows = r as u32;
+                view.header.outputs = o as u32;
+                view.header.sequences = pieces.len() as u32;
+                view.header.biases = b as u32;
+                view.header.ring_slot = (steps % 2) as u32;
+            })
+            .unwrap();
+        let bytes = LAYOUT.bytes_with(pieces.len() as u32);
+        self.device.upload(self.stream, self.step_host, self.step, bytes).unwrap();
+        o
+    }
+}

@@ -1,0 +1,90 @@
+use walla_device::KvType;
+use walla_device::step::{BiasRow, ResultRow};
+use walla_types::TensorType;
+
+use crate::model::{Random, Shape};
+use crate::parity::tokens;
+use crate::rig::{Piece, Rig};
+use crate::{gpu, oracle};
+
+/// Random parameters of every kind.
+fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
+    let s = &mut piece.sampling;
+    let unit = |random: &mut Random| (random.number() + 1.0) / 2.0;
+    s.temperature = [0.0, 0.3, 0.7, 1.0, 2.0][random.below(5) as usize];
+    s.top_k = [0, 1, 2, 5, 40, 64, 65, 200, 100_000][random.below(9) as usize];
+    s.top_p = [1.0, 0.95, 0.5, 0.05, 0.999][random.below(5) as usize];
+    s.min_p = [0.0, 0.05, 0.5][random.below(3) as usize];
+    if random.below(2) == 1 {
+        s.repetition_penalty = 0.8 + unit(random);
+        s.presence_penalty = unit(random);
+        s.frequency_penalty = unit(random) - 0.5;
+        s.penalty_window = random.below(257);
+    }
+    s.seed = [random.bits() as u32, random.bits() as u32];
+    s.candidates = random.below(17);
+    for _ in 0..random.below(4) {
+        let token = random.below(vocab);
+        let bias = [f32::NEG_INFINITY, -3.0, 4.0][random.below(3) as usize];
+        piece.biases.push(BiasRow { token, bias });
+    }
+}
+
+#[test]
+fn draws_are_the_oracles() {
+    let Some(device) = gpu() else { return };
+    // One vocabulary in one chunk, one over several with a short last one.
+    let mut device = Some(device);
+    for vocab in [515, 9001] {
+        let device = device.take().or_else(gpu).unwrap();
+        let shape = Shape { vocab, layers: 1, ..Shape::llama(TensorType::F32) };
+        let mut cuda = Rig::new(device, &shape, KvType::F32, 8);
+        let mut cpu = Rig::new(oracle(), &shape, KvType::F32, 8);
+        let mut random = Random(77);
+        let (mut draws, mut others) = (0, 0);
+        for step in 0..60 {
+            let mut pieces = vec![];
+            for sequence in 0..6 {
+                let mut piece = Piece::new(sequence, step, &tokens(vocab, 1, random.bits()));
+                sampling(&mut piece, &mut random, vocab);
+                pieces.push(piece);
+            }
+            let (a, b) = (cuda.step(&pieces, 0), cpu.step(&pieces, 0));
+            for (o, piece) in pieces.iter().enumerate() {
+                draws += 1;
+                assert_eq!(a.rows[o].flags, b.rows[o].flags);
+                assert_eq!(a.rows[o].candidates, b.rows[o].candidates);
+                if a.rows[o].token != b.rows[o].token {
+                    // A near-tie or a cut within rounding; rare.
+                    others += 1;
+                    println!(
+                        "step {step}: {} and {}, {:?}",
+                        a.rows[o].token, b.rows[o].token, piece.sampling
+                    );
+                } else {
+                    let (a, b) = (a.rows[o].log_probability, b.rows[o].log_probability);
+                    assert!((a - b).abs() < 1e-3, "{a} {b}");
+                }
+                for (a, b) in a.candidates[o].iter().zip(&b.candidates[o]) {
+                    assert!((a.log_probability - b.log_probability).abs() < 1e-3, "{a:?} {b:?}");
+                }
+            }
+        }
+        println!("vocabulary {vocab}: {others} of {draws} draws differ");
+        assert!(others * 100 <= draws, "{others} of {draws} draws differ");
+    }
+}
+
+#[test]
+fn logits_that_are_not_finite_fail_their_own_row_only() {
+    let Some(device) = gpu() else { return };
+    let shape = Shape { layers: 1, ..Shape::llama(TensorType::F32) };
+    let mut rig = Rig::new(device, &shape, KvType::F32, 8);
+    let mut poisoned = Piece::new(0, 0, &[3]);
+    poisoned.biases = (0..64).map(|token| BiasRow { token, bias: f32::NEG_INFINITY }).collect();
+    let fine = Piece::new(1, 0, &[4]);
+    let outcome = rig.step(&[poisoned, fine], 0);
+    assert_eq!(outcome.rows[0].flags, ResultRow::SAMPLED);
+    assert!(outcome.rows[0].token >= 64, "forbidden tokens are not drawn");
+    assert_eq!(outcome.rows[1].flags, ResultRow::SAMPLED);
+}

@@ -1,0 +1,123 @@
+// Upkeep of a cache between steps, one small launch a command: copy_page, move_cells, shift_recent, copy_sequence,
+// clear_sequence. See walla_device's CacheCommand. Memory-bound. Oracle: walla_cpu's cache.
+#include "kv.cuh"
+
+// What one layer keeps: pages (state is null), or a convolution's states (keys is null).
+struct LayerRef {
+    uint8_t* keys;
+    uint8_t* values;
+    float* state;  // [sequences, state_numbers]
+    const float* frequencies;
+    uint32_t kv_heads;
+    uint32_t head_dim;
+    uint32_t pairs;
+    uint32_t neighbours;
+    uint32_t state_numbers;
+    uint32_t reserved;
+};
+static_assert(sizeof(LayerRef) == 56, "as in params.rs");
+
+struct CacheParams {
+    const LayerRef* layers;
+    uint32_t* last_sampled;
+    uint32_t* recent;
+    uint32_t layer_count;
+    uint32_t page_tokens;
+    uint32_t number_bytes;
+    uint32_t from;       // page, sequence or first old position
+    uint32_t from_cell;  // or end of the old positions
+    uint32_t to;         // page or sequence
+    uint32_t to_cell;
+    uint32_t cells;
+    int32_t turn;
+    uint32_t reserved;
+};
+static_assert(sizeof(CacheParams) == 64, "as in params.rs");
+
+// Grid: (blocks, layers, keys and values).
+extern "C" __global__ void __launch_bounds__(256) copy_page(const __grid_constant__ CacheParams p) {
+    wait_for_predecessors();
+    const LayerRef& layer = p.layers[blockIdx.y];
+    if (!layer.keys) return;
+    const size_t bytes = size_t(layer.kv_heads) * p.page_tokens * layer.head_dim * p.number_bytes;
+    uint8_t* pages = blockIdx.z ? layer.values : layer.keys;
+    // Halves are the smallest numbers and page sizes are whole ones.
+    const uint16_t* from = reinterpret_cast<const uint16_t*>(pages + p.from * bytes);
+    uint16_t* to = reinterpret_cast<uint16_t*>(pages + p.to * bytes);
+    for (size_t i = blockIdx.x * 256 + threadIdx.x; i < bytes / 2; i += size_t(gridDim.x) * 256) to[i] = from[i];
+}
+
+// Grid: (KV heads of the widest layer, layers). Cells in order, and a thread owns its numbers in all of them: where source and
+// destination overlap, a cell is overwritten only after the same thread has read it.
+template <typename Number>
+__device__ __forceinline__ void move_cells(const CacheParams& p) {
+    wait_for_predecessors();
+    const LayerRef& layer = p.layers[blockIdx.y];
+    const uint32_t head = blockIdx.x;
+    if (!layer.keys || head >= layer.kv_heads) return;
+    const uint32_t dim = layer.head_dim;
+    const size_t from0 = ((size_t(p.from) * layer.kv_heads + head) * p.page_tokens + p.from_cell) * dim;
+    const size_t to0 = ((size_t(p.to) * layer.kv_heads + head) * p.page_tokens + p.to_cell) * dim;
+    Number* keys = reinterpret_cast<Number*>(layer.keys);
+    Number* values = reinterpret_cast<Number*>(layer.values);
+    for (uint32_t d = threadIdx.x; d < dim; d += blockDim.x)
+        for (uint32_t c = 0; c < p.cells; c++)
+            values[to0 + size_t(c) * dim + d] = values[from0 + size_t(c) * dim + d];
+    const uint32_t pairs = layer.frequencies ? layer.pairs : 0;
+    for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) {
+        const uint2 pair = pair_of(i, pairs, layer.neighbours);
+        float sine, cosine;
+        sincosf(float(p.turn) * layer.frequencies[i], &sine, &cosine);
+        for (uint32_t c = 0; c < p.cells; c++) {
+            const Number* from = keys + from0 + size_t(c) * dim;
+            Number* to = keys + to0 + size_t(c) * dim;
+            const float a = load_number(from + pair.x);
+            const float b = load_number(from + pair.y);
+            store_number(to + pair.x, a * cosine - b * sine);
+            store_number(to + pair.y, a * sine + b * cosine);
+        }
+    }
+    for (uint32_t d = 2 * pairs + threadIdx.x; d < dim; d += blockDim.x)
+        for (uint32_t c = 0; c < p.cells; c++)
+            keys[to0 + size_t(c) * dim + d] = keys[from0 + size_t(c) * dim + d];
+}
+extern "C" __global__ void __launch_bounds__(128) move_cells_f32(const __grid_constant__ CacheParams p) {
+    move_cells<float>(p);
+}
+extern "C" __global__ void __launch_bounds__(128) move_cells_f16(const __grid_constant__ CacheParams p) {
+    move_cells<__half>(p);
+}
+
+// One block of PENALTY_WINDOW_MAX threads: `from` first old position, `from_cell` old end, `to` sequence.
+extern "C" __global__ void __launch_bounds__(PENALTY_WINDOW_MAX) shift_recent(const __grid_constant__ CacheParams p) {
+    wait_for_predecessors();
+    uint32_t* recent = p.recent + p.to * PENALTY_WINDOW_MAX;
+    const uint32_t back = threadIdx.x + 1;
+    const bool moves = p.from_cell >= back && p.from_cell - back >= p.from;
+    const uint32_t position = p.from_cell - back;
+    const uint32_t token = moves ? recent[position % PENALTY_WINDOW_MAX] : 0;
+    __syncthreads();
+    if (moves) recent[(position + uint32_t(p.turn)) % PENALTY_WINDOW_MAX] = token;
+}
+
+// Grid: (1, layers + 1). The last block takes what is not of a layer. `clear` writes zeros.
+__device__ __forceinline__ void sequence(const CacheParams& p, bool clear) {
+    wait_for_predecessors();
+    if (blockIdx.y < p.layer_count) {
+        const LayerRef& layer = p.layers[blockIdx.y];
+        if (!layer.state) return;
+        for (uint32_t i = threadIdx.x; i < layer.state_numbers; i += blockDim.x)
+            layer.state[size_t(p.to) * layer.state_numbers + i] =
+                clear ? 0.0f : layer.state[size_t(p.from) * layer.state_numbers + i];
+        return;
+    }
+    for (uint32_t i = threadIdx.x; i < PENALTY_WINDOW_MAX; i += blockDim.x)
+        p.recent[p.to * PENALTY_WINDOW_MAX + i] = clear ? 0 : p.recent[p.from * PENALTY_WINDOW_MAX + i];
+    if (threadIdx.x == 0) p.last_sampled[p.to] = clear ? 0 : p.last_sampled[p.from];
+}
+extern "C" __global__ void __launch_bounds__(256) copy_sequence(const __grid_constant__ CacheParams p) {
+    sequence(p, false);
+}
+extern "C" __global__ void __launch_bounds__(256) clear_sequence(const __grid_constant__ CacheParams p) {
+    sequence(p, true);
+}
