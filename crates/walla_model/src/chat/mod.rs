@@ -313,9 +313,8 @@ impl ChatTemplate {
         messages: &[Message<'_>],
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
-        let message = |message: &Message<'_>| -> Value {
-            let content = Value::from(taint::taint(message.content));
-            [("role", Value::from(message.role.name())), ("content", content)].into_iter().collect()
+        let message = |message: &Message<'_>| {
+            context! { role => message.role.name(), content => taint::taint(message.content) }
         };
         let date = options.date;
         let context = context! {
