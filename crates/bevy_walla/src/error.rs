@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use walla_runtime::EngineError;
+
 /// Why the plugin has no engine. Agents stay silent and every ask fails; the game goes on.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,8 +11,14 @@ pub enum WallaError {
     NoModel,
     /// The engine could not start, or stopped: its message names the file, tensor, key or device.
     #[error("{0}")]
-    Engine(Arc<dyn std::error::Error + Send + Sync>),
+    Engine(Arc<EngineError>),
     /// The engine was shut down by somebody else who holds it.
     #[error("the engine was stopped")]
     Stopped,
+}
+
+impl From<EngineError> for WallaError {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(Arc::new(error))
+    }
 }

@@ -1,4 +1,76 @@
 //! Bevy plugin: every NPC's or robot's dialogue as one batch a frame, without blocking the frame.
+//!
+//! # Getting started
+//! ```no_run
+//! use bevy_app::prelude::*;
+//! use bevy_ecs::prelude::*;
+//! use bevy_walla::prelude::*;
+//!
+//! App::new()
+//!     .add_plugins(WallaPlugin::model("qwen3-0.6b-q8_0.gguf")) // beside DefaultPlugins or MinimalPlugins
+//!     .add_systems(Startup, |mut commands: Commands| {
+//!         commands
+//!             .spawn((Name::new("Greta"), Agent::persona("You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.")))
+//!             .observe(|sentence: On<SentenceSpoken>| println!("Greta: {}", sentence.text))
+//!             .ask("What does a horseshoe cost?");
+//!     })
+//!     .run();
+//! ```
+//! An agent is an entity, its persona a component. Asking is an event; what it says comes back as events on the entity, as
+//! messages, and in components. The model loads and runs on a thread of its own: the frame only passes notes.
+//!
+//! # What there is
+//! | to describe an agent | default |
+//! |---|---|
+//! | [`Agent`] | the persona; brings all the others |
+//! | [`AgentSampling`], [`AgentSeed`] | temperature 0.7, top-k 40, top-p 0.95, min-p 0.05; seed 0 |
+//! | [`VoiceRate`], [`AgentPriority`] | no deadline; 0 |
+//! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; the oldest turns are forgotten |
+//!
+//! | to read | |
+//! |---|---|
+//! | [`Speech`] | what the agent is saying: state, question, text so far |
+//! | [`Conversation`] | what was said: readable, editable, saveable (feature `serialize`), restorable |
+//! | [`Walla`] | the engine: state, model, counters, what the frame paid |
+//!
+//! | to tell | |
+//! |---|---|
+//! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `hush` |
+//!
+//! | to hear, as event and as message | |
+//! |---|---|
+//! | [`ReplyStarted`] | the prompt is read |
+//! | [`ReplyDelta`] | more text |
+//! | [`SentenceSpoken`] | a sentence for speech synthesis and subtitles |
+//! | [`TokenDrawn`] | a token and its alternatives, for those who asked for candidates |
+//! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
+//! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or never will be |
+//!
+//! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in `PostUpdate`.
+//! [`WallaDiagnosticsPlugin`] adds the numbers to Bevy's diagnostics; [`WallaSettings`] bounds the work of a frame.
+//!
+//! # What a frame pays
+//! Nothing here waits: not for a lock, not for the device, not when an agent or the whole app is dropped. With 64 agents speaking
+//! at once a frame pays some ten microseconds and allocates nothing (`cargo bench -p bevy_walla`, `tests/no_allocation.rs`).
+//! When the engine's mailbox is full, what there is to say waits for the next frame; nothing is lost.
+//!
+//! # Questions
+//! **Several characters, one model?** That is the point: all agents share the model and run as one batch. A second agent costs
+//! its context's memory and a little time, not a second model.
+//!
+//! **How do I know which reply an event belongs to?** Events are on the agent's entity, and an agent answers one thing at a time, in
+//! order; `generation` tells replies of one agent apart.
+//!
+//! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
+//!
+//! **Can players break out of the persona by typing control tokens?** No: persona, question and history are encoded as plain text.
+//!
+//! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
+//! the model must read again, it reads when it is asked.
+//!
+//! **Testing without a model?** [`scripted::ScriptedEngine`] speaks from a script, one word a frame.
+//!
+//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
 
 mod agent;
 mod ask;
@@ -33,8 +105,9 @@ pub use speech::{Speech, SpeechState};
 pub use systems::WallaSystems;
 pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 pub use walla_runtime::{
-    AgentId, Command, ContextPolicy, EngineStats, Event, FinishReason, GenerationId, InlineText,
-    ReplyError, ReplyEvent, Speaker, TokenDetail, TrySendError, Turn, Usage,
+    AgentId, AgentSpec, Client, Command, ContextPolicy, Engine, EngineError, EngineOptions,
+    EngineStats, Event, FinishReason, GenerationId, InlineText, ModelCard, ModelSource, Pacing,
+    Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, TrySendError, Turn, Usage,
 };
 pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder, TokenId};
 

@@ -1,6 +1,8 @@
 //! The frame's side of an engine.
 
-use walla_runtime::{AgentId, Command, EngineStats, Event, GenerationId, TrySendError};
+use walla_runtime::{
+    AgentId, Client, Command, EngineState, EngineStats, Event, GenerationId, TrySendError,
+};
 
 use crate::error::WallaError;
 
@@ -34,7 +36,7 @@ impl WallaState {
 
 /// What the plugin needs of an engine: try-operations only, none of them waits.
 ///
-/// [`walla_runtime`]'s client is one. A [`ScriptedEngine`](crate::scripted::ScriptedEngine) is another, for a game's own
+/// An engine's [`Client`] is one. A [`ScriptedEngine`](crate::scripted::ScriptedEngine) is another, for a game's own
 /// tests; write a third to record or replay what agents say.
 pub trait Link: Send + Sync + 'static {
     /// A name for a new agent, unique among all links of the same engine.
@@ -60,4 +62,39 @@ pub trait Link: Send + Sync + 'static {
 
     /// Its counters.
     fn stats(&self) -> EngineStats;
+}
+
+impl Link for Client {
+    fn new_agent(&self) -> AgentId {
+        Self::new_agent(self)
+    }
+
+    fn new_generation(&self) -> GenerationId {
+        Self::new_generation(self)
+    }
+
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        Self::try_send(self, command)
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        Self::try_recv(self)
+    }
+
+    fn frame(&self) {
+        Self::frame(self);
+    }
+
+    fn state(&self) -> WallaState {
+        match self.engine().state() {
+            EngineState::Loading { fraction } => WallaState::Loading { fraction },
+            EngineState::Ready => WallaState::Ready,
+            EngineState::Failed(error) => WallaState::Failed(WallaError::Engine(error)),
+            EngineState::Stopped => WallaState::Failed(WallaError::Stopped),
+        }
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.engine().stats()
+    }
 }

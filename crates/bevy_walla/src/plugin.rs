@@ -1,4 +1,7 @@
+use std::path::PathBuf;
+
 use bevy_app::prelude::*;
+use walla_runtime::{Engine, EngineOptions, ModelSource, Pacing};
 
 use crate::ask::{self, Ask, Cancel};
 use crate::error::WallaError;
@@ -12,17 +15,57 @@ use crate::systems;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
 /// Makes entities with an [`Agent`](crate::Agent) speak.
+///
+/// The model loads on a thread of its own while the game starts; asks wait for it. A file that is missing or broken is a
+/// [`WallaFailed`] message, not a panic. The plugin needs no other plugin and no window. Adding it twice to one app is Bevy's usual
+/// error for plugins; two apps in a process are fine, each with its own engine or both with [one](Self::with_engine).
+///
+/// # Examples
+/// ```no_run
+/// # use bevy_app::App;
+/// use bevy_walla::prelude::*;
+/// App::new()
+///     .add_plugins(WallaPlugin::model("assets/qwen3-0.6b-q8_0.gguf").threads(2).agents_max(16))
+///     .run();
+/// ```
 pub struct WallaPlugin {
     source: Source,
+    pacing: Pacing,
     settings: WallaSettings,
 }
 
 enum Source {
     Nothing,
+    Options(EngineOptions),
+    Engine(Engine),
     Link(Box<dyn Fn() -> Box<dyn Link> + Send + Sync>),
 }
 
 impl WallaPlugin {
+    /// Agents speak with the model in this GGUF file, on the best device.
+    #[must_use]
+    pub fn model(path: impl Into<PathBuf>) -> Self {
+        Self::with_options(EngineOptions::new(ModelSource::Path(path.into())))
+    }
+
+    /// Agents speak with a GGUF file inside the program, for instance by `include_bytes!`.
+    #[must_use]
+    pub fn model_bytes(gguf: &'static [u8]) -> Self {
+        Self::with_options(EngineOptions::new(ModelSource::Static(gguf)))
+    }
+
+    /// All settings of the engine.
+    #[must_use]
+    pub fn with_options(options: EngineOptions) -> Self {
+        Self::new(Source::Options(options))
+    }
+
+    /// Agents speak through an engine that runs already, shared with other apps or with code outside of Bevy.
+    #[must_use]
+    pub fn with_engine(engine: Engine) -> Self {
+        Self::new(Source::Engine(engine))
+    }
+
     /// Agents speak through links of your own, for instance those of a
     /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test.
     #[must_use]
@@ -30,7 +73,49 @@ impl WallaPlugin {
         Self::new(Source::Link(Box::new(linker)))
     }
 
-    /// Bounds of the plugin's work.
+    /// Which device runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Of no effect on an engine that runs already, as all
+    /// settings of the engine.
+    #[must_use]
+    pub fn device(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.change(|options| options.device = name)
+    }
+
+    /// Threads that a CPU device may use. Default: half of the cores.
+    #[must_use]
+    pub fn threads(self, threads: u32) -> Self {
+        self.change(|options| options.threads = Some(threads))
+    }
+
+    /// Agents at the same time; their memory is reserved when the model loads. Default: `64`.
+    #[must_use]
+    pub fn agents_max(self, agents: u32) -> Self {
+        self.change(|options| options.agents_max = agents)
+    }
+
+    /// Tokens of each agent's context. Default: `1_024`.
+    #[must_use]
+    pub fn context_tokens(self, tokens: u32) -> Self {
+        self.change(|options| options.context_tokens = tokens)
+    }
+
+    /// Steps that each frame grants the engine; a step is at most one token of each agent. Default: `1`, which at 60 frames a second
+    /// is far faster than speech.
+    #[must_use]
+    pub fn steps_per_frame(mut self, steps: u32) -> Self {
+        self.pacing = Pacing::PerFrame { steps };
+        self
+    }
+
+    /// The engine works as fast as the device goes, whatever the frames do: for tools and robots that have the device to
+    /// themselves.
+    #[must_use]
+    pub fn free_running(mut self) -> Self {
+        self.pacing = Pacing::FreeRunning;
+        self
+    }
+
+    /// Bounds of the plugin's work in a frame.
     #[must_use]
     pub fn settings(mut self, settings: WallaSettings) -> Self {
         self.settings = settings;
@@ -38,18 +123,36 @@ impl WallaPlugin {
     }
 
     fn new(source: Source) -> Self {
-        Self { source, settings: WallaSettings::default() }
+        Self { source, pacing: Pacing::default(), settings: WallaSettings::default() }
     }
 
-    fn link(&self) -> Result<Box<dyn Link>, WallaError> {
-        match &self.source {
-            Source::Nothing => Err(WallaError::NoModel),
-            Source::Link(linker) => Ok(linker()),
+    fn change(mut self, change: impl FnOnce(&mut EngineOptions)) -> Self {
+        if let Source::Options(options) = &mut self.source {
+            change(options);
+        }
+        self
+    }
+
+    /// The engine, if there is one, and the way to it.
+    fn start(&self) -> (Option<Engine>, Result<Box<dyn Link>, WallaError>) {
+        let engine = match &self.source {
+            Source::Nothing => return (None, Err(WallaError::NoModel)),
+            Source::Link(linker) => return (None, Ok(linker())),
+            Source::Engine(engine) => engine.clone(),
+            Source::Options(options) => match Engine::start(options.clone()) {
+                Ok(engine) => engine,
+                Err(error) => return (None, Err(error.into())),
+            },
+        };
+        match engine.client(self.pacing) {
+            Ok(client) => (Some(engine), Ok(Box::new(client))),
+            Err(error) => (Some(engine), Err(error.into())),
         }
     }
 }
 
 impl Default for WallaPlugin {
+    /// Without a model, as long as none comes with the crate: says so in a [`WallaFailed`] message.
     fn default() -> Self {
         Self::new(Source::Nothing)
     }
@@ -57,9 +160,10 @@ impl Default for WallaPlugin {
 
 impl Plugin for WallaPlugin {
     fn build(&self, app: &mut App) {
-        app.insert_resource(Hub::new(self.link()))
+        let (engine, link) = self.start();
+        app.insert_resource(Hub::new(link))
+            .insert_resource(Walla::new(engine))
             .insert_resource(self.settings.clone())
-            .init_resource::<Walla>()
             .add_message::<Ask>()
             .add_message::<Cancel>()
             .add_message::<WallaReady>()

@@ -1,7 +1,7 @@
 //! The engine as a game sees it: [`Walla`], and what it says about itself.
 
 use bevy_ecs::prelude::*;
-use walla_runtime::EngineStats;
+use walla_runtime::{Engine, EngineStats, ModelCard};
 
 use crate::error::WallaError;
 use crate::hub::FrameCost;
@@ -23,6 +23,7 @@ use crate::link::WallaState;
 /// ```
 #[derive(Resource, Debug, Default)]
 pub struct Walla {
+    engine: Option<Engine>,
     state: WallaState,
     stats: EngineStats,
     cost: FrameCost,
@@ -30,6 +31,23 @@ pub struct Walla {
 }
 
 impl Walla {
+    pub(crate) fn new(engine: Option<Engine>) -> Self {
+        Self { engine, ..Self::default() }
+    }
+
+    /// The engine itself: clone it to share the model with another app or with code outside of Bevy. None if it did not start,
+    /// or if agents speak from a script.
+    #[must_use]
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// What was loaded, and on which device; none until agents can speak.
+    #[must_use]
+    pub fn model(&self) -> Option<&ModelCard> {
+        self.engine.as_ref().and_then(Engine::model)
+    }
+
     /// Whether agents can speak.
     #[must_use]
     pub fn state(&self) -> &WallaState {
@@ -73,7 +91,7 @@ impl Walla {
         cost: FrameCost,
         asks_unsent: usize,
     ) {
-        *self = Self { state, stats, cost, asks_unsent };
+        *self = Self { engine: self.engine.take(), state, stats, cost, asks_unsent };
     }
 }
 

@@ -1,0 +1,188 @@
+//! With a real engine on the CPU and a tiny random model: it says nothing sensible, but all of it goes the whole way.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use bevy_walla::{Engine, EngineOptions, ModelSource, ReplyError};
+use common::*;
+
+/// No wait of these tests takes longer on a machine that works.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The reference model, if this machine has it.
+fn model() -> Option<PathBuf> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models/qwen3-q8_0.gguf");
+    let path = PathBuf::from(path);
+    if !path.is_file() {
+        println!("SKIPPED: {} is not there", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+fn plugin(path: PathBuf) -> WallaPlugin {
+    WallaPlugin::model(path).device("cpu").threads(1).agents_max(8).context_tokens(256)
+}
+
+/// Runs frames until `done`.
+fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
+    let start = Instant::now();
+    while !done(app) {
+        assert!(start.elapsed() < PATIENCE, "no end: {:?}", log(app).0);
+        app.update();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn guest(app: &mut App, place: u64) -> Entity {
+    let parts = (
+        Agent::persona(format!("You are guest {place}.")),
+        AgentSeed(place),
+        ReplyLimits::tokens(24),
+    );
+    app.world_mut().spawn(parts).id()
+}
+
+/// All deltas of each agent, joined.
+#[derive(Resource, Default)]
+struct Heard(BTreeMap<Entity, String>);
+
+fn listen(app: &mut App) {
+    app.init_resource::<Heard>().add_systems(
+        Update,
+        |mut deltas: MessageReader<ReplyDelta>, mut heard: ResMut<Heard>| {
+            for delta in deltas.read() {
+                heard.0.entry(delta.agent).or_default().push_str(&delta.text);
+            }
+        },
+    );
+}
+
+/// What guest 0 says among so many.
+fn first_guest_among(path: PathBuf, guests: u64) -> String {
+    let mut app = app_with(plugin(path));
+    listen(&mut app);
+    let agents: Vec<_> = (0..guests).map(|place| guest(&mut app, place)).collect();
+    for &agent in &agents {
+        ask(&mut app, agent, "Who are you?");
+    }
+    run_until(&mut app, |app| log(app).ends() == agents.len());
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    for &agent in &agents {
+        let heard = app.world().resource::<Heard>().0.get(&agent).cloned().unwrap_or_default();
+        assert_eq!(speech(&app, agent).text(), heard, "the deltas joined are the reply");
+        assert_eq!(turns(&app, agent), ["Who are you?".to_owned(), heard]);
+    }
+    let walla = app.world().resource::<Walla>();
+    assert!(
+        walla.stats().tokens > 0 && walla.model().is_some_and(|card| card.device.name == "cpu")
+    );
+    speech(&app, agents[0]).text().to_owned()
+}
+
+#[test]
+fn an_agent_says_the_same_alone_and_in_a_crowd() {
+    let Some(path) = model() else { return };
+    let alone = first_guest_among(path.clone(), 1);
+    assert!(!alone.is_empty());
+    assert_eq!(first_guest_among(path, 6), alone);
+}
+
+#[test]
+fn a_talk_goes_on_where_it_was_saved() {
+    let Some(path) = model() else { return };
+    let mut app = app_with(plugin(path.clone()));
+    let agent = guest(&mut app, 0);
+    ask(&mut app, agent, "one");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    let saved = app.world().get::<Conversation>(agent).unwrap().clone();
+    ask(&mut app, agent, "two");
+    run_until(&mut app, |app| log(app).ends() == 2);
+    let expected = turns(&app, agent);
+    // Another app, another engine, the same agent with the saved talk.
+    let mut app = app_with(plugin(path));
+    let agent = guest(&mut app, 0);
+    app.world_mut().entity_mut(agent).insert(saved);
+    ask(&mut app, agent, "two");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    assert_eq!(turns(&app, agent), expected);
+}
+
+#[test]
+fn despawning_in_mid_reply_frees_the_pages() {
+    let Some(path) = model() else { return };
+    let mut app = app_with(plugin(path));
+    let agent = guest(&mut app, 0);
+    ask(&mut app, agent, "Who are you?");
+    run_until(&mut app, |app| !log(app).only("delta").is_empty());
+    app.world_mut().despawn(agent);
+    run_until(&mut app, |app| {
+        let stats = app.world().resource::<Walla>().stats();
+        log(app).ends() == 1 && stats.agents == 0 && stats.pages_used == 0
+    });
+    assert_eq!(log(&app).only("finished"), ["Cancelled"]);
+}
+
+#[test]
+fn two_apps_share_an_engine() {
+    let Some(path) = model() else { return };
+    let options = EngineOptions {
+        device: "cpu".into(),
+        threads: Some(1),
+        agents_max: 4,
+        context_tokens: 256,
+        ..EngineOptions::new(ModelSource::Path(path))
+    };
+    let engine = Engine::start(options).unwrap();
+    let mut apps = [(); 2].map(|()| app_with(WallaPlugin::with_engine(engine.clone())));
+    for app in &mut apps {
+        let agent = guest(app, 0);
+        ask(app, agent, "Who are you?");
+    }
+    let start = Instant::now();
+    while apps.iter().any(|app| log(app).ends() == 0) && start.elapsed() < PATIENCE {
+        apps.iter_mut().for_each(App::update);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let [left, right] = &apps;
+    assert_eq!(log(left).only("delta"), log(right).only("delta"), "the same agent, the same reply");
+    assert!(!log(left).only("delta").is_empty());
+}
+
+#[test]
+fn dropping_an_app_never_waits_long() {
+    let Some(path) = model() else { return };
+    for frames in [0, 1, 5, 50] {
+        let mut app = app_with(plugin(path.clone()));
+        for place in 0..4 {
+            let agent = guest(&mut app, place);
+            ask(&mut app, agent, "Who are you?");
+        }
+        updates(&mut app, frames);
+        let start = Instant::now();
+        drop(app);
+        assert!(start.elapsed() < Duration::from_millis(500), "after {frames} frames");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_message_and_failed_asks() {
+    let mut app = app_with(plugin("/nowhere/smith.gguf".into()));
+    let agent = guest(&mut app, 0);
+    ask(&mut app, agent, "Who are you?");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    let WallaState::Failed(error) = app.world().resource::<Walla>().state().clone() else {
+        panic!("a failed state")
+    };
+    let failed = log(&app).only("failed").concat();
+    assert!(failed.starts_with(&ReplyError::EngineGone(String::new()).to_string()), "{failed}");
+    assert!(error.to_string().contains("smith.gguf"), "{error}");
+    updates(&mut app, 10);
+    assert_eq!(log(&app).ends(), 1);
+}
