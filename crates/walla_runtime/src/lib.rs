@@ -8,6 +8,7 @@ mod inline_text;
 mod mailbox;
 mod options;
 mod reply_text;
+mod sentence;
 mod shell;
 mod state;
 
@@ -20,5 +21,6 @@ pub use devices::default_registry;
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
 pub use options::{EngineError, EngineOptions, ModelSource};
+pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};

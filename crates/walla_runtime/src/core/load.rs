@@ -61,6 +61,7 @@ impl Core {
             sequences,
             text,
             worker,
+            worker_is_full: false,
             context_tokens,
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             agents: (0..agents).map(|_| None).collect(),

@@ -8,6 +8,8 @@ mod collect;
 mod compose;
 mod load;
 mod pages;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod text;
 
 use std::collections::{HashMap, VecDeque};
@@ -60,6 +62,8 @@ pub(crate) struct Core {
     sequences: Sequences,
     text: std::sync::Arc<ModelText>,
     worker: TextWorker,
+    /// Whether some ask could not be given to the worker.
+    worker_is_full: bool,
     card: ModelCard,
     context_tokens: u32,
     prefill_tokens_max: u32,
@@ -164,21 +168,24 @@ impl Core {
         self.drop_sequence(slot);
     }
 
-    /// Starts the next ask of every agent that is free.
+    /// Starts the next ask of every agent that is free; where one fails at once, the one after it.
     fn start_asks(&mut self) {
+        self.worker_is_full = false;
         for slot in 0..self.agents.len() {
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
-            if agent.reply.is_some() {
-                continue;
+            while let Some(agent) = self.agents[slot].as_mut().filter(|agent| agent.reply.is_none())
+            {
+                let Some(ask) = agent.asks.pop_front() else { break };
+                if !self.start_ask(slot, ask) {
+                    break;
+                }
             }
-            let Some(ask) = agent.asks.pop_front() else { continue };
-            self.start_ask(slot, ask);
         }
     }
 
-    fn start_ask(&mut self, slot: usize, ask: Ask) {
+    /// `false`: not now, the ask waits on.
+    fn start_ask(&mut self, slot: usize, ask: Ask) -> bool {
         let context_tokens = self.context_tokens;
-        let Some(agent) = self.agents[slot].as_mut() else { return };
+        let Some(agent) = self.agents[slot].as_mut() else { return false };
         let mut reply = Reply {
             generation: ask.generation,
             arrived_micros: ask.arrived_micros,
@@ -194,7 +201,8 @@ impl Core {
             Prompt::Tokens(tokens) => {
                 agent.reply = Some(reply);
                 let tokens = tokens.clone();
-                return self.speak(slot, tokens);
+                self.speak(slot, tokens);
+                return true;
             }
             Prompt::Raw(text) => TextSource::Raw(text.clone()),
             Prompt::Chat(text) => {
@@ -217,17 +225,23 @@ impl Core {
         };
         if self.worker.submit(job).is_ok() {
             agent.reply = Some(reply);
-        } else {
-            // The worker is full: undo, and try again at the next call.
-            if reply.is_turn {
-                agent.turns.pop();
-            }
-            agent.asks.push_front(ask);
+            return true;
         }
+        // The worker is full: undo, and try again when it has done something (it wakes us).
+        self.worker_is_full = true;
+        let Some(agent) = self.agents[slot].as_mut() else { return false };
+        if reply.is_turn {
+            agent.turns.pop();
+        }
+        agent.asks.push_front(ask);
+        false
     }
 
-    fn collect_text(&mut self) {
+    /// Takes what the worker has encoded. `true` if there was something.
+    fn collect_text(&mut self) -> bool {
+        let mut any = false;
         while let Some(done) = self.worker.collect() {
+            any = true;
             let Some(&slot) = self.slots.get(&done.agent) else { continue };
             let Some(agent) = self.agents[slot].as_mut() else { continue };
             let waits = |r: &Reply| r.generation == done.generation && r.stage == Stage::Encoding;
@@ -242,6 +256,7 @@ impl Core {
                 Err(reason) => self.fail(slot, ReplyError::Text(reason)),
             }
         }
+        any
     }
 
     /// Lets the device continue `prompt`, keeping what the cache already holds of it.
@@ -389,11 +404,14 @@ impl EngineCore for Core {
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
         self.deliver(emit);
-        self.collect_text();
         let collected = self.collect_steps(now_micros, emit)?;
         self.start_asks();
-        // An inline worker has its answers at once.
-        self.collect_text();
+        // A prompt that fails makes way for the next ask.
+        while self.collect_text() {
+            self.start_asks();
+        }
+        // What is still undelivered after this waits for a host that is slow: its agents pause.
+        self.deliver(emit);
         let mut submitted = false;
         while self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
             && self.sequences.executor.has_room()
@@ -410,8 +428,11 @@ impl EngineCore for Core {
         }
         self.deliver(emit);
         self.count();
+        // A reply that ended while this step was made up leaves its agent free for the next ask.
+        let is_free = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
+        let can_start = !self.worker_is_full && self.agents.iter().flatten().any(|a| is_free(a));
         Ok(match () {
-            () if collected || submitted => Advance::Again,
+            () if collected || submitted || can_start => Advance::Again,
             () if self.sequences.executor.in_flight() > 0 => Advance::Poll,
             () => Advance::Idle,
         })

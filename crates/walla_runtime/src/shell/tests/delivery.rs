@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use walla_device::VirtualClock;
+
 use super::*;
 use crate::mailbox::TrySendError;
 use crate::shell::CLIENTS_MAX;
@@ -105,6 +107,18 @@ fn places_of_clients_are_bounded_and_used_again() {
     let late = eventually("a place", || engine.client(Pacing::FreeRunning).ok());
     asked(&late);
     assert_eq!(ends(&late, 1).len(), reply().len());
+}
+
+#[test]
+fn the_time_is_that_of_the_clock() {
+    let clock = VirtualClock::new();
+    clock.advance(1_234);
+    let (engine, script) = engine_with((4, 4), Clock::Virtual(clock.clone()));
+    let now_micros = || script.now_micros.load(Ordering::SeqCst);
+    eventually("a round", || (now_micros() == 1_234).then_some(()));
+    clock.advance(1);
+    engine.client(Pacing::default()).unwrap().frame();
+    eventually("a round", || (now_micros() == 1_235).then_some(()));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod life;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ struct Script {
     /// The device works: [`Advance::Poll`].
     working: AtomicBool,
     rounds: AtomicU32,
+    /// What the latest round was told.
+    now_micros: AtomicU64,
     frames: AtomicU32,
     /// Clients there are now.
     clients: Mutex<Vec<(ClientKey, Pacing)>>,
@@ -112,7 +114,8 @@ impl EngineCore for Fake {
         self.script.frames.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn advance(&mut self, _now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
+    fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
+        self.script.now_micros.store(now_micros, Ordering::SeqCst);
         self.script.rounds.fetch_add(1, Ordering::SeqCst);
         let millis = self.script.round_millis.load(Ordering::SeqCst);
         thread::sleep(Duration::from_millis(millis.into()));
@@ -191,13 +194,17 @@ fn reply() -> Vec<ReplyEvent> {
 
 /// An engine with a scripted core; `(commands, events)` are the sizes of its queues.
 fn engine_with_queues(queues: (usize, usize)) -> (Engine, Arc<Script>) {
+    engine_with(queues, Clock::real())
+}
+
+fn engine_with(queues: (usize, usize), clock: Clock) -> (Engine, Arc<Script>) {
     let script = Arc::new(Script::default());
     let of_core = Arc::clone(&script);
     let load = move |progress: &mut Progress<'_>| match progress(1.0) {
         ControlFlow::Continue(()) => Ok(Fake::new(of_core)),
         ControlFlow::Break(()) => Err(EngineError::Stopped),
     };
-    (Engine::launch(queues, Clock::real(), load).unwrap(), script)
+    (Engine::launch(queues, clock, load).unwrap(), script)
 }
 
 fn engine() -> (Engine, Arc<Script>) {

@@ -1,0 +1,49 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// The reply of an agent that is alone.
+fn alone(seed: u64, prompt: &str, reply_tokens_max: u32) -> Heard {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(seed, reply_tokens_max));
+    let generation = stage.ask(agent, tokens(prompt));
+    stage.run();
+    stage.reply(generation).clone()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whoever else speaks, whenever they come and go: one seed, one prompt, one reply.
+    #[test]
+    fn a_reply_does_not_depend_on_company(
+        others in prop::collection::vec((0u64..1_000, "[a-z ]{1,40}", 1u32..40, 0usize..30), 0..7),
+        seed in 0u64..1_000,
+        prompt in "[a-z ]{1,60}",
+        late in 0usize..20,
+    ) {
+        let expected = alone(seed, &prompt, 24);
+        let mut stage = Stage::free();
+        let mut coming: Vec<_> = others.into_iter().collect();
+        let mut generation = None;
+        for tick in 0..40 {
+            coming.retain(|(seed, prompt, reply_tokens_max, when)| {
+                if *when == tick {
+                    let agent = stage.agent(speaker(*seed, *reply_tokens_max));
+                    stage.ask(agent, tokens(prompt));
+                }
+                *when > tick
+            });
+            if tick == late {
+                let agent = stage.agent(speaker(seed, 24));
+                generation = Some(stage.ask(agent, tokens(&prompt)));
+            }
+            stage.advance();
+        }
+        stage.run();
+        stage.assert_all_ended();
+        let heard = stage.reply(generation.expect("asked"));
+        prop_assert_eq!(&heard.text, &expected.text);
+        prop_assert_eq!(&heard.ends, &expected.ends);
+    }
+}

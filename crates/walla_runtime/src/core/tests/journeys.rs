@@ -1,0 +1,241 @@
+use super::*;
+use crate::api::{ContextPolicy, Speaker, Turn};
+
+#[test]
+fn a_reply_starts_speaks_and_ends() {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(1, 20));
+    let generation = stage.ask(agent, Prompt::Chat("Hello".into()));
+    stage.run();
+    let heard = stage.reply(generation);
+    assert_eq!(heard.started, 1);
+    assert!(heard.usage.prompt_tokens > 10, "the template is in it");
+    assert!(heard.usage.reply_tokens <= 20);
+    stage.assert_all_ended();
+}
+
+#[test]
+fn one_step_a_frame_is_one_token_a_frame() {
+    let mut stage = Stage::new(&options(), &inline_cpu(), Pacing::default());
+    let agent = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 10) });
+    let generation = stage.ask(agent, tokens("ab"));
+    let mut counts = Vec::new();
+    for _ in 0..14 {
+        stage.frame();
+        counts.push(stage.reply(generation).tokens);
+    }
+    assert!(counts.windows(2).all(|pair| pair[1] - pair[0] <= 1), "{counts:?}");
+    assert_eq!(stage.core.stats().steps, u64::from(stage.reply(generation).usage.reply_tokens));
+    stage.assert_all_ended();
+}
+
+#[test]
+fn without_frames_nothing_happens() {
+    let mut stage = Stage::new(&options(), &inline_cpu(), Pacing::default());
+    let agent = stage.agent(speaker(1, 10));
+    stage.ask(agent, tokens("ab"));
+    stage.run();
+    assert_eq!(stage.core.stats().steps, 0);
+}
+
+#[test]
+fn prompts_are_read_in_chunks_while_others_speak() {
+    let mut stage = Stage::new(&options(), &inline_cpu(), Pacing::default());
+    let speaking = stage.agent(speaker(1, 60));
+    let first = stage.ask(speaking, tokens("ab"));
+    stage.frame();
+    stage.frame();
+    let reading = stage.agent(speaker(2, 4));
+    stage.ask(reading, tokens(&"x".repeat(100)));
+    // 100 tokens in chunks of 16 are 7 steps; the speaker has a token in each of them.
+    let before = stage.reply(first).tokens;
+    for _ in 0..7 {
+        stage.frame();
+    }
+    assert!(
+        stage.reply(first).tokens >= before + 6,
+        "{} after {before}",
+        stage.reply(first).tokens
+    );
+    assert_eq!(stage.core.stats().prefill_tokens, 102);
+}
+
+#[test]
+fn the_cache_keeps_the_conversation() {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(3, 8));
+    let first = stage.ask(agent, Prompt::Chat("Hello there".into()));
+    stage.run();
+    let second = stage.ask(agent, Prompt::Chat("And now?".into()));
+    stage.run();
+    let (first, second) = (stage.reply(first).clone(), stage.reply(second).clone());
+    assert_eq!(first.usage.cached_tokens, 0);
+    assert!(second.usage.cached_tokens >= first.usage.prompt_tokens - 1, "{second:?}");
+    stage.assert_all_ended();
+}
+
+#[test]
+fn a_cancelled_reply_ends_at_once_and_once() {
+    let mut stage = Stage::new(&options(), &inline_cpu(), Pacing::default());
+    let agent = stage.agent(speaker(1, 100));
+    let generation = stage.ask(agent, tokens("ab"));
+    let waiting = stage.ask(agent, tokens("cd"));
+    for _ in 0..5 {
+        stage.frame();
+    }
+    stage.command(Command::Cancel { agent, generation });
+    stage.command(Command::Cancel { agent, generation: waiting });
+    stage.command(Command::Cancel { agent, generation });
+    stage.advance();
+    assert_eq!(stage.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
+    assert_eq!(stage.reply(waiting).ends, [Ok(FinishReason::Cancelled)]);
+    stage.frame();
+    assert_eq!(stage.reply(generation).ends.len(), 1);
+    // The agent speaks again.
+    let next = stage.ask(agent, tokens("ef"));
+    for _ in 0..110 {
+        stage.frame();
+    }
+    assert!(stage.reply(next).tokens > 0);
+    stage.assert_all_ended();
+}
+
+#[test]
+fn a_removed_agent_frees_its_pages() {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(1, 30));
+    let generation = stage.ask(agent, tokens("abc"));
+    stage.advance();
+    stage.command(Command::RemoveAgent { agent });
+    stage.run();
+    assert_eq!(stage.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
+    assert_eq!(stage.core.stats().pages_used, 0);
+    let late = stage.ask(agent, tokens("abc"));
+    stage.run();
+    assert_eq!(stage.reply(late).ends, [Err(ReplyError::UnknownAgent)]);
+}
+
+#[test]
+fn too_many_agents_and_asks_are_refused() {
+    let mut stage = Stage::free();
+    let agents: Vec<_> = (0..9).map(|seed| stage.agent(speaker(seed, 2))).collect();
+    let refused = stage.ask(agents[8], tokens("a"));
+    let asks: Vec<_> = (0..12).map(|_| stage.ask(agents[0], tokens("a"))).collect();
+    stage.run();
+    assert_eq!(stage.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
+    let busy = |g: &&GenerationId| matches!(stage.reply(**g).ends[0], Err(ReplyError::Busy { .. }));
+    assert_eq!(asks.iter().filter(busy).count(), 4);
+    stage.assert_all_ended();
+}
+
+#[test]
+fn bad_prompts_fail_alone() {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(1, 5));
+    let empty = stage.ask(agent, Prompt::Tokens(Vec::new()));
+    let foreign = stage.ask(agent, Prompt::Tokens(vec![TokenId(320)]));
+    let long = stage.ask(agent, tokens(&"x".repeat(128)));
+    let good = stage.ask(agent, tokens("ok"));
+    stage.run();
+    assert!(matches!(stage.reply(empty).ends[..], [Err(ReplyError::Text(_))]));
+    assert!(matches!(stage.reply(foreign).ends[..], [Err(ReplyError::Text(_))]));
+    let too_long = ReplyError::PromptTooLong { prompt_tokens: 128, context_tokens: 128 };
+    assert_eq!(stage.reply(long).ends, [Err(too_long)]);
+    assert!(stage.reply(good).ends[0].is_ok());
+}
+
+#[test]
+fn a_full_context_ends_the_reply() {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(5, 1_000));
+    let generation = stage.ask(agent, tokens(&"x".repeat(100)));
+    stage.run();
+    let heard = stage.reply(generation);
+    match heard.ends[0] {
+        // 128 cells hold 100 prompt tokens and 28 of the reply; one more is drawn from the last.
+        Ok(FinishReason::ContextFull) => assert_eq!(heard.usage.reply_tokens, 29),
+        Ok(FinishReason::EndOfTurn) => {}
+        ref other => panic!("{other:?}"),
+    }
+    stage.assert_all_ended();
+}
+
+#[test]
+fn old_turns_are_forgotten_and_the_persona_stays() {
+    let mut stage = Stage::free();
+    let turn =
+        |speaker: Speaker, n: usize| Turn { speaker, text: format!("turn number {n} with words") };
+    let history: Vec<_> =
+        (0..10).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
+    let ask = |stage: &mut Stage, context_policy| {
+        let spec = AgentSpec { context_policy, history: history.clone(), ..speaker(1, 8) };
+        let agent = stage.agent(spec);
+        let generation = stage.ask(agent, Prompt::Chat("What now?".into()));
+        stage.run();
+        stage.reply(generation).clone()
+    };
+    let dropped = ask(&mut stage, ContextPolicy::DropOldest);
+    assert!(dropped.ends[0].is_ok(), "{dropped:?}");
+    assert!(dropped.usage.prompt_tokens < 128 - 8);
+    let refused = ask(&mut stage, ContextPolicy::Refuse);
+    assert!(matches!(refused.ends[0], Err(ReplyError::PromptTooLong { .. })), "{refused:?}");
+    let stopped = ask(&mut stage, ContextPolicy::Stop);
+    assert_eq!(stopped.ends[0], Ok(FinishReason::ContextFull));
+    stage.assert_all_ended();
+}
+
+#[test]
+fn a_full_queue_pauses_and_loses_nothing() {
+    let story = |room: Option<usize>| {
+        let mut stage = Stage::free();
+        stage.room = room;
+        let agent = stage.agent(speaker(9, 40));
+        let generation = stage.ask(agent, tokens("slow"));
+        for _ in 0..200 {
+            stage.advance();
+            if let Some(room) = &mut stage.room {
+                *room = 1;
+            }
+        }
+        stage.room = None;
+        stage.run();
+        stage.assert_all_ended();
+        stage.reply(generation).clone()
+    };
+    let (fast, slow) = (story(None), story(Some(0)));
+    assert_eq!((fast.text, fast.ends), (slow.text, slow.ends));
+}
+
+#[test]
+fn scarce_pages_are_shared_and_everybody_ends() {
+    // 8 agents want up to 5 pages each; there are 12.
+    let options = EngineOptions { kv_tokens: Some(12 * 16), ..options() };
+    let mut scarce = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let mut plenty = Stage::free();
+    let mut asks = Vec::new();
+    for seed in 0..8 {
+        let spec = speaker(seed, 50);
+        let prompt = format!("agent {seed} begins to speak");
+        let (a, b) = (scarce.agent(spec.clone()), plenty.agent(spec));
+        asks.push((scarce.ask(a, tokens(&prompt)), plenty.ask(b, tokens(&prompt))));
+    }
+    scarce.run();
+    plenty.run();
+    scarce.assert_all_ended();
+    for (a, b) in asks {
+        // Preempted and evaluated anew, but the same words.
+        assert_eq!(scarce.reply(a).text, plenty.reply(b).text);
+    }
+}
+
+#[test]
+fn a_reply_larger_than_all_pages_fails_alone() {
+    let options = EngineOptions { kv_tokens: Some(3 * 16), ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = stage.agent(speaker(1, 4));
+    let large = stage.ask(agent, tokens(&"x".repeat(60)));
+    let small = stage.ask(agent, tokens("x"));
+    stage.run();
+    assert!(matches!(stage.reply(large).ends[..], [Err(ReplyError::NoPages { .. })]));
+    assert!(stage.reply(small).ends[0].is_ok());
+}

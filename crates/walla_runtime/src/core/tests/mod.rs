@@ -1,0 +1,196 @@
+//! The core driven by hand: a virtual clock, an inline device, no thread. One seed, one story.
+
+mod determinism;
+mod journeys;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
+use walla_cpu::{CpuBackend, CpuOptions};
+use walla_device::Registry;
+use walla_model::synth::{self, Mixture, Model};
+use walla_types::{Sampling, TokenId};
+
+use super::Core;
+use crate::api::{
+    AgentId, AgentSpec, Command, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
+    ReplyEvent, Usage,
+};
+use crate::options::{EngineOptions, ModelSource};
+use crate::shell::{Advance, ClientKey, EngineCore};
+
+/// The only client of most tests.
+const HOST: ClientKey = ClientKey(0);
+
+/// Microseconds of a 60 Hz frame.
+const FRAME_MICROS: u64 = 16_667;
+
+/// A model with random weights that fits in a test: it speaks nonsense, but always the same.
+fn model() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| {
+        let shape = Model {
+            name: "test",
+            width: 64,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            hidden: 128,
+            vocab: 320,
+            context_train: 512,
+            ..Model::LLAMA_3_2_1B
+        };
+        synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
+    })
+}
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        context_tokens: 128,
+        agents_max: 8,
+        rows_max: 32,
+        prefill_tokens_max: 16,
+        inline_text: true,
+        ..EngineOptions::new(ModelSource::Static(model()))
+    }
+}
+
+fn inline_cpu() -> Registry {
+    Registry::new().with(CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() }))
+}
+
+/// What a host has heard of one reply.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Heard {
+    started: u32,
+    text: String,
+    tokens: u32,
+    ends: Vec<Result<FinishReason, ReplyError>>,
+    usage: Usage,
+}
+
+/// A core, its clock and what has been heard.
+struct Stage {
+    core: Core,
+    now_micros: u64,
+    names: u64,
+    heard: HashMap<GenerationId, Heard>,
+    /// Events that the host's queue takes before it is full, if it is bounded.
+    room: Option<usize>,
+}
+
+impl Stage {
+    fn new(options: &EngineOptions, registry: &Registry, pacing: Pacing) -> Self {
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let mut core = Core::load(options, registry, go_on).expect("the model loads");
+        core.add_client(HOST, pacing);
+        Self { core, now_micros: 0, names: 0, heard: HashMap::new(), room: None }
+    }
+
+    fn free() -> Self {
+        Self::new(&options(), &inline_cpu(), Pacing::FreeRunning)
+    }
+
+    fn name(&mut self) -> u64 {
+        self.names += 1;
+        self.names
+    }
+
+    fn agent(&mut self, spec: AgentSpec) -> AgentId {
+        let agent = AgentId(self.name());
+        self.command(Command::AddAgent { agent, spec: Box::new(spec) });
+        agent
+    }
+
+    fn command(&mut self, command: Command) {
+        self.core.command(HOST, command, self.now_micros);
+    }
+
+    fn ask(&mut self, agent: AgentId, prompt: Prompt) -> GenerationId {
+        let generation = GenerationId(self.name());
+        self.heard.insert(generation, Heard::default());
+        self.command(Command::Ask { agent, generation, prompt });
+        generation
+    }
+
+    fn advance(&mut self) -> Advance {
+        let Self { core, heard, room, now_micros, .. } = self;
+        let mut emit = |_: ClientKey, event: Event| {
+            if let Some(room) = room {
+                if *room == 0 {
+                    return Err(event);
+                }
+                *room -= 1;
+            }
+            hear(heard, event);
+            Ok(())
+        };
+        *now_micros += 10;
+        core.advance(*now_micros, &mut emit).expect("the device lives")
+    }
+
+    /// One frame of the host.
+    fn frame(&mut self) {
+        self.now_micros += FRAME_MICROS;
+        self.core.frame(HOST);
+        while self.advance() == Advance::Again {}
+    }
+
+    /// Until nothing is left to do.
+    fn run(&mut self) {
+        for _ in 0..100_000 {
+            if self.advance() == Advance::Idle {
+                return;
+            }
+        }
+        panic!("the core does not come to rest");
+    }
+
+    fn reply(&self, generation: GenerationId) -> &Heard {
+        &self.heard[&generation]
+    }
+
+    /// Every reply has ended, once, and what its deltas count is what its usage says.
+    fn assert_all_ended(&self) {
+        for (generation, heard) in &self.heard {
+            assert_eq!(heard.ends.len(), 1, "{generation:?} ends once: {heard:?}");
+            if heard.ends[0].is_ok() {
+                assert_eq!(heard.tokens, heard.usage.reply_tokens, "{generation:?}: {heard:?}");
+            }
+        }
+    }
+}
+
+fn hear(heard: &mut HashMap<GenerationId, Heard>, event: Event) {
+    let reply = heard.entry(event.generation).or_default();
+    assert!(reply.ends.is_empty(), "nothing follows the end: {event:?}");
+    match event.what {
+        ReplyEvent::Started { .. } => reply.started += 1,
+        ReplyEvent::Delta { text, tokens } => {
+            reply.text.push_str(&text);
+            reply.tokens += tokens;
+        }
+        ReplyEvent::Token(_) => {}
+        ReplyEvent::Finished { reason, usage } => {
+            reply.usage = usage;
+            reply.ends.push(Ok(reason));
+        }
+        ReplyEvent::Failed(error) => reply.ends.push(Err(error)),
+    }
+}
+
+fn tokens(text: &str) -> Prompt {
+    Prompt::Tokens(text.bytes().map(|byte| TokenId(u32::from(byte))).collect())
+}
+
+/// Speaks up to `reply_tokens_max` tokens.
+fn speaker(seed: u64, reply_tokens_max: u32) -> AgentSpec {
+    let sampling = Sampling::builder().temperature(1.0).top_k(0).min_p(0.0).top_p(1.0).seed(seed);
+    AgentSpec {
+        sampling: sampling.build().expect("valid"),
+        reply_tokens_max,
+        ..AgentSpec::new("You are a test.")
+    }
+}

@@ -1,0 +1,228 @@
+//! Sentences for speech synthesis, from text that arrives in pieces.
+
+mod words;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};
+
+/// Cuts a reply's text into sentences while it is being written, so that a voice can begin with the first one.
+///
+/// A sentence ends
+/// - at a line break,
+/// - at `.` `!` `?` `…` (and their Arabic, Devanagari and other kin) with all closing quotes and brackets after it, once white
+///   space follows: `3.5`, `example.org` and `v1.2` are no ends;
+/// - at the wide `。` `！` `？` `．` likewise, but at once, since no space follows them.
+///
+/// A full stop ends no sentence after an abbreviation (`Mr.`, `e.g.`), an initial (`J. Smith`), or the number of a list
+/// (`1. First`). Where it depends on what follows – after `...` or `etc.`, and after closing quotes (`"Stop!" he said.`) – the
+/// splitter waits for the next word: it is a new sentence unless it begins with a small letter (after `etc.` and `p.m.`: only if
+/// it begins with a capital).
+///
+/// White space between sentences is dropped, white space inside is kept as it is. Everything else comes out, in
+/// order, once. A sentence longer than the limit is cut at a word's border, or, without one, between characters. How the text
+/// was cut into pieces makes no difference.
+///
+/// It allocates when it is made, never afterwards.
+///
+/// # Examples
+/// ```
+/// use walla_runtime::SentenceSplitter;
+/// let mut splitter = SentenceSplitter::new();
+/// let mut said = Vec::new();
+/// for delta in ["Three sil", "ver. No", " less", "! Good day"] {
+///     splitter.push(delta, |sentence| said.push(sentence.to_owned()));
+/// }
+/// splitter.finish(|sentence| said.push(sentence.to_owned()));
+/// assert_eq!(said, ["Three silver.", "No less!", "Good day"]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct SentenceSplitter {
+    /// The sentence so far. Begins with no white space and holds at most `bytes_max` bytes.
+    text: String,
+    bytes_max: usize,
+    place: Place,
+}
+
+/// Where in a sentence the text ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before any end.
+    Inside,
+    /// Behind a terminator and perhaps more of them, and closing marks.
+    AtEnd {
+        /// Its full stops, if it is nothing but them, else 0.
+        stops: usize,
+        /// Where the first terminator stands.
+        at: usize,
+        wide: bool,
+        closed: bool,
+    },
+    /// In white space behind an end that the next word decides on.
+    Undecided {
+        /// Where the white space begins.
+        end: usize,
+        only_before_capital: bool,
+    },
+}
+
+/// What an end turns out to be when white space follows.
+enum Verdict {
+    Ends,
+    GoesOn,
+    AskNextWord { only_before_capital: bool },
+}
+
+impl Default for SentenceSplitter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SentenceSplitter {
+    /// Bytes of a sentence unless said otherwise: some 80 words, 30 seconds of speech.
+    pub const BYTES_MAX: usize = 512;
+
+    /// A splitter for sentences of at most [`BYTES_MAX`](Self::BYTES_MAX) bytes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_bytes_max(Self::BYTES_MAX)
+    }
+
+    /// A splitter for sentences of at most `bytes_max` bytes (at least 4, so that any character fits).
+    #[must_use]
+    pub fn with_bytes_max(bytes_max: usize) -> Self {
+        let bytes_max = bytes_max.max(4);
+        Self { text: String::with_capacity(bytes_max), bytes_max, place: Place::Inside }
+    }
+
+    /// Takes more text and gives each sentence that is complete to `say`.
+    pub fn push(&mut self, delta: &str, mut say: impl FnMut(&str)) {
+        for c in delta.chars() {
+            self.take(c, &mut say);
+        }
+    }
+
+    /// The text is over: gives what is left, if anything, to `say`. The splitter is ready for another text.
+    pub fn finish(&mut self, mut say: impl FnMut(&str)) {
+        self.end(&mut say);
+    }
+
+    /// Forgets what is left: the reply was cancelled and nobody wants to hear the rest.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.place = Place::Inside;
+    }
+
+    fn take(&mut self, c: char, say: &mut impl FnMut(&str)) {
+        if c == '\n' {
+            return self.end(say);
+        }
+        if self.text.len() + c.len_utf8() > self.bytes_max {
+            self.cut(say);
+        }
+        match self.place {
+            Place::Inside if is_terminator(c) => self.begin_end(c),
+            Place::Inside => self.add(c),
+            Place::AtEnd { at, wide, closed, stops } => {
+                if !closed && is_terminator(c) {
+                    let stops = if c == '.' && stops > 0 { stops + 1 } else { 0 };
+                    let wide = wide || is_wide_terminator(c);
+                    self.place = Place::AtEnd { at, wide, closed, stops };
+                    self.text.push(c);
+                } else if is_closing(c) {
+                    self.place = Place::AtEnd { at, wide, closed: true, stops };
+                    self.text.push(c);
+                } else if wide {
+                    self.end(say);
+                    self.take(c, say);
+                } else if c.is_whitespace() {
+                    self.space_after_end(c, at, stops, closed, say);
+                } else {
+                    self.place = Place::Inside;
+                    self.take(c, say);
+                }
+            }
+            Place::Undecided { .. } if c.is_whitespace() => self.add(c),
+            Place::Undecided { end, only_before_capital } => {
+                let begins = if only_before_capital { c.is_uppercase() } else { !c.is_lowercase() };
+                if begins {
+                    say(&self.text[..end]);
+                    self.clear();
+                }
+                self.place = Place::Inside;
+                self.take(c, say);
+            }
+        }
+    }
+
+    fn begin_end(&mut self, c: char) {
+        let (at, stops) = (self.text.len(), usize::from(c == '.'));
+        self.place = Place::AtEnd { at, wide: is_wide_terminator(c), closed: false, stops };
+        self.text.push(c);
+    }
+
+    fn space_after_end(
+        &mut self,
+        space: char,
+        at: usize,
+        stops: usize,
+        closed: bool,
+        say: &mut impl FnMut(&str),
+    ) {
+        match self.verdict(at, stops, closed) {
+            Verdict::Ends => self.end(say),
+            Verdict::GoesOn => {
+                self.place = Place::Inside;
+                self.add(space);
+            }
+            Verdict::AskNextWord { only_before_capital } => {
+                self.place = Place::Undecided { end: self.text.len(), only_before_capital };
+                self.add(space);
+            }
+        }
+    }
+
+    /// What the end at `at` is, with white space behind it.
+    fn verdict(&self, at: usize, stops: usize, closed: bool) -> Verdict {
+        let before = &self.text[..at];
+        match Abbreviation::at_end_of(before) {
+            Abbreviation::Always if stops == 1 => Verdict::GoesOn,
+            Abbreviation::Often if stops == 1 => Verdict::AskNextWord { only_before_capital: true },
+            _ if closed || stops > 1 || self.text[at..].starts_with('…') => {
+                Verdict::AskNextWord { only_before_capital: false }
+            }
+            _ => Verdict::Ends,
+        }
+    }
+
+    /// Adds a character, unless it is white space at the beginning.
+    fn add(&mut self, c: char) {
+        if !(self.text.is_empty() && c.is_whitespace()) {
+            self.text.push(c);
+        }
+    }
+
+    /// Gives out all there is.
+    fn end(&mut self, say: &mut impl FnMut(&str)) {
+        let sentence = self.text.trim_end();
+        if !sentence.is_empty() {
+            say(sentence);
+        }
+        self.clear();
+    }
+
+    /// Makes room: gives out the text up to its last word border.
+    fn cut(&mut self, say: &mut impl FnMut(&str)) {
+        let border = match self.place {
+            Place::Inside => self.text.rfind(char::is_whitespace),
+            // Behind a terminator it is a sentence's end, or as good as one.
+            Place::AtEnd { .. } | Place::Undecided { .. } => None,
+        };
+        let Some(border) = border else { return self.end(say) };
+        say(self.text[..border].trim_end());
+        let rest = self.text[border..].len() - self.text[border..].trim_start().len();
+        self.text.drain(..border + rest);
+    }
+}
