@@ -1,42 +1,11 @@
 //! The reference vocabularies and models: ids must be those of llama.cpp.
 
-use std::path::PathBuf;
+mod tokenizer_common;
 
 use serde_json::Value;
-use walla_model::{
-    Gguf,
-    tokenizer::{EncodeOptions, Tokenizer},
-};
+use tokenizer_common::{files, ids, load};
+use walla_model::tokenizer::EncodeOptions;
 use walla_types::TokenId;
-
-/// The shared reference data, if this checkout has it.
-fn data(folder: &str) -> Option<PathBuf> {
-    let path =
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(folder);
-    if path.is_dir() {
-        return Some(path);
-    }
-    eprintln!("SKIPPED: no reference data at {}", path.display());
-    None
-}
-
-fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let Some(folder) = data(folder) else { return Vec::new() };
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
-    files.sort();
-    files
-}
-
-fn load(path: &PathBuf) -> Tokenizer {
-    Tokenizer::from_gguf(&Gguf::open(path).unwrap())
-        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn ids(value: &Value) -> Vec<TokenId> {
-    value.as_array().unwrap().iter().map(|id| TokenId(id.as_u64().unwrap() as u32)).collect()
-}
 
 #[test]
 fn every_case_of_every_real_vocabulary() {
@@ -78,5 +47,23 @@ fn tokenize_cases_of_every_model() {
             let found = tokenizer.encode(text, options).unwrap();
             assert_eq!(found, ids(&case["ids"]), "{}: {text:?} {options:?}", path.display());
         }
+    }
+}
+
+/// What ends a generation, as llama.cpp finds it in the same files.
+#[test]
+fn ends_of_generation_of_real_vocabularies() {
+    let expected: [(&str, &[u32]); 4] = [
+        ("gpt-2", &[50256]),
+        ("llama-bpe", &[128_001, 128_009]),
+        ("llama-spm", &[2]),
+        ("qwen2", &[128_247, 151_643, 151_645]),
+    ];
+    for path in files("tokenizers", "gguf") {
+        let tokenizer = load(&path);
+        let name = path.file_stem().unwrap().to_string_lossy();
+        let found: Vec<_> = tokenizer.end_of_generation_tokens().map(|token| token.0).collect();
+        let (_, expected) = expected.iter().find(|(n, _)| *n == name).unwrap();
+        assert_eq!(found, *expected, "{name}");
     }
 }

@@ -140,3 +140,50 @@ impl Merger {
         Some((a.prev, b.next))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Merges `n` equal symbols by `pair`; what is left, and the pairs asked for.
+    fn work(n: u32, pair: impl Fn(&Node, &Node) -> Option<Pair>) -> (usize, u64) {
+        let mut merger = Merger::default();
+        (0..n).for_each(|_| merger.push(1, 1));
+        merger.merge(pair);
+        (merger.symbols().count(), merger.pairs_asked)
+    }
+
+    #[test]
+    fn work_is_linear_in_the_word() {
+        let n = 1 << 16;
+        let limit = 3 * u64::from(n);
+        // Pairs of equal symbols merge, level by level, down to one symbol.
+        let doubling =
+            |a: &Node, b: &Node| (a.id == b.id).then_some(Pair { key: a.id, id: a.id + 1 });
+        let (left, asked) = work(n, doubling);
+        assert_eq!(left, 1);
+        assert!(asked < limit, "{asked}");
+        // The first symbol swallows the others one by one.
+        let swallowing =
+            |a: &Node, b: &Node| (a.start == 0 && b.len == 1).then_some(Pair { key: 0, id: 1 });
+        let (left, asked) = work(n, swallowing);
+        assert_eq!(left, 1);
+        assert!(asked < limit, "{asked}");
+        // Nothing merges.
+        assert_eq!(work(n, |_, _| None), (n as usize, u64::from(n) - 1));
+    }
+
+    #[test]
+    fn the_most_urgent_pair_merges_first_and_equal_ones_from_the_left() {
+        let mut merger = Merger::default();
+        [1, 2, 2, 1, 2].into_iter().for_each(|id| merger.push(id, 1));
+        // 2 2 is more urgent than 1 2, so the first 1 is left alone.
+        merger.merge(|a, b| match (a.id, b.id) {
+            (2, 2) => Some(Pair { key: 0, id: 22 }),
+            (1, 2) => Some(Pair { key: 1, id: 12 }),
+            _ => None,
+        });
+        assert_eq!(merger.symbols().map(|node| node.id).collect::<Vec<_>>(), [1, 22, 12]);
+        assert_eq!(merger.symbols().map(|node| node.start).collect::<Vec<_>>(), [0, 1, 3]);
+    }
+}

@@ -1,0 +1,192 @@
+//! Encoding rules on small vocabularies: what is a token and what is text.
+
+mod tokenizer_common;
+
+use tokenizer_common::{CONTROL, Lists, USER_DEFINED, byte_level, sentence_piece};
+use walla_model::tokenizer::{EncodeOptions, PreTokenizer, Tokenizer, TokenizerError};
+use walla_types::TokenId;
+
+const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
+const PARSED: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
+
+/// The texts of the tokens.
+fn shown(tokenizer: &Tokenizer, text: &str, options: EncodeOptions) -> Vec<String> {
+    let tokens = tokenizer.encode(text, options).unwrap();
+    let text =
+        |&token: &TokenId| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned();
+    tokens.iter().map(text).collect()
+}
+
+#[test]
+fn pairs_merge_by_rank_and_words_apart() {
+    let tokenizer = byte_level("gpt-2").tokenizer();
+    assert_eq!(shown(&tokenizer, "the there 123", PLAIN), ["t", "he", " the", "re", " ", "123"]);
+    let qwen = byte_level("qwen2").tokenizer();
+    assert_eq!(shown(&qwen, "123", PLAIN), ["1", "2", "3"], "each digit is a word");
+}
+
+#[test]
+fn equal_ranks_merge_from_left_to_right() {
+    let tokenizer = byte_level("gpt-2").tokenizer();
+    assert_eq!(shown(&tokenizer, "   ", PLAIN), ["  ", " "]);
+    // Three spaces before a word: the last belongs to the word, the others merge.
+    assert_eq!(shown(&tokenizer, "   a", PLAIN), ["  ", " a"]);
+}
+
+#[test]
+fn whole_words_are_taken_where_merges_are_ignored() {
+    let mut lists = byte_level("llama-bpe");
+    lists.add("hello", 1, 0.0);
+    assert_eq!(shown(&lists.tokenizer(), "hello", PLAIN), ["hello"]);
+    lists.pre = "gpt-2";
+    assert_eq!(shown(&lists.tokenizer(), "hello", PLAIN), ["he", "l", "l", "o"]);
+}
+
+#[test]
+fn control_tokens_are_parsed_only_when_asked() {
+    for tokenizer in [byte_level("gpt-2").tokenizer(), sentence_piece().tokenizer()] {
+        let marker = if tokenizer.special_token("</s>").is_some() { "</s>" } else { "<|im_end|>" };
+        let id = tokenizer.special_token(marker).unwrap();
+        assert!(tokenizer.is_control(id));
+        assert!(tokenizer.encode(marker, PARSED).unwrap().contains(&id));
+        // Merges exist that would spell it.
+        assert!(!tokenizer.encode(marker, PLAIN).unwrap().contains(&id));
+        assert_eq!(tokenizer.decode(&tokenizer.encode(marker, PLAIN).unwrap()).unwrap(), marker);
+    }
+}
+
+#[test]
+fn user_defined_tokens_are_always_parsed() {
+    let tokenizer = byte_level("gpt-2").tokenizer();
+    assert_eq!(shown(&tokenizer, "a<think>\n\n\nb", PLAIN), ["a", "<think>", "\n\n\n", "b"]);
+    assert!(tokenizer.is_reserved(tokenizer.special_token("<think>").unwrap()));
+    assert!(!tokenizer.is_reserved(tokenizer.special_token("\n\n\n").unwrap()));
+}
+
+#[test]
+fn a_byte_token_is_not_typed() {
+    let tokenizer = sentence_piece().tokenizer();
+    let tokens = tokenizer.encode("<0x41>", PLAIN).unwrap();
+    assert_eq!(tokenizer.decode(&tokens).unwrap(), "<0x41>");
+    assert!(!tokens.contains(&TokenId(3 + 0x41)));
+}
+
+#[test]
+fn what_no_token_spells_becomes_bytes() {
+    let tokenizer = sentence_piece().tokenizer();
+    let tokens = tokenizer.encode("ü", PLAIN).unwrap();
+    let space = tokenizer.encode("", PLAIN).unwrap().len();
+    assert_eq!(tokens.get(space + 1..).unwrap(), [TokenId(3 + 0xc3), TokenId(3 + 0xbc)]);
+    assert_eq!(tokenizer.decode(&tokens).unwrap(), "ü");
+}
+
+#[test]
+fn space_prefix_at_the_beginning_and_behind_special_tokens() {
+    let mut lists = sentence_piece();
+    assert_eq!(shown(&lists.tokenizer(), "the</s>the", PARSED), [" the", "</s>", " the"]);
+    assert_eq!(shown(&lists.tokenizer(), "", PARSED), [""; 0]);
+    lists.add_space_prefix = Some(false);
+    assert_eq!(shown(&lists.tokenizer(), "the</s>the", PARSED), ["t", "he", "</s>", "t", "he"]);
+}
+
+#[test]
+fn bos_and_eos_as_the_file_asks() {
+    let mut lists = byte_level("gpt-2");
+    let special = EncodeOptions { add_special: true, parse_special: false };
+    assert_eq!(shown(&lists.tokenizer(), "a", special), ["a"]);
+    lists.add_bos = Some(true);
+    assert_eq!(shown(&lists.tokenizer(), "a", special), ["<|begin|>", "a"]);
+    lists.add_bos = None;
+    lists.pre = "llama-bpe";
+    assert_eq!(shown(&lists.tokenizer(), "a", special), ["<|begin|>", "a"]);
+    assert_eq!(shown(&sentence_piece().tokenizer(), "the", special), ["<s>", " the"]);
+}
+
+#[test]
+fn markers_of_phi_take_the_white_space_behind_them() {
+    let mut lists = byte_level("gpt-2");
+    assert_eq!(
+        shown(&lists.tokenizer(), "<|im_end|> \n a", PARSED),
+        ["<|im_end|>", " ", "\n", " a"]
+    );
+    lists.model_name = "Phi-3 mini 4k";
+    assert_eq!(shown(&lists.tokenizer(), "<|im_end|> \n a", PARSED), ["<|im_end|>", "a"]);
+}
+
+#[test]
+fn a_word_that_no_vocabulary_can_hurt() {
+    // One word of 1 MiB (a quadratic merge would take hours); `merge::tests` count the work.
+    for lists in [byte_level("gpt-2"), sentence_piece()] {
+        let tokenizer = lists.tokenizer();
+        for unit in ["a", "the", "é"] {
+            let text = unit.repeat((1 << 20) / unit.len());
+            let tokens = tokenizer.encode(&text, PLAIN).unwrap();
+            assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+        }
+    }
+}
+
+#[test]
+fn long_texts_are_refused_before_any_work() {
+    let tokenizer = byte_level("gpt-2").tokenizer().with_text_bytes_max(3);
+    assert!(tokenizer.encode("abc", PLAIN).is_ok());
+    let mut tokens = vec![TokenId(7)];
+    let refused = tokenizer.encode_into("abcd", PLAIN, &mut tokens);
+    assert_eq!(refused, Err(TokenizerError::TooLong { bytes: 4, bytes_max: 3 }));
+    assert_eq!(tokens, [TokenId(7)]);
+}
+
+#[test]
+fn ends_of_generation_by_role_and_by_text() {
+    let ends = |texts: &[(&str, i64)]| {
+        let mut lists = byte_level("gpt-2");
+        let first = lists.tokens.len() as u32;
+        for (text, ty) in texts {
+            lists.add(text, *ty, 0.0);
+        }
+        let tokenizer = lists.tokenizer();
+        let new = (first..).map(TokenId).take(texts.len());
+        new.map(|token| tokenizer.is_end_of_generation(token)).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&[("<|eot_id|>", CONTROL), ("<|other|>", CONTROL)]), [true, false]);
+    assert_eq!(ends(&[("<end_of_turn>", 1)]), [true], "whatever type the file gives it");
+    assert_eq!(ends(&[("<|end|>", CONTROL), ("<|return|>", CONTROL)]), [true, true]);
+    let harmony = [("<|end|>", CONTROL), ("<|return|>", CONTROL), ("<|call|>", CONTROL)];
+    assert_eq!(ends(&harmony), [false, true, true], "messages of one reply end with <|end|>");
+    assert_eq!(ends(&[("</s>", 1), ("<|tool_response>", USER_DEFINED)]), [false, true]);
+    let tokenizer = byte_level("gpt-2").tokenizer();
+    assert!(tokenizer.is_end_of_generation(tokenizer.eos().unwrap()));
+    assert_eq!(tokenizer.eot(), tokenizer.special_token("<|im_end|>"));
+}
+
+#[test]
+fn every_supported_name_loads() {
+    let names = [
+        "",
+        "default",
+        "gpt-2",
+        "llama-bpe",
+        "llama3",
+        "llama-v3",
+        "qwen2",
+        "deepseek-r1-qwen",
+        "smollm",
+        "deepseek-llm",
+        "deepseek-coder",
+        "deepseek-v3",
+        "falcon",
+        "gpt-4o",
+        "tekken",
+        "dbrx",
+        "smaug-bpe",
+        "qwen35",
+    ];
+    for name in names {
+        assert!(PreTokenizer::from_name(name).is_some(), "{name}");
+        let lists = Lists { pre: name, ..byte_level("") };
+        let tokenizer = lists.tokenizer();
+        let text = "Hello, wörld! 12345 日本 \n\n end";
+        let tokens = tokenizer.encode(text, PLAIN).unwrap();
+        assert_eq!(tokenizer.decode(&tokens).unwrap(), text, "{name}");
+    }
+}

@@ -1,0 +1,131 @@
+//! Bad vocabularies are errors that name what is wrong.
+
+mod tokenizer_common;
+
+use tokenizer_common::{BYTE, Lists, NORMAL, byte_level, sentence_piece};
+use walla_model::tokenizer::{Tokenizer, Vocabulary};
+use walla_types::TokenId;
+
+fn error(vocabulary: &Vocabulary<'_>) -> String {
+    Tokenizer::new(vocabulary).unwrap_err().to_string()
+}
+
+fn with(mut lists: Lists, change: impl FnOnce(&mut Lists)) -> String {
+    change(&mut lists);
+    error(&lists.vocabulary())
+}
+
+#[test]
+fn unknown_kinds_are_named() {
+    let lists = byte_level("kimi-k2");
+    assert_eq!(error(&lists.vocabulary()), "tokenizer.ggml.pre \"kimi-k2\" is not supported");
+    let lists = Lists { model: "t5", ..byte_level("gpt-2") };
+    let message = error(&lists.vocabulary());
+    assert!(message.starts_with("tokenizer.ggml.model \"t5\" is not supported"), "{message}");
+}
+
+#[test]
+fn missing_lists_are_named() {
+    let (bpe, spm) = (byte_level("gpt-2"), sentence_piece());
+    let message = error(&Vocabulary { merges: None, ..bpe.vocabulary() });
+    assert_eq!(message, "a vocabulary of model \"gpt2\" needs tokenizer.ggml.merges");
+    let message = error(&Vocabulary { scores: None, ..spm.vocabulary() });
+    assert_eq!(message, "a vocabulary of model \"llama\" needs tokenizer.ggml.scores");
+    let message = error(&Vocabulary { tokens: vec![], ..bpe.vocabulary() });
+    assert!(message.contains("tokenizer.ggml.tokens has 0 tokens"), "{message}");
+    // Types may be missing: then all tokens are normal.
+    assert!(Tokenizer::new(&Vocabulary { token_types: None, ..bpe.vocabulary() }).is_ok());
+}
+
+#[test]
+fn lengths_must_agree() {
+    let message = with(byte_level("gpt-2"), |lists| lists.types.truncate(5));
+    assert!(message.starts_with("tokenizer.ggml.token_type has 5 entries for "), "{message}");
+    let message = with(sentence_piece(), |lists| lists.scores.push(0.0));
+    assert!(message.starts_with("tokenizer.ggml.scores has "), "{message}");
+}
+
+#[test]
+fn byte_tokens_must_say_which_byte() {
+    for text in ["<0x-1>", "<0xZZ>", "<0x+1>", "<0x041>", "<0x4>", "0x41", "<0x41", ""] {
+        let message = with(sentence_piece(), |lists| {
+            lists.tokens.retain(|token| token != text);
+            lists.types.truncate(lists.tokens.len());
+            lists.scores.truncate(lists.tokens.len());
+            lists.add(text, BYTE, 0.0);
+        });
+        assert!(message.contains(&format!("{text:?}, expected \"<0x00>\"")), "{message}");
+    }
+}
+
+#[test]
+fn every_byte_needs_a_token_or_an_unknown_one() {
+    let mut lists = sentence_piece();
+    let at = lists.tokens.iter().position(|token| token == "<0xC3>").unwrap();
+    lists.tokens[at] = "other".into();
+    lists.types[at] = NORMAL;
+    let tokenizer = lists.tokenizer();
+    let tokens = tokenizer.encode("ü", Default::default()).unwrap();
+    assert!(tokens.contains(&TokenId(0)), "the unknown token takes the byte: {tokens:?}");
+    // Defaults name token 0 as the unknown one; a vocabulary of "llama" without it cannot be made.
+    let message = with(lists, |lists| lists.special.unknown = Some(4_000));
+    assert!(message.starts_with("tokenizer.ggml.unknown_token_id is 4000, outside"), "{message}");
+}
+
+#[test]
+fn texts_must_differ() {
+    let message = with(byte_level("gpt-2"), |lists| _ = lists.add("a", 1, 0.0));
+    assert!(message.ends_with("are both \"a\""), "{message}");
+    // Also between a control token and a normal one.
+    let message = with(byte_level("gpt-2"), |lists| _ = lists.add("<|im_end|>", 1, 0.0));
+    assert!(message.ends_with("are both \"<|im_end|>\""), "{message}");
+}
+
+#[test]
+fn merges_are_two_texts() {
+    for text in ["ab", "", " ", "a ", " a", "a b c", "a  b"] {
+        let message = with(byte_level("gpt-2"), |lists| lists.merges.insert(3, text.into()));
+        let expected = format!("tokenizer.ggml.merges[3] is {text:?}, expected two texts");
+        assert!(message.starts_with(&expected), "{message}");
+    }
+}
+
+#[test]
+fn merges_of_texts_that_are_no_tokens_do_no_harm() {
+    let mut lists = byte_level("gpt-2");
+    lists.merges.extend(["x y".into(), "xy z".into(), "日 本".into(), "q nosuchtoken".into()]);
+    let tokenizer = lists.tokenizer();
+    // "xyz" merges into a text that is no token: it is spelled by its bytes.
+    let tokens = tokenizer.encode("xyz", Default::default()).unwrap();
+    assert_eq!(tokens.len(), 3);
+    assert_eq!(tokenizer.decode(&tokens).unwrap(), "xyz");
+}
+
+#[test]
+fn special_ids_must_be_in_the_vocabulary() {
+    let message = with(byte_level("gpt-2"), |lists| lists.special.eos = Some(9999));
+    assert!(message.starts_with("tokenizer.ggml.eos_token_id is 9999, outside"), "{message}");
+    let message = with(byte_level("gpt-2"), |lists| {
+        lists.special.bos = None;
+        lists.add_bos = Some(true);
+    });
+    assert!(message.contains("there is no tokenizer.ggml.bos_token_id"), "{message}");
+}
+
+#[test]
+fn types_and_scores_must_make_sense() {
+    let message = with(byte_level("gpt-2"), |lists| lists.types[65] = 7);
+    assert!(message.contains("token 65 (") && message.contains("has type 7"), "{message}");
+    let message = with(sentence_piece(), |lists| lists.scores[300] = f32::NAN);
+    assert!(message.starts_with("token 300 (") && message.ends_with("NaN"), "{message}");
+}
+
+#[test]
+fn tokens_without_text_are_not_found() {
+    let mut lists = byte_level("gpt-2");
+    lists.add("", 1, 0.0);
+    lists.add("", 3, 0.0);
+    let tokenizer = lists.tokenizer();
+    assert_eq!(tokenizer.encode("ab", Default::default()).unwrap().len(), 2);
+    assert_eq!(tokenizer.special_token(""), None);
+}
