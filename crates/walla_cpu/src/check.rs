@@ -4,6 +4,7 @@
 use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Slot};
 
 use crate::cache::{Cache, Layer};
+use crate::forward::attention::{GROUP_MAX, QUERIES};
 use crate::matrix::{Matrix, PANEL};
 use crate::memory::Bytes;
 use crate::quantise::GROUP;
@@ -128,11 +129,17 @@ impl<'a> Checker<'a> {
                 if *window == Some(0) {
                     return Err("a window of no tokens".to_owned());
                 }
+                let group = heads / kv_heads;
+                if group > GROUP_MAX {
+                    return Err(format!(
+                        "{group} query heads over one key head, at most {GROUP_MAX}"
+                    ));
+                }
                 let page = self.cache.desc.page_tokens as usize;
                 let context = (self.program.context_max as usize).next_multiple_of(page) + 2 * page;
-                let scores = context.next_multiple_of(64) * (heads / kv_heads);
-                self.sizes.scores = self.sizes.scores.max(scores);
-                let row = head_dim.max(page.next_multiple_of(64));
+                let queries = group.max(QUERIES);
+                self.sizes.scores = self.sizes.scores.max(context.next_multiple_of(64) * queries);
+                let row = (queries * head_dim).max(page.next_multiple_of(64));
                 self.sizes.row = self.sizes.row.max(row);
                 Ok(())
             }

@@ -3,26 +3,33 @@
 //! A variant other than [`Variant::Scalar`] reaches this module only after [`Variant::score`] found the instructions that it needs
 //! on this machine: [`CpuDevice::new`](crate::CpuDevice::new) refuses it otherwise.
 
-use walla_types::TensorType;
+use walla_types::{Activation, TensorType};
 
 use crate::matrix::{Input, Products};
 use crate::options::Variant;
 use crate::quantise::{self, Group};
+use crate::scalar;
 #[cfg(target_arch = "x86_64")]
-use crate::simd::{avx2, avx512};
+use crate::simd::{attention, avx2, avx512};
 
-/// Calls the variant's kernel, or the plain one.
+/// Calls the variant's kernel of this module of [`simd`](crate::simd), or the plain one.
 macro_rules! dispatch {
     ($variant:expr, $kernel:ident ($($arg:expr),*), $plain:expr) => {
+        dispatch!(@of $variant, avx512::$kernel, avx2::$kernel, ($($arg),*), $plain)
+    };
+    ($variant:expr, attention::$kernel:ident ($($arg:expr),*), $plain:expr) => {
+        dispatch!(@of $variant, attention::avx512::$kernel, attention::avx2::$kernel, ($($arg),*), $plain)
+    };
+    (@of $variant:expr, $avx512:path, $avx2:path, ($($arg:expr),*), $plain:expr) => {
         match $variant {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]
             // SAFETY: the variant was refused unless the machine has them, see the module.
-            Variant::Avx512Vnni => unsafe { avx512::$kernel($($arg),*) },
+            Variant::Avx512Vnni => unsafe { $avx512($($arg),*) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]
             // SAFETY: the variant was refused unless the machine has them, see the module.
-            Variant::Avx2Fma => unsafe { avx2::$kernel($($arg),*) },
+            Variant::Avx2Fma => unsafe { $avx2($($arg),*) },
             _ => $plain,
         }
     };
@@ -42,4 +49,93 @@ pub(crate) fn multiply(
 /// Rounds the rows of one block of activations, see [`round_block`](quantise::round_block).
 pub(crate) fn round_activations(variant: Variant, x: &[f32], cols: usize, out: &mut [Group]) {
     dispatch!(variant, round_activations(x, cols, out), quantise::round_block(x, cols, out));
+}
+
+/// `h[i] = activation(gate[i]) * up[i]`.
+pub(crate) fn gate(
+    variant: Variant,
+    activation: Activation,
+    gate: &[f32],
+    up: &[f32],
+    h: &mut [f32],
+) {
+    dispatch!(
+        variant,
+        attention::gate(activation, gate, up, h),
+        scalar::gate(activation, gate, up, h)
+    );
+}
+
+/// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.
+pub(crate) fn rms_norm(variant: Variant, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+    dispatch!(variant, attention::rms_norm(x, weight, eps, y), scalar::rms_norm(x, weight, eps, y));
+}
+
+/// The largest number; NaNs are passed over.
+pub(crate) fn max(variant: Variant, values: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let plain = || values.iter().copied().fold(f32::NEG_INFINITY, larger);
+    dispatch!(variant, attention::max(values), plain())
+}
+
+/// `sum(exp(value - top))`.
+pub(crate) fn sum_exp(variant: Variant, values: &[f32], top: f32) -> f64 {
+    let plain = || values.iter().map(|value| f64::from((value - top).exp())).sum();
+    dispatch!(variant, attention::sum_exp(values, top), plain())
+}
+
+/// Replaces scores by `exp(scale * score - max)` and returns their sum.
+pub(crate) fn softmax_weights(variant: Variant, scores: &mut [f32], scale: f32) -> f32 {
+    dispatch!(variant, attention::softmax_weights(scores, scale), {
+        scores.iter_mut().for_each(|score| *score *= scale);
+        scalar::softmax_weights(scores)
+    })
+}
+
+/// Scores of some queries (`[queries, dim]`) with the cells of a page of f16.
+pub(crate) struct Scores<'a> {
+    pub queries: &'a [f32],
+    pub dim: usize,
+    /// `[dim, stride]`
+    pub keys: &'a [u16],
+    pub stride: usize,
+    /// A multiple of 16.
+    pub cells: usize,
+    /// Distance of rows in the result.
+    pub width: usize,
+}
+
+impl Scores<'_> {
+    /// `out[q][c] = sum_d queries[q][d] * keys[d][c]`.
+    pub(crate) fn compute(&self, variant: Variant, out: &mut [f32]) {
+        let Self { queries, dim, keys, stride, cells, width } = *self;
+        dispatch!(
+            variant,
+            attention::scores(queries, dim, keys, stride, cells, out, width),
+            unreachable!("{variant} has an attention of its own")
+        );
+    }
+}
+
+/// Weights of some queries (rows `width` apart) for the cells of a page of f16.
+pub(crate) struct Values<'a> {
+    pub weights: &'a [f32],
+    pub width: usize,
+    pub cells: usize,
+    /// `[cells, dim]`
+    pub values: &'a [u16],
+    /// A multiple of 16.
+    pub dim: usize,
+}
+
+impl Values<'_> {
+    /// `out[q][d] += sum_c weights[q][c] * values[c][d]`.
+    pub(crate) fn add(&self, variant: Variant, out: &mut [f32]) {
+        let Self { weights, width, cells, values, dim } = *self;
+        dispatch!(
+            variant,
+            attention::values(weights, width, cells, values, dim, out),
+            unreachable!("{variant} has an attention of its own")
+        );
+    }
 }

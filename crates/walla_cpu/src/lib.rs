@@ -30,6 +30,7 @@ mod forward;
 mod int_dot;
 mod kernels;
 mod machine;
+mod math;
 mod matrix;
 mod memory;
 mod options;

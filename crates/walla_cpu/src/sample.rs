@@ -6,6 +6,9 @@ use walla_device::step::{BiasRow, Candidate, OutputRow, ResultRow};
 use walla_device::{philox4x32, unit_interval};
 use walla_types::PENALTY_WINDOW_MAX;
 
+use crate::kernels;
+use crate::options::Variant;
+
 /// Up to this many tokens, keeping them sorted while scanning is faster than selecting.
 const INSERT_MAX: usize = 128;
 /// Tokens that a cut by probability mass looks at first.
@@ -22,14 +25,13 @@ struct Normaliser {
 
 impl Normaliser {
     /// `None` if some logit is NaN or positive infinity, or all are negative infinity.
-    fn of(logits: &[f32]) -> Option<Self> {
+    fn of(variant: Variant, logits: &[f32]) -> Option<Self> {
         let bad = logits.iter().fold(false, |bad, l| bad | l.is_nan() | (*l == f32::INFINITY));
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let max = kernels::max(variant, logits);
         if bad || max == f32::NEG_INFINITY {
             return None;
         }
-        let sum: f64 = logits.iter().map(|l| f64::from((l - max).exp())).sum();
-        Some(Self { max, log_sum: sum.ln() })
+        Some(Self { max, log_sum: kernels::sum_exp(variant, logits, max).ln() })
     }
 
     fn log_probability(self, logit: f32) -> f32 {
@@ -81,12 +83,12 @@ fn select_top(values: &[f32], ids: &mut [u32], count: usize) {
 }
 
 /// The likeliest tokens under the model alone; zeros if the logits are not finite.
-pub(crate) fn candidates(logits: &[f32], out: &mut [Candidate]) {
+pub(crate) fn candidates(variant: Variant, logits: &[f32], out: &mut [Candidate]) {
     out.fill(Candidate::default());
     if out.is_empty() {
         return;
     }
-    let Some(normaliser) = Normaliser::of(logits) else { return };
+    let Some(normaliser) = Normaliser::of(variant, logits) else { return };
     let mut ids = [0; walla_types::CANDIDATES_MAX as usize];
     let count = out.len().min(ids.len()).min(logits.len());
     insert_top(logits, &mut ids[..count]);
@@ -98,6 +100,7 @@ pub(crate) fn candidates(logits: &[f32], out: &mut [Candidate]) {
 
 /// One output to draw for.
 pub(crate) struct Draw<'a> {
+    pub variant: Variant,
     pub logits: &'a [f32],
     pub output: &'a OutputRow,
     pub biases: &'a [BiasRow],
@@ -109,7 +112,7 @@ impl Draw<'_> {
     /// Draws. `adjusted` and `ids` are scratch of a vocabulary's length.
     pub(crate) fn draw(&self, adjusted: &mut [f32], ids: &mut [u32]) -> ResultRow {
         let not_finite = ResultRow { flags: ResultRow::NOT_FINITE, ..ResultRow::default() };
-        let Some(normaliser) = Normaliser::of(self.logits) else { return not_finite };
+        let Some(normaliser) = Normaliser::of(self.variant, self.logits) else { return not_finite };
         let vocab = self.logits.len();
         let (values, ids) = (&mut adjusted[..vocab], &mut ids[..vocab]);
         values.copy_from_slice(self.logits);
@@ -265,7 +268,7 @@ mod tests {
     };
 
     fn draw(logits: &[f32], output: OutputRow, biases: &[BiasRow], recent: &[u32]) -> ResultRow {
-        let draw = Draw { logits, output: &output, biases, recent };
+        let draw = Draw { variant: Variant::Scalar, logits, output: &output, biases, recent };
         draw.draw(&mut vec![0.0; logits.len()], &mut vec![0; logits.len()])
     }
 
@@ -372,7 +375,14 @@ mod tests {
         let mut values = [4.0, -4.0, 1.0];
         let mut recent = [9; 256];
         recent[..3].copy_from_slice(&[0, 1, 0]);
-        Draw { logits: &[], output: &output, biases: &[], recent: &recent }.adjust(&mut values);
+        Draw {
+            variant: Variant::Scalar,
+            logits: &[],
+            output: &output,
+            biases: &[],
+            recent: &recent,
+        }
+        .adjust(&mut values);
         assert_eq!(values, [4.0 / 2.0 - 0.25 - 1.0, -4.0 * 2.0 - 0.25 - 0.5, 1.0]);
     }
 
@@ -392,7 +402,7 @@ mod tests {
     fn candidates_are_sorted_and_their_probabilities_add_up() {
         let logits = [0.5, 2.0, 2.0, -1.0, f32::NEG_INFINITY];
         let mut out = [Candidate::default(); 5];
-        candidates(&logits, &mut out);
+        candidates(Variant::Scalar, &logits, &mut out);
         assert_eq!(out.map(|c| c.token), [1, 2, 0, 3, 4]);
         let sum: f32 = out.iter().map(|c| c.log_probability.exp()).sum();
         assert!((sum - 1.0).abs() < 1e-6);

@@ -42,6 +42,25 @@ fn the_decoder_agrees_with_f64_for_every_exact_type() {
     }
 }
 
+/// Heads and pages of whole registers take another path than the odd ones above.
+#[test]
+fn attention_in_registers_agrees_with_f64() {
+    for variant in Variant::ALL.into_iter().filter(|variant| variant.score().is_some()) {
+        for (head_dim, page_tokens) in [(16, 16), (48, 16), (64, 32)] {
+            let window = Some(if head_dim == 48 { 21 } else { 7 });
+            let shape = Shape { head_dim, page_tokens, window, ..Shape::small(TensorType::F32) };
+            let options = CpuOptions { variant: Some(variant), ..Default::default() };
+            let mut harness = Harness::new(options, shape);
+            let tokens = tokens(40, 5);
+            let wanted = harness.reference(&tokens);
+            let (got, _) = harness.run(&whole(2, &tokens), &greedy());
+            let error = worst(&got, &wanted) / spread(&wanted);
+            // Keys and values are rounded to f16.
+            assert!(error < 0.01, "{variant} {head_dim} {page_tokens}: {error}");
+        }
+    }
+}
+
 #[test]
 fn chunks_and_single_tokens_give_the_same_bits_as_the_whole() {
     for variant in Variant::ALL.into_iter().filter(|variant| variant.score().is_some()) {

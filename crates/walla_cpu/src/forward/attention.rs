@@ -1,13 +1,17 @@
 use walla_device::step::StepRow;
-use walla_device::{HeadShape, Slot};
+use walla_device::{HeadShape, KvType, Slot};
 
 use super::Frame;
-use crate::cache::{KvLayer, Layer};
+use crate::cache::{KvLayer, Layer, Numbers};
+use crate::kernels::{self, Scores, Values};
+use crate::options::Variant;
 use crate::scalar;
+use crate::tile::Tile;
 use crate::workspace::{Scratch, Workspace};
 
 /// What one layer's attention needs to know besides the row and the head.
 struct Attention<'a> {
+    variant: Variant,
     kv: &'a KvLayer,
     /// Query heads of one KV head.
     group: usize,
@@ -30,6 +34,7 @@ impl Frame<'_> {
         let Layer::Kv(kv) = &self.cache.layers[layer] else { return };
         let group = (shape.heads / shape.kv_heads) as usize;
         let attention = Attention {
+            variant: self.variant,
             kv,
             group,
             scale,
@@ -37,23 +42,131 @@ impl Frame<'_> {
             tables: self.tables,
             pages_per_sequence: self.program.layout.pages_per_sequence as usize,
         };
-        let (rows, width, part) =
-            (self.rows, kv.kv_heads * group * kv.head_dim, group * kv.head_dim);
+        let (rows, part) = (self.rows, group * kv.head_dim);
+        let width = kv.kv_heads * part;
+        let tile_rows = attention.tile_rows(rows.len(), self.header.sequences as usize);
         let Workspace { slots, workers, .. } = &mut *self.workspace;
         let Ok([q, out]) = slots.get_disjoint_mut([q.0 as usize, out.0 as usize]) else { return };
         let q: &[f32] = q.as_slice();
         let out = &mut out.as_mut_slice()[..rows.len() * width];
-        self.pool.grid(out, width, (1, part), &|worker, tile| {
-            let q = &q[tile.row * width + tile.col..][..part];
-            let (row, head) = (&rows[tile.row], tile.col / part);
+        self.pool.grid(out, width, (tile_rows, part), &|worker, tile| {
             Workspace::with_scratch(workers, worker, |scratch| {
-                attention.heads(row, head, q, tile.row_mut(0), scratch);
+                attention.tile(rows, q, width, tile, scratch)
             });
         });
     }
 }
 
+/// Most query heads of one KV head: checked when a program is prepared.
+pub(crate) const GROUP_MAX: usize = 64;
+/// Most queries that one tile holds scores of.
+pub(crate) const QUERIES: usize = 8;
+
 impl Attention<'_> {
+    /// Whether the kernels with vector instructions fit: whole registers of f16.
+    fn vectors(&self) -> bool {
+        self.variant != Variant::Scalar
+            && self.kv.kv_type == KvType::F16
+            && self.kv.head_dim.is_multiple_of(16)
+            && self.kv.page_tokens.is_multiple_of(16)
+    }
+
+    /// Rows of a tile: of a long run of one sequence as many as share the reading of keys, else one.
+    fn tile_rows(&self, rows: usize, sequences: usize) -> usize {
+        if !self.vectors() {
+            return 1;
+        }
+        (rows / sequences.max(1)).clamp(1, (QUERIES / self.group).max(1))
+    }
+
+    /// All query heads of one KV head, for neighbouring rows.
+    fn tile(
+        &self,
+        rows: &[StepRow],
+        q: &[f32],
+        width: usize,
+        tile: &mut Tile<'_, f32>,
+        scratch: &mut Scratch,
+    ) {
+        let part = self.group * self.kv.head_dim;
+        let head = tile.col / part;
+        if !self.vectors() {
+            for r in 0..tile.rows {
+                let row = tile.row + r;
+                let query = &q[row * width + tile.col..][..part];
+                self.heads(&rows[row], head, query, tile.row_mut(r), scratch);
+            }
+            return;
+        }
+        let mut first = 0;
+        for run in rows[tile.row..tile.row + tile.rows].chunk_by(|a, b| a.table == b.table) {
+            self.run(run, first, head, q, width, tile, scratch);
+            first += run.len();
+        }
+    }
+
+    /// Rows `first..` of a tile, which all read the same page table.
+    #[expect(clippy::too_many_arguments, reason = "what a tile is about")]
+    fn run(
+        &self,
+        run: &[StepRow],
+        first: usize,
+        head: usize,
+        q: &[f32],
+        width: usize,
+        tile: &mut Tile<'_, f32>,
+        scratch: &mut Scratch,
+    ) {
+        let (dim, tokens) = (self.kv.head_dim, self.kv.page_tokens);
+        let part = self.group * dim;
+        let queries = &mut scratch.row.as_mut_slice()[..run.len() * part];
+        for (r, query) in queries.chunks_mut(part).enumerate() {
+            query.copy_from_slice(&q[(tile.row + first + r) * width + tile.col..][..part]);
+        }
+        let cells = |row: &StepRow| {
+            let end = row.position as usize + 1;
+            end.saturating_sub(self.window as usize)..end
+        };
+        let start = run.iter().map(|row| cells(row).start).min().unwrap_or(0) / tokens * tokens;
+        let end = run.iter().map(|row| cells(row).end).max().unwrap_or(0);
+        let pages = start / tokens..end.div_ceil(tokens);
+        let table = &self.tables[run[0].table as usize * self.pages_per_sequence..];
+        let scores_width = pages.len() * tokens;
+        let scores: &mut [f32] =
+            &mut scratch.scores.as_mut_slice()[..run.len() * self.group * scores_width];
+        for (i, page) in pages.clone().enumerate() {
+            let Numbers::F16(keys) = self.kv.keys(head, table[page] as usize) else { return };
+            let cells = (end - page * tokens).min(tokens).next_multiple_of(16);
+            let product =
+                Scores { queries, dim, keys, stride: self.kv.stride, cells, width: scores_width };
+            product.compute(self.variant, &mut scores[i * tokens..]);
+        }
+        for (r, row) in run.iter().enumerate() {
+            let own = cells(row);
+            let scores = &mut scores[r * self.group * scores_width..][..self.group * scores_width];
+            let mut sums = [0.0; GROUP_MAX];
+            for (scores, sum) in scores.chunks_mut(scores_width).zip(&mut sums) {
+                let own = &mut scores[own.start - start..own.end - start];
+                *sum = kernels::softmax_weights(self.variant, own, self.scale);
+            }
+            let out = tile.row_mut(first + r);
+            out.fill(0.0);
+            for page in own.start / tokens..own.end.div_ceil(tokens) {
+                let Numbers::F16(values) = self.kv.values(head, table[page] as usize) else {
+                    return;
+                };
+                let from = own.start.max(page * tokens);
+                let cells = own.end.min((page + 1) * tokens) - from;
+                let values = &values[(from - page * tokens) * dim..];
+                let weights = &scores[from - start..];
+                Values { weights, width: scores_width, cells, values, dim }.add(self.variant, out);
+            }
+            for (out, sum) in out.chunks_mut(dim).zip(sums) {
+                out.iter_mut().for_each(|out| *out /= sum);
+            }
+        }
+    }
+
     /// All query heads of one KV head: `q` and `out` are `[group, head_dim]`.
     fn heads(&self, row: &StepRow, head: usize, q: &[f32], out: &mut [f32], scratch: &mut Scratch) {
         let dim = self.kv.head_dim;

@@ -4,8 +4,8 @@ use walla_types::Activation;
 use super::Frame;
 use super::linear::{Joined, Tools, first};
 use crate::pool::rows_per_tile;
-use crate::scalar;
 use crate::workspace::Workspace;
+use crate::{kernels, scalar};
 
 impl Frame<'_> {
     /// `x[r] += post(W y[r])`.
@@ -77,7 +77,7 @@ impl Frame<'_> {
             for r in 0..tile.rows {
                 let products = &product[(tile.row + r) * padded..][..padded];
                 let [gate, up] = starts.map(|start| &products[start..][..hidden]);
-                scalar::gate(activation, gate, up, tile.row_mut(r));
+                kernels::gate(self.variant, activation, gate, up, tile.row_mut(r));
             }
         });
     }

@@ -35,6 +35,7 @@ impl Frame<'_> {
             ..ResultHeader::default()
         };
         let (cache, logits, workers) = (&*self.cache, &*self.logits, &self.workspace.workers);
+        let variant = self.variant;
         let candidates_width = CANDIDATES_MAX as usize;
         let candidates = &mut result.candidates[..outputs.len() * candidates_width];
         let rows = &mut result.rows[..outputs.len()];
@@ -43,13 +44,14 @@ impl Frame<'_> {
             let output = &outputs[tile.row];
             let logits = &logits[tile.row * vocab..][..vocab];
             let wanted = if samples(output) { output.candidates as usize } else { 0 };
-            sample::candidates(logits, &mut tile.row_mut(0)[..wanted]);
+            sample::candidates(variant, logits, &mut tile.row_mut(0)[..wanted]);
         });
         self.pool.grid(rows, 1, (1, 1), &|worker, tile| {
             let output = &outputs[tile.row];
             tile.row_mut(0)[0] = if samples(output) {
                 Workspace::with_scratch(workers, worker, |scratch| {
                     let draw = Draw {
+                        variant,
                         logits: &logits[tile.row * vocab..][..vocab],
                         output,
                         biases: own_biases(output, biases),

@@ -1,6 +1,7 @@
 use walla_device::{Norm, Slot};
 
 use super::Frame;
+use crate::kernels;
 use crate::matrix::{Input, Matrix, PANEL, Products, ROWS};
 use crate::memory::Bytes;
 use crate::options::Variant;
@@ -9,7 +10,6 @@ use crate::quantise::{GROUP, Group};
 use crate::sync::Mutex;
 use crate::tile::Tile;
 use crate::workspace::{Scratch, Workspace};
-use crate::{kernels, scalar};
 
 /// Weight bytes that are worth a claim of their own: some microseconds of reading memory.
 const CLAIM_BYTES: usize = 64 * 1024;
@@ -31,7 +31,7 @@ impl Frame<'_> {
         self.pool.grid(normed, width, (rows_per_tile(width), width), &|_, tile| {
             for r in 0..tile.rows {
                 let x = &x[pick(tile.row + r) * width..][..width];
-                scalar::rms_norm(x, weight, norm.eps, tile.row_mut(r));
+                kernels::rms_norm(self.variant, x, weight, norm.eps, tile.row_mut(r));
             }
         });
     }

@@ -1,6 +1,6 @@
 //! Runs the ops of one step.
 
-mod attention;
+pub(crate) mod attention;
 mod feed_forward;
 mod head;
 mod linear;

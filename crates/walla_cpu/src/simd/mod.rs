@@ -5,6 +5,7 @@
 //!    activation rows only decides how many chains run side by side.
 //! 2. Integer parts are exact, so their order is free.
 
+pub(crate) mod attention;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]

@@ -14,7 +14,6 @@ use walla_types::{Activation, RopePairs, TensorType};
 pub const VOCAB: usize = 70;
 pub const HEADS: usize = 4;
 pub const KV_HEADS: usize = 2;
-pub const PAGE_TOKENS: u32 = 5;
 pub const PAGES_PER_SEQUENCE: u32 = 12;
 pub const SEQUENCES: u32 = 6;
 pub const ROWS: u32 = 40;
@@ -122,6 +121,7 @@ pub struct Shape {
     pub activation: Activation,
     pub kv_type: KvType,
     pub window: Option<u32>,
+    pub page_tokens: u32,
     pub seed: u32,
 }
 
@@ -137,6 +137,7 @@ impl Shape {
             activation: Activation::Silu,
             kv_type: KvType::F16,
             window: Some(7),
+            page_tokens: if wide { 16 } else { 5 },
             seed: 1,
         }
     }
@@ -277,7 +278,7 @@ impl Harness {
         let cache = CacheDesc {
             layers: vec![kv, conv, kv],
             pages: 1 + SEQUENCES * PAGES_PER_SEQUENCE,
-            page_tokens: PAGE_TOKENS,
+            page_tokens: shape.page_tokens,
             sequences_max: SEQUENCES,
             kv_type: shape.kv_type,
         };
@@ -294,7 +295,7 @@ impl Harness {
             phase: Phase::Decode,
             rows_max: ROWS,
             outputs_max: ROWS,
-            context_max: PAGE_TOKENS * PAGES_PER_SEQUENCE,
+            context_max: shape.page_tokens * PAGES_PER_SEQUENCE,
             vocab: VOCAB as u32,
             slots: widths.map(|width| SlotDesc { width: width as u32 }).to_vec(),
             cache,

@@ -1,0 +1,198 @@
+//! Numeric kernels in plain Rust that a compiler turns into vector instructions wherever they are inlined: each SIMD variant
+//! compiles its own copy.
+
+use walla_types::Activation;
+
+/// Partial sums of a reduction.
+const LANES: usize = 16;
+
+/// `e^x` to about 2 units in the last place; 0 below -87.3, infinity above 88.7, NaN for NaN.
+///
+/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, and a polynomial for `e^r`: the method and the coefficients of Cephes' `expf` (Stephen
+/// Moshier).
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    const LN2_HIGH: f32 = 0.693_359_375;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    let bounded = x.clamp(-87.3, 88.7);
+    let n = (bounded * std::f32::consts::LOG2_E).round_ties_even();
+    let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, bounded));
+    let mut p = 1.987_569_1e-4_f32;
+    p = p.mul_add(r, 1.398_199_9e-3);
+    p = p.mul_add(r, 8.333_452e-3);
+    p = p.mul_add(r, 4.166_579_6e-2);
+    p = p.mul_add(r, 1.666_666_5e-1);
+    p = p.mul_add(r, 5e-1);
+    p = (p * r).mul_add(r, r) + 1.0;
+    // Two factors, since 2^128 is no f32.
+    #[expect(clippy::cast_possible_truncation, reason = "|n| is at most 128")]
+    let half = n as i32 >> 1;
+    #[expect(clippy::cast_possible_truncation, reason = "|n| is at most 128")]
+    let rest = n as i32 - half;
+    let power = |n: i32| f32::from_bits(((n + 127) << 23).cast_unsigned());
+    let y = p * power(half) * power(rest);
+    let y = if x < -87.3 { 0.0 } else { y };
+    if x > 88.7 { f32::INFINITY } else { y }
+}
+
+/// Adds upper to lower halves until one number is left.
+#[inline(always)]
+fn fold(mut sums: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            sums[i] += sums[i + half];
+        }
+        half /= 2;
+    }
+    sums[0]
+}
+
+/// The largest number; NaNs are passed over.
+#[inline(always)]
+pub(crate) fn max(values: &[f32]) -> f32 {
+    let mut all = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    for chunk in chunks {
+        for lane in 0..LANES {
+            all[lane] = larger(all[lane], chunk[lane]);
+        }
+    }
+    let rest = rest.iter().copied().fold(f32::NEG_INFINITY, larger);
+    all.into_iter().fold(rest, larger)
+}
+
+/// Replaces scores by `exp(scale * score - max)` and returns their sum: number `i` goes to partial sum `i % 16`.
+#[inline(always)]
+pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
+    scores.iter_mut().for_each(|score| *score *= scale);
+    let top = max(scores);
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            chunk[lane] = exp(chunk[lane] - top);
+            sums[lane] += chunk[lane];
+        }
+    }
+    for (sum, score) in sums.iter_mut().zip(rest) {
+        *score = exp(*score - top);
+        *sum += *score;
+    }
+    fold(sums)
+}
+
+/// `sum(exp(value - top))`, in f32 within blocks of 1024 and in f64 between them.
+#[inline(always)]
+pub(crate) fn sum_exp(values: &[f32], top: f32) -> f64 {
+    let mut total = 0.0;
+    for block in values.chunks(1024) {
+        let mut sums = [0.0; LANES];
+        let (chunks, rest) = block.as_chunks::<LANES>();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                sums[lane] += exp(chunk[lane] - top);
+            }
+        }
+        for (sum, value) in sums.iter_mut().zip(rest) {
+            *sum += exp(value - top);
+        }
+        total += f64::from(fold(sums));
+    }
+    total
+}
+
+/// `h[i] = activation(gate[i]) * up[i]`.
+#[inline(always)]
+pub(crate) fn gate(activation: Activation, gate: &[f32], up: &[f32], h: &mut [f32]) {
+    let all = h.iter_mut().zip(gate).zip(up);
+    match activation {
+        Activation::Silu => {
+            for ((h, g), u) in all {
+                *h = g / (1.0 + exp(-g)) * u;
+            }
+        }
+        Activation::GeluTanh => {
+            for ((h, g), u) in all {
+                // 0.5 (1 + tanh(z)) = 1 / (1 + e^-2z)
+                let z = 0.797_884_6 * (g + 0.044_715 * g * g * g);
+                *h = g / (1.0 + exp(-2.0 * z)) * u;
+            }
+        }
+    }
+}
+
+/// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.
+#[inline(always)]
+pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            sums[lane] = chunk[lane].mul_add(chunk[lane], sums[lane]);
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *sum = x.mul_add(*x, *sum);
+    }
+    let scale = 1.0 / (fold(sums) / x.len() as f32 + eps).sqrt();
+    for ((y, x), w) in y.iter_mut().zip(x).zip(weight) {
+        *y = x * scale * w;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scalar;
+
+    #[test]
+    fn exp_is_right_to_two_units_in_the_last_place() {
+        let mut worst = 0.0_f64;
+        for i in -87_000..88_000 {
+            let x = i as f32 / 1000.0 + 1e-4;
+            let exact = f64::from(x).exp();
+            worst = worst.max((f64::from(exp(x)) - exact).abs() / exact);
+        }
+        assert!(worst < 2.4e-7, "{worst}");
+        assert_eq!((exp(0.0), exp(-200.0), exp(f32::NEG_INFINITY)), (1.0, 0.0, 0.0));
+        assert_eq!((exp(200.0), exp(f32::INFINITY)), (f32::INFINITY, f32::INFINITY));
+        assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn gates_agree_with_the_plain_ones() {
+        let x: Vec<f32> = (-400..400).map(|i| i as f32 / 20.0).collect();
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let mut got = vec![0.0; x.len()];
+            gate(activation, &x, &vec![1.0; x.len()], &mut got);
+            for (x, got) in x.iter().zip(got) {
+                let wanted = scalar::activate(activation, *x);
+                assert!(
+                    (got - wanted).abs() <= 2e-6 * wanted.abs().max(0.1),
+                    "{activation:?} {x}: {got} {wanted}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn reductions_agree_with_the_plain_ones() {
+        for len in [1, 15, 16, 33, 1000, 3000] {
+            let x: Vec<f32> = (0..len).map(|i| ((i * 37 % 101) as f32 - 50.0) / 9.0).collect();
+            let exact: f64 = x.iter().map(|x| f64::from(x - 3.0).exp()).sum();
+            assert!((sum_exp(&x, 3.0) / exact - 1.0).abs() < 1e-5);
+            assert_eq!(max(&x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+            let (mut a, mut b) = (x.clone(), x.clone());
+            a.iter_mut().for_each(|a| *a *= 0.5);
+            let (wanted, got) = (scalar::softmax_weights(&mut a), softmax_weights(&mut b, 0.5));
+            assert!((wanted / got - 1.0).abs() < 1e-5);
+            assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-6));
+            let weight = vec![0.5; len];
+            scalar::rms_norm(&x, &weight, 1e-5, &mut a);
+            rms_norm(&x, &weight, 1e-5, &mut b);
+            assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Attention over pages of f16, several query heads at a time.
+//!
+//! Scores: lanes are cells, so a score is one chain over the dimensions of the head. Values: lanes are dimensions, so an output number
+//! is one chain over the cells. Neither chain depends on how many queries run side by side.
+
+/// Makes `scores` and `values` for one kind of register.
+///
+/// `$lanes` numbers to a register; `$halves` loads as many f16.
+macro_rules! attention_kernels {
+    ($features:literal, $lanes:literal, $zero:ident, $set1:ident, $fmadd:ident, $halves:ident) => {
+        /// `out[q][c] = sum_d queries[q][d] * keys[d][c]` for `cells` cells (a multiple of 16), where `keys` is `[dim, stride]` and rows
+        /// of `out` are `width` apart.
+        #[target_feature(enable = $features)]
+        pub(crate) fn scores(
+            queries: &[f32],
+            dim: usize,
+            keys: &[u16],
+            stride: usize,
+            cells: usize,
+            out: &mut [f32],
+            width: usize,
+        ) {
+            let mut queries = queries;
+            let mut out = out;
+            while !queries.is_empty() {
+                let count = (queries.len() / dim).min(4);
+                let (now, later) = queries.split_at(count * dim);
+                match count {
+                    1 => some_scores::<1>(now, dim, keys, stride, cells, out, width),
+                    2 => some_scores::<2>(now, dim, keys, stride, cells, out, width),
+                    3 => some_scores::<3>(now, dim, keys, stride, cells, out, width),
+                    _ => some_scores::<4>(now, dim, keys, stride, cells, out, width),
+                }
+                queries = later;
+                let skip = (count * width).min(out.len());
+                out = &mut out[skip..];
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn some_scores<const Q: usize>(
+            queries: &[f32],
+            dim: usize,
+            keys: &[u16],
+            stride: usize,
+            cells: usize,
+            out: &mut [f32],
+            width: usize,
+        ) {
+            const BLOCK: usize = 2 * $lanes;
+            let queries: [&[f32]; Q] = crate::simd::rows_of(queries, dim);
+            let mut cell = 0;
+            while cell < cells {
+                // Two registers of cells, or one if that is what is left: the same chains either way.
+                let both = cell + BLOCK <= cells;
+                let mut sums = [[$zero(); 2]; Q];
+                for (d, keys) in keys.chunks_exact(stride).take(dim).enumerate() {
+                    let first = $halves(keys, cell);
+                    let second = if both { $halves(keys, cell + $lanes) } else { first };
+                    for q in 0..Q {
+                        let query = $set1(queries[q][d]);
+                        sums[q][0] = $fmadd(first, query, sums[q][0]);
+                        sums[q][1] = $fmadd(second, query, sums[q][1]);
+                    }
+                }
+                for q in 0..Q {
+                    store(&mut out[q * width + cell..], sums[q][0]);
+                    if both {
+                        store(&mut out[q * width + cell + $lanes..], sums[q][1]);
+                    }
+                }
+                cell += if both { BLOCK } else { $lanes };
+            }
+        }
+
+        /// `out[q][d] += sum_c weights[q][c] * values[c][d]` for `cells` cells; rows of `weights` are `width` apart and `dim` is a multiple of 16.
+        #[target_feature(enable = $features)]
+        pub(crate) fn values(
+            weights: &[f32],
+            width: usize,
+            cells: usize,
+            values: &[u16],
+            dim: usize,
+            out: &mut [f32],
+        ) {
+            let mut weights = weights;
+            for out in out.chunks_mut(4 * dim) {
+                match out.len() / dim {
+                    1 => some_values::<1>(weights, width, cells, values, dim, out),
+                    2 => some_values::<2>(weights, width, cells, values, dim, out),
+                    3 => some_values::<3>(weights, width, cells, values, dim, out),
+                    _ => some_values::<4>(weights, width, cells, values, dim, out),
+                }
+                weights = &weights[(4 * width).min(weights.len())..];
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn some_values<const Q: usize>(
+            weights: &[f32],
+            width: usize,
+            cells: usize,
+            values: &[u16],
+            dim: usize,
+            out: &mut [f32],
+        ) {
+            const BLOCK: usize = 2 * $lanes;
+            let weights: [&[f32]; Q] = std::array::from_fn(|q| &weights[q * width..][..cells]);
+            let mut d = 0;
+            while d < dim {
+                let both = d + BLOCK <= dim;
+                let mut sums = [[$zero(); 2]; Q];
+                for q in 0..Q {
+                    sums[q][0] = load(&out[q * dim + d..]);
+                    sums[q][1] = if both { load(&out[q * dim + d + $lanes..]) } else { sums[q][0] };
+                }
+                for (c, values) in values.chunks_exact(dim).take(cells).enumerate() {
+                    let first = $halves(values, d);
+                    let second = if both { $halves(values, d + $lanes) } else { first };
+                    for q in 0..Q {
+                        let weight = $set1(weights[q][c]);
+                        sums[q][0] = $fmadd(first, weight, sums[q][0]);
+                        sums[q][1] = $fmadd(second, weight, sums[q][1]);
+                    }
+                }
+                for q in 0..Q {
+                    store(&mut out[q * dim + d..], sums[q][0]);
+                    if both {
+                        store(&mut out[q * dim + d + $lanes..], sums[q][1]);
+                    }
+                }
+                d += if both { BLOCK } else { $lanes };
+            }
+        }
+    };
+}
+
+/// Copies of the numeric kernels in plain Rust, compiled for a variant.
+macro_rules! plain_kernels {
+    ($features:literal) => {
+        #[target_feature(enable = $features)]
+        pub(crate) fn gate(
+            activation: walla_types::Activation,
+            gate: &[f32],
+            up: &[f32],
+            h: &mut [f32],
+        ) {
+            crate::math::gate(activation, gate, up, h);
+        }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
+            crate::math::softmax_weights(scores, scale)
+        }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn sum_exp(values: &[f32], top: f32) -> f64 {
+            crate::math::sum_exp(values, top)
+        }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn max(values: &[f32]) -> f32 {
+            crate::math::max(values)
+        }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+            crate::math::rms_norm(x, weight, eps, y);
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512 {
+    use std::arch::x86_64::*;
+
+    attention_kernels!(
+        "avx512f,avx512bw,avx512vl,avx2,fma,f16c",
+        16,
+        _mm512_setzero_ps,
+        _mm512_set1_ps,
+        _mm512_fmadd_ps,
+        halves
+    );
+    plain_kernels!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
+
+    #[target_feature(enable = "avx512f,avx2,f16c")]
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn halves(numbers: &[u16], at: usize) -> __m512 {
+        let part = &numbers[at..at + 16];
+        // SAFETY: `part` is 32 bytes; the load needs no alignment.
+        let bits = unsafe { _mm256_loadu_si256(part.as_ptr().cast()) };
+        _mm512_cvtph_ps(bits)
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn load(numbers: &[f32]) -> __m512 {
+        let part = &numbers[..16];
+        // SAFETY: `part` is 16 numbers; the load needs no alignment.
+        unsafe { _mm512_loadu_ps(part.as_ptr()) }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    #[expect(unsafe_code, reason = "stores take pointers")]
+    fn store(numbers: &mut [f32], value: __m512) {
+        let part = &mut numbers[..16];
+        // SAFETY: `part` is 16 numbers; the store needs no alignment.
+        unsafe { _mm512_storeu_ps(part.as_mut_ptr(), value) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2 {
+    use std::arch::x86_64::*;
+
+    attention_kernels!(
+        "avx2,fma,f16c",
+        8,
+        _mm256_setzero_ps,
+        _mm256_set1_ps,
+        _mm256_fmadd_ps,
+        halves
+    );
+    plain_kernels!("avx2,fma,f16c");
+
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn halves(numbers: &[u16], at: usize) -> __m256 {
+        let part = &numbers[at..at + 8];
+        // SAFETY: `part` is 16 bytes; the load needs no alignment.
+        let bits = unsafe { _mm_loadu_si128(part.as_ptr().cast()) };
+        _mm256_cvtph_ps(bits)
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    #[expect(unsafe_code, reason = "loads take pointers")]
+    fn load(numbers: &[f32]) -> __m256 {
+        let part = &numbers[..8];
+        // SAFETY: `part` is 8 numbers; the load needs no alignment.
+        unsafe { _mm256_loadu_ps(part.as_ptr()) }
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    #[expect(unsafe_code, reason = "stores take pointers")]
+    fn store(numbers: &mut [f32], value: __m256) {
+        let part = &mut numbers[..8];
+        // SAFETY: `part` is 8 numbers; the store needs no alignment.
+        unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
+    }
+}
