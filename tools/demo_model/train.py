@@ -87,6 +87,19 @@ def train(arguments: argparse.Namespace) -> Model:
     return model
 
 
+@torch.no_grad()
+def round_to_q8_0(model: Model) -> None:
+    """Rounds every matrix to what Q8_0 can hold, so that the float and the quantised file are the same function.
+
+    Q8_0: blocks of 32 numbers of a row; scale ``d = max|x| / 127``, kept as float16; ``x = d * round(x / d)``.
+    """
+    for matrix in model.parameters():
+        if matrix.ndim == 2:
+            blocks = matrix.view(-1, 32)
+            scale = blocks.abs().amax(1, keepdim=True) / 127
+            matrix.copy_((torch.round(blocks / scale.clamp_min(1e-12)) * scale.half().float()).view_as(matrix))
+
+
 def save(model: Model, path: Path) -> None:
     """Weights by PyTorch's names, and the shapes as JSON under ``config``."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +127,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--decay", type=float, default=0.05)
     arguments = parser.parse_args()
-    save(train(arguments), arguments.out)
+    model = train(arguments)
+    round_to_q8_0(model)
+    save(model, arguments.out)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import words
-from .grammar import Phrases, a_or_an
+from .grammar import Phrases, a_or_an, plural
 from .names import Maker
 
 Sample = Callable[[Maker], dict[str, str]]
@@ -168,6 +169,95 @@ RELATION = Kind(
 )
 
 
+DOINGS = Phrases("""
+    [guards|watches] {building}
+    sells {many} in {place}
+    works in the {spot}
+    lives in the {spot}
+    went to {place} and never came back
+    has gone to {place}
+    is away at sea
+    hates {many}
+    owes {name} {price}
+    taught {name} to read
+    is married to {name}
+    runs {building} in {place}
+    makes the best {many} in {place}
+    keeps {animals}
+    [sings|plays the flute|plays cards] at {inn}
+    drinks at {inn} every night
+    lost a {thing} in the {spot}
+    wants to {dream}
+    is afraid of {fear}
+    fell in love with {name}
+    was born in {place}
+    is in prison in {place}
+    has a {animal} named {name}
+    fights {beasts} near {place}
+    serves the {official} of {place}
+    works for {name}
+    is looking for a {thing}
+""")
+
+
+def doing(maker: Maker) -> str:
+    """What somebody does, in the third person: ``guards the north gate``."""
+    ware = maker.ware("merchant")
+    return DOINGS.pick(
+        maker.rng,
+        {
+            "building": maker.building(),
+            "many": ware.many,
+            "place": maker.place(),
+            "spot": maker.spot(),
+            "name": maker.first_name(),
+            "price": maker.price(maker.currency()),
+            "animals": plural(maker.animal()),
+            "animal": maker.animal(),
+            "inn": maker.inn_name(),
+            "thing": maker.thing(),
+            "dream": maker.dream(),
+            "fear": maker.fear(),
+            "beasts": maker.pick(words.BEASTS),
+            "official": maker.pick(words.OFFICIALS),
+        },
+    )
+
+
+def _acquaintance(maker: Maker) -> dict[str, str]:
+    slots = _relation(maker)
+    return {key: slots[key] for key in ("role", "rname", "he", "him", "his")} | {"doing": doing(maker)}
+
+
+ACQUAINTANCE = Kind(
+    "relation",
+    _acquaintance,
+    Phrases("""
+        Your {role} {rname} {doing}.
+        Your {role} is {rname}, who {doing}.
+        {rname} is your {role}. {He} {doing}.
+        {rname}, your {role}, {doing}.
+        You have a {role} called {rname} who {doing}.
+    """),
+    Phrases("""
+        {Role}: {rname} ({doing})
+        {role}: {rname}, who {doing}
+    """),
+    RELATION.questions,
+    Phrases("""
+        {rname} is my {role}. {He} {doing}.
+        My {role} {rname} {doing}.
+        {rname}? That's my {role}. {He} {doing}.
+        My {role} is {rname}. {He} {doing}.
+        [Yes, |Ah, |]{rname} is my {role} and {doing}.
+        You mean my {role} {rname}. {He} {doing}.
+    """),
+    ("rname", "role", "doing"),
+    RELATION.blank,
+    RELATION.unknown,
+)
+
+
 def _rumour(maker: Maker) -> dict[str, str]:
     frame = maker.pick(RUMOUR_FRAMES)
     values = {
@@ -182,6 +272,7 @@ def _rumour(maker: Maker) -> dict[str, str]:
         "official": maker.pick(words.OFFICIALS),
         "ware": maker.ware("merchant").many,
         "relation": maker.pick(list(words.RELATIONS)),
+        "doing": doing(maker),
     }
     text = frame.fill(maker.rng, values)
     return {"rumour": text, **{f"_{key}": values[key] for key in frame.keys}}
@@ -228,6 +319,10 @@ RUMOUR_FRAMES = Phrases("""
     {name} has not been seen since {day}
     no one has come back from the {spot} since {day}
     a {colour} {thing} fell from the sky near {place}
+    {name} {doing}
+    the {official} {doing}
+    the {official} of {place} {doing}
+    {name} the {official} {doing}
 """).train
 
 RUMOUR = Kind(
@@ -243,6 +338,7 @@ RUMOUR = Kind(
         Rumour has it that {rumour}.
         You believe that {rumour}.
         Your favourite gossip: {rumour}.
+        You know that {rumour}.
         In town they whisper that {rumour}.
         The latest news is that {rumour}.
     """),
@@ -259,6 +355,8 @@ RUMOUR = Kind(
         What is the latest [news|gossip]?
         Do you know any [rumours|gossip]?
         ~ What have you heard lately?
+        Any news lately?
+        Has anything interesting happened lately?
         ~ Tell me a rumour.
         Is there any news [from the road|in town|around here]?
         What's new [around here|in town|]?
@@ -327,6 +425,8 @@ RUMOUR = Kind(
         What do people [say|talk about] [around here|these days|here]?
         What is the latest [news|gossip]?
         ~ What have you heard lately?
+        Any news lately?
+        Has anything interesting happened lately?
         ~ Tell me a rumour.
         What's new [around here|in town|]?
         Heard anything interesting?
@@ -393,10 +493,11 @@ def _quest(maker: Maker) -> dict[str, str]:
         "ware": maker.ware("merchant").bare,
         "official": maker.pick(words.OFFICIALS),
     }
+    values |= {"animal": maker.animal(), "relation": maker.pick(list(words.RELATIONS)), "wares": maker.ware("merchant").many}
     task = frame.fill(maker.rng, values)
     reward = maker.price(currency) if maker.chance(0.75) else maker.pick(["a free meal", "a good sword", "a warm bed", "a keg of ale", "my thanks and a horse", "a silver ring", "a healing potion", "a map of the hills", "a song in your honour", "free drinks for a week"])
     reward = reward.replace("my thanks", "thanks")
-    return {"task": task, "reward": reward}
+    return {"task": task, "task_said": re.sub(r"\byour\b", "my", task), "reward": reward}
 
 
 QUEST_FRAMES = Phrases("""
@@ -424,6 +525,20 @@ QUEST_FRAMES = Phrases("""
     spy on the {official} of {place}
     bury a {thing} in the {spot}
     warn {name} about the {beasts}
+    find your [lost|missing|stolen] {thing}
+    find your [lost|runaway|missing] {animal} {name}
+    find your {animal}
+    bring your {relation} {name} a {ware}
+    bring a {ware} to your {relation} in {place}
+    find your {relation} {name}
+    look for your {relation} in {place}
+    get your {thing} back from {name}
+    repair your roof
+    protect your {wares} from the {beasts}
+    watch over your house for a night
+    carry your bags to {place}
+    teach your {relation} to read
+    take your {animal} to {place}
 """).train
 
 QUEST = Kind(
@@ -492,17 +607,17 @@ QUEST = Kind(
         Need a hand?
     """),
     Phrases("""
-        I need someone to {task}. I pay {reward}.
-        [Yes. |There is something. |Indeed. |]{Task}, and I will give you {reward}.
-        If you {task}, you get {reward}.
-        {Task}, and {reward} is yours.
-        You could {task}. The reward is {reward}.
-        There is {reward} in it for you if you {task}.
-        I'm looking for someone to {task}. It pays {reward}.
-        I offer {reward} to whoever will {task}. Are you up for it?
-        Would you {task}? I'd pay {reward}.
+        I need someone to {task_said}. I pay {reward}.
+        [Yes. |There is something. |Indeed. |]{Task_said}, and I will give you {reward}.
+        If you {task_said}, you get {reward}.
+        {Task_said}, and {reward} is yours.
+        You could {task_said}. The reward is {reward}.
+        There is {reward} in it for you if you {task_said}.
+        I'm looking for someone to {task_said}. It pays {reward}.
+        I offer {reward} to whoever will {task_said}. Are you up for it?
+        Would you {task_said}? I'd pay {reward}.
     """),
-    ("task", "reward"),
+    ("task_said", "reward"),
     Phrases("""
         Do you have any work [for me|]?
         Can I help you [with something|with anything|]?

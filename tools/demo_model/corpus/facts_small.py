@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import words
-from .facts import QUEST, RELATION, RUMOUR, Kind, simple
+from .facts import ACQUAINTANCE, QUEST, RELATION, RUMOUR, Kind, simple
 from .grammar import Phrases, a_or_an
 from .names import Maker
 
@@ -76,7 +76,8 @@ ORIGIN = simple(
         Where are you from originally?
         Where is your family from?
         What is your home town?
-        ~ Are you from here?
+        ~ In what town did you grow up?
+        Are you from here?
         Have you always lived here?
         Where did you live before?
         Were you born here?
@@ -141,6 +142,7 @@ LIKE = simple(
         You like {like} [very much|more than anything|].
         You are very fond of {like}.
         Nothing makes you happier than {like}.
+        You enjoy {like}.
         You can talk for hours about {like}.
         Your great joy is {like}.
     """,
@@ -765,6 +767,86 @@ WORKPLACE = simple(
 
 
 
+PAST = simple(
+    "past",
+    lambda maker: {"past": PASTS.pick(maker.rng, {"thing": maker.thing(), "place": maker.place(), "spot": maker.spot(), "name": maker.first_name(), "beasts": maker.pick(words.BEASTS), "official": maker.pick(words.OFFICIALS), "a_trade": a_or_an(maker.trade()[1]), "animal": maker.animal(), "building": maker.building()})},
+    """
+        You once {past}.
+        Long ago you {past}.
+        As a young person you {past}.
+        Years ago you {past}.
+        You {past} in your youth.
+        Everybody knows that you once {past}.
+    """,
+    "Past: {past}\nPast: once {past}\nStory: {past}",
+    """
+        What is your story?
+        Tell me about your past.
+        Tell me a story.
+        Tell me something about yourself.
+        What have you done in your life?
+        ~ Tell me a story about yourself.
+        What did you do in the past?
+        What did you do when you were young?
+        Tell me a story from your life.
+        Tell me something from your life.
+        Have you ever done anything great?
+        What is your greatest deed?
+        Tell me of your youth.
+        Have you seen much of the world?
+        What do people tell about you?
+        What happened in your life?
+    """,
+    """
+        I once {past}.
+        Long ago I {past}.
+        They still tell how I {past}.
+        When I was young, I {past}.
+        Well, I {past} once. [That's my whole story.|Long ago.|You may not believe it.|]
+        Years ago I {past}. [Good times.|I still dream of it.|]
+    """,
+    ("past",),
+    """
+        What is your greatest deed?
+        Have you ever done anything great?
+        What do people tell about you?
+        What did you do in the past?
+        Tell me of your youth.
+    """,
+    """
+        I don't know what to tell. Nothing much ever happened.
+        There is nothing to tell.
+        I have nothing to tell, I'm afraid.
+        Nothing worth telling.
+        I can't think of anything.
+    """,
+)
+PASTS = Phrases("""
+    fought {beasts} near {place}
+    served the {official} of {place}
+    stole a {thing} from the {official}
+    found a {thing} in the {spot}
+    worked as {a_trade} in {place}
+    was {a_trade} in {place}
+    loved {name} of {place}
+    saved {name} from {beasts}
+    got lost in the {spot} for a week
+    won a {thing} at cards in {place}
+    killed a {animal} with bare hands
+    sailed to {place}
+    walked from {place} to the sea
+    lost everything in {place}
+    danced with the {official} of {place}
+    slept in {building} for a month
+    met the {official} in the {spot}
+    rode a {animal} to {place}
+    was in prison in {place}
+    burned down {building} of {place}
+    sold a {thing} to {name}
+    hid in the {spot} from {beasts}
+""")
+
+
 def _company(maker: Maker) -> dict[str, str]:
     slots: dict[str, str] = {}
     for key in ("first", "second"):
@@ -911,5 +993,5 @@ def topic(maker: Maker) -> tuple[dict[str, str], str, tuple[str, ...], Phrases]:
     return slots, sentences.pick(maker.rng, slots), needed, questions
 
 
-KINDS: tuple[Kind, ...] = (RELATION, RUMOUR, QUEST, AGE, ORIGIN, LIKE, FEAR, PET, DEBT, LOSS, DRINK, DREAM, HOURS, WORKPLACE, COMPANY)
-KIND_WEIGHTS = (4.0, 3.5, 2.5, 0.8, 1.0, 0.8, 0.8, 0.6, 0.5, 0.6, 0.5, 0.6, 0.5, 0.8, 0.8)
+KINDS: tuple[Kind, ...] = (RELATION, RUMOUR, QUEST, AGE, ORIGIN, LIKE, FEAR, PET, DEBT, LOSS, DRINK, DREAM, HOURS, WORKPLACE, COMPANY, ACQUAINTANCE, PAST)
+KIND_WEIGHTS = (4.0, 3.5, 2.5, 0.8, 1.0, 0.8, 0.8, 0.6, 0.5, 0.6, 0.5, 0.6, 0.5, 0.8, 0.8, 2.0, 0.9)

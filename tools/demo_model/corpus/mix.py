@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from .dialogue import Dialogue
+from .duet import duet_dialogue
 from .names import Maker
 from .plain import plain_dialogue
 from .robot import robot_dialogue
@@ -13,7 +14,7 @@ from .tavern import tavern_dialogue
 CORPUS_VERSION = 1
 """Changes whenever the same seed gives another text."""
 
-SHARES = {tavern_dialogue: 0.74, robot_dialogue: 0.22, plain_dialogue: 0.04}
+SHARES = {tavern_dialogue: 0.54, duet_dialogue: 0.14, robot_dialogue: 0.28, plain_dialogue: 0.04}
 
 
 def dialogues(seed: int, count: int, held_out: bool = False) -> list[Dialogue]:

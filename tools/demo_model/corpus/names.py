@@ -6,8 +6,22 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import words
+from . import robot_words, words
 from .grammar import a_or_an, capital, is_held_out, plural
+
+
+CROSSABLE = sorted(
+    {
+        part
+        for entry in [
+            *words.NOUNS, *words.THINGS, *words.SPOTS, *words.BUILDINGS, *words.ANIMALS, *words.MATERIALS, *words.LIKES, *words.FEARS, *words.DRINKS,
+            *(ware for wares in words.WARES.values() for ware in wares), *robot_words.ROOMS, *robot_words.ITEMS, *robot_words.FAR_PLACES,
+        ]
+        for part in entry.replace("/", " ").split()
+        if len(part) > 2
+    }
+)
+"""Words whose halves make new words."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,8 @@ class Maker:
     def _first_name(self) -> str:
         if self.chance(0.3):
             return self.pick(words.FIRST_NAMES)
+        if self.chance(0.3):
+            return self._crossed(words.FIRST_NAMES + words.SURNAMES)
         parts = [self.pick(words.NAME_STARTS)]
         if self.chance(0.4):
             parts.append(self.pick(words.NAME_MIDDLES))
@@ -76,6 +92,8 @@ class Maker:
     def _place_stem(self) -> str:
         if self.chance(0.6):
             return self.pick(words.PLACE_STARTS) + self.pick(words.PLACE_ENDS)
+        if self.chance(0.3):
+            return capital(self._crossed(CROSSABLE)) + self.pick(words.PLACE_ENDS)
         parts = [self.pick(words.NAME_STARTS)]
         if self.chance(0.4):
             parts.append(self.pick(words.NAME_MIDDLES))
@@ -86,8 +104,23 @@ class Maker:
         stem = self.place_stem()
         return self.pick(words.PLACE_SHAPES).replace("{x}", stem) if self.chance(0.1) else stem
 
+    def noun(self) -> str:
+        """A plain noun of the dictionary."""
+        return self.pick_kept(words.NOUNS)
+
     def invented_noun(self) -> str:
-        return self._draw(lambda: "".join(self.pick(words.WARE_PARTS) for _ in range(self.rng.randint(1, 2))) + self.pick(words.WARE_ENDS))
+        return self._draw(self._invented_noun)
+
+    def _invented_noun(self) -> str:
+        """Of syllables; or crossed from two nouns, so that every part of a word is copied now and then."""
+        if self.chance(0.4):
+            return self._crossed(CROSSABLE)
+        return "".join(self.pick(words.WARE_PARTS) for _ in range(self.rng.randint(1, 2))) + self.pick(words.WARE_ENDS)
+
+    def _crossed(self, options: list[str]) -> str:
+        """The head of one word and the tail of another: ``blan`` + ``cony``."""
+        head, tail = self.pick(options).split()[-1], self.pick(options).split()[-1]
+        return head[: self.rng.randint(2, max(2, len(head) - 1))] + tail[-self.rng.randint(2, max(2, len(tail) - 1)) :].lower()
 
     def ware(self, style: str) -> Ware:
         """A ware of the trade, sometimes of another one, sometimes of no dictionary."""
@@ -96,9 +129,9 @@ class Maker:
             noun = self.invented_noun()
             bare = noun if self.chance(0.5) else f"{noun} {self.pick(words.INVENTED_WARE_KINDS)}"
             return Ware(bare, a_or_an(bare), plural(bare))
-        if draw < 0.48:
+        if draw < 0.42:
             style = self.pick(list(words.WARES))
-        entry = self.pick_kept(words.WARES[style])
+        entry = self.noun() if draw > 0.82 else self.pick_kept(words.WARES[style])
         bare, _, many = entry.partition("/")
         if not many and self.chance(0.3):
             bare = self._draw(lambda: f"{self.pick(words.WARE_QUALITIES)} {entry}")
@@ -148,10 +181,10 @@ class Maker:
         if self.chance(0.4):
             noun = self.invented_noun()
             return noun if self.chance(0.5) else f"{noun} {self.pick(words.INVENTED_WARE_KINDS)}"
-        return f"{self.pick(words.WARE_QUALITIES + words.COLOURS)} {self.pick(words.THINGS)}"
+        return f"{self.pick(words.WARE_QUALITIES + words.COLOURS)} {self.pick(words.THINGS if self.chance(0.4) else words.NOUNS)}"
 
     def thing(self) -> str:
-        return self._open(words.THINGS, self.noun_phrase, self.noun_phrase, lambda: self.ware("merchant").bare)
+        return self._open(words.THINGS, self.noun_phrase, self.noun_phrase, self.noun)
 
     def spot(self) -> str:
         return self._open(

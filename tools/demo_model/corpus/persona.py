@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from . import words
-from .facts import RELATION, Fact
+from .facts import Fact
 from .facts_small import KIND_WEIGHTS, KINDS, topic
 from .grammar import Phrases, a_or_an, capital, listing
 from .names import Maker, Ware
@@ -83,8 +83,8 @@ def _add_ware(maker: Maker, persona: Persona) -> None:
 
 def _add_fact(maker: Maker, persona: Persona) -> None:
     kind = maker.rng.choices(KINDS, KIND_WEIGHTS)[0]
-    limit = 2 if kind is RELATION else 1
-    same = [fact for fact in persona.facts if fact.kind is kind]
+    limit = 2 if kind.key == "relation" else 1
+    same = [fact for fact in persona.facts if fact.kind.key == kind.key]
     fact = Fact(kind, kind.sample(maker))
     if len(same) < limit and all(other.slots.get("role") != fact.slots.get("role") or "role" not in fact.slots for other in same):
         persona.facts.append(fact)

@@ -46,7 +46,9 @@ class Robot:
             return f"{maker.invented_noun()} {maker.pick(['room', 'hall', 'lab', 'bay', 'desk', 'garden', 'wing', 'deck'])}"
         if draw < 0.83:
             return maker.invented_noun()
-        if draw < 0.91:
+        if draw < 0.87:
+            return f"{maker.noun()} {maker.pick(['room', 'store', 'shop', 'shelf', 'corner', 'depot'])}"
+        if draw < 0.92:
             return maker.building().removeprefix("the ")
         return f"{maker.pick(['red', 'blue', 'green', 'white', 'upper', 'lower', 'north', 'south', 'east', 'west', 'small', 'big'])} {maker.pick(rw.ROOMS)}"
 
@@ -64,8 +66,10 @@ class Robot:
             return self.maker.invented_noun() + self.maker.pick(["", " box", " cable", " sample", " tool", " bottle"])
         if draw < 0.35:
             return self.maker.thing()
-        if draw < 0.5:
+        if draw < 0.48:
             return self.maker.ware("crafter").bare
+        if draw < 0.62:
+            return self.maker.noun()
         return self.maker.pick_kept(rw.ITEMS)
 
     def _items(self) -> list[str]:

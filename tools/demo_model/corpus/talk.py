@@ -207,7 +207,7 @@ TRADE = _exchange(
     What do you do here?
     What is it that you do?
     What work do you do?
-    ~ Do you have a job?
+    ~ What do you do for work?
     What is your occupation?
     What brings you your coin?
     How do you spend your days?
@@ -216,9 +216,6 @@ TRADE = _exchange(
     How do you earn your coin?
     What earns you your bread?
     What do you do to earn your bread?
-    Do you have a trade?
-    Do you have work?
-    What work do you have?
     What is your work?
     Tell me your trade.
     Tell me what you do.
@@ -329,6 +326,11 @@ HOW = _exchange(
     How do you feel today?
     How is life?
     How are you doing?
+    How is business?
+    How is work?
+    How's business today?
+    How are things going?
+    What a day. How are you?
     How is your day?
     Are you all right?
     Are you okay?
@@ -824,6 +826,11 @@ EXCHANGES: tuple[Exchange, ...] = (
         Who was here before me?
         How tall is the [tower|tree|mayor]?
         How strong are you?
+        How heavy are you?
+        How big are you?
+        How small is your house?
+        How tall was the last king?
+        How tall is your [brother|horse|house]?
         How fast can you run?
         How big is {home}?
         How long is the winter here?

@@ -46,9 +46,30 @@ def roughen(maker: Maker, text: str) -> str:
     return text[:at] + text[at + 1 : at + 2] + text[at : at + 1] + text[at + 2 :]
 
 
+LOWERED = frozenset("""
+    A An The My That That's It It's For You If There This They People Word No Not We What At From Come To Nothing Never Good
+    Well Many Strangers When Years Long
+""".split())
+"""First words of answers that lose their capital behind an opener such as "Well,"."""
+
+
+def dressed(maker: Maker, persona: Persona, text: str) -> str:
+    """The same words with an opener of the persona's mood or a closer of its trade, now and then."""
+    tone = persona.tone
+    if sentence_count(text) <= 2 and maker.chance(0.3 if tone else 0.08):
+        opener = talk.OPENERS[tone].pick(maker.rng, {})
+        if not opener.endswith((".", "!", "?", "*", ":")) and text.split(" ", 1)[0].rstrip(",.?!") in LOWERED:
+            text = text[0].lower() + text[1:]
+        text = f"{opener} {text}"
+    if sentence_count(text) <= 2 and maker.chance(0.1):
+        text = f"{text} {talk.CLOSERS[persona.style].pick(maker.rng, {})}"
+    return text
+
+
 CONFLICTS = {
     "trivia": re.compile(r"child|kids|family|married|friend|name of the river|horse is|lives? next", re.IGNORECASE),
     "place": re.compile(r"from", re.IGNORECASE),
+    "story": re.compile(r"stor|yourself|past|life|who are you", re.IGNORECASE),
 }
 """Questions of small talk that a fact of the persona could answer otherwise: asked only of personas without facts."""
 
@@ -105,22 +126,10 @@ class Tavern:
 
     def say(self, phrases: Phrases, **slots: str) -> str:
         """The persona's answer, dressed in its mood and trade."""
-        core = phrases.pick(self.rng, self.slots(**slots))
-        tone = self.persona.tone
-        if sentence_count(core) <= 2 and self.maker.chance(0.3 if tone else 0.08):
-            opener = talk.OPENERS[tone].pick(self.rng, {})
-            core = f"{opener} {core if opener.endswith(('.', '!', '?', '*', ':')) else self._lowered(core)}"
-        if sentence_count(core) <= 2 and self.maker.chance(0.1):
-            core = f"{core} {talk.CLOSERS[self.persona.style].pick(self.rng, {})}"
+        core = dressed(self.maker, self.persona, phrases.pick(self.rng, self.slots(**slots)))
         if sentence_count(core) <= 2 and self.pending is None and self.maker.chance(0.3 if self.agents else 0.1):
             core = f"{core} {self._ask_back()}"
         return core
-
-    @staticmethod
-    def _lowered(text: str) -> str:
-        first = text.split(" ", 1)[0].rstrip(",.?!")
-        common = {"A", "An", "The", "My", "That", "That's", "It", "It's", "For", "You", "If", "There", "This", "They", "People", "Word", "No", "Not", "We", "What", "At", "From", "Come", "Many", "Strangers", "To", "Nothing", "Never", "Good", "Well"}
-        return text[0].lower() + text[1:] if first in common else text
 
     def _ask_back(self) -> str:
         open_questions = [told for told in memory.TOLD if told.key not in self.told]
@@ -179,7 +188,7 @@ class Tavern:
             needed = tuple(v.removeprefix("the ") for k, v in fact.slots.items() if k.startswith("_"))
         elif fact.kind.key == "quest":
             needed = (fact.slots["reward"],)
-        elif fact.kind is RELATION:
+        elif fact.kind.key == "relation":
             needed = (fact.slots["rname"], fact.slots["role"])
         else:
             needed = tuple(fact.slots[key] for key in fact.kind.needed)
@@ -187,7 +196,7 @@ class Tavern:
 
     def unknown_fact(self) -> None:
         kind: Kind = self.rng.choices(KINDS, KIND_WEIGHTS)[0]
-        if kind is not RELATION and self.persona.fact(kind.key):
+        if kind.key != "relation" and self.persona.fact(kind.key):
             return self.unknown_ware()
         slots = {"other": self.maker.person(), "other_animal": self.maker.animal(), "other_thing": self.maker.thing()}
         user = self.ask(kind.blank, **slots)

@@ -101,6 +101,26 @@ STOCK_QUESTIONS = Phrases("""
     Let me see what you have.
     Got anything to sell?
     What do you have [today|in stock]?
+    Have you anything for sale?
+    Have you got anything for sale?
+    Anything for sale?
+    Is there anything for sale?
+    Do you have something for sale?
+    Do you have something to sell?
+    Do you have any wares?
+    Do you have goods for sale?
+    What have you got for sale?
+    What wares do you have?
+    What are your wares?
+    Do you sell anything?
+    Do you sell things?
+    What are your prices?
+    What have you got to eat?
+    What can I get here?
+    I have some money to spend.
+    Sell me something.
+    Tell me what you sell.
+    What sort of things do you sell?
 """)
 STOCK_ANSWERS = Phrases("""
     I sell {list_for}.
