@@ -119,7 +119,7 @@ impl SentenceSplitter {
         if c == '\n' {
             return self.end(say);
         }
-        if self.text.len() + c.len_utf8() > self.bytes_max {
+        while self.text.len() + c.len_utf8() > self.bytes_max {
             self.cut(say);
         }
         match self.place {

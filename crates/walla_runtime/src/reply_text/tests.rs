@@ -22,7 +22,8 @@ fn show<'a>(text: &mut ReplyText, tokens: impl IntoIterator<Item = &'a [u8]>) ->
     if !stopped {
         text.finish(&mut say);
     }
-    shown.stopped = stopped;
+    // The character that replaces an unfinished one may complete a stop string as well.
+    shown.stopped = text.stopped;
     shown
 }
 

@@ -135,10 +135,11 @@ fn dropping_never_waits_long_while_loading() {
 #[test]
 fn dropping_never_waits_long_while_a_step_hangs() {
     let (engine, script) = engine();
-    script.round_millis.store(3_000, Ordering::SeqCst);
-    eventually("a round", || (script.rounds() > 0).then_some(()));
     let client = engine.client(Pacing::default()).unwrap();
+    ready(&engine);
+    script.round_millis.store(3_000, Ordering::SeqCst);
     asked(&client);
+    eventually("a round that hangs", || script.hanging.load(Ordering::SeqCst).then_some(()));
     drop(engine);
     assert!(seconds(|| drop(client)) < 1.0);
     assert!(!script.dropped.load(Ordering::SeqCst), "the thread still has the core");

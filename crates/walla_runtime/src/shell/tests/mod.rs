@@ -34,6 +34,8 @@ struct Script {
     panic: AtomicBool,
     /// Each round takes so long.
     round_millis: AtomicU32,
+    /// Some round takes long now.
+    hanging: AtomicBool,
     /// The device works: [`Advance::Poll`].
     working: AtomicBool,
     rounds: AtomicU32,
@@ -118,6 +120,7 @@ impl EngineCore for Fake {
         self.script.now_micros.store(now_micros, Ordering::SeqCst);
         self.script.rounds.fetch_add(1, Ordering::SeqCst);
         let millis = self.script.round_millis.load(Ordering::SeqCst);
+        self.script.hanging.store(millis > 0, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(millis.into()));
         if self.script.fail.load(Ordering::SeqCst) {
             return Err(EngineError::Thread("as scripted".into()));
