@@ -195,8 +195,7 @@ impl OracleModel {
         let options = options.with_full_pages();
         let go_on = &mut |_| ControlFlow::Continue(());
         let executor = Executor::load(device, &file, &model, options, go_on).expect("it loads");
-        Evaluator::new(executor, model.vocab, model.is_recurrent())
-            .expect("capacities make a ledger")
+        Evaluator::new(executor).expect("capacities make a ledger")
     }
 
     /// Evaluates sequences together and compares every known row.

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
 use walla_device::{
-    BufferId, CacheDesc, CacheId, Device, GraphId, KvType, LaunchMode, Phase, StreamId,
-    StreamPriority,
+    BufferId, CacheDesc, CacheId, Device, DeviceError, GraphId, KvType, LaunchMode, Phase,
+    StreamId, StreamPriority,
 };
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{KvCommand, KvLedger, UBatch};
@@ -15,7 +15,7 @@ use crate::error::ExecError;
 use crate::fill::{self, SamplingOf};
 use crate::load::Weights;
 use crate::program::{self, Bucket, Buffers};
-use crate::ring::{Completed, Ring, StepShape};
+use crate::ring::{Completed, Ring, RingSlot, StepShape};
 
 /// Row counts that programs are prepared for, up to [`ExecOptions::rows_max`]. Padding costs least where steps are most often:
 /// exact up to 4 rows, then at most a third more rows than needed.
@@ -135,6 +135,10 @@ pub struct Executor {
     logits: BufferId,
     buckets: Vec<PreparedBucket>,
     ring: Ring,
+    /// The step submitted last failed half-way.
+    is_torn: bool,
+    /// Events have been recorded behind it.
+    is_reclaiming: bool,
     /// Reused: outputs of a step whose logits are copied.
     logits_wanted: Vec<u32>,
 }
@@ -201,6 +205,8 @@ impl Executor {
             logits: buffers.logits,
             buckets,
             ring,
+            is_torn: false,
+            is_reclaiming: false,
             logits_wanted: Vec::with_capacity(options.logits_rows_max as usize),
         })
     }
@@ -303,7 +309,9 @@ impl Executor {
     /// Enqueues one copy to the device, one launch, one copy back (and one for each row of logits asked for); never waits.
     ///
     /// # Errors
-    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], or what the device says.
+    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], or what the device says. After
+    /// [`DeviceError::HostInFlight`] nothing has happened: an earlier step failed half-way and its copies still run; try again
+    /// later. After other errors nobody knows how much of the step happened.
     pub fn submit(
         &mut self,
         shape: &StepShape<'_>,
@@ -319,12 +327,14 @@ impl Executor {
         let (number, index) = self.ring.next()?;
         let slot = self.ring.slot(index);
         let (layout, upload_bytes) = (self.layout, self.layout.bytes_with(shape.sequences));
+        self.reclaim(slot)?;
         self.device.write_host(slot.step, 0, layout.bytes(), &mut |bytes| {
             if let Some(mut view) = StepViewMut::new(bytes, &layout) {
                 fill(&mut view);
                 *view.header = shape.header(number, index);
             }
         })?;
+        self.is_torn = true;
         // The logits buffer is one for all steps: the next pass must not overwrite rows that are still being copied.
         if let Some(copied) = self.ring.latest_logits_copy() {
             self.device.wait(self.compute, copied)?;
@@ -336,7 +346,27 @@ impl Executor {
         self.copy_back(shape, index)?;
         self.device.record(self.copy, slot.copied)?;
         self.ring.launched(number, shape);
+        self.is_torn = false;
         Ok(number)
+    }
+
+    /// After a step that failed half-way, its slot may still be read or written by copies that no event covers: records events
+    /// behind them and answers [`DeviceError::HostInFlight`] until those have completed.
+    fn reclaim(&mut self, slot: RingSlot) -> Result<(), ExecError> {
+        if self.is_torn {
+            self.device.record(self.compute, slot.computed)?;
+            self.device.wait(self.copy, slot.computed)?;
+            self.device.record(self.copy, slot.copied)?;
+            self.is_torn = false;
+            self.is_reclaiming = true;
+        }
+        if self.is_reclaiming {
+            if !self.device.poll(slot.copied)? {
+                return Err(DeviceError::HostInFlight { host: slot.step.0 }.into());
+            }
+            self.is_reclaiming = false;
+        }
+        Ok(())
     }
 
     fn check(&self, shape: &StepShape<'_>) -> Result<(), ExecError> {

@@ -110,17 +110,14 @@ impl Sequences {
         batch: &mut Batch,
         sampling: &SamplingOf<'_>,
     ) -> Result<u64, StepError> {
-        let mut split = batch.check(&self.ledger)?.split(&mut self.splitter, &mut self.outputs);
-        // A batch is bounded by the rows of a step, so one micro-batch takes it all.
-        split.ragged(self.limits.tokens_max, &mut self.ubatch);
-        for run in self.ubatch.runs() {
-            self.ledger.reserve(run.seq, run.rows, &mut self.commands)?;
-        }
+        self.ledger.reserve_batch(batch.check(&self.ledger)?, &mut self.commands)?;
         self.upkeep()?;
+        let checked = batch.check(&self.ledger)?;
+        // A batch is bounded by the rows of a step, so one micro-batch takes it all.
+        let mut split = checked.split(&mut self.splitter, &mut self.outputs);
+        split.ragged(self.limits.tokens_max, &mut self.ubatch);
         let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, sampling)?;
-        for run in self.ubatch.runs() {
-            self.ledger.append(run.seq, run.rows, &mut self.commands)?;
-        }
+        self.ledger.append_batch(checked, &mut self.commands)?;
         self.ledger.retire(step);
         Ok(step)
     }
@@ -137,6 +134,14 @@ impl Sequences {
     pub fn release(&mut self, completed: Completed) {
         self.executor.release(completed);
         self.ledger.release_up_to(completed.step);
+    }
+
+    /// Frees the pages of sequences that were removed while nothing is in flight: no step will come whose end they could wait for.
+    pub fn settle(&mut self) {
+        if self.executor.in_flight() == 0 && self.ledger.fenced_pages() > 0 {
+            self.ledger.retire(0);
+            self.ledger.release_up_to(u64::MAX);
+        }
     }
 
     /// Waits for the oldest step in flight: for tests, tools and benchmarks, never in play.

@@ -89,6 +89,7 @@ impl Core {
 
     /// Plans one step and fills its batch.
     fn compose(&mut self, now_micros: u64) {
+        self.sequences.settle();
         self.collect_requests(now_micros);
         self.composer.batch.clear();
         self.composer.included.clear();
@@ -116,11 +117,12 @@ impl Core {
         self.make_way();
     }
 
-    /// Finds pages for the most urgent agent that the plan left out for want of them.
+    /// Finds pages for the most urgent agent that the plan left out for want of them. The most urgent one it must be: whoever is
+    /// least urgent finds nobody to take pages from, and if all wait at a page's end, nobody would ever move.
     fn make_way(&mut self) {
         let lacks = |deferred: &&Deferred| matches!(deferred.reason, Deferral::Pages { .. });
-        let Some(deferred) = self.composer.plan.deferred().iter().find(lacks) else { return };
-        let slot = deferred.seq.index();
+        let slots = self.composer.plan.deferred().iter().filter(lacks).map(|d| d.seq.index());
+        let Some(slot) = slots.max_by_key(|&slot| self.urgency(slot)) else { return };
         let rows_left = self.composer.rows_left();
         match self.work_of(slot) {
             Some(PlanState::Decoding) if rows_left > 0 => {

@@ -62,6 +62,7 @@ impl Core {
             text,
             worker,
             worker_is_full: false,
+            failures_in_a_row: 0,
             context_tokens,
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             agents: (0..agents).map(|_| None).collect(),

@@ -14,6 +14,7 @@ mod text;
 
 use std::collections::{HashMap, VecDeque};
 
+use walla_device::DeviceError;
 use walla_exec::{ExecError, Sequences, StepError};
 
 use self::agent::{ASKS_WAITING_MAX, AgentState, Ask, Reply, Stage};
@@ -33,6 +34,9 @@ const STEPS_AHEAD_MAX: u32 = 2;
 
 /// Times that a reply is evaluated anew after failed steps before it fails.
 const RETRIES_MAX: u32 = 3;
+
+/// Failed looks at the steps in flight, one after the other, after which the device counts as lost.
+const FAILURES_MAX: u32 = 16;
 
 /// One host.
 #[derive(Debug)]
@@ -73,6 +77,7 @@ pub(crate) struct Core {
     clients: Vec<ClientState>,
     composer: Composer,
     in_flight: InFlight,
+    failures_in_a_row: u32,
     stats: EngineStats,
 }
 
@@ -404,7 +409,20 @@ impl EngineCore for Core {
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
         self.deliver(emit);
-        let collected = self.collect_steps(now_micros, emit)?;
+        let collected = match self.collect_steps(now_micros, emit) {
+            Ok(collected) => {
+                self.failures_in_a_row = 0;
+                collected
+            }
+            // The step stays where it is: the next call looks again.
+            Err(ExecError::Device(error))
+                if !error.is_lost() && self.failures_in_a_row < FAILURES_MAX =>
+            {
+                self.failures_in_a_row += 1;
+                false
+            }
+            Err(error) => return Err(error.into()),
+        };
         self.start_asks();
         // A prompt that fails makes way for the next ask.
         while self.collect_text() {
@@ -412,15 +430,18 @@ impl EngineCore for Core {
         }
         // What is still undelivered after this waits for a host that is slow: its agents pause.
         self.deliver(emit);
-        let mut submitted = false;
+        let (mut submitted, mut failed) = (false, false);
         while self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
             && self.sequences.executor.has_room()
         {
             match self.submit_step(now_micros) {
                 Ok(true) => submitted = true,
                 Ok(false) => break,
+                // The block of a step that failed half-way is still being copied: later.
+                Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => break,
                 Err(StepError::Exec(ExecError::Device(error))) if !error.is_lost() => {
                     self.retry_composed(&error.to_string());
+                    failed = true;
                     break;
                 }
                 Err(error) => return Err(error.into()),
@@ -434,6 +455,7 @@ impl EngineCore for Core {
         Ok(match () {
             () if collected || submitted || can_start => Advance::Again,
             () if self.sequences.executor.in_flight() > 0 => Advance::Poll,
+            () if failed => Advance::Again,
             () => Advance::Idle,
         })
     }

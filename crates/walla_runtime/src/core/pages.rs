@@ -1,5 +1,7 @@
 //! Whose tokens stay in the cache.
 
+use std::cmp::Reverse;
+
 use walla_plan::LedgerError;
 use walla_types::{SeqId, TokenId};
 
@@ -98,18 +100,18 @@ impl Core {
         true
     }
 
-    /// Who yields pages to `slot`: the least urgent agent that holds any and is less urgent than it. Urgency here is priority,
-    /// then seniority of the reply, so that somebody always gets to the end.
+    /// Who goes first: by priority, then by seniority of the reply, so that somebody always gets to the end.
+    pub(super) fn urgency(&self, slot: usize) -> Option<(i32, Reverse<(u64, usize)>)> {
+        let agent = self.agents[slot].as_ref()?;
+        let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
+        Some((agent.spec.priority, Reverse((arrived, slot))))
+    }
+
+    /// Who yields pages to `slot`: the least urgent agent that holds any, if it is less urgent.
     fn victim(&self, slot: usize) -> Option<usize> {
-        let urgency = |slot: usize| {
-            let agent = self.agents[slot].as_ref()?;
-            let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
-            Some((agent.spec.priority, std::cmp::Reverse((arrived, slot))))
-        };
-        let own = urgency(slot);
         let holds = |&s: &usize| s != slot && !self.sequences.ledger.is_empty(SeqId(s as u32));
-        let victim = (0..self.agents.len()).filter(holds).min_by_key(|&s| urgency(s))?;
-        (urgency(victim) < own).then_some(victim)
+        let victim = (0..self.agents.len()).filter(holds).min_by_key(|&s| self.urgency(s))?;
+        (self.urgency(victim) < self.urgency(slot)).then_some(victim)
     }
 
     /// Whether nobody else holds pages: then waiting does not help.

@@ -1,6 +1,7 @@
 //! The core driven by hand: a virtual clock, an inline device, no thread. One seed, one story.
 
 mod determinism;
+mod faults;
 mod journeys;
 
 use std::collections::HashMap;

@@ -214,7 +214,7 @@ fn host_until_closed(client: &Client, host: usize) {
                 break;
             }
         }
-        if ended.len() % (host + 1) == 0 {
+        if ended.len().is_multiple_of(host + 1) {
             listen(&mut ended);
         }
     }

@@ -1,0 +1,220 @@
+//! Devices that break: nobody else hears of it, everybody hears the end once.
+
+use walla_device::DeviceError;
+use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
+use walla_exec::ExecError;
+
+use super::*;
+use crate::options::EngineError;
+
+fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
+    let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
+    let backend = FaultyBackend::new(cpu, plan);
+    let handle = backend.handle();
+    (Registry::new().with(backend), handle)
+}
+
+/// Three agents, one after the other in reach of the fault; what they say.
+fn story(stage: &mut Stage) -> Vec<GenerationId> {
+    let agents: Vec<_> = (0..3).map(|seed| stage.agent(speaker(seed, 12))).collect();
+    let asks = agents
+        .iter()
+        .enumerate()
+        .map(|(n, &agent)| stage.ask(agent, tokens(&format!("agent {n}"))));
+    asks.collect()
+}
+
+fn texts(stage: &Stage, asks: &[GenerationId]) -> Vec<String> {
+    asks.iter().map(|&ask| stage.reply(ask).text.clone()).collect()
+}
+
+fn faultless() -> Vec<String> {
+    let mut stage = Stage::free();
+    let asks = story(&mut stage);
+    stage.run();
+    texts(&stage, &asks)
+}
+
+#[test]
+fn any_one_failed_call_in_play_changes_no_word() {
+    let expected = faultless();
+    for call in Call::ALL.into_iter().filter(|call| call.is_play()) {
+        for nth in 0..8 {
+            let (registry, _) = faulty(FaultPlan::new(1).fail_call(call, nth, Fault::Failed));
+            let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+            let asks = story(&mut stage);
+            stage.run();
+            stage.assert_all_ended();
+            assert_eq!(texts(&stage, &asks), expected, "{call:?} {nth}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_always_fails_fails_the_replies_and_nothing_else() {
+    let plan =
+        (0..1_000).fold(FaultPlan::new(1), |p, n| p.fail_call(Call::Launch, n, Fault::Failed));
+    let (registry, _) = faulty(plan);
+    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+    let asks = story(&mut stage);
+    stage.run();
+    for ask in asks {
+        assert!(matches!(stage.reply(ask).ends[..], [Err(ReplyError::Device(_))]));
+    }
+}
+
+#[test]
+fn a_lost_device_is_told_to_everybody_once() {
+    for nth in 0..30 {
+        let (registry, handle) = faulty(FaultPlan::new(1));
+        let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+        let asks = story(&mut stage);
+        for _ in 0..nth {
+            stage.advance();
+        }
+        handle.lose();
+        let Stage { core, heard, .. } = &mut stage;
+        let mut emit = |_: ClientKey, event: Event| {
+            hear(heard, event);
+            Ok(())
+        };
+        let mut lost = false;
+        for now in 0..100 {
+            match core.advance(now, &mut emit) {
+                Ok(_) => {}
+                Err(EngineError::Exec(ExecError::Device(DeviceError::Lost { .. }))) => lost = true,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(core.fail_all("lost", &mut emit), "everything is delivered");
+        for ask in asks {
+            let ends = &stage.reply(ask).ends;
+            assert_eq!(ends.len(), 1);
+            assert!(!lost || ends[0].is_ok() || matches!(ends[0], Err(ReplyError::EngineGone(_))));
+        }
+    }
+}
+
+#[test]
+fn an_output_that_is_not_finite_fails_one_reply() {
+    let expected = faultless();
+    // By the fifth launch all three speak; outputs are in the order of their sequences.
+    let (registry, _) = faulty(FaultPlan::new(1).poison(6, 1));
+    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+    let asks = story(&mut stage);
+    stage.run();
+    stage.assert_all_ended();
+    let failed = |ask: &&GenerationId| stage.reply(**ask).ends[0] == Err(ReplyError::NotFinite);
+    assert_eq!(asks.iter().filter(failed).count(), 1);
+    for (ask, text) in asks.iter().zip(&expected) {
+        if !failed(&ask) {
+            assert_eq!(&stage.reply(*ask).text, text);
+        }
+    }
+}
+
+#[test]
+fn slow_completions_change_no_word() {
+    let expected = faultless();
+    for seed in 0..10 {
+        let clock = VirtualClock::new();
+        let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=3_000);
+        let (registry, _) = faulty(plan);
+        let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+        let asks = story(&mut stage);
+        while asks.iter().any(|&ask| stage.reply(ask).ends.is_empty()) {
+            stage.advance();
+            clock.advance(100);
+        }
+        assert_eq!(texts(&stage, &asks), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_step_that_never_ends_stops_nobody_from_cancelling() {
+    // Steps record two events each; what never completes is the copy of the third step.
+    let (registry, _) = faulty(FaultPlan::new(1).never_complete(5));
+    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = stage.agent(speaker(1, 50));
+    let generation = stage.ask(agent, tokens("ab"));
+    for _ in 0..100 {
+        stage.advance();
+    }
+    assert!(stage.reply(generation).ends.is_empty(), "it hangs");
+    stage.command(Command::Cancel { agent, generation });
+    stage.advance();
+    assert_eq!(stage.reply(generation).ends, [Ok(FinishReason::Cancelled)]);
+}
+
+#[test]
+fn a_load_that_runs_out_of_memory_says_so() {
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    for kilobytes in [0, 1, 10, 50, 100, 150] {
+        let (registry, _) = faulty(FaultPlan::new(1).memory_bytes_max(kilobytes << 10));
+        match Core::load(&options(), &registry, go_on) {
+            Err(EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { .. }))) => {}
+            other => panic!("{kilobytes} kB: {other:?}"),
+        }
+    }
+}
+
+/// Asks, cancels, changes and removals in random order on a device that fails and delays at random.
+#[test]
+fn seeded_stories_end_well() {
+    for seed in 0..40 {
+        seeded_story(seed);
+    }
+}
+
+fn seeded_story(seed: u64) {
+    let clock = VirtualClock::new();
+    let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=500).fail_in_play(2_000);
+    let (registry, _) = faulty(plan);
+    let options = EngineOptions { kv_tokens: Some(20 * 16), ..options() };
+    let mut stage = Stage::new(&options, &registry, Pacing::default());
+    let mut random = (0u32..).map(|n| walla_device::philox4x32([n, 0, 0, 9], [seed as u32, 1])[0]);
+    let mut draw = move |below: u32| random.next().unwrap_or_default() % below;
+    let mut agents = Vec::new();
+    let mut asks: Vec<(AgentId, GenerationId)> = Vec::new();
+    for _ in 0..150 {
+        match draw(8) {
+            0 | 1 if agents.len() < 8 => {
+                let spec = speaker(u64::from(draw(100)), 1 + draw(40));
+                agents.push(stage.agent(spec));
+            }
+            2 | 3 if !agents.is_empty() => {
+                let agent = agents[draw(agents.len() as u32) as usize];
+                let prompt = if draw(2) == 0 {
+                    Prompt::Chat("Hi".repeat(1 + draw(10) as usize))
+                } else {
+                    tokens(&"x".repeat(1 + draw(90) as usize))
+                };
+                asks.push((agent, stage.ask(agent, prompt)));
+            }
+            4 if !asks.is_empty() => {
+                let (agent, generation) = asks[draw(asks.len() as u32) as usize];
+                stage.command(Command::Cancel { agent, generation });
+            }
+            5 if agents.len() > 2 && draw(4) == 0 => {
+                let agent = agents.swap_remove(draw(agents.len() as u32) as usize);
+                stage.command(Command::RemoveAgent { agent });
+            }
+            _ => {}
+        }
+        stage.frame();
+        clock.advance(200 + u64::from(draw(2_000)));
+    }
+    for _ in 0..20_000 {
+        if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
+            break;
+        }
+        stage.frame();
+        clock.advance(1_000);
+    }
+    stage.assert_all_ended();
+    for agent in agents {
+        stage.command(Command::RemoveAgent { agent });
+    }
+    stage.frame();
+    assert_eq!(stage.core.stats().pages_used, 0, "seed {seed}: every page comes back");
+}
