@@ -7,9 +7,8 @@ use crate::ask::{self, Ask, Cancel};
 use crate::error::WallaError;
 use crate::hub::Hub;
 use crate::link::Link;
-use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, SentenceSpoken, TokenDrawn,
-};
+use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
 use crate::systems;
 use crate::walla::{Walla, WallaFailed, WallaReady};

@@ -10,8 +10,6 @@ use walla_runtime::{
     DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenDetail, Usage,
 };
 
-use crate::sentence::SENTENCE_BYTES_MAX;
-
 /// An agent begins to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyStarted {
@@ -36,20 +34,6 @@ pub struct ReplyDelta {
     pub text: InlineText<DELTA_BYTES_MAX>,
     /// Tokens that this text completes.
     pub tokens: u32,
-}
-
-/// A sentence is complete: what speech synthesis wants.
-///
-/// A sentence longer than [`SENTENCE_BYTES_MAX`] comes in parts, cut between words. Surrounding spaces are left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
-pub struct SentenceSpoken {
-    /// Who speaks.
-    #[event_target]
-    pub agent: Entity,
-    /// Which of its replies.
-    pub generation: GenerationId,
-    /// The sentence, never empty.
-    pub text: InlineText<SENTENCE_BYTES_MAX>,
 }
 
 /// A token was drawn, with the likeliest alternatives: only of agents whose

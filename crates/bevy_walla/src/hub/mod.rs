@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
-use walla_runtime::{AgentId, Command, FinishReason, GenerationId, ReplyError};
+use walla_runtime::{AgentId, Command, FinishReason, GenerationId, ReplyError, SentenceSplitter};
 
 use crate::conversation::EditId;
 use crate::error::WallaError;
 use crate::link::Link;
-use crate::sentence::SentenceSplitter;
+use crate::sentence;
 use map::AgentMap;
 
 pub(crate) use collect::collect;
@@ -239,7 +239,7 @@ impl Record {
             in_doubt: false,
             reply_bytes: 0,
             asks: VecDeque::with_capacity(asks_max),
-            sentences: SentenceSplitter::default(),
+            sentences: sentence::splitter(),
         }
     }
 

@@ -2,16 +2,16 @@ use std::sync::Arc;
 
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::SystemParam;
-use walla_runtime::{AgentId, Event, FinishReason, GenerationId, ReplyError, ReplyEvent, Usage};
+use walla_runtime::{
+    AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, Usage,
+};
 
 use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
 use crate::conversation::Conversation;
 use crate::error::WallaError;
 use crate::link::WallaState;
-use crate::reply::{
-    ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, SentenceSpoken, TokenDrawn,
-};
-use crate::sentence::{Sentence, SentenceSplitter};
+use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
 use crate::walla::{Walla, WallaFailed, WallaReady};
@@ -191,13 +191,13 @@ impl Record {
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) {
         let Some(ask) = self.asks.get_mut(at) else { return };
         ask.stage = Stage::Started;
-        self.sentences = SentenceSplitter::default();
+        self.sentences.clear();
         if let Some(speech) = speech {
             speech.begin(&ask.question);
         }
     }
 
-    fn heard(&mut self, at: usize, text: &str, say: impl FnMut(Sentence)) {
+    fn heard(&mut self, at: usize, text: &str, say: impl FnMut(&str)) {
         if let Some(ask) = self.asks.get_mut(at) {
             ask.turn.push_str(text);
         }
@@ -210,7 +210,7 @@ impl Record {
         at: usize,
         speech: Option<&mut Speech>,
         conversation: Option<&mut Conversation>,
-        say: impl FnMut(Sentence),
+        say: impl FnMut(&str),
     ) {
         let Some(ask) = self.asks.remove(at) else { return };
         let asked_more = self.is_asked_more();
@@ -241,7 +241,9 @@ impl Record {
     }
 }
 
-fn say(out: &mut Announcer, agent: Entity, generation: GenerationId, text: Sentence) {
+fn say(out: &mut Announcer, agent: Entity, generation: GenerationId, sentence: &str) {
+    let mut text = InlineText::new();
+    text.push(sentence); // all of it: the splitter's sentences are no longer
     let spoken = SentenceSpoken { agent, generation, text };
     out.sentence_spoken.write(spoken);
     out.commands.trigger(spoken);
