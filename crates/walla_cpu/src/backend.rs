@@ -21,7 +21,7 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// A backend whose devices work as `options` say; threads given when opening count more than those here.
+    /// A backend whose devices work as `options` say; what is given when opening counts more than what is given here.
     #[must_use]
     pub fn new(options: CpuOptions) -> Self {
         Self { options }
@@ -45,8 +45,12 @@ impl Backend for CpuBackend {
         if name != "cpu" {
             return Err(DeviceError::Invalid(format!("no device {name:?} in the cpu backend")));
         }
-        let threads = options.threads.or(self.options.threads);
-        Ok(Box::new(CpuDevice::new(CpuOptions { threads, ..self.options })?))
+        let options = CpuOptions {
+            threads: options.threads.or(self.options.threads),
+            memory_bytes_max: options.memory_bytes_max.or(self.options.memory_bytes_max),
+            ..self.options
+        };
+        Ok(Box::new(CpuDevice::new(options)?))
     }
 }
 

@@ -191,6 +191,25 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
+    /// Bytes that a cache of this description takes; the largest number if that overflows.
+    pub(crate) fn bytes_of(desc: &CacheDesc) -> u64 {
+        let product =
+            |sizes: &[u64]| sizes.iter().fold(1_u64, |all, size| all.saturating_mul(*size));
+        let sequences = u64::from(desc.sequences_max);
+        let cells = u64::from(desc.page_tokens) + u64::from(desc.page_tokens).next_multiple_of(16);
+        let layers = desc.layers.iter().map(|layer| match *layer {
+            CacheLayer::Kv { kv_heads, head_dim, .. } => {
+                let number = desc.kv_type.bytes() as u64;
+                product(&[kv_heads.into(), desc.pages.into(), head_dim.into(), cells, number])
+            }
+            CacheLayer::ShortConv { width, taps } => {
+                product(&[taps.saturating_sub(1).into(), width.into(), sequences, 4])
+            }
+        });
+        let tokens = product(&[sequences, RECENT as u64 + 1, 4]);
+        layers.fold(tokens, u64::saturating_add)
+    }
+
     /// Checks the description and allocates zeros.
     pub(crate) fn new(desc: &CacheDesc, ropes: &[Rope]) -> Result<Self, DeviceError> {
         if desc.pages == 0 || desc.page_tokens == 0 || desc.sequences_max == 0 {

@@ -7,7 +7,7 @@ use walla_device::{
     StreamId, StreamPriority, VectorId,
 };
 
-use crate::backend::describe;
+use crate::backend::{describe, memory_bytes};
 use crate::cache::Cache;
 use crate::check;
 use crate::command::Command;
@@ -41,6 +41,7 @@ pub struct CpuDevice {
     graphs: u32,
     serial: u64,
     variant: Variant,
+    memory_bytes_max: Option<u64>,
 }
 
 impl std::fmt::Debug for CpuDevice {
@@ -84,11 +85,31 @@ impl CpuDevice {
             graphs: 0,
             serial: 0,
             variant,
+            memory_bytes_max: options.memory_bytes_max,
         })
     }
 
     fn machine(&self) -> MutexGuard<'_, Machine> {
         self.executor.machine()
+    }
+
+    /// Refuses what would go beyond the ceiling, or beyond what the machine has available: there an allocation would succeed and the
+    /// system would end some process later.
+    fn check_room(&self, what: &str, wanted_bytes: u64) -> Result<(), DeviceError> {
+        /// Smaller allocations are not worth asking the system.
+        const SMALL_BYTES: u64 = 16 << 20;
+        let memory = &self.memory;
+        let held =
+            memory.weight_bytes + memory.cache_bytes + memory.workspace_bytes + memory.host_bytes;
+        let mut free_bytes = self.memory_bytes_max.map_or(u64::MAX, |max| max.saturating_sub(held));
+        let available = if wanted_bytes < SMALL_BYTES { 0 } else { memory_bytes().1 };
+        if available > 0 {
+            free_bytes = free_bytes.min(available);
+        }
+        if wanted_bytes <= free_bytes {
+            return Ok(());
+        }
+        Err(DeviceError::OutOfMemory { what: what.to_owned(), wanted_bytes, free_bytes })
     }
 
     fn stream(&self, stream: StreamId) -> Result<(), DeviceError> {
@@ -163,6 +184,7 @@ impl Device for CpuDevice {
         bytes: &[u8],
     ) -> Result<MatrixId, DeviceError> {
         self.executor.check_lost("load_matrix")?;
+        self.check_room(desc.name, Matrix::bytes_of(desc, bytes, self.variant) as u64)?;
         let matrix = Matrix::load(desc, bytes, self.variant)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
         let mut machine = self.machine();
@@ -173,6 +195,7 @@ impl Device for CpuDevice {
 
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
         self.executor.check_lost("load_vector")?;
+        self.check_room(name, size_of_val(values) as u64)?;
         let mut vector = filled(name, values.len(), 0.0)?;
         vector.copy_from_slice(values);
         self.memory.weight_bytes += size_of_val(values) as u64;
@@ -194,6 +217,7 @@ impl Device for CpuDevice {
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
         self.executor.check_lost("create_cache")?;
+        self.check_room("keys and values", Cache::bytes_of(desc))?;
         let cache = Cache::new(desc, &self.machine().ropes)?;
         self.memory.cache_bytes += cache.held_bytes() as u64;
         self.caches.push(desc.clone());
@@ -205,6 +229,7 @@ impl Device for CpuDevice {
 
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
         self.executor.check_lost("create_buffer")?;
+        self.check_room(what, bytes as u64)?;
         let buffer = Bytes::zeroed(what, bytes)?;
         self.memory.workspace_bytes += bytes as u64;
         self.buffers.push(bytes);
@@ -216,6 +241,7 @@ impl Device for CpuDevice {
 
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {
         self.executor.check_lost("create_host")?;
+        self.check_room(what, bytes as u64)?;
         let id = next_id(self.hosts.len())?;
         let host = Arc::new(Host {
             bytes: Mutex::new(Bytes::zeroed(what, bytes)?),
@@ -252,6 +278,8 @@ impl Device for CpuDevice {
         let first = next_id(machine.programs.len() + programs.len())? - programs.len() as u32;
         let held_before = machine.workspace.held_bytes;
         if sizes != machine.workspace.sizes {
+            let grown = sizes.bytes(machine.pool.workers()).saturating_sub(held_before);
+            self.check_room("activations", grown)?;
             machine.workspace = Workspace::new(sizes, machine.pool.workers())?;
         }
         let held = machine.workspace.held_bytes;
@@ -263,8 +291,8 @@ impl Device for CpuDevice {
         }
         drop(machine);
         self.graphs = first + prepared.len() as u32;
-        self.memory.workspace_bytes += held as u64;
-        self.memory.workspace_bytes -= held_before as u64;
+        self.memory.workspace_bytes += held;
+        self.memory.workspace_bytes -= held_before;
         Ok(prepared)
     }
 

@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use std::time::Instant;
+
 use walla_device::Program;
 use walla_device::step::StepView;
 
@@ -39,6 +41,8 @@ pub(crate) struct Machine {
     pub events: Vec<Arc<AtomicU64>>,
     pub programs: Vec<Program>,
     pub workspace: Workspace,
+    /// Where the device's clock starts.
+    start: Instant,
 }
 
 impl Machine {
@@ -55,6 +59,7 @@ impl Machine {
             events: Vec::new(),
             programs: Vec::new(),
             workspace: Workspace::default(),
+            start: Instant::now(),
         }
     }
 
@@ -125,6 +130,8 @@ impl Machine {
             ropes: &self.ropes,
             cache,
             logits: logits.as_mut_slice(),
+            start: self.start,
+            begin: self.start.elapsed(),
             result: &mut results.bytes_mut()[first..first + result_bytes],
             workspace,
         };

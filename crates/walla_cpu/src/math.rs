@@ -12,7 +12,7 @@ const LANES: usize = 16;
 /// Moshier).
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    const LN2_HIGH: f32 = 0.693_359_375;
+    const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let bounded = x.clamp(-87.3, 88.7);
     let n = (bounded * std::f32::consts::LOG2_E).round_ties_even();

@@ -56,6 +56,15 @@ impl Input<'_> {
 }
 
 impl Matrix {
+    /// Bytes that a matrix takes in the layout of `variant`.
+    pub(crate) fn bytes_of(desc: &MatrixDesc<'_>, bytes: &[u8], variant: Variant) -> usize {
+        if variant == Variant::Scalar || !desc.usage.multiply {
+            return bytes.len();
+        }
+        let panels = (desc.rows as usize).div_ceil(PANEL);
+        Layout::new(desc.ty, desc.cols as usize).bytes.saturating_mul(panels)
+    }
+
     /// Checks sizes and copies the numbers into the layout of `variant`.
     pub(crate) fn load(
         desc: &MatrixDesc<'_>,
@@ -181,7 +190,7 @@ mod tests {
             let scale = half::f16::from_f32(unit_interval(word(i as u32, 77)) - 0.5).to_le_bytes();
             match ty {
                 TensorType::F32 => {
-                    block.copy_from_slice(&(unit_interval(word(i as u32, 78)) - 0.5).to_le_bytes())
+                    block.copy_from_slice(&(unit_interval(word(i as u32, 78)) - 0.5).to_le_bytes());
                 }
                 TensorType::BF16 => block[1] = 0x3C | block[1] & 0x83,
                 TensorType::F16 => block.copy_from_slice(&scale),

@@ -91,6 +91,9 @@ pub struct CpuOptions {
     pub threads: Option<u32>,
     /// Kernels to use. Default `None`: the best that this machine runs.
     pub variant: Option<Variant>,
+    /// Ceiling of the memory that the device holds, in bytes: allocations beyond it answer
+    /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: what the machine has available.
+    pub memory_bytes_max: Option<u64>,
     /// Runs every command on the calling thread, inside the call, and starts no thread. Default `false`; `true` makes a
     /// simulation deterministic.
     pub inline: bool,

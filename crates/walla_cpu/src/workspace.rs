@@ -49,6 +49,16 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
+    /// Bytes of a workspace for so many workers; the largest number if that overflows.
+    pub(crate) fn bytes(&self, workers: usize) -> u64 {
+        let worker =
+            self.scores.saturating_add(self.row).saturating_add(self.vocab.saturating_mul(2));
+        let shared = self.slots.iter().chain(&self.turns).copied();
+        let shared = shared.chain([self.normed, self.product, worker.saturating_mul(workers)]);
+        let floats = shared.fold(0, usize::saturating_add).saturating_mul(size_of::<f32>());
+        floats.saturating_add(self.groups.saturating_mul(size_of::<Group>())) as u64
+    }
+
     /// The larger of each.
     pub(crate) fn union(&mut self, other: &Self) {
         let longest = |a: &mut Vec<usize>, b: &[usize]| {
@@ -96,28 +106,25 @@ pub(crate) struct Workspace {
     pub workers: Vec<Mutex<Scratch>>,
     /// Page of each table that its rows reach, for checking.
     pub reach: Vec<u32>,
-    pub held_bytes: usize,
+    pub held_bytes: u64,
 }
 
 impl Workspace {
     pub(crate) fn new(sizes: Sizes, workers: usize) -> Result<Self, DeviceError> {
-        let mut held_bytes = 0;
-        let mut floats = |numbers: usize| {
-            let bytes = numbers.saturating_mul(size_of::<f32>());
-            held_bytes += bytes;
-            Bytes::zeroed("activations", bytes)
-        };
+        let held_bytes = sizes.bytes(workers);
+        let floats =
+            |numbers: usize| Bytes::zeroed("activations", numbers.saturating_mul(size_of::<f32>()));
         let slots = sizes.slots.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
         let turns = sizes.turns.iter().map(|n| floats(*n)).collect::<Result<_, _>>()?;
         let (normed, product) = (floats(sizes.normed)?, floats(sizes.product)?);
-        let groups = floats(sizes.groups.saturating_mul(size_of::<Group>() / size_of::<f32>()))?;
+        let groups = sizes.groups.saturating_mul(size_of::<Group>());
+        let groups = Bytes::zeroed("activations", groups)?;
         let mut all = Vec::new();
         for _ in 0..workers {
             let (scores, row) = (floats(sizes.scores)?, floats(sizes.row)?);
             let (logits, ids) = (floats(sizes.vocab)?, filled("candidates", sizes.vocab, 0)?);
             all.push(Mutex::new(Scratch { scores, row, logits, ids }));
         }
-        held_bytes += workers * sizes.vocab * size_of::<u32>();
         let reach = filled("page tables", sizes.tables, 0)?;
         Ok(Self { sizes, slots, normed, groups, product, turns, workers: all, reach, held_bytes })
     }

@@ -51,7 +51,7 @@ impl Frame<'_> {
         let out = &mut out.as_mut_slice()[..rows.len() * width];
         self.pool.grid(out, width, (tile_rows, part), &|worker, tile| {
             Workspace::with_scratch(workers, worker, |scratch| {
-                attention.tile(rows, q, width, tile, scratch)
+                attention.tile(rows, q, width, tile, scratch);
             });
         });
     }

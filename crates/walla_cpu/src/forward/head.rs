@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use walla_device::step::{BiasRow, OutputRow, ResultHeader, ResultRow, ResultViewMut};
 use walla_device::{Linear, Norm, Slot};
 use walla_types::CANDIDATES_MAX;
@@ -32,6 +34,7 @@ impl Frame<'_> {
         *result.header = ResultHeader {
             step: self.header.step,
             outputs: self.header.outputs,
+            begin_nanos: nanos(self.begin),
             ..ResultHeader::default()
         };
         let (cache, logits, workers) = (&*self.cache, &*self.logits, &self.workspace.workers);
@@ -66,7 +69,13 @@ impl Frame<'_> {
         for (output, row) in outputs.iter().zip(rows).filter(|(output, _)| samples(output)) {
             self.cache.last[output.sequence as usize] = row.token;
         }
+        result.header.end_nanos = nanos(self.start.elapsed());
     }
+}
+
+/// Nanoseconds of a duration; 584 years are enough.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn samples(output: &OutputRow) -> bool {

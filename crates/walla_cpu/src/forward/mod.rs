@@ -7,6 +7,8 @@ mod linear;
 mod qkv;
 mod short_conv;
 
+use std::time::{Duration, Instant};
+
 use walla_device::step::{BiasRow, OutputRow, StepHeader, StepRow};
 use walla_device::{MatrixId, Op, Program, Slot};
 
@@ -39,6 +41,10 @@ pub(crate) struct Frame<'a> {
     /// The result block that the step picked.
     pub result: &'a mut [u8],
     pub workspace: &'a mut Workspace,
+    /// Where the device's clock starts.
+    pub start: Instant,
+    /// The device's clock when the program began.
+    pub begin: Duration,
 }
 
 impl Frame<'_> {

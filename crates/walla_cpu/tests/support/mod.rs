@@ -396,6 +396,11 @@ impl Harness {
         (logits, tokens)
     }
 
+    /// Tries to look at the result block.
+    pub fn read_results(&mut self) -> Result<(), walla_device::DeviceError> {
+        self.device.read_host(self.results.0, 0, LAYOUT.result_bytes(), &mut |_| ())
+    }
+
     /// Logits of every position of a whole sequence, in f64.
     pub fn reference(&self, tokens: &[i32]) -> Vec<Vec<f64>> {
         let Shape { width, hidden, head_dim, .. } = self.shape;

@@ -1,0 +1,59 @@
+//! A step allocates nothing, on no thread. The only test of its binary: the counter sees every thread of the process.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use support::{Harness, Row, SEQUENCES, Shape, greedy};
+use walla_cpu::CpuOptions;
+use walla_device::{CacheCommand, Device};
+use walla_types::TensorType;
+
+/// Counts allocations of all threads.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[expect(unsafe_code, reason = "an allocator is unsafe to write")]
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, which is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[test]
+fn nothing_is_allocated_in_play() {
+    let mut harness = Harness::new(
+        CpuOptions { threads: Some(3), ..CpuOptions::default() },
+        Shape::small(TensorType::Q8_0),
+    );
+    let rows: Vec<Row> = (0..SEQUENCES).map(|s| Row(s, 0, 5, true)).collect();
+    let mut sampling = greedy();
+    (sampling.temperature, sampling.top_p, sampling.candidates) = (0.8, 0.9, 4);
+    let step = |harness: &mut Harness, rows: &[Row]| {
+        harness.enqueue(rows, &sampling);
+        let clear = CacheCommand::ClearSequence { sequence: 0 };
+        harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();
+        while !harness.device.poll(harness.event).unwrap() {
+            std::thread::yield_now();
+        }
+        harness.device.synchronise().unwrap();
+    };
+    // The first steps let threads make their handles.
+    (0..4).for_each(|_| step(&mut harness, &rows));
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..50).for_each(|_| step(&mut harness, &rows));
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+}

@@ -1,0 +1,87 @@
+//! A sequence's logits are the same bits in any company, on any number of threads.
+
+mod support;
+
+use support::{Harness, Random, Row, SEQUENCES, Shape, VOCAB, greedy};
+use walla_cpu::{CpuOptions, Variant};
+use walla_types::TensorType;
+
+const TOKENS: usize = 40;
+
+fn variants() -> impl Iterator<Item = Variant> {
+    Variant::ALL.into_iter().filter(|variant| variant.score().is_some())
+}
+
+fn sequences(seed: u32) -> Vec<Vec<i32>> {
+    let mut random = Random::new(seed);
+    let mut tokens = |_| (0..TOKENS).map(|_| random.below(VOCAB) as i32).collect();
+    (0..SEQUENCES).map(&mut tokens).collect()
+}
+
+/// Logits of every position of every sequence, evaluated in random company: each step takes random chunks of random sequences.
+fn in_company(harness: &mut Harness, sequences: &[Vec<i32>], seed: u32) -> Vec<Vec<Vec<f32>>> {
+    let mut random = Random::new(seed);
+    let mut logits = vec![Vec::new(); sequences.len()];
+    while logits.iter().any(|all| all.len() < TOKENS) {
+        let mut rows = Vec::new();
+        for s in 0..sequences.len() {
+            let begin = logits[s].len();
+            let chunk = [0, 1, 1, 2, 5, 9, 17][random.below(7)];
+            let count = chunk.min(TOKENS - begin).min(40 - rows.len());
+            let tokens = sequences[s].iter().enumerate().skip(begin).take(count);
+            rows.extend(tokens.map(|(at, token)| Row(s as u32, at as u32, *token, true)));
+        }
+        // Rows of different sequences interleave in any order; rows of one sequence too.
+        for i in (1..rows.len()).rev() {
+            rows.swap(i, random.below(i + 1));
+        }
+        let (got, _) = harness.run(&rows, &greedy());
+        let mut placed: Vec<_> = rows.iter().zip(got).collect();
+        placed.sort_by_key(|(row, _)| (row.0, row.1));
+        for (row, got) in placed {
+            logits[row.0 as usize].push(got);
+        }
+    }
+    logits
+}
+
+fn alone(options: CpuOptions, shape: Shape, sequence: u32, tokens: &[i32]) -> Vec<Vec<f32>> {
+    let mut harness = Harness::new(options, shape);
+    let mut logits = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        logits.extend(harness.run(&[Row(sequence, at as u32, *token, true)], &greedy()).0);
+    }
+    logits
+}
+
+#[test]
+fn company_and_threads_change_no_bit() {
+    for (i, ty) in TensorType::ALL.into_iter().enumerate() {
+        for variant in variants() {
+            let shape = Shape { seed: i as u32, ..Shape::small(ty) };
+            let options = |threads| CpuOptions {
+                variant: Some(variant),
+                threads: Some(threads),
+                ..CpuOptions::default()
+            };
+            let sequences = sequences(i as u32);
+            let wanted = alone(options(1), shape, 2, &sequences[2]);
+            for threads in 1..=3 {
+                let mut harness = Harness::new(options(threads), shape);
+                let got = in_company(&mut harness, &sequences, 10 * i as u32 + threads);
+                assert!(got[2] == wanted, "{ty} {variant} {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn inline_and_threads_agree() {
+    let shape = Shape::small(TensorType::Q4_0);
+    let sequences = sequences(3);
+    let run = |inline| {
+        let options = CpuOptions { inline, threads: Some(2), ..CpuOptions::default() };
+        in_company(&mut Harness::new(options, shape), &sequences, 4)
+    };
+    assert!(run(true) == run(false));
+}
