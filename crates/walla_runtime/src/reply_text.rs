@@ -250,5 +250,5 @@ impl StopString {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 mod words;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};

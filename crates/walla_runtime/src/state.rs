@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use walla_exec::Executor;
 use walla_model::{Gguf, ModelSpec};
 
 use crate::api::EngineStats;
-use crate::mailbox::{AtomicU64, Ordering, fence};
+use crate::mailbox::Snapshot;
 use crate::options::EngineError;
 
 /// How an engine is.
@@ -104,7 +105,7 @@ pub(crate) struct Status {
     word: AtomicU64,
     failure: OnceLock<Arc<EngineError>>,
     card: OnceLock<ModelCard>,
-    stats: StatsCell,
+    stats: Snapshot<FIELDS>,
 }
 
 impl Status {
@@ -113,7 +114,7 @@ impl Status {
             word: AtomicU64::new(word(LOADING, 0.0)),
             failure: OnceLock::new(),
             card: OnceLock::new(),
-            stats: StatsCell::new(),
+            stats: Snapshot::new(),
         }
     }
 
@@ -152,12 +153,12 @@ impl Status {
     }
 
     pub(crate) fn stats(&self) -> EngineStats {
-        self.stats.load()
+        decode(self.stats.load())
     }
 
     /// Called by the device thread alone.
     pub(crate) fn set_stats(&self, stats: &EngineStats) {
-        self.stats.store(stats);
+        self.stats.store(encode(stats));
     }
 }
 
@@ -165,49 +166,8 @@ fn word(phase: u32, fraction: f32) -> u64 {
     u64::from(phase) << 32 | u64::from(fraction.to_bits())
 }
 
-/// Tries of a reader before it takes what it gets.
-const READS_MAX: usize = 4;
-
+/// Counters in [`EngineStats`].
 const FIELDS: usize = 11;
-
-/// A snapshot of counters that one thread writes and any thread reads.
-///
-/// `turn` is odd while the writer writes. A reader that sees the same even turn before and after has a snapshot of one
-/// moment; after [`READS_MAX`] tries it takes a mixture (each field a true value, of two moments) instead of waiting.
-#[derive(Debug)]
-struct StatsCell {
-    turn: AtomicU64,
-    fields: [AtomicU64; FIELDS],
-}
-
-impl StatsCell {
-    fn new() -> Self {
-        Self { turn: AtomicU64::new(0), fields: core::array::from_fn(|_| AtomicU64::new(0)) }
-    }
-
-    fn store(&self, stats: &EngineStats) {
-        let turn = self.turn.load(Ordering::Relaxed);
-        self.turn.store(turn + 1, Ordering::Relaxed);
-        fence(Ordering::Release); // No field before the odd turn.
-        for (cell, value) in self.fields.iter().zip(encode(stats)) {
-            cell.store(value, Ordering::Relaxed);
-        }
-        self.turn.store(turn + 2, Ordering::Release);
-    }
-
-    fn load(&self) -> EngineStats {
-        let mut values = [0; FIELDS];
-        for _ in 0..READS_MAX {
-            let before = self.turn.load(Ordering::Acquire);
-            values = core::array::from_fn(|i| self.fields[i].load(Ordering::Relaxed));
-            fence(Ordering::Acquire); // No field after the second look at the turn.
-            if before.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == before {
-                break;
-            }
-        }
-        decode(values)
-    }
-}
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -258,7 +218,7 @@ fn decode(values: [u64; FIELDS]) -> EngineStats {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -277,10 +237,10 @@ mod tests {
             pages: 10,
             queue_full: 11,
         };
-        let cell = StatsCell::new();
-        assert_eq!(cell.load(), EngineStats::default());
-        cell.store(&stats);
-        assert_eq!(cell.load(), stats);
+        let status = Status::new();
+        assert_eq!(status.stats(), EngineStats::default());
+        status.set_stats(&stats);
+        assert_eq!(status.stats(), stats);
     }
 
     #[test]
@@ -302,33 +262,5 @@ mod tests {
         let status = Status::new();
         status.set_stopped();
         assert!(matches!(status.state(), EngineState::Stopped));
-    }
-}
-
-#[cfg(all(test, loom))]
-mod models {
-    use super::*;
-
-    /// A reader that finds the turn even and unchanged has the counters of one moment.
-    #[test]
-    fn a_snapshot_is_of_one_moment() {
-        loom::model(|| {
-            let cell = std::sync::Arc::new(StatsCell::new());
-            let writer = {
-                let cell = std::sync::Arc::clone(&cell);
-                loom::thread::spawn(move || {
-                    cell.store(&EngineStats { tokens: 1, queue_full: 1, ..Default::default() });
-                })
-            };
-            let before = cell.turn.load(Ordering::Acquire);
-            let first = cell.fields[0].load(Ordering::Relaxed);
-            let last = cell.fields[FIELDS - 1].load(Ordering::Relaxed);
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && cell.turn.load(Ordering::Relaxed) == before {
-                assert_eq!(first, last);
-            }
-            writer.join().unwrap();
-            assert_eq!(cell.load().queue_full, 1);
-        });
     }
 }

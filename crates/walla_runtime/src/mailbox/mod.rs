@@ -29,22 +29,18 @@
 //!    [`WakerCell::register`]. Whoever sends wakes *after* the item is in.
 //!
 //! # Checking it
-//! The models in `models.rs` run every interleaving that has at most three preemptions, in some seconds:
-//!
-//! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p walla_runtime --lib --release models
-//! ```
+//! The package beside this one, `models`, runs these sources in every interleaving that has at most three preemptions:
+//! `cargo test -p walla_runtime_models`.
 
 mod queue;
+mod snapshot;
 mod sync;
 mod waker;
 
-#[cfg(all(test, loom))]
-mod models;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 pub(crate) use queue::Mailbox;
 pub use queue::TrySendError;
-pub(crate) use sync::{AtomicU64, Ordering, fence};
+pub(crate) use snapshot::Snapshot;
 pub(crate) use waker::WakerCell;

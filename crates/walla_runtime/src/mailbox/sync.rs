@@ -1,20 +1,11 @@
-//! Atomics and cells, from `core` or, to check the models, from `loom`.
+//! Atomics and cells. The models put loom's in their place.
 
-#[cfg(loom)]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
-};
-
-#[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// `core::cell::UnsafeCell` with the interface of `loom`'s, which sees who borrows when.
-#[cfg(not(loom))]
+/// `core::cell::UnsafeCell` with the interface of loom's, which sees who borrows when.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
-#[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(core::cell::UnsafeCell::new(value))

@@ -34,7 +34,7 @@ mod seats;
 mod start;
 mod thread;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;

@@ -1,17 +1,17 @@
-//! Every interleaving of small uses of the mailbox. The module's documentation has the command.
-
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use loom::sync::Notify;
 use loom::thread;
 
-use super::{Mailbox, TrySendError, WakerCell};
+use crate::check;
+use crate::queue::{Mailbox, TrySendError};
+use crate::waker::WakerCell;
 
 /// Two senders, two receivers, two slots: each item is received once, and the rest is still there at the end.
 #[test]
 fn each_item_once_with_two_pollers() {
-    loom::model(|| {
+    check(|| {
         let mailbox = Arc::new(Mailbox::new(2));
         mailbox.try_send(1).unwrap();
         let receivers: Vec<_> = (0..2)
@@ -33,17 +33,17 @@ fn each_item_once_with_two_pollers() {
 /// Senders race for the last slots: who is refused has its own payload back, all else arrives, in each sender's order.
 #[test]
 fn a_full_mailbox_gives_the_payload_back() {
-    loom::model(|| {
+    check(|| {
         let mailbox = Arc::new(Mailbox::new(2));
         let send = |from: i32, mailbox: Arc<Mailbox<Box<i32>>>| {
             (from..from + 2)
                 .filter(|item| match mailbox.try_send(Box::new(*item)) {
                     Ok(()) => true,
-                    Err(TrySendError::Full(back)) => {
-                        assert_eq!(*back, *item);
+                    Err(refused) if refused.is_full() => {
+                        assert_eq!(*refused.into_inner(), *item);
                         false
                     }
-                    Err(TrySendError::Closed(_)) => panic!("nobody closed it"),
+                    Err(_) => panic!("nobody closed it"),
                 })
                 .collect::<Vec<_>>()
         };
@@ -66,7 +66,7 @@ fn a_full_mailbox_gives_the_payload_back() {
 /// Slots are used again while a sender and a receiver run: laps are told apart.
 #[test]
 fn slots_turn_over() {
-    loom::model(|| {
+    check(|| {
         let mailbox = Arc::new(Mailbox::new(2));
         let sender = {
             let mailbox = Arc::clone(&mailbox);
@@ -82,7 +82,7 @@ fn slots_turn_over() {
 /// A send that races with the close either arrives before the mailbox is drained, or comes back.
 #[test]
 fn close_loses_nothing() {
-    loom::model(|| {
+    check(|| {
         let mailbox = Arc::new(Mailbox::new(2));
         let senders: Vec<_> = [1, 2]
             .into_iter()
@@ -108,7 +108,8 @@ fn close_loses_nothing() {
         }
         let mut sent: Vec<i32> =
             senders.into_iter().filter_map(|sender| sender.join().unwrap()).collect();
-        (sent.sort_unstable(), received.sort_unstable());
+        sent.sort_unstable();
+        received.sort_unstable();
         assert_eq!(received, sent);
         assert_eq!(mailbox.try_send(3), Err(TrySendError::Closed(3)));
     });
@@ -117,7 +118,7 @@ fn close_loses_nothing() {
 /// The device thread's side of rule 7: a thread that parks after a look finds every item.
 #[test]
 fn a_parked_receiver_misses_nothing() {
-    loom::model(|| {
+    check(|| {
         let mailbox = Arc::new(Mailbox::new(2));
         let receiver = {
             let mailbox = Arc::clone(&mailbox);
@@ -148,7 +149,7 @@ fn a_parked_receiver_misses_nothing() {
 /// Rule 6: a sender that was refused and parks is woken by the receiver that makes room.
 #[test]
 fn a_refused_sender_misses_no_room() {
-    loom::model(|| {
+    check(|| {
         let mailbox = Arc::new(Mailbox::new(2));
         mailbox.try_send(1).unwrap();
         mailbox.try_send(2).unwrap();
@@ -179,7 +180,7 @@ impl Wake for Task {
 /// The asynchronous side of rule 7, with two threads that send and wake.
 #[test]
 fn a_registered_task_misses_nothing() {
-    loom::model(|| {
+    check(|| {
         let mailbox = Arc::new(Mailbox::new(2));
         let cell = Arc::new(WakerCell::new());
         let senders: Vec<_> = [1, 2]
@@ -212,7 +213,7 @@ fn a_registered_task_misses_nothing() {
 /// Registrations that collide: both tasks look again, or are woken; no waker is used twice or leaked.
 #[test]
 fn colliding_registrations_never_hang() {
-    loom::model(|| {
+    check(|| {
         let cell = Arc::new(WakerCell::new());
         let mailbox = Arc::new(Mailbox::new(2));
         let waking = {
