@@ -34,6 +34,6 @@ pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_runtime::{
     AgentSpec, ContextPolicy, EngineError, EngineState, EngineStats, FinishReason, ModelCard,
-    Prompt, ReplyError, Speaker, TokenDetail, Turn, Usage,
+    Prompt, ReplyError, SentenceSplitter, Speaker, TokenDetail, Turn, Usage,
 };
 pub use walla_types::{InvalidSampling, LogitBias, Sampling, SamplingBuilder, TokenId};
