@@ -1,0 +1,86 @@
+//! Two characters answer at once, in a tokio program: each reply is a stream, and dropping one cancels it.
+//!
+//! ```text
+//! cargo run --release --example async_chat -- --model FILE.gguf ["What do you think of the new mine?"]
+//! ```
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use walla::{Agent, Engine, ReplyError, SentenceSplitter};
+use walla_examples::{ModelArgs, ModelSource, REGULARS, fail};
+
+/// Two characters answer the same question at the same time.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// What to ask.
+    #[arg(default_value = "What do you think of the new mine?")]
+    question: String,
+    /// Nobody speaks longer than this, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    patience: f64,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments = Arguments::parse();
+    if let Err(error) = talk(&arguments).await {
+        fail(error);
+    }
+}
+
+async fn talk(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let engine = open(&arguments.model)?.start().await?;
+    let patience = Duration::from_secs_f64(arguments.patience.clamp(0.1, 3_600.0));
+    println!("You: {}", arguments.question);
+    let [smith, keeper, ..] = REGULARS;
+    let (greta, odo) = (engine.agent(smith.text), engine.agent(keeper.text));
+    let (first, second) = tokio::join!(
+        answer(smith.name, &greta, &arguments.question, patience),
+        answer(keeper.name, &odo, &arguments.question, patience),
+    );
+    first.and(second)?;
+    Ok(())
+}
+
+fn open(arguments: &ModelArgs) -> Result<walla::EngineBuilder, String> {
+    let builder = match arguments.source()? {
+        ModelSource::Path(path) => Engine::open(path),
+        ModelSource::Static(bytes) => Engine::from_static(bytes),
+    };
+    let builder = builder.device(&arguments.device).context_tokens(arguments.context).agents_max(2);
+    Ok(match arguments.threads {
+        Some(threads) => builder.threads(threads),
+        None => builder,
+    })
+}
+
+/// Prints what an agent answers, a sentence at a time.
+async fn answer(
+    name: &str,
+    agent: &Agent,
+    question: &str,
+    patience: Duration,
+) -> Result<(), ReplyError> {
+    let say = |sentence: &str| println!("{name}: {sentence}");
+    let mut sentences = SentenceSplitter::new();
+    let asked = Instant::now();
+    let mut reply = agent.ask(question);
+    while let Ok(next) = tokio::time::timeout_at((asked + patience).into(), reply.next()).await {
+        let Some(delta) = next else {
+            sentences.finish(say);
+            if let Some((reason, usage)) = reply.end() {
+                println!("   ({name}: {reason:?} after {} tokens)", usage.reply_tokens);
+            }
+            return Ok(());
+        };
+        sentences.push(delta?.text(), say);
+    }
+    // Dropping `reply` cancels it: the engine stops at its next step, and this function does not wait for that.
+    sentences.finish(|rest| println!("{name}: {rest} …"));
+    let _ = std::io::stdout().flush();
+    Ok(())
+}

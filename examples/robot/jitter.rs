@@ -1,0 +1,44 @@
+//! How punctual the control loop is.
+
+use std::time::Duration;
+
+use walla_examples::{Times, print_table};
+
+/// Times of all turns, apart for those in which the agent was silent and those in which it was not.
+#[derive(Default)]
+pub struct Jitter {
+    silent: Turns,
+    speaking: Turns,
+    /// Turns that were left out because the one before took too long.
+    pub overruns: u64,
+}
+
+#[derive(Default)]
+struct Turns {
+    late: Times,
+    work: Times,
+}
+
+impl Jitter {
+    /// Adds a turn: how late it began, and how long it took.
+    pub fn add(&mut self, late: Duration, work: Duration, speaking: bool) {
+        let turns = if speaking { &mut self.speaking } else { &mut self.silent };
+        turns.late.add(late);
+        turns.work.add(work);
+    }
+
+    /// Prints the table.
+    pub fn print(&self) {
+        let Self { silent, speaking, overruns } = self;
+        println!("\np50 / p99 / longest of {} turns:", silent.late.count() + speaking.late.count());
+        print_table(
+            &["", "agent silent", "agent at work"],
+            &[
+                ("turns", vec![silent.late.count().to_string(), speaking.late.count().to_string()]),
+                ("late by", vec![silent.late.micros(), speaking.late.micros()]),
+                ("work", vec![silent.work.micros(), speaking.work.micros()]),
+            ],
+        );
+        println!("{overruns} turns of 10 ms were missed");
+    }
+}

@@ -1,0 +1,86 @@
+//! A robot that listens: a control loop at 100 Hz, and a dialogue agent on the same frames.
+//!
+//! A simulated base with two driven wheels follows a path through a small house. People tell it what to do; an agent turns their
+//! words into one JSON action, and only actions of a closed list reach the base. The loop's jitter is measured all the while, apart
+//! for the time in which the agent thinks and speaks.
+//!
+//! ```text
+//! cargo run --release --example robot -- --model FILE.gguf [--seconds 30]
+//! ```
+
+mod action;
+mod base;
+mod house;
+mod jitter;
+mod talk;
+
+use std::time::{Duration, Instant};
+
+use bevy_app::prelude::*;
+use bevy_ecs::schedule::{Schedules, SingleThreadedExecutor};
+use bevy_walla::prelude::*;
+use clap::Parser;
+use jitter::Jitter;
+use walla_examples::{ModelArgs, fail};
+
+/// One turn of the control loop.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A robot that follows its path and orders, with a table of its control loop's jitter.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// How long it runs.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let plugin = arguments.model.plugin(1).unwrap_or_else(|error| fail(error));
+    let mut app = App::new();
+    app.add_plugins((plugin, base::BasePlugin, talk::TalkPlugin));
+    // A loop of a few small systems is more punctual on one thread than handed out to several.
+    for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
+        schedule.set_executor(SingleThreadedExecutor::new());
+    }
+    app.finish();
+    app.cleanup();
+    wait_for_the_model(&mut app);
+    let jitter = control_loop(&mut app, Duration::from_secs(arguments.seconds));
+    jitter.print();
+    talk::print_summary(app.world());
+}
+
+fn wait_for_the_model(app: &mut App) {
+    loop {
+        app.update();
+        match app.world().resource::<Walla>().state() {
+            WallaState::Ready => return,
+            WallaState::Failed(error) => fail(error),
+            WallaState::Loading { .. } => std::thread::sleep(TICK),
+        }
+    }
+}
+
+/// Runs the app at fixed times, not after fixed pauses: a late turn does not move those that follow.
+fn control_loop(app: &mut App, time: Duration) -> Jitter {
+    let mut jitter = Jitter::default();
+    let start = Instant::now();
+    let mut due = start;
+    while due < start + time {
+        due += TICK;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let woke = Instant::now();
+        app.update();
+        let speaking = talk::is_speaking(app.world_mut());
+        jitter.add(woke.saturating_duration_since(due), woke.elapsed(), speaking);
+        // Turns that were slept through are left out, as a real base would do.
+        while due + TICK < Instant::now() {
+            due += TICK;
+            jitter.overruns += 1;
+        }
+    }
+    jitter
+}

@@ -1,0 +1,100 @@
+//! Orders in words, and what becomes of them.
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+
+use crate::action::Action;
+use crate::base::Base;
+
+/// How the agent is told to answer. The base checks all the same.
+const PERSONA: &str = r#"You are a courier robot in a small house. Answer every order with one JSON action and nothing else. Actions:
+{"action":"go","place":P} where P is dock, kitchen, workshop or garden; {"action":"wait","seconds":N}; {"action":"patrol"}; {"action":"stop"}.
+Example: "Take this to the garden, please." is answered with {"action":"go","place":"garden"}."#;
+
+/// What people say, every so many turns of the loop.
+const ORDERS: [&str; 6] = [
+    "Bring this cup to the kitchen.",
+    "Could you wait for five seconds?",
+    "We need you in the workshop.",
+    "Fly to the moon!",
+    "Look after the whole house again.",
+    "Go home to your dock.",
+];
+
+/// Turns from one order to the next: four seconds.
+const ORDER_EVERY_TICKS: u32 = 400;
+
+/// Lets people talk to the robot.
+pub struct TalkPlugin;
+
+impl Plugin for TalkPlugin {
+    fn build(&self, app: &mut App) {
+        app.init_resource::<Orders>()
+            .add_systems(Startup, |mut commands: Commands| {
+                commands
+                    .spawn((
+                        Agent::persona(PERSONA),
+                        AgentSampling::greedy(),
+                        ReplyLimits::tokens(40).stop_at("\n"),
+                    ))
+                    .observe(obey)
+                    .observe(|failed: On<ReplyFailed>| println!("robot: ({})", failed.error));
+            })
+            .add_systems(Update, order.run_if(walla_ready));
+    }
+}
+
+#[derive(Resource, Default)]
+struct Orders {
+    ticks: u32,
+    given: usize,
+    obeyed: u32,
+    refused: u32,
+}
+
+fn order(mut orders: ResMut<Orders>, robot: Single<Entity, With<Agent>>, mut commands: Commands) {
+    orders.ticks += 1;
+    if !orders.ticks.is_multiple_of(ORDER_EVERY_TICKS) {
+        return;
+    }
+    let order = ORDERS[orders.given % ORDERS.len()];
+    orders.given += 1;
+    println!("human: {order}");
+    commands.ask(*robot, order);
+}
+
+/// A reply is complete: it is checked, and then done or not.
+fn obey(
+    finished: On<ReplyFinished>,
+    speech: Query<&Speech>,
+    mut base: ResMut<Base>,
+    mut orders: ResMut<Orders>,
+) {
+    let Ok(speech) = speech.get(finished.agent) else { return };
+    match Action::parse(speech.text()) {
+        Ok(action) => {
+            orders.obeyed += 1;
+            base.act(action);
+            println!("robot: {action:?}, from ({:.1}, {:.1})", base.at.x, base.at.y);
+        }
+        Err(reason) => {
+            orders.refused += 1;
+            println!("robot: I would rather not: {reason}. I go on as before.");
+        }
+    }
+}
+
+/// Whether the agent is asked something and has not answered.
+pub fn is_speaking(world: &mut World) -> bool {
+    world.query::<&Speech>().iter(world).any(|speech| !speech.is_silent())
+}
+
+/// Prints what became of the orders.
+pub fn print_summary(world: &World) {
+    let (orders, base) = (world.resource::<Orders>(), world.resource::<Base>());
+    println!(
+        "{} orders: {} done, {} refused; {:.1} m driven",
+        orders.given, orders.obeyed, orders.refused, base.driven
+    );
+}

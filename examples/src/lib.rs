@@ -1,0 +1,16 @@
+//! What the examples share: the model to run, the people of Emberfall, and how to measure a loop.
+
+mod measure;
+mod model;
+mod personas;
+
+pub use bevy_walla::ModelSource;
+pub use measure::{HostLoad, Times, print_table};
+pub use model::ModelArgs;
+pub use personas::{Persona, REGULARS, name, persona};
+
+/// Ends the program with one line and exit code 1.
+pub fn fail(reason: impl std::fmt::Display) -> ! {
+    eprintln!("error: {reason}");
+    std::process::exit(1)
+}

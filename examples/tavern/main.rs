@@ -1,0 +1,95 @@
+//! An evening at the Cracked Kettle: everybody talks at once, and the frame does not notice.
+//!
+//! A headless Bevy app at 60 frames a second. The guests of each table talk with each other, and a visitor walks around and asks
+//! questions. The program first runs as long without walla, then with it, and prints what the difference is.
+//!
+//! ```text
+//! cargo run --release --example tavern -- --model FILE.gguf [--agents 12] [--seconds 20]
+//! ```
+
+mod dialogue;
+mod frames;
+mod printer;
+mod report;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bevy_app::{ScheduleRunnerPlugin, prelude::*};
+use bevy_ecs::prelude::*;
+use bevy_walla::WallaPlugin;
+use clap::Parser;
+use frames::FramesPlugin;
+use printer::Printer;
+use report::Run;
+use walla_examples::{HostLoad, ModelArgs, fail};
+
+/// Frames a second, as far as the host load allows.
+const FRAME_RATE: u32 = 60;
+
+/// An evening at a tavern full of agents, with a table of what it cost the frame.
+#[derive(Parser, Clone)]
+struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Guests of the tavern.
+    #[arg(long, default_value_t = 12)]
+    agents: usize,
+    /// How long it goes on, each time.
+    #[arg(long, default_value_t = 20)]
+    seconds: u32,
+    /// Frames instead of seconds.
+    #[arg(long)]
+    frames: Option<u64>,
+    /// Work of the rest of the game in each frame, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 4.0)]
+    host_load_ms: f64,
+    /// Tokens of one reply, at most.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    reply_tokens: u32,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let plugin = arguments
+        .model
+        .plugin(u32::try_from(arguments.agents).unwrap_or(u32::MAX))
+        .unwrap_or_else(|error| fail(error));
+    let host_load = HostLoad::lasting(Duration::from_secs_f64(
+        arguments.host_load_ms.clamp(0.0, 1_000.0) / 1e3,
+    ));
+    let frames = arguments.frames.unwrap_or(u64::from(arguments.seconds * FRAME_RATE)).max(1);
+
+    println!("The tavern is still empty: {frames} frames without walla.");
+    let without = evening(frames, host_load, None).unwrap_or_else(|error| fail(error));
+    println!("The guests arrive.");
+    let with = evening(frames, host_load, Some((&arguments, plugin)));
+    report::print(&without, &with.unwrap_or_else(|error| fail(error)));
+}
+
+/// Runs an app for so many frames, counted from when its agents can speak.
+fn evening(
+    frames: u64,
+    host_load: HostLoad,
+    guests: Option<(&Arguments, WallaPlugin)>,
+) -> Result<Run, String> {
+    let run = Arc::new(Mutex::new(Run::default()));
+    let mut app = App::new();
+    let frame = Duration::from_secs(1) / FRAME_RATE;
+    app.add_plugins((
+        ScheduleRunnerPlugin::run_loop(frame),
+        FramesPlugin { frames, host_load, run: Arc::clone(&run) },
+    ));
+    let printer = Printer::start();
+    if let Some((arguments, plugin)) = guests {
+        app.insert_resource(printer.line());
+        app.add_plugins((plugin, dialogue::DialoguePlugin::new(arguments)));
+    }
+    let exit = app.run();
+    printer.finish();
+    let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
+    match (exit, run.failure.take()) {
+        (AppExit::Success, None) => Ok(std::mem::take(&mut *run)),
+        (_, failure) => Err(failure.unwrap_or_else(|| "the app ended early".to_owned())),
+    }
+}

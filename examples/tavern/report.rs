@@ -1,0 +1,94 @@
+//! What an evening was like, in numbers.
+
+use std::time::{Duration, Instant};
+
+use bevy_walla::prelude::*;
+use walla_examples::{Times, print_table};
+
+/// Measurements of one evening.
+#[derive(Default)]
+pub struct Run {
+    /// From the beginning of a frame to its end.
+    pub work: Times,
+    /// From the beginning of a frame to that of the next.
+    pub interval: Times,
+    /// What the plugin's systems took of a frame: together, and each.
+    plugin: Times,
+    publish: Times,
+    collect: Times,
+    submit: Times,
+    /// From the arrival of an ask at the engine to its first token.
+    pub first_token: Times,
+    pub replies: u64,
+    pub replies_failed: u64,
+    /// When the first frame was measured, and the tokens and steps counted by then.
+    since: Option<(Instant, u64, u64)>,
+    elapsed: Duration,
+    tokens: u64,
+    steps: u64,
+    step: Times,
+    model: String,
+    /// Why there was no evening.
+    pub failure: Option<String>,
+}
+
+impl Run {
+    /// Adds a frame with walla.
+    pub fn add_frame(&mut self, walla: &Walla) {
+        let stats = walla.stats();
+        let now = Instant::now();
+        let (since, tokens, steps) = *self.since.get_or_insert((now, stats.tokens, stats.steps));
+        if stats.steps - steps > self.steps {
+            self.step.add(stats.step);
+        }
+        self.elapsed = now.duration_since(since);
+        (self.tokens, self.steps) = (stats.tokens - tokens, stats.steps - steps);
+        let cost = walla.frame_cost();
+        self.plugin.add(cost.total());
+        self.publish.add(cost.publish);
+        self.collect.add(cost.collect);
+        self.submit.add(cost.submit);
+        if self.model.is_empty()
+            && let Some(card) = walla.model()
+        {
+            let name = card.name.as_deref().unwrap_or(card.architecture);
+            self.model = format!("{name} on {}", card.device.name);
+        }
+    }
+
+    /// Adds a reply that has ended.
+    pub fn add_reply(&mut self, finished: &ReplyFinished) {
+        self.replies += 1;
+        if finished.usage.reply_tokens > 0 {
+            self.first_token.add(Duration::from_micros(finished.usage.first_token_micros));
+        }
+    }
+}
+
+/// Prints the table at the end of the evening.
+pub fn print(without: &Run, with: &Run) {
+    let seconds = with.elapsed.as_secs_f64().max(1e-9);
+    println!("\n{} frames of each; {}", with.work.count(), with.model);
+    println!("p50 / p99 / longest:");
+    print_table(
+        &["", "without walla", "with walla"],
+        &[
+            ("work of a frame", vec![without.work.millis(), with.work.millis()]),
+            ("frame to frame", vec![without.interval.millis(), with.interval.millis()]),
+            ("of it in walla's systems", vec![String::new(), with.plugin.micros()]),
+            ("  taking what was said", vec![String::new(), with.publish.micros()]),
+            ("  looking for changes", vec![String::new(), with.collect.micros()]),
+            ("  telling the engine", vec![String::new(), with.submit.micros()]),
+            ("step on the device", vec![String::new(), with.step.millis()]),
+            ("time to first token", vec![String::new(), with.first_token.millis()]),
+        ],
+    );
+    println!(
+        "{} tokens in {seconds:.1} s: {:.1} tokens/s, {:.1} steps/s; {} replies, {} failed",
+        with.tokens,
+        with.tokens as f64 / seconds,
+        with.steps as f64 / seconds,
+        with.replies,
+        with.replies_failed,
+    );
+}
