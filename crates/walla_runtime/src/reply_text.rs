@@ -79,18 +79,14 @@ impl ReplyText {
     ///
     /// Tokens whose text is (partly) a stop string are counted in no delta.
     pub(crate) fn push(&mut self, token: &[u8], say: &mut Say<'_>) -> bool {
-        let mut first_end = None;
-        for &byte in token {
-            if self.stopped {
-                break;
+        let first_end = match str::from_utf8(token) {
+            // By far the most tokens, of most replies.
+            Ok(text) if self.stops.is_empty() && !self.partial.is_begun() => {
+                self.held.push_str(text);
+                None
             }
-            let mut decoded = [None; 2];
-            self.partial.push(byte, &mut decoded);
-            for character in decoded.into_iter().flatten() {
-                self.take(character);
-                first_end.get_or_insert(self.held.len());
-            }
-        }
+            _ => self.take_bytes(token),
+        };
         self.count(first_end);
         self.say(self.held.len() - self.begun(), say);
         self.stopped
@@ -107,6 +103,23 @@ impl ReplyText {
             self.place_partial_ends(self.held.len());
         }
         self.say(self.held.len(), say);
+    }
+
+    /// Takes a token byte by byte, up to a stop string. Where the first character ends that it completes.
+    fn take_bytes(&mut self, token: &[u8]) -> Option<usize> {
+        let mut first_end = None;
+        for &byte in token {
+            if self.stopped {
+                break;
+            }
+            let mut decoded = [None; 2];
+            self.partial.push(byte, &mut decoded);
+            for character in decoded.into_iter().flatten() {
+                self.take(character);
+                first_end.get_or_insert(self.held.len());
+            }
+        }
+        first_end
     }
 
     /// One more character; cuts the text if it completes a stop string.
@@ -191,6 +204,10 @@ impl Partial {
     /// Takes one byte. It completes a character, or makes what was there invalid (one U+FFFD for the longest beginning of a
     /// character, as the Unicode Standard recommends) and then begins or is a character itself: up to two characters.
     fn push(&mut self, byte: u8, decoded: &mut [Option<char>; 2]) {
+        if byte.is_ascii() && !self.is_begun() {
+            decoded[0] = Some(byte.into());
+            return;
+        }
         for out in decoded {
             self.bytes[self.len] = byte;
             self.len += 1;

@@ -165,6 +165,18 @@ proptest! {
     }
 
     #[test]
+    fn speaking_does_not_allocate(tokens in prop::collection::vec(some_bytes(), 0..8), stops in some_stops()) {
+        let mut text = ReplyText::new(&stops);
+        let capacities = |text: &ReplyText| (text.held.capacity(), text.ends.capacity());
+        let before = capacities(&text);
+        for _ in 0..3 {
+            show(&mut text, tokens.iter().map(Vec::as_slice));
+            text.reset();
+        }
+        prop_assert_eq!(capacities(&text), before);
+    }
+
+    #[test]
     fn how_bytes_are_spread_over_tokens_does_not_matter(
         bytes in some_bytes(),
         stops in some_stops(),
