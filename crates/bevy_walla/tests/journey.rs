@@ -1,0 +1,158 @@
+//! A game that does everything at random, by seed: whatever happens, every ask ends exactly once and nothing is left over.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{GenerationId, WallaError};
+use common::*;
+
+/// Xorshift: the same on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// Terminal events of each reply, and text outside of a reply.
+#[derive(Resource, Default)]
+struct Ends {
+    ends: BTreeMap<GenerationId, u32>,
+    begun: BTreeMap<GenerationId, bool>,
+    out_of_order: u32,
+}
+
+impl Ends {
+    fn ended(&mut self, generation: GenerationId) {
+        *self.ends.entry(generation).or_default() += 1;
+        self.begun.insert(generation, false);
+    }
+}
+
+fn watch(app: &mut App) {
+    app.init_resource::<Ends>()
+        .add_observer(|e: On<ReplyStarted>, mut ends: ResMut<Ends>| {
+            if ends.begun.insert(e.generation, true).is_some() {
+                ends.out_of_order += 1;
+            }
+        })
+        .add_observer(|e: On<ReplyDelta>, mut ends: ResMut<Ends>| {
+            if ends.begun.get(&e.generation) != Some(&true) {
+                ends.out_of_order += 1;
+            }
+        })
+        .add_observer(|e: On<ReplyFinished>, mut ends: ResMut<Ends>| ends.ended(e.generation))
+        .add_observer(|e: On<ReplyFailed>, mut ends: ResMut<Ends>| ends.ended(e.generation));
+}
+
+/// One thing that a game may do; returns how much it asked.
+fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice) -> usize {
+    if agents.is_empty() || dice.throw(12) == 0 {
+        agents.push(spawn(app, "A"));
+    }
+    let which = dice.throw(agents.len() as u64) as usize;
+    let agent = agents[which];
+    let world = app.world_mut();
+    match dice.throw(16) {
+        0..=5 => {
+            world.trigger(Ask { agent, text: "one two three".into() });
+            return 1;
+        }
+        6 => {
+            world.write_message(Ask { agent, text: "four".into() });
+            world.write_message(Ask { agent, text: "five".into() });
+            return 2;
+        }
+        7..=8 => world.trigger(Cancel { agent }),
+        9 => {
+            world.despawn(agent);
+            agents.swap_remove(which);
+        }
+        10 => {
+            world.entity_mut(agent).remove::<Agent>().insert(Agent::persona("B"));
+        }
+        11 => {
+            world.entity_mut(agent).insert(Agent::persona("C"));
+        }
+        12 => {
+            world.entity_mut(agent).insert(Conversation::default());
+        }
+        13 => {
+            if let Some(mut talk) = world.get_mut::<Conversation>(agent) {
+                talk.forget_last_exchange();
+            }
+        }
+        14 => {
+            world.entity_mut(agent).remove::<(Speech, AgentSampling)>().insert(Speech::default());
+        }
+        _ => {}
+    }
+    0
+}
+
+fn journey(seed: u64, engine_fails: bool) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let engine = ScriptedEngine::new(|persona, question| format!("{persona} {question}. So!"))
+        .command_queue(1 + dice.throw(8) as usize)
+        .starting_in(WallaState::Loading { fraction: 0.0 });
+    let settings = WallaSettings {
+        events_per_frame_max: 1 + dice.throw(20) as u32,
+        commands_per_frame_max: 1 + dice.throw(20) as u32,
+        asks_per_agent_max: 1 + dice.throw(4) as u32,
+        conversation_turns_max: 2 * dice.throw(4) as u32,
+    };
+    let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+    watch(&mut app);
+    let (mut agents, mut asked) = (Vec::new(), 0);
+    for frame in 0..120 {
+        if frame == 20 {
+            engine.set_state(WallaState::Ready);
+        }
+        if engine_fails && frame == 80 {
+            engine.set_state(WallaState::Failed(WallaError::Stopped));
+        }
+        for _ in 0..dice.throw(4) {
+            asked += something(&mut app, &mut agents, &mut dice);
+        }
+        app.update();
+    }
+    // What is on its way arrives, and then nothing more does.
+    for _ in 0..3_000 {
+        app.update();
+        if app.world().resource::<Ends>().ends.len() >= asked {
+            break;
+        }
+    }
+    updates(&mut app, 100);
+    let ends = app.world().resource::<Ends>();
+    assert_eq!(ends.ends.len(), asked, "seed {seed}: every ask has an end");
+    assert!(ends.ends.values().all(|&count| count == 1), "seed {seed}: and only one");
+    assert_eq!(ends.out_of_order, 0, "seed {seed}: text belongs to a reply that has begun");
+    for &agent in &agents {
+        assert!(speech(&app, agent).is_silent(), "seed {seed}");
+        assert_eq!(turns(&app, agent).len() % 2, 0, "seed {seed}: whole exchanges");
+    }
+    if !engine_fails {
+        assert_eq!(engine.agents(), agents.len(), "seed {seed}: nobody is left over");
+        assert_eq!(app.world().resource::<Walla>().asks_waiting(), 0);
+    }
+}
+
+#[test]
+fn every_ask_ends_once_whatever_the_game_does() {
+    (1..=60).for_each(|seed| journey(seed, false));
+}
+
+#[test]
+fn every_ask_ends_once_when_the_engine_fails_in_between() {
+    (1..=60).for_each(|seed| journey(seed, true));
+}
