@@ -2,12 +2,14 @@
 
     python reference.py check --model walla-demo-f32.gguf --logits parity.json
     python reference.py chat --model walla-demo-q8_0.gguf --system "You are Greta, the smith of Emberfall."
+    python reference.py serve --model walla-demo-q8_0.gguf      (JSON lines, as drivers.CommandDriver speaks them)
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +29,7 @@ class Reference:
 
     def __init__(self, path: Path) -> None:
         reader = GGUFReader(path)
+        self.encoder = ChatEncoder()
 
         def number(key: str) -> float:
             return float(reader.fields[f"qwen3.{key}"].contents())
@@ -89,20 +92,19 @@ class Reference:
             x = x + self._feed(self._norm(x, f"blk.{layer}.ffn_norm.weight"), layer)
         return self._norm(x[-1], "output_norm.weight") @ self.tensors["token_embd.weight"].T
 
-    def reply(self, messages: list[Message], temperature: float, seed: int, tokens_max: int = 96) -> str:
-        """Samples the assistant's next turn."""
-        rng, encoder = np.random.default_rng(seed), ChatEncoder()
+    def reply(self, messages: list[Message], temperature: float, seed: int, tokens_max: int = 96) -> tuple[str, bool]:
+        """Samples the assistant's next turn; false where it ran into ``tokens_max``."""
+        rng, ids = np.random.default_rng(seed), list[int]()
         self.clear()
-        logits, ids = self.logits(encoder.prompt(messages)), []
+        logits = self.logits(self.encoder.prompt(messages))
         while len(ids) < tokens_max:
-            token = int(logits.argmax())
-            if temperature > 0:
-                token = int((logits / temperature + rng.gumbel(size=len(logits))).argmax())
-            if token == encoder.end:
-                break
+            noise = rng.gumbel(size=len(logits)) if temperature > 0 else 0.0
+            token = int((logits / (temperature or 1.0) + noise).argmax())
+            if token == self.encoder.end:
+                return self.encoder.decode(ids), True
             ids.append(token)
             logits = self.logits([token])
-        return encoder.decode(ids)
+        return self.encoder.decode(ids), False
 
 
 def check(model: Path, logits: Path) -> None:
@@ -123,14 +125,23 @@ def chat(model: Path, system: str, temperature: float) -> None:
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     while text := input("> ").strip():
         messages.append({"role": "user", "content": text})
-        reply = reference.reply(messages, temperature, seed=len(messages))
+        reply, _ = reference.reply(messages, temperature, seed=len(messages))
         messages.append({"role": "assistant", "content": reply})
         print(reply)
 
 
+def serve(model: Path) -> None:
+    """Answers JSON lines until the input ends."""
+    reference = Reference(model)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        text, finished = reference.reply(asked["messages"], asked["temperature"], asked["seed"], asked["max_tokens"])
+        print(json.dumps({"text": text, "finish": "stop" if finished else "length"}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Runs an exported GGUF file in NumPy.")
-    parser.add_argument("task", choices=["check", "chat"])
+    parser.add_argument("task", choices=["check", "chat", "serve"])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--logits", type=Path, help="what parity.py wrote")
     parser.add_argument("--system", default="")
@@ -138,6 +149,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.task == "check":
         check(arguments.model, arguments.logits)
+    elif arguments.task == "serve":
+        serve(arguments.model)
     else:
         chat(arguments.model, arguments.system, arguments.temperature)
 

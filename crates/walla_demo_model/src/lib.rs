@@ -1,0 +1,30 @@
+//! The demo model that ships with walla: 8.1 million parameters, trained by us on our own text.
+//!
+//! It plays characters of a tavern from a description in the system prompt, and a robot that answers with one JSON
+//! action. It knows nothing of the world. What it can and cannot do, with numbers, and how it was made stand in
+//! `tools/demo_model/README.md` of the repository.
+//!
+//! The file is a GGUF (version 3) of the `qwen3` architecture in Q8_0 with a ChatML template, and is dedicated to the
+//! public domain (CC0-1.0). A program that depends on this crate grows by [`GGUF`]`.len()` bytes, 8.8 MB.
+//!
+//! ```
+//! assert!(walla_demo_model::GGUF.starts_with(b"GGUF"));
+//! ```
+
+/// The bytes of the GGUF file, aligned to [`ALIGNMENT`] so that a reader can borrow its tensors in place.
+pub static GGUF: &[u8] = &FILE.0;
+
+/// Alignment of [`GGUF`] in bytes: that of tensors inside a GGUF file (its default `general.alignment`).
+pub const ALIGNMENT: usize = 32;
+
+/// Name of the file, for programs that write it to disk.
+pub const FILE_NAME: &str = "walla-demo-q8_0.gguf";
+
+/// SHA-256 of [`GGUF`], in hexadecimal.
+pub const SHA256: &str = "883b2579b2558ca472609e8ba336c96d3e5094997a9f7320fdcae107813a6d23";
+
+#[repr(C, align(32))]
+struct Aligned<T: ?Sized>(T);
+
+static FILE: Aligned<[u8; include_bytes!("../walla-demo-q8_0.gguf").len()]> =
+    Aligned(*include_bytes!("../walla-demo-q8_0.gguf"));
