@@ -25,6 +25,7 @@ fn options() -> CpuOptions {
         threads: Some(threads.unwrap_or(2)),
         variant: variant.map(|name| Variant::from_name(&name).expect("a variant")),
         inline: std::env::var_os("WALLA_BENCH_INLINE").is_some(),
+        ..CpuOptions::default()
     }
 }
 
@@ -64,7 +65,7 @@ fn load(
                 &(scale * f32::from(block[0].cast_signed()) / 128.0).to_le_bytes(),
             ),
             TensorType::F16 => {
-                block.copy_from_slice(&half(scale * f32::from(block[0].cast_signed()) / 128.0))
+                block.copy_from_slice(&half(scale * f32::from(block[0].cast_signed()) / 128.0));
             }
             TensorType::BF16 => block[1] = 0x3C | block[1] & 0x80,
             TensorType::Q6K => block[208..].copy_from_slice(&half(scale / 2000.0)),

@@ -9,6 +9,18 @@ use crate::matrix::{Input, PANEL, Products};
 use crate::panels::{Format, Layout};
 use crate::quantise::{Group, round_block};
 
+/// How far ahead weights are asked for, see the AVX-512 kernel.
+const PREFETCH_BYTES: usize = 8192;
+
+/// Some rows of a block of rounded activations.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    /// `[groups, all]`
+    groups: &'a [Group],
+    all: usize,
+    first: usize,
+}
+
 macro_rules! kernel {
     ($($item:item)*) => {$(
         #[target_feature(enable = "avx2,fma,f16c")]
@@ -17,20 +29,25 @@ macro_rules! kernel {
 }
 
 kernel! {
-    /// Products of one panel with the rows of `input`.
+    /// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, since there are 16 registers.
     pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-        let rows = input.rows();
-        for half in 0..2 {
-            if ty.is_quantised() {
-                by_type_and_rows!(
-                    quantised, [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K], ty, rows,
-                    (panel, half, input.cols, input.groups, out)
-                );
-            } else {
-                by_type_and_rows!(
-                    floats, [F32, F16, BF16], ty, rows,
-                    (panel, half, input.cols, input.values, out)
-                );
+        let (cols, rows) = (input.cols, input.rows());
+        for first in (0..rows).step_by(4) {
+            let count = (rows - first).min(4);
+            for lanes in 0..2 {
+                if ty.is_quantised() {
+                    let x = Rows { groups: input.groups, all: rows, first };
+                    by_type_and_rows!(
+                        quantised, [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K], ty, count, 4,
+                        (panel, lanes, cols, x, &mut out[first..])
+                    );
+                } else {
+                    let x = &input.values[first * cols..];
+                    by_type_and_rows!(
+                        floats, [F32, F16, BF16], ty, count, 4,
+                        (panel, lanes, cols, x, &mut out[first..])
+                    );
+                }
             }
         }
     }
@@ -46,46 +63,51 @@ kernel! {
         panel: &[u8],
         lanes: usize,
         cols: usize,
-        x: &[Group],
-        out: &mut Products,
+        x: Rows<'_>,
+        out: &mut [[f32; PANEL]],
     ) {
         let format = const { Format::of(of_code(TY)) };
         let layout = Layout::new(of_code(TY), cols);
         let (side, quants) = panel.split_at(layout.quants_at);
-        let (x, _) = x.as_chunks::<R>();
         let mut acc = [_mm256_setzero_ps(); R];
-        for (block, x) in x.chunks_exact(format.groups).enumerate() {
+        for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
+            if lanes == 0 {
+                prefetch(quants);
+            }
+            let (block, g) = (group / format.groups, group % format.groups);
             let side = &side[block * format.side..(block + 1) * format.side];
-            for (g, x) in x.iter().enumerate() {
-                let group = block * format.groups + g;
-                let quants = &quants[group * format.quants..(group + 1) * format.quants];
-                if TY == code(TensorType::Q6K) {
-                    let (scale, minimum) = factors::<TY>(side, lanes, 2 * g);
-                    let dot = dots::<TY, R>(quants, lanes, x, 0);
+            let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else { return };
+            if TY == code(TensorType::Q6K) {
+                for half in 0..2 {
+                    let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
+                    let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
                     for r in 0..R {
-                        let sum = _mm256_set1_ps(x[r].halves[0]);
-                        acc[r] = _mm256_fmadd_ps(minimum, sum, add(acc[r], scale, dot[r], x[r].scale));
-                    }
-                    let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + 1);
-                    let dot = dots::<TY, R>(quants, lanes, x, 4);
-                    for r in 0..R {
-                        let sum = _mm256_set1_ps(x[r].halves[1]);
-                        acc[r] = _mm256_fmadd_ps(minimum, sum, add(acc[r], scale, dot[r], x[r].scale));
-                    }
-                } else {
-                    let (scale, minimum) = factors::<TY>(side, lanes, g);
-                    let dot = dots::<TY, R>(quants, lanes, x, 0);
-                    for r in 0..R {
+                        let sum = _mm256_set1_ps(x[r].halves[half]);
                         acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                        if TY != code(TensorType::Q8_0) {
-                            acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
-                        }
+                        acc[r] = _mm256_fmadd_ps(minimum, sum, acc[r]);
+                    }
+                }
+            } else {
+                let (scale, minimum) = factors::<TY>(side, lanes, g);
+                let dot = dots::<TY, R>(quants, lanes, x, 0);
+                for r in 0..R {
+                    acc[r] = add(acc[r], scale, dot[r], x[r].scale);
+                    if TY != code(TensorType::Q8_0) {
+                        acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
                     }
                 }
             }
         }
         for r in 0..R {
             store(&mut out[r], lanes, acc[r]);
+        }
+    }
+
+    /// Asks for the weights some groups ahead, see the AVX-512 kernel.
+    #[inline]
+    fn prefetch(quants: &[u8]) {
+        for line in quants.chunks(64) {
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(PREFETCH_BYTES).cast());
         }
     }
 
@@ -98,8 +120,9 @@ kernel! {
 
     /// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
     ///
-    /// The instruction that multiplies bytes adds pairs with saturation at 32767. Codes of up to 6 bits are far from it (2 * 63 * 127); signed
-    /// bytes go in as absolute value and sign (2 * 128 * 127 = 32512).
+    /// The instruction that multiplies bytes adds pairs into 16 bits, with saturation at 32767. So pairs are added up in 16 bits as long as
+    /// they fit: eight steps of nibbles (8 * 2 * 15 * 127 = 30480), four of five-bit codes (31496), two of six-bit codes (32004), one of signed
+    /// bytes, which go in as absolute value and sign (2 * 128 * 127 = 32512).
     #[inline]
     fn dots<const TY: u32, const R: usize>(
         quants: &[u8],
@@ -108,26 +131,39 @@ kernel! {
         first: usize,
     ) -> [__m256i; R] {
         let ones = _mm256_set1_epi16(1);
+        let (steps, run) = match of_code(TY) {
+            TensorType::Q8_0 => (8, 1),
+            TensorType::Q6K => (4, 2),
+            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => (8, 4),
+            _ => (8, 8),
+        };
         let mut dot = [_mm256_setzero_si256(); R];
-        let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
-        for step in first..first + steps {
-            let codes = codes::<TY>(quants, lanes, step);
-            if TY == code(TensorType::Q8_0) {
-                let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
-                let size = _mm256_abs_epi8(signed);
+        for begin in (first..first + steps).step_by(run) {
+            let mut pairs = [_mm256_setzero_si256(); R];
+            for step in begin..begin + run {
+                let codes = codes::<TY>(quants, lanes, step);
                 for r in 0..R {
-                    let x = _mm256_sign_epi8(_mm256_set1_epi32(x[r].words[step]), signed);
-                    let pairs = _mm256_maddubs_epi16(size, x);
-                    dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs, ones));
+                    let x = _mm256_set1_epi32(x[r].words[step]);
+                    let products = products::<TY>(codes, x);
+                    pairs[r] = if step == begin { products } else { _mm256_add_epi16(pairs[r], products) };
                 }
-            } else {
-                for r in 0..R {
-                    let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x[r].words[step]));
-                    dot[r] = _mm256_add_epi32(dot[r], _mm256_madd_epi16(pairs, ones));
-                }
+            }
+            for r in 0..R {
+                let fours = _mm256_madd_epi16(pairs[r], ones);
+                dot[r] = if begin == first { fours } else { _mm256_add_epi32(dot[r], fours) };
             }
         }
         dot
+    }
+
+    /// Sums of two products of bytes each, in 16 bits.
+    #[inline]
+    fn products<const TY: u32>(codes: __m256i, x: __m256i) -> __m256i {
+        if TY != code(TensorType::Q8_0) {
+            return _mm256_maddubs_epi16(codes, x);
+        }
+        let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+        _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
     }
 
     /// Codes of four columns of each of 8 rows.
@@ -199,7 +235,7 @@ kernel! {
         lanes: usize,
         cols: usize,
         x: &[f32],
-        out: &mut Products,
+        out: &mut [[f32; PANEL]],
     ) {
         let x: [&[f32]; R] = rows_of(x, cols);
         let number = const { of_code(TY).block_bytes() };
@@ -209,6 +245,9 @@ kernel! {
         let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
         let rest = pairs.remainder();
         for (i, pair) in pairs.enumerate() {
+            if lanes == 0 {
+                prefetch(pair);
+            }
             let (first, second) = (weights::<TY>(pair, at), weights::<TY>(pair, PANEL * number + at));
             for r in 0..R {
                 let x = &x[r][2 * i..2 * i + 2];

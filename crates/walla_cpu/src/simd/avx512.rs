@@ -25,11 +25,11 @@ kernel! {
         let rows = input.rows();
         if ty.is_quantised() {
             by_type_and_rows!(
-                quantised, [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K], ty, rows,
+                quantised, [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K], ty, rows, 8,
                 (panel, input.cols, input.groups, out)
             );
         } else {
-            by_type_and_rows!(floats, [F32, F16, BF16], ty, rows, (panel, input.cols, input.values, out));
+            by_type_and_rows!(floats, [F32, F16, BF16], ty, rows, 8, (panel, input.cols, input.values, out));
         }
     }
 
@@ -177,6 +177,7 @@ kernel! {
         let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
         let rest = pairs.remainder();
         for (i, pair) in pairs.enumerate() {
+            prefetch(pair);
             let (first, second) = (weights::<TY>(pair, 0), weights::<TY>(pair, PANEL * number));
             for r in 0..R {
                 let x = &x[r][2 * i..2 * i + 2];

@@ -26,24 +26,29 @@ const fn of_code(code: u32) -> TensorType {
     }
 }
 
-/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows that are known at run time only.
+/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows (up to `$max`) that are known at run time only.
 macro_rules! by_type_and_rows {
-    ($kernel:ident, [$($ty:ident),+], $given:expr, $rows:expr, $args:tt) => {
+    ($kernel:ident, [$($ty:ident),+], $given:expr, $rows:expr, $max:tt, $args:tt) => {
         match $given {
-            $(TensorType::$ty => by_type_and_rows!(@rows $kernel, $ty, $rows, $args),)+
+            $(TensorType::$ty => by_type_and_rows!(@$max $kernel, $ty, $rows, $args),)+
             other => unreachable!("{other} has another kernel"),
         }
     };
-    (@rows $kernel:ident, $ty:ident, $rows:expr, $args:tt) => {
+    (@4 $kernel:ident, $ty:ident, $rows:expr, $args:tt) => {
         match $rows {
             1 => by_type_and_rows!(@call $kernel, $ty, 1, $args),
             2 => by_type_and_rows!(@call $kernel, $ty, 2, $args),
             3 => by_type_and_rows!(@call $kernel, $ty, 3, $args),
-            4 => by_type_and_rows!(@call $kernel, $ty, 4, $args),
+            _ => by_type_and_rows!(@call $kernel, $ty, 4, $args),
+        }
+    };
+    (@8 $kernel:ident, $ty:ident, $rows:expr, $args:tt) => {
+        match $rows {
             5 => by_type_and_rows!(@call $kernel, $ty, 5, $args),
             6 => by_type_and_rows!(@call $kernel, $ty, 6, $args),
             7 => by_type_and_rows!(@call $kernel, $ty, 7, $args),
-            _ => by_type_and_rows!(@call $kernel, $ty, 8, $args),
+            8 => by_type_and_rows!(@call $kernel, $ty, 8, $args),
+            _ => by_type_and_rows!(@4 $kernel, $ty, $rows, $args),
         }
     };
     (@call $kernel:ident, $ty:ident, $rows:literal, ($($arg:expr),*)) => {
