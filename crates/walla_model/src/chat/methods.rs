@@ -3,12 +3,13 @@
 use minijinja::value::{Rest, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
-use super::Date;
+use super::{Date, filters, taint};
 
 /// Marks an error as the template's own.
 const RAISED: &str = "raise_exception: ";
 
 pub(super) fn raise_exception(message: &str) -> Result<Value, Error> {
+    let message: String = taint::readable(message).chars().take(500).collect();
     Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
 }
 
@@ -33,6 +34,7 @@ pub(super) fn call(
 }
 
 fn of_text(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+    filters::charge(text.len())?;
     let value = match method {
         "strip" => Value::from(strip(text, args, true, true)?),
         "lstrip" => Value::from(strip(text, args, true, false)?),
@@ -41,20 +43,24 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Er
         "lower" => Value::from(text.to_lowercase()),
         "title" => Value::from(title(text)),
         "capitalize" => Value::from(capitalize(text)),
-        "startswith" => Value::from(text.starts_with(from_args::<(&str,)>(args)?.0)),
-        "endswith" => Value::from(text.ends_with(from_args::<(&str,)>(args)?.0)),
+        "startswith" => {
+            let (part,): (&str,) = from_args(args)?;
+            Value::from(seen(text).starts_with(&seen(part)))
+        }
+        "endswith" => {
+            let (part,): (&str,) = from_args(args)?;
+            Value::from(seen(text).ends_with(&seen(part)))
+        }
         "find" => {
             let (part,): (&str,) = from_args(args)?;
-            let characters =
-                |byte: usize| text.get(..byte).map_or(0, |before| before.chars().count() as i64);
-            Value::from(text.find(part).map_or(-1, characters))
+            let found = places(text, part).into_iter().next();
+            let before = found.and_then(|place| text.get(..place.start));
+            Value::from(before.map_or(-1, |before| taint::characters(before) as i64))
         }
-        "count" => Value::from(text.matches(from_args::<(&str,)>(args)?.0).count()),
+        "count" => Value::from(places(text, from_args::<(&str,)>(args)?.0).len()),
         "replace" => {
             let (from, to, count): (&str, &str, Option<usize>) = from_args(args)?;
-            Value::from(
-                count.map_or_else(|| text.replace(from, to), |n| text.replacen(from, to, n)),
-            )
+            Value::from(replace(text, from, to, count)?)
         }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
@@ -68,8 +74,7 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Er
         "splitlines" => text.lines().map(Value::from).collect(),
         "join" => {
             let (items,): (Value,) = from_args(args)?;
-            let parts: Vec<String> = items.try_iter()?.map(|item| item.to_string()).collect();
-            Value::from(parts.join(text))
+            Value::from(filters::join_text(&items, text, None)?)
         }
         "isdigit" => Value::from(!text.is_empty() && text.chars().all(char::is_numeric)),
         _ => return Ok(None),
@@ -103,9 +108,67 @@ fn of_map(map: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Er
 
 fn strip<'a>(text: &'a str, args: &[Value], start: bool, end: bool) -> Result<&'a str, Error> {
     let (characters,): (Option<&str>,) = from_args(args)?;
-    let matches = |c: char| characters.map_or_else(|| c.is_whitespace(), |set| set.contains(c));
-    let text = if start { text.trim_start_matches(matches) } else { text };
-    Ok(if end { text.trim_end_matches(matches) } else { text })
+    let text = if start { text.trim_start_matches(within(characters)) } else { text };
+    Ok(if end { text.trim_end_matches(within(characters)) } else { text })
+}
+
+/// `strip()`, as the filter `trim` has it too.
+pub(super) fn strip_both<'a>(text: &'a str, characters: Option<&str>) -> &'a str {
+    text.trim_matches(within(characters))
+}
+
+/// Whether a character is in a set, or white space if there is none. White space of untrusted text counts as what it
+/// stands for.
+fn within(characters: Option<&str>) -> impl Fn(char) -> bool {
+    let set: Option<Vec<char>> = characters.map(|set| set.chars().collect());
+    move |c| match &set {
+        None => c.is_whitespace(),
+        Some(set) => set.contains(&c) || taint::space(c).is_some_and(|space| set.contains(&space)),
+    }
+}
+
+/// A text as templates see it: white space of untrusted text is white space, the rest of it is opaque.
+fn seen(text: &str) -> String {
+    text.chars().map(|c| taint::space(c).unwrap_or(c)).collect()
+}
+
+/// Where a text contains another one, both as templates [see](seen) them; without overlaps, in bytes.
+fn places(text: &str, part: &str) -> Vec<std::ops::Range<usize>> {
+    let plain = || text.match_indices(part).map(|(at, found)| at..at + found.len()).collect();
+    if !part.contains(|c| taint::space(c).is_some()) {
+        return plain();
+    }
+    // Where each byte of the seen text (and its end) comes from: white space is shorter there.
+    let mut origins = Vec::with_capacity(text.len() + 1);
+    for (at, c) in text.char_indices() {
+        let bytes = taint::space(c).unwrap_or(c).len_utf8();
+        origins.extend(std::iter::repeat_n(at, bytes));
+    }
+    origins.push(text.len());
+    let origin = |at: usize| origins.get(at).copied().unwrap_or(text.len());
+    let (text, part) = (seen(text), seen(part));
+    text.match_indices(&part).map(|(at, found)| origin(at)..origin(at + found.len())).collect()
+}
+
+/// `replace(from, to, count)`
+pub(super) fn replace(
+    text: &str,
+    from: &str,
+    to: &str,
+    count: Option<usize>,
+) -> Result<String, Error> {
+    let places = places(text, from);
+    let count = count.unwrap_or(usize::MAX).min(places.len());
+    filters::charge(text.len() + to.len().saturating_mul(count))?;
+    let mut replaced = String::new();
+    let mut at = 0;
+    for place in places.into_iter().take(count) {
+        replaced.push_str(text.get(at..place.start).unwrap_or_default());
+        replaced.push_str(to);
+        at = place.end;
+    }
+    replaced.push_str(text.get(at..).unwrap_or_default());
+    Ok(replaced)
 }
 
 fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
@@ -117,10 +180,15 @@ fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
     if separator.is_empty() {
         return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
     }
-    Ok(match splits_max {
-        Some(n) => text.splitn(n.saturating_add(1), separator).map(Value::from).collect(),
-        None => text.split(separator).map(Value::from).collect(),
-    })
+    let places = places(text, separator);
+    let mut parts = Vec::new();
+    let mut at = 0;
+    for place in places.into_iter().take(splits_max.unwrap_or(usize::MAX)) {
+        parts.push(Value::from(text.get(at..place.start).unwrap_or_default()));
+        at = place.end;
+    }
+    parts.push(Value::from(text.get(at..).unwrap_or_default()));
+    Ok(Value::from(parts))
 }
 
 fn capitalize(text: &str) -> String {

@@ -10,16 +10,23 @@
 //! special tokens in the template's own text alone.
 //!
 //! A template cannot read untrusted text: it may trim it, join it, ask whether it is there, but conditions on its content
-//! (`"/think" in message.content`) do not hold.
+//! (`"/think" in message.content`) do not hold. ASCII white space is all that it sees of it.
+//!
+//! # Bad templates
+//! A model file comes from anywhere. A template that loops, nests, or makes much out of little is an error; see [`guard`].
 
+mod filters;
+mod guard;
 mod methods;
 mod taint;
 
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use minijinja::syntax::SyntaxConfig;
+use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Value;
-use minijinja::{Environment, ErrorKind, context};
+use minijinja::{AutoEscape, Environment, ErrorKind, context};
 
 use crate::gguf::{Gguf, MetadataError, Strings};
 
@@ -31,6 +38,12 @@ pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
 
 /// Instructions that a template may spend on one conversation: some hundred a message are usual.
 pub const FUEL: u64 = 5_000_000;
+
+/// Bytes of text and values that a template may handle, besides [`BYTES_PER_BYTE`].
+const BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes that a template may handle for each byte of the conversation, in its alphabet. Real ones copy a text 5 to 20 times.
+const BYTES_PER_BYTE: u64 = 64;
 
 /// Depth of nested calls and blocks.
 const DEPTH_MAX: usize = 64;
@@ -188,6 +201,7 @@ pub enum TemplateError {
 /// ```
 #[derive(Clone)]
 pub struct ChatTemplate {
+    source: Arc<str>,
     environment: Arc<Environment<'static>>,
     bos: String,
     eos: String,
@@ -238,20 +252,22 @@ impl ChatTemplate {
         {
             return Err(TemplateError::Reserved { code_point: reserved.into() });
         }
+        guard::check(source)?;
+        guard::compile(NAME, source)?;
         let mut environment = Environment::new();
-        // As transformers sets up Jinja.
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| TemplateError::Syntax(error.to_string()))?);
+        environment.set_syntax(guard::syntax()?);
+        filters::install(&mut environment);
         environment.set_fuel(Some(FUEL));
         environment.set_recursion_limit(DEPTH_MAX);
         environment.set_unknown_method_callback(methods::call);
         environment.add_function("raise_exception", methods::raise_exception);
-        environment
-            .add_template_owned(NAME, source.to_owned())
-            .map_err(|error| TemplateError::Syntax(error.to_string()))?;
-        let environment = Arc::new(environment);
-        let mut template =
-            Self { environment, bos: bos.to_owned(), eos: eos.to_owned(), supports_system: true };
+        let mut template = Self {
+            source: source.into(),
+            environment: Arc::new(environment),
+            bos: bos.to_owned(),
+            eos: eos.to_owned(),
+            supports_system: true,
+        };
         template.supports_system = template.probe_system();
         Ok(template)
     }
@@ -325,15 +341,32 @@ impl ChatTemplate {
             eos_token => self.eos.clone(),
             strftime_now => Value::from_function(move |format: &str| methods::format_date(format, date)),
         };
-        let template = self.environment.get_template(NAME).map_err(|error| failure(&error))?;
-        let mut output = Output { bytes: Vec::new(), is_full: false };
-        let rendered = template.render_captured_to(context, &mut output).map(|_| ());
-        if output.is_full {
+        let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
+        let budget = BYTES_MAX + BYTES_PER_BYTE * bytes as u64;
+        let text = filters::with_budget(budget, || self.evaluate(context))?;
+        if text.len() > OUTPUT_BYTES_MAX {
             return Err(TemplateError::OutputTooLong);
         }
-        rendered.map_err(|error| failure(&error))?;
-        let text = String::from_utf8_lossy(&output.bytes);
         Ok(Prompt { segments: taint::segments(&text) })
+    }
+
+    fn evaluate(&self, context: Value) -> Result<String, TemplateError> {
+        let environment: &Environment<'_> = &self.environment;
+        let instructions = guard::compile(NAME, &self.source)?;
+        let blocks = BTreeMap::new();
+        let mut text = String::new();
+        let mut run = || {
+            let mut output = make_string_output(&mut text);
+            let none = AutoEscape::None;
+            eval(environment, &instructions, context.clone(), &blocks, &mut output, none)
+                .map(|_| ())
+                .map_err(|error| failure(&error))
+        };
+        // The engine is not ours: should it panic at a template, that is the template's failure, not the host's.
+        match catch_unwind(AssertUnwindSafe(&mut run)) {
+            Ok(result) => result.map(|()| text),
+            Err(_) => Err(TemplateError::Failed("the engine panicked".into())),
+        }
     }
 }
 
@@ -347,26 +380,5 @@ fn failure(error: &minijinja::Error) -> TemplateError {
             TemplateError::Runaway(error.to_string())
         }
         _ => TemplateError::Failed(error.to_string()),
-    }
-}
-
-/// Takes so many bytes and no more.
-struct Output {
-    bytes: Vec<u8>,
-    is_full: bool,
-}
-
-impl std::io::Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.bytes.len() + bytes.len() > OUTPUT_BYTES_MAX {
-            self.is_full = true;
-            return Err(std::io::ErrorKind::StorageFull.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

@@ -36,6 +36,49 @@ fn from_tainted(character: char) -> Option<u8> {
     u32::from(character).checked_sub(FIRST).and_then(|byte| u8::try_from(byte).ok())
 }
 
+/// The ASCII white space that a character is or stands for.
+///
+/// White space is the one thing that templates see of untrusted text: they trim it.
+pub(super) fn space(character: char) -> Option<char> {
+    let tainted = SPACES.iter().find(|(_, tainted)| *tainted == character);
+    let own = SPACES.iter().find(|(space, _)| char::from(*space) == character);
+    tainted.or(own).map(|(space, _)| char::from(*space))
+}
+
+/// Characters of a text as its author counts them: untrusted ones by their first bytes.
+pub(super) fn characters(text: &str) -> usize {
+    let is_first = |c: &char| from_tainted(*c).is_none_or(|byte| !(0x80..0xc0).contains(&byte));
+    text.chars().filter(is_first).count()
+}
+
+/// Appends a character as JSON has it within quotes. The escape of an untrusted character is untrusted too.
+pub(super) fn push_json(character: char, out: &mut String) {
+    let tainted = from_tainted(character);
+    let own = u8::try_from(character).ok();
+    let escape = match tainted.or(own) {
+        Some(b'"') => "\\\"".to_owned(),
+        Some(b'\\') => "\\\\".to_owned(),
+        Some(b'\n') => "\\n".to_owned(),
+        Some(b'\r') => "\\r".to_owned(),
+        Some(b'\t') => "\\t".to_owned(),
+        Some(byte) if byte < b' ' => format!("\\u{byte:04x}"),
+        _ => return out.push(character),
+    };
+    if tainted.is_some() { out.push_str(&taint(&escape)) } else { out.push_str(&escape) }
+}
+
+/// Untrusted and other text as a person would read it: for messages.
+pub(super) fn readable(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    for character in text.chars() {
+        match from_tainted(character) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// The first code point of a text that is in the alphabet.
 pub(super) fn first_reserved(text: &str) -> Option<char> {
     text.chars().find(|&character| from_tainted(character).is_some())
@@ -86,6 +129,24 @@ mod tests {
             (0..=0x2fff).chain(0x10_ef00..=0x10_ffff).filter_map(char::from_u32).collect();
         assert!(taint(&text).chars().all(|c| from_tainted(c).is_some()));
         assert_eq!(segments(&taint(&text)), [Segment::Untrusted(text)]);
+    }
+
+    #[test]
+    fn characters_are_counted_as_typed() {
+        assert_eq!(characters(&format!("ab{}", taint("é 日😀\n"))), 2 + 5);
+    }
+
+    #[test]
+    fn json_escapes_of_untrusted_characters_are_untrusted() {
+        let mut json = String::from("<");
+        taint("a\"\n\u{1}é").chars().for_each(|c| push_json(c, &mut json));
+        "\"\\".chars().for_each(|c| push_json(c, &mut json));
+        let expected = [
+            Segment::Template("<".into()),
+            Segment::Untrusted("a\\\"\\n\\u0001é".into()),
+            Segment::Template("\\\"\\\\".into()),
+        ];
+        assert_eq!(segments(&json), expected);
     }
 
     #[test]

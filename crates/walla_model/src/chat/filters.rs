@@ -1,0 +1,289 @@
+//! Filters that differ from the engine's: they know untrusted text, or they are bounded.
+
+use std::cell::Cell;
+
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, Output, State};
+
+use super::{guard, methods, taint};
+
+/// Lists and maps within each other at most.
+const NESTING_MAX: usize = 16;
+
+/// Filters of the engine that make much out of little, or print as nobody reads.
+const LEFT_OUT: [&str; 10] =
+    ["batch", "slice", "format", "pprint", "chain", "zip", "groupby", "sum", "split", "lines"];
+
+thread_local! {
+    /// What the running template may still handle, in bytes.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Runs a template with so many bytes to handle.
+pub(super) fn with_budget<T>(bytes: u64, run: impl FnOnce() -> T) -> T {
+    let before = LEFT.replace(bytes);
+    let result = run();
+    LEFT.set(before);
+    result
+}
+
+/// Pays for so many bytes.
+pub(super) fn charge(bytes: usize) -> Result<(), Error> {
+    match LEFT.get().checked_sub(bytes as u64) {
+        Some(left) => {
+            LEFT.set(left);
+            Ok(())
+        }
+        None => Err(Error::new(ErrorKind::OutOfFuel, "the template handles too much text")),
+    }
+}
+
+pub(super) fn install(environment: &mut Environment<'static>) {
+    for name in LEFT_OUT {
+        environment.remove_filter(name);
+    }
+    // dict() nests without a check of its own; debug() prints what nobody should see.
+    environment.remove_global("dict");
+    environment.remove_global("debug");
+    environment.add_filter(guard::CHECK, checked);
+    environment.add_filter("join", join);
+    environment.add_filter("indent", indent);
+    environment.add_filter("tojson", tojson);
+    environment.add_filter("string", |value: &Value| printed(value));
+    environment.add_filter("length", length);
+    environment.add_filter("count", length);
+    environment.add_filter("trim", |text: &Value, set: Option<&str>| -> Result<String, Error> {
+        let text = printed(text)?;
+        Ok(methods::strip_both(&text, set).to_owned())
+    });
+    environment.add_filter("replace", |text: &Value, from: &str, to: &str| {
+        methods::replace(&printed(text)?, from, to, None)
+    });
+    environment.set_formatter(print);
+}
+
+/// Pays for a value that has just been made, and hands it on.
+pub(super) fn checked(value: &Value) -> Result<Value, Error> {
+    pay(value, 0)?;
+    Ok(value.clone())
+}
+
+fn pay(value: &Value, depth: usize) -> Result<(), Error> {
+    match value.kind() {
+        ValueKind::String => charge(value.as_str().map_or(0, str::len)),
+        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
+            if depth == NESTING_MAX {
+                return Err(too_deep());
+            }
+            // Its length first: a lazy list may be longer than anybody could go through.
+            charge(value.len().unwrap_or(0).saturating_mul(32))?;
+            for item in value.try_iter()? {
+                charge(32)?;
+                if value.kind() == ValueKind::Map {
+                    pay(&value.get_item(&item)?, depth + 1)?;
+                }
+                pay(&item, depth + 1)?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_deep() -> Error {
+    Error::new(ErrorKind::OutOfFuel, "lists within lists are nested too deeply")
+}
+
+/// What a value looks like in a prompt: as in Python.
+fn print(out: &mut Output, _state: &mut State, value: &Value) -> Result<(), Error> {
+    let text = printed(value)?;
+    charge(text.len())?;
+    out.write_str(&text).map_err(|_| Error::new(ErrorKind::WriteFailure, "the output is full"))
+}
+
+/// A value as text, as Python's `str` has it.
+pub(super) fn printed(value: &Value) -> Result<String, Error> {
+    match value.kind() {
+        ValueKind::Undefined => Ok(String::new()),
+        ValueKind::String => Ok(value.as_str().unwrap_or_default().to_owned()),
+        _ => {
+            let mut text = String::new();
+            represent(value, 0, &mut text)?;
+            Ok(text)
+        }
+    }
+}
+
+/// Appends a value as Python's `repr` has it.
+fn represent(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+    if depth > NESTING_MAX {
+        return Err(too_deep());
+    }
+    charge(16)?;
+    match value.kind() {
+        ValueKind::Undefined => out.push_str("Undefined"),
+        ValueKind::None => out.push_str("None"),
+        ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            charge(text.len())?;
+            let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+            out.push(quote);
+            out.push_str(text);
+            out.push(quote);
+        }
+        ValueKind::Map => {
+            let mut separator = "{";
+            for key in value.try_iter()? {
+                out.push_str(separator);
+                separator = ", ";
+                represent(&key, depth + 1, out)?;
+                out.push_str(": ");
+                represent(&value.get_item(&key)?, depth + 1, out)?;
+            }
+            out.push_str(if separator == "{" { "{}" } else { "}" });
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            out.push('[');
+            for (nth, item) in value.try_iter()?.enumerate() {
+                out.push_str(if nth > 0 { ", " } else { "" });
+                represent(&item, depth + 1, out)?;
+            }
+            out.push(']');
+        }
+        _ => out.push_str(&value.to_string()),
+    }
+    Ok(())
+}
+
+/// Characters of a text, items of a list.
+fn length(value: &Value) -> Result<usize, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(taint::characters(text));
+    }
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    let unknown = || Error::new(ErrorKind::InvalidOperation, "a value without a length");
+    value.len().ok_or_else(unknown)
+}
+
+/// `join(separator, attribute)`
+fn join(items: &Value, separator: Option<&Value>, options: Kwargs) -> Result<String, Error> {
+    let named: Option<Value> = options.get("d")?;
+    let attribute: Option<Value> = options.get("attribute")?;
+    options.assert_all_used()?;
+    let separator = separator.or(named.as_ref()).map_or_else(|| Ok(String::new()), printed)?;
+    join_text(items, &separator, attribute.as_ref())
+}
+
+/// Items as text, with a separator between them.
+pub(super) fn join_text(
+    items: &Value,
+    separator: &str,
+    attribute: Option<&Value>,
+) -> Result<String, Error> {
+    let mut joined = String::new();
+    for (nth, item) in items.try_iter()?.enumerate() {
+        let item = attribute.map_or_else(|| Ok(item.clone()), |name| item.get_item(name))?;
+        let text = printed(&item)?;
+        charge(text.len() + separator.len())?;
+        joined.push_str(if nth > 0 { separator } else { "" });
+        joined.push_str(&text);
+    }
+    Ok(joined)
+}
+
+/// `indent(width, first, blank)`
+fn indent(
+    text: &Value,
+    width: Option<usize>,
+    first: Option<bool>,
+    blank: Option<bool>,
+) -> Result<String, Error> {
+    let (text, width) = (printed(text)?, width.unwrap_or(4));
+    charge(text.split('\n').count().saturating_mul(width))?;
+    let blanks = " ".repeat(width);
+    let mut indented = String::new();
+    for (nth, line) in text.split('\n').enumerate() {
+        indented.push_str(if nth > 0 { "\n" } else { "" });
+        let wants = (nth > 0 || first == Some(true)) && (blank == Some(true) || !line.is_empty());
+        indented.push_str(if wants { &blanks } else { "" });
+        indented.push_str(line);
+    }
+    Ok(indented)
+}
+
+/// `tojson` as transformers has it: Python's `json.dumps` with `ensure_ascii=False`.
+fn tojson(value: &Value, _args: Rest<Value>, options: Kwargs) -> Result<String, Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
+    options.assert_all_used()?;
+    let mut out = String::new();
+    write_json(value, indent.map(|width| width.min(16)), 0, &mut out)?;
+    Ok(out)
+}
+
+fn write_json(
+    value: &Value,
+    indent: Option<usize>,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), Error> {
+    if depth > NESTING_MAX {
+        return Err(too_deep());
+    }
+    let new_line = |depth: usize, out: &mut String| {
+        if let Some(width) = indent {
+            out.push('\n');
+            out.push_str(&" ".repeat(width * depth));
+        }
+    };
+    let separator = if indent.is_some() { "," } else { ", " };
+    charge(16 + indent.unwrap_or(0) * (depth + 1))?;
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => out.push_str("null"),
+        ValueKind::Bool | ValueKind::Number => out.push_str(&value.to_string()),
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            charge(2 * text.len())?;
+            out.push('"');
+            text.chars().for_each(|c| taint::push_json(c, out));
+            out.push('"');
+        }
+        ValueKind::Map => {
+            out.push('{');
+            let keys: Vec<Value> = value.try_iter()?.collect();
+            for (nth, key) in keys.iter().enumerate() {
+                out.push_str(if nth > 0 { separator } else { "" });
+                new_line(depth + 1, out);
+                write_json(&Value::from(printed(key)?), indent, depth + 1, out)?;
+                out.push_str(": ");
+                write_json(&value.get_item(key)?, indent, depth + 1, out)?;
+            }
+            if !keys.is_empty() {
+                new_line(depth, out);
+            }
+            out.push('}');
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            out.push('[');
+            let mut is_empty = true;
+            for item in value.try_iter()? {
+                out.push_str(if is_empty { "" } else { separator });
+                is_empty = false;
+                new_line(depth + 1, out);
+                write_json(&item, indent, depth + 1, out)?;
+            }
+            if !is_empty {
+                new_line(depth, out);
+            }
+            out.push(']');
+        }
+        kind => {
+            let what = format!("a value of type {kind} cannot be JSON");
+            return Err(Error::new(ErrorKind::InvalidOperation, what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! What keeps a bad template from harming the process.
+//!
+//! A template comes with a model file, and a model file from anywhere. The engine bounds steps and nesting of blocks, but
+//! neither the length of a chain of operators (its tree is as deep as the chain is long, and overflows the stack) nor
+//! the size of values (a string that is joined to itself in a loop outgrows any memory). Both would end the process. So:
+//!
+//! - Before the engine sees a source, its tokens are [checked](check).
+//! - Behind every instruction that makes a value, a [check of the value](super::filters::checked) is put
+//!   ([`compile`]). It charges the value's size to a budget, so no value is more than one operation larger than what was
+//!   paid for, and it bounds how deep lists lie in lists.
+//! - Filters that make much out of little in one operation are our own or are left out (`filters`).
+
+use minijinja::Error;
+use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Token, parse, tokenize};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Value;
+
+use super::TemplateError;
+
+/// Tokens of one tag at most: the depth of an expression's tree. Real templates reach about 40.
+const TAG_TOKENS_MAX: usize = 256;
+
+/// `elif`s in a template at most: each one nests the rest of its chain. Real templates have about 20.
+const ELIFS_MAX: usize = 256;
+
+/// How often a literal may be repeated at most: the engine multiplies constants when it compiles, before anything is counted.
+const REPETITIONS_MAX: u64 = 64;
+
+/// Statements of templates that consist of several files; there is one file here.
+const REFUSED_STATEMENTS: [&str; 6] =
+    ["block", "extends", "include", "import", "from", "autoescape"];
+
+/// The name of the filter that checks a value; not a name that a template can write.
+pub(super) const CHECK: &str = "\u{1}checked";
+
+/// As transformers sets up Jinja.
+pub(super) fn syntax() -> Result<SyntaxConfig, TemplateError> {
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    syntax.map_err(|error| TemplateError::Syntax(error.to_string()))
+}
+
+/// Refuses a source that the engine could not survive.
+pub(super) fn check(source: &str) -> Result<(), TemplateError> {
+    let tokens = tokenize(source, false, syntax()?).map(|token| token.map(|(token, _)| token));
+    let tokens: Vec<_> = tokens.collect::<Result<_, _>>().map_err(|error| invalid(&error))?;
+    let refuse = |what: &str| Err(TemplateError::Syntax(what.to_owned()));
+    let (mut in_tag, mut elifs) = (0, 0);
+    for (at, token) in tokens.iter().enumerate() {
+        in_tag += 1;
+        match token {
+            Token::VariableStart | Token::BlockStart | Token::TemplateData(_) => in_tag = 0,
+            Token::Ident("elif") => elifs += 1,
+            Token::Ident("cycle") if is_call_without_arguments(&tokens, at) => {
+                return refuse("cycle() without values");
+            }
+            Token::Ident(name)
+                if is_statement(&tokens, at) && REFUSED_STATEMENTS.contains(name) =>
+            {
+                return Err(TemplateError::Syntax(format!("{{% {name} %}} is not supported")));
+            }
+            _ => {}
+        }
+        if in_tag > TAG_TOKENS_MAX {
+            return refuse("a tag of more than 256 tokens");
+        }
+    }
+    if elifs > ELIFS_MAX {
+        return refuse("more than 256 elif");
+    }
+    for tag in tokens.split(|token| matches!(token, Token::VariableEnd | Token::BlockEnd)) {
+        check_products(tag)?;
+    }
+    check_namespaces(&tokens)
+}
+
+/// A tag that could multiply a literal may do so once, by a small number.
+fn check_products(tag: &[Token<'_>]) -> Result<(), TemplateError> {
+    let count = |is: fn(&Token<'_>) -> bool| tag.iter().filter(|token| is(token)).count();
+    let products = count(|token| matches!(token, Token::Mul | Token::Pow));
+    let literals =
+        count(|token| matches!(token, Token::Str(_) | Token::String(_) | Token::BracketOpen));
+    let numbers = count(|token| matches!(token, Token::Int(_) | Token::Int128(_)));
+    let is_large = |token: &Token<'_>| match token {
+        Token::Int(n) => *n > REPETITIONS_MAX,
+        Token::Int128(_) => true,
+        _ => false,
+    };
+    if products > 0 && literals > 0 && (products > 1 || numbers > 1 || tag.iter().any(is_large)) {
+        return Err(TemplateError::Syntax("a literal multiplied by more than 64".into()));
+    }
+    Ok(())
+}
+
+fn invalid(error: &Error) -> TemplateError {
+    TemplateError::Syntax(error.to_string())
+}
+
+fn is_call_without_arguments(tokens: &[Token<'_>], at: usize) -> bool {
+    matches!(tokens.get(at + 1..at + 3), Some([Token::ParenOpen, Token::ParenClose]))
+}
+
+fn before<'t, 's>(tokens: &'t [Token<'s>], at: usize) -> Option<&'t Token<'s>> {
+    tokens.get(at.checked_sub(1)?)
+}
+
+/// Whether the token at `at` says what a block does.
+fn is_statement(tokens: &[Token<'_>], at: usize) -> bool {
+    matches!(before(tokens, at), Some(Token::BlockStart))
+}
+
+/// A namespace is used through its attributes alone. One that held itself could neither be printed nor freed.
+fn check_namespaces(tokens: &[Token<'_>]) -> Result<(), TemplateError> {
+    let is_made = |at: usize| {
+        let before = at.checked_sub(4).and_then(|start| tokens.get(start..at));
+        match (before, tokens.get(at + 1)) {
+            (
+                Some([Token::BlockStart, Token::Ident("set"), Token::Ident(name), Token::Assign]),
+                Some(Token::ParenOpen),
+            ) => Some(*name),
+            _ => None,
+        }
+    };
+    let mut names = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if matches!(token, Token::Ident("namespace")) {
+            let Some(name) = is_made(at) else {
+                return Err(TemplateError::Syntax(
+                    "namespace() outside of {% set name = namespace() %}".into(),
+                ));
+            };
+            names.push((at - 2, name));
+        }
+    }
+    for (at, token) in tokens.iter().enumerate() {
+        let Token::Ident(name) = token else { continue };
+        let is_namespace = names.iter().any(|(_, n)| n == name);
+        let is_set = names.iter().any(|(place, _)| *place == at);
+        let is_attribute = matches!(before(tokens, at), Some(Token::Dot));
+        let has_attribute = matches!(tokens.get(at + 1), Some(Token::Dot));
+        if is_namespace && !is_set && !is_attribute && !has_attribute {
+            return Err(TemplateError::Syntax(format!(
+                "the namespace {name} without an attribute"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Compiles a checked source, with the checks of values put in.
+pub(super) fn compile<'s>(
+    name: &'s str,
+    source: &'s str,
+) -> Result<Instructions<'s>, TemplateError> {
+    let tree = parse(source, name, syntax()?).map_err(|error| invalid(&error))?;
+    let mut generator = CodeGenerator::new(name, source);
+    generator.compile_stmt(&tree);
+    let (plain, _) = generator.finish(); // without {% block %} there are no others
+    Ok(checked(&plain, name, source))
+}
+
+/// The same instructions, with raw text printed like any other value and a check behind whatever makes a value.
+fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Instructions<'s> {
+    let all = || (0..).map_while(|at| plain.get(at).map(|instruction| (at, instruction)));
+    // Where each instruction comes to lie; jumps go to the first of what replaces their target.
+    let mut places = Vec::new();
+    let mut next = 0;
+    for (_, instruction) in all() {
+        places.push(next);
+        next += if matches!(instruction, Instruction::EmitRaw(_)) || makes_value(instruction) {
+            2
+        } else {
+            1
+        };
+    }
+    let place = |target: u32| places.get(target as usize).copied().unwrap_or(next);
+    let mut checked = Instructions::new(name, source);
+    for (at, instruction) in all() {
+        let line = plain.get_line(at).unwrap_or(0).min(usize::from(u16::MAX)) as u16;
+        let mut add = |instruction| _ = checked.add_with_line(instruction, line);
+        match instruction {
+            Instruction::EmitRaw(text) => {
+                add(Instruction::LoadConst(Value::from(*text)));
+                add(Instruction::Emit);
+            }
+            Instruction::Jump(target) => add(Instruction::Jump(place(*target))),
+            Instruction::JumpIfFalse(target) => add(Instruction::JumpIfFalse(place(*target))),
+            Instruction::JumpIfFalseOrPop(target) => {
+                add(Instruction::JumpIfFalseOrPop(place(*target)));
+            }
+            Instruction::JumpIfTrueOrPop(target) => {
+                add(Instruction::JumpIfTrueOrPop(place(*target)));
+            }
+            Instruction::Iterate(target) => add(Instruction::Iterate(place(*target))),
+            Instruction::BuildMacro(name, target, flags) => {
+                add(Instruction::BuildMacro(name, place(*target), *flags));
+            }
+            other => {
+                add(other.clone());
+                if makes_value(other) {
+                    add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
+                }
+            }
+        }
+    }
+    checked
+}
+
+/// Whether an instruction leaves a value on the stack that may be larger than those it took.
+fn makes_value(instruction: &Instruction<'_>) -> bool {
+    matches!(
+        instruction,
+        Instruction::Add
+            | Instruction::Mul
+            | Instruction::StringConcat
+            | Instruction::Slice
+            | Instruction::BuildList(_)
+            | Instruction::BuildTuple(_)
+            | Instruction::BuildMap(_)
+            | Instruction::EndCapture
+            | Instruction::ApplyFilter(..)
+            | Instruction::CallFunction(..)
+            | Instruction::CallMethod(..)
+            | Instruction::CallObject(_)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(source: &str) -> String {
+        check(source).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn chains_as_long_as_the_stack_is_deep_are_refused() {
+        for (before, link, behind) in [
+            ("{{ 1", "+1", " }}"),
+            ("{{ 1", "~1", " }}"),
+            ("{{ a", ".b", " }}"),
+            ("{{ a", "[0]", " }}"),
+            ("{{ a", "|abs", " }}"),
+            ("{{ a", "(1)", " }}"),
+            ("{{ 1", " and 1", " }}"),
+            ("{{ ", "not ", "1 }}"),
+            ("{{ ", "-", "1 }}"),
+            ("{{ ", "1 if 0 else ", "1 }}"),
+            ("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
+        ] {
+            assert!(check(&format!("{before}{}{behind}", link.repeat(20))).is_ok(), "{link}");
+            refusal(&format!("{before}{}{behind}", link.repeat(1000)));
+        }
+    }
+
+    #[test]
+    fn namespaces_stay_where_they_are() {
+        assert!(
+            check("{% set ns = namespace(x=1) %}{% set ns.x = ns.x + a.ns %}{{ ns.x }}").is_ok()
+        );
+        for source in [
+            "{% set ns = namespace() %}{% set ns.x = ns %}",
+            "{% set ns = namespace() %}{% set other = ns %}",
+            "{% set ns = namespace() %}{{ [ns] }}",
+            "{{ namespace() }}",
+            "{% set f = namespace %}",
+        ] {
+            assert!(refusal(source).contains("namespace"), "{source}");
+        }
+    }
+
+    #[test]
+    fn literals_are_not_multiplied_at_length() {
+        assert!(check("{{ '-' * 40 }}{{ index * 1000 * 1000 }}{{ '-' * n }}").is_ok());
+        for source in
+            ["{{ 'a' * 65 }}", "{{ 'a' * 60 * 60 }}", "{{ 'a' * (60 + 60) }}", "{{ [1] * 2 ** 9 }}"]
+        {
+            assert!(refusal(source).contains("multiplied"), "{source}");
+        }
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert!(refusal("{% include 'chat' %}").contains("include"));
+        assert!(check("{% set include = 1 %}{{ include }}").is_ok());
+    }
+}

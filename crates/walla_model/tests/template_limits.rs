@@ -1,0 +1,157 @@
+//! Bad templates are errors, quickly, and never the end of the process.
+//!
+//! Each of these once ended a process, or would, without the limits of `walla_model::chat`: by a stack overflow, by
+//! an allocation that no machine has, or by a panic of the engine. They run on a thread with the stack of a small
+//! host thread.
+
+use walla_model::chat::{
+    ChatTemplate, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, SOURCE_BYTES_MAX, TemplateError,
+};
+
+/// Stack of the thread, in bytes: half of what Rust gives a thread.
+const STACK_BYTES: usize = 1 << 20;
+
+fn render(source: &str, content: &str) -> Result<String, TemplateError> {
+    let (source, content) = (source.to_owned(), content.to_owned());
+    let run = move || {
+        let template = ChatTemplate::new(&source, "<s>", "</s>")?;
+        let messages = [Message { role: Role::User, content: &content }];
+        template.render(&messages, &RenderOptions::default()).map(|prompt| prompt.text())
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).unwrap();
+    thread.join().unwrap()
+}
+
+#[track_caller]
+fn refused(source: &str) -> TemplateError {
+    let start = std::time::Instant::now();
+    let shown: String = source.chars().take(80).collect();
+    let error = render(source, "x").expect_err(&shown);
+    // Generous: a machine that tests many things at once. A template that got away takes minutes.
+    assert!(start.elapsed().as_secs() < 20, "{shown}: {:?}", start.elapsed());
+    error
+}
+
+#[test]
+fn chains_do_not_overflow_the_stack() {
+    let n = 30_000;
+    for (before, link, behind) in [
+        ("{{ 1", "+1", " }}"),
+        ("{{ 1", "~1", " }}"),
+        ("{{ messages", ".b", " }}"),
+        ("{{ messages", "[0]", " }}"),
+        ("{{ 1", "|abs", " }}"),
+        ("{{ range", "(1)", " }}"),
+        ("{{ 1", " or 1", " }}"),
+        ("{{ 1", " < 1", " }}"),
+        ("{{ ", "not ", "1 }}"),
+        ("{{ ", "-", "1 }}"),
+        ("{{ ", "1 if 0 else ", "1 }}"),
+        ("{{ ", "(", "1 }}"),
+        ("{{ ", "[", "1 }}"),
+        ("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
+        ("", "{% if 1 %}", ""),
+        ("", "{% for a in [1] %}", ""),
+    ] {
+        let n = n.min((SOURCE_BYTES_MAX - 100) / link.len());
+        let error = refused(&format!("{before}{}{behind}", link.repeat(n)));
+        assert!(matches!(error, TemplateError::Syntax(_)), "{link}: {error}");
+    }
+}
+
+#[test]
+fn nothing_runs_forever() {
+    for source in [
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+        "{% macro f() %}{% for i in range(9) %}{{ f() }}{% endfor %}{% endmacro %}{{ f() }}",
+    ] {
+        let error = refused(source);
+        assert!(matches!(error, TemplateError::Runaway(_)), "{source}: {error}");
+    }
+}
+
+#[test]
+fn nothing_fills_memory() {
+    let in_loop = |step: &str| {
+        format!(
+            "{{% set ns = namespace(x='a', l=[1]) %}}{{% for i in range(90) %}}{step}{{% endfor %}}{{{{ ns.x }}}}"
+        )
+    };
+    for step in [
+        "{% set ns.x = ns.x ~ ns.x %}",
+        "{% set ns.x = ns.x + ns.x %}",
+        "{% set ns.x = ns.x * 2 %}",
+        "{% set ns.x = [ns.x, ns.x]|join %}",
+        "{% set ns.x = 'aa'.replace('a', ns.x) %}",
+        "{% set ns.x = 'aa'|replace('a', ns.x) %}",
+        "{% set ns.x = ns.x.join([1, 2, 3, 4, ns.x]) %}",
+        "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}",
+        "{% macro f(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns.x = f(ns.x) %}",
+        "{% set ns.l = ns.l + ns.l %}",
+        "{% set ns.l = ns.l * 2 %}",
+        "{% set ns.l = [ns.l, ns.l] %}",
+        "{% set ns.l = {'a': ns.l, 'b': ns.l} %}",
+        "{% set ns.x = (ns.x ~ 'b').upper() ~ ns.x.lower() %}",
+        "{% set ns.x = ns.x ~ [ns.x]|tojson %}",
+        "{% set ns.x = ns.x ~ [ns.x]|string %}",
+        "{% set ns.x = ns.x[:] ~ ns.x[::-1] %}",
+    ] {
+        let error = refused(&in_loop(step));
+        assert!(matches!(error, TemplateError::Runaway(_)), "{step}: {error}");
+    }
+    for source in [
+        "{{ 'a'|indent(100000000000) }}",
+        "{{ 'a' * 100000000000 }}",
+        "{{ ('a' * 100000000)|length }}{{ ('a' * 100000000)|length }}",
+        "{{ ([messages] * 1000000)|join }}",
+        "{{ range(100000)|slice(10000000000)|list|length }}",
+        "{{ [1]|batch(10000000000, 'x')|list|length }}",
+        "{% set n = 9000000 %}{% for c in 'x' * n %}{% endfor %}{{ ('x' * n)|list|length }}{{ 'x' * n * n }}",
+    ] {
+        refused(source);
+    }
+}
+
+#[test]
+fn values_neither_nest_nor_hold_themselves() {
+    for source in [
+        "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x}.items() %}{% endfor %}",
+        "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = (ns.x, 1) %}{% endfor %}",
+        "{% set ns = namespace(x=1) %}{% for i in range(100000) %}{% set ns.x = dict(a=ns.x) %}{% endfor %}",
+        "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
+    ] {
+        refused(source);
+    }
+}
+
+#[test]
+fn the_engine_does_not_panic_through() {
+    refused("{% for i in [1] %}{{ loop.cycle() }}{% endfor %}");
+}
+
+#[test]
+fn lengths_are_limited() {
+    let long = " ".repeat(SOURCE_BYTES_MAX + 1);
+    let bytes = SOURCE_BYTES_MAX + 1;
+    assert_eq!(refused(&long), TemplateError::SourceTooLong { bytes });
+    // Nine million bytes come from a little template and a long message.
+    let content = "x".repeat(OUTPUT_BYTES_MAX / 16);
+    let error = render("{% for i in range(9) %}{{ messages[0].content }}{% endfor %}", &content);
+    assert_eq!(error, Err(TemplateError::OutputTooLong));
+}
+
+#[test]
+fn long_conversations_fit() {
+    let content = "word ".repeat(40_000); // 200 kB
+    let chatml = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content | trim + '<|im_end|>' }}{% endfor %}";
+    let text = render(chatml, &content).unwrap();
+    assert_eq!(text.len(), "<|im_start|>user\n<|im_end|>".len() + content.trim().len());
+    // Many short messages.
+    let template = ChatTemplate::new(chatml, "", "").unwrap();
+    let messages = vec![Message { role: Role::User, content: "Hello there" }; 2_000];
+    assert!(template.render(&messages, &RenderOptions::default()).is_ok());
+}
