@@ -1,0 +1,107 @@
+//! In the steady state nobody allocates: not the host, not the device thread, not the CPU device's own threads.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use walla_cpu::{CpuBackend, CpuOptions};
+use walla_device::Registry;
+use walla_model::Gguf;
+use walla_model::synth::{self, Mixture, Model};
+use walla_model::tokenizer::Tokenizer;
+use walla_runtime::{
+    AgentSpec, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
+};
+use walla_types::{Sampling, TokenId};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+#[expect(unsafe_code, reason = "an allocator that counts")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn model() -> &'static [u8] {
+    let shape = Model {
+        name: "test",
+        width: 64,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        hidden: 128,
+        vocab: 320,
+        context_train: 1_024,
+        ..Model::LLAMA_3_2_1B
+    };
+    Vec::leak(
+        synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything"),
+    )
+}
+
+/// Draws at random, but never an end of turn.
+fn endless(file: &Gguf, seed: u64) -> Sampling {
+    let tokenizer = Tokenizer::from_gguf(file).expect("synthetic models have a tokenizer");
+    let ends = tokenizer.end_of_generation_tokens();
+    let builder = Sampling::builder().temperature(1.0).repetition_penalty(1.1).seed(seed);
+    ends.fold(builder, |b, end| b.bias(end, f32::NEG_INFINITY)).build().expect("valid")
+}
+
+#[test]
+fn nobody_allocates_while_agents_speak() {
+    let bytes = model();
+    let file = Gguf::from_static(bytes).expect("valid");
+    let options = EngineOptions {
+        context_tokens: 1_024,
+        agents_max: 8,
+        ..EngineOptions::new(ModelSource::Static(bytes))
+    };
+    let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };
+    let registry = Registry::new().with(CpuBackend::new(cpu));
+    let engine = Engine::start_with(options, registry).expect("options are valid");
+    let client = engine.client(Pacing::default()).expect("there is room");
+    for seed in 0..8 {
+        let agent = client.new_agent();
+        let spec = AgentSpec {
+            sampling: endless(&file, seed),
+            reply_tokens_max: 1_000,
+            ..AgentSpec::new("")
+        };
+        client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("there is room");
+        let generation = client.new_generation();
+        let prompt = Prompt::Tokens(vec![TokenId(65 + seed as u32)]);
+        client.try_send(Command::Ask { agent, generation, prompt }).expect("there is room");
+    }
+    let tokens = |until: u64| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while engine.stats().tokens < until {
+            client.frame();
+            while let Some(event) = client.try_recv() {
+                assert!(!matches!(event.what, ReplyEvent::Finished { .. } | ReplyEvent::Failed(_)));
+            }
+            std::thread::sleep(Duration::from_micros(500));
+            assert!(Instant::now() < deadline, "it speaks: {:?}", engine.stats());
+        }
+    };
+    // Queues, scratch and texts reach their sizes.
+    tokens(8 * 100);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    tokens(8 * 500);
+    let after = ALLOCATIONS.load(Ordering::Relaxed);
+    assert_eq!(after - before, 0, "allocations in 400 steps of 8 agents");
+}
