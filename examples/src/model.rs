@@ -8,7 +8,7 @@ use clap::Args;
 /// Flags that every example takes.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
-    /// A GGUF file, for instance a quantised chat model.
+    /// A GGUF file, for instance a quantised chat model [default: the demo model]
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
     /// auto, cpu, cuda:0 …
@@ -28,15 +28,10 @@ impl ModelArgs {
     /// # Errors
     /// One line that says what to pass.
     pub fn source(&self) -> Result<ModelSource, String> {
-        match (&self.model, default_model()) {
-            (Some(path), _) if path.is_file() => Ok(ModelSource::Path(path.clone())),
-            (Some(path), _) => Err(format!("{}: no such file", path.display())),
-            (None, Some(model)) => Ok(model),
-            (None, None) => {
-                Err("no model comes with this version: pass --model FILE.gguf, for instance \
-                                 a quantised chat model of 0.5 to 4 billion parameters"
-                    .to_owned())
-            }
+        match &self.model {
+            Some(path) if path.is_file() => Ok(ModelSource::Path(path.clone())),
+            Some(path) => Err(format!("{}: no such file", path.display())),
+            None => Ok(default_model()),
         }
     }
 
@@ -63,7 +58,7 @@ impl ModelArgs {
     }
 }
 
-/// The model that comes with walla: none yet.
-fn default_model() -> Option<ModelSource> {
-    None
+/// The model that comes with walla.
+fn default_model() -> ModelSource {
+    ModelSource::demo()
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bevy_app::{ScheduleRunnerPlugin, prelude::*};
 use bevy_ecs::prelude::*;
-use bevy_walla::WallaPlugin;
+use bevy_walla::{Engine, EngineState, WallaPlugin};
 use clap::Parser;
 use frames::FramesPlugin;
 use printer::Printer;
@@ -51,10 +51,7 @@ struct Arguments {
 
 fn main() {
     let arguments = Arguments::parse();
-    let plugin = arguments
-        .model
-        .plugin(u32::try_from(arguments.agents).unwrap_or(u32::MAX))
-        .unwrap_or_else(|error| fail(error));
+    let engine = load(&arguments).unwrap_or_else(|error| fail(error));
     let host_load = HostLoad::lasting(Duration::from_secs_f64(
         arguments.host_load_ms.clamp(0.0, 1_000.0) / 1e3,
     ));
@@ -63,11 +60,26 @@ fn main() {
     println!("The tavern is still empty: {frames} frames without walla.");
     let without = evening(frames, host_load, None).unwrap_or_else(|error| fail(error));
     println!("The guests arrive.");
-    let with = evening(frames, host_load, Some((&arguments, plugin)));
+    let with = evening(frames, host_load, Some((&arguments, WallaPlugin::with_engine(engine))));
     report::print(&without, &with.unwrap_or_else(|error| fail(error)));
 }
 
-/// Runs an app for so many frames, counted from when its agents can speak.
+/// Loads the model before anything is measured: a file that does not work is told at once.
+fn load(arguments: &Arguments) -> Result<Engine, String> {
+    let agents = u32::try_from(arguments.agents).unwrap_or(u32::MAX);
+    let engine =
+        Engine::start(arguments.model.options(agents)?).map_err(|error| error.to_string())?;
+    loop {
+        match engine.state() {
+            EngineState::Ready => return Ok(engine),
+            EngineState::Loading { .. } => std::thread::sleep(Duration::from_millis(10)),
+            EngineState::Failed(error) => return Err(error.to_string()),
+            EngineState::Stopped => return Err("the engine was stopped".to_owned()),
+        }
+    }
+}
+
+/// Runs an app for so many frames.
 fn evening(
     frames: u64,
     host_load: HostLoad,

@@ -106,8 +106,9 @@ pub use systems::WallaSystems;
 pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 pub use walla_runtime::{
     AgentId, AgentSpec, Client, Command, ContextPolicy, Engine, EngineError, EngineOptions,
-    EngineStats, Event, FinishReason, GenerationId, InlineText, ModelCard, ModelSource, Pacing,
-    Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, TrySendError, Turn, Usage,
+    EngineState, EngineStats, Event, FinishReason, GenerationId, InlineText, ModelCard,
+    ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, TrySendError, Turn,
+    Usage,
 };
 pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder, TokenId};
 

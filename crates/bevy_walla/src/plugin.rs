@@ -34,6 +34,7 @@ pub struct WallaPlugin {
 }
 
 enum Source {
+    #[cfg(not(feature = "demo"))]
     Nothing,
     Options(EngineOptions),
     Engine(Engine),
@@ -135,6 +136,7 @@ impl WallaPlugin {
     /// The engine, if there is one, and the way to it.
     fn start(&self) -> (Option<Engine>, Result<Box<dyn Link>, WallaError>) {
         let engine = match &self.source {
+            #[cfg(not(feature = "demo"))]
             Source::Nothing => return (None, Err(WallaError::NoModel)),
             Source::Link(linker) => return (None, Ok(linker())),
             Source::Engine(engine) => engine.clone(),
@@ -151,8 +153,11 @@ impl WallaPlugin {
 }
 
 impl Default for WallaPlugin {
-    /// Without a model, as long as none comes with the crate: says so in a [`WallaFailed`] message.
+    /// The small demo model (feature `demo`). Without the feature there is no model, and a [`WallaFailed`] message says so.
     fn default() -> Self {
+        #[cfg(feature = "demo")]
+        return Self::with_options(EngineOptions::new(ModelSource::demo()));
+        #[cfg(not(feature = "demo"))]
         Self::new(Source::Nothing)
     }
 }

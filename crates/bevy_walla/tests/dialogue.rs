@@ -237,17 +237,29 @@ fn asks_wait_for_the_model() {
 }
 
 #[test]
-fn without_a_model_one_message_says_so_and_asks_fail() {
-    let mut app = app_with(WallaPlugin::default());
+fn an_engine_that_cannot_start_is_one_message_and_failed_asks() {
+    let mut app = app_with(WallaPlugin::model("smith.gguf").agents_max(0));
     let greta = spawn(&mut app, "Greta");
     ask(&mut app, greta, "x");
     app.update();
     assert_eq!(messages::<WallaFailed>(&app), 1);
     updates(&mut app, 10);
     assert!(app.world().resource::<Walla>().is_failed());
-    let failed = log(&app).only("failed");
-    assert_eq!(failed, [ReplyError::EngineGone(WallaError::NoModel.to_string()).to_string()]);
+    let failed = log(&app).only("failed").concat();
+    assert!(failed.contains("agents_max"), "{failed}");
+    assert_eq!(log(&app).ends(), 1);
     assert!(speech(&app, greta).is_silent());
+}
+
+#[cfg(not(feature = "demo"))]
+#[test]
+fn without_a_model_a_message_says_what_to_do() {
+    let mut app = app_with(WallaPlugin::default());
+    app.update();
+    let WallaState::Failed(error) = app.world().resource::<Walla>().state() else {
+        panic!("a failed state")
+    };
+    assert!(error.to_string().contains("WallaPlugin::model"));
 }
 
 #[test]

@@ -130,6 +130,12 @@ impl Engine {
         }
     }
 
+    /// The small model that comes with walla: tavern characters and a robot's JSON actions.
+    #[cfg(feature = "demo")]
+    pub fn demo() -> EngineBuilder {
+        EngineBuilder { options: EngineOptions::new(ModelSource::demo()), registry: None }
+    }
+
     /// A model file that is part of the program.
     pub fn from_static(bytes: &'static [u8]) -> EngineBuilder {
         EngineBuilder { options: EngineOptions::new(ModelSource::Static(bytes)), registry: None }

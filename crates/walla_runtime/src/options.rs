@@ -14,6 +14,15 @@ pub enum ModelSource {
     Static(&'static [u8]),
 }
 
+impl ModelSource {
+    /// The small model that is part of the program: tavern characters and a robot's JSON actions.
+    #[cfg(feature = "demo")]
+    #[must_use]
+    pub fn demo() -> Self {
+        Self::Static(walla_demo_model::GGUF)
+    }
+}
+
 impl std::fmt::Debug for ModelSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -134,19 +134,19 @@ pub struct SamplingArgs {
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     pub greedy: bool,
     /// Divides the logits; 0 is greedy [default: 0.7]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
     /// Tokens kept; 0 keeps all [default: 40]
     #[arg(long)]
     pub top_k: Option<u32>,
     /// Probability mass kept [default: 0.95]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub top_p: Option<f32>,
     /// Smallest probability relative to the likeliest token [default: 0.05]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Divides the logits of recent tokens; 1 is off [default: 1]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub repetition_penalty: Option<f32>,
     /// Seed of the random draws [default: 0]
     #[arg(long, default_value_t = 0)]
@@ -192,8 +192,8 @@ pub struct Generate {
 
 #[derive(Debug, Args)]
 pub struct Chat {
-    /// GGUF file
-    pub model: PathBuf,
+    /// GGUF file [default: the demo model]
+    pub model: Option<PathBuf>,
     /// Who the agent is (system text)
     #[arg(long, default_value = "")]
     pub persona: String,

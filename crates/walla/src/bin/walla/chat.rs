@@ -18,7 +18,8 @@ pub fn run(arguments: &Chat) -> Result<(), Failure> {
 }
 
 async fn chat(arguments: &Chat) -> Result<(), Failure> {
-    let engine = load::engine(&arguments.model, &arguments.device, arguments.context).await?;
+    let engine =
+        load::engine(arguments.model.as_deref(), &arguments.device, arguments.context).await?;
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
         reply_tokens_max: arguments.tokens,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use walla::Engine;
+use walla::{Engine, EngineBuilder};
 use walla_device::OpenOptions;
 use walla_exec::{ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
@@ -55,11 +55,15 @@ pub fn bar() -> ProgressBar {
 
 /// An engine for one agent, with a progress bar while it loads.
 pub async fn engine(
-    path: &Path,
+    path: Option<&Path>,
     device: &DeviceArgs,
     context_tokens: u32,
 ) -> Result<Engine, Failure> {
-    let mut builder = Engine::open(path)
+    let builder = match path {
+        Some(path) => Engine::open(path),
+        None => demo()?,
+    };
+    let mut builder = builder
         .device(&device.device)
         .context_tokens(context_tokens)
         .agents_max(1)
@@ -71,5 +75,16 @@ pub async fn engine(
     let engine =
         builder.start_with_progress(|share| bar.set_position((share * 1_000.0) as u64)).await;
     bar.finish_and_clear();
-    engine.map_err(|error| named(path, &error))
+    engine
+        .map_err(|error| path.map_or_else(|| error.to_string().into(), |path| named(path, &error)))
+}
+
+#[cfg(feature = "demo")]
+fn demo() -> Result<EngineBuilder, Failure> {
+    Ok(Engine::demo())
+}
+
+#[cfg(not(feature = "demo"))]
+fn demo() -> Result<EngineBuilder, Failure> {
+    Err("this build has no demo model: name a GGUF file".into())
 }

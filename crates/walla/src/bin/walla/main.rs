@@ -14,6 +14,7 @@ mod tokenize;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use args::{Arguments, Verb};
 
@@ -21,7 +22,11 @@ use args::{Arguments, Verb};
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().verb {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
+    let result = match arguments.verb {
         Verb::Inspect(arguments) => inspect::run(&arguments),
         Verb::Tokenize(arguments) => tokenize::run(&arguments),
         Verb::Detokenize(arguments) => tokenize::run_back(&arguments),
@@ -41,6 +46,25 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Help and version as clap prints them; what is wrong in one line, like any other failure.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    if matches!(
+        error.kind(),
+        DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        let _ = error.print(); // nobody reads it: nobody minds
+        return code;
+    }
+    // The first paragraph says what is wrong; tips and usage follow.
+    let text = error.render().to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    eprintln!("walla: {} (see walla --help)", one_line(what));
+    code
 }
 
 fn is_broken_pipe(failure: &(dyn std::error::Error + 'static)) -> bool {

@@ -1,0 +1,12 @@
+//! The `walla` command from outside: what it prints, what it writes, how it fails.
+
+#[path = "cli/command.rs"]
+mod command;
+#[path = "cli/files.rs"]
+mod files;
+#[path = "cli/models.rs"]
+mod models;
+#[path = "cli/refusals.rs"]
+mod refusals;
+#[path = "cli/speech.rs"]
+mod speech;

@@ -1,0 +1,104 @@
+//! Running the command, and models to run it on.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use walla_model::synth::{self, Mixture, Model};
+
+/// The command with the CPU's exact kernels, one thread, and nothing of the caller's settings.
+pub fn walla(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_walla"));
+    command.args(arguments).env("WALLA_CPU_VARIANT", "scalar").stdin(Stdio::null());
+    command
+}
+
+/// What came of it. Standard output is text everywhere.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    fn new(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+pub fn run(arguments: &[&str]) -> Ran {
+    Ran::new(walla(arguments).output().expect("the command starts"))
+}
+
+/// Runs what must succeed, gives standard output.
+pub fn succeed(arguments: &[&str]) -> String {
+    let ran = run(arguments);
+    assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.err);
+    ran.out
+}
+
+/// Runs with text on standard input.
+pub fn run_with_input(arguments: &[&str], input: &str) -> Ran {
+    let mut command = walla(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    Ran::new(child.wait_with_output().unwrap())
+}
+
+/// Standard output as JSON, which is one line.
+pub fn json_line(out: &str) -> Value {
+    assert_eq!(out.lines().count(), 1, "{out}");
+    serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+/// A folder for this test run.
+pub fn folder() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    FOLDER.get_or_init(|| tempfile::tempdir().unwrap()).path()
+}
+
+/// A path in it.
+pub fn scratch(name: &str) -> String {
+    folder().join(name).to_str().unwrap().to_owned()
+}
+
+/// A tiny synthetic model: it says nothing sensible, but it says it through every part of the command.
+pub fn tiny() -> &'static str {
+    static TINY: OnceLock<String> = OnceLock::new();
+    TINY.get_or_init(|| {
+        let model = Model {
+            width: 64,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            hidden: 96,
+            vocab: 300,
+            context_train: 256,
+            ..Model::QWEN3_0_6B
+        };
+        let path = scratch("tiny.gguf");
+        std::fs::write(&path, synth::write(&model, Mixture::Q8_0, 7, Vec::new()).unwrap()).unwrap();
+        path
+    })
+}
+
+/// A file of the shared reference data, if this checkout has it.
+pub fn shared(name: &str) -> Option<PathBuf> {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(name);
+    if path.is_file() {
+        return Some(path);
+    }
+    eprintln!("SKIPPED: no reference data at {}", path.display());
+    None
+}
+
+/// A shared JSON file.
+pub fn shared_json(name: &str) -> Option<Value> {
+    let text = std::fs::read_to_string(shared(name)?).unwrap();
+    Some(serde_json::from_str(&text).unwrap())
+}

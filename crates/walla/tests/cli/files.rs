@@ -1,0 +1,149 @@
+//! The verbs that look into files: inspect, tokenize, detokenize, synth, devices.
+
+use serde_json::Value;
+
+use crate::command::{json_line, run, scratch, shared, shared_json, succeed, tiny};
+
+#[test]
+fn inspect_says_what_a_file_holds() {
+    let report = json_line(&succeed(&["inspect", tiny(), "--json"]));
+    assert_eq!(report["metadata"]["general.architecture"], "qwen3");
+    assert_eq!(report["spec"]["architecture"], "qwen3");
+    assert_eq!(report["spec"]["layers"], 2);
+    assert_eq!(report["spec"]["vocab"], 300);
+    // 2 layers of 2 heads of 16 numbers, keys and values, 2 bytes each.
+    assert_eq!(report["spec"]["kv_bytes_per_token_f16"], 2 * 2 * 2 * 16 * 2);
+    assert_eq!(report["tokenizer"]["model"], "gpt2");
+    assert_eq!(report["tokenizer"]["pre"], "qwen2");
+    assert_eq!(report["tokenizer"]["tokens"], 300);
+    assert_eq!(report["chat_template"]["present"], true);
+    let list = report["tensors"]["list"].as_array().unwrap();
+    assert_eq!(report["tensors"]["count"], list.len());
+    let sum = |values: &mut dyn Iterator<Item = &Value>| -> u64 {
+        values.map(|value| value["bytes"].as_u64().unwrap()).sum()
+    };
+    let types = report["tensors"]["types"].as_object().unwrap();
+    assert!(types.contains_key("Q8_0") && types.contains_key("F32"), "{types:?}");
+    assert_eq!(sum(&mut types.values()), sum(&mut list.iter()));
+}
+
+#[test]
+fn inspect_is_for_people_too() {
+    let text = succeed(&["inspect", tiny()]);
+    for part in [
+        "general.architecture",
+        "qwen3",
+        "Q8_0",
+        "token_embd.weight",
+        "kv_bytes_per_token_f16: 256",
+    ] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+}
+
+#[test]
+fn tokens_are_a_json_array_on_one_line() {
+    let model = tiny();
+    // The synthetic vocabulary has its bytes first: GPT-2's letters for them are tokens 0 to 255.
+    assert_eq!(succeed(&["tokenize", model, "Az"]), "[65,122]\n");
+    assert_eq!(succeed(&["tokenize", model, ""]), "[]\n");
+    assert_eq!(succeed(&["tokenize", model, "-x"]), "[45,120]\n");
+    assert_eq!(succeed(&["detokenize", model, "65", "122"]), "Az\n");
+    assert_eq!(succeed(&["detokenize", model, "65,122"]), "Az\n");
+}
+
+#[test]
+fn special_tokens_are_parsed_where_asked_for() {
+    let model = tiny();
+    let plain = json_line(&succeed(&["tokenize", model, "<|im_end|>"]));
+    assert_eq!(plain.as_array().unwrap().len(), "<|im_end|>".len());
+    assert_eq!(succeed(&["tokenize", model, "--special", "<|im_end|>"]), "[299]\n");
+    // A control token has no text for readers.
+    assert_eq!(succeed(&["detokenize", model, "299", "65"]), "A\n");
+}
+
+#[test]
+fn text_comes_from_a_file_as_it_stands() {
+    let path = scratch("text.txt");
+    std::fs::write(&path, "A\r\n猫 \n").unwrap();
+    let model = tiny();
+    let ids = json_line(&succeed(&["tokenize", model, "--file", &path]));
+    let expected: Vec<u8> = "A\r\n猫 \n".bytes().collect();
+    assert_eq!(ids, serde_json::json!(expected));
+    let ids: Vec<String> = expected.iter().map(u8::to_string).collect();
+    let mut arguments = vec!["detokenize", model];
+    arguments.extend(ids.iter().map(String::as_str));
+    assert_eq!(succeed(&arguments), "A\r\n猫 \n\n");
+}
+
+/// The reference cases through the command, both flags among them.
+#[test]
+fn tokens_are_those_of_the_reference() {
+    for name in ["llama2-f16", "qwen2-f16", "tinystories-260k"] {
+        let (Some(model), Some(json)) =
+            (shared(&format!("models/{name}.gguf")), shared_json(&format!("models/{name}.json")))
+        else {
+            return;
+        };
+        for case in json["tokenize"].as_array().unwrap() {
+            let mut arguments = vec!["tokenize", model.to_str().unwrap()];
+            arguments.extend(case["parse_special"].as_bool().unwrap().then_some("--special"));
+            arguments.extend(case["add_special"].as_bool().unwrap().then_some("--bos"));
+            arguments.push(case["text"].as_str().unwrap());
+            if arguments.iter().any(|argument| argument.contains('\0')) {
+                continue; // no command line can hold it
+            }
+            assert_eq!(json_line(&succeed(&arguments)), case["ids"], "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn devices_lists_the_cpu() {
+    let list = json_line(&succeed(&["devices", "--json"]));
+    let cpu = list.as_array().unwrap().iter().find(|device| device["name"] == "cpu");
+    let cpu = cpu.unwrap_or_else(|| panic!("no cpu in {list}"));
+    assert_eq!(cpu["kind"], "cpu");
+    assert_eq!(cpu["variant"], "scalar", "WALLA_CPU_VARIANT is heard");
+    assert!(cpu["threads"].as_u64().unwrap() >= 1);
+    assert!(cpu["memory_total_bytes"].as_u64().unwrap() > 0);
+    let text = succeed(&["devices"]);
+    assert!(text.lines().any(|line| line.starts_with("cpu: ")), "{text}");
+}
+
+/// The smallest real shape: 135 million weights at 4.5 bits are 100 MB on a disk, so this is the only one here.
+#[test]
+fn synth_writes_what_inspect_reads() {
+    let path = scratch("synth.gguf");
+    let out = succeed(&["synth", "--shape", "smollm2-135m", "--types", "q4_k_m", "-o", &path]);
+    assert_eq!(out, "");
+    let report = json_line(&succeed(&["inspect", &path, "--json"]));
+    assert_eq!(report["spec"]["architecture"], "llama");
+    assert_eq!(report["spec"]["layers"], 30);
+    assert_eq!(report["spec"]["width"], 576);
+    assert!(report["spec"]["error"].is_null(), "{}", report["spec"]);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn the_command_says_what_it_can_do() {
+    let help = succeed(&["--help"]);
+    for verb in [
+        "inspect",
+        "tokenize",
+        "detokenize",
+        "logits",
+        "generate",
+        "chat",
+        "bench",
+        "devices",
+        "synth",
+    ] {
+        assert!(help.contains(verb), "{verb} in {help}");
+        assert!(succeed(&[verb, "--help"]).contains("Usage"), "{verb}");
+    }
+    assert!(succeed(&["--version"]).starts_with("walla "));
+    // Without a verb: the same, as an error.
+    let ran = run(&[]);
+    assert!(ran.code.is_some_and(|code| code != 0) && ran.err.contains("Usage"));
+}

@@ -1,0 +1,141 @@
+//! `walla logits` and `walla bench`: numbers.
+
+use serde_json::Value;
+
+use crate::command::{json_line, scratch, shared, shared_json, succeed, tiny};
+
+/// Little-endian f32.
+fn numbers(bytes: &[u8]) -> Vec<f32> {
+    let (numbers, rest) = bytes.as_chunks::<4>();
+    assert!(rest.is_empty());
+    numbers.iter().copied().map(f32::from_le_bytes).collect()
+}
+
+/// The logits of sequences, evaluated as one batch.
+fn logits(model: &str, sequences: &[&[u64]], out: &str, more: &[&str]) -> (Value, Vec<f32>) {
+    let lists: Vec<String> = sequences
+        .iter()
+        .map(|ids| ids.iter().map(u64::to_string).collect::<Vec<_>>().join(","))
+        .collect();
+    let mut arguments = vec!["logits", model, "--out", out, "--device", "cpu"];
+    arguments.extend(lists.iter().flat_map(|list| ["--tokens", list]));
+    arguments.extend(more);
+    let shape = json_line(&succeed(&arguments));
+    (shape, numbers(&std::fs::read(out).unwrap()))
+}
+
+#[test]
+fn rows_of_the_first_sequence_come_first() {
+    let model = tiny();
+    let sequences: [&[u64]; 3] = [&[1, 2, 3], &[9], &[4, 5, 6, 7]];
+    let (shape, all) = logits(model, &sequences, &scratch("all.f32"), &[]);
+    assert_eq!((&shape["rows"], &shape["cols"]), (&8.into(), &300.into()));
+    assert_eq!(shape["sequences"], serde_json::json!([3, 1, 4]));
+    assert_eq!(all.len(), 8 * 300);
+    let mut row = 0;
+    for sequence in sequences {
+        let (_, alone) = logits(model, &[sequence], &scratch("alone.f32"), &[]);
+        let end = row + sequence.len();
+        assert_eq!(all[row * 300..end * 300], alone, "{sequence:?} in a batch and alone");
+        row = end;
+    }
+}
+
+/// Longer than a step of the device: the sequence is evaluated in chunks.
+#[test]
+fn a_long_sequence_has_all_its_rows() {
+    let ids: Vec<u64> = (0..200).map(|index| index % 256).collect();
+    let (_, whole) = logits(tiny(), &[&ids], &scratch("whole.f32"), &["--kv", "f32"]);
+    let (_, head) = logits(tiny(), &[&ids[..70]], &scratch("head.f32"), &["--kv", "f32"]);
+    assert_eq!(whole.len(), 200 * 300);
+    let apart = whole.iter().zip(&head).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(apart < 1e-4, "{apart}");
+}
+
+/// The reference's own numbers, within the tolerance of what the scalar kernels round: nothing but the weights.
+#[test]
+fn logits_are_those_of_the_reference() {
+    for name in ["llama2-f16", "qwen3-q8_0", "gemma3-f16", "lfm2-q8_0"] {
+        let (Some(model), Some(json), Some(truth)) = (
+            shared(&format!("models/{name}.gguf")),
+            shared_json(&format!("models/{name}.json")),
+            shared(&format!("models/{name}.logits.f32")),
+        ) else {
+            return;
+        };
+        let truth = numbers(&std::fs::read(truth).unwrap());
+        let vocab = json["n_vocab"].as_u64().unwrap() as usize;
+        let short = json["sequences"].as_array().unwrap().iter();
+        let short: Vec<&Value> =
+            short.filter(|s| s["id"] != "long" && s["n_ctx"].is_u64()).collect();
+        let tokens: Vec<Vec<u64>> = short
+            .iter()
+            .map(|s| {
+                s["tokens"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+            })
+            .collect();
+        let sequences: Vec<&[u64]> = tokens.iter().map(Vec::as_slice).collect();
+        let out = scratch(&format!("{name}.f32"));
+        let (_, found) = logits(model.to_str().unwrap(), &sequences, &out, &["--kv", "f32"]);
+        let max_abs = json["tolerance"]["rounded"]["max_abs"].as_f64().unwrap() as f32;
+        let mut first = 0;
+        for (sequence, tokens) in short.iter().zip(&tokens) {
+            let first_row = sequence["first_row"].as_u64().unwrap() as usize;
+            for (k, kept) in sequence["kept"].as_array().unwrap().iter().enumerate() {
+                let row = first + kept.as_u64().unwrap() as usize;
+                let expected = &truth[(first_row + k) * vocab..][..vocab];
+                let found = &found[row * vocab..][..vocab];
+                let apart =
+                    expected.iter().zip(found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(apart <= max_abs, "{name} {}: {apart} > {max_abs}", sequence["id"]);
+            }
+            first += tokens.len();
+        }
+    }
+}
+
+#[test]
+fn bench_prints_a_table_and_writes_the_same_numbers() {
+    let path = scratch("bench.json");
+    let table = succeed(&[
+        "bench",
+        tiny(),
+        "--agents",
+        "1,3",
+        "--context",
+        "8",
+        "--tokens",
+        "4",
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+        "--json",
+        &path,
+    ]);
+    for word in ["agents", "p50 ms", "p99 ms", "tokens/s", "prefill tok/s", "of floor", "cpu"] {
+        assert!(table.contains(word), "{word:?} in {table}");
+    }
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(
+        rows.iter().map(|row| &row["agents"]).collect::<Vec<_>>(),
+        [&Value::from(1), &Value::from(3)]
+    );
+    for row in rows {
+        for key in [
+            "step_ms_p50",
+            "step_ms_p99",
+            "tokens_per_second",
+            "prefill_tokens_per_second",
+            "share_of_floor",
+        ] {
+            let number = row[key].as_f64().unwrap_or_else(|| panic!("{key} in {row}"));
+            assert!(number.is_finite() && number > 0.0, "{key} is {number}");
+        }
+        assert!(row["step_ms_p50"].as_f64() <= row["step_ms_p99"].as_f64());
+        let shown = format!("{:.3}", row["step_ms_p50"].as_f64().unwrap());
+        assert!(table.contains(&shown), "{shown} in {table}");
+    }
+    assert_eq!(report["device"]["threads"], 1);
+}

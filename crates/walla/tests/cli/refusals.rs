@@ -1,0 +1,136 @@
+//! What cannot be done is said in one line on standard error, and the exit code says so too.
+
+use std::process::Stdio;
+
+use crate::command::{run, scratch, tiny, walla};
+
+/// One line that holds all of `words`, no output, a failure.
+fn refused(arguments: &[&str], words: &[&str]) {
+    let ran = run(arguments);
+    assert!(matches!(ran.code, Some(code) if code != 0), "{arguments:?} succeeded");
+    assert_eq!(ran.out, "", "{arguments:?}");
+    assert_eq!(ran.err.trim_end().lines().count(), 1, "{arguments:?}: {:?}", ran.err);
+    for word in words {
+        assert!(ran.err.contains(word), "{arguments:?}: {:?} lacks {word:?}", ran.err);
+    }
+}
+
+/// Every verb that reads a model, with all that it needs.
+fn on(model: &str) -> Vec<Vec<&str>> {
+    vec![
+        vec!["inspect", model],
+        vec!["tokenize", model, "x"],
+        vec!["detokenize", model, "1"],
+        vec!["logits", model, "--tokens", "1", "--out", "/dev/null"],
+        vec!["generate", model, "--prompt", "x"],
+        vec!["chat", model],
+        vec!["bench", model],
+    ]
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    for arguments in on("/no/such/model.gguf") {
+        refused(&arguments, &["/no/such/model.gguf", "No such file"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_model() {
+    let path = scratch("no-model.gguf");
+    std::fs::write(&path, "These are not the bytes of a model.").unwrap();
+    for arguments in on(&path) {
+        refused(&arguments, &[&path]);
+    }
+    let folder = crate::command::folder().to_str().unwrap();
+    refused(&["inspect", folder], &[folder]);
+}
+
+#[test]
+fn a_model_that_ends_too_soon() {
+    let whole = std::fs::read(tiny()).unwrap();
+    let path = scratch("short.gguf");
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    for arguments in on(&path) {
+        refused(&arguments, &[&path]);
+    }
+}
+
+#[test]
+fn a_device_that_is_not_there() {
+    let model = tiny();
+    let out = scratch("device.f32");
+    for device in ["tpu", "cuda:99"] {
+        for arguments in [
+            vec!["logits", model, "--tokens", "1", "--out", &out, "--device", device],
+            vec!["generate", model, "--prompt", "x", "--device", device],
+            vec!["chat", model, "--device", device],
+            vec!["bench", model, "--device", device],
+        ] {
+            refused(&arguments, &[device]);
+        }
+    }
+}
+
+#[test]
+fn flags_that_are_not_there() {
+    let model = tiny();
+    for arguments in on(model) {
+        let arguments = [arguments, vec!["--no-such-flag"]].concat();
+        refused(&arguments, &["--no-such-flag"]);
+    }
+    refused(&["devices", "--no-such-flag"], &["--no-such-flag"]);
+    refused(&["no-such-verb"], &["no-such-verb"]);
+}
+
+#[test]
+fn arguments_that_are_missing_or_wrong() {
+    let model = tiny();
+    refused(&["tokenize", model], &["<TEXT>"]);
+    refused(&["tokenize", model, "--file", "/no/such/text"], &["/no/such/text"]);
+    refused(&["detokenize", model], &["<IDS>"]);
+    refused(&["detokenize", model, "many"], &["many"]);
+    refused(&["detokenize", model, "300"], &["300", "vocabulary"]);
+    refused(&["logits", model, "--tokens", "1"], &["--out"]);
+    refused(&["logits", model, "--out", "/dev/null"], &["--tokens"]);
+    refused(&["logits", model, "--tokens", "1,x", "--out", "/dev/null"], &["\"x\""]);
+    refused(
+        &["logits", model, "--tokens", "1", "--out", "/no/such/folder/f"],
+        &["/no/such/folder/f"],
+    );
+    refused(&["generate", model], &["--prompt"]);
+    refused(&["generate", model, "--prompt", "x", "--temperature", "-1"], &["temperature"]);
+    refused(&["generate", model, "--prompt", "x", "--temperature", "nan"], &["temperature"]);
+    refused(&["generate", model, "--prompt", "x", "--top-p", "7"], &["top"]);
+    refused(&["generate", model, "--prompt", "x", "--greedy", "--temperature", "1"], &["--greedy"]);
+    refused(&["bench", model, "--agents", "0"], &["agents"]);
+    refused(&["bench", model, "--tokens", "0"], &["tokens"]);
+    refused(
+        &["synth", "--shape", "gpt-9", "--types", "q8_0", "-o", "/dev/null"],
+        &["gpt-9", "qwen3-0.6b"],
+    );
+    refused(
+        &["synth", "--shape", "qwen3-0.6b", "--types", "q1", "-o", "/dev/null"],
+        &["q1", "q4_k_m"],
+    );
+}
+
+#[test]
+fn tokens_outside_the_vocabulary() {
+    refused(&["logits", tiny(), "--tokens", "1,300", "--out", &scratch("unfit.f32")], &["300"]);
+}
+
+/// `walla … | head` is no failure, and nothing to talk about.
+#[test]
+#[cfg(unix)]
+fn a_reader_that_leaves_is_no_failure() {
+    let model = tiny();
+    for arguments in [vec!["inspect", model], vec!["devices"], vec!["tokenize", model, "x"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output =
+            walla(&arguments).stdout(Stdio::from(writer)).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+    }
+}

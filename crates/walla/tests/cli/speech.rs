@@ -1,0 +1,111 @@
+//! `walla generate` and `walla chat`: text.
+
+use crate::command::{run, run_with_input, shared, shared_json, succeed, tiny};
+
+/// From the beginning-of-text token alone, the story that was published with the model. The scalar kernels round activations to f16,
+/// so from the near-tie that the reference names the text may go another way, not before.
+#[test]
+fn the_published_story() {
+    let (Some(model), Some(json)) =
+        (shared("models/tinystories-260k.gguf"), shared_json("models/tinystories-260k.json"))
+    else {
+        return;
+    };
+    let expected = json["greedy_text"].as_str().unwrap();
+    let certain = json["greedy_near_tie"]["text_before"].as_str().unwrap();
+    assert!(expected.starts_with(certain) && certain.len() > 400);
+    let ran = run(&[
+        "generate",
+        model.to_str().unwrap(),
+        "--prompt",
+        "",
+        "-n",
+        "200",
+        "--greedy",
+        "--device",
+        "cpu",
+    ]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    // The reference leaves out the single leading space of a text in this vocabulary.
+    let found = ran.out.strip_prefix(' ').unwrap_or(&ran.out);
+    assert!(found.starts_with(certain), "{found:?}\nis not\n{expected:?}");
+    assert!(ran.err.contains("200 tokens at") && ran.err.contains("tokens/s"), "{}", ran.err);
+}
+
+#[test]
+fn a_prompt_is_continued_as_the_reference_does() {
+    let (Some(model), Some(json)) =
+        (shared("models/tinystories-260k.gguf"), shared_json("models/tinystories-260k.json"))
+    else {
+        return;
+    };
+    let model = model.to_str().unwrap();
+    for case in json["greedy"].as_array().unwrap().iter().skip(1) {
+        let prompt = case["prompt"].as_str().unwrap();
+        let gaps = case["top1_gaps"].as_array().unwrap();
+        // Tokens up to the first choice that rounding may turn.
+        let certain = gaps.iter().take_while(|gap| gap.as_f64().unwrap() > 0.05).count();
+        let prompt_ids = case["prompt_ids"].as_array().unwrap().len();
+        let ids: Vec<String> = case["ids"].as_array().unwrap()[prompt_ids..][..certain]
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if certain == 0 {
+            continue;
+        }
+        let n = certain.to_string();
+        let found = succeed(&[
+            "generate", model, "--prompt", prompt, "-n", &n, "--greedy", "--device", "cpu",
+        ]);
+        let mut arguments = vec!["detokenize", model];
+        arguments.extend(ids.iter().map(String::as_str));
+        let expected = succeed(&arguments);
+        assert_eq!(found.trim(), expected.trim(), "{prompt:?}");
+    }
+}
+
+#[test]
+fn one_seed_one_text() {
+    let generate = |seed: &str| {
+        succeed(&[
+            "generate",
+            tiny(),
+            "--prompt",
+            "Hello",
+            "-n",
+            "24",
+            "--temperature",
+            "1.5",
+            "--seed",
+            seed,
+            "--device",
+            "cpu",
+        ])
+    };
+    assert_eq!(generate("1"), generate("1"));
+    assert_ne!(generate("1"), generate("2"));
+}
+
+#[test]
+fn no_more_tokens_than_asked_for() {
+    let ran =
+        run(&["generate", tiny(), "--prompt", "Hi", "-n", "3", "--greedy", "--device", "cpu"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("2 prompt tokens"), "{}", ran.err);
+    assert!(
+        ["1", "2", "3"].iter().any(|n| ran.err.contains(&format!("; {n} tokens at"))),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn chat_answers_each_line_and_ends_with_the_input() {
+    let arguments =
+        ["chat", tiny(), "--persona", "You are Greta.", "-n", "4", "--greedy", "--device", "cpu"];
+    let ran = run_with_input(&arguments, "Hello\n\nWho are you?\n");
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(ran.err, "");
+    // Three prompts were answered or skipped, the fourth met the end.
+    assert_eq!(ran.out.matches("> ").count(), 4, "{:?}", ran.out);
+}
