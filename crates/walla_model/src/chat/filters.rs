@@ -46,6 +46,9 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     environment.remove_global("dict");
     environment.remove_global("debug");
     environment.add_filter(guard::CHECK, checked);
+    environment.add_filter(guard::CONCATENATE, |left: &Value, right: &Value| {
+        Ok::<_, Error>(printed(left)? + &printed(right)?)
+    });
     environment.add_filter("join", join);
     environment.add_filter("indent", indent);
     environment.add_filter("tojson", tojson);

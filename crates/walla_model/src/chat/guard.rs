@@ -33,6 +33,9 @@ const REFUSED_STATEMENTS: [&str; 6] =
 /// The name of the filter that checks a value; not a name that a template can write.
 pub(super) const CHECK: &str = "\u{1}checked";
 
+/// The name of the filter that the operator `~` becomes: the engine's own prints lists by escaping what is in them.
+pub(super) const CONCATENATE: &str = "\u{1}concatenate";
+
 /// As transformers sets up Jinja.
 pub(super) fn syntax() -> Result<SyntaxConfig, TemplateError> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -193,6 +196,10 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
             Instruction::Iterate(target) => add(Instruction::Iterate(place(*target))),
             Instruction::BuildMacro(name, target, flags) => {
                 add(Instruction::BuildMacro(name, place(*target), *flags));
+            }
+            Instruction::StringConcat => {
+                add(Instruction::ApplyFilter(CONCATENATE, Some(2), u8::MAX));
+                add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
             }
             other => {
                 add(other.clone());

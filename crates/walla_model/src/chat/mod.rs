@@ -4,7 +4,7 @@
 //!
 //! # Template text and untrusted text are encoded apart
 //! Everything that a player can reach (persona, names, what is said) is untrusted: typing `<|im_end|>` must give those nine
-//! characters and never the control token. So untrusted text goes through the template [in another alphabet](taint): what comes out
+//! characters and never the control token. So untrusted text goes through the template in another alphabet (`chat/taint.rs`): what comes out
 //! in that alphabet is untrusted, whatever the template did to it, and what does not is the template's own. No marker
 //! stands between the two, so none can be forged. [`Tokenizer::encode_prompt`](crate::tokenizer::Tokenizer::encode_prompt) then looks for
 //! special tokens in the template's own text alone.
@@ -13,7 +13,7 @@
 //! (`"/think" in message.content`) do not hold. ASCII white space is all that it sees of it.
 //!
 //! # Bad templates
-//! A model file comes from anywhere. A template that loops, nests, or makes much out of little is an error; see [`guard`].
+//! A model file comes from anywhere. A template that loops, nests, or makes much out of little is an error (`chat/guard.rs`).
 
 mod filters;
 mod guard;
@@ -206,6 +206,9 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     supports_system: bool,
+    /// Whether the template tells thoughts from what was said. It looks for `</think>` in the reply, which it cannot read,
+    /// unless it gets them apart.
+    splits_thoughts: bool,
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -267,6 +270,7 @@ impl ChatTemplate {
             bos: bos.to_owned(),
             eos: eos.to_owned(),
             supports_system: true,
+            splits_thoughts: source.contains("reasoning_content") && source.contains("</think>"),
         };
         template.supports_system = template.probe_system();
         Ok(template)
@@ -279,8 +283,7 @@ impl ChatTemplate {
             .unwrap_or_else(|error| unreachable!("ChatML is valid: {error}"))
     }
 
-    /// Whether the template has a place for a system message. If not, its text goes before the first user message, with an
-    /// empty line between.
+    /// Whether the template has a place for a system message; if not, see [`render`](Self::render).
     #[must_use]
     pub fn supports_system(&self) -> bool {
         self.supports_system
@@ -299,6 +302,9 @@ impl ChatTemplate {
 
     /// Renders a conversation.
     ///
+    /// Where the template has no [place for a system message](Self::supports_system), each one goes in front of the next
+    /// user message, with an empty line between them; without a next one it becomes a user message itself.
+    ///
     /// # Errors
     /// [`TemplateError::Raised`] if the template refuses it, [`TemplateError::Runaway`] or [`TemplateError::OutputTooLong`] at the
     /// limits, [`TemplateError::Failed`] else.
@@ -307,21 +313,14 @@ impl ChatTemplate {
         messages: &[Message<'_>],
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
-        match messages {
-            [system, rest @ ..] if system.role == Role::System && !self.supports_system => {
-                let content = match rest.first() {
-                    Some(user) if user.role == Role::User => {
-                        format!("{}\n\n{}", system.content, user.content)
-                    }
-                    _ => return self.run(rest, options),
-                };
-                let folded = Message { role: Role::User, content: &content };
-                let all: Vec<_> =
-                    [folded].into_iter().chain(rest.iter().copied().skip(1)).collect();
-                self.run(&all, options)
-            }
-            _ => self.run(messages, options),
+        let has_system = messages.iter().any(|message| message.role == Role::System);
+        if self.supports_system || !has_system {
+            return self.run(messages, options);
         }
+        let folded = fold_system(messages);
+        let folded: Vec<_> =
+            folded.iter().map(|(role, content)| Message { role: *role, content }).collect();
+        self.run(&folded, options)
     }
 
     fn run(
@@ -330,7 +329,16 @@ impl ChatTemplate {
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
         let message = |message: &Message<'_>| {
-            context! { role => message.role.name(), content => taint::taint(message.content) }
+            let (role, content) = (message.role.name(), message.content);
+            let thoughts = self.splits_thoughts && message.role == Role::Assistant;
+            match split_thoughts(content).filter(|_| thoughts) {
+                Some((thoughts, content)) => context! {
+                    role => role,
+                    content => taint::taint(content),
+                    reasoning_content => taint::taint(thoughts),
+                },
+                None => context! { role => role, content => taint::taint(content) },
+            }
         };
         let date = options.date;
         let context = context! {
@@ -368,6 +376,39 @@ impl ChatTemplate {
             Err(_) => Err(TemplateError::Failed("the engine panicked".into())),
         }
     }
+}
+
+/// What a model thought, and what it said behind `</think>`, as Qwen 3's template cuts them apart.
+fn split_thoughts(content: &str) -> Option<(&str, &str)> {
+    let (before, _) = content.split_once("</think>")?;
+    let (_, said) = content.rsplit_once("</think>")?;
+    let thoughts = before.trim_end_matches('\n').rsplit("<think>").next()?;
+    Some((thoughts.trim_start_matches('\n'), said.trim_start_matches('\n')))
+}
+
+/// Puts system messages into the user messages behind them.
+fn fold_system(messages: &[Message<'_>]) -> Vec<(Role, String)> {
+    let mut folded = Vec::with_capacity(messages.len());
+    let mut waiting = String::new();
+    let add = |text: &mut String, more: &str| {
+        text.push_str(if text.is_empty() || more.is_empty() { "" } else { "\n\n" });
+        text.push_str(more);
+    };
+    for message in messages {
+        match message.role {
+            Role::System => add(&mut waiting, message.content),
+            Role::User => {
+                let mut content = std::mem::take(&mut waiting);
+                add(&mut content, message.content);
+                folded.push((Role::User, content));
+            }
+            Role::Assistant => folded.push((Role::Assistant, message.content.to_owned())),
+        }
+    }
+    if !waiting.is_empty() || folded.is_empty() {
+        folded.push((Role::User, waiting));
+    }
+    folded
 }
 
 fn failure(error: &minijinja::Error) -> TemplateError {
