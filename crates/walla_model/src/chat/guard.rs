@@ -42,6 +42,31 @@ pub(super) fn syntax() -> Result<SyntaxConfig, TemplateError> {
     syntax.map_err(|error| TemplateError::Syntax(error.to_string()))
 }
 
+/// The source without `{% generation %}` and `{% endgeneration %}`, which mark text for training: they become a condition that
+/// holds, with the same white space.
+pub(super) fn without_generation(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, tag)) = rest.split_once("{%") {
+        out.push_str(before);
+        out.push_str("{%");
+        rest = tag;
+        let inner = tag.trim_start_matches(['-', '+']).trim_start();
+        for (name, instead) in [("generation", "if true"), ("endgeneration", "endif")] {
+            let behind = inner.strip_prefix(name);
+            let is_whole =
+                |b: &&str| b.trim_start().trim_start_matches(['-', '+']).starts_with("%}");
+            if let Some(behind) = behind.filter(is_whole) {
+                out.push_str(tag.strip_suffix(inner).unwrap_or_default());
+                out.push_str(instead);
+                rest = behind;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Refuses a source that the engine could not survive.
 pub(super) fn check(source: &str) -> Result<(), TemplateError> {
     let tokens = tokenize(source, false, syntax()?).map(|token| token.map(|(token, _)| token));
@@ -283,6 +308,16 @@ mod tests {
         {
             assert!(refusal(source).contains("multiplied"), "{source}");
         }
+    }
+
+    #[test]
+    fn marks_for_training_change_nothing() {
+        let source = "a {%- generation -%} {{ x }}{% endgeneration %} {% set generation = 1 %}{{ generation }}";
+        let expected =
+            "a {%- if true -%} {{ x }}{% endif %} {% set generation = 1 %}{{ generation }}";
+        assert_eq!(without_generation(source), expected);
+        assert_eq!(without_generation("{% {%generation%}"), "{% {%if true%}");
+        assert_eq!(without_generation("no tags"), "no tags");
     }
 
     #[test]

@@ -255,6 +255,7 @@ impl ChatTemplate {
         {
             return Err(TemplateError::Reserved { code_point: reserved.into() });
         }
+        let source = &guard::without_generation(source);
         guard::check(source)?;
         guard::compile(NAME, source)?;
         let mut environment = Environment::new();
@@ -265,7 +266,7 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(methods::call);
         environment.add_function("raise_exception", methods::raise_exception);
         let mut template = Self {
-            source: source.into(),
+            source: source.as_str().into(),
             environment: Arc::new(environment),
             bos: bos.to_owned(),
             eos: eos.to_owned(),
