@@ -1,0 +1,180 @@
+//! The low-level API: batches, the ledger's operations and the executor's bounds, on a model with random weights.
+
+use std::ops::ControlFlow;
+
+use walla_cpu::{CpuDevice, CpuOptions};
+use walla_device::KvType;
+use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
+use walla_model::synth::{self, Mixture, Model};
+use walla_model::{Gguf, ModelSpec};
+use walla_plan::{Batch, Output, TokenInput};
+use walla_types::{Sampling, SeqId, TokenId};
+
+const OPTIONS: ExecOptions = ExecOptions {
+    sequences_max: 4,
+    context_tokens: 128,
+    page_tokens: 16,
+    pages: 33,
+    rows_max: 32,
+    outputs_max: 32,
+    logits_rows_max: 32,
+    kv_type: KvType::F32,
+    ring: 2,
+};
+
+fn executor(layers: u32, options: ExecOptions) -> Executor {
+    let shape = Model {
+        name: "test",
+        width: 64,
+        layers,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        hidden: 128,
+        vocab: 320,
+        context_train: 512,
+        ..Model::LLAMA_3_2_1B
+    };
+    let bytes =
+        synth::write(&shape, Mixture::F16, 3, Vec::new()).expect("a vector takes everything");
+    let file = Gguf::from_bytes(bytes).expect("valid");
+    let model = ModelSpec::from_gguf(&file, options.context_tokens).expect("supported");
+    let cpu = CpuOptions { inline: true, ..CpuOptions::default() };
+    let device = Box::new(CpuDevice::new(cpu).expect("a CPU is here"));
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    Executor::load(device, &file, &model, options, go_on).expect("it loads")
+}
+
+fn tokens(seed: u32, count: u32) -> Vec<TokenId> {
+    (0..count).map(|index| TokenId((seed * 31 + index * 7) % 256)).collect()
+}
+
+/// The last row of logits after appending.
+fn append(evaluator: &mut Evaluator, seq: u32, tokens: &[TokenId]) -> Vec<f32> {
+    let mut last = Vec::new();
+    let sink = &mut |_: usize, position: usize, row: &[f32]| {
+        if position + 1 == tokens.len() {
+            last = row.to_vec();
+        }
+    };
+    evaluator.append(&[(SeqId(seq), tokens)], sink).expect("the batch is valid");
+    last
+}
+
+#[test]
+fn a_shared_prefix_is_as_good_as_an_own_one() {
+    let mut evaluator = Evaluator::new(executor(2, OPTIONS)).expect("a ledger");
+    // 37 tokens: two full pages, which are shared, and a part, which is copied on the first write.
+    let (prefix, tail_a, tail_b) = (tokens(1, 37), tokens(2, 9), tokens(3, 9));
+    append(&mut evaluator, 0, &prefix);
+    let sequences = evaluator.sequences();
+    sequences.ledger.copy(SeqId(0), SeqId(1), .., &mut sequences.commands).expect("there is room");
+    assert_eq!(sequences.ledger.used_pages(), 3, "nothing is copied yet");
+    sequences.upkeep().expect("the device lives");
+    let (a, b) = (append(&mut evaluator, 0, &tail_a), append(&mut evaluator, 1, &tail_b));
+    assert_eq!(evaluator.sequences().ledger.used_pages(), 4, "one page was copied");
+    append(&mut evaluator, 2, &prefix);
+    append(&mut evaluator, 3, &prefix);
+    assert_eq!(a, append(&mut evaluator, 2, &tail_a));
+    assert_eq!(b, append(&mut evaluator, 3, &tail_b));
+}
+
+#[test]
+fn a_removed_tail_leaves_no_trace() {
+    let mut evaluator = Evaluator::new(executor(2, OPTIONS)).expect("a ledger");
+    append(&mut evaluator, 0, &tokens(1, 20));
+    append(&mut evaluator, 0, &tokens(5, 30));
+    let sequences = evaluator.sequences();
+    sequences.ledger.remove(SeqId(0), 20.., &mut sequences.commands).expect("a tail can go");
+    sequences.upkeep().expect("the device lives");
+    let again = append(&mut evaluator, 0, &tokens(2, 6));
+    append(&mut evaluator, 1, &tokens(1, 20));
+    assert_eq!(again, append(&mut evaluator, 1, &tokens(2, 6)));
+}
+
+/// In a model of one layer keys and values depend on their own token alone, so turning keys to their new positions gives what
+/// evaluating the shorter sequence gives.
+#[test]
+fn shifted_keys_are_turned_to_their_new_places() {
+    for removed in [5..21, 3..10] {
+        let mut evaluator = Evaluator::new(executor(1, OPTIONS)).expect("a ledger");
+        let all = tokens(1, 40);
+        append(&mut evaluator, 0, &all);
+        let sequences = evaluator.sequences();
+        let range = removed.start as u32..removed.end as u32;
+        sequences
+            .ledger
+            .remove_and_shift(SeqId(0), range, &mut sequences.commands)
+            .expect("the middle can go");
+        sequences.upkeep().expect("the device lives");
+        let kept: Vec<_> =
+            all.iter().enumerate().filter(|(i, _)| !removed.contains(i)).map(|(_, t)| *t).collect();
+        append(&mut evaluator, 1, &kept);
+        let (shifted, fresh) =
+            (append(&mut evaluator, 0, &tokens(2, 4)), append(&mut evaluator, 1, &tokens(2, 4)));
+        let far = shifted.iter().zip(&fresh).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(far < 1e-3, "removed {removed:?}: off by {far}");
+    }
+}
+
+#[test]
+fn the_ring_and_the_bucket_have_bounds() {
+    let mut sequences = Sequences::new(executor(1, OPTIONS)).expect("a ledger");
+    let mut batch = Batch::new(sequences.limits());
+    let greedy = Sampling::greedy();
+    let mut step = |sequences: &mut Sequences| {
+        batch.clear();
+        batch.push(TokenInput::Id(TokenId(65)), None, SeqId(0), Output::Sample).expect("room");
+        sequences.submit(&mut batch, &|_| Some(&greedy))
+    };
+    assert_eq!(step(&mut sequences).expect("one"), 0);
+    assert_eq!(step(&mut sequences).expect("two"), 1);
+    let full = step(&mut sequences);
+    assert!(matches!(full, Err(StepError::Exec(ExecError::RingFull { in_flight: 2 }))), "{full:?}");
+    let completed = sequences.poll().expect("it lives").expect("inline steps are complete");
+    let mut sampled = None;
+    sequences
+        .executor
+        .read_results(completed, &mut |view| sampled = Some((view.header.step, view.rows[0].flags)))
+        .expect("it lives");
+    assert_eq!(sampled, Some((0, walla_device::step::ResultRow::SAMPLED)));
+    sequences.release(completed);
+    assert_eq!(step(&mut sequences).expect("three"), 2);
+}
+
+#[test]
+fn candidates_are_the_likeliest_tokens() {
+    let mut sequences = Sequences::new(executor(2, OPTIONS)).expect("a ledger");
+    let mut batch = Batch::new(sequences.limits());
+    let sampling = Sampling::greedy().to_builder().candidates(5).build().expect("valid");
+    for token in tokens(4, 6) {
+        batch.push(TokenInput::Id(token), None, SeqId(0), Output::Unsaid).expect("room");
+    }
+    let last = batch.len() - 1;
+    batch.truncate(last);
+    batch.push(TokenInput::Id(TokenId(9)), None, SeqId(0), Output::SampleAndLogits).expect("room");
+    sequences.submit(&mut batch, &|_| Some(&sampling)).expect("it runs");
+    let completed = sequences.wait().expect("it lives").expect("in flight");
+    let mut logits = Vec::new();
+    sequences
+        .executor
+        .read_logits(completed, 0, &mut |row| logits = row.to_vec())
+        .expect("asked for");
+    let sum: f64 = logits.iter().map(|&l| f64::from(l).exp()).sum();
+    let mut ranked: Vec<(usize, f64)> =
+        logits.iter().enumerate().map(|(t, &l)| (t, f64::from(l) - sum.ln())).collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    sequences
+        .executor
+        .read_results(completed, &mut |view| {
+            let row = view.rows[0];
+            assert_eq!((row.candidates, row.token as usize), (5, ranked[0].0));
+            assert!((f64::from(row.log_probability) - ranked[0].1).abs() < 1e-4);
+            for (candidate, (token, log_probability)) in view.candidates.iter().zip(&ranked).take(5)
+            {
+                assert_eq!(candidate.token as usize, *token);
+                assert!((f64::from(candidate.log_probability) - log_probability).abs() < 1e-4);
+            }
+        })
+        .expect("it lives");
+}
