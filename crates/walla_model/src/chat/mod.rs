@@ -15,6 +15,7 @@
 //! # Bad templates
 //! A model file comes from anywhere. A template that loops, nests, or makes much out of little is an error (`chat/guard.rs`).
 
+mod error;
 mod filters;
 mod guard;
 mod methods;
@@ -28,7 +29,9 @@ use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, ErrorKind, context};
 
-use crate::gguf::{Gguf, MetadataError, Strings};
+pub use error::TemplateError;
+
+use crate::gguf::{Gguf, Strings};
 
 /// Bytes of a template's source, at most. The longest in the wild have some 20 kB.
 pub const SOURCE_BYTES_MAX: usize = 256 << 10;
@@ -151,42 +154,6 @@ impl Prompt {
     }
 }
 
-/// Why a template cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TemplateError {
-    /// The file's entry is no text.
-    #[error(transparent)]
-    Metadata(#[from] MetadataError),
-    /// The source is too long.
-    #[error("the chat template has {bytes} bytes, at most {SOURCE_BYTES_MAX}")]
-    SourceTooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The source uses the code points that stand for untrusted text.
-    #[error("the chat template contains U+{code_point:X}, which stands for untrusted text")]
-    Reserved {
-        /// The first of them.
-        code_point: u32,
-    },
-    /// The source is no valid Jinja.
-    #[error("the chat template is invalid: {0}")]
-    Syntax(String),
-    /// The template refuses the conversation (`raise_exception`).
-    #[error("the chat template refuses the conversation: {0}")]
-    Raised(String),
-    /// The template takes too long or nests too deep.
-    #[error("the chat template does not come to an end: {0}")]
-    Runaway(String),
-    /// The output is too long.
-    #[error("the rendered conversation has more than {OUTPUT_BYTES_MAX} bytes")]
-    OutputTooLong,
-    /// Something else fails while it renders.
-    #[error("the chat template fails: {0}")]
-    Failed(String),
-}
-
 /// A model's chat template, ready to render. Immutable: share it freely.
 ///
 /// # Examples
@@ -226,12 +193,24 @@ const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }
 {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 impl ChatTemplate {
-    /// The file's own template; `None` if it has none.
+    /// The file's own template, `tokenizer.chat_template`; `None` if it has none.
     ///
     /// # Errors
     /// [`TemplateError`] if it cannot be used.
     pub fn from_gguf(file: &Gguf) -> Result<Option<Self>, TemplateError> {
-        let Some(source) = file.find::<&str>("tokenizer.chat_template")? else { return Ok(None) };
+        Self::from_key(file, "tokenizer.chat_template")
+    }
+
+    /// A variant of the file's template, `tokenizer.chat_template.NAME` (for example `tool_use` or `rag`); `None` if it has none.
+    ///
+    /// # Errors
+    /// [`TemplateError`] if it cannot be used.
+    pub fn from_gguf_named(file: &Gguf, name: &str) -> Result<Option<Self>, TemplateError> {
+        Self::from_key(file, &format!("tokenizer.chat_template.{name}"))
+    }
+
+    fn from_key(file: &Gguf, key: &str) -> Result<Option<Self>, TemplateError> {
+        let Some(source) = file.find::<&str>(key)? else { return Ok(None) };
         let token = |key: &str| -> Result<String, TemplateError> {
             let Some(id) = file.find::<u32>(key)? else { return Ok(String::new()) };
             let tokens = file.find::<Strings<'_>>("tokenizer.ggml.tokens")?;
