@@ -122,3 +122,8 @@ pub mod prelude {
         WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
+
+/// Compiles the examples of the project's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
