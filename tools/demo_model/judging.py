@@ -114,9 +114,9 @@ class Report:
 def summarise(cases: Sequence[Case], replies: Sequence[Reply]) -> tuple[dict[str, float], Report]:
     """The numbers of the model card, and the report behind them."""
     report = Report()
-    spoken = [reply.text for case, reply in zip(cases, replies) if case.check.kind != "action"]
-    actions = [parse_action(reply.text) for case, reply in zip(cases, replies) if case.check.kind == "action"]
-    for case, reply in zip(cases, replies):
+    spoken = [reply.text for case, reply in zip(cases, replies, strict=True) if case.check.kind != "action"]
+    actions = [parse_action(reply.text) for case, reply in zip(cases, replies, strict=True) if case.check.kind == "action"]
+    for case, reply in zip(cases, replies, strict=True):
         right = is_right(case.check, reply.text)
         group = "refuse" if case.check.kind == "action" and case.check.action.get("action") == "refuse" else case.check.kind
         for row in {group, f"{group}: {case.check.topic}"}:

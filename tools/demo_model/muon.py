@@ -44,7 +44,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        for group, momentum in zip(self.groups, self.momenta):
+        for group, momentum in zip(self.groups, self.momenta, strict=True):
             gradient = torch.stack([p.grad for p in group if p.grad is not None])
             momentum.lerp_(gradient, 1 - self.MOMENTUM)
             update = orthogonalise(gradient.lerp(momentum, self.MOMENTUM))

@@ -27,7 +27,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("highest")
     model, encoder = load(arguments.weights), ChatEncoder()
-    rows = []
+    rows: list[dict[str, object]] = []
     for case in held_out_cases(7, {"fact": 60, "unknown": 30, "action": 40, "talk": 30}):
         ids = encoder.prompt(case.messages)
         if len(ids) > TOKENS_MAX or len(rows) == PROMPTS:

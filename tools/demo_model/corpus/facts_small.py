@@ -767,6 +767,32 @@ WORKPLACE = simple(
 
 
 
+PASTS = Phrases("""
+    fought {beasts} near {place}
+    served the {official} of {place}
+    stole a {thing} from the {official}
+    found a {thing} in the {spot}
+    worked as {a_trade} in {place}
+    was {a_trade} in {place}
+    loved {name} of {place}
+    saved {name} from {beasts}
+    got lost in the {spot} for a week
+    won a {thing} at cards in {place}
+    killed a {animal} with bare hands
+    sailed to {place}
+    walked from {place} to the sea
+    lost everything in {place}
+    danced with the {official} of {place}
+    slept in {building} for a month
+    met the {official} in the {spot}
+    rode a {animal} to {place}
+    was in prison in {place}
+    burned down {building} of {place}
+    sold a {thing} to {name}
+    hid in the {spot} from {beasts}
+""")
+
+
 PAST = simple(
     "past",
     lambda maker: {"past": PASTS.pick(maker.rng, {"thing": maker.thing(), "place": maker.place(), "spot": maker.spot(), "name": maker.first_name(), "beasts": maker.pick(words.BEASTS), "official": maker.pick(words.OFFICIALS), "a_trade": a_or_an(maker.trade()[1]), "animal": maker.animal(), "building": maker.building()})},
@@ -821,30 +847,6 @@ PAST = simple(
         I can't think of anything.
     """,
 )
-PASTS = Phrases("""
-    fought {beasts} near {place}
-    served the {official} of {place}
-    stole a {thing} from the {official}
-    found a {thing} in the {spot}
-    worked as {a_trade} in {place}
-    was {a_trade} in {place}
-    loved {name} of {place}
-    saved {name} from {beasts}
-    got lost in the {spot} for a week
-    won a {thing} at cards in {place}
-    killed a {animal} with bare hands
-    sailed to {place}
-    walked from {place} to the sea
-    lost everything in {place}
-    danced with the {official} of {place}
-    slept in {building} for a month
-    met the {official} in the {spot}
-    rode a {animal} to {place}
-    was in prison in {place}
-    burned down {building} of {place}
-    sold a {thing} to {name}
-    hid in the {spot} from {beasts}
-""")
 
 
 def _company(maker: Maker) -> dict[str, str]:

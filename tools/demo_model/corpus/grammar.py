@@ -27,7 +27,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Choice:
-    options: tuple["Sequence", ...]
+    options: tuple[Sequence, ...]
 
 
 Sequence = tuple["str | Slot | Choice", ...]
@@ -105,7 +105,7 @@ class Template:
     keys: frozenset[str]
 
     @staticmethod
-    def parse(text: str) -> "Template":
+    def parse(text: str) -> Template:
         sequence, _ = _parse(text, 0, False)
         return Template(sequence, frozenset(_keys(sequence)))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from . import robot_words, words
 from .grammar import a_or_an, capital, is_held_out, plural
 
+T = TypeVar("T")
 
 CROSSABLE = sorted(
     {
@@ -50,7 +52,7 @@ class Maker:
                 return word
         return word
 
-    def pick(self, options: list[str]) -> str:
+    def pick(self, options: list[T]) -> T:
         return options[int(self.rng.random() * len(options))]
 
     def pick_kept(self, options: list[str]) -> str:
@@ -248,7 +250,7 @@ class Maker:
         style = self.pick(list(words.TRADES))
         if self.chance(0.8):
             return style, self.pick(words.TRADES[style])
-        built = [
+        built: list[Callable[[], tuple[str, str]]] = [
             lambda: ("merchant", f"{self.ware('merchant').bare.split()[-1]} {self.pick(['seller', 'dealer', 'trader'])}"),
             lambda: ("crafter", f"{self.ware('crafter').bare.split()[-1]} {self.pick(['maker', 'painter', 'carver'])}"),
             lambda: ("farmer", f"{self.pick(words.ANIMALS)} {self.pick(['breeder', 'trainer', 'keeper', 'tamer'])}"),
@@ -257,7 +259,4 @@ class Maker:
             lambda: ("guard", self.pick_kept(["king", "queen", "duke", "princess", "baron", "jailer", "hangman", "squire", "captain", "sheriff", "bodyguard"])),
             lambda: ("engineer", self.pick_kept(["gravedigger", "chimney sweep", "lamplighter", "barber", "coachman", "stonecutter", "lighthouse keeper", "dentist", "nurse", "teacher", "bartender", "taxi driver"])),
         ]
-        return self.pick_any(built)()
-
-    def pick_any(self, options: list[Callable[[], tuple[str, str]]]) -> Callable[[], tuple[str, str]]:
-        return options[int(self.rng.random() * len(options))]
+        return self.pick(built)()

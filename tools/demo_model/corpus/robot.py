@@ -73,7 +73,7 @@ class Robot:
         return self.maker.pick_kept(rw.ITEMS)
 
     def _items(self) -> list[str]:
-        return sorted({self._item() for _ in range(self.rng.randint(2, 6))}, key=lambda _: self.rng.random())
+        return list(dict.fromkeys(self._item() for _ in range(self.rng.randint(2, 6))))
 
     def prompt(self) -> str:
         maker, rng = self.maker, self.rng

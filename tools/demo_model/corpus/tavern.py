@@ -264,7 +264,7 @@ class Tavern:
         if {ware.bare.split()[-1], ware.many.split()[-1]} & heads or any(ware.bare in w.bare or w.bare in ware.bare for w, _ in self.persona.wares):
             return self.small_talk()
         slots = self._ware_slots(ware, "")
-        phrases = self.maker.pick([trade.PRICE_QUESTIONS, trade.PRICE_QUESTIONS, trade.HAVE_QUESTIONS, trade.BUY])  # type: ignore[type-var]
+        phrases = self.maker.pick([trade.PRICE_QUESTIONS, trade.PRICE_QUESTIONS, trade.HAVE_QUESTIONS, trade.BUY])
         if self.turns and self.turns[-1][2].topic == "price" and self.maker.chance(0.4):
             phrases = trade.PRICE_FOLLOW_UPS
         user = self.ask(phrases, **slots)
