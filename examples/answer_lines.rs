@@ -1,0 +1,112 @@
+//! Answers conversations that come as lines of JSON, many at a time in one batch: for evaluations and data work.
+//!
+//! ```text
+//! echo '{"messages": [{"role": "user", "content": "Hello"}], "seed": 1, "temperature": 0.7, "max_tokens": 64}' |
+//!     cargo run --release --example answer_lines
+//! ```
+//!
+//! In: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`, the last message the user's.
+//! Out, in the same order: `{"text", "finish"}` with `finish` one of `stop`, `length` and `failed`.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, Write};
+
+use clap::Parser;
+use serde_json::{Value, json};
+use walla::{Agent, AgentSpec, Engine, FinishReason, Reply, Sampling, Speaker, Turn};
+use walla_examples::{ModelArgs, ModelSource, fail};
+
+/// Answers conversations that come as lines of JSON.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Conversations at the same time.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    agents: u32,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    if let Err(error) = answer_all(&Arguments::parse()).await {
+        fail(error);
+    }
+}
+
+async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
+    let engine = open(arguments)?.start().await?;
+    let mut waiting: VecDeque<(Agent, Reply)> = VecDeque::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        if waiting.len() >= arguments.agents as usize {
+            finish_first(&mut waiting).await?;
+        }
+        let (spec, question) = request(&serde_json::from_str(&line)?)?;
+        let agent = engine.agent_with(spec);
+        let reply = agent.ask(question);
+        waiting.push_back((agent, reply));
+    }
+    while !waiting.is_empty() {
+        finish_first(&mut waiting).await?;
+    }
+    Ok(())
+}
+
+fn open(arguments: &Arguments) -> Result<walla::EngineBuilder, String> {
+    let model = &arguments.model;
+    let builder = match model.source()? {
+        ModelSource::Path(path) => Engine::open(path),
+        ModelSource::Static(bytes) => Engine::from_static(bytes),
+    };
+    let builder = builder.device(&model.device).context_tokens(model.context);
+    // One more than speak: an agent that has just ended may not be gone yet.
+    let builder = builder.agents_max(arguments.agents + 1).prefill_tokens_max(128);
+    Ok(match model.threads {
+        Some(threads) => builder.threads(threads),
+        None => builder,
+    })
+}
+
+/// An agent with the conversation so far, and what is said to it now.
+fn request(line: &Value) -> Result<(AgentSpec, String), Failure> {
+    let mut spec = AgentSpec::new("");
+    let mut turns = Vec::new();
+    for message in line["messages"].as_array().ok_or("no messages")? {
+        let text = message["content"].as_str().ok_or("a message without content")?.to_owned();
+        match message["role"].as_str() {
+            Some("system") => spec.persona = text,
+            Some("assistant") => turns.push(Turn { speaker: Speaker::Agent, text }),
+            _ => turns.push(Turn { speaker: Speaker::User, text }),
+        }
+    }
+    let last = turns.pop().filter(|turn| turn.speaker == Speaker::User);
+    let question = last.ok_or("the last message is not the user's")?.text;
+    spec.history = turns;
+    spec.sampling = Sampling::builder()
+        .temperature(line["temperature"].as_f64().unwrap_or(0.7) as f32)
+        .top_k(0)
+        .top_p(1.0)
+        .min_p(0.0)
+        .seed(line["seed"].as_u64().unwrap_or(0))
+        .build()?;
+    spec.reply_tokens_max = line["max_tokens"].as_u64().unwrap_or(256) as u32;
+    Ok((spec, question))
+}
+
+async fn finish_first(waiting: &mut VecDeque<(Agent, Reply)>) -> Result<(), Failure> {
+    let Some((agent, reply)) = waiting.pop_front() else { return Ok(()) };
+    let answer = match reply.finish().await {
+        Ok(finished) => {
+            let is_stop = finished.reason == FinishReason::EndOfTurn;
+            json!({"text": finished.text, "finish": if is_stop { "stop" } else { "length" }})
+        }
+        Err(error) => json!({"text": error.to_string(), "finish": "failed"}),
+    };
+    drop(agent);
+    Ok(writeln!(std::io::stdout(), "{answer}")?)
+}
