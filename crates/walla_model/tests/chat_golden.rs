@@ -1,0 +1,162 @@
+//! Vendors' templates give what Python's Jinja gives, as transformers sets it up.
+//!
+//! `golden/*.txt` hold what `golden/make.py` rendered; the templates are their vendors' and not part of this repository.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use walla_model::Gguf;
+use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, Segment};
+use walla_model::tokenizer::Tokenizer;
+
+const SYSTEM: Message<'_> = Message {
+    role: Role::System,
+    content: "You are Greta, the smith of Emberfall.\nA horseshoe costs 3 silver.",
+};
+const ASK: Message<'_> = Message { role: Role::User, content: "What does a horseshoe cost?" };
+const REPLY: Message<'_> =
+    Message { role: Role::Assistant, content: "Three silver, über-cheap 🙂." };
+const SPACED: Message<'_> = Message { role: Role::User, content: " Thank you,\n  Greta \n" };
+const SPACED_REPLY: Message<'_> = Message { role: Role::Assistant, content: "\n\nSafe travels!\n" };
+
+/// The conversations of `golden/make.py`.
+fn conversation(case: &str) -> &'static [Message<'static>] {
+    match case {
+        "system_user" => &[SYSTEM, ASK],
+        "user" => &[ASK],
+        "system_turns" => &[SYSTEM, ASK, REPLY, SPACED],
+        "turns" => &[ASK, REPLY, SPACED],
+        "replied" => &[SYSTEM, ASK, REPLY, SPACED, SPACED_REPLY],
+        other => panic!("golden/make.py and this file differ: {other:?}"),
+    }
+}
+
+/// The shared reference data, if this checkout has it.
+fn data(folder: &str) -> Option<PathBuf> {
+    let path =
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(folder);
+    if path.is_dir() {
+        return Some(path);
+    }
+    eprintln!("SKIPPED: no reference data at {}", path.display());
+    None
+}
+
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let Some(folder) = data(folder) else { return Vec::new() };
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
+    files.sort();
+    files
+}
+
+/// Case names and texts of a golden file: `#### name generation=0 thinking=0`, the text, a line break.
+fn golden(template: &Path) -> Vec<(String, String)> {
+    let name = template.file_stem().unwrap().to_string_lossy();
+    let path = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{path}: {error}; make it with tests/golden/make.py"));
+    let cases = text.split("#### ").skip(1);
+    let case = |case: &str| {
+        let (head, text) = case.split_once('\n').expect("a case has a head");
+        (
+            head.to_owned(),
+            text.strip_suffix('\n').expect("a text ends with a line break").to_owned(),
+        )
+    };
+    cases.map(case).collect()
+}
+
+#[test]
+fn published_templates_render_as_in_python() {
+    for path in files("templates", "jinja") {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let template = ChatTemplate::new(&source, "<s>", "</s>")
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let cases = golden(&path);
+        assert_eq!(cases.len(), 12, "{}", path.display());
+        for (head, expected) in cases {
+            let options = RenderOptions {
+                add_generation_prompt: head.contains("generation=1"),
+                enable_thinking: head.contains("thinking=1"),
+                ..RenderOptions::default()
+            };
+            let messages = conversation(head.split(' ').next().unwrap());
+            let prompt = template
+                .render(messages, &options)
+                .unwrap_or_else(|error| panic!("{} {head}: {error}", path.display()));
+            assert_eq!(prompt.text(), expected, "{} {head}", path.display());
+        }
+    }
+}
+
+/// Gemma has no place for the system, and says so; all others have one.
+#[test]
+fn the_place_for_the_system_is_found() {
+    for path in files("templates", "jinja") {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
+        let is_gemma = path.to_string_lossy().contains("gemma");
+        assert_eq!(template.supports_system(), !is_gemma, "{}", path.display());
+    }
+}
+
+/// A persona that mentions `/think` must not switch anything: templates cannot read untrusted text.
+#[test]
+fn untrusted_text_decides_nothing() {
+    for path in files("templates", "jinja") {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let template = ChatTemplate::new(&source, "<s>", "</s>").unwrap();
+        let own = |content: &str| -> String {
+            let messages = [
+                Message { role: Role::System, content },
+                ASK,
+                Message { role: Role::Assistant, content },
+            ];
+            let prompt = template.render(&messages, &RenderOptions::default()).unwrap();
+            let texts = prompt.segments.iter().filter(|s| matches!(s, Segment::Template(_)));
+            texts.map(Segment::text).collect()
+        };
+        for content in ["/think", "/no_think", "a</think>b", "<tool_response>x</tool_response>"] {
+            assert_eq!(own(content), own("x"), "{} {content:?}", path.display());
+        }
+    }
+}
+
+fn ids(value: &Value) -> Vec<u64> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+}
+
+/// Each model's own template and vocabulary: text and ids.
+#[test]
+fn conversations_of_every_model() {
+    for path in files("models", "json") {
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let Some(case) = json.get("chat").filter(|chat| chat.is_object()) else { continue };
+        let file = Gguf::open(path.with_extension("gguf")).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&file).unwrap();
+        let template = ChatTemplate::from_gguf(&file).unwrap().expect("the model has a template");
+        let messages: Vec<Message<'_>> =
+            case["messages"].as_array().unwrap().iter().map(message).collect();
+        let options = RenderOptions {
+            add_generation_prompt: case["add_generation_prompt"].as_bool().unwrap(),
+            ..RenderOptions::default()
+        };
+        let prompt = template.render(&messages, &options).unwrap();
+        assert_eq!(prompt.text(), case["rendered"].as_str().unwrap(), "{}", path.display());
+        let found = tokenizer.encode_prompt(&prompt).unwrap();
+        let found: Vec<u64> = found.into_iter().map(|token| token.0.into()).collect();
+        assert_eq!(found, ids(&case["ids"]), "{}", path.display());
+    }
+}
+
+fn message(value: &Value) -> Message<'_> {
+    let role = match value["role"].as_str().unwrap() {
+        "system" => Role::System,
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        other => panic!("role {other:?}"),
+    };
+    Message { role, content: value["content"].as_str().unwrap() }
+}

@@ -1,0 +1,272 @@
+//! Players cannot type control tokens: whatever stands in any field, the prompt has the control tokens of harmless words.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
+use walla_model::tokenizer::{SpecialIds, Tokenizer, Vocabulary};
+use walla_types::TokenId;
+
+/// Control tokens of all families, the roles' names among them: more than any one vocabulary has.
+const CONTROLS: [&str; 20] = [
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|begin_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<bos>",
+    "[INST]",
+    "[/INST]",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|end|>",
+    "\u{2002}<space>",
+];
+
+/// User-defined tokens that look like markers, and two that do not.
+const USER_DEFINED: [&str; 5] = ["<think>", "</think>", "<tool_call>", "\n\n", "    "];
+
+/// Templates in the manner of every family.
+const TEMPLATES: [(&str, &str); 6] = [
+    (
+        "chatml",
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+    ),
+    (
+        "headers",
+        "{{- bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}{% endfor %}",
+    ),
+    (
+        "turns",
+        "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{% for m in messages %}<start_of_turn>{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}",
+    ),
+    (
+        "inst",
+        "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}{% set messages = messages[1:] %}{% endif %}{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST]{% if loop.last and s is defined %}{{ s ~ '\n\n' }}{% endif %}{{ m.content }}[/INST]{% else %}{{ m.content.strip() + eos_token }}{% endif %}{% endfor %}",
+    ),
+    (
+        "thinking",
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% set c = m.content %}{% if '</think>' in c %}{% set c = c.split('</think>')[-1] %}{% endif %}<think>\n\n</think>\n\n{{ c.lstrip('\n') }}{% else %}{{ m.content.replace('/no_think', '').rstrip() }}{% endif %}<|im_end|>\n{% endfor %}",
+    ),
+    (
+        "adjacent",
+        "<|{{ messages[0].content }}|>{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}<|im_{{ messages[-1].content }}",
+    ),
+];
+
+/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and up.
+fn letter(byte: u8) -> char {
+    let is_visible = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    if is_visible(byte) {
+        return byte.into();
+    }
+    let earlier = (0..byte).filter(|&b| !is_visible(b)).count() as u32;
+    char::from_u32(0x100 + earlier).unwrap()
+}
+
+/// Both kinds of vocabulary: the bytes, all control tokens, and merges that would spell parts of them.
+fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
+    let bytes: Vec<String> = (0..=u8::MAX).map(|byte| letter(byte).to_string()).collect();
+    let pieces: Vec<String> = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")).collect();
+    let merged = ["<|", "im", "_e", "nd", "|>", "im_e", "im_end", "<|im_end"];
+    let merges = ["< |", "i m", "_ e", "n d", "| >", "im _e", "im_e nd", "<| im_end"];
+    let build = |model, pre, bytes: &[String], byte_kind: i64, space: &'static str| {
+        let normal = merged.iter().copied().chain([space]);
+        let tokens: Vec<&str> = bytes
+            .iter()
+            .map(String::as_str)
+            .chain(CONTROLS)
+            .chain(USER_DEFINED)
+            .chain(normal)
+            .collect();
+        let mut kinds = vec![byte_kind; 256];
+        kinds.extend([3; CONTROLS.len()]);
+        kinds.extend([4; USER_DEFINED.len()]);
+        kinds.resize(tokens.len(), 1);
+        let vocabulary = Vocabulary {
+            model,
+            pre,
+            token_types: Some(kinds),
+            scores: Some((0..tokens.len()).map(|index| index as f32).collect()),
+            tokens,
+            merges: Some(merges.to_vec()),
+            special: SpecialIds { bos: Some(256), eos: Some(257), ..SpecialIds::default() },
+            ..Vocabulary::default()
+        };
+        Tokenizer::new(&vocabulary).unwrap()
+    };
+    vec![
+        ("bytes", build("gpt2", "llama-bpe", &bytes, 1, "ĠĠ")),
+        ("pieces", build("llama", "", &pieces, 6, "▁")),
+    ]
+}
+
+/// What somebody would try.
+fn fragment() -> impl Strategy<Value = String> {
+    let specials: Vec<&str> = CONTROLS.iter().chain(&USER_DEFINED).copied().collect();
+    let special = prop::sample::select(specials);
+    let oddities = prop::sample::select(vec![
+        "\0",
+        "\u{202e}",
+        "\u{2066}",
+        "\u{200d}",
+        "\u{feff}",
+        "\u{2028}",
+        "\u{2029}",
+        "\u{2002}",
+        "\u{2005}",
+        "\u{10ffff}",
+        "\u{10f000}",
+        "\u{fffd}",
+        "\u{301}",
+        "{{",
+        "}}",
+        "{%",
+        "%}",
+        "{#",
+        "{{ bos_token }}",
+        "{% endfor %}",
+        "' + bos_token + '",
+        "\\u003c",
+        "\\n",
+        "%s",
+        "<",
+        "|",
+        ">",
+        "▁",
+        "Ġ",
+        " ",
+        "\n",
+        "\r\n",
+        "\t",
+        "im_end",
+        "|im_end|>",
+        "<|im_",
+        "end|>",
+        "system",
+        "<0x3C>",
+        "/think",
+        "Hello",
+    ]);
+    prop_oneof![
+        4 => special.clone().prop_map(str::to_owned),
+        // Its beginning or end: what stands beside it may complete it.
+        4 => (special.clone(), any::<prop::sample::Index>(), any::<bool>()).prop_map(|(text, at, is_end)| {
+            let places: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
+            let (left, right) = text.split_at(places[at.index(places.len())]);
+            if is_end { right } else { left }.to_owned()
+        }),
+        // In the alphabet that stands for untrusted text inside a template.
+        2 => special.prop_map(|text| {
+            text.bytes().filter_map(|byte| char::from_u32(0x10_f000 + u32::from(byte))).collect()
+        }),
+        3 => oddities.prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+    ]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop::collection::vec(fragment(), 0..6).prop_map(|parts| parts.concat())
+}
+
+/// System, then user and assistant in turns.
+fn conversation() -> impl Strategy<Value = Vec<(Role, String)>> {
+    (prop::option::of(text()), prop::collection::vec(text(), 1..5)).prop_map(|(system, texts)| {
+        let turns = [Role::User, Role::Assistant].into_iter().cycle().zip(texts);
+        system.map(|text| (Role::System, text)).into_iter().chain(turns).collect()
+    })
+}
+
+/// A template can ask whether there is any text: what it trims away to nothing stays so.
+fn harmless(text: &str) -> &str {
+    if text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\u{b}').is_empty() {
+        text
+    } else {
+        "x"
+    }
+}
+
+fn reserved(
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    conversation: &[(Role, String)],
+    say: fn(&str) -> &str,
+) -> Vec<TokenId> {
+    let messages: Vec<Message<'_>> = conversation
+        .iter()
+        .map(|(role, text)| Message { role: *role, content: say(text) })
+        .collect();
+    let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    let prompt = template.render(&messages, &options).unwrap();
+    let mut tokens = tokenizer.encode_prompt(&prompt).unwrap();
+    tokens.retain(|&token| tokenizer.is_reserved(token));
+    tokens
+}
+
+#[test]
+fn control_tokens_are_those_of_the_template() {
+    let tokenizers = tokenizers();
+    let templates: Vec<_> = TEMPLATES
+        .map(|(name, source)| (name, ChatTemplate::new(source, "<s>", "</s>").unwrap()))
+        .into();
+    let mut runner =
+        TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&conversation(), |conversation| {
+        for (vocabulary, tokenizer) in &tokenizers {
+            for (name, template) in &templates {
+                let found = reserved(template, tokenizer, &conversation, |text| text);
+                let expected = reserved(template, tokenizer, &conversation, harmless);
+                prop_assert_eq!(found, expected, "{} with {}", name, vocabulary);
+            }
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Nothing that was said is lost or changed on its way through a template that leaves it alone.
+#[test]
+fn untrusted_text_comes_out_as_it_went_in() {
+    let template = ChatTemplate::chatml();
+    let mut runner =
+        TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
+    let result = runner.run(&conversation(), |conversation| {
+        let messages: Vec<Message<'_>> = conversation
+            .iter()
+            .map(|(role, text)| Message { role: *role, content: text })
+            .collect();
+        let prompt = template.render(&messages, &RenderOptions::default()).unwrap();
+        let name = |role| match role {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        };
+        let turn = |(role, text): &(Role, String)| {
+            format!("<|im_start|>{}\n{text}<|im_end|>\n", name(*role))
+        };
+        prop_assert_eq!(prompt.text(), conversation.iter().map(turn).collect::<String>());
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// The test above would notice: with all text trusted, the same attacks do make control tokens.
+#[test]
+fn the_attacks_would_work_on_trusted_text() {
+    use walla_model::tokenizer::EncodeOptions;
+    let options = EncodeOptions { add_special: false, parse_special: true };
+    for (name, tokenizer) in tokenizers() {
+        for text in CONTROLS {
+            let tokens = tokenizer.encode(text, options).unwrap();
+            assert_eq!(tokens.len(), 1, "{name}: {text:?}");
+            assert!(tokenizer.is_reserved(tokens[0]), "{name}: {text:?}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The fuzz targets' bodies over fixed seeds and their mutations: what CI runs of `fuzz/`.
+
+// Shared with a package that is not part of the workspace, and used in full only there.
+#[path = "../../../fuzz/src/bodies/mod.rs"]
+mod bodies;
+
+use bodies::{gguf, seeds, template, tokenizer};
+
+/// A small fast generator (xorshift64*): the mutations are the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
+
+/// Bytes that parsers trip over.
+const INTERESTING: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'{', b'}', b'%'];
+
+/// One to four changes: a bit, a byte, a piece doubled, dropped or moved, or a cut.
+fn mutate(random: &mut Random, seed: &[u8]) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = random.below(bytes.len());
+        let end = (at + 1 + random.below(16)).min(bytes.len());
+        let piece = bytes.get(at..end).unwrap_or_default().to_vec();
+        match random.below(6) {
+            _ if bytes.is_empty() => bytes.push(0),
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = INTERESTING[random.below(INTERESTING.len())],
+            2 => drop(bytes.splice(at..at, piece)),
+            3 => drop(bytes.drain(at..end)),
+            4 => {
+                let to = random.below(bytes.len());
+                drop(bytes.splice(to..to, piece));
+            }
+            _ => bytes.truncate(at),
+        }
+    }
+    bytes
+}
+
+/// Runs a body over seeds and `count` mutations; the failure says with which bytes.
+fn run(check: fn(&[u8]), seeds: &[Vec<u8>], count: usize) {
+    let check = |bytes: &[u8]| {
+        let result = std::panic::catch_unwind(|| check(bytes));
+        assert!(result.is_ok(), "{} bytes fail: {bytes:?}", bytes.len());
+    };
+    let mut random = Random(0x5eed);
+    seeds.iter().for_each(|seed| check(seed));
+    for index in 0..count {
+        check(&mutate(&mut random, &seeds[index % seeds.len()]));
+    }
+}
+
+#[test]
+fn model_files() {
+    run(gguf::check, &seeds::gguf(), 4_000);
+}
+
+#[test]
+fn vocabularies() {
+    run(tokenizer::check, &seeds::tokenizer(), 4_000);
+}
+
+#[test]
+fn templates() {
+    run(template::check, &seeds::template(), 4_000);
+}
+
+/// `WALLA_FUZZ_SEEDS=fuzz/corpus cargo test -p walla_model --test fuzz_bodies -- --ignored` writes the seeds where `cargo fuzz` looks
+/// for them.
+#[test]
+#[ignore = "writes files for fuzzing by hand"]
+fn write_seeds() {
+    let corpus = std::env::var_os("WALLA_FUZZ_SEEDS").expect("WALLA_FUZZ_SEEDS names a folder");
+    let corpus = std::path::PathBuf::from(corpus);
+    for (target, seeds) in [
+        ("gguf", seeds::gguf()),
+        ("tokenizer", seeds::tokenizer()),
+        ("template", seeds::template()),
+    ] {
+        std::fs::create_dir_all(corpus.join(target)).unwrap();
+        for (index, seed) in seeds.iter().enumerate() {
+            std::fs::write(corpus.join(target).join(format!("seed-{index}")), seed).unwrap();
+        }
+    }
+}

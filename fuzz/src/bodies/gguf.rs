@@ -1,0 +1,74 @@
+//! Any bytes as a model file: every answer is a value or an error.
+
+use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
+use walla_model::tokenizer::{EncodeOptions, Tokenizer};
+use walla_model::{Gguf, ModelSpec, Value};
+use walla_types::TokenId;
+
+/// Text that touches every path of an encoder: words, digits, spaces, line breaks, several scripts, a marker, broken-looking bytes.
+const TEXT: &str = "Hello  wörld's 1234,\n\n\t猫🙂<|im_end|></s>\u{a0}\u{202e}x";
+
+/// Reads `bytes` as whoever loads a model does.
+///
+/// # Panics
+/// If something contradicts itself.
+pub fn check(bytes: &[u8]) {
+    let Ok(file) = Gguf::from_bytes(bytes) else { return };
+    metadata(&file);
+    tensors(&file);
+    for context_tokens in [1, 4_096, u32::MAX] {
+        if let Ok(spec) = ModelSpec::from_gguf(&file, context_tokens) {
+            weights(&file, &spec);
+        }
+    }
+    if let Ok(tokenizer) = Tokenizer::from_gguf(&file) {
+        tokenize(&tokenizer);
+    }
+    if let Ok(Some(template)) = ChatTemplate::from_gguf(&file) {
+        let messages = [Message { role: Role::User, content: TEXT }];
+        let _ = template.render(&messages, &RenderOptions::default());
+    }
+}
+
+fn metadata(file: &Gguf) {
+    for (key, value) in file.metadata() {
+        assert!(file.get(key).is_some(), "{key:?} is listed and not found");
+        assert!(!value.to_string().is_empty() || matches!(value, Value::String(_)));
+        if let Value::Array(array) = value {
+            assert_eq!(array.iter().count(), array.len(), "{key:?}");
+        }
+        let _ = (file.find::<u32>(key), file.find::<&str>(key), file.find::<f32>(key));
+    }
+}
+
+fn tensors(file: &Gguf) {
+    for (index, tensor) in file.tensors().enumerate() {
+        assert_eq!(file.find_tensor(tensor.name), Some(index), "{:?}", tensor.name);
+        let Ok(ty) = tensor.ty else { continue };
+        let elements = tensor.shape.elements();
+        let bytes = file.tensor_bytes(index).expect("a usable type");
+        let expected = elements / ty.block_elements() as u64 * ty.block_bytes() as u64;
+        assert_eq!(bytes.len() as u64, expected, "{:?}", tensor.name);
+    }
+}
+
+/// A specification that was accepted has all its weights.
+fn weights(file: &Gguf, spec: &ModelSpec) {
+    file.matrix_bytes(&spec.embedding).expect("the embedding is in the file");
+    file.vector(&spec.output_norm.weight).expect("the last norm is in the file");
+    for layer in &spec.layers {
+        file.vector(&layer.mixer_norm.weight).expect("every norm is in the file");
+        file.matrix_bytes(&layer.feed_forward.down.matrix).expect("every matrix is in the file");
+    }
+}
+
+fn tokenize(tokenizer: &Tokenizer) {
+    for (add_special, parse_special) in [(false, false), (true, true)] {
+        let options = EncodeOptions { add_special, parse_special };
+        let tokens = tokenizer.encode(TEXT, options).expect("a short text");
+        assert!(tokens.iter().all(|token| token.index() < tokenizer.vocab_size()));
+        tokenizer.decode(&tokens).expect("tokens of this vocabulary");
+    }
+    let some: Vec<TokenId> = (0..tokenizer.vocab_size().min(64) as u32).map(TokenId).collect();
+    tokenizer.decode(&some).expect("tokens of this vocabulary");
+}

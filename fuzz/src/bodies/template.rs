@@ -1,0 +1,55 @@
+//! Any template with any conversation: limits hold, and what players say never comes out as the template's own text.
+
+use walla_model::chat::{
+    ChatTemplate, Date, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, Segment,
+};
+
+use super::input::Input;
+
+/// Compiles the first text of `bytes` as a template and renders the others as a conversation.
+///
+/// # Panics
+/// If untrusted text comes out as template text, or a limit does not hold.
+pub fn check(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let source = input.text();
+    let (bos, eos) = (input.text(), input.text());
+    let Ok(template) = ChatTemplate::new(&source, &bos, &eos) else { return };
+    // What nobody can have guessed: it depends on every byte of the template.
+    let nonce = format!("Q{:016x}Q", fingerprint(bytes));
+    if source.contains(&nonce) || bos.contains(&nonce) || eos.contains(&nonce) {
+        return;
+    }
+    let options = RenderOptions {
+        add_generation_prompt: input.flag(),
+        enable_thinking: input.flag(),
+        date: Date { year: input.u32(), month: input.byte().into(), day: input.byte().into() },
+    };
+    let mut contents = Vec::new();
+    while !input.is_empty() && contents.len() < 8 {
+        let role = *input.pick(&[Role::User, Role::Assistant, Role::System]);
+        contents.push((role, format!("{}{nonce}{}", input.text(), input.text())));
+    }
+    let messages: Vec<Message<'_>> =
+        contents.iter().map(|(role, content)| Message { role: *role, content }).collect();
+    let Ok(prompt) = template.render(&messages, &options) else { return };
+    assert_eq!(prompt.text().len(), prompt.bytes());
+    // Lossy decoding can make three bytes of a torn one.
+    assert!(prompt.bytes() <= 3 * OUTPUT_BYTES_MAX);
+    let mut before = None;
+    for segment in &prompt.segments {
+        assert!(!segment.text().is_empty(), "an empty segment");
+        let kind = core::mem::discriminant(segment);
+        assert_ne!(before.replace(kind), Some(kind), "two of a kind");
+        if let Segment::Template(text) = segment {
+            assert!(!text.contains(&nonce), "untrusted text in {text:?}");
+        }
+    }
+}
+
+/// FNV-1a.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
