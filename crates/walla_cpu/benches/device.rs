@@ -6,6 +6,7 @@
 //!
 //! `WALLA_BENCH_THREADS` sets the threads (default 2), `WALLA_BENCH_VARIANT` the kernels. Minimum over repeats: other work on the machine
 //! only ever adds time. `WALLA_BENCH_INLINE` runs everything on one thread and counts its processor time: for busy machines.
+//! `WALLA_BENCH_ROWS` keeps one number of rows, for a profiler.
 
 use std::time::Instant;
 
@@ -178,7 +179,7 @@ impl Bench {
                     ..OutputRow::default()
                 };
             }
-            view.tables.iter_mut().zip(1..).for_each(|(page, i)| *page = i);
+            view.tables.iter_mut().zip(1..).take(16 * 32).for_each(|(page, i)| *page = i);
         };
         self.device.write_host(self.step.0, 0, layout.bytes(), &mut write).expect("writes");
         self.device.upload(stream, self.step.0, self.step.1, layout.bytes()).expect("uploads");
@@ -230,7 +231,7 @@ fn linear(filter: &str) {
 fn cache(device: &mut CpuDevice, layers: &[CacheLayer]) -> CacheId {
     let desc = CacheDesc {
         layers: layers.to_vec(),
-        pages: 1 + 32 * CONTEXT / PAGE_TOKENS,
+        pages: 1 + 16 * CONTEXT / PAGE_TOKENS,
         page_tokens: PAGE_TOKENS,
         sequences_max: 32,
         kv_type: KvType::F16,
@@ -357,11 +358,19 @@ fn model(shape: &Model, mix: &str) {
     ops.push(Op::Head { x, norm: norm(d, width), linear: Linear { matrix: table, bias: None } });
     ops.push(Op::Sample);
     let weights = bench.device.memory().weight_bytes as f64;
+    let wanted: Option<u32> =
+        std::env::var("WALLA_BENCH_ROWS").ok().and_then(|rows| rows.parse().ok());
     let decode = [1, 2, 4, 8, 16].map(|rows| {
+        if wanted.is_some_and(|wanted| wanted != rows) {
+            return String::new();
+        }
         let seconds = bench.time(rows, rows, 192, &ops);
         format!("{rows}: {:.2} ms", seconds * 1e3)
     });
     let prefill = [128, 512].map(|rows| {
+        if wanted.is_some_and(|wanted| wanted != rows) {
+            return String::new();
+        }
         let seconds = bench.time(rows, 1, 0, &ops);
         format!("{rows}: {:.0} tok/s", f64::from(rows) / seconds)
     });

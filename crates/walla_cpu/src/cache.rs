@@ -33,7 +33,15 @@ pub(crate) enum Numbers<'a> {
     F16(&'a [u16]),
 }
 
-impl Numbers<'_> {
+impl<'a> Numbers<'a> {
+    /// The bits of f16 numbers; nothing for others.
+    pub(crate) fn halves(self) -> &'a [u16] {
+        match self {
+            Self::F16(all) => all,
+            Self::F32(_) => &[],
+        }
+    }
+
     /// Numbers `from..from + out.len()` as f32.
     pub(crate) fn read(self, from: usize, out: &mut [f32]) {
         match self {

@@ -99,6 +99,8 @@ pub(crate) struct Scores<'a> {
     /// `[dim, stride]`
     pub keys: &'a [u16],
     pub stride: usize,
+    /// Keys of the page after this one, to be fetched meanwhile; this one's at the end.
+    pub next: &'a [u16],
     /// A multiple of 16.
     pub cells: usize,
     /// Distance of rows in the result.
@@ -108,13 +110,13 @@ pub(crate) struct Scores<'a> {
 impl Scores<'_> {
     /// `out[q][c] = sum_d queries[q][d] * keys[d][c]`.
     pub(crate) fn compute(&self, variant: Variant, out: &mut [f32]) {
-        let Self { queries, dim, keys, stride, cells, width } = *self;
-        dispatch!(
-            variant,
-            attention::scores(queries, dim, keys, stride, cells, out, width),
-            unreachable!("{variant} has an attention of its own")
-        );
+        dispatch!(variant, attention::scores(self, out), unreachable_attention(variant));
     }
+}
+
+/// Variants without vector kernels compute scores and values where they are needed.
+fn unreachable_attention(variant: Variant) {
+    unreachable!("{variant} has an attention of its own");
 }
 
 /// Weights of some queries (rows `width` apart) for the cells of a page of f16.
@@ -124,6 +126,8 @@ pub(crate) struct Values<'a> {
     pub cells: usize,
     /// `[cells, dim]`
     pub values: &'a [u16],
+    /// Values of the page after this one, to be fetched meanwhile; this one's at the end.
+    pub next: &'a [u16],
     /// A multiple of 16.
     pub dim: usize,
 }
@@ -131,11 +135,6 @@ pub(crate) struct Values<'a> {
 impl Values<'_> {
     /// `out[q][d] += sum_c weights[q][c] * values[c][d]`.
     pub(crate) fn add(&self, variant: Variant, out: &mut [f32]) {
-        let Self { weights, width, cells, values, dim } = *self;
-        dispatch!(
-            variant,
-            attention::values(weights, width, cells, values, dim, out),
-            unreachable!("{variant} has an attention of its own")
-        );
+        dispatch!(variant, attention::values(self, out), unreachable_attention(variant));
     }
 }

@@ -2,7 +2,7 @@ use walla_device::step::StepRow;
 use walla_device::{HeadShape, KvType, Slot};
 
 use super::Frame;
-use crate::cache::{KvLayer, Layer, Numbers};
+use crate::cache::{KvLayer, Layer};
 use crate::kernels::{self, Scores, Values};
 use crate::options::Variant;
 use crate::scalar;
@@ -134,11 +134,13 @@ impl Attention<'_> {
         let scores_width = pages.len() * tokens;
         let scores: &mut [f32] =
             &mut scratch.scores.as_mut_slice()[..run.len() * self.group * scores_width];
+        let last = pages.end - 1;
         for (i, page) in pages.clone().enumerate() {
-            let Numbers::F16(keys) = self.kv.keys(head, table[page] as usize) else { return };
+            let keys = |page: usize| self.kv.keys(head, table[page.min(last)] as usize).halves();
+            let (keys, next) = (keys(page), keys(page + 1));
             let cells = (end - page * tokens).min(tokens).next_multiple_of(16);
-            let product =
-                Scores { queries, dim, keys, stride: self.kv.stride, cells, width: scores_width };
+            let stride = self.kv.stride;
+            let product = Scores { queries, dim, keys, stride, next, cells, width: scores_width };
             product.compute(self.variant, &mut scores[i * tokens..]);
         }
         for (r, row) in run.iter().enumerate() {
@@ -152,14 +154,14 @@ impl Attention<'_> {
             let out = tile.row_mut(first + r);
             out.fill(0.0);
             for page in own.start / tokens..own.end.div_ceil(tokens) {
-                let Numbers::F16(values) = self.kv.values(head, table[page] as usize) else {
-                    return;
-                };
+                let values = |page: usize| self.kv.values(head, table[page.min(last)] as usize);
+                let (values, next) = (values(page).halves(), values(page + 1).halves());
                 let from = own.start.max(page * tokens);
                 let cells = own.end.min((page + 1) * tokens) - from;
                 let values = &values[(from - page * tokens) * dim..];
                 let weights = &scores[from - start..];
-                Values { weights, width: scores_width, cells, values, dim }.add(self.variant, out);
+                let page = Values { weights, width: scores_width, cells, values, next, dim };
+                page.add(self.variant, out);
             }
             for (out, sum) in out.chunks_mut(dim).zip(sums) {
                 out.iter_mut().for_each(|out| *out /= sum);

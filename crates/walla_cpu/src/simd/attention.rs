@@ -8,56 +8,41 @@
 /// `$lanes` numbers to a register; `$halves` loads as many f16.
 macro_rules! attention_kernels {
     ($features:literal, $lanes:literal, $zero:ident, $set1:ident, $fmadd:ident, $halves:ident) => {
-        /// `out[q][c] = sum_d queries[q][d] * keys[d][c]` for `cells` cells (a multiple of 16), where `keys` is `[dim, stride]` and rows
-        /// of `out` are `width` apart.
+        /// `out[q][c] = sum_d queries[q][d] * keys[d][c]` for `cells` cells (a multiple of 16) of a page, where `keys` is `[dim, stride]` and
+        /// rows of `out` are `width` apart.
         #[target_feature(enable = $features)]
-        pub(crate) fn scores(
-            queries: &[f32],
-            dim: usize,
-            keys: &[u16],
-            stride: usize,
-            cells: usize,
-            out: &mut [f32],
-            width: usize,
-        ) {
-            let mut queries = queries;
-            let mut out = out;
-            while !queries.is_empty() {
-                let count = (queries.len() / dim).min(4);
-                let (now, later) = queries.split_at(count * dim);
-                match count {
-                    1 => some_scores::<1>(now, dim, keys, stride, cells, out, width),
-                    2 => some_scores::<2>(now, dim, keys, stride, cells, out, width),
-                    3 => some_scores::<3>(now, dim, keys, stride, cells, out, width),
-                    _ => some_scores::<4>(now, dim, keys, stride, cells, out, width),
+        pub(crate) fn scores(page: &crate::kernels::Scores<'_>, out: &mut [f32]) {
+            let count = page.queries.len() / page.dim;
+            for first in (0..count).step_by(4) {
+                let queries = &page.queries[first * page.dim..];
+                let out = &mut out[first * page.width..];
+                match count - first {
+                    1 => some_scores::<1>(page, queries, out),
+                    2 => some_scores::<2>(page, queries, out),
+                    3 => some_scores::<3>(page, queries, out),
+                    _ => some_scores::<4>(page, queries, out),
                 }
-                queries = later;
-                let skip = (count * width).min(out.len());
-                out = &mut out[skip..];
             }
         }
 
         #[target_feature(enable = $features)]
         #[inline]
         fn some_scores<const Q: usize>(
+            page: &crate::kernels::Scores<'_>,
             queries: &[f32],
-            dim: usize,
-            keys: &[u16],
-            stride: usize,
-            cells: usize,
             out: &mut [f32],
-            width: usize,
         ) {
             const BLOCK: usize = 2 * $lanes;
-            let queries: [&[f32]; Q] = crate::simd::rows_of(queries, dim);
+            let queries: [&[f32]; Q] = crate::simd::rows_of(queries, page.dim);
             let mut cell = 0;
-            while cell < cells {
+            while cell < page.cells {
                 // Two registers of cells, or one if that is what is left: the same chains either way.
-                let both = cell + BLOCK <= cells;
+                let both = cell + BLOCK <= page.cells;
                 let mut sums = [[$zero(); 2]; Q];
-                for (d, keys) in keys.chunks_exact(stride).take(dim).enumerate() {
+                for (d, keys) in page.keys.chunks_exact(page.stride).take(page.dim).enumerate() {
                     let first = $halves(keys, cell);
                     let second = if both { $halves(keys, cell + $lanes) } else { first };
+                    prefetch(page.next, d * page.stride + cell);
                     for q in 0..Q {
                         let query = $set1(queries[q][d]);
                         sums[q][0] = $fmadd(first, query, sums[q][0]);
@@ -65,74 +50,94 @@ macro_rules! attention_kernels {
                     }
                 }
                 for q in 0..Q {
-                    store(&mut out[q * width + cell..], sums[q][0]);
+                    store(&mut out[q * page.width + cell..], sums[q][0]);
                     if both {
-                        store(&mut out[q * width + cell + $lanes..], sums[q][1]);
+                        store(&mut out[q * page.width + cell + $lanes..], sums[q][1]);
                     }
                 }
                 cell += if both { BLOCK } else { $lanes };
             }
         }
 
-        /// `out[q][d] += sum_c weights[q][c] * values[c][d]` for `cells` cells; rows of `weights` are `width` apart and `dim` is a multiple of 16.
+        /// `out[q][d] += sum_c weights[q][c] * values[c][d]` for `cells` cells of a page; rows of `weights` are `width` apart and `dim` is a
+        /// multiple of 16.
         #[target_feature(enable = $features)]
-        pub(crate) fn values(
-            weights: &[f32],
-            width: usize,
-            cells: usize,
-            values: &[u16],
-            dim: usize,
-            out: &mut [f32],
-        ) {
-            let mut weights = weights;
-            for out in out.chunks_mut(4 * dim) {
-                match out.len() / dim {
-                    1 => some_values::<1>(weights, width, cells, values, dim, out),
-                    2 => some_values::<2>(weights, width, cells, values, dim, out),
-                    3 => some_values::<3>(weights, width, cells, values, dim, out),
-                    _ => some_values::<4>(weights, width, cells, values, dim, out),
+        pub(crate) fn values(page: &crate::kernels::Values<'_>, out: &mut [f32]) {
+            let count = out.len() / page.dim;
+            for first in (0..count).step_by(4) {
+                let weights = &page.weights[first * page.width..];
+                let out = &mut out[first * page.dim..];
+                match count - first {
+                    1 => some_values::<1>(page, weights, out),
+                    2 => some_values::<2>(page, weights, out),
+                    3 => some_values::<3>(page, weights, out),
+                    _ => some_values::<4>(page, weights, out),
                 }
-                weights = &weights[(4 * width).min(weights.len())..];
             }
         }
 
         #[target_feature(enable = $features)]
         #[inline]
         fn some_values<const Q: usize>(
+            page: &crate::kernels::Values<'_>,
             weights: &[f32],
-            width: usize,
-            cells: usize,
-            values: &[u16],
-            dim: usize,
             out: &mut [f32],
         ) {
-            const BLOCK: usize = 2 * $lanes;
-            let weights: [&[f32]; Q] = std::array::from_fn(|q| &weights[q * width..][..cells]);
             let mut d = 0;
-            while d < dim {
-                let both = d + BLOCK <= dim;
-                let mut sums = [[$zero(); 2]; Q];
-                for q in 0..Q {
-                    sums[q][0] = load(&out[q * dim + d..]);
-                    sums[q][1] = if both { load(&out[q * dim + d + $lanes..]) } else { sums[q][0] };
+            while d < page.dim {
+                // As many registers of numbers side by side as are left, up to four: each number is a chain of its own either way.
+                match (page.dim - d) / $lanes {
+                    1 => block_of_values::<Q, 1>(page, weights, d, out),
+                    2 | 3 => block_of_values::<Q, 2>(page, weights, d, out),
+                    _ => block_of_values::<Q, 4>(page, weights, d, out),
                 }
-                for (c, values) in values.chunks_exact(dim).take(cells).enumerate() {
-                    let first = $halves(values, d);
-                    let second = if both { $halves(values, d + $lanes) } else { first };
-                    for q in 0..Q {
-                        let weight = $set1(weights[q][c]);
-                        sums[q][0] = $fmadd(first, weight, sums[q][0]);
-                        sums[q][1] = $fmadd(second, weight, sums[q][1]);
-                    }
-                }
-                for q in 0..Q {
-                    store(&mut out[q * dim + d..], sums[q][0]);
-                    if both {
-                        store(&mut out[q * dim + d + $lanes..], sums[q][1]);
-                    }
-                }
-                d += if both { BLOCK } else { $lanes };
+                d += match (page.dim - d) / $lanes {
+                    1 => $lanes,
+                    2 | 3 => 2 * $lanes,
+                    _ => 4 * $lanes,
+                };
             }
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn block_of_values<const Q: usize, const N: usize>(
+            page: &crate::kernels::Values<'_>,
+            weights: &[f32],
+            d: usize,
+            out: &mut [f32],
+        ) {
+            let weights: [&[f32]; Q] =
+                std::array::from_fn(|q| &weights[q * page.width..][..page.cells]);
+            let mut sums = [[$zero(); N]; Q];
+            for q in 0..Q {
+                for n in 0..N {
+                    sums[q][n] = load(&out[q * page.dim + d + n * $lanes..]);
+                }
+            }
+            for (c, values) in page.values.chunks_exact(page.dim).take(page.cells).enumerate() {
+                for line in 0..N * $lanes / 32 {
+                    prefetch(page.next, c * page.dim + d + line * 32);
+                }
+                for n in 0..N {
+                    let numbers = $halves(values, d + n * $lanes);
+                    for q in 0..Q {
+                        sums[q][n] = $fmadd(numbers, $set1(weights[q][c]), sums[q][n]);
+                    }
+                }
+            }
+            for q in 0..Q {
+                for n in 0..N {
+                    store(&mut out[q * page.dim + d + n * $lanes..], sums[q][n]);
+                }
+            }
+        }
+
+        /// Asks for number `at` of the page that comes next: pages lie anywhere, so the processor cannot guess.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn prefetch(next: &[u16], at: usize) {
+            _mm_prefetch::<_MM_HINT_T0>(next.as_ptr().wrapping_add(at).cast());
         }
     };
 }

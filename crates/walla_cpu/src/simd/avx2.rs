@@ -7,10 +7,10 @@ use walla_types::TensorType;
 use super::{by_type_and_rows, code, of_code, rows_of};
 use crate::matrix::{Input, PANEL, Products};
 use crate::panels::{Format, Layout};
-use crate::quantise::{Group, round_block};
+use crate::quantise::{GROUP, Group, round_block};
 
 /// How far ahead weights are asked for, see the AVX-512 kernel.
-const PREFETCH_BYTES: usize = 8192;
+const PREFETCH_BYTES: usize = 16384;
 
 /// Some rows of a block of rounded activations.
 #[derive(Clone, Copy)]
@@ -69,10 +69,11 @@ kernel! {
         let format = const { Format::of(of_code(TY)) };
         let layout = Layout::new(of_code(TY), cols);
         let (side, quants) = panel.split_at(layout.quants_at);
+        let share = layout.bytes / (cols / GROUP);
         let mut acc = [_mm256_setzero_ps(); R];
         for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
             if lanes == 0 {
-                prefetch(quants);
+                prefetch(panel, group * share, share);
             }
             let (block, g) = (group / format.groups, group % format.groups);
             let side = &side[block * format.side..(block + 1) * format.side];
@@ -103,19 +104,21 @@ kernel! {
         }
     }
 
-    /// Asks for the weights some groups ahead, see the AVX-512 kernel.
-    #[inline]
-    fn prefetch(quants: &[u8]) {
-        for line in quants.chunks(64) {
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(PREFETCH_BYTES).cast());
-        }
-    }
-
     /// `acc + scale * (scale_x * dot)`, fused.
     #[inline]
     fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
         let product = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale_x));
         _mm256_fmadd_ps(scale, product, acc)
+    }
+
+    /// Asks for part `at..at + bytes` of the panel a fixed distance ahead, see the AVX-512 kernel.
+    #[inline]
+    fn prefetch(panel: &[u8], at: usize, bytes: usize) {
+        let mut line = at / 64 * 64;
+        while line < at + bytes {
+            _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
+            line += 64;
+        }
     }
 
     /// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
@@ -246,7 +249,7 @@ kernel! {
         let rest = pairs.remainder();
         for (i, pair) in pairs.enumerate() {
             if lanes == 0 {
-                prefetch(pair);
+                prefetch(pair, 0, pair.len());
             }
             let (first, second) = (weights::<TY>(pair, at), weights::<TY>(pair, PANEL * number + at));
             for r in 0..R {
