@@ -1,7 +1,7 @@
 //! Two characters answer at once, in a tokio program: each reply is a stream, and dropping one cancels it.
 //!
 //! ```text
-//! cargo run --release --example async_chat -- --model FILE.gguf ["What do you think of the new mine?"]
+//! cargo run --release --example async_chat [-- --model FILE.gguf "Have you heard any news?"]
 //! ```
 
 use std::io::Write;
@@ -17,7 +17,7 @@ struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
     /// What to ask.
-    #[arg(default_value = "What do you think of the new mine?")]
+    #[arg(default_value = "Have you heard any news?")]
     question: String,
     /// Nobody speaks longer than this, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]

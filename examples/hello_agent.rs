@@ -1,7 +1,7 @@
 //! The shortest talk: one agent, one question.
 //!
 //! ```text
-//! cargo run --release --example hello_agent -- --model FILE.gguf
+//! cargo run --release --example hello_agent [-- --model FILE.gguf]
 //! ```
 
 use std::time::Duration;

@@ -1,78 +1,125 @@
 //! What the agent may make the robot do: a closed list, checked before anything moves.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::house;
+use crate::house::{self, Point};
 
-/// The longest pause that anybody can order, in seconds.
-const WAIT_SECONDS_MAX: f64 = 60.0;
+/// The longest pause that anybody can order.
+const PAUSE_MAX: Duration = Duration::from_secs(120);
 
-/// Something that the base can do.
+/// Something that the robot can do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Drive to a place.
-    Go(&'static str, house::Point),
+    Go(&'static str, Point),
     /// Stand still.
     Stop,
-    /// Stand still for so many seconds, then go on.
-    Wait(f64),
-    /// Follow the round through all places.
-    Patrol,
+    /// Stand still for so long, then go on.
+    Wait(Duration),
+    /// Nothing but speak.
+    Say,
 }
 
-impl Action {
-    /// Reads the first JSON object in `reply`.
+/// An action that was checked, and what the robot says to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub action: Action,
+    pub say: String,
+}
+
+impl Answer {
+    /// Reads the first JSON object in `reply`: `{"action":…,"target":…,"say":…}`.
     ///
     /// # Errors
     /// Why the robot will not do it.
     pub fn parse(reply: &str) -> Result<Self, String> {
         let start = reply.find('{').ok_or("no JSON in the reply")?;
-        let mut values = serde_json::Deserializer::from_str(reply.get(start..).unwrap_or_default())
-            .into_iter::<Value>();
+        let json = reply.get(start..).unwrap_or_default();
+        let mut values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
         let value = values.next().and_then(Result::ok).ok_or("broken JSON in the reply")?;
-        match value.get("action").and_then(Value::as_str) {
-            Some("go") => {
-                let name = value.get("place").and_then(Value::as_str).unwrap_or("");
-                let (name, point) =
-                    house::place(name).ok_or(format!("no place {name:?} in this house"))?;
-                Ok(Self::Go(name, point))
-            }
-            Some("stop") => Ok(Self::Stop),
-            Some("patrol") => Ok(Self::Patrol),
-            Some("wait") => match value.get("seconds").and_then(Value::as_f64) {
-                Some(seconds) if (0.0..=WAIT_SECONDS_MAX).contains(&seconds) => {
-                    Ok(Self::Wait(seconds))
-                }
-                _ => Err(format!("a pause is 0 to {WAIT_SECONDS_MAX} seconds")),
-            },
-            Some(other) => Err(format!("no action {other:?}")),
-            None => Err("no action in the JSON".to_owned()),
-        }
+        let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+        let action = action(text("action"), text("target"))?;
+        Ok(Self { action, say: text("say").to_owned() })
     }
+}
+
+/// The closed list.
+fn action(name: &str, target: &str) -> Result<Action, String> {
+    match name {
+        "goto" | "deliver" | "clean" => place(target),
+        "charge" => place("dock"),
+        "wait" => pause(target).map(Action::Wait),
+        "stop" => Ok(Action::Stop),
+        "say" | "refuse" => Ok(Action::Say),
+        "" => Err("no action in the JSON".to_owned()),
+        // This robot has no arm to fetch with and no eyes to follow with, whatever its agent believes.
+        other => Err(format!("I cannot do {other:?}")),
+    }
+}
+
+fn place(name: &str) -> Result<Action, String> {
+    let (name, point) =
+        house::place(name).ok_or_else(|| format!("there is no {name:?} in this house"))?;
+    Ok(Action::Go(name, point))
+}
+
+/// A duration in words: `five seconds`, `2 minutes`.
+fn pause(words: &str) -> Result<Duration, String> {
+    const NUMBERS: [&str; 13] = [
+        "a", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+        "eleven", "twelve",
+    ];
+    let no_pause = || format!("{words:?} is no pause of up to {} s", PAUSE_MAX.as_secs());
+    let (number, unit) = words.split_once(' ').ok_or_else(no_pause)?;
+    let named = NUMBERS.iter().position(|name| *name == number).map(|at| at.max(1) as u64);
+    let count = named.or_else(|| number.parse().ok()).ok_or_else(no_pause)?;
+    let seconds = match unit.trim_end_matches(['s', '.']) {
+        "second" | "moment" => count,
+        "minute" => count.saturating_mul(60),
+        _ => return Err(no_pause()),
+    };
+    Some(Duration::from_secs(seconds)).filter(|pause| *pause <= PAUSE_MAX).ok_or_else(no_pause)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn action_of(reply: &str) -> Result<Action, String> {
+        Answer::parse(reply).map(|answer| answer.action)
+    }
+
     #[test]
-    fn only_what_is_on_the_list_is_done() {
-        assert!(matches!(
-            Action::parse(r#"Sure! {"action":"go","place":"Kitchen"} done"#),
-            Ok(Action::Go("kitchen", _))
-        ));
-        assert_eq!(Action::parse(r#"{"action":"wait","seconds":5}"#), Ok(Action::Wait(5.0)));
+    fn what_is_on_the_list_is_done() {
+        let kitchen = action_of(r#"Sure! {"action":"goto","target":"Kitchen","say":"Okay."} done"#);
+        assert!(matches!(kitchen, Ok(Action::Go("kitchen", _))));
+        let cup = action_of(r#"{"action":"deliver","item":"cup","target":"dock","say":"Okay."}"#);
+        assert!(matches!(cup, Ok(Action::Go("dock", _))));
+        assert_eq!(action_of(r#"{"action":"stop","target":"here"}"#), Ok(Action::Stop));
+        for (words, seconds) in [("five seconds", 5), ("2 minutes", 120), ("a moment", 1)] {
+            let reply = format!(r#"{{"action":"wait","target":"{words}"}}"#);
+            assert_eq!(action_of(&reply), Ok(Action::Wait(Duration::from_secs(seconds))));
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_done() {
         for refused in [
             "",
             "I cannot.",
-            r#"{"action":"go","place":"the moon"}"#,
-            r#"{"action":"go"}"#,
-            r#"{"action":"wait","seconds":1e9}"#,
+            r#"{"action":"goto","target":"moon"}"#,
+            r#"{"action":"goto"}"#,
+            r#"{"action":"wait","target":"99999999999999999999 seconds"}"#,
+            r#"{"action":"wait","target":"18446744073709551615 minutes"}"#,
+            r#"{"action":"wait","target":"forever"}"#,
             r#"{"action":"self_destruct"}"#,
+            r#"{"action":["goto"],"target":"dock"}"#,
             r#"{"action":"#,
             "[]",
         ] {
-            assert!(Action::parse(refused).is_err(), "{refused}");
+            assert!(Answer::parse(refused).is_err(), "{refused}");
         }
     }
 }

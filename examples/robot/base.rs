@@ -72,10 +72,11 @@ impl Base {
         self.order = match action {
             Action::Go(_, point) => Order::GoTo(point),
             Action::Stop => Order::Stand,
-            Action::Wait(seconds) => {
-                Order::Pause { ticks_left: (seconds / TICK.as_secs_f64()) as u32 }
+            Action::Wait(pause) => {
+                let ticks = pause.as_nanos() / TICK.as_nanos();
+                Order::Pause { ticks_left: u32::try_from(ticks).unwrap_or(u32::MAX) }
             }
-            Action::Patrol => Order::Round(self.nearest()),
+            Action::Say => self.order,
         };
     }
 
@@ -138,6 +139,8 @@ fn drive(mut base: ResMut<Base>) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::house::place;
 
@@ -170,7 +173,7 @@ mod tests {
     #[test]
     fn it_goes_on_after_a_pause() {
         let mut base = Base::default();
-        base.act(Action::Wait(2.0));
+        base.act(Action::Wait(Duration::from_secs(2)));
         drive_for(&mut base, 2);
         assert!(base.driven < 0.01);
         drive_for(&mut base, 60);

@@ -5,7 +5,7 @@
 //! for the time in which the agent thinks and speaks.
 //!
 //! ```text
-//! cargo run --release --example robot -- --model FILE.gguf [--seconds 30]
+//! cargo run --release --example robot [-- --model FILE.gguf --seconds 30]
 //! ```
 
 mod action;

@@ -4,22 +4,24 @@ use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 
-use crate::action::Action;
+use crate::action::Answer;
 use crate::base::Base;
 
-/// How the agent is told to answer. The base checks all the same.
-const PERSONA: &str = r#"You are a courier robot in a small house. Answer every order with one JSON action and nothing else. Actions:
-{"action":"go","place":P} where P is dock, kitchen, workshop or garden; {"action":"wait","seconds":N}; {"action":"patrol"}; {"action":"stop"}.
-Example: "Take this to the garden, please." is answered with {"action":"go","place":"garden"}."#;
+/// How the agent is told to answer. The robot checks all the same.
+const PERSONA: &str = "You are Pip, a courier robot in a house. Places: dock, kitchen, workshop, garden. \
+    Actions: goto, deliver, clean, wait, stop, charge, say, refuse. \
+    Answer with one JSON action with action, target and say.";
 
 /// What people say, every so many turns of the loop.
-const ORDERS: [&str; 6] = [
+const ORDERS: [&str; 8] = [
     "Bring this cup to the kitchen.",
-    "Could you wait for five seconds?",
-    "We need you in the workshop.",
-    "Fly to the moon!",
-    "Look after the whole house again.",
-    "Go home to your dock.",
+    "Wait five seconds.",
+    "You're needed in the workshop.",
+    "Go to the moon!",
+    "What's your name?",
+    "Take the flowers to the garden, please.",
+    "Stop!",
+    "Go home and charge.",
 ];
 
 /// Turns from one order to the next: four seconds.
@@ -36,7 +38,7 @@ impl Plugin for TalkPlugin {
                     .spawn((
                         Agent::persona(PERSONA),
                         AgentSampling::greedy(),
-                        ReplyLimits::tokens(40).stop_at("\n"),
+                        ReplyLimits::tokens(60).stop_at("\n"),
                     ))
                     .observe(obey)
                     .observe(|failed: On<ReplyFailed>| println!("robot: ({})", failed.error));
@@ -72,11 +74,11 @@ fn obey(
     mut orders: ResMut<Orders>,
 ) {
     let Ok(speech) = speech.get(finished.agent) else { return };
-    match Action::parse(speech.text()) {
-        Ok(action) => {
+    match Answer::parse(speech.text()) {
+        Ok(Answer { action, say }) => {
             orders.obeyed += 1;
             base.act(action);
-            println!("robot: {action:?}, from ({:.1}, {:.1})", base.at.x, base.at.y);
+            println!("robot: {say}   [{action:?} from ({:.1}, {:.1})]", base.at.x, base.at.y);
         }
         Err(reason) => {
             orders.refused += 1;

@@ -1,10 +1,10 @@
 //! Who talks with whom.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
-use bevy_walla::FinishReason;
 use bevy_walla::prelude::*;
 use walla_examples::{name, persona};
 
@@ -14,6 +14,21 @@ use crate::printer::Line;
 /// After so many replies a table takes up another subject, because two agents tend to agree with each other for ever.
 const REPLIES_PER_SUBJECT: u32 = 6;
 
+/// What a table can talk about, when it has talked enough of something else.
+const SUBJECTS: [&str; 8] = [
+    "Have you heard any news?",
+    "But enough of that. What do you sell?",
+    "By the way. Do you need any help?",
+    "Where were you born?",
+    "Let me ask you something. What do you dream of?",
+    "What are you drinking?",
+    "Tell me something. What are you afraid of?",
+    "How goes the work?",
+];
+
+/// A listener answers when the words have been said, at so many bytes a second: brisk speech.
+const SPEECH_BYTES_PER_SECOND: f64 = 20.0;
+
 /// The visitor goes to another guest this often.
 const VISIT_EVERY: Duration = Duration::from_secs(4);
 
@@ -21,14 +36,25 @@ const VISIT_EVERY: Duration = Duration::from_secs(4);
 pub struct DialoguePlugin {
     agents: usize,
     reply_tokens: u32,
+    hurry: bool,
 }
 
 /// A guest, by place.
 #[derive(Component)]
 struct Guest {
     place: usize,
-    /// Replies since the last change of subject.
+    /// Replies to the neighbour.
     replies: u32,
+    /// Who waits for an answer, in the order in which they asked, which is that of the answers.
+    asked_by: VecDeque<Asker>,
+    /// Words on their way to the neighbour, and when they have been said.
+    saying: Option<(Instant, String)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    Neighbour,
+    Visitor,
 }
 
 /// Who sits at the same table.
@@ -44,19 +70,25 @@ struct Evening {
 
 impl DialoguePlugin {
     pub fn new(arguments: &Arguments) -> Self {
-        Self { agents: arguments.agents, reply_tokens: arguments.reply_tokens }
+        let Arguments { agents, reply_tokens, hurry, .. } = *arguments;
+        Self { agents, reply_tokens, hurry }
     }
 }
 
 impl Plugin for DialoguePlugin {
     fn build(&self, app: &mut App) {
-        let Self { agents, reply_tokens } = *self;
+        let Self { agents, reply_tokens, hurry } = *self;
         app.init_resource::<Evening>()
             .add_systems(Startup, move |commands: Commands| seat(commands, agents, reply_tokens))
-            .add_systems(Update, visit.run_if(walla_ready))
+            .add_systems(Update, (visit, pass_on).chain().run_if(walla_ready))
             .add_observer(open)
             .add_observer(print_sentence)
-            .add_observer(pass_on);
+            .add_observer(unsaid)
+            .add_observer(
+                move |finished: On<ReplyFinished>, guests: Query<(&mut Guest, &Speech)>| {
+                    said(&finished, guests, hurry);
+                },
+            );
     }
 }
 
@@ -74,11 +106,12 @@ fn seat(mut commands: Commands, agents: usize, reply_tokens: u32) {
 
 fn spawn(commands: &mut Commands, place: usize, reply_tokens: u32) -> Entity {
     let name = name(place);
-    let house_rules = "You sit in the tavern. Answer in one or two sentences, in your own voice, without quotation marks.";
+    let scene =
+        "You sit in the tavern and talk with the other guests. Answer in one or two sentences.";
     commands
         .spawn((
-            Guest { place, replies: 0 },
-            Agent::persona(format!("{} {house_rules}", persona(place).text)),
+            Guest { place, replies: 0, asked_by: VecDeque::new(), saying: None },
+            Agent::persona(format!("{} {scene}", persona(place).text)),
             AgentSeed::from_name(&name),
             ReplyLimits::tokens(reply_tokens).stop_at("\n"),
             VoiceRate::tokens_per_second(6.0),
@@ -87,43 +120,75 @@ fn spawn(commands: &mut Commands, place: usize, reply_tokens: u32) -> Entity {
         .id()
 }
 
-/// When the model is loaded, one guest of each table opens the talk.
+/// When the model is loaded, one guest of each table is sat down with.
 fn open(
     _: On<WallaReady>,
-    guests: Query<(&Guest, &Name, &Neighbour)>,
+    mut guests: Query<(Entity, &mut Guest, &Neighbour)>,
+    names: Query<&Name>,
     mut evening: ResMut<Evening>,
     mut commands: Commands,
 ) {
     evening.began = Some(Instant::now());
-    for (guest, name, neighbour) in guests.iter().filter(|(guest, ..)| guest.place % 2 == 0) {
-        commands.ask(neighbour.0, said(name, persona(guest.place).opening));
+    for (agent, mut guest, neighbour) in &mut guests {
+        if guest.place % 2 != 0 {
+            continue;
+        }
+        let Ok(name) = names.get(neighbour.0) else { continue };
+        let words = format!("*{name} sits down beside you.*");
+        guest.asked_by.push_back(Asker::Neighbour);
+        commands.ask(agent, words);
     }
 }
 
-/// What one guest said goes to the other.
-fn pass_on(
-    finished: On<ReplyFinished>,
-    mut guests: Query<(&mut Guest, &Name, &Neighbour, &Speech)>,
-    mut commands: Commands,
-) {
-    let Ok((mut guest, name, neighbour, speech)) = guests.get_mut(finished.agent) else { return };
-    if finished.reason == FinishReason::Cancelled {
+/// What a guest said to the neighbour will reach the neighbour when it has been said.
+fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Speech)>, hurry: bool) {
+    let Ok((mut guest, speech)) = guests.get_mut(finished.agent) else { return };
+    if guest.asked_by.pop_front() != Some(Asker::Neighbour) {
         return;
     }
     guest.replies += 1;
     let words = speech.text().trim();
-    let new_subject = words.is_empty() || guest.replies % REPLIES_PER_SUBJECT == 0;
-    let words = if new_subject { persona(guest.place).opening } else { words };
-    commands.ask(neighbour.0, said(name, words));
+    let subject = guest.place + (guest.replies / REPLIES_PER_SUBJECT) as usize;
+    let new_subject = words.is_empty() || guest.replies.is_multiple_of(REPLIES_PER_SUBJECT);
+    let words = if new_subject { SUBJECTS[subject % SUBJECTS.len()] } else { words };
+    let seconds = if hurry { 0.0 } else { words.len() as f64 / SPEECH_BYTES_PER_SECOND };
+    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    guest.saying = Some((until, words.to_owned()));
 }
 
-fn said(name: &Name, words: &str) -> String {
-    format!("{name} says to you: {words}")
+/// A reply that failed is told, and the talk at that table ends.
+fn unsaid(failed: On<ReplyFailed>, mut guests: Query<(&mut Guest, &Name)>, line: Res<Line>) {
+    if let Ok((mut guest, name)) = guests.get_mut(failed.agent) {
+        guest.asked_by.pop_front();
+        line.print(format!("          {name} says nothing: {}", failed.error));
+    }
+}
+
+/// What has been said goes to the neighbour, word for word.
+fn pass_on(
+    mut guests: Query<(&mut Guest, &Neighbour)>,
+    mut due: Local<Vec<(Entity, String)>>,
+    mut commands: Commands,
+) {
+    let now = Instant::now();
+    for (mut guest, neighbour) in &mut guests {
+        if guest.saying.as_ref().is_some_and(|(until, _)| *until <= now)
+            && let Some((_, words)) = guest.saying.take()
+        {
+            due.push((neighbour.0, words));
+        }
+    }
+    for (neighbour, words) in due.drain(..) {
+        if let Ok((mut guest, _)) = guests.get_mut(neighbour) {
+            guest.asked_by.push_back(Asker::Neighbour);
+            commands.ask(neighbour, words);
+        }
+    }
 }
 
 /// Every few seconds the visitor asks the next guest, who answers when the talk at the table leaves room.
 fn visit(
-    guests: Query<(Entity, &Guest)>,
+    mut guests: Query<(Entity, &mut Guest)>,
     mut evening: ResMut<Evening>,
     line: Res<Line>,
     mut commands: Commands,
@@ -135,10 +200,11 @@ fn visit(
     let count = guests.iter().len().max(1);
     let place = evening.visits as usize * 5 % count; // 5 and 12 have no common divisor: everybody's turn comes
     evening.visits += 1;
-    if let Some((agent, guest)) = guests.iter().find(|(_, guest)| guest.place == place) {
+    if let Some((agent, mut guest)) = guests.iter_mut().find(|(_, guest)| guest.place == place) {
+        guest.asked_by.push_back(Asker::Visitor);
         let question = persona(guest.place).question;
         line.print(stamped(began, "Visitor", &format!("({}?) {question}", name(place))));
-        commands.ask(agent, format!("A visitor asks you: {question}"));
+        commands.ask(agent, question);
     }
 }
 

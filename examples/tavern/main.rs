@@ -4,7 +4,7 @@
 //! questions. The program first runs as long without walla, then with it, and prints what the difference is.
 //!
 //! ```text
-//! cargo run --release --example tavern -- --model FILE.gguf [--agents 12] [--seconds 20]
+//! cargo run --release --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]
 //! ```
 
 mod dialogue;
@@ -44,6 +44,9 @@ struct Arguments {
     /// Work of the rest of the game in each frame, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 4.0)]
     host_load_ms: f64,
+    /// Guests answer at once, instead of when the other has finished speaking.
+    #[arg(long)]
+    hurry: bool,
     /// Tokens of one reply, at most.
     #[arg(long, value_name = "N", default_value_t = 60)]
     reply_tokens: u32,
