@@ -103,7 +103,12 @@ fn arguments_that_are_missing_or_wrong() {
     refused(&["generate", model, "--prompt", "x", "--temperature", "nan"], &["temperature"]);
     refused(&["generate", model, "--prompt", "x", "--top-p", "7"], &["top"]);
     refused(&["generate", model, "--prompt", "x", "--greedy", "--temperature", "1"], &["--greedy"]);
+    refused(&["generate", model, "--prompt", "x", "-n", "0"], &["-n"]);
+    refused(&["generate", model, "--prompt", ""], &["prompt is empty"]);
+    refused(&["generate", model, "--prompt", "x", "--context", "0"], &["context"]);
     refused(&["bench", model, "--agents", "0"], &["agents"]);
+    refused(&["bench", model, "--context", "4294967295"], &["context"]);
+    refused(&["bench", model, "--json", "/no/such/folder/f"], &["/no/such/folder/f"]);
     refused(&["bench", model, "--tokens", "0"], &["tokens"]);
     refused(
         &["synth", "--shape", "gpt-9", "--types", "q8_0", "-o", "/dev/null"],

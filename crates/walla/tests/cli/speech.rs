@@ -1,6 +1,11 @@
 //! `walla generate` and `walla chat`: text.
 
-use crate::command::{run, run_with_input, shared, shared_json, succeed, tiny};
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use walla_model::synth::{self, Mixture, Model};
+
+use crate::command::{run, run_with_input, scratch, shared, shared_json, succeed, tiny, walla};
 
 /// From the beginning-of-text token alone, the story that was published with the model. The scalar kernels round activations to f16,
 /// so from the near-tie that the reference names the text may go another way, not before.
@@ -108,4 +113,61 @@ fn chat_answers_each_line_and_ends_with_the_input() {
     assert_eq!(ran.err, "");
     // Three prompts were answered or skipped, the fourth met the end.
     assert_eq!(ran.out.matches("> ").count(), 4, "{:?}", ran.out);
+}
+
+/// Sends what Ctrl-C sends.
+#[cfg(unix)]
+fn interrupt(child: &Child) {
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+}
+
+/// Reads until the text ends with `end`, and gives it.
+#[cfg(unix)]
+fn read_until(out: &mut ChildStdout, end: &[u8]) -> Vec<u8> {
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(end) {
+        assert_eq!(out.read(&mut byte).unwrap(), 1, "{:?}", String::from_utf8_lossy(&text));
+        text.push(byte[0]);
+    }
+    text
+}
+
+/// During a reply Ctrl-C ends the reply, before the next line it ends the program.
+#[test]
+#[cfg(unix)]
+fn ctrl_c_stops_the_reply_and_not_the_program() {
+    const TOKENS: usize = 4_000;
+    // Large enough that 4,000 tokens take many seconds.
+    let model = Model {
+        width: 256,
+        layers: 8,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        hidden: 768,
+        vocab: 300,
+        context_train: 8_192,
+        ..Model::QWEN3_0_6B
+    };
+    let path = scratch("slow.gguf");
+    std::fs::write(&path, synth::write(&model, Mixture::Q8_0, 3, Vec::new()).unwrap()).unwrap();
+    let n = TOKENS.to_string();
+    let arguments =
+        ["chat", &path, "-n", &n, "--context", "8192", "--temperature", "2", "--device", "cpu"];
+    let mut command = walla(&arguments);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (mut input, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    read_until(&mut out, b"> ");
+    input.write_all(b"Tell me a long story.\n").unwrap();
+    read_until(&mut out, b" "); // it speaks
+    interrupt(&child);
+    let rest = read_until(&mut out, b"\n> ");
+    assert!(rest.len() < TOKENS, "{} bytes after Ctrl-C", rest.len());
+    interrupt(&child);
+    let mut end = Vec::new();
+    out.read_to_end(&mut end).unwrap();
+    assert!(child.wait().unwrap().success());
+    drop(input);
 }

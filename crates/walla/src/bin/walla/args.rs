@@ -179,7 +179,7 @@ pub struct Generate {
     #[arg(long, allow_hyphen_values = true)]
     pub prompt: String,
     /// Tokens, at most
-    #[arg(short = 'n', default_value_t = 128)]
+    #[arg(short = 'n', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
     /// Tokens of prompt and reply together
     #[arg(long, default_value_t = 2_048)]
@@ -198,7 +198,7 @@ pub struct Chat {
     #[arg(long, default_value = "")]
     pub persona: String,
     /// Tokens of a reply, at most
-    #[arg(short = 'n', default_value_t = 512)]
+    #[arg(short = 'n', default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
     /// Tokens of the conversation
     #[arg(long, default_value_t = 4_096)]

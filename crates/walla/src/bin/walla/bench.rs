@@ -33,9 +33,17 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
     if arguments.agents.contains(&0) || arguments.context == 0 || arguments.tokens == 0 {
         return Err("agents, context and tokens are at least 1".into());
     }
-    let context_tokens = arguments.context + arguments.tokens + WARM_UP_STEPS;
+    let context_tokens =
+        arguments.context.saturating_add(arguments.tokens).saturating_add(WARM_UP_STEPS);
     let model = ModelSpec::from_gguf(&file, context_tokens)
         .map_err(|error| load::named(&arguments.model, &error))?;
+    // Before anything is measured: nobody wants to wait for numbers that cannot be written.
+    let json_file = arguments.json.as_ref().map(|path| {
+        std::fs::File::create(path)
+            .map_err(|error| load::named(path, &error))
+            .map(|file| (path, file))
+    });
+    let json_file = json_file.transpose()?;
     let mut bandwidth = None;
     let mut rows = Vec::new();
     let mut out = std::io::stdout();
@@ -71,7 +79,7 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
         out.flush()?;
         rows.push((row, device));
     }
-    let Some(path) = &arguments.json else { return Ok(()) };
+    let Some((path, mut json_out)) = json_file else { return Ok(()) };
     let device = rows.first().map(|(_, device)| {
         json!({"name": device.name, "description": device.description, "variant": device.variant, "threads": device.threads})
     });
@@ -84,7 +92,7 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
         "read_bytes_per_second": bandwidth,
         "rows": rows.into_iter().map(|(row, _)| row).collect::<Vec<Value>>(),
     });
-    std::fs::write(path, format!("{report:#}\n")).map_err(|error| load::named(path, &error))?;
+    writeln!(json_out, "{report:#}").map_err(|error| load::named(path, &error))?;
     Ok(())
 }
 
