@@ -44,6 +44,13 @@ pub(super) enum Stage {
     Speaking,
 }
 
+/// Tells results that an agent waits for from results that nobody waits for any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Epoch {
+    agent: AgentId,
+    turn: u32,
+}
+
 /// An agent and its sequence.
 ///
 /// `history` holds every token of the sequence that the host knows; the ledger says how many positions have been submitted.
@@ -63,8 +70,9 @@ pub(super) struct AgentState {
     pub history: Vec<TokenId>,
     /// Draws submitted whose results the host has not read.
     pub unread: u32,
-    /// Changes whenever results in flight no longer concern the agent.
-    pub epoch: u32,
+    /// Changes whenever results in flight no longer concern the agent. Never the same for two agents: one that takes a freed
+    /// slot must not take the results of the one before.
+    pub epoch: Epoch,
     /// Step at which the agent last had a row: the least recent idle agent gives up its pages first.
     pub last_step: u64,
     /// Since when (in steps) the agent has had work but no row.
@@ -86,7 +94,7 @@ impl AgentState {
             text,
             history: Vec::with_capacity(context_tokens as usize + 1),
             unread: 0,
-            epoch: 0,
+            epoch: Epoch { agent: id, turn: 0 },
             last_step: 0,
             waiting_since: 0,
         }
@@ -111,7 +119,7 @@ impl AgentState {
     /// Forgets results in flight: they belong to a reply that has ended or to tokens that are evaluated anew.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;
-        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch.turn = self.epoch.turn.wrapping_add(1);
     }
 
     /// Writes what was said into the conversation.

@@ -8,6 +8,7 @@ use walla_exec::{Completed, ExecError};
 use walla_types::{CANDIDATES_MAX, TokenId};
 
 use super::Core;
+use super::agent::Epoch;
 use crate::api::{Event, FinishReason, ReplyError, ReplyEvent, TokenDetail};
 use crate::shell::Emit;
 
@@ -15,7 +16,7 @@ use crate::shell::Emit;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
     pub slot: usize,
-    pub epoch: u32,
+    pub epoch: Epoch,
     pub position: u32,
 }
 

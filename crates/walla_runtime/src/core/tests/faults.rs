@@ -130,6 +130,39 @@ fn slow_completions_change_no_word() {
     }
 }
 
+/// An agent that takes the place of one who left in mid-sentence hears nothing of that one's steps in flight.
+#[test]
+fn a_place_taken_over_brings_no_foreign_tokens() {
+    let alone = |seed: u64| {
+        let mut stage = Stage::free();
+        let agent = stage.agent(speaker(seed, 12));
+        let ask = stage.ask(agent, tokens("one after the other"));
+        stage.run();
+        stage.reply(ask).clone()
+    };
+    for leave_after in 1..12 {
+        let clock = VirtualClock::new();
+        let (registry, _) = faulty(FaultPlan::new(3).clock(&clock).delay_micros(100..=100));
+        let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+        for seed in 0..12 {
+            let agent = stage.agent(speaker(seed, 12));
+            let ask = stage.ask(agent, tokens("one after the other"));
+            let leaves = seed % 2 == 0;
+            for tick in 0..200 {
+                stage.advance();
+                clock.advance(50);
+                if leaves && tick == leave_after {
+                    break;
+                }
+            }
+            stage.command(Command::RemoveAgent { agent });
+            if !leaves {
+                assert_eq!(stage.reply(ask).text, alone(seed).text, "after {leave_after}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_step_that_never_ends_stops_nobody_from_cancelling() {
     // Steps record two events each; what never completes is the copy of the third step.
