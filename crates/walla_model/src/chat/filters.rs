@@ -5,7 +5,7 @@ use std::cell::Cell;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 
-use super::{guard, methods, taint};
+use super::{guard, methods, slice, taint};
 
 /// Lists and maps within each other at most.
 const NESTING_MAX: usize = 16;
@@ -49,6 +49,8 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_filter(guard::CONCATENATE, |left: &Value, right: &Value| {
         Ok::<_, Error>(printed(left)? + &printed(right)?)
     });
+    environment.add_filter(guard::SLICE, slice::slice);
+    environment.add_function("range", range);
     environment.add_filter("join", join);
     environment.add_filter("indent", indent);
     environment.add_filter("tojson", tojson);
@@ -63,6 +65,16 @@ pub(super) fn install(environment: &mut Environment<'static>) {
         methods::replace(&printed(text)?, from, to, None)
     });
     environment.set_formatter(print);
+}
+
+/// The engine's, without the bounds whose difference overflows.
+fn range(lower: isize, upper: Option<isize>, step: Option<isize>) -> Result<Value, Error> {
+    let is_sane = |bound: isize| bound.unsigned_abs() <= i32::MAX as usize;
+    if [Some(lower), upper, step].into_iter().flatten().all(is_sane) {
+        minijinja::functions::range(lower, upper, step)
+    } else {
+        Err(Error::new(ErrorKind::InvalidOperation, "range has too many elements"))
+    }
 }
 
 /// Pays for a value that has just been made, and hands it on.

@@ -36,6 +36,9 @@ pub(super) const CHECK: &str = "\u{1}checked";
 /// The name of the filter that the operator `~` becomes: the engine's own prints lists by escaping what is in them.
 pub(super) const CONCATENATE: &str = "\u{1}concatenate";
 
+/// The name of the filter that a slice becomes: the engine's own panics at an empty list, among others.
+pub(super) const SLICE: &str = "\u{1}slice";
+
 /// As transformers sets up Jinja.
 pub(super) fn syntax() -> Result<SyntaxConfig, TemplateError> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -224,6 +227,10 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
             }
             Instruction::StringConcat => {
                 add(Instruction::ApplyFilter(CONCATENATE, Some(2), u8::MAX));
+                add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
+            }
+            Instruction::Slice => {
+                add(Instruction::ApplyFilter(SLICE, Some(4), u8::MAX));
                 add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
             }
             other => {

@@ -19,6 +19,7 @@ mod error;
 mod filters;
 mod guard;
 mod methods;
+mod slice;
 mod taint;
 
 use std::collections::BTreeMap;

@@ -47,8 +47,19 @@ pub(super) fn space(character: char) -> Option<char> {
 
 /// Characters of a text as its author counts them: untrusted ones by their first bytes.
 pub(super) fn characters(text: &str) -> usize {
-    let is_first = |c: &char| from_tainted(*c).is_none_or(|byte| !(0x80..0xc0).contains(&byte));
-    text.chars().filter(is_first).count()
+    text.chars().filter(|&character| is_first(character)).count()
+}
+
+/// The same characters, one by one.
+pub(super) fn split(text: &str) -> Vec<&str> {
+    let firsts = text.char_indices().filter(|&(place, c)| place == 0 || is_first(c));
+    let mut places: Vec<usize> = firsts.map(|(place, _)| place).collect();
+    places.push(text.len());
+    places.windows(2).filter_map(|ends| text.get(*ends.first()?..*ends.last()?)).collect()
+}
+
+fn is_first(character: char) -> bool {
+    from_tainted(character).is_none_or(|byte| !(0x80..0xc0).contains(&byte))
 }
 
 /// Appends a character as JSON has it within quotes. The escape of an untrusted character is untrusted too.
