@@ -41,6 +41,31 @@ class CommandDriver:
         return [Reply(answer["text"], answer["finish"] == "stop") for answer in answers]
 
 
+class WallaDriver:
+    """Walla itself: one ``walla chat`` for each talk, the persona as an argument and what the user says as lines.
+
+    The assistant's earlier turns are walla's own here, not those of the case, so this is the harder test; only the last
+    reply is judged.
+    """
+
+    PROMPT = "> "
+
+    def __init__(self, program: str, model: Path) -> None:
+        self.command = [*shlex.split(program), "chat", str(model), "--context", "2048", "--top-k", "0", "--top-p", "1", "--min-p", "0"]
+
+    def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]:
+        return [self._reply(talk, temperature, tokens_max, seed) for seed, talk in enumerate(talks)]
+
+    def _reply(self, talk: list[Message], temperature: float, tokens_max: int, seed: int) -> Reply:
+        persona = next((message["content"] for message in talk if message["role"] == "system"), "")
+        said = "".join(f"{message['content']}\n" for message in talk if message["role"] == "user")
+        settings = [f"--persona={persona}", "--temperature", str(temperature), "-n", str(tokens_max), "--seed", str(seed)]
+        done = subprocess.run([*self.command, *settings], input=said, capture_output=True, text=True, check=True)
+        lines = [line.removeprefix(self.PROMPT) for line in done.stdout.splitlines() if line.strip() not in ("", ">")]
+        text = lines[-1].strip() if lines else ""
+        return Reply(text, text.endswith((".", "!", "?", "}", "*")))
+
+
 class TorchDriver:
     """Samples with PyTorch, many talks at a time; recomputes the whole sequence at each step, so it wants a GPU."""
 

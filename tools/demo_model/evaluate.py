@@ -1,6 +1,6 @@
 """Measures a model on held-out personas and phrasings.
 
-    python evaluate.py --command "walla generate --jsonl crates/walla_demo_model/walla-demo-q8_0.gguf"
+    python evaluate.py --walla "cargo run --release -p walla --" --model ../../crates/walla_demo_model/walla-demo-q8_0.gguf
     python evaluate.py --weights build/weights.npz
 """
 
@@ -10,17 +10,25 @@ import argparse
 import json
 from pathlib import Path
 
-from drivers import CommandDriver, Driver, TorchDriver
+from drivers import CommandDriver, Driver, TorchDriver, WallaDriver
 from judging import held_out_cases, summarise
 
 WANTED = {"fact": 900, "unknown": 500, "action": 700, "talk": 500}
 
 
+def driver_of(arguments: argparse.Namespace) -> Driver:
+    if arguments.walla:
+        return WallaDriver(arguments.walla, arguments.model)
+    return CommandDriver(arguments.command) if arguments.command else TorchDriver(arguments.weights)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures a model on held-out personas and phrasings.")
     source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--walla", help="walla's command line program; wants --model")
     source.add_argument("--command", help="a command that speaks the JSON lines of drivers.CommandDriver")
     source.add_argument("--weights", type=Path, help="weights.npz, sampled with PyTorch")
+    parser.add_argument("--model", type=Path, help="a GGUF file, for --walla")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--tokens-max", type=int, default=96)
     parser.add_argument("--seed", type=int, default=1)
@@ -29,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     cases = held_out_cases(arguments.seed, {kind: int(count * arguments.scale) for kind, count in WANTED.items()})
-    driver: Driver = CommandDriver(arguments.command) if arguments.command else TorchDriver(arguments.weights)
+    driver = driver_of(arguments)
     replies = driver.reply_all([case.messages for case in cases], arguments.temperature, arguments.tokens_max)
     numbers, report = summarise(cases, replies)
     for row, value in numbers.items():
