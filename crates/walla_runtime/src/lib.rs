@@ -1,4 +1,8 @@
 //! The device thread, its mailboxes and the life of every agent's sequence.
+//!
+//! # Traces
+//! Events of the `tracing` crate, by target: `walla::load` (info), `walla::reply` (debug: started, finished; warn: failed),
+//! `walla::step` (trace: submitted, completed), `walla::device` (warn: a step failed and is done again).
 
 mod api;
 mod client;

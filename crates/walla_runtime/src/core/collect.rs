@@ -82,6 +82,7 @@ impl Core {
         let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
         self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
+        tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
         let mut results = std::mem::take(&mut self.in_flight.results);
         for (tag, (row, detail)) in submitted.tags.drain(..).zip(results.drain(..)) {
             self.take_token(tag, row, detail, now_micros, emit);

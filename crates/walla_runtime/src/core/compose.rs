@@ -214,12 +214,15 @@ impl Core {
             }
         }
         self.stats.steps += 1;
+        let rows = self.sequences.ubatch().len();
+        tracing::trace!(target: "walla::step", step, rows, agents = self.composer.included.len(), "submitted");
         self.stats.step_rows = self.sequences.ubatch().len();
     }
 
     /// A step could not be submitted although the device lives: nobody knows how much of it happened, so its agents are
     /// evaluated anew from their tokens. A reply fails after some tries.
     pub(super) fn retry_composed(&mut self, reason: &str) {
+        tracing::warn!(target: "walla::device", reason, "a step failed; its agents are evaluated anew");
         for place in 0..self.composer.included.len() {
             let (slot, _) = self.composer.included[place];
             self.drop_sequence(slot);

@@ -53,6 +53,8 @@ impl Core {
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
         let limits = sequences.limits();
+        let info = sequences.executor.device().info();
+        tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
         let has_template = text.template.is_some();
         let agents = exec_options.sequences_max as usize;
         Ok(Self {

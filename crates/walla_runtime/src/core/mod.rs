@@ -296,6 +296,7 @@ impl Core {
         reply.usage.prompt_tokens = prompt_tokens;
         reply.usage.cached_tokens = cached_tokens;
         let generation = reply.generation;
+        tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
         self.post(client, id, generation, ReplyEvent::Started { prompt_tokens });
     }
 
@@ -305,6 +306,7 @@ impl Core {
         agent.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         agent.keep_turn(reply);
+        tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
         self.post(client, id, generation, ReplyEvent::Failed(error));
     }
 
@@ -333,6 +335,8 @@ impl Core {
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;
         agent.keep_turn(reply);
+        let tokens = usage.reply_tokens;
+        tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
         self.post(client, id, generation, ReplyEvent::Finished { reason, usage });
     }
 
