@@ -186,3 +186,46 @@ fn a_file_that_is_not_there_is_a_message_and_failed_asks() {
     updates(&mut app, 10);
     assert_eq!(log(&app).ends(), 1);
 }
+
+#[test]
+fn an_agent_without_room_gets_it_when_another_leaves() {
+    let Some(path) = model() else { return };
+    let mut app = app_with(plugin(path).agents_max(1));
+    let agents = [guest(&mut app, 0), guest(&mut app, 1)];
+    app.update(); // the first one is added first
+    ask(&mut app, agents[1], "Who are you?");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    let full = ReplyError::TooManyAgents { agents_max: 1 };
+    assert_eq!(log(&app).only("failed"), [full.to_string()]);
+    app.world_mut().despawn(agents[0]);
+    ask(&mut app, agents[1], "And now?");
+    run_until(&mut app, |app| log(app).ends() == 2);
+    assert_eq!(log(&app).only("finished").len(), 1);
+    assert_eq!(turns(&app, agents[1]).len(), 2);
+}
+
+#[test]
+fn a_question_that_does_not_fit_leaves_no_trace() {
+    let Some(path) = model() else { return };
+    let mut app = app_with(plugin(path));
+    let agent = guest(&mut app, 0);
+    app.world_mut().entity_mut(agent).insert(AgentContext(ContextPolicy::Refuse));
+    ask(&mut app, agent, &"What is this? ".repeat(200));
+    run_until(&mut app, |app| log(app).ends() == 1);
+    assert_eq!(log(&app).only("failed").len(), 1, "{:?}", log(&app).0);
+    ask(&mut app, agent, "Who are you?");
+    run_until(&mut app, |app| log(app).ends() == 2);
+    assert_eq!(log(&app).only("finished").len(), 1, "{:?}", log(&app).0);
+    assert_eq!(turns(&app, agent)[0], "Who are you?");
+}
+
+#[cfg(feature = "demo")]
+#[test]
+fn three_lines_make_a_smith_who_knows_her_prices() {
+    let mut app = app_with(WallaPlugin::default().device("cpu").threads(1).agents_max(1));
+    let persona = "You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.";
+    let greta = app.world_mut().spawn((Agent::persona(persona), AgentSampling::greedy())).id();
+    ask(&mut app, greta, "What does a horseshoe cost?");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    assert!(log(&app).only("sentence").concat().contains("3 silver"), "{:?}", log(&app).0);
+}

@@ -181,8 +181,11 @@ impl Hub {
             && !record.gone
         {
             record.in_doubt = false;
-            record.wants.conversation = record.added;
-            self.want(id);
+            // An agent that the engine has not is offered again with its next ask, conversation and all.
+            if record.added {
+                record.wants.conversation = true;
+                self.want(id);
+            }
         }
     }
 }
