@@ -2,7 +2,9 @@
 //!
 //! - `cargo xtask ci`: everything that continuous integration runs, in the same order.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
+//! - `cargo xtask kernels [--check]`: rebuilds the CUDA kernel images, or proves that they are those of the sources.
 
+mod kernels;
 mod layers;
 
 use std::process::{Command, ExitCode};
@@ -12,7 +14,8 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("ci") => ci(),
         Some("layers") => layers::check(),
-        _ => Err("usage: cargo xtask ci | layers".to_owned()),
+        Some("kernels") => kernels::run(&arguments[1..]),
+        _ => Err("usage: cargo xtask ci | layers | kernels [--check]".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,8 +31,10 @@ fn ci() -> Result<(), String> {
     cargo(&["test"])?;
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
+    cargo(&["clippy", "--package", "walla", "--features", "cuda", "--", "-D", "warnings"])?;
     run(cargo_command(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-    layers::check()
+    layers::check()?;
+    kernels::run(&["--check".to_owned()])
 }
 
 fn cargo(arguments: &[&str]) -> Result<(), String> {

@@ -6,10 +6,14 @@ use walla_device::Registry;
 /// A registry of all devices of this build.
 ///
 /// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2`, …) picks the CPU's kernels; an unknown or
-/// unsupported name is ignored.
+/// unsupported name is ignored. With the feature `cuda`, `WALLA_CUDA_DISABLE_GRAPHS` launches programs op by op.
 #[must_use]
 pub fn default_registry() -> Registry {
     let variant = std::env::var("WALLA_CPU_VARIANT").ok();
     let variant = variant.as_deref().and_then(Variant::from_name).filter(|v| v.score().is_some());
-    Registry::new().with(CpuBackend::new(CpuOptions { variant, ..CpuOptions::default() }))
+    let registry =
+        Registry::new().with(CpuBackend::new(CpuOptions { variant, ..CpuOptions::default() }));
+    #[cfg(feature = "cuda")]
+    let registry = registry.with(walla_cuda::CudaBackend::from_env());
+    registry
 }
