@@ -1,7 +1,7 @@
 //! What the plugin costs a game's frame, apart from any model: agents speak from a script.
 //!
 //! ```text
-//! cargo bench -p bevy_walla --bench frame_side [-- --frames 3000 --json FILE]
+//! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE]
 //! ```
 //!
 //! Every agent says one word in every frame, all of it published as messages and events, with one observer on each agent.
@@ -51,7 +51,10 @@ static ALLOCATOR: Counting = Counting;
 /// Frames before the measured ones: buffers find their size, caches warm up.
 const FRAMES_WARM_UP: usize = 300;
 
-/// Words of 5 bytes, 12 to a sentence.
+/// With the warm-up, so many words fit into the 16 KiB that the plugin reserves for a reply at most; a longer one would grow it.
+const FRAMES_MAX: usize = 3_000;
+
+/// Words of 5 bytes, 11 to a sentence.
 const SPEECH: &str = "This word goes with that one, and then some more come. ";
 
 #[derive(Resource, Default)]
@@ -68,7 +71,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let after =
         |flag: &str| arguments.iter().position(|a| a == flag).and_then(|i| arguments.get(i + 1));
-    let frames = after("--frames").and_then(|n| n.parse().ok()).unwrap_or(3_000);
+    let frames =
+        after("--frames").and_then(|n| n.parse().ok()).unwrap_or(FRAMES_MAX).min(FRAMES_MAX);
     let bare = bare_frame(frames);
     let rows: Vec<Row> = [64, 1_024].map(|agents| measure(agents, frames, bare)).into();
     print_table(&rows, frames, bare);

@@ -54,7 +54,7 @@ pub trait Link: Send + Sync + 'static {
     /// The next thing that happened, if there is one.
     fn try_recv(&self) -> Option<Event>;
 
-    /// Grants the steps of one frame.
+    /// Grants the steps of one frame. Called in each frame in which anything is asked; commands arrive without it.
     fn frame(&self);
 
     /// Whether the engine can answer.

@@ -51,6 +51,7 @@ struct Inner {
     state: WallaState,
     command_queue: usize,
     names_given: u64,
+    frames: u64,
     log: Vec<Command>,
     commands: VecDeque<Command>,
     agents: BTreeMap<AgentId, Actor>,
@@ -81,6 +82,7 @@ impl ScriptedEngine {
             state: WallaState::Ready,
             command_queue: COMMAND_QUEUE_DEFAULT,
             names_given: 0,
+            frames: 0,
             log: Vec::new(),
             commands: VecDeque::new(),
             agents: BTreeMap::new(),
@@ -136,6 +138,12 @@ impl ScriptedEngine {
         self.lock().agents.len()
     }
 
+    /// How many frames were granted.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.lock().frames
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,15 +174,16 @@ impl Link for ScriptedEngine {
     }
 
     fn try_recv(&self) -> Option<Event> {
-        self.lock().events.pop_front()
+        let mut inner = self.lock();
+        inner.obey_all();
+        inner.events.pop_front()
     }
 
     fn frame(&self) {
         let mut inner = self.lock();
+        inner.frames += 1;
+        inner.obey_all();
         if inner.state.is_ready() {
-            while let Some(command) = inner.commands.pop_front() {
-                inner.obey(command);
-            }
             inner.step();
         }
     }
@@ -192,6 +201,14 @@ impl Inner {
     fn name(&mut self) -> u64 {
         self.names_given += 1;
         self.names_given
+    }
+
+    fn obey_all(&mut self) {
+        while self.state.is_ready()
+            && let Some(command) = self.commands.pop_front()
+        {
+            self.obey(command);
+        }
     }
 
     fn obey(&mut self, command: Command) {

@@ -102,10 +102,24 @@ fn a_frame_publishes_and_sends_only_so_much() {
 }
 
 #[test]
-fn two_apps_share_one_engine_or_have_their_own() {
+fn a_game_in_which_nobody_is_asked_lets_the_engine_sleep() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    updates(&mut app, 10);
+    assert_eq!(engine.frames(), 0);
+    ask(&mut app, odo, "x");
+    updates(&mut app, 10);
+    let frames = engine.frames();
+    assert!((1..10).contains(&frames), "{frames}");
+    updates(&mut app, 10);
+    assert_eq!(engine.frames(), frames);
+}
+
+#[test]
+fn two_apps_run_in_one_process() {
+    // Each has its own engine; `end_to_end.rs` lets two share one.
     let shared = echo();
-    // Each app takes what its link receives, so a shared script engine needs a link of its own for each; here each app has
-    // its own engine, and both run in one process.
     let other = ScriptedEngine::new(|_, _| "Beep.".into());
     let mut tavern = app(&shared);
     let mut robot = app(&other);

@@ -173,6 +173,11 @@ impl Hub {
         self.wanting.iter().filter_map(|id| self.records.get(id)).map(unsent).sum()
     }
 
+    /// Whether any ask has not ended. Looks no further than the first agent who is asked something.
+    fn is_anything_asked(&self) -> bool {
+        self.records.values().any(|record| !record.asks.is_empty())
+    }
+
     /// Puts an agent on the list of those with wants.
     fn want(&mut self, id: AgentId) {
         if let Some(record) = self.records.get_mut(&id)

@@ -62,6 +62,14 @@ pub(crate) struct Announcer<'w, 's> {
 }
 
 impl Announcer<'_, '_> {
+    fn said(&mut self, agent: Entity, generation: GenerationId, sentence: &str) {
+        let mut text = InlineText::new();
+        text.push(sentence); // all of it: the splitter's sentences are no longer
+        let spoken = SentenceSpoken { agent, generation, text };
+        self.sentence_spoken.write(spoken);
+        self.commands.trigger(spoken);
+    }
+
     fn finished(
         &mut self,
         agent: Entity,
@@ -129,42 +137,35 @@ impl Hub {
             Ok(voice) if !record.gone => voice,
             _ => (None, None),
         };
+        let (agent, generation) = (record.entity, event.generation);
         let speech = speech.as_deref_mut();
         match event.what {
             ReplyEvent::Started { prompt_tokens } => {
                 record.started(at, speech);
-                let (agent, generation) = (record.entity, event.generation);
                 let started = ReplyStarted { agent, generation, prompt_tokens };
                 out.reply_started.write(started);
                 out.commands.trigger(started);
             }
             ReplyEvent::Delta { text, tokens } => {
-                let (agent, generation) = (record.entity, event.generation);
                 let delta = ReplyDelta { agent, generation, text, tokens };
                 out.reply_delta.write(delta);
                 out.commands.trigger(delta);
-                if let Some(speech) = speech {
-                    speech.hear(&text);
-                }
-                record.heard(at, &text, |s| say(out, agent, generation, s));
+                record.heard(at, &text, speech, |s| out.said(agent, generation, s));
             }
             ReplyEvent::Token(detail) => {
-                let (agent, generation) = (record.entity, event.generation);
                 let drawn = TokenDrawn { agent, generation, detail: Arc::from(detail) };
                 out.token_drawn.write(drawn.clone());
                 out.commands.trigger(drawn);
             }
             ReplyEvent::Finished { reason, usage } => {
-                let (agent, generation) = (record.entity, event.generation);
                 let conversation = conversation.as_deref_mut();
-                record.end(at, speech, conversation, |s| say(out, agent, generation, s));
+                record.end(at, speech, conversation, |s| out.said(agent, generation, s));
                 out.finished(agent, generation, reason, usage);
                 self.put_right(event.agent);
             }
             ReplyEvent::Failed(error) => {
-                let (agent, generation) = (record.entity, event.generation);
                 let conversation = conversation.as_deref_mut();
-                record.end(at, speech, conversation, |s| say(out, agent, generation, s));
+                record.end(at, speech, conversation, |s| out.said(agent, generation, s));
                 record.failed(&error);
                 out.failed(agent, generation, error);
                 self.put_right(event.agent);
@@ -200,7 +201,10 @@ impl Record {
         }
     }
 
-    fn heard(&mut self, at: usize, text: &str, say: impl FnMut(&str)) {
+    fn heard(&mut self, at: usize, text: &str, speech: Option<&mut Speech>, say: impl FnMut(&str)) {
+        if let Some(speech) = speech {
+            speech.hear(text);
+        }
         if let Some(ask) = self.asks.get_mut(at) {
             ask.turn.push_str(text);
         }
@@ -242,12 +246,4 @@ impl Record {
             self.wants.spec = true;
         }
     }
-}
-
-fn say(out: &mut Announcer, agent: Entity, generation: GenerationId, sentence: &str) {
-    let mut text = InlineText::new();
-    text.push(sentence); // all of it: the splitter's sentences are no longer
-    let spoken = SentenceSpoken { agent, generation, text };
-    out.sentence_spoken.write(spoken);
-    out.commands.trigger(spoken);
 }

@@ -20,7 +20,10 @@ pub(crate) fn submit(mut hub: ResMut<Hub>, settings: Res<WallaSettings>, specs: 
     } else {
         let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
         hub.send_wants(&mut outbox, &specs);
-        if let Some(link) = &hub.link {
+        // Granting a frame wakes the device's thread: not while nobody is asked anything.
+        if let Some(link) = &hub.link
+            && hub.is_anything_asked()
+        {
             link.frame();
         }
     }
