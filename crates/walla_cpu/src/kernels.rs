@@ -2,15 +2,19 @@
 //!
 //! A variant other than [`Variant::Scalar`] reaches this module only after [`Variant::score`] found the instructions that it needs
 //! on this machine: [`CpuDevice::new`](crate::CpuDevice::new) refuses it otherwise.
+//!
+//! [`math`] is compiled once more for each x86 variant. AArch64 has all that it needs in its baseline, so there the plain copy serves.
 
 use walla_types::{Activation, TensorType};
 
 use crate::matrix::{Input, Products};
 use crate::options::Variant;
 use crate::quantise::{self, Group};
-use crate::scalar;
+#[cfg(target_arch = "aarch64")]
+use crate::simd::neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{attention, avx2, avx512};
+use crate::{math, scalar};
 
 /// Calls the variant's kernel of this module of [`simd`](crate::simd), or the plain one.
 macro_rules! dispatch {
@@ -43,11 +47,23 @@ pub(crate) fn multiply(
     input: Input<'_>,
     out: &mut Products,
 ) {
+    #[cfg(target_arch = "aarch64")]
+    if variant == Variant::Neon {
+        #[expect(unsafe_code, reason = "instructions beyond the baseline")]
+        // SAFETY: the variant was refused unless the machine has them, see the module.
+        return unsafe { neon::multiply(ty, panel, input, out) };
+    }
     dispatch!(variant, multiply(ty, panel, input, out), unreachable!("{variant} has no panels"));
 }
 
 /// Rounds the rows of one block of activations, see [`round_block`](quantise::round_block).
 pub(crate) fn round_activations(variant: Variant, x: &[f32], cols: usize, out: &mut [Group]) {
+    #[cfg(target_arch = "aarch64")]
+    if variant == Variant::Neon {
+        #[expect(unsafe_code, reason = "instructions beyond the baseline")]
+        // SAFETY: the variant was refused unless the machine has them, see the module.
+        return unsafe { neon::round_activations(x, cols, out) };
+    }
     dispatch!(variant, round_activations(x, cols, out), quantise::round_block(x, cols, out));
 }
 
@@ -59,6 +75,9 @@ pub(crate) fn gate(
     up: &[f32],
     h: &mut [f32],
 ) {
+    if variant == Variant::Neon {
+        return math::gate(activation, gate, up, h);
+    }
     dispatch!(
         variant,
         attention::gate(activation, gate, up, h),
@@ -68,11 +87,17 @@ pub(crate) fn gate(
 
 /// `y[i] = x[i] * w[i] * rsqrt(mean(x^2) + eps)`.
 pub(crate) fn rms_norm(variant: Variant, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) {
+    if variant == Variant::Neon {
+        return math::rms_norm(x, weight, eps, y);
+    }
     dispatch!(variant, attention::rms_norm(x, weight, eps, y), scalar::rms_norm(x, weight, eps, y));
 }
 
 /// The largest number; NaNs are passed over.
 pub(crate) fn max(variant: Variant, values: &[f32]) -> f32 {
+    if variant == Variant::Neon {
+        return math::max(values);
+    }
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let plain = || values.iter().copied().fold(f32::NEG_INFINITY, larger);
     dispatch!(variant, attention::max(values), plain())
@@ -80,12 +105,18 @@ pub(crate) fn max(variant: Variant, values: &[f32]) -> f32 {
 
 /// `sum(exp(value - top))`.
 pub(crate) fn sum_exp(variant: Variant, values: &[f32], top: f32) -> f64 {
+    if variant == Variant::Neon {
+        return math::sum_exp(values, top);
+    }
     let plain = || values.iter().map(|value| f64::from((value - top).exp())).sum();
     dispatch!(variant, attention::sum_exp(values, top), plain())
 }
 
 /// Replaces scores by `exp(scale * score - max)` and returns their sum.
 pub(crate) fn softmax_weights(variant: Variant, scores: &mut [f32], scale: f32) -> f32 {
+    if variant == Variant::Neon {
+        return math::softmax_weights(scores, scale);
+    }
     dispatch!(variant, attention::softmax_weights(scores, scale), {
         scores.iter_mut().for_each(|score| *score *= scale);
         scalar::softmax_weights(scores)
@@ -93,6 +124,7 @@ pub(crate) fn softmax_weights(variant: Variant, scores: &mut [f32], scale: f32) 
 }
 
 /// Scores of some queries (`[queries, dim]`) with the cells of a page of f16.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
 pub(crate) struct Scores<'a> {
     pub queries: &'a [f32],
     pub dim: usize,
@@ -109,6 +141,7 @@ pub(crate) struct Scores<'a> {
 
 impl Scores<'_> {
     /// `out[q][c] = sum_d queries[q][d] * keys[d][c]`.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no kernels"))]
     pub(crate) fn compute(&self, variant: Variant, out: &mut [f32]) {
         dispatch!(variant, attention::scores(self, out), unreachable_attention(variant));
     }
@@ -120,6 +153,7 @@ fn unreachable_attention(variant: Variant) {
 }
 
 /// Weights of some queries (rows `width` apart) for the cells of a page of f16.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernels"))]
 pub(crate) struct Values<'a> {
     pub weights: &'a [f32],
     pub width: usize,
@@ -134,6 +168,7 @@ pub(crate) struct Values<'a> {
 
 impl Values<'_> {
     /// `out[q][d] += sum_c weights[q][c] * values[c][d]`.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no kernels"))]
     pub(crate) fn add(&self, variant: Variant, out: &mut [f32]) {
         dispatch!(variant, attention::values(self, out), unreachable_attention(variant));
     }

@@ -58,7 +58,7 @@ impl Input<'_> {
 impl Matrix {
     /// Bytes that a matrix takes in the layout of `variant`.
     pub(crate) fn bytes_of(desc: &MatrixDesc<'_>, bytes: &[u8], variant: Variant) -> usize {
-        if variant == Variant::Scalar || !desc.usage.multiply {
+        if !desc.usage.multiply || !variant.takes_panels(desc.ty.is_quantised()) {
             return bytes.len();
         }
         let panels = (desc.rows as usize).div_ceil(PANEL);
@@ -73,7 +73,7 @@ impl Matrix {
     ) -> Result<Self, DeviceError> {
         let row_bytes = check(desc, bytes)?;
         let (rows, cols, ty, usage) = (desc.rows as usize, desc.cols as usize, desc.ty, desc.usage);
-        if variant == Variant::Scalar || !usage.multiply {
+        if !usage.multiply || !variant.takes_panels(ty.is_quantised()) {
             let mut stored = Bytes::zeroed(desc.name, bytes.len())?;
             stored.bytes_mut().copy_from_slice(bytes);
             return Ok(Self { rows, cols, ty, usage, variant, panels: None, bytes: stored });
@@ -297,8 +297,8 @@ mod tests {
                     let case = format!("{ty} {} row {row} x {r}, {cols} columns", matrix.variant);
                     if matrix.takes_groups() {
                         let offset = match matrix.variant {
-                            Variant::Avx2Fma => Offset::SignedQ8,
-                            _ => Offset::AsMinimum,
+                            Variant::Avx512Vnni => Offset::AsMinimum,
+                            _ => Offset::SignedQ8,
                         };
                         let row_bytes = ty.row_bytes(cols).unwrap();
                         let x: Vec<Group> =

@@ -10,11 +10,13 @@ pub enum Variant {
     Avx2Fma,
     /// x86-64 with AVX-512 (F, BW, VL) and VNNI besides: the same rounding.
     Avx512Vnni,
+    /// AArch64 with NEON: the same rounding for quantised weights, plain Rust elsewhere. Not run on hardware so far.
+    Neon,
 }
 
 impl Variant {
     /// Every variant, best first.
-    pub const ALL: [Self; 3] = [Self::Avx512Vnni, Self::Avx2Fma, Self::Scalar];
+    pub const ALL: [Self; 4] = [Self::Avx512Vnni, Self::Avx2Fma, Self::Neon, Self::Scalar];
 
     /// The name in [`DeviceInfo::variant`](walla_device::DeviceInfo::variant).
     #[must_use]
@@ -23,6 +25,7 @@ impl Variant {
             Self::Scalar => "scalar",
             Self::Avx2Fma => "avx2fma",
             Self::Avx512Vnni => "avx512vnni",
+            Self::Neon => "neon",
         }
     }
 
@@ -39,7 +42,22 @@ impl Variant {
             Self::Scalar => Some(0),
             Self::Avx2Fma => has_avx2_fma().then_some(1),
             Self::Avx512Vnni => (has_avx2_fma() && has_avx512_vnni()).then_some(2),
+            Self::Neon => has_neon().then_some(1),
         }
+    }
+
+    /// Whether kernels take matrices of this kind in panels, rather than as the file has them.
+    pub(crate) const fn takes_panels(self, quantised: bool) -> bool {
+        match self {
+            Self::Scalar => false,
+            Self::Neon => quantised,
+            Self::Avx2Fma | Self::Avx512Vnni => true,
+        }
+    }
+
+    /// Whether attention has kernels with vector instructions.
+    pub(crate) const fn attends_in_vectors(self) -> bool {
+        matches!(self, Self::Avx2Fma | Self::Avx512Vnni)
     }
 
     /// Whether quantised weights are multiplied with activations rounded to 8 bits.
@@ -66,6 +84,16 @@ fn has_avx2_fma() -> bool {
 fn has_avx512_vnni() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_neon() -> bool {
+    std::arch::is_aarch64_feature_detected!("neon")
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+fn has_neon() -> bool {
+    false
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -5,7 +5,7 @@
 //! | field | who writes | who reads |
 //! |---|---|---|
 //! | `work` | the executor, while no claim of an older job is unfinished | who holds a claim |
-//! | `claims` = tiles << 32 \| next tile | the executor stores a new job; everyone adds 1 to claim | everyone |
+//! | `claims` = tiles << 32 \| next tile | the executor swaps in a new job; everyone adds 1 to claim | everyone |
 //! | `remaining` | the executor, before it publishes; who finishes a tile subtracts 1 | the executor |
 //!
 //! Rules:
@@ -13,13 +13,14 @@
 //!    that instant, even if the claimer looked while an older one was: so no epoch is needed.
 //! 2. `work` is read only under a valid claim. The executor returns from `each` (and may publish the next job, and end the
 //!    borrow that `work` points to) only after `remaining` reached 0: after every claimed tile is done.
-//! 3. `claims` is stored with release and added to with acquire and release, so a claimer sees the job; `remaining` is taken down with
+//! 3. `claims` is swapped in with release and added to with acquire and release, so a claimer sees the job; `remaining` is taken down with
 //!    release and read with acquire, so the executor sees the tiles.
 //! 4. Nobody waits for a worker that holds no claim: a worker that the system put to sleep delays one tile at most.
 //! 5. Waiting is a bounded spin, then sleep ([`Bed`]).
 //! 6. A panic in a tile is kept, the tile counts as done, and the executor panics when all are: it can never hang.
 
 use std::cell::Cell;
+#[cfg(not(loom))]
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -121,7 +122,8 @@ impl Shared {
         let on_stack: *const Work<'_> = &raw const work;
         self.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
         self.remaining.store(count as usize, Ordering::Relaxed);
-        self.claims.store(u64::from(count) << 32, Ordering::Release);
+        // A swap, not a store: loom lets a store race with a late claimer's addition as if either could come last.
+        self.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
         for bed in self.beds.iter().take(count as usize - 1) {
             bed.wake();
         }

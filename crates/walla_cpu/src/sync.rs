@@ -40,14 +40,15 @@ impl Bed {
             *thread = Some(thread::current());
         }
         loop {
-            self.asleep.store(true, Ordering::Relaxed);
+            // A swap, not a store: see `claims` of the pool.
+            self.asleep.swap(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             if ready() {
                 break;
             }
             thread::park();
         }
-        self.asleep.store(false, Ordering::Relaxed);
+        self.asleep.swap(false, Ordering::Relaxed);
     }
 
     /// Wakes the sleeper, if there is one. What it waits for was made visible before.
@@ -55,9 +56,8 @@ impl Bed {
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             // The sleeper locks this only before it announces itself, so nobody waits here.
-            if let Ok(thread) = self.thread.lock()
-                && let Some(thread) = &*thread
-            {
+            let thread = self.thread.lock().ok().and_then(|thread| thread.clone());
+            if let Some(thread) = thread {
                 thread.unpark();
             }
         }
@@ -66,6 +66,8 @@ impl Bed {
 
 /// Asks `ready` a bounded number of times, with pauses between: some microseconds.
 pub(crate) fn spin_until(pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
+    // A model checker has no time: it tries every order of events anyway.
+    let pauses = if cfg!(loom) { 0 } else { pauses };
     for _ in 0..pauses {
         if ready() {
             return true;
@@ -73,4 +75,25 @@ pub(crate) fn spin_until(pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
         spin_loop();
     }
     ready()
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    #[test]
+    fn no_wake_up_is_lost() {
+        loom::model(|| {
+            let shared = Arc::new((Bed::new(), AtomicBool::new(false)));
+            let waker = thread::spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    shared.1.store(true, Ordering::Release);
+                    shared.0.wake();
+                }
+            });
+            shared.0.sleep_until(|| shared.1.load(Ordering::Acquire));
+            waker.join().unwrap();
+        });
+    }
 }

@@ -65,7 +65,7 @@ pub(crate) const QUERIES: usize = 8;
 impl Attention<'_> {
     /// Whether the kernels with vector instructions fit: whole registers of f16.
     fn vectors(&self) -> bool {
-        self.variant != Variant::Scalar
+        self.variant.attends_in_vectors()
             && self.kv.kv_type == KvType::F16
             && self.kv.head_dim.is_multiple_of(16)
             && self.kv.page_tokens.is_multiple_of(16)

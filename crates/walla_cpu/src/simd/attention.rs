@@ -177,7 +177,6 @@ macro_rules! plain_kernels {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
     use std::arch::x86_64::*;
 
@@ -220,7 +219,6 @@ pub(crate) mod avx512 {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2 {
     use std::arch::x86_64::*;
 

@@ -21,301 +21,318 @@ struct Rows<'a> {
     first: usize,
 }
 
-macro_rules! kernel {
-    ($($item:item)*) => {$(
-        #[target_feature(enable = "avx2,fma,f16c")]
-        $item
-    )*};
+/// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, since there are 16 registers.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+    let (cols, rows) = (input.cols, input.rows());
+    for first in (0..rows).step_by(4) {
+        let count = (rows - first).min(4);
+        for lanes in 0..2 {
+            if ty.is_quantised() {
+                let x = Rows { groups: input.groups, all: rows, first };
+                by_type_and_rows!(
+                    quantised,
+                    [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+                    ty,
+                    count,
+                    4,
+                    (panel, lanes, cols, x, &mut out[first..])
+                );
+            } else {
+                let x = &input.values[first * cols..];
+                by_type_and_rows!(
+                    floats,
+                    [F32, F16, BF16],
+                    ty,
+                    count,
+                    4,
+                    (panel, lanes, cols, x, &mut out[first..])
+                );
+            }
+        }
+    }
 }
 
-kernel! {
-    /// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, since there are 16 registers.
-    pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-        let (cols, rows) = (input.cols, input.rows());
-        for first in (0..rows).step_by(4) {
-            let count = (rows - first).min(4);
-            for lanes in 0..2 {
-                if ty.is_quantised() {
-                    let x = Rows { groups: input.groups, all: rows, first };
-                    by_type_and_rows!(
-                        quantised, [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K], ty, count, 4,
-                        (panel, lanes, cols, x, &mut out[first..])
-                    );
-                } else {
-                    let x = &input.values[first * cols..];
-                    by_type_and_rows!(
-                        floats, [F32, F16, BF16], ty, count, 4,
-                        (panel, lanes, cols, x, &mut out[first..])
-                    );
-                }
-            }
+/// Rounds the rows of one block of activations.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
+    round_block(x, cols, out);
+}
+
+/// Integer dot products group by group.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn quantised<const TY: u32, const R: usize>(
+    panel: &[u8],
+    lanes: usize,
+    cols: usize,
+    x: Rows<'_>,
+    out: &mut [[f32; PANEL]],
+) {
+    let format = const { Format::of(of_code(TY)) };
+    let layout = Layout::new(of_code(TY), cols);
+    let (side, quants) = panel.split_at(layout.quants_at);
+    let share = layout.bytes / (cols / GROUP);
+    let mut acc = [_mm256_setzero_ps(); R];
+    for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
+        if lanes == 0 {
+            prefetch(panel, group * share, share);
         }
-    }
-
-    /// Rounds the rows of one block of activations.
-    pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
-        round_block(x, cols, out);
-    }
-
-    /// Integer dot products group by group.
-    #[inline]
-    fn quantised<const TY: u32, const R: usize>(
-        panel: &[u8],
-        lanes: usize,
-        cols: usize,
-        x: Rows<'_>,
-        out: &mut [[f32; PANEL]],
-    ) {
-        let format = const { Format::of(of_code(TY)) };
-        let layout = Layout::new(of_code(TY), cols);
-        let (side, quants) = panel.split_at(layout.quants_at);
-        let share = layout.bytes / (cols / GROUP);
-        let mut acc = [_mm256_setzero_ps(); R];
-        for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
-            if lanes == 0 {
-                prefetch(panel, group * share, share);
-            }
-            let (block, g) = (group / format.groups, group % format.groups);
-            let side = &side[block * format.side..(block + 1) * format.side];
-            let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else { return };
-            if TY == code(TensorType::Q6K) {
-                for half in 0..2 {
-                    let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
-                    let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
-                    for r in 0..R {
-                        let sum = _mm256_set1_ps(x[r].halves[half]);
-                        acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                        acc[r] = _mm256_fmadd_ps(minimum, sum, acc[r]);
-                    }
-                }
-            } else {
-                let (scale, minimum) = factors::<TY>(side, lanes, g);
-                let dot = dots::<TY, R>(quants, lanes, x, 0);
+        let (block, g) = (group / format.groups, group % format.groups);
+        let side = &side[block * format.side..(block + 1) * format.side];
+        let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else { return };
+        if TY == code(TensorType::Q6K) {
+            for half in 0..2 {
+                let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
+                let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
                 for r in 0..R {
+                    let sum = _mm256_set1_ps(x[r].halves[half]);
                     acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                    if TY != code(TensorType::Q8_0) {
-                        acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
-                    }
+                    acc[r] = _mm256_fmadd_ps(minimum, sum, acc[r]);
                 }
             }
-        }
-        for r in 0..R {
-            store(&mut out[r], lanes, acc[r]);
-        }
-    }
-
-    /// `acc + scale * (scale_x * dot)`, fused.
-    #[inline]
-    fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
-        let product = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale_x));
-        _mm256_fmadd_ps(scale, product, acc)
-    }
-
-    /// Asks for part `at..at + bytes` of the panel a fixed distance ahead, see the AVX-512 kernel.
-    #[inline]
-    fn prefetch(panel: &[u8], at: usize, bytes: usize) {
-        let mut line = at / 64 * 64;
-        while line < at + bytes {
-            _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
-            line += 64;
-        }
-    }
-
-    /// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
-    ///
-    /// The instruction that multiplies bytes adds pairs into 16 bits, with saturation at 32767. So pairs are added up in 16 bits as long as
-    /// they fit: eight steps of nibbles (8 * 2 * 15 * 127 = 30480), four of five-bit codes (31496), two of six-bit codes (32004), one of signed
-    /// bytes, which go in as absolute value and sign (2 * 128 * 127 = 32512).
-    #[inline]
-    fn dots<const TY: u32, const R: usize>(
-        quants: &[u8],
-        lanes: usize,
-        x: &[Group; R],
-        first: usize,
-    ) -> [__m256i; R] {
-        let ones = _mm256_set1_epi16(1);
-        let (steps, run) = match of_code(TY) {
-            TensorType::Q8_0 => (8, 1),
-            TensorType::Q6K => (4, 2),
-            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => (8, 4),
-            _ => (8, 8),
-        };
-        let mut dot = [_mm256_setzero_si256(); R];
-        for begin in (first..first + steps).step_by(run) {
-            let mut pairs = [_mm256_setzero_si256(); R];
-            for step in begin..begin + run {
-                let codes = codes::<TY>(quants, lanes, step);
-                for r in 0..R {
-                    let x = _mm256_set1_epi32(x[r].words[step]);
-                    let products = products::<TY>(codes, x);
-                    pairs[r] = if step == begin { products } else { _mm256_add_epi16(pairs[r], products) };
-                }
-            }
-            for r in 0..R {
-                let fours = _mm256_madd_epi16(pairs[r], ones);
-                dot[r] = if begin == first { fours } else { _mm256_add_epi32(dot[r], fours) };
-            }
-        }
-        dot
-    }
-
-    /// Sums of two products of bytes each, in 16 bits.
-    #[inline]
-    fn products<const TY: u32>(codes: __m256i, x: __m256i) -> __m256i {
-        if TY != code(TensorType::Q8_0) {
-            return _mm256_maddubs_epi16(codes, x);
-        }
-        let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
-        _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
-    }
-
-    /// Codes of four columns of each of 8 rows.
-    #[inline]
-    fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> __m256i {
-        let ty = of_code(TY);
-        let at = lanes * 32;
-        if matches!(ty, TensorType::Q8_0) {
-            return load(quants, step * 64 + at);
-        }
-        let both = load(quants, step % 4 * 64 + at);
-        let shifted = if step < 4 { both } else { _mm256_srli_epi32::<4>(both) };
-        let low = _mm256_and_si256(shifted, _mm256_set1_epi8(15));
-        match ty {
-            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-                let bit = shift(load(quants, 256 + at), 4 - step as i32);
-                _mm256_or_si256(low, _mm256_and_si256(bit, _mm256_set1_epi8(0x10)))
-            }
-            TensorType::Q6K => {
-                let pair = load(quants, 256 + step / 4 * 64 + at);
-                let pair = shift(pair, 4 - 2 * (step % 4) as i32);
-                _mm256_or_si256(low, _mm256_and_si256(pair, _mm256_set1_epi8(0x30)))
-            }
-            _ => low,
-        }
-    }
-
-    /// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance is a constant.
-    #[inline]
-    fn shift(words: __m256i, left: i32) -> __m256i {
-        if left >= 0 {
-            _mm256_sll_epi32(words, _mm_cvtsi32_si128(left))
         } else {
-            _mm256_srl_epi32(words, _mm_cvtsi32_si128(-left))
-        }
-    }
-
-    /// Scale and minimum (with the codes' offset in it) of a sub-block.
-    #[inline]
-    fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
-        let ty = of_code(TY);
-        let d = halves(side, 16 * lanes);
-        match ty {
-            TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32 + 16 * lanes)),
-            TensorType::Q4K | TensorType::Q5K => {
-                let scale = load_8(side, 64 + 16 * sub + 8 * lanes);
-                let min = load_8(side, 192 + 16 * sub + 8 * lanes);
-                let scale = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(scale));
-                let min = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(min));
-                let min = _mm256_mul_ps(halves(side, 32 + 16 * lanes), min);
-                (_mm256_mul_ps(d, scale), _mm256_sub_ps(_mm256_set1_ps(-0.0), min))
-            }
-            TensorType::Q6K => {
-                let scale = load_8(side, 32 + 16 * sub + 8 * lanes);
-                let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale)));
-                (scale, _mm256_mul_ps(scale, _mm256_set1_ps(-32.0)))
-            }
-            _ => {
-                let offset = -f32::from(crate::blocks::offset(ty));
-                (d, _mm256_mul_ps(d, _mm256_set1_ps(offset)))
+            let (scale, minimum) = factors::<TY>(side, lanes, g);
+            let dot = dots::<TY, R>(quants, lanes, x, 0);
+            for r in 0..R {
+                acc[r] = add(acc[r], scale, dot[r], x[r].scale);
+                if TY != code(TensorType::Q8_0) {
+                    acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
+                }
             }
         }
     }
+    for r in 0..R {
+        store(&mut out[r], lanes, acc[r]);
+    }
+}
 
-    /// f32 products: even columns in one sum, odd ones in another.
-    #[inline]
-    fn floats<const TY: u32, const R: usize>(
-        panel: &[u8],
-        lanes: usize,
-        cols: usize,
-        x: &[f32],
-        out: &mut [[f32; PANEL]],
-    ) {
-        let x: [&[f32]; R] = rows_of(x, cols);
-        let number = const { of_code(TY).block_bytes() };
-        let at = lanes * 8 * number;
-        let mut even = [_mm256_setzero_ps(); R];
-        let mut odd = [_mm256_setzero_ps(); R];
-        let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
-        let rest = pairs.remainder();
-        for (i, pair) in pairs.enumerate() {
-            if lanes == 0 {
-                prefetch(pair, 0, pair.len());
-            }
-            let (first, second) = (weights::<TY>(pair, at), weights::<TY>(pair, PANEL * number + at));
+/// `acc + scale * (scale_x * dot)`, fused.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
+    let product = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale_x));
+    _mm256_fmadd_ps(scale, product, acc)
+}
+
+/// Asks for part `at..at + bytes` of the panel a fixed distance ahead, see the AVX-512 kernel.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn prefetch(panel: &[u8], at: usize, bytes: usize) {
+    let mut line = at / 64 * 64;
+    while line < at + bytes {
+        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
+        line += 64;
+    }
+}
+
+/// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
+///
+/// The instruction that multiplies bytes adds pairs into 16 bits, with saturation at 32767. So pairs are added up in 16 bits as long as
+/// they fit: eight steps of nibbles (8 * 2 * 15 * 127 = 30480), four of five-bit codes (31496), two of six-bit codes (32004), one of signed
+/// bytes, which go in as absolute value and sign (2 * 128 * 127 = 32512).
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots<const TY: u32, const R: usize>(
+    quants: &[u8],
+    lanes: usize,
+    x: &[Group; R],
+    first: usize,
+) -> [__m256i; R] {
+    let ones = _mm256_set1_epi16(1);
+    let (steps, run) = match of_code(TY) {
+        TensorType::Q8_0 => (8, 1),
+        TensorType::Q6K => (4, 2),
+        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => (8, 4),
+        _ => (8, 8),
+    };
+    let mut dot = [_mm256_setzero_si256(); R];
+    for begin in (first..first + steps).step_by(run) {
+        let mut pairs = [_mm256_setzero_si256(); R];
+        for step in begin..begin + run {
+            let codes = codes::<TY>(quants, lanes, step);
             for r in 0..R {
-                let x = &x[r][2 * i..2 * i + 2];
-                even[r] = _mm256_fmadd_ps(first, _mm256_set1_ps(x[0]), even[r]);
-                odd[r] = _mm256_fmadd_ps(second, _mm256_set1_ps(x[1]), odd[r]);
-            }
-        }
-        if !rest.is_empty() {
-            let last = weights::<TY>(rest, at);
-            for r in 0..R {
-                even[r] = _mm256_fmadd_ps(last, _mm256_set1_ps(x[r][cols - 1]), even[r]);
+                let x = _mm256_set1_epi32(x[r].words[step]);
+                let products = products::<TY>(codes, x);
+                pairs[r] =
+                    if step == begin { products } else { _mm256_add_epi16(pairs[r], products) };
             }
         }
         for r in 0..R {
-            store(&mut out[r], lanes, _mm256_add_ps(even[r], odd[r]));
+            let fours = _mm256_madd_epi16(pairs[r], ones);
+            dot[r] = if begin == first { fours } else { _mm256_add_epi32(dot[r], fours) };
         }
     }
+    dot
+}
 
-    /// One column of 8 rows.
-    #[inline]
-    fn weights<const TY: u32>(bytes: &[u8], at: usize) -> __m256 {
-        match of_code(TY) {
-            TensorType::F16 => halves(bytes, at),
-            TensorType::BF16 => {
-                let bits = _mm256_cvtepu16_epi32(load_16(bytes, at));
-                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
-            }
-            _ => _mm256_castsi256_ps(load(bytes, at)),
+/// Sums of two products of bytes each, in 16 bits.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn products<const TY: u32>(codes: __m256i, x: __m256i) -> __m256i {
+    if TY != code(TensorType::Q8_0) {
+        return _mm256_maddubs_epi16(codes, x);
+    }
+    let signed = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+    _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+}
+
+/// Codes of four columns of each of 8 rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> __m256i {
+    let ty = of_code(TY);
+    let at = lanes * 32;
+    if matches!(ty, TensorType::Q8_0) {
+        return load(quants, step * 64 + at);
+    }
+    let both = load(quants, step % 4 * 64 + at);
+    let shifted = if step < 4 { both } else { _mm256_srli_epi32::<4>(both) };
+    let low = _mm256_and_si256(shifted, _mm256_set1_epi8(15));
+    match ty {
+        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+            let bit = shift(load(quants, 256 + at), 4 - step as i32);
+            _mm256_or_si256(low, _mm256_and_si256(bit, _mm256_set1_epi8(0x10)))
+        }
+        TensorType::Q6K => {
+            let pair = load(quants, 256 + step / 4 * 64 + at);
+            let pair = shift(pair, 4 - 2 * (step % 4) as i32);
+            _mm256_or_si256(low, _mm256_and_si256(pair, _mm256_set1_epi8(0x30)))
+        }
+        _ => low,
+    }
+}
+
+/// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance is a constant.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn shift(words: __m256i, left: i32) -> __m256i {
+    if left >= 0 {
+        _mm256_sll_epi32(words, _mm_cvtsi32_si128(left))
+    } else {
+        _mm256_srl_epi32(words, _mm_cvtsi32_si128(-left))
+    }
+}
+
+/// Scale and minimum (with the codes' offset in it) of a sub-block.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
+    let ty = of_code(TY);
+    let d = halves(side, 16 * lanes);
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32 + 16 * lanes)),
+        TensorType::Q4K | TensorType::Q5K => {
+            let scale = load_8(side, 64 + 16 * sub + 8 * lanes);
+            let min = load_8(side, 192 + 16 * sub + 8 * lanes);
+            let scale = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(scale));
+            let min = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(min));
+            let min = _mm256_mul_ps(halves(side, 32 + 16 * lanes), min);
+            (_mm256_mul_ps(d, scale), _mm256_sub_ps(_mm256_set1_ps(-0.0), min))
+        }
+        TensorType::Q6K => {
+            let scale = load_8(side, 32 + 16 * sub + 8 * lanes);
+            let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scale)));
+            (scale, _mm256_mul_ps(scale, _mm256_set1_ps(-32.0)))
+        }
+        _ => {
+            let offset = -f32::from(crate::blocks::offset(ty));
+            (d, _mm256_mul_ps(d, _mm256_set1_ps(offset)))
         }
     }
+}
 
-    #[inline]
-    fn halves(bytes: &[u8], at: usize) -> __m256 {
-        _mm256_cvtph_ps(load_16(bytes, at))
+/// f32 products: even columns in one sum, odd ones in another.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn floats<const TY: u32, const R: usize>(
+    panel: &[u8],
+    lanes: usize,
+    cols: usize,
+    x: &[f32],
+    out: &mut [[f32; PANEL]],
+) {
+    let x: [&[f32]; R] = rows_of(x, cols);
+    let number = const { of_code(TY).block_bytes() };
+    let at = lanes * 8 * number;
+    let mut even = [_mm256_setzero_ps(); R];
+    let mut odd = [_mm256_setzero_ps(); R];
+    let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
+    let rest = pairs.remainder();
+    for (i, pair) in pairs.enumerate() {
+        if lanes == 0 {
+            prefetch(pair, 0, pair.len());
+        }
+        let (first, second) = (weights::<TY>(pair, at), weights::<TY>(pair, PANEL * number + at));
+        for r in 0..R {
+            let x = &x[r][2 * i..2 * i + 2];
+            even[r] = _mm256_fmadd_ps(first, _mm256_set1_ps(x[0]), even[r]);
+            odd[r] = _mm256_fmadd_ps(second, _mm256_set1_ps(x[1]), odd[r]);
+        }
     }
+    if !rest.is_empty() {
+        let last = weights::<TY>(rest, at);
+        for r in 0..R {
+            even[r] = _mm256_fmadd_ps(last, _mm256_set1_ps(x[r][cols - 1]), even[r]);
+        }
+    }
+    for r in 0..R {
+        store(&mut out[r], lanes, _mm256_add_ps(even[r], odd[r]));
+    }
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "loads take pointers")]
-    fn load(bytes: &[u8], at: usize) -> __m256i {
-        let part = &bytes[at..at + 32];
-        // SAFETY: `part` is 32 bytes; the load needs no alignment.
-        unsafe { _mm256_loadu_si256(part.as_ptr().cast()) }
+/// One column of 8 rows.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn weights<const TY: u32>(bytes: &[u8], at: usize) -> __m256 {
+    match of_code(TY) {
+        TensorType::F16 => halves(bytes, at),
+        TensorType::BF16 => {
+            let bits = _mm256_cvtepu16_epi32(load_16(bytes, at));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+        }
+        _ => _mm256_castsi256_ps(load(bytes, at)),
     }
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "loads take pointers")]
-    fn load_16(bytes: &[u8], at: usize) -> __m128i {
-        let part = &bytes[at..at + 16];
-        // SAFETY: `part` is 16 bytes; the load needs no alignment.
-        unsafe { _mm_loadu_si128(part.as_ptr().cast()) }
-    }
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn halves(bytes: &[u8], at: usize) -> __m256 {
+    _mm256_cvtph_ps(load_16(bytes, at))
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "loads take pointers")]
-    fn load_8(bytes: &[u8], at: usize) -> __m128i {
-        let part = &bytes[at..at + 8];
-        // SAFETY: `part` is 8 bytes; the load needs no alignment.
-        unsafe { _mm_loadl_epi64(part.as_ptr().cast()) }
-    }
+#[inline]
+#[expect(unsafe_code, reason = "loads take pointers")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load(bytes: &[u8], at: usize) -> __m256i {
+    let part = &bytes[at..at + 32];
+    // SAFETY: `part` is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(part.as_ptr().cast()) }
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "stores take pointers")]
-    fn store(out: &mut [f32; PANEL], lanes: usize, value: __m256) {
-        let part = &mut out[lanes * 8..lanes * 8 + 8];
-        // SAFETY: `part` is 8 numbers; the store needs no alignment.
-        unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
-    }
+#[inline]
+#[expect(unsafe_code, reason = "loads take pointers")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_16(bytes: &[u8], at: usize) -> __m128i {
+    let part = &bytes[at..at + 16];
+    // SAFETY: `part` is 16 bytes; the load needs no alignment.
+    unsafe { _mm_loadu_si128(part.as_ptr().cast()) }
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "loads take pointers")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_8(bytes: &[u8], at: usize) -> __m128i {
+    let part = &bytes[at..at + 8];
+    // SAFETY: `part` is 8 bytes; the load needs no alignment.
+    unsafe { _mm_loadl_epi64(part.as_ptr().cast()) }
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "stores take pointers")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store(out: &mut [f32; PANEL], lanes: usize, value: __m256) {
+    let part = &mut out[lanes * 8..lanes * 8 + 8];
+    // SAFETY: `part` is 8 numbers; the store needs no alignment.
+    unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
 }

@@ -13,255 +13,297 @@ use crate::quantise::{GROUP, Group, round_block};
 /// Q4_K on one thread: 4 KiB 30, 8 KiB 43, 16 KiB 48 GB/s.
 const PREFETCH_BYTES: usize = 16384;
 
-macro_rules! kernel {
-    ($($item:item)*) => {$(
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-        $item
-    )*};
+/// Products of one panel with the rows of `input`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+    let rows = input.rows();
+    if ty.is_quantised() {
+        by_type_and_rows!(
+            quantised,
+            [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+            ty,
+            rows,
+            8,
+            (panel, input.cols, input.groups, out)
+        );
+    } else {
+        by_type_and_rows!(
+            floats,
+            [F32, F16, BF16],
+            ty,
+            rows,
+            8,
+            (panel, input.cols, input.values, out)
+        );
+    }
 }
 
-kernel! {
-    /// Products of one panel with the rows of `input`.
-    pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
-        let rows = input.rows();
-        if ty.is_quantised() {
-            by_type_and_rows!(
-                quantised, [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K], ty, rows, 8,
-                (panel, input.cols, input.groups, out)
-            );
-        } else {
-            by_type_and_rows!(floats, [F32, F16, BF16], ty, rows, 8, (panel, input.cols, input.values, out));
-        }
-    }
+/// Rounds the rows of one block of activations.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
+    round_block(x, cols, out);
+}
 
-    /// Rounds the rows of one block of activations.
-    pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
-        round_block(x, cols, out);
-    }
-
-    /// Integer dot products group by group. Per weight byte there is one multiplication for each activation row; a weight register is
-    /// unpacked once for all rows, and activations come as broadcasts straight from memory.
-    #[inline]
-    fn quantised<const TY: u32, const R: usize>(panel: &[u8], cols: usize, x: &[Group], out: &mut Products) {
-        let format = const { Format::of(of_code(TY)) };
-        let layout = Layout::new(of_code(TY), cols);
-        let (side, quants) = panel.split_at(layout.quants_at);
-        let share = layout.bytes / (cols / GROUP);
-        let (x, _) = x.as_chunks::<R>();
-        let mut acc = [_mm512_setzero_ps(); R];
-        for (block, x) in x.chunks_exact(format.groups).enumerate() {
-            let side = &side[block * format.side..(block + 1) * format.side];
-            for (g, x) in x.iter().enumerate() {
-                let group = block * format.groups + g;
-                let quants = &quants[group * format.quants..(group + 1) * format.quants];
-                prefetch(panel, group * share, share);
-                if TY == code(TensorType::Q6K) {
-                    let (scale, minimum) = factors::<TY>(side, 2 * g);
-                    let dot = dots::<TY, R>(quants, x, 0);
-                    for r in 0..R {
-                        acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].halves[0]);
-                    }
-                    let (scale, minimum) = factors::<TY>(side, 2 * g + 1);
-                    let dot = dots::<TY, R>(quants, x, 4);
-                    for r in 0..R {
-                        acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].halves[1]);
-                    }
-                } else {
-                    let (scale, minimum) = factors::<TY>(side, g);
-                    let dot = dots::<TY, R>(quants, x, 0);
-                    for r in 0..R {
-                        acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].sum);
-                    }
+/// Integer dot products group by group. Per weight byte there is one multiplication for each activation row; a weight register is
+/// unpacked once for all rows, and activations come as broadcasts straight from memory.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn quantised<const TY: u32, const R: usize>(
+    panel: &[u8],
+    cols: usize,
+    x: &[Group],
+    out: &mut Products,
+) {
+    let format = const { Format::of(of_code(TY)) };
+    let layout = Layout::new(of_code(TY), cols);
+    let (side, quants) = panel.split_at(layout.quants_at);
+    let share = layout.bytes / (cols / GROUP);
+    let (x, _) = x.as_chunks::<R>();
+    let mut acc = [_mm512_setzero_ps(); R];
+    for (block, x) in x.chunks_exact(format.groups).enumerate() {
+        let side = &side[block * format.side..(block + 1) * format.side];
+        for (g, x) in x.iter().enumerate() {
+            let group = block * format.groups + g;
+            let quants = &quants[group * format.quants..(group + 1) * format.quants];
+            prefetch(panel, group * share, share);
+            if TY == code(TensorType::Q6K) {
+                let (scale, minimum) = factors::<TY>(side, 2 * g);
+                let dot = dots::<TY, R>(quants, x, 0);
+                for r in 0..R {
+                    acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].halves[0]);
+                }
+                let (scale, minimum) = factors::<TY>(side, 2 * g + 1);
+                let dot = dots::<TY, R>(quants, x, 4);
+                for r in 0..R {
+                    acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].halves[1]);
+                }
+            } else {
+                let (scale, minimum) = factors::<TY>(side, g);
+                let dot = dots::<TY, R>(quants, x, 0);
+                for r in 0..R {
+                    acc[r] = add(acc[r], scale, dot[r], x[r].scale, minimum, x[r].sum);
                 }
             }
         }
-        for r in 0..R {
-            store(&mut out[r], acc[r]);
-        }
     }
-
-    /// `acc + scale * (scale_x * dot) + minimum * sum_x`, fused from left to right.
-    #[inline]
-    fn add(acc: __m512, scale: __m512, dot: __m512i, scale_x: f32, minimum: __m512, sum_x: f32) -> __m512 {
-        let product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(scale_x));
-        let acc = _mm512_fmadd_ps(scale, product, acc);
-        _mm512_fmadd_ps(minimum, _mm512_set1_ps(sum_x), acc)
+    for r in 0..R {
+        store(&mut out[r], acc[r]);
     }
+}
 
-    /// Asks for part `at..at + bytes` of the panel a fixed distance ahead: while many rows are multiplied, the processor's own
-    /// look-ahead does not reach that far.
-    #[inline]
-    fn prefetch(panel: &[u8], at: usize, bytes: usize) {
-        let mut line = at / 64 * 64;
-        while line < at + bytes {
-            _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
-            line += 64;
-        }
+/// `acc + scale * (scale_x * dot) + minimum * sum_x`, fused from left to right.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn add(
+    acc: __m512,
+    scale: __m512,
+    dot: __m512i,
+    scale_x: f32,
+    minimum: __m512,
+    sum_x: f32,
+) -> __m512 {
+    let product = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(scale_x));
+    let acc = _mm512_fmadd_ps(scale, product, acc);
+    _mm512_fmadd_ps(minimum, _mm512_set1_ps(sum_x), acc)
+}
+
+/// Asks for part `at..at + bytes` of the panel a fixed distance ahead: while many rows are multiplied, the processor's own
+/// look-ahead does not reach that far.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn prefetch(panel: &[u8], at: usize, bytes: usize) {
+    let mut line = at / 64 * 64;
+    while line < at + bytes {
+        _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
+        line += 64;
     }
+}
 
-    /// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
-    ///
-    /// An addition waits five cycles for the one before. With few rows there are few chains, so each is cut in pieces, which are added
-    /// at the end: integers do not mind.
-    #[inline]
-    fn dots<const TY: u32, const R: usize>(quants: &[u8], x: &[Group; R], first: usize) -> [__m512i; R] {
-        let pieces = const { if R == 1 { 4 } else if R <= 4 { 2 } else { 1 } };
-        let mut dot = [[_mm512_setzero_si512(); 4]; R];
-        let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
-        for step in first..first + steps {
-            let codes = codes::<TY>(quants, step);
-            for r in 0..R {
-                let dot = &mut dot[r][step % pieces];
-                *dot = _mm512_dpbusd_epi32(*dot, codes, _mm512_set1_epi32(x[r].words[step]));
-            }
-        }
-        let mut sums = [_mm512_setzero_si512(); R];
-        for r in 0..R {
-            sums[r] = match pieces {
-                1 => dot[r][0],
-                2 => _mm512_add_epi32(dot[r][0], dot[r][1]),
-                _ => _mm512_add_epi32(
-                    _mm512_add_epi32(dot[r][0], dot[r][1]),
-                    _mm512_add_epi32(dot[r][2], dot[r][3]),
-                ),
-            };
-        }
-        sums
-    }
-
-    /// Codes of four columns of each of the 16 rows.
-    #[inline]
-    fn codes<const TY: u32>(quants: &[u8], step: usize) -> __m512i {
-        let ty = of_code(TY);
-        if matches!(ty, TensorType::Q8_0) {
-            return load(quants, step * 64);
-        }
-        let both = load(quants, step % 4 * 64);
-        let shifted = if step < 4 { both } else { _mm512_srli_epi32::<4>(both) };
-        let low = _mm512_and_si512(shifted, _mm512_set1_epi8(15));
-        match ty {
-            TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-                let bit = shift(load(quants, 256), 4 - step as i32);
-                _mm512_or_si512(low, _mm512_and_si512(bit, _mm512_set1_epi8(0x10)))
-            }
-            TensorType::Q6K => {
-                let pair = shift(load(quants, 256 + step / 4 * 64), 4 - 2 * (step % 4) as i32);
-                _mm512_or_si512(low, _mm512_and_si512(pair, _mm512_set1_epi8(0x30)))
-            }
-            _ => low,
-        }
-    }
-
-    /// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance is a constant.
-    #[inline]
-    fn shift(words: __m512i, left: i32) -> __m512i {
-        if left >= 0 {
-            _mm512_sll_epi32(words, _mm_cvtsi32_si128(left))
+/// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
+///
+/// An addition waits five cycles for the one before. With few rows there are few chains, so each is cut in pieces, which are added
+/// at the end: integers do not mind.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn dots<const TY: u32, const R: usize>(
+    quants: &[u8],
+    x: &[Group; R],
+    first: usize,
+) -> [__m512i; R] {
+    let pieces = const {
+        if R == 1 {
+            4
+        } else if R <= 4 {
+            2
         } else {
-            _mm512_srl_epi32(words, _mm_cvtsi32_si128(-left))
+            1
         }
-    }
-
-    /// Scale and minimum (with the codes' offset in it) of a sub-block.
-    #[inline]
-    fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
-        let ty = of_code(TY);
-        let d = halves(side, 0);
-        match ty {
-            TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32)),
-            TensorType::Q4K | TensorType::Q5K => {
-                let scale = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(side, 64 + 16 * sub)));
-                let min = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(side, 192 + 16 * sub)));
-                let min = _mm512_mul_ps(halves(side, 32), min);
-                (_mm512_mul_ps(d, scale), _mm512_sub_ps(_mm512_set1_ps(-0.0), min))
-            }
-            TensorType::Q6K => {
-                let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(side, 32 + 16 * sub)));
-                let scale = _mm512_mul_ps(d, scale);
-                (scale, _mm512_mul_ps(scale, _mm512_set1_ps(-32.0)))
-            }
-            _ => {
-                let offset = -f32::from(crate::blocks::offset(ty));
-                (d, _mm512_mul_ps(d, _mm512_set1_ps(offset)))
-            }
-        }
-    }
-
-    /// f32 products: even columns in one sum, odd ones in another, so that two chains hide the latency at one row.
-    #[inline]
-    fn floats<const TY: u32, const R: usize>(panel: &[u8], cols: usize, x: &[f32], out: &mut Products) {
-        let x: [&[f32]; R] = rows_of(x, cols);
-        let number = const { of_code(TY).block_bytes() };
-        let mut even = [_mm512_setzero_ps(); R];
-        let mut odd = [_mm512_setzero_ps(); R];
-        let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
-        let rest = pairs.remainder();
-        for (i, pair) in pairs.enumerate() {
-            prefetch(pair, 0, pair.len());
-            let (first, second) = (weights::<TY>(pair, 0), weights::<TY>(pair, PANEL * number));
-            for r in 0..R {
-                let x = &x[r][2 * i..2 * i + 2];
-                even[r] = _mm512_fmadd_ps(first, _mm512_set1_ps(x[0]), even[r]);
-                odd[r] = _mm512_fmadd_ps(second, _mm512_set1_ps(x[1]), odd[r]);
-            }
-        }
-        if !rest.is_empty() {
-            let last = weights::<TY>(rest, 0);
-            for r in 0..R {
-                even[r] = _mm512_fmadd_ps(last, _mm512_set1_ps(x[r][cols - 1]), even[r]);
-            }
-        }
+    };
+    let mut dot = [[_mm512_setzero_si512(); 4]; R];
+    let steps = if TY == code(TensorType::Q6K) { 4 } else { 8 };
+    for step in first..first + steps {
+        let codes = codes::<TY>(quants, step);
         for r in 0..R {
-            store(&mut out[r], _mm512_add_ps(even[r], odd[r]));
+            let dot = &mut dot[r][step % pieces];
+            *dot = _mm512_dpbusd_epi32(*dot, codes, _mm512_set1_epi32(x[r].words[step]));
         }
     }
+    let mut sums = [_mm512_setzero_si512(); R];
+    for r in 0..R {
+        sums[r] = match pieces {
+            1 => dot[r][0],
+            2 => _mm512_add_epi32(dot[r][0], dot[r][1]),
+            _ => _mm512_add_epi32(
+                _mm512_add_epi32(dot[r][0], dot[r][1]),
+                _mm512_add_epi32(dot[r][2], dot[r][3]),
+            ),
+        };
+    }
+    sums
+}
 
-    /// One column of 16 rows.
-    #[inline]
-    fn weights<const TY: u32>(bytes: &[u8], at: usize) -> __m512 {
-        match of_code(TY) {
-            TensorType::F16 => halves(bytes, at),
-            TensorType::BF16 => {
-                let bits = _mm512_cvtepu16_epi32(load_32(bytes, at));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
-            }
-            _ => _mm512_castsi512_ps(load(bytes, at)),
+/// Codes of four columns of each of the 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn codes<const TY: u32>(quants: &[u8], step: usize) -> __m512i {
+    let ty = of_code(TY);
+    if matches!(ty, TensorType::Q8_0) {
+        return load(quants, step * 64);
+    }
+    let both = load(quants, step % 4 * 64);
+    let shifted = if step < 4 { both } else { _mm512_srli_epi32::<4>(both) };
+    let low = _mm512_and_si512(shifted, _mm512_set1_epi8(15));
+    match ty {
+        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+            let bit = shift(load(quants, 256), 4 - step as i32);
+            _mm512_or_si512(low, _mm512_and_si512(bit, _mm512_set1_epi8(0x10)))
+        }
+        TensorType::Q6K => {
+            let pair = shift(load(quants, 256 + step / 4 * 64), 4 - 2 * (step % 4) as i32);
+            _mm512_or_si512(low, _mm512_and_si512(pair, _mm512_set1_epi8(0x30)))
+        }
+        _ => low,
+    }
+}
+
+/// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance is a constant.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn shift(words: __m512i, left: i32) -> __m512i {
+    if left >= 0 {
+        _mm512_sll_epi32(words, _mm_cvtsi32_si128(left))
+    } else {
+        _mm512_srl_epi32(words, _mm_cvtsi32_si128(-left))
+    }
+}
+
+/// Scale and minimum (with the codes' offset in it) of a sub-block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn factors<const TY: u32>(side: &[u8], sub: usize) -> (__m512, __m512) {
+    let ty = of_code(TY);
+    let d = halves(side, 0);
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 => (d, halves(side, 32)),
+        TensorType::Q4K | TensorType::Q5K => {
+            let scale = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(side, 64 + 16 * sub)));
+            let min = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16(side, 192 + 16 * sub)));
+            let min = _mm512_mul_ps(halves(side, 32), min);
+            (_mm512_mul_ps(d, scale), _mm512_sub_ps(_mm512_set1_ps(-0.0), min))
+        }
+        TensorType::Q6K => {
+            let scale = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(side, 32 + 16 * sub)));
+            let scale = _mm512_mul_ps(d, scale);
+            (scale, _mm512_mul_ps(scale, _mm512_set1_ps(-32.0)))
+        }
+        _ => {
+            let offset = -f32::from(crate::blocks::offset(ty));
+            (d, _mm512_mul_ps(d, _mm512_set1_ps(offset)))
         }
     }
+}
 
-    #[inline]
-    pub(crate) fn halves(bytes: &[u8], at: usize) -> __m512 {
-        _mm512_cvtph_ps(load_32(bytes, at))
+/// f32 products: even columns in one sum, odd ones in another, so that two chains hide the latency at one row.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn floats<const TY: u32, const R: usize>(panel: &[u8], cols: usize, x: &[f32], out: &mut Products) {
+    let x: [&[f32]; R] = rows_of(x, cols);
+    let number = const { of_code(TY).block_bytes() };
+    let mut even = [_mm512_setzero_ps(); R];
+    let mut odd = [_mm512_setzero_ps(); R];
+    let pairs = panel[..cols * PANEL * number].chunks_exact(2 * PANEL * number);
+    let rest = pairs.remainder();
+    for (i, pair) in pairs.enumerate() {
+        prefetch(pair, 0, pair.len());
+        let (first, second) = (weights::<TY>(pair, 0), weights::<TY>(pair, PANEL * number));
+        for r in 0..R {
+            let x = &x[r][2 * i..2 * i + 2];
+            even[r] = _mm512_fmadd_ps(first, _mm512_set1_ps(x[0]), even[r]);
+            odd[r] = _mm512_fmadd_ps(second, _mm512_set1_ps(x[1]), odd[r]);
+        }
     }
+    if !rest.is_empty() {
+        let last = weights::<TY>(rest, 0);
+        for r in 0..R {
+            even[r] = _mm512_fmadd_ps(last, _mm512_set1_ps(x[r][cols - 1]), even[r]);
+        }
+    }
+    for r in 0..R {
+        store(&mut out[r], _mm512_add_ps(even[r], odd[r]));
+    }
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "loads take pointers")]
-    fn load(bytes: &[u8], at: usize) -> __m512i {
-        let part = &bytes[at..at + 64];
-        // SAFETY: `part` is 64 bytes; the load needs no alignment.
-        unsafe { _mm512_loadu_si512(part.as_ptr().cast()) }
+/// One column of 16 rows.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn weights<const TY: u32>(bytes: &[u8], at: usize) -> __m512 {
+    match of_code(TY) {
+        TensorType::F16 => halves(bytes, at),
+        TensorType::BF16 => {
+            let bits = _mm512_cvtepu16_epi32(load_32(bytes, at));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }
+        _ => _mm512_castsi512_ps(load(bytes, at)),
     }
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "loads take pointers")]
-    fn load_32(bytes: &[u8], at: usize) -> __m256i {
-        let part = &bytes[at..at + 32];
-        // SAFETY: `part` is 32 bytes; the load needs no alignment.
-        unsafe { _mm256_loadu_si256(part.as_ptr().cast()) }
-    }
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(crate) fn halves(bytes: &[u8], at: usize) -> __m512 {
+    _mm512_cvtph_ps(load_32(bytes, at))
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "loads take pointers")]
-    fn load_16(bytes: &[u8], at: usize) -> __m128i {
-        let part = &bytes[at..at + 16];
-        // SAFETY: `part` is 16 bytes; the load needs no alignment.
-        unsafe { _mm_loadu_si128(part.as_ptr().cast()) }
-    }
+#[inline]
+#[expect(unsafe_code, reason = "loads take pointers")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn load(bytes: &[u8], at: usize) -> __m512i {
+    let part = &bytes[at..at + 64];
+    // SAFETY: `part` is 64 bytes; the load needs no alignment.
+    unsafe { _mm512_loadu_si512(part.as_ptr().cast()) }
+}
 
-    #[inline]
-    #[expect(unsafe_code, reason = "stores take pointers")]
-    fn store(out: &mut [f32; PANEL], value: __m512) {
-        // SAFETY: `out` is 16 numbers; the store needs no alignment.
-        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) }
-    }
+#[inline]
+#[expect(unsafe_code, reason = "loads take pointers")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn load_32(bytes: &[u8], at: usize) -> __m256i {
+    let part = &bytes[at..at + 32];
+    // SAFETY: `part` is 32 bytes; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(part.as_ptr().cast()) }
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "loads take pointers")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn load_16(bytes: &[u8], at: usize) -> __m128i {
+    let part = &bytes[at..at + 16];
+    // SAFETY: `part` is 16 bytes; the load needs no alignment.
+    unsafe { _mm_loadu_si128(part.as_ptr().cast()) }
+}
+
+#[inline]
+#[expect(unsafe_code, reason = "stores take pointers")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn store(out: &mut [f32; PANEL], value: __m512) {
+    // SAFETY: `out` is 16 numbers; the store needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) }
 }

@@ -5,11 +5,14 @@
 //!    activation rows only decides how many chains run side by side.
 //! 2. Integer parts are exact, so their order is free.
 
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod attention;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 
 use walla_types::TensorType;
 
@@ -58,6 +61,7 @@ macro_rules! by_type_and_rows {
 use by_type_and_rows;
 
 /// The first `R` rows of `cols` numbers; the caller has that many.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn rows_of<T, const R: usize>(all: &[T], cols: usize) -> [&[T]; R] {
     std::array::from_fn(|r| &all[r * cols..(r + 1) * cols])

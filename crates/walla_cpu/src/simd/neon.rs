@@ -1,0 +1,182 @@
+//! Kernels for AArch64: 4 weight rows in the lanes of a register, the quarters of a panel one after
+//! the other.
+//!
+//! It compiles; it was **not run** on any machine so far. Unquantised matrices and attention use plain Rust there.
+
+use std::arch::aarch64::*;
+
+use walla_types::TensorType;
+
+use super::{by_type_and_rows, code, of_code};
+use crate::matrix::{Input, PANEL, Products};
+use crate::panels::{Format, Layout};
+use crate::quantise::{GROUP, Group, round_block};
+
+/// Some rows of a block of rounded activations.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    /// `[groups, all]`
+    groups: &'a [Group],
+    all: usize,
+    first: usize,
+}
+
+/// Products of one panel of a quantised type with the rows of `input`: four rows and 4 lanes at a time.
+#[target_feature(enable = "neon")]
+pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
+    let (cols, rows) = (input.cols, input.rows());
+    for first in (0..rows).step_by(4) {
+        let count = (rows - first).min(4);
+        for lanes in 0..4 {
+            let x = Rows { groups: input.groups, all: rows, first };
+            by_type_and_rows!(
+                quantised,
+                [Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K],
+                ty,
+                count,
+                4,
+                (panel, lanes, cols, x, &mut out[first..])
+            );
+        }
+    }
+}
+
+/// Rounds the rows of one block of activations.
+#[target_feature(enable = "neon")]
+pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
+    round_block(x, cols, out);
+}
+
+/// Integer dot products group by group, as in the AVX2 kernel.
+#[inline]
+#[target_feature(enable = "neon")]
+fn quantised<const TY: u32, const R: usize>(
+    panel: &[u8],
+    lanes: usize,
+    cols: usize,
+    x: Rows<'_>,
+    out: &mut [[f32; PANEL]],
+) {
+    let format = const { Format::of(of_code(TY)) };
+    let layout = Layout::new(of_code(TY), cols);
+    let (side, quants) = panel.split_at(layout.quants_at);
+    let mut acc = [vdupq_n_f32(0.0); R];
+    for (group, quants) in quants.chunks_exact(format.quants).take(cols / GROUP).enumerate() {
+        let (block, g) = (group / format.groups, group % format.groups);
+        let side = &side[block * format.side..(block + 1) * format.side];
+        let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else { return };
+        let parts = if TY == code(TensorType::Q6K) { 2 } else { 1 };
+        for part in 0..parts {
+            let (scale, minimum) = factors::<TY>(side, lanes, parts * g + part);
+            let steps = 8 / parts;
+            let mut dot = [vdupq_n_s32(0); R];
+            for step in part * steps..(part + 1) * steps {
+                let codes = codes::<TY>(quants, lanes, step);
+                for r in 0..R {
+                    let x = vreinterpretq_s8_s32(vdupq_n_s32(x[r].words[step]));
+                    dot[r] = vaddq_s32(dot[r], fours(codes, x));
+                }
+            }
+            for r in 0..R {
+                let sum = if parts == 2 { x[r].halves[part] } else { x[r].sum };
+                let product = vmulq_n_f32(vcvtq_f32_s32(dot[r]), x[r].scale);
+                acc[r] = vfmaq_f32(acc[r], scale, product);
+                if TY != code(TensorType::Q8_0) {
+                    acc[r] = vfmaq_f32(acc[r], minimum, vdupq_n_f32(sum));
+                }
+            }
+        }
+    }
+    for r in 0..R {
+        store(&mut out[r][4 * lanes..4 * lanes + 4], acc[r]);
+    }
+}
+
+/// Sums of four products of bytes: what the dot product instruction does, which Rust has no stable name for yet.
+#[inline]
+#[target_feature(enable = "neon")]
+fn fours(a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    let low = vmull_s8(vget_low_s8(a), vget_low_s8(b));
+    let high = vmull_high_s8(a, b);
+    vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high))
+}
+
+/// Codes of four columns of each of 4 rows, as signed bytes.
+#[inline]
+#[target_feature(enable = "neon")]
+fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> int8x16_t {
+    let at = lanes * 16;
+    let ty = of_code(TY);
+    if matches!(ty, TensorType::Q8_0) {
+        return vreinterpretq_s8_u8(veorq_u8(load(quants, step * 64 + at), vdupq_n_u8(0x80)));
+    }
+    let both = load(quants, step % 4 * 64 + at);
+    let low = if step < 4 { vandq_u8(both, vdupq_n_u8(15)) } else { vshrq_n_u8::<4>(both) };
+    let shift = |bits: uint8x16_t, left: i8| vshlq_u8(bits, vdupq_n_s8(left));
+    let codes = match ty {
+        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+            let bit = shift(load(quants, 256 + at), 4 - step as i8);
+            vorrq_u8(low, vandq_u8(bit, vdupq_n_u8(0x10)))
+        }
+        TensorType::Q6K => {
+            let pair = load(quants, 256 + step / 4 * 64 + at);
+            let pair = shift(pair, 4 - 2 * (step % 4) as i8);
+            vorrq_u8(low, vandq_u8(pair, vdupq_n_u8(0x30)))
+        }
+        _ => low,
+    };
+    vreinterpretq_s8_u8(codes)
+}
+
+/// Scale and minimum (with the codes' offset in it) of a sub-block.
+#[inline]
+#[target_feature(enable = "neon")]
+fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (float32x4_t, float32x4_t) {
+    let ty = of_code(TY);
+    let half = |at: usize| {
+        let number = |i: usize| half::f16::from_le_bytes([side[at + 2 * i], side[at + 2 * i + 1]]);
+        four(std::array::from_fn(|i| number(4 * lanes + i).to_f32()))
+    };
+    let bytes = |at: usize| -> [u8; 4] { std::array::from_fn(|i| side[at + 4 * lanes + i]) };
+    let d = half(0);
+    match ty {
+        TensorType::Q4_1 | TensorType::Q5_1 => (d, half(32)),
+        TensorType::Q4K | TensorType::Q5K => {
+            let scale = vmulq_f32(d, four(bytes(64 + 16 * sub).map(f32::from)));
+            let min = vmulq_f32(half(32), four(bytes(192 + 16 * sub).map(f32::from)));
+            (scale, vnegq_f32(min))
+        }
+        TensorType::Q6K => {
+            let scales = bytes(32 + 16 * sub).map(|scale| f32::from(scale.cast_signed()));
+            let scale = vmulq_f32(d, four(scales));
+            (scale, vmulq_n_f32(scale, -32.0))
+        }
+        _ => (d, vmulq_n_f32(d, -f32::from(crate::blocks::offset(ty)))),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+#[expect(unsafe_code, reason = "loads take pointers")]
+fn load(bytes: &[u8], at: usize) -> uint8x16_t {
+    let part = &bytes[at..at + 16];
+    // SAFETY: `part` is 16 bytes; the load needs no alignment.
+    unsafe { vld1q_u8(part.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+#[expect(unsafe_code, reason = "loads take pointers")]
+fn four(numbers: [f32; 4]) -> float32x4_t {
+    // SAFETY: four numbers are read from an array of four.
+    unsafe { vld1q_f32(numbers.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+#[expect(unsafe_code, reason = "stores take pointers")]
+fn store(out: &mut [f32], value: float32x4_t) {
+    let part = &mut out[..4];
+    // SAFETY: `part` is 4 numbers; the store needs no alignment.
+    unsafe { vst1q_f32(part.as_mut_ptr(), value) }
+}
