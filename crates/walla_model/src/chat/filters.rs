@@ -5,7 +5,10 @@ use std::cell::Cell;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 
-use super::{guard, methods, slice, taint};
+use super::{guard, methods, product, slice, taint};
+
+/// What one item of a list costs, in bytes.
+pub(super) const ITEM_BYTES: usize = 32;
 
 /// Lists and maps within each other at most.
 const NESTING_MAX: usize = 16;
@@ -49,7 +52,9 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_filter(guard::CONCATENATE, |left: &Value, right: &Value| {
         Ok::<_, Error>(printed(left)? + &printed(right)?)
     });
+    environment.add_filter(guard::MULTIPLY, product::multiply);
     environment.add_filter(guard::SLICE, slice::slice);
+    environment.add_filter("list", list);
     environment.add_function("range", range);
     environment.add_filter("join", join);
     environment.add_filter("indent", indent);
@@ -65,6 +70,16 @@ pub(super) fn install(environment: &mut Environment<'static>) {
         methods::replace(&printed(text)?, from, to, None)
     });
     environment.set_formatter(print);
+}
+
+/// Items as a list; of a text its characters, untrusted ones whole.
+fn list(value: &Value) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        charge(taint::characters(text).saturating_mul(ITEM_BYTES))?;
+        return Ok(taint::split(text).into_iter().map(Value::from).collect());
+    }
+    charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
+    Ok(Value::from(value.try_iter()?.collect::<Vec<Value>>()))
 }
 
 /// The engine's, without the bounds whose difference overflows.
@@ -91,9 +106,9 @@ fn pay(value: &Value, depth: usize) -> Result<(), Error> {
                 return Err(too_deep());
             }
             // Its length first: a lazy list may be longer than anybody could go through.
-            charge(value.len().unwrap_or(0).saturating_mul(32))?;
+            charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
             for item in value.try_iter()? {
-                charge(32)?;
+                charge(ITEM_BYTES)?;
                 if value.kind() == ValueKind::Map {
                     pay(&value.get_item(&item)?, depth + 1)?;
                 }

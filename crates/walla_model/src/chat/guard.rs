@@ -36,6 +36,9 @@ pub(super) const CHECK: &str = "\u{1}checked";
 /// The name of the filter that the operator `~` becomes: the engine's own prints lists by escaping what is in them.
 pub(super) const CONCATENATE: &str = "\u{1}concatenate";
 
+/// The name of the filter that the operator `*` becomes: the engine's own repeats first and is checked afterwards.
+pub(super) const MULTIPLY: &str = "\u{1}multiply";
+
 /// The name of the filter that a slice becomes: the engine's own panics at an empty list, among others.
 pub(super) const SLICE: &str = "\u{1}slice";
 
@@ -227,6 +230,10 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
             }
             Instruction::StringConcat => {
                 add(Instruction::ApplyFilter(CONCATENATE, Some(2), u8::MAX));
+                add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
+            }
+            Instruction::Mul => {
+                add(Instruction::ApplyFilter(MULTIPLY, Some(2), u8::MAX));
                 add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
             }
             Instruction::Slice => {

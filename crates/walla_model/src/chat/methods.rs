@@ -180,6 +180,7 @@ fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
     if separator.is_empty() {
         return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
     }
+    filters::charge(text.matches(separator).count().saturating_mul(filters::ITEM_BYTES))?;
     let places = places(text, separator);
     let mut parts = Vec::new();
     let mut at = 0;

@@ -19,6 +19,7 @@ mod error;
 mod filters;
 mod guard;
 mod methods;
+mod product;
 mod slice;
 mod taint;
 
