@@ -6,6 +6,7 @@
 mod agent;
 mod collect;
 mod compose;
+mod life;
 mod load;
 mod pages;
 #[cfg(all(test, not(loom)))]
@@ -17,13 +18,12 @@ use std::collections::{HashMap, VecDeque};
 use walla_device::DeviceError;
 use walla_exec::{ExecError, Sequences, StepError};
 
-use self::agent::{ASKS_WAITING_MAX, AgentState, Ask, Reply, Stage};
+use self::agent::{AgentState, Ask};
 use self::collect::InFlight;
 use self::compose::Composer;
-use self::text::{ModelText, TextJob, TextSource, TextWorker};
+use self::text::{ModelText, TextWorker};
 use crate::api::{
-    AgentId, AgentSpec, Command, ContextPolicy, EngineStats, Event, FinishReason, GenerationId,
-    Pacing, Prompt, ReplyError, ReplyEvent, Speaker, Turn, Usage,
+    AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };
 use crate::options::EngineError;
 use crate::shell::{Advance, ClientKey, Emit, EngineCore};
@@ -114,230 +114,6 @@ impl Core {
             }
         }
         self.clients.retain(|client| !client.removed);
-    }
-
-    fn add_agent(&mut self, client: ClientKey, id: AgentId, spec: AgentSpec) {
-        let free = self.agents.iter().position(Option::is_none);
-        if self.slots.contains_key(&id) {
-            return;
-        }
-        // Without a slot the agent stays unknown; its asks say so.
-        let Some(slot) = free else { return };
-        let state = AgentState::new(client, id, spec, self.context_tokens);
-        self.agents[slot] = Some(Box::new(state));
-        self.slots.insert(id, slot);
-    }
-
-    fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
-        let agents_max = self.agents.len() as u32;
-        let Some(agent) = self.slots.get(&id).and_then(|&slot| self.agents[slot].as_mut()) else {
-            let full = self.slots.len() >= agents_max as usize;
-            let error = if full {
-                ReplyError::TooManyAgents { agents_max }
-            } else {
-                ReplyError::UnknownAgent
-            };
-            return self.post(client, id, ask.generation, ReplyEvent::Failed(error));
-        };
-        if agent.asks.len() >= ASKS_WAITING_MAX {
-            let error = ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 };
-            return self.post(client, id, ask.generation, ReplyEvent::Failed(error));
-        }
-        agent.asks.push_back(ask);
-    }
-
-    /// Ends a reply, or an ask that still waits, because the host wants it.
-    fn cancel(&mut self, id: AgentId, generation: Option<GenerationId>, now_micros: u64) {
-        let Some(&slot) = self.slots.get(&id) else { return };
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        let client = agent.client;
-        let matches = |g: GenerationId| generation.is_none_or(|wanted| wanted == g);
-        let waiting: Vec<_> =
-            agent.asks.iter().map(|ask| ask.generation).filter(|&g| matches(g)).collect();
-        agent.asks.retain(|ask| !matches(ask.generation));
-        let speaking = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
-        if speaking {
-            self.finish(slot, FinishReason::Cancelled, now_micros);
-        }
-        for generation in waiting {
-            let usage = Usage::default();
-            let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
-            self.post(client, id, generation, what);
-        }
-    }
-
-    fn remove_agent(&mut self, id: AgentId, now_micros: u64) {
-        self.cancel(id, None, now_micros);
-        let Some(slot) = self.slots.remove(&id) else { return };
-        self.agents[slot] = None;
-        self.drop_sequence(slot);
-    }
-
-    /// Starts the next ask of every agent that is free; where one fails at once, the one after it.
-    fn start_asks(&mut self) {
-        self.worker_is_full = false;
-        for slot in 0..self.agents.len() {
-            while let Some(agent) = self.agents[slot].as_mut().filter(|agent| agent.reply.is_none())
-            {
-                let Some(ask) = agent.asks.pop_front() else { break };
-                if !self.start_ask(slot, ask) {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// `false`: not now, the ask waits on.
-    fn start_ask(&mut self, slot: usize, ask: Ask) -> bool {
-        let context_tokens = self.context_tokens;
-        let Some(agent) = self.agents[slot].as_mut() else { return false };
-        let mut reply = Reply {
-            generation: ask.generation,
-            arrived_micros: ask.arrived_micros,
-            is_turn: matches!(ask.prompt, Prompt::Chat(_)),
-            stage: Stage::Encoding,
-            usage: Usage::default(),
-            said: String::new(),
-            retries: 0,
-        };
-        // Room for the reply, so that speaking does not allocate: 6 bytes a token are plenty for most languages.
-        reply.said.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
-        let source = match &ask.prompt {
-            Prompt::Tokens(tokens) => {
-                agent.reply = Some(reply);
-                let tokens = tokens.clone();
-                self.speak(slot, tokens);
-                return true;
-            }
-            Prompt::Raw(text) => TextSource::Raw(text.clone()),
-            Prompt::Chat(text) => {
-                agent.turns.push(Turn { speaker: Speaker::User, text: text.clone() });
-                TextSource::Chat {
-                    persona: agent.spec.persona.clone(),
-                    turns: agent.turns.clone(),
-                    dropped: agent.turns_dropped,
-                    policy: agent.spec.context_policy,
-                }
-            }
-        };
-        let job = TextJob {
-            agent: agent.id,
-            generation: ask.generation,
-            source,
-            context_tokens,
-            // Half of the context at most: a persona needs room too.
-            reply_tokens: agent.spec.reply_tokens_max.min(context_tokens / 2),
-        };
-        if self.worker.submit(job).is_ok() {
-            agent.reply = Some(reply);
-            return true;
-        }
-        // The worker is full: undo, and try again when it has done something (it wakes us).
-        self.worker_is_full = true;
-        let Some(agent) = self.agents[slot].as_mut() else { return false };
-        if reply.is_turn {
-            agent.turns.pop();
-        }
-        agent.asks.push_front(ask);
-        false
-    }
-
-    /// Takes what the worker has encoded. `true` if there was something.
-    fn collect_text(&mut self) -> bool {
-        let mut any = false;
-        while let Some(done) = self.worker.collect() {
-            any = true;
-            let Some(&slot) = self.slots.get(&done.agent) else { continue };
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
-            let waits = |r: &Reply| r.generation == done.generation && r.stage == Stage::Encoding;
-            if !agent.reply.as_ref().is_some_and(waits) {
-                continue;
-            }
-            match done.result {
-                Ok((tokens, dropped)) => {
-                    agent.turns_dropped = dropped;
-                    self.speak(slot, tokens);
-                }
-                Err(reason) => self.fail(slot, ReplyError::Text(reason)),
-            }
-        }
-        any
-    }
-
-    /// Lets the device continue `prompt`, keeping what the cache already holds of it.
-    fn speak(&mut self, slot: usize, prompt: Vec<walla_types::TokenId>) {
-        let context_tokens = self.context_tokens;
-        let vocab = self.card.vocab;
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        if let Some(token) = prompt.iter().find(|token| token.0 >= vocab) {
-            let reason = format!("token {token} is not in the vocabulary of {vocab}");
-            return self.fail(slot, ReplyError::Text(reason));
-        }
-        if prompt.is_empty() {
-            return self.fail(slot, ReplyError::Text("the prompt is empty".into()));
-        }
-        let prompt_tokens = prompt.len() as u32;
-        if prompt_tokens >= context_tokens {
-            if agent.spec.context_policy == ContextPolicy::Stop {
-                return self.finish(slot, FinishReason::ContextFull, 0);
-            }
-            return self.fail(slot, ReplyError::PromptTooLong { prompt_tokens, context_tokens });
-        }
-        let cached_tokens = self.keep_prefix(slot, &prompt);
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        agent.history.clear();
-        agent.history.extend_from_slice(&prompt);
-        agent.text.reset();
-        agent.forget_in_flight();
-        agent.waiting_since = self.stats.steps;
-        let (client, id) = (agent.client, agent.id);
-        let Some(reply) = agent.reply.as_mut() else { return };
-        reply.stage = Stage::Speaking;
-        reply.usage.prompt_tokens = prompt_tokens;
-        reply.usage.cached_tokens = cached_tokens;
-        let generation = reply.generation;
-        tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
-        self.post(client, id, generation, ReplyEvent::Started { prompt_tokens });
-    }
-
-    fn fail(&mut self, slot: usize, error: ReplyError) {
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        let Some(reply) = agent.reply.take() else { return };
-        agent.forget_in_flight();
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        agent.keep_turn(reply);
-        tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
-        self.post(client, id, generation, ReplyEvent::Failed(error));
-    }
-
-    /// Ends the reply in progress: what is held back of its text goes out, then the terminal event.
-    fn finish(&mut self, slot: usize, reason: FinishReason, now_micros: u64) {
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        let Some(mut reply) = agent.reply.take() else { return };
-        agent.forget_in_flight();
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        // After a stop string, what was held back is (part of) the stop string itself.
-        let outbox = self.clients.iter_mut().find(|c| c.key == client).map(|c| &mut c.outbox);
-        if reason != FinishReason::Stop {
-            let said = &mut reply.said;
-            let mut outbox = outbox;
-            agent.text.finish(&mut |text, tokens| {
-                said.push_str(&text);
-                if let Some(outbox) = outbox.as_mut() {
-                    outbox.push_back(Event {
-                        agent: id,
-                        generation,
-                        what: ReplyEvent::Delta { text, tokens },
-                    });
-                }
-            });
-        }
-        reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
-        let usage = reply.usage;
-        agent.keep_turn(reply);
-        let tokens = usage.reply_tokens;
-        tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
-        self.post(client, id, generation, ReplyEvent::Finished { reason, usage });
     }
 
     fn count(&mut self) {

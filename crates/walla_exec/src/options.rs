@@ -1,0 +1,97 @@
+//! Capacities: all memory follows from them.
+
+use walla_device::KvType;
+use walla_device::step::StepLayout;
+use walla_types::LOGIT_BIASES_MAX;
+
+use crate::error::ExecError;
+
+/// Row counts that programs are prepared for, up to [`ExecOptions::rows_max`]. Padding costs least where steps are most often:
+/// exact up to 4 rows, then at most a third more rows than needed.
+pub const BUCKETS: [u32; 18] =
+    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+
+/// Capacities of an executor: all memory follows from them, at load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecOptions {
+    /// Sequences that live at the same time: the bound of every `SeqId`. Default 64.
+    pub sequences_max: u32,
+    /// Tokens of one sequence, at most. Default 1,024.
+    pub context_tokens: u32,
+    /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a table of 1,024 tokens is 64 entries.
+    pub page_tokens: u32,
+    /// KV pages of all sequences together, the reserved page 0 included.
+    pub pages: u32,
+    /// Rows of one step. Default 128.
+    pub rows_max: u32,
+    /// Outputs of one step. Default 64.
+    pub outputs_max: u32,
+    /// Rows of logits that one step can bring to the host. Default 4: few agents ask for logits, and a row of a
+    /// 150,000-token vocabulary is 600 kB.
+    pub logits_rows_max: u32,
+    /// How keys and values are stored. Default f16.
+    pub kv_type: KvType,
+    /// Steps in flight. Default 3: one runs, one is launched ahead, one is being read.
+    pub ring: u32,
+}
+
+impl Default for ExecOptions {
+    fn default() -> Self {
+        Self {
+            sequences_max: 64,
+            context_tokens: 1_024,
+            page_tokens: 16,
+            pages: 64 * 64 + 1,
+            rows_max: 128,
+            outputs_max: 64,
+            logits_rows_max: 4,
+            kv_type: KvType::F16,
+            ring: 3,
+        }
+    }
+}
+
+impl ExecOptions {
+    /// Options with as many pages as every sequence needs at its longest.
+    #[must_use]
+    pub fn with_full_pages(mut self) -> Self {
+        self.pages = self.sequences_max.saturating_mul(self.pages_per_sequence()).saturating_add(1);
+        self
+    }
+
+    /// Entries of a page table.
+    #[must_use]
+    pub fn pages_per_sequence(&self) -> u32 {
+        self.context_tokens.div_ceil(self.page_tokens.max(1))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ExecError> {
+        let bounds = [
+            ("sequences_max", self.sequences_max, 65_536),
+            ("context_tokens", self.context_tokens, 1 << 20),
+            ("page_tokens", self.page_tokens, 1_024),
+            ("rows_max", self.rows_max, 512),
+            ("outputs_max", self.outputs_max, 512),
+            ("ring", self.ring, 64),
+        ];
+        for (name, value, max) in bounds {
+            if value == 0 || value > max {
+                return Err(ExecError::Options(format!("{name} is {value}, expected 1..={max}")));
+            }
+        }
+        if self.pages < 2 {
+            return Err(ExecError::Options("at least one KV page besides the reserved one".into()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn layout(&self) -> StepLayout {
+        StepLayout {
+            rows_max: self.rows_max,
+            outputs_max: self.outputs_max,
+            biases_max: self.outputs_max * LOGIT_BIASES_MAX as u32,
+            sequences_max: self.sequences_max.min(self.rows_max),
+            pages_per_sequence: self.pages_per_sequence(),
+        }
+    }
+}
