@@ -117,8 +117,13 @@ impl KvLayer {
         match self.kv_type {
             KvType::F16 => {
                 let keys: &mut [u16] = self.keys.as_mut_slice();
-                for (d, key) in key.iter().enumerate() {
-                    keys[key_at(d)] = f16::from_f32(*key).to_bits();
+                let mut rounded = [f16::ZERO; 32];
+                for (part, key) in key.chunks(32).enumerate() {
+                    let rounded = &mut rounded[..key.len()];
+                    rounded.convert_from_f32_slice(key);
+                    for (d, key) in rounded.iter().enumerate() {
+                        keys[key_at(part * 32 + d)] = key.to_bits();
+                    }
                 }
                 let values: &mut [u16] = self.values.as_mut_slice();
                 let values: &mut [f16] =

@@ -145,6 +145,7 @@ impl Executor {
     /// Appends a command that was [reserved](Self::reserve).
     pub(crate) fn push(&mut self, call: &'static str, command: Command) -> Result<(), DeviceError> {
         if self.thread.is_none() {
+            self.check_lost(call)?;
             self.shared.run(&command);
             return self.check_lost(call);
         }
@@ -200,6 +201,34 @@ impl Drop for Executor {
         if let Some(thread) = self.thread.take() {
             // Its panics are caught in `run`.
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Variant;
+    use crate::pool::Pool;
+
+    /// A command that no caller can make stands for a defect of ours: it must cost the device, not the process.
+    #[test]
+    fn a_panic_loses_the_device_and_nothing_else() {
+        for inline in [false, true] {
+            let pool = if inline { Pool::inline() } else { Pool::start(2).unwrap() };
+            let machine = Machine::new(Variant::Scalar, pool);
+            let mut executor = Executor::start(machine, inline).unwrap();
+            let pushed = executor.push("launch", Command::Launch { graph: 7 });
+            assert_eq!(pushed.is_err(), inline, "only an inline call can know yet");
+            executor.drain();
+            for _ in 0..2 {
+                let error = executor.push("upload", Command::Launch { graph: 7 }).unwrap_err();
+                let DeviceError::Lost { call: "upload", reason } = error else {
+                    panic!("{error} instead of a lost device");
+                };
+                assert!(reason.contains("out of bounds"), "{reason}");
+                executor.drain();
+            }
         }
     }
 }

@@ -2,14 +2,20 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+mod reference;
+mod weights;
+
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::step::{OutputRow, ResultView, StepLayout, StepRow, StepViewMut};
 use walla_device::{
     BufferId, CacheDesc, CacheId, CacheLayer, Device, EventId, GraphId, HeadShape, HostId, KvType,
     Linear, MatrixDesc, MatrixUse, Norm, Op, Phase, Program, RopeDesc, Slot, SlotDesc, StreamId,
-    StreamPriority, philox4x32, unit_interval,
+    StreamPriority,
 };
 use walla_types::{Activation, RopePairs, TensorType};
+
+pub use weights::Random;
+use weights::{floats, matrix_bytes};
 
 pub const VOCAB: usize = 70;
 pub const HEADS: usize = 4;
@@ -26,89 +32,6 @@ pub const LAYOUT: StepLayout = StepLayout {
     sequences_max: SEQUENCES,
     pages_per_sequence: PAGES_PER_SEQUENCE,
 };
-
-/// Deterministic numbers.
-pub struct Random {
-    seed: u32,
-    count: u32,
-}
-
-impl Random {
-    pub fn new(seed: u32) -> Self {
-        Self { seed, count: 0 }
-    }
-
-    pub fn word(&mut self) -> u32 {
-        self.count += 1;
-        philox4x32([self.count, 0, 0, 0], [self.seed, 99])[0]
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        self.word() as usize % bound
-    }
-
-    /// Between -1 and 1, with few enough bits for bf16.
-    pub fn coarse(&mut self) -> f32 {
-        ((unit_interval(self.word()) - 0.5) * 128.0).round() / 64.0
-    }
-
-    pub fn vector(&mut self, count: usize, scale: f32, offset: f32) -> Vec<f32> {
-        (0..count).map(|_| self.coarse() * scale + offset).collect()
-    }
-}
-
-/// Bytes of a matrix whose numbers are about as large as `scale`.
-pub fn matrix_bytes(random: &mut Random, ty: TensorType, count: usize, scale: f32) -> Vec<u8> {
-    let half = |x: f32| half::f16::from_f32(x).to_le_bytes();
-    let mut bytes = Vec::new();
-    if !ty.is_quantised() {
-        // A power of two keeps the numbers exact in 16 bits.
-        let scale = scale.log2().round().exp2();
-        for _ in 0..count {
-            let x = random.coarse() * scale;
-            match ty {
-                TensorType::F32 => bytes.extend(x.to_le_bytes()),
-                TensorType::F16 => bytes.extend(half(x)),
-                _ => bytes.extend(&x.to_le_bytes()[2..]),
-            }
-        }
-        return bytes;
-    }
-    for _ in 0..count / ty.block_elements() {
-        let mut block: Vec<u8> = (0..ty.block_bytes()).map(|_| random.word() as u8).collect();
-        let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
-        let (d, m, d_at) = match ty {
-            TensorType::Q8_0 => (scale / 64.0, None, 0),
-            TensorType::Q4_0 => (scale / 4.0, None, 0),
-            TensorType::Q4_1 => (scale / 8.0, Some(-scale), 0),
-            TensorType::Q5_0 => (scale / 8.0, None, 0),
-            TensorType::Q5_1 => (scale / 16.0, Some(-scale), 0),
-            TensorType::Q4K => (scale / 256.0, Some(scale / 32.0), 0),
-            TensorType::Q5K => (scale / 512.0, Some(scale / 32.0), 0),
-            _ => (scale / 1024.0, None, 208),
-        };
-        block[d_at..d_at + 2].copy_from_slice(&half(d * sign));
-        if let Some(m) = m {
-            block[2..4].copy_from_slice(&half(m * sign));
-        }
-        bytes.extend(block);
-    }
-    bytes
-}
-
-/// Numbers of an unquantised matrix.
-pub fn floats(ty: TensorType, bytes: &[u8]) -> Vec<f32> {
-    match ty {
-        TensorType::F32 => {
-            bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-        }
-        TensorType::F16 => bytes
-            .chunks(2)
-            .map(|b| half::f16::from_le_bytes(b.try_into().unwrap()).to_f32())
-            .collect(),
-        _ => bytes.chunks(2).map(|b| f32::from_le_bytes([0, 0, b[0], b[1]])).collect(),
-    }
-}
 
 /// What varies between models.
 #[derive(Clone, Copy, Debug)]
@@ -400,132 +323,6 @@ impl Harness {
     pub fn read_results(&mut self) -> Result<(), walla_device::DeviceError> {
         self.device.read_host(self.results.0, 0, LAYOUT.result_bytes(), &mut |_| ())
     }
-
-    /// Logits of every position of a whole sequence, in f64.
-    pub fn reference(&self, tokens: &[i32]) -> Vec<Vec<f64>> {
-        let Shape { width, hidden, head_dim, .. } = self.shape;
-        let (mut weights, mut norms) = (self.weights.iter(), self.norms.iter());
-        let embedding = weights.next().unwrap();
-        let row = |token: &i32| &embedding.values[*token as usize * width..][..width];
-        let mut xs: Vec<Vec<f64>> = tokens
-            .iter()
-            .map(|token| row(token).iter().map(|x| f64::from(*x) * 1.5).collect())
-            .collect();
-        for layer in 0..3 {
-            if layer == 1 {
-                let norm = norms.next().unwrap();
-                let input = [(); 3].map(|()| weights.next().unwrap());
-                let n = |x: &Vec<f64>| rms(x, norm);
-                let parts: Vec<[Vec<f64>; 3]> =
-                    xs.iter().map(|x| input.map(|w| apply(w, &n(x)))).collect();
-                let out = weights.next().unwrap();
-                for p in 0..xs.len() {
-                    let mut y = vec![0.0; width];
-                    for tap in 0..TAPS {
-                        let Some(at) = (p + tap + 1).checked_sub(TAPS) else { continue };
-                        for i in 0..width {
-                            let u = parts[at][0][i] * parts[at][2][i];
-                            y[i] += f64::from(self.kernel[i * TAPS + tap]) * u * parts[p][1][i];
-                        }
-                    }
-                    add(&mut xs[p], &apply(out, &y));
-                }
-            } else {
-                let norm = norms.next().unwrap();
-                let [wq, wk, wv] = [(); 3].map(|()| weights.next().unwrap());
-                let [nq, nk] = [(); 2].map(|()| norms.next().unwrap());
-                let out = weights.next().unwrap();
-                let post = norms.next().unwrap();
-                let turned = |w: &Weight, n: &[f32], x: &[f64], p: usize| -> Vec<f64> {
-                    let all = apply(w, x);
-                    all.chunks(head_dim).flat_map(|head| self.rotate(&rms(head, n), p)).collect()
-                };
-                let ns: Vec<Vec<f64>> = xs.iter().map(|x| rms(x, norm)).collect();
-                let qs: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wq, nq, x, p)).collect();
-                let ks: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wk, nk, x, p)).collect();
-                let vs: Vec<_> = ns.iter().map(|x| apply(wv, x)).collect();
-                let window = if layer == 0 { self.shape.window } else { None };
-                for p in 0..xs.len() {
-                    let first = (p + 1).saturating_sub(window.unwrap_or(u32::MAX) as usize);
-                    let mut y = vec![0.0; HEADS * head_dim];
-                    for h in 0..HEADS {
-                        let kv = h * KV_HEADS / HEADS;
-                        let q = &qs[p][h * head_dim..][..head_dim];
-                        let dot = |at: usize| -> f64 {
-                            let k = &ks[at][kv * head_dim..][..head_dim];
-                            q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>()
-                                / (head_dim as f64).sqrt()
-                        };
-                        let scores: Vec<f64> = (first..=p).map(|at| dot(at).exp()).collect();
-                        let sum: f64 = scores.iter().sum();
-                        for (at, score) in (first..=p).zip(&scores) {
-                            for d in 0..head_dim {
-                                y[h * head_dim + d] += score / sum * vs[at][kv * head_dim + d];
-                            }
-                        }
-                    }
-                    let projected = apply(out, &y);
-                    add(&mut xs[p], &rms(&projected, post));
-                }
-            }
-            let norm = norms.next().unwrap();
-            let [gate, up, down] = [(); 3].map(|()| weights.next().unwrap());
-            for x in &mut xs {
-                let n = rms(x, norm);
-                let (g, u) = (apply(gate, &n), apply(up, &n));
-                let h: Vec<f64> = (0..hidden).map(|i| self.activate(g[i]) * u[i]).collect();
-                let y = apply(down, &h);
-                add(x, &y);
-            }
-        }
-        let norm = norms.next().unwrap();
-        xs.iter().map(|x| apply(embedding, &rms(x, norm))).collect()
-    }
-
-    fn activate(&self, x: f64) -> f64 {
-        match self.shape.activation {
-            Activation::Silu => x / (1.0 + (-x).exp()),
-            Activation::GeluTanh => {
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-                0.5 * x * (1.0 + inner.tanh())
-            }
-        }
-    }
-
-    fn rotate(&self, head: &[f64], position: usize) -> Vec<f64> {
-        let mut out = head.to_vec();
-        let pairs = self.frequencies.len();
-        for (i, frequency) in self.frequencies.iter().enumerate() {
-            let (sin, cos) = (position as f64 * f64::from(*frequency)).sin_cos();
-            let (a, b) = match self.shape.pairs {
-                RopePairs::Neighbours => (2 * i, 2 * i + 1),
-                RopePairs::Halves => (i, i + pairs),
-            };
-            let magnitude = f64::from(MAGNITUDE);
-            out[a] = (head[a] * cos - head[b] * sin) * magnitude;
-            out[b] = (head[a] * sin + head[b] * cos) * magnitude;
-        }
-        out
-    }
-}
-
-fn rms(x: &[f64], weight: &[f32]) -> Vec<f64> {
-    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-    let scale = 1.0 / (mean + f64::from(EPS)).sqrt();
-    x.iter().zip(weight).map(|(x, w)| x * scale * f64::from(*w)).collect()
-}
-
-fn apply(weight: &Weight, x: &[f64]) -> Vec<f64> {
-    let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>();
-    let mut y: Vec<f64> = weight.values.chunks(x.len()).map(dot).collect();
-    if let Some(bias) = &weight.bias {
-        y.iter_mut().zip(bias).for_each(|(y, b)| *y += f64::from(*b));
-    }
-    y
-}
-
-fn add(x: &mut [f64], y: &[f64]) {
-    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
 
 /// Greedy sampling.

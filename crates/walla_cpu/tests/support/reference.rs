@@ -1,0 +1,133 @@
+//! The same decoder in naive f64.
+
+use walla_types::{Activation, RopePairs};
+
+use super::{EPS, HEADS, Harness, KV_HEADS, MAGNITUDE, Shape, TAPS, Weight};
+
+impl Harness {
+    /// Logits of every position of a whole sequence, in f64.
+    pub fn reference(&self, tokens: &[i32]) -> Vec<Vec<f64>> {
+        let Shape { width, hidden, head_dim, .. } = self.shape;
+        let (mut weights, mut norms) = (self.weights.iter(), self.norms.iter());
+        let embedding = weights.next().unwrap();
+        let row = |token: &i32| &embedding.values[*token as usize * width..][..width];
+        let mut xs: Vec<Vec<f64>> = tokens
+            .iter()
+            .map(|token| row(token).iter().map(|x| f64::from(*x) * 1.5).collect())
+            .collect();
+        for layer in 0..3 {
+            if layer == 1 {
+                let norm = norms.next().unwrap();
+                let input = [(); 3].map(|()| weights.next().unwrap());
+                let n = |x: &Vec<f64>| rms(x, norm);
+                let parts: Vec<[Vec<f64>; 3]> =
+                    xs.iter().map(|x| input.map(|w| apply(w, &n(x)))).collect();
+                let out = weights.next().unwrap();
+                for p in 0..xs.len() {
+                    let mut y = vec![0.0; width];
+                    for tap in 0..TAPS {
+                        let Some(at) = (p + tap + 1).checked_sub(TAPS) else { continue };
+                        for i in 0..width {
+                            let u = parts[at][0][i] * parts[at][2][i];
+                            y[i] += f64::from(self.kernel[i * TAPS + tap]) * u * parts[p][1][i];
+                        }
+                    }
+                    add(&mut xs[p], &apply(out, &y));
+                }
+            } else {
+                let norm = norms.next().unwrap();
+                let [wq, wk, wv] = [(); 3].map(|()| weights.next().unwrap());
+                let [nq, nk] = [(); 2].map(|()| norms.next().unwrap());
+                let out = weights.next().unwrap();
+                let post = norms.next().unwrap();
+                let turned = |w: &Weight, n: &[f32], x: &[f64], p: usize| -> Vec<f64> {
+                    let all = apply(w, x);
+                    all.chunks(head_dim).flat_map(|head| self.rotate(&rms(head, n), p)).collect()
+                };
+                let ns: Vec<Vec<f64>> = xs.iter().map(|x| rms(x, norm)).collect();
+                let qs: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wq, nq, x, p)).collect();
+                let ks: Vec<_> = ns.iter().enumerate().map(|(p, x)| turned(wk, nk, x, p)).collect();
+                let vs: Vec<_> = ns.iter().map(|x| apply(wv, x)).collect();
+                let window = if layer == 0 { self.shape.window } else { None };
+                for p in 0..xs.len() {
+                    let first = (p + 1).saturating_sub(window.unwrap_or(u32::MAX) as usize);
+                    let mut y = vec![0.0; HEADS * head_dim];
+                    for h in 0..HEADS {
+                        let kv = h * KV_HEADS / HEADS;
+                        let q = &qs[p][h * head_dim..][..head_dim];
+                        let dot = |at: usize| -> f64 {
+                            let k = &ks[at][kv * head_dim..][..head_dim];
+                            q.iter().zip(k).map(|(a, b)| a * b).sum::<f64>()
+                                / (head_dim as f64).sqrt()
+                        };
+                        let scores: Vec<f64> = (first..=p).map(|at| dot(at).exp()).collect();
+                        let sum: f64 = scores.iter().sum();
+                        for (at, score) in (first..=p).zip(&scores) {
+                            for d in 0..head_dim {
+                                y[h * head_dim + d] += score / sum * vs[at][kv * head_dim + d];
+                            }
+                        }
+                    }
+                    let projected = apply(out, &y);
+                    add(&mut xs[p], &rms(&projected, post));
+                }
+            }
+            let norm = norms.next().unwrap();
+            let [gate, up, down] = [(); 3].map(|()| weights.next().unwrap());
+            for x in &mut xs {
+                let n = rms(x, norm);
+                let (g, u) = (apply(gate, &n), apply(up, &n));
+                let h: Vec<f64> = (0..hidden).map(|i| self.activate(g[i]) * u[i]).collect();
+                let y = apply(down, &h);
+                add(x, &y);
+            }
+        }
+        let norm = norms.next().unwrap();
+        xs.iter().map(|x| apply(embedding, &rms(x, norm))).collect()
+    }
+
+    fn activate(&self, x: f64) -> f64 {
+        match self.shape.activation {
+            Activation::Silu => x / (1.0 + (-x).exp()),
+            Activation::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                0.5 * x * (1.0 + inner.tanh())
+            }
+        }
+    }
+
+    fn rotate(&self, head: &[f64], position: usize) -> Vec<f64> {
+        let mut out = head.to_vec();
+        let pairs = self.frequencies.len();
+        for (i, frequency) in self.frequencies.iter().enumerate() {
+            let (sin, cos) = (position as f64 * f64::from(*frequency)).sin_cos();
+            let (a, b) = match self.shape.pairs {
+                RopePairs::Neighbours => (2 * i, 2 * i + 1),
+                RopePairs::Halves => (i, i + pairs),
+            };
+            let magnitude = f64::from(MAGNITUDE);
+            out[a] = (head[a] * cos - head[b] * sin) * magnitude;
+            out[b] = (head[a] * sin + head[b] * cos) * magnitude;
+        }
+        out
+    }
+}
+
+fn rms(x: &[f64], weight: &[f32]) -> Vec<f64> {
+    let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+    let scale = 1.0 / (mean + f64::from(EPS)).sqrt();
+    x.iter().zip(weight).map(|(x, w)| x * scale * f64::from(*w)).collect()
+}
+
+fn apply(weight: &Weight, x: &[f64]) -> Vec<f64> {
+    let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>();
+    let mut y: Vec<f64> = weight.values.chunks(x.len()).map(dot).collect();
+    if let Some(bias) = &weight.bias {
+        y.iter_mut().zip(bias).for_each(|(y, b)| *y += f64::from(*b));
+    }
+    y
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
