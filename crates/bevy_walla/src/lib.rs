@@ -7,7 +7,7 @@
 //! use bevy_walla::prelude::*;
 //!
 //! App::new()
-//!     .add_plugins(WallaPlugin::model("qwen3-0.6b-q8_0.gguf")) // beside DefaultPlugins or MinimalPlugins
+//!     .add_plugins(WallaPlugin::default()) // beside DefaultPlugins or MinimalPlugins
 //!     .add_systems(Startup, |mut commands: Commands| {
 //!         commands
 //!             .spawn((Name::new("Greta"), Agent::persona("You are Greta, the smith of Emberfall. A horseshoe costs 3 silver.")))
@@ -17,7 +17,8 @@
 //!     .run();
 //! ```
 //! An agent is an entity, its persona a component. Asking is an event; what it says comes back as events on the entity, as
-//! messages, and in components. The model loads and runs on a thread of its own: the frame only passes notes.
+//! messages, and in components. [`WallaPlugin::default`] speaks with the small demo model, [`WallaPlugin::model`] with a GGUF file of
+//! yours. The model loads and runs on a thread of its own: the frame only passes notes.
 //!
 //! # What there is
 //! | to describe an agent | default |
