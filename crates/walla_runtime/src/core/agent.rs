@@ -122,10 +122,16 @@ impl AgentState {
         self.epoch.turn = self.epoch.turn.wrapping_add(1);
     }
 
-    /// Writes what was said into the conversation.
+    /// Writes what was said into the conversation. A question that was never read is taken out of it again.
     pub fn keep_turn(&mut self, reply: Reply) {
-        if reply.is_turn {
-            self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+        match (reply.is_turn, reply.stage) {
+            (true, Stage::Speaking) => {
+                self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+            }
+            (true, Stage::Encoding) => {
+                self.turns.pop();
+            }
+            (false, _) => {}
         }
     }
 }

@@ -185,6 +185,19 @@ fn old_turns_are_forgotten_and_the_persona_stays() {
 }
 
 #[test]
+fn a_question_that_was_never_read_is_forgotten() {
+    let mut stage = Stage::free();
+    let agent = stage.agent(AgentSpec { context_policy: ContextPolicy::Refuse, ..speaker(1, 8) });
+    let short = stage.ask(agent, Prompt::Chat("Hi".into()));
+    let long = stage.ask(agent, Prompt::Chat("x".repeat(200)));
+    let again = stage.ask(agent, Prompt::Chat("Hi again".into()));
+    stage.run();
+    assert!(stage.reply(short).ends[0].is_ok());
+    assert!(matches!(stage.reply(long).ends[..], [Err(ReplyError::PromptTooLong { .. })]));
+    assert!(stage.reply(again).ends[0].is_ok(), "the long question does not stand in its way");
+}
+
+#[test]
 fn a_full_queue_pauses_and_loses_nothing() {
     let story = |room: Option<usize>| {
         let mut stage = Stage::free();
