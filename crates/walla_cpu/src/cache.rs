@@ -417,3 +417,6 @@ fn turn_key(rope: &Rope, turn: i32, key: &mut [f32]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

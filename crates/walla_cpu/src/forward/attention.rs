@@ -44,7 +44,7 @@ impl Frame<'_> {
         };
         let (rows, part) = (self.rows, group * kv.head_dim);
         let width = kv.kv_heads * part;
-        let tile_rows = attention.tile_rows(rows.len(), self.header.sequences as usize);
+        let tile_rows = attention.tile_rows(rows);
         let Workspace { slots, workers, .. } = &mut *self.workspace;
         let Ok([q, out]) = slots.get_disjoint_mut([q.0 as usize, out.0 as usize]) else { return };
         let q: &[f32] = q.as_slice();
@@ -71,12 +71,13 @@ impl Attention<'_> {
             && self.kv.page_tokens.is_multiple_of(16)
     }
 
-    /// Rows of a tile: of a long run of one sequence as many as share the reading of keys, else one.
-    fn tile_rows(&self, rows: usize, sequences: usize) -> usize {
+    /// Rows of a tile: of long runs of one sequence as many as share the reading of keys, else one.
+    fn tile_rows(&self, rows: &[StepRow]) -> usize {
         if !self.vectors() {
             return 1;
         }
-        (rows / sequences.max(1)).clamp(1, (QUERIES / self.group).max(1))
+        let runs = rows.chunk_by(|a, b| a.table == b.table).count();
+        (rows.len() / runs.max(1)).clamp(1, (QUERIES / self.group).max(1))
     }
 
     /// All query heads of one KV head, for neighbouring rows.
