@@ -13,23 +13,27 @@ use crate::quantise::{self, Group};
 #[cfg(target_arch = "aarch64")]
 use crate::simd::neon;
 #[cfg(target_arch = "x86_64")]
-use crate::simd::{attention, avx2, avx512};
+use crate::simd::{attention, avx_vnni, avx2, avx512};
 use crate::{math, scalar};
 
 /// Calls the variant's kernel of this module of [`simd`](crate::simd), or the plain one.
 macro_rules! dispatch {
     ($variant:expr, $kernel:ident ($($arg:expr),*), $plain:expr) => {
-        dispatch!(@of $variant, avx512::$kernel, avx2::$kernel, ($($arg),*), $plain)
+        dispatch!(@of $variant, avx512::$kernel, avx_vnni::$kernel, avx2::$kernel, ($($arg),*), $plain)
     };
     ($variant:expr, attention::$kernel:ident ($($arg:expr),*), $plain:expr) => {
-        dispatch!(@of $variant, attention::avx512::$kernel, attention::avx2::$kernel, ($($arg),*), $plain)
+        dispatch!(@of $variant, attention::avx512::$kernel, attention::avx2::$kernel, attention::avx2::$kernel, ($($arg),*), $plain)
     };
-    (@of $variant:expr, $avx512:path, $avx2:path, ($($arg:expr),*), $plain:expr) => {
+    (@of $variant:expr, $avx512:path, $avx_vnni:path, $avx2:path, ($($arg:expr),*), $plain:expr) => {
         match $variant {
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]
             // SAFETY: the variant was refused unless the machine has them, see the module.
             Variant::Avx512Vnni => unsafe { $avx512($($arg),*) },
+            #[cfg(target_arch = "x86_64")]
+            #[expect(unsafe_code, reason = "instructions beyond the baseline")]
+            // SAFETY: the variant was refused unless the machine has them, see the module.
+            Variant::AvxVnni => unsafe { $avx_vnni($($arg),*) },
             #[cfg(target_arch = "x86_64")]
             #[expect(unsafe_code, reason = "instructions beyond the baseline")]
             // SAFETY: the variant was refused unless the machine has them, see the module.

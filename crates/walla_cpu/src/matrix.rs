@@ -297,7 +297,7 @@ mod tests {
                     let case = format!("{ty} {} row {row} x {r}, {cols} columns", matrix.variant);
                     if matrix.takes_groups() {
                         let offset = match matrix.variant {
-                            Variant::Avx512Vnni => Offset::AsMinimum,
+                            Variant::Avx512Vnni | Variant::AvxVnni => Offset::AsMinimum,
                             _ => Offset::SignedQ8,
                         };
                         let row_bytes = ty.row_bytes(cols).unwrap();

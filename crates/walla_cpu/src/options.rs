@@ -8,6 +8,8 @@ pub enum Variant {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C: activations rounded to 8 bits in groups of 32 for quantised weights.
     Avx2Fma,
+    /// The same with AVX-VNNI besides: four products of bytes in one instruction.
+    AvxVnni,
     /// x86-64 with AVX-512 (F, BW, VL) and VNNI besides: the same rounding.
     Avx512Vnni,
     /// AArch64 with NEON: the same rounding for quantised weights, plain Rust elsewhere. Not run on hardware so far.
@@ -16,7 +18,8 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, best first.
-    pub const ALL: [Self; 4] = [Self::Avx512Vnni, Self::Avx2Fma, Self::Neon, Self::Scalar];
+    pub const ALL: [Self; 5] =
+        [Self::Avx512Vnni, Self::AvxVnni, Self::Avx2Fma, Self::Neon, Self::Scalar];
 
     /// The name in [`DeviceInfo::variant`](walla_device::DeviceInfo::variant).
     #[must_use]
@@ -24,6 +27,7 @@ impl Variant {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2Fma => "avx2fma",
+            Self::AvxVnni => "avxvnni",
             Self::Avx512Vnni => "avx512vnni",
             Self::Neon => "neon",
         }
@@ -41,7 +45,8 @@ impl Variant {
         match self {
             Self::Scalar => Some(0),
             Self::Avx2Fma => has_avx2_fma().then_some(1),
-            Self::Avx512Vnni => (has_avx2_fma() && has_avx512_vnni()).then_some(2),
+            Self::AvxVnni => (has_avx2_fma() && has_avx_vnni()).then_some(2),
+            Self::Avx512Vnni => (has_avx2_fma() && has_avx512_vnni()).then_some(3),
             Self::Neon => has_neon().then_some(1),
         }
     }
@@ -51,13 +56,13 @@ impl Variant {
         match self {
             Self::Scalar => false,
             Self::Neon => quantised,
-            Self::Avx2Fma | Self::Avx512Vnni => true,
+            Self::Avx2Fma | Self::AvxVnni | Self::Avx512Vnni => true,
         }
     }
 
     /// Whether attention has kernels with vector instructions.
     pub(crate) const fn attends_in_vectors(self) -> bool {
-        matches!(self, Self::Avx2Fma | Self::Avx512Vnni)
+        matches!(self, Self::Avx2Fma | Self::AvxVnni | Self::Avx512Vnni)
     }
 
     /// Whether quantised weights are multiplied with activations rounded to 8 bits.
@@ -84,6 +89,16 @@ fn has_avx2_fma() -> bool {
 fn has_avx512_vnni() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vnni")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx_vnni() -> bool {
+    std::arch::is_x86_feature_detected!("avxvnni")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx_vnni() -> bool {
+    false
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -14,11 +14,11 @@ const PREFETCH_BYTES: usize = 16384;
 
 /// Some rows of a block of rounded activations.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
+pub(super) struct Rows<'a> {
     /// `[groups, all]`
-    groups: &'a [Group],
-    all: usize,
-    first: usize,
+    pub groups: &'a [Group],
+    pub all: usize,
+    pub first: usize,
 }
 
 /// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, since there are 16 registers.
@@ -59,58 +59,68 @@ pub(crate) fn round_activations(x: &[f32], cols: usize, out: &mut [Group]) {
     round_block(x, cols, out);
 }
 
-/// Integer dot products group by group.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn quantised<const TY: u32, const R: usize>(
-    panel: &[u8],
-    lanes: usize,
-    cols: usize,
-    x: Rows<'_>,
-    out: &mut [[f32; PANEL]],
-) {
-    let format = const { Format::of(of_code(TY)) };
-    let layout = Layout::new(of_code(TY), cols);
-    let (side, quants) = panel.split_at(layout.quants_at);
-    let share = layout.bytes / (cols / GROUP);
-    let mut acc = [_mm256_setzero_ps(); R];
-    for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
-        if lanes == 0 {
-            prefetch(panel, group * share, share);
-        }
-        let (block, g) = (group / format.groups, group % format.groups);
-        let side = &side[block * format.side..(block + 1) * format.side];
-        let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else { return };
-        if TY == code(TensorType::Q6K) {
-            for half in 0..2 {
-                let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
-                let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
-                for r in 0..R {
-                    let sum = _mm256_set1_ps(x[r].halves[half]);
-                    acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                    acc[r] = _mm256_fmadd_ps(minimum, sum, acc[r]);
+/// Makes `quantised`, which calls the `dots` of the module that it is in.
+macro_rules! quantised_kernel {
+    ($features:literal, $signed_q8:literal) => {
+        /// Integer dot products group by group.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn quantised<const TY: u32, const R: usize>(
+            panel: &[u8],
+            lanes: usize,
+            cols: usize,
+            x: Rows<'_>,
+            out: &mut [[f32; PANEL]],
+        ) {
+            let format = const { Format::of(of_code(TY)) };
+            let layout = Layout::new(of_code(TY), cols);
+            let (side, quants) = panel.split_at(layout.quants_at);
+            let share = layout.bytes / (cols / GROUP);
+            let mut acc = [_mm256_setzero_ps(); R];
+            for (group, quants) in quants.chunks_exact(format.quants).enumerate() {
+                if lanes == 0 {
+                    prefetch(panel, group * share, share);
+                }
+                let (block, g) = (group / format.groups, group % format.groups);
+                let side = &side[block * format.side..(block + 1) * format.side];
+                let Some(x) = x.groups[group * x.all + x.first..].first_chunk::<R>() else {
+                    return;
+                };
+                if TY == code(TensorType::Q6K) {
+                    for half in 0..2 {
+                        let (scale, minimum) = factors::<TY>(side, lanes, 2 * g + half);
+                        let dot = dots::<TY, R>(quants, lanes, x, 4 * half);
+                        for r in 0..R {
+                            let sum = _mm256_set1_ps(x[r].halves[half]);
+                            acc[r] = add(acc[r], scale, dot[r], x[r].scale);
+                            acc[r] = _mm256_fmadd_ps(minimum, sum, acc[r]);
+                        }
+                    }
+                } else {
+                    let (scale, minimum) = factors::<TY>(side, lanes, g);
+                    let dot = dots::<TY, R>(quants, lanes, x, 0);
+                    for r in 0..R {
+                        acc[r] = add(acc[r], scale, dot[r], x[r].scale);
+                        if !$signed_q8 || TY != code(TensorType::Q8_0) {
+                            acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
+                        }
+                    }
                 }
             }
-        } else {
-            let (scale, minimum) = factors::<TY>(side, lanes, g);
-            let dot = dots::<TY, R>(quants, lanes, x, 0);
             for r in 0..R {
-                acc[r] = add(acc[r], scale, dot[r], x[r].scale);
-                if TY != code(TensorType::Q8_0) {
-                    acc[r] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x[r].sum), acc[r]);
-                }
+                store(&mut out[r], lanes, acc[r]);
             }
         }
-    }
-    for r in 0..R {
-        store(&mut out[r], lanes, acc[r]);
-    }
+    };
 }
+pub(super) use quantised_kernel;
+
+quantised_kernel!("avx2,fma,f16c", true);
 
 /// `acc + scale * (scale_x * dot)`, fused.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
+pub(super) fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
     let product = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale_x));
     _mm256_fmadd_ps(scale, product, acc)
 }
@@ -118,7 +128,7 @@ fn add(acc: __m256, scale: __m256, dot: __m256i, scale_x: f32) -> __m256 {
 /// Asks for part `at..at + bytes` of the panel a fixed distance ahead, see the AVX-512 kernel.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn prefetch(panel: &[u8], at: usize, bytes: usize) {
+pub(super) fn prefetch(panel: &[u8], at: usize, bytes: usize) {
     let mut line = at / 64 * 64;
     while line < at + bytes {
         _mm_prefetch::<_MM_HINT_T0>(panel.as_ptr().wrapping_add(line + PREFETCH_BYTES).cast());
@@ -180,7 +190,7 @@ fn products<const TY: u32>(codes: __m256i, x: __m256i) -> __m256i {
 /// Codes of four columns of each of 8 rows.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> __m256i {
+pub(super) fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> __m256i {
     let ty = of_code(TY);
     let at = lanes * 32;
     if matches!(ty, TensorType::Q8_0) {
@@ -217,7 +227,7 @@ fn shift(words: __m256i, left: i32) -> __m256i {
 /// Scale and minimum (with the codes' offset in it) of a sub-block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
+pub(super) fn factors<const TY: u32>(side: &[u8], lanes: usize, sub: usize) -> (__m256, __m256) {
     let ty = of_code(TY);
     let d = halves(side, 16 * lanes);
     match ty {
@@ -331,7 +341,7 @@ fn load_8(bytes: &[u8], at: usize) -> __m128i {
 #[inline]
 #[expect(unsafe_code, reason = "stores take pointers")]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn store(out: &mut [f32; PANEL], lanes: usize, value: __m256) {
+pub(super) fn store(out: &mut [f32; PANEL], lanes: usize, value: __m256) {
     let part = &mut out[lanes * 8..lanes * 8 + 8];
     // SAFETY: `part` is 8 numbers; the store needs no alignment.
     unsafe { _mm256_storeu_ps(part.as_mut_ptr(), value) }
