@@ -29,15 +29,16 @@ extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ 
     const uint32_t token = min(wanted, p.table.rows - 1);
     if (threadIdx.x == 0) p.recent[row.sequence * PENALTY_WINDOW_MAX + row.position % PENALTY_WINDOW_MAX] = token;
     float* x = p.x + size_t(r) * p.width;
-    with_type(p.table.type, [&](auto unit) {
-        constexpr uint32_t numbers = decltype(unit)::NUMBERS;
-        for (uint32_t u = threadIdx.x; u * numbers < p.width; u += blockDim.x) {
-            float values[numbers];
-            unit.load(p.table, token, u);
-            unit.decode(values);
+    with_type(p.table.type, [&](auto block) {
+        for (uint32_t b = threadIdx.x; b < p.table.cols / SEGMENT * 4; b += blockDim.x) {
+            float values[32];
+            block.load(p.table, token / TILE_ROWS, b / 4, place_of(token, b % 4));
+            block.decode(values);
 #pragma unroll
-            for (uint32_t i = 0; i < numbers; i++)
-                if (u * numbers + i < p.width) x[u * numbers + i] = values[i] * p.scale;
+            for (uint32_t i = 0; i < 32; i++) {
+                const uint32_t k = b / 4 * SEGMENT + column_of(b % 4, i);
+                if (k < p.width) x[k] = values[i] * p.scale;
+            }
         }
     });
 }

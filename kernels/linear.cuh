@@ -91,7 +91,6 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
     const uint32_t m1 = gated ? m0 : (live1 ? m0 + 1 : m0);
 
     float sum[2][N] = {};
-    constexpr uint32_t numbers = unit_numbers(TYPE);
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t cols = w0.cols;
     for (uint32_t from = 0; from < cols; from += LINEAR_COLS) {
@@ -106,19 +105,20 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         }
         __syncthreads();
         if (!live) continue;
-        for (uint32_t u = lane; u * numbers < count; u += WARP) {
-            Unit<TYPE> unit0, unit1;
-            unit0.load(w0, m0, from / numbers + u);
-            unit1.load(w1, m1, from / numbers + u);
-            float a[numbers], b[numbers];
-            unit0.decode(a);
-            unit1.decode(b);
-            const float* at = staged + padded(u * numbers);
+        for (uint32_t u = lane; u * 32 < count; u += WARP) {
+            Block<TYPE> block0, block1;
+            const uint32_t at_block = from / 32 + u;
+            block0.load(w0, m0 / TILE_ROWS, at_block / 4, place_of(m0, u % 4));
+            block1.load(w1, m1 / TILE_ROWS, at_block / 4, place_of(m1, u % 4));
+            float a[32], b[32];
+            block0.decode(a);
+            block1.decode(b);
+            const float* at = staged + padded(u / 4 * SEGMENT);
 #pragma unroll
             for (uint32_t n = 0; n < N; n++) {
 #pragma unroll
-                for (uint32_t i = 0; i < numbers; i += 4) {
-                    const float4 v = *reinterpret_cast<const float4*>(at + n * stride + i);
+                for (uint32_t i = 0; i < 32; i += 4) {
+                    const float4 v = *reinterpret_cast<const float4*>(at + n * stride + padded(column_of(u % 4, i)));
                     sum[0][n] = fmaf(a[i], v.x, sum[0][n]);
                     sum[1][n] = fmaf(b[i], v.x, sum[1][n]);
                     sum[0][n] = fmaf(a[i + 1], v.y, sum[0][n]);
@@ -154,9 +154,9 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
     }
 }
 
-#define LINEAR(TYPE, NAME, N)                                                                          \
+#define LINEAR_KERNEL(TYPE, NAME, N)                                                                          \
     extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) linear_##NAME##_##N(                  \
         const __grid_constant__ LinearParams p) {                                                      \
         linear<TYPE, N>(p);                                                                            \
     }
-#define LINEARS(TYPE, NAME) LINEAR(TYPE, NAME, 1) LINEAR(TYPE, NAME, 2) LINEAR(TYPE, NAME, 4) LINEAR(TYPE, NAME, 8)
+#define LINEARS(TYPE, NAME) LINEAR_KERNEL(TYPE, NAME, 1) LINEAR_KERNEL(TYPE, NAME, 2) LINEAR_KERNEL(TYPE, NAME, 4) LINEAR_KERNEL(TYPE, NAME, 8)

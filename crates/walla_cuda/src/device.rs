@@ -32,7 +32,8 @@ pub struct CudaDevice {
     context: Context,
 }
 
-/// What is known about a GPU without opening it.
+/// What is known about a GPU without opening it. How much memory is free takes a context (some 300 ms and 400 MB), so until then
+/// all of it counts as free.
 pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
     let variant = images::variant(gpu.facts.compute_capability).unwrap_or("none");
     DeviceInfo {
@@ -225,20 +226,18 @@ impl Device for CudaDevice {
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
         // Weights may still be on their way.
         self.context.synchronise()?;
-        let device = &self.info.name;
         let workspace = Workspace::of(&self.resources, &programs)?;
         let memory = self.zeroed("workspace", workspace.bytes())?;
         self.used.workspace_bytes += memory.bytes() as u64;
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
-            let mut lowering = Lowering {
-                device,
-                context: &self.context,
-                kernels: &mut self.kernels,
-                resources: &self.resources,
-                workspace: &workspace,
-                base: memory.address(),
-            };
+            let mut lowering = Lowering::new(
+                &self.info.name,
+                &self.context,
+                &mut self.kernels,
+                &self.resources,
+                (&workspace, memory.address()),
+            );
             let launches = lowering.program(program)?;
             let (state, mode) = match self.capture_program(&launches) {
                 Ok(state) => (state, LaunchMode::Graph),

@@ -4,7 +4,7 @@ use walla_device::{DeviceError, MatrixDesc, StreamPriority};
 
 use crate::driver::{Context, DeviceMemory, Event, PinnedMemory, Stream};
 use crate::params::WeightRef;
-use crate::repack::{self, RowBytes};
+use crate::repack::{self, TILE_ROWS, Tile, TileBytes};
 
 /// Bytes of one of the two pieces of pinned memory: large enough that a copy runs at the bus's speed.
 const PIECE_BYTES: usize = 8 << 20;
@@ -57,27 +57,26 @@ impl Staging {
         bytes: &[u8],
     ) -> Result<(WeightRef, DeviceMemory), DeviceError> {
         let (row_bytes, layout, kind) = shape(desc, bytes)?;
-        let rows = desc.rows as usize;
-        let offsets = plane_offsets(&layout, rows);
+        let offsets = plane_offsets(&layout, (desc.rows as usize).div_ceil(TILE_ROWS));
         let memory = context.allocate(desc.name, offsets[4])?;
-        let rows_per_piece = (PIECE_BYTES / layout.total()).max(1);
+        let tiles_max = (PIECE_BYTES / layout.total()).max(1);
         if layout.total() > PIECE_BYTES {
             let what = format!("rows of {} numbers ({})", desc.cols, desc.name);
             return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
         }
-        for (i, part) in bytes.chunks(rows_per_piece * row_bytes).enumerate() {
+        for (i, part) in bytes.chunks(tiles_max * TILE_ROWS * row_bytes).enumerate() {
             let piece = self.free_piece(context)?;
             let (pinned, event) = &mut self.pieces[piece];
-            let count = part.len() / row_bytes;
-            repack_piece(desc, &layout, part.chunks_exact(row_bytes), pinned.as_mut_slice());
+            let tiles = (part.len() / row_bytes).div_ceil(TILE_ROWS);
+            repack_piece(desc, &layout, part, pinned.as_mut_slice());
             let mut from = 0;
             for (plane, offset) in layout.planes.iter().zip(offsets) {
-                let to = offset + i * rows_per_piece * plane;
+                let to = offset + i * tiles_max * plane;
                 if *plane > 0 {
-                    let length = plane * count;
+                    let length = plane * tiles;
                     context.upload(self.stream, (pinned, from), (&memory, to), length)?;
                 }
-                from += plane * rows_per_piece;
+                from += plane * tiles_max;
             }
             context.record(self.stream, *event)?;
         }
@@ -108,10 +107,10 @@ impl Staging {
     }
 }
 
-/// Checks a matrix against its bytes: bytes of a row, planes of a row, code of the type.
-fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, RowBytes, u32), DeviceError> {
+/// Checks a matrix against its bytes: bytes of a row, planes of a tile, code of the type.
+fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, TileBytes, u32), DeviceError> {
     let cols = desc.cols as usize;
-    let known = RowBytes::of(desc.ty, cols).zip(repack::kind(desc.ty));
+    let known = TileBytes::of(desc.ty, cols).zip(repack::kind(desc.ty));
     let Some((layout, kind)) = known else {
         let what = format!("{} with {} columns of {}", desc.name, cols, desc.ty);
         return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
@@ -132,33 +131,32 @@ fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, RowBytes, u32), 
 }
 
 /// Where the planes start, each at a multiple of 256 bytes, and where the last one ends.
-fn plane_offsets(layout: &RowBytes, rows: usize) -> [usize; 5] {
+fn plane_offsets(layout: &TileBytes, tiles: usize) -> [usize; 5] {
     let mut offsets = [0; 5];
     for plane in 0..4 {
-        offsets[plane + 1] = (offsets[plane] + layout.planes[plane] * rows).next_multiple_of(256);
+        offsets[plane + 1] = (offsets[plane] + layout.planes[plane] * tiles).next_multiple_of(256);
     }
     offsets
 }
 
-/// Repacks some rows into one piece of pinned memory: plane after plane, each with room for as many rows as a piece takes.
-fn repack_piece<'a>(
-    desc: &MatrixDesc<'_>,
-    layout: &RowBytes,
-    rows: impl Iterator<Item = &'a [u8]>,
-    piece: &mut [u8],
-) {
-    let rows_per_piece = (PIECE_BYTES / layout.total()).max(1);
-    let (quants, rest) = piece.split_at_mut(layout.planes[0] * rows_per_piece);
-    let (high, rest) = rest.split_at_mut(layout.planes[1] * rows_per_piece);
-    let (scales, supers) = rest.split_at_mut(layout.planes[2] * rows_per_piece);
-    let has_padding = layout.cols > desc.cols as usize;
-    for (i, row) in rows.enumerate() {
-        let [q, h, s, u] = layout.planes.map(|plane| i * plane..(i + 1) * plane);
-        let quants = &mut quants[q];
-        if has_padding {
-            quants.fill(0);
+/// Repacks some rows into one piece of pinned memory: plane after plane, each with room for as many tiles as a piece takes.
+fn repack_piece(desc: &MatrixDesc<'_>, layout: &TileBytes, bytes: &[u8], piece: &mut [u8]) {
+    let tiles_max = (PIECE_BYTES / layout.total()).max(1);
+    let row_bytes = desc.ty.row_bytes(desc.cols as usize).unwrap_or(1);
+    let is_padded = layout.cols > desc.cols as usize;
+    let [quants, high, scales, _] = layout.planes.map(|plane| plane * tiles_max);
+    let (quants, rest) = piece.split_at_mut(quants);
+    let (high, rest) = rest.split_at_mut(high);
+    let (scales, supers) = rest.split_at_mut(scales);
+    for (t, rows) in bytes.chunks(TILE_ROWS * row_bytes).enumerate() {
+        let [q, h, s, u] = layout.planes.map(|plane| t * plane..(t + 1) * plane);
+        let planes = [&mut quants[q], &mut high[h], &mut scales[s], &mut supers[u]];
+        let mut tile = Tile { ty: desc.ty, planes };
+        if is_padded || rows.len() < TILE_ROWS * row_bytes {
+            tile.planes.iter_mut().for_each(|plane| plane.fill(0));
         }
-        let planes = [quants, &mut high[h], &mut scales[s], &mut supers[u]];
-        repack::repack_row(desc.ty, row, planes);
+        for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
+            tile.put_row(r, row);
+        }
     }
 }

@@ -88,6 +88,42 @@ pub(crate) struct LinearParams {
     pub segment: [Segment; 3],
 }
 
+/// Rows as the tensor cores read them; `rows` 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct PackedRef {
+    pub rows: Address,
+    pub segments: u32,
+    pub lower_offset: u32,
+    pub scale: f32,
+    pub reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct PackParams {
+    pub step: StepRef,
+    pub x: Address,
+    pub norm: Address,
+    pub packed: PackedRef,
+    pub width: u32,
+    pub eps: f32,
+    pub by_output: u32,
+    pub rows_last: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct MatmulParams {
+    pub x: PackedRef,
+    pub h: PackedRef,
+    pub mode: u32,
+    pub segments: u32,
+    pub rows_max: u32,
+    pub turns: u32,
+    pub segment: [Segment; 3],
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct KvRef {
@@ -96,7 +132,7 @@ pub(crate) struct KvRef {
     pub kv_heads: u32,
     pub head_dim: u32,
     pub page_tokens: u32,
-    pub reserved: u32,
+    pub page_magic: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -124,14 +160,13 @@ pub(crate) struct AttentionParams {
     pub kv: KvRef,
     pub q: Address,
     pub out: Address,
+    pub packed: PackedRef,
     pub partials: Address,
     pub arrivals: Address,
     pub heads: u32,
     pub window: u32,
     pub scale: f32,
     pub chunks_max: u32,
-    pub lanes: u32,
-    pub reserved: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -223,9 +258,12 @@ const _: () = assert!(size_of::<WeightRef>() == 48);
 const _: () = assert!(size_of::<EmbedParams>() == 136);
 const _: () = assert!(size_of::<Segment>() == 72);
 const _: () = assert!(size_of::<LinearParams>() == 288);
+const _: () = assert!(size_of::<PackedRef>() == 24);
+const _: () = assert!(size_of::<PackParams>() == 88);
+const _: () = assert!(size_of::<MatmulParams>() == 280);
 const _: () = assert!(size_of::<KvRef>() == 32);
 const _: () = assert!(size_of::<AppendParams>() == 128);
-const _: () = assert!(size_of::<AttentionParams>() == 120);
+const _: () = assert!(size_of::<AttentionParams>() == 136);
 const _: () = assert!(size_of::<AddNormParams>() == 64);
 const _: () = assert!(size_of::<GateParams>() == 56);
 const _: () = assert!(size_of::<ShortConvParams>() == 72);

@@ -5,10 +5,10 @@ use walla_device::{
 };
 use walla_types::RopePairs;
 
-use super::linear::Part;
+use super::linear::{Packing, Part, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
-use crate::params::{AppendParams, AttentionParams, KvRef, ShortConvParams};
+use crate::params::{AppendParams, AttentionParams, KvRef, LinearMode, ShortConvParams};
 use crate::resources::LayerMemory;
 
 /// Cells that one block of attention takes (`CHUNK` in attention.cu).
@@ -22,6 +22,12 @@ const TAPS_MAX: u32 = 8;
 pub(super) fn chunks_max(program: &Program, window: Option<u32>) -> u32 {
     let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
     cells.div_ceil(CHUNK).max(1)
+}
+
+/// `2^32 / page_tokens`, rounded up: a position times this, shifted down by 32, is its page's index. 0 for pages of one token.
+fn page_magic(page_tokens: u32) -> u32 {
+    let magic = (1_u64 << 32).div_ceil(u64::from(page_tokens.max(1)));
+    u32::try_from(magic).unwrap_or(0)
 }
 
 /// The first part of an attention layer, as the op has it.
@@ -69,7 +75,8 @@ impl Lowering<'_> {
             stride: all_heads * head_dim,
         };
         let input = self.input(program, op.x, Some(op.norm))?;
-        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)])?;
+        let mut launches =
+            self.linears(program, &input, &[part(0), part(1), part(2)], LinearMode::Store)?;
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let mut params = AppendParams {
@@ -137,7 +144,7 @@ impl Lowering<'_> {
                     kv_heads,
                     head_dim,
                     page_tokens: cache.desc.page_tokens,
-                    reserved: 0,
+                    page_magic: page_magic(cache.desc.page_tokens),
                 };
                 Ok((kv, name))
             }
@@ -148,35 +155,41 @@ impl Lowering<'_> {
     pub(super) fn attention(
         &mut self,
         program: &Program,
-        (q, out): (Slot, Slot),
+        (q, out_slot, consumer): (Slot, Slot, Option<Packing>),
         (shape, layer): (HeadShape, u32),
         scale: f32,
         window: Option<u32>,
     ) -> Result<Launch, DeviceError> {
         let (kv, name) = self.pages(program, layer, shape)?;
         let (q, q_width) = self.slot(program, q)?;
-        let (out, out_width) = self.slot(program, out)?;
+        let (out, out_width) = self.slot(program, out_slot)?;
         same("query slot", q_width, shape.heads * shape.head_dim)?;
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
         let per_kv = shape.heads / shape.kv_heads;
         let group = per_kv.next_power_of_two().min(8);
         let chunks_max = chunks_max(program, window);
+        let packed = consumer.map(|packing| {
+            let at = self.base + self.workspace.packed_mixed as u64;
+            (packed(at, packing, (program.rows_max, out_width), false), packing)
+        });
+        self.packed = packed.map(|(rows, packing)| (out_slot, rows, packing));
         let params = AttentionParams {
             step: self.step(program)?,
             kv,
             q,
             out,
+            packed: packed.map(|(rows, _)| rows).unwrap_or_default(),
             partials: self.base + self.workspace.partials as u64,
             arrivals: self.base + self.workspace.arrivals as u64,
             heads: shape.heads,
             window: window.unwrap_or(0),
             scale,
             chunks_max,
-            lanes: (shape.head_dim / 8).next_power_of_two(),
-            reserved: 0,
         };
         let grid = [shape.kv_heads * per_kv.div_ceil(group), chunks_max, program.rows_max];
-        self.launch(("attention", &format!("attention_{name}_{group}")), grid, 128, &params)
+        let lanes = (shape.head_dim / 8).next_power_of_two().max(8);
+        let kernel = format!("attention_{name}_{group}x{lanes}");
+        self.launch(("attention", &kernel), grid, 128, &params)
     }
 
     pub(super) fn short_conv(
@@ -212,7 +225,8 @@ impl Lowering<'_> {
             stride: 3 * width,
         };
         let input = self.input(program, op.x, Some(op.norm))?;
-        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)])?;
+        let mut launches =
+            self.linears(program, &input, &[part(0), part(1), part(2)], LinearMode::Store)?;
         let params = ShortConvParams {
             step: self.step(program)?,
             products,
@@ -228,5 +242,22 @@ impl Lowering<'_> {
             launches.push(self.launch(("short_conv", "short_conv_state"), grid, 256, &params)?);
         }
         Ok(launches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page_magic;
+
+    #[test]
+    fn the_magic_divides_exactly() {
+        for page_tokens in [2_u32, 3, 7, 16, 24, 32, 100, 255, 256] {
+            let magic = u64::from(page_magic(page_tokens));
+            for position in (0..300_000).chain([1_000_000, 16_000_000]) {
+                let index = (u64::from(position) * magic) >> 32;
+                assert_eq!(index, u64::from(position / page_tokens), "{position} / {page_tokens}");
+            }
+        }
+        assert_eq!(page_magic(1), 0);
     }
 }

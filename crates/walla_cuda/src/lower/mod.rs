@@ -9,21 +9,37 @@ use bytemuck::Pod;
 use walla_device::{DeviceError, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
+use self::linear::Packing;
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
-use crate::params::{Address, ResultRef, StepRef};
+use crate::params::{Address, PackedRef, ResultRef, StepRef};
 use crate::resources::{Resources, unknown};
 
 /// Lowers programs.
 pub(crate) struct Lowering<'a> {
-    pub(crate) device: &'a str,
-    pub(crate) context: &'a Context,
-    pub(crate) kernels: &'a mut Kernels,
-    pub(crate) resources: &'a Resources,
-    pub(crate) workspace: &'a Workspace,
+    device: &'a str,
+    context: &'a Context,
+    kernels: &'a mut Kernels,
+    resources: &'a Resources,
+    workspace: &'a Workspace,
     /// Where the workspace lies.
-    pub(crate) base: Address,
+    base: Address,
+    /// The slot that the latest kernels left packed instead of plain, where, and how.
+    packed: Option<(Slot, PackedRef, Packing)>,
+}
+
+impl<'a> Lowering<'a> {
+    /// Lowers with a workspace at `base`.
+    pub(crate) fn new(
+        device: &'a str,
+        context: &'a Context,
+        kernels: &'a mut Kernels,
+        resources: &'a Resources,
+        (workspace, base): (&'a Workspace, Address),
+    ) -> Self {
+        Self { device, context, kernels, resources, workspace, base, packed: None }
+    }
 }
 
 impl Lowering<'_> {
@@ -35,7 +51,8 @@ impl Lowering<'_> {
         self.check_blocks(program)?;
         let mut launches = Vec::new();
         for (i, op) in program.ops.iter().enumerate() {
-            self.op(program, op, &mut launches).map_err(|error| match error {
+            let later = program.ops.get(i + 1..).unwrap_or_default();
+            self.op(program, op, later, &mut launches).map_err(|error| match error {
                 DeviceError::Invalid(why) => {
                     DeviceError::Invalid(format!("program {}, op {i}: {why}", program.name))
                 }
@@ -49,6 +66,7 @@ impl Lowering<'_> {
         &mut self,
         program: &Program,
         op: &Op,
+        later: &[Op],
         launches: &mut Vec<Launch>,
     ) -> Result<(), DeviceError> {
         match op {
@@ -75,7 +93,7 @@ impl Lowering<'_> {
                 )?);
             }
             Op::Attention { q, shape, layer, scale, window, out } => {
-                let slots = (*q, *out);
+                let slots = (*q, *out, self.consumer(later, *out)?);
                 launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
             }
             Op::Project { y, linear, post_norm, x } => {
@@ -83,7 +101,8 @@ impl Lowering<'_> {
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
                 let input = self.input(program, *x, Some(norm))?;
-                launches.extend(self.gate_up(program, &input, (gate, up), *activation, *h)?);
+                let h = (*h, self.consumer(later, *h)?);
+                launches.extend(self.gate_up(program, &input, (gate, up), *activation, h)?);
             }
             Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
                 launches.extend(self.short_conv(
@@ -99,10 +118,20 @@ impl Lowering<'_> {
                     },
                 )?);
             }
-            Op::Head { x, norm, linear } => launches.push(self.head(program, *x, norm, linear)?),
+            Op::Head { x, norm, linear } => launches.extend(self.head(program, *x, norm, linear)?),
             Op::Sample => launches.extend(self.sample(program)?),
         }
         Ok(())
+    }
+
+    /// How the next op wants a slot packed, if it projects that slot on tensor cores.
+    fn consumer(&self, later: &[Op], slot: Slot) -> Result<Option<Packing>, DeviceError> {
+        match later.first() {
+            Some(Op::Project { y, linear, .. }) if *y == slot => {
+                Ok(self.packing(self.resources.matrix(linear.matrix)?.ty))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Whether the step block and the result block have the room that the kernels rely on.

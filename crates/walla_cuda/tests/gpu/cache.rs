@@ -15,7 +15,7 @@ fn page(sequence: u32, index: u32) -> u32 {
 fn upkeep_leaves_what_the_oracle_leaves() {
     for kv_type in [KvType::F32, KvType::F16] {
         let Some(device) = gpu() else { return };
-        let shape = Shape { taps: Some(3), layers: 4, ..Shape::llama(TensorType::Q8_0) };
+        let shape = Shape { taps: Some(3), layers: 4, ..Shape::llama(TensorType::F32) };
         let mut rigs =
             [Rig::new(device, &shape, kv_type, 2), Rig::new(oracle(), &shape, kv_type, 2)];
         let text = tokens(515, 100, 4);

@@ -58,9 +58,12 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
             put(2, -0.8, -0.6);
         }
         TensorType::Q4K | TensorType::Q5K => {
-            let scale = if ty == TensorType::Q4K { 0.003 } else { 0.0015 };
-            put(0, scale / 2.0, scale);
-            put(2, 0.01, 0.02);
+            // Minimums in the middle of the numbers: as many times the scale, with the same 6-bit factors.
+            let (scale, middle) = if ty == TensorType::Q4K { (0.003, 7.5) } else { (0.0015, 15.5) };
+            put(0, scale, scale);
+            put(2, scale * middle, scale * middle);
+            bytes.copy_within(4..8, 8);
+            bytes[12..16].iter_mut().for_each(|byte| *byte = *byte & 15 | *byte << 4);
         }
         TensorType::Q6K => put(208, 0.0002, 0.0005),
         other => panic!("no blocks of {other}"),

@@ -66,11 +66,18 @@ fn check(name: &str, shape: &Shape, kv_type: KvType, tolerance: f64) {
 
 // All arithmetic is f32 on both sides: what differs is the order of sums and the last bit of exp, sin and cos.
 const EXACT: f64 = 2e-4;
+// Rows and weights are rounded to f16 for the tensor cores (11 bits): some 5e-4 a product, less in their sums, a few times more
+// after two layers of random weights.
+const HALF: f64 = 2e-2;
+
+fn tolerance(ty: TensorType) -> f64 {
+    if ty == TensorType::F32 { EXACT } else { HALF }
+}
 
 #[test]
 fn every_type_agrees_with_the_oracle() {
     for ty in TensorType::ALL {
-        check(ty.name(), &Shape::llama(ty), KvType::F32, EXACT);
+        check(ty.name(), &Shape::llama(ty), KvType::F32, tolerance(ty));
     }
 }
 
@@ -78,7 +85,7 @@ fn every_type_agrees_with_the_oracle() {
 fn half_pages_agree_with_the_oracle() {
     // Keys and values are rounded to f16 on both sides; a product that lies between two halves may round either way.
     let shape = Shape::llama(TensorType::Q8_0);
-    check("Q8_0", &shape, KvType::F16, 5e-3);
+    check("Q8_0", &shape, KvType::F16, HALF);
     check("F32", &Shape::llama(TensorType::F32), KvType::F16, 5e-3);
 }
 
@@ -97,12 +104,12 @@ fn mixed_types_agree_with_the_oracle() {
         ],
         ..Shape::llama(TensorType::Q4K)
     };
-    check("mixed", &shape, KvType::F32, EXACT);
+    check("mixed", &shape, KvType::F32, HALF);
 }
 
 #[test]
 fn every_feature_agrees_with_the_oracle() {
-    let base = Shape::llama(TensorType::Q8_0);
+    let base = Shape::llama(TensorType::F32);
     let qwen = Shape {
         biases: true,
         head_norms: true,
@@ -110,8 +117,7 @@ fn every_feature_agrees_with_the_oracle() {
         layers: 3,
         heads: HeadShape { heads: 14, kv_heads: 2, head_dim: 40 },
         pairs_count: 16,
-        // 560 columns are no whole number of quantised blocks.
-        ..Shape::llama(TensorType::F16)
+        ..base.clone()
     };
     check("biases, head norms, partial rope, groups of 7", &qwen, KvType::F32, EXACT);
     let gemma = Shape {
@@ -143,7 +149,13 @@ fn every_feature_agrees_with_the_oracle() {
 fn wide_rows_agree_with_the_oracle() {
     // Wider than what is staged at once, and not a multiple of it.
     let shape = Shape { hidden: 4128, layers: 1, ..Shape::llama(TensorType::Q4_0) };
-    check("hidden of 4128", &shape, KvType::F32, EXACT);
-    let shape = Shape { hidden: 2100, width: 52, layers: 1, ..Shape::llama(TensorType::F16) };
-    check("hidden of 2100, width of 52", &shape, KvType::F32, EXACT);
+    check("hidden of 4128", &shape, KvType::F32, HALF);
+    let shape = Shape { hidden: 2100, width: 54, layers: 1, ..Shape::llama(TensorType::F16) };
+    check("hidden of 2100, width of 54", &shape, KvType::F32, HALF);
+    let shape = Shape { hidden: 2100, width: 54, layers: 1, ..Shape::llama(TensorType::BF16) };
+    check("the same in bf16", &shape, KvType::F32, HALF);
+    let shape = Shape { hidden: 2100, width: 52, layers: 1, ..Shape::llama(TensorType::F32) };
+    check("the same in f32", &shape, KvType::F32, EXACT);
+    let shape = Shape { vocab: 10_003, layers: 1, ..Shape::llama(TensorType::Q6K) };
+    check("a vocabulary of 10,003", &shape, KvType::F32, HALF);
 }

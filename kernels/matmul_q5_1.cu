@@ -1,0 +1,4 @@
+// matmul for Q5_1 matrices: see matmul.cuh. One file a type, so that a model loads the code of its own types alone.
+#include "matmul.cuh"
+
+MATMULS(Q5_1, q5_1)

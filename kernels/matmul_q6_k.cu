@@ -1,0 +1,4 @@
+// matmul for Q6K matrices: see matmul.cuh. One file a type, so that a model loads the code of its own types alone.
+#include "matmul.cuh"
+
+MATMULS(Q6K, q6_k)

@@ -1,0 +1,95 @@
+// pack: rows of x, normed or not, as the tensor cores read them (packed.cuh).
+// x: [rows, width] f32. With `by_output` row r is the row that output r names (the head). Grid: a block a row.
+// Memory-bound: 6 bytes a number. Oracle: walla_cpu's scalar norm.
+#include "packed.cuh"
+#include "step.cuh"
+
+struct PackParams {
+    StepRef step;
+    const float* x;
+    const float* norm;  // weight, or null
+    PackedRef packed;
+    uint32_t width;
+    float eps;
+    uint32_t by_output;
+    uint32_t rows_last;  // no row is beyond
+};
+static_assert(sizeof(PackParams) == 88, "as in params.rs");
+
+constexpr uint32_t PACK_THREADS = 256;
+
+// Piece `i` of a row: lane i % 4 of block i / 4.
+__device__ __forceinline__ void read_piece(const float* x, uint32_t i, uint32_t width, float (&out)[8]) {
+    const uint32_t k = i / 4 * 32 + i % 4 * 4;
+    if (width % 4 == 0 && k + 20 <= width) {
+        const float4 a = *reinterpret_cast<const float4*>(x + k);
+        const float4 b = *reinterpret_cast<const float4*>(x + k + 16);
+        out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
+        out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+    } else {
+#pragma unroll
+        for (uint32_t n = 0; n < 8; n++) {
+            const uint32_t at = k + n / 4 * 16 + n % 4;
+            out[n] = at < width ? x[at] : 0.0f;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackParams p) {
+    __shared__ float scratch[PACK_THREADS / WARP];
+    let_successors_start();
+    wait_for_predecessors();
+    const uint32_t r = blockIdx.x;
+    const float* x = p.x + size_t(p.by_output ? min(p.step.output(r).row, p.rows_last) : r) * p.width;
+    const uint32_t pieces = p.packed.segments * 16;
+    float first[8];
+    read_piece(x, threadIdx.x, p.width, first);
+    float factor = 1.0f;
+    if (p.norm) {
+        float squares = 0.0f;
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) squares = fmaf(first[i], first[i], squares);
+        for (uint32_t piece = PACK_THREADS + threadIdx.x; piece < pieces; piece += PACK_THREADS) {
+            float more[8];
+            read_piece(x, piece, p.width, more);
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) squares = fmaf(more[i], more[i], squares);
+        }
+        factor = rsqrtf(block_sum<PACK_THREADS>(squares, scratch) / float(p.width) + p.eps);
+    }
+    for (uint32_t piece = threadIdx.x; piece < pieces; piece += PACK_THREADS) {
+        float values[8], weights[8];
+        if (piece == threadIdx.x) {
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) values[i] = first[i];
+        } else {
+            read_piece(x, piece, p.width, values);
+        }
+        if (p.norm) {
+            read_piece(p.norm, piece, p.width, weights);
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) values[i] = values[i] * factor * weights[i];
+        }
+        uint8_t* to = p.packed.rows + piece_of(p.packed.segments, r, piece / 4, piece % 4);
+        uint32_t words[4], lower[4];
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const float a = values[2 * i] * p.packed.scale;
+            const float b = values[2 * i + 1] * p.packed.scale;
+            if (p.packed.lower_offset) {
+                const __nv_bfloat162 upper = __floats2bfloat162_rn(a, b);
+                const __nv_bfloat162 rest =
+                    __floats2bfloat162_rn(a - __low2float(upper), b - __high2float(upper));
+                words[i] = *reinterpret_cast<const uint32_t*>(&upper);
+                lower[i] = *reinterpret_cast<const uint32_t*>(&rest);
+            } else {
+                const __half2 two = __floats2half2_rn(within_half(a), within_half(b));
+                words[i] = *reinterpret_cast<const uint32_t*>(&two);
+            }
+        }
+        *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+        if (p.packed.lower_offset)
+            *reinterpret_cast<uint4*>(to + p.packed.lower_offset) =
+                make_uint4(lower[0], lower[1], lower[2], lower[3]);
+    }
+}
