@@ -21,7 +21,7 @@ pub const ALIGNMENT: usize = 32;
 pub const FILE_NAME: &str = "walla-demo-q8_0.gguf";
 
 /// SHA-256 of [`GGUF`], in hexadecimal.
-pub const SHA256: &str = "883b2579b2558ca472609e8ba336c96d3e5094997a9f7320fdcae107813a6d23";
+pub const SHA256: &str = "db708da10470dc55917db55890d720506c755bf94982972202d21e20c92dd44d";
 
 #[repr(C, align(32))]
 struct Aligned<T: ?Sized>(T);

@@ -143,7 +143,8 @@ Slots = dict[str, str]
 QUESTION_KEYS = [
     (re.compile(pattern), key)
     for pattern, key in [
-        (r"brings you|What can I do|do you need|help you|What do you want", "purpose"),
+        (r"brings you|What do you want", "purpose"),
+        (r"What can I do|do you need|help you", "quest"),
         (r"How (?:are|goes|is)|And you\b|about you", "how"),
         (r"news|heard|rumour", "rumour"),
         (r"come from|from\?", "place"),
@@ -312,7 +313,7 @@ class Duet:
         open_keys = [key for key in questions if key not in speaker.asked and key not in listener.told]
         if not open_keys:
             return []
-        key = self.just_told if self.just_told in open_keys and self.maker.chance(0.5) else self.rng.choice(open_keys)
+        key = self.just_told if self.just_told in open_keys and self.maker.chance(0.5) else self.rng.choices(open_keys, [1 if key in SMALL_KEYS else 4 for key in open_keys])[0]
         speaker.asked.add(key)
         self.said = Said(key)
         if key == self.just_told and key != "name":
@@ -328,6 +329,12 @@ class Duet:
             slots = {"one": ware.one, "many": ware.many, "price": price}
             self.said = Said(None, HEARS_PRICE, slots)
             return [TELLS_WARE.pick(self.rng, slots)]
+        free = [free for free in persona.free if f"free {free.frame.subject}" not in speaker.told]
+        if free and (not fresh or self.maker.chance(0.4)):
+            chosen = self.rng.choice(free)
+            speaker.told.add(f"free {chosen.frame.subject}")
+            self.said = Said(None, HEARS_FACT)
+            return [chosen.frame.told.pick(self.rng, chosen.slots)]
         if not fresh:
             return []
         fact = self.rng.choice(fresh)
@@ -343,7 +350,7 @@ def duet_dialogue(maker: Maker) -> Dialogue:
     duet = Duet(maker, me, other)
     mine, theirs = duet.sides
     turns = maker.rng.choices([3, 4, 5, 6, 8, 12, 20], [12, 18, 20, 20, 16, 10, 4])[0]
-    prefix = maker.pick(["{text}", "{text}", "{text}", f"{other.name}: {{text}}", f'{other.name} says: "{{text}}"'])
+    prefix = maker.pick(["{text}", "{text}", "{text}", f"{other.name}: {{text}}", f'{other.name} says: "{{text}}"', f"{other.name} says to you: {{text}}"])
     talked: list[tuple[str, str, Check]] = []
     if maker.chance(0.45):
         kick_off = talk.KICK_OFFS.pick(maker.rng, {"user": other.name, "a_user_trade": a_or_an(other.trade)}, maker.held_out)

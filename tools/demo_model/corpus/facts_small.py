@@ -108,23 +108,15 @@ ORIGIN = simple(
     """
         Where were you born?
         Where did you grow up?
-        Where is your family from?
-        What is your home town?
         Were you born here?
         ~ Which town were you born in?
         Where did you spend your childhood?
-        Where do your people come from?
         In which town were you born?
         In which town did you grow up?
-        Which town do you come from?
-        Which town is your home town?
         Where was your home when you were young?
-        Where are you really from?
-        Where did your family live?
         In what town were you born?
         Did you grow up here?
         Where did you live as a child?
-        Where did your family come from?
     """,
     """
         I don't know where I was born.

@@ -112,7 +112,7 @@ class Template:
     def fill(self, rng: random.Random, slots: Slots) -> str:
         out: list[str] = []
         _fill(self.sequence, rng, slots, out)
-        return "".join(out)
+        return "".join(out).replace("  ", " ").strip()
 
 
 class Phrases:

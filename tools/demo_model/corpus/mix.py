@@ -11,7 +11,7 @@ from .plain import plain_dialogue
 from .robot import robot_dialogue
 from .tavern import tavern_dialogue
 
-CORPUS_VERSION = 1
+CORPUS_VERSION = 2
 """Changes whenever the same seed gives another text."""
 
 SHARES = {tavern_dialogue: 0.54, duet_dialogue: 0.14, robot_dialogue: 0.28, plain_dialogue: 0.04}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from . import words
 from .facts import Fact
 from .facts_small import KIND_WEIGHTS, KINDS, topic
+from .frames import Free, sample_frame
 from .grammar import Phrases, a_or_an, capital, listing
 from .names import Maker, Ware
 
@@ -45,6 +46,7 @@ class Persona:
     wares: list[tuple[Ware, str]] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     topics: list[Topic] = field(default_factory=list)
+    free: list[Free] = field(default_factory=list)
     currency: str = "silver"
 
     def slots(self) -> dict[str, str]:
@@ -70,6 +72,10 @@ def sample_persona(maker: Maker, facts_max: int = 6) -> Persona:
         found = Topic(*topic(maker))
         if all(found.slots["subject"] != t.slots["subject"] for t in persona.topics):
             persona.topics.append(found)
+    for _ in range(rng.choices([0, 1, 2, 3, 4], [40, 25, 18, 11, 6])[0]):
+        free = sample_frame(maker, persona.place)
+        if all(free.frame is not other.frame for other in persona.free):
+            persona.free.append(free)
     return persona
 
 
@@ -133,6 +139,14 @@ ONE_WARE = Phrases("""
     You charge {price} for {one}.
     You want {price} for {one}.
 """)
+TWO_WARES = Phrases("""
+    {One} costs {price}, {other} {number}.
+    {One} costs {price}, {other} costs {number}.
+    You sell {many} at {price} and {other_many} at {number}.
+    You sell {one} for {price} and {other} for {number}.
+    {One} is {price}, {other} {number}.
+""")
+"""The second price leaves out the coin."""
 WARES_ALL = Phrases("""
     You sell {list_for}.
     Your wares: {list_paren}.
@@ -144,6 +158,13 @@ WARES_ALL = Phrases("""
 """)
 BEHAVIOUR = Phrases("""
     Answer in one or two [short |]sentences.
+    You sit in the tavern. Answer in one or two sentences, in your own voice, without quotation marks.
+    Answer in your own voice.
+    You speak in short, plain sentences.
+    You never raise your voice.
+    You talk fast.
+    You laugh loudly.
+    You like to answer with a question.
     Keep your answers short.
     Speak briefly.
     Stay in character.
@@ -233,6 +254,11 @@ def system_prompt(maker: Maker, persona: Persona) -> str:
 
 def _ware_sentences(maker: Maker, persona: Persona) -> list[str]:
     rng = maker.rng
+    if len(persona.wares) == 2 and maker.chance(0.5):
+        (first, first_price), (second, second_price) = persona.wares
+        number, _, currency = second_price.partition(" ")
+        if first_price.partition(" ")[2] == currency:
+            return [TWO_WARES.pick(rng, {"one": first.one, "many": first.many, "price": first_price, "other": second.one, "other_many": second.many, "number": number})]
     if len(persona.wares) > 1 and maker.chance(0.45):
         return [WARES_ALL.pick(rng, _ware_lists(persona))]
     return [ONE_WARE.pick(rng, {"one": w.one, "many": w.many, "price": p}) for w, p in persona.wares]
@@ -250,6 +276,7 @@ def _sentences(maker: Maker, persona: Persona) -> list[str]:
         groups.append(_ware_sentences(maker, persona))
     groups += [[fact.kind.prompts.pick(rng, fact.slots)] for fact in persona.facts]
     groups += [[topic.sentence] for topic in persona.topics]
+    groups += [[free.frame.prompts.pick(rng, free.slots)] for free in persona.free]
     groups += [[SCENERY.pick(rng, slots)] for _ in range(rng.choices([0, 1, 2], [60, 28, 12])[0])]
     rng.shuffle(groups)
     sentences = [sentence for group in groups for sentence in group]
@@ -272,6 +299,7 @@ def _as_list(maker: Maker, persona: Persona) -> str:
             lines.append(f"{maker.pick(['Wares', 'Sells', 'Prices', 'Goods'])}: {_ware_lists(persona)[style]}")
     rest = [fact.kind.labels.pick(rng, fact.slots) for fact in persona.facts]
     rest += [f"{maker.pick(['Knows', 'Fact', 'Note'])}: {topic.sentence}" for topic in persona.topics]
+    rest += [f"{maker.pick(['Knows', 'Fact', 'Note', 'Also'])}: {free.frame.prompts.pick(rng, free.slots)}" for free in persona.free]
     rng.shuffle(rest)
     lines += rest
     lead = maker.pick(["", "", "You are this character.\n", "Play this character.\n", "Character sheet\n", "You are a person in a tavern.\n"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from . import robot_words as rw
 from .dialogue import Check, Dialogue
@@ -15,6 +16,10 @@ def action_text(action: str, target: str, say: str, item: str | None = None) -> 
     """The reply: one JSON object without blanks between its parts."""
     fields = {"action": action} | ({"item": item} if item is not None else {}) | {"target": target, "say": say}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+NUMBERED = re.compile(r"\b[Tt]he ((?:room|bay|gate|hall|dock|station|aisle|desk|table|ward) \d+)")
+"""Numbered places take no article."""
 
 
 class Robot:
@@ -68,7 +73,7 @@ class Robot:
             return self.maker.thing()
         if draw < 0.48:
             return self.maker.ware("crafter").bare
-        if draw < 0.62:
+        if draw < 0.68:
             return self.maker.noun()
         return self.maker.pick_kept(rw.ITEMS)
 
@@ -109,9 +114,9 @@ class Robot:
     @staticmethod
     def _without_article(text: str) -> str:
         """"the Mars" becomes "Mars"."""
-        for place in rw.PROPER_PLACES:
+        for place in sorted(rw.PROPER_PLACES, key=len, reverse=True):
             text = text.replace(f"the {place}", place).replace(f"The {place}", capital(place))
-        return text
+        return NUMBERED.sub(r"\1", text)
 
     def reply(self, user: str, topic: str, action: str, target: str, say: str, item: str | None = None) -> None:
         wanted = {"action": action, "target": target} | ({"item": item} if item is not None else {})
@@ -122,7 +127,7 @@ class Robot:
 
     def _target_place(self) -> tuple[str, bool]:
         """A place and whether the robot can go there."""
-        if self.maker.chance(0.26):
+        if self.maker.chance(0.3):
             if self.lists_places and self.maker.chance(0.65):
                 for _ in range(20):
                     room = self._room()
@@ -162,7 +167,7 @@ class Robot:
         return {"the_item": the_item, "item_said": f"the {item}"}
 
     def fetch(self) -> None:
-        if self.maker.chance(0.12):
+        if self.maker.chance(0.18):
             thing = self.maker.pick_kept(rw.IMPOSSIBLE_ITEMS)
             bare = thing.removeprefix("the ").removeprefix("an ").removeprefix("a ").removeprefix("my ")
             said = thing.replace("my ", "your ")
@@ -217,7 +222,7 @@ class Robot:
         self.reply(self.ask(rw.CHARGE), "charge", "charge", "dock", self.phrase("charge"))
 
     def impossible(self) -> None:
-        self.reply(self.ask(rw.IMPOSSIBLE_ACTS, person=self.maker.pick(self.people)), "refuse act", "refuse", "none", rw.REFUSE_ACT.pick(self.rng, {}))
+        self.reply(self.ask(rw.IMPOSSIBLE_ACTS, person=self.maker.pick(self.people), far=self.maker.pick_kept(rw.FAR_PLACES)), "refuse act", "refuse", "none", rw.REFUSE_ACT.pick(self.rng, {}))
 
     def question(self) -> None:
         key = self.maker.pick(["hello", "thanks", "name", "battery", "where", "can", "places", "unknown"])

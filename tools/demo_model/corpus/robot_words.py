@@ -17,10 +17,22 @@ ITEMS = _words("""
 coffee, cup of tea, glass of water, book, parcel, letter, towel, blanket, toolbox, wrench, screwdriver, sample, medicine, sandwich, apple, laptop, phone, charger, folder, key, box, bottle, tray,
 first aid kit, umbrella, pillow, newspaper, plate, mug, battery, cable, remote control, bag, jacket, lunch, report, pen, stapler, bandage, bucket, mop, flowers, cake, pizza, hammer, drill, lamp, camera, keyboard, mail, trash bag, glasses, notebook, invoice, test tube, spare part, helmet, vase, cart
 """)
-FAR_PLACES = _words("moon, sun, sky, ocean, jungle, past, future, desert, North Pole, stars, Milky Way, center of the earth, Eiffel Tower, Sahara, bottom of the sea, year 1920, clouds, end of the rainbow, Mars, Paris, Tokyo, heaven, London, Jupiter, New York, Africa")
-PROPER_PLACES = frozenset(_words("Mars, Paris, Tokyo, heaven, London, Jupiter, New York, Africa"))
+FAR_PLACES = _words("""
+moon, sun, sky, stars, clouds, ocean, sea, desert, jungle, Sahara, Milky Way, North Pole, South Pole, past, future, year 1920, year 3000, Middle Ages, Stone Age, Eiffel Tower, Great Wall, Himalayas, Alps, Atlantic, Pacific, equator, rainbow, volcano, next galaxy, universe,
+bottom of the sea, bottom of the ocean, bottom of the lake, bottom of the volcano, middle of the ocean, middle of the desert, middle of the sun, center of the earth, center of the moon, center of the universe, center of the volcano, other side of the moon, other side of the earth, other side of the ocean, other side of the rainbow,
+end of the world, end of the rainbow, end of time, end of the universe, edge of the world, edge of the universe, top of the clouds, top of the rainbow, top of Mount Everest, surface of the moon, surface of the sun, dark side of the moon, planet Mars, planet Jupiter, planet Venus, planet Saturn, land of dreams, land of the dead, realm of the dead,
+Mars, Venus, Saturn, Jupiter, Pluto, Paris, Tokyo, London, Berlin, Rome, Madrid, Moscow, New York, Africa, Asia, China, India, Japan, America, Australia, heaven, hell, Atlantis, space, outer space, yesterday, tomorrow, another planet, another galaxy, Mount Everest, nowhere, everywhere, infinity
+""")
+PROPER_PLACES = frozenset(_words("""
+Mars, Venus, Saturn, Jupiter, Pluto, Paris, Tokyo, London, Berlin, Rome, Madrid, Moscow, New York, Africa, Asia, China, India, Japan, America, Australia, heaven, hell, Atlantis, space, outer space, yesterday, tomorrow, another planet, another galaxy, Mount Everest, nowhere, everywhere, infinity, planet Mars, planet Jupiter, planet Venus, planet Saturn
+"""))
 """Far places that take no article."""
-IMPOSSIBLE_ITEMS = _words("the moon, an elephant, a unicorn, the sun, a dinosaur, a mountain, the ocean, a rainbow, a dragon, my youth, happiness, yesterday's weather, a whale, the Eiffel Tower, a ghost, a star, a castle, an airplane, the sky")
+IMPOSSIBLE_ITEMS = _words("""
+the moon, an elephant, a unicorn, the sun, a dinosaur, a mountain, the ocean, a rainbow, a dragon, my youth, happiness, yesterday's weather, a whale, the Eiffel Tower, a ghost, a star, a castle, an airplane, the sky, a live elephant, a pink elephant, a baby dragon, a real dragon, a young dragon, a blue whale, a baby whale, a baby elephant,
+a whole mountain, a mountain of gold, the whole ocean, the whole sky, the whole moon, half the moon, a piece of the moon, a piece of the sun, a piece of the sky, the brightest star, the north star, a shooting star, all the stars, a live dinosaur, a baby dinosaur, a dinosaur egg, the king's castle, a whole castle, a flying castle, a haunted castle, a castle in the sky,
+a ship, a submarine, a space ship, a rocket to the moon, a train, a whole train, a tank, a house, a whole house, a skyscraper, the rainbow, the end of the rainbow, a cloud, a black hole, a planet, the planet Mars, the earth, world peace, true love, love, luck, my childhood, my lost years, more time, the future, the past, yesterday, last summer, a good mood, a ghost story come true,
+a live tiger, a tiger, a lion, a live lion, a bear, a live bear, a shark, a hippo, a giraffe, a live giraffe, a rhino, a mammoth, a live mammoth, a tree, an oak tree, a forest, a lake, the sea, a river, the wind, thunder, lightning, the truth, my soul, a miracle
+""")
 IMPOSSIBLE_ACTS = Phrases("""
     Fly [to the ceiling|up|over the wall|away].
     [Kill|Hurt|Hit|Attack|Bite] {person}.
@@ -55,6 +67,9 @@ IMPOSSIBLE_ACTS = Phrases("""
     Jump over the [house|moon|fence].
     Disappear.
     Make the sun shine.
+    Fly to the moon.
+    Fly to the {far}.
+    Fly home.
 """)
 REFUSE_ACT = Phrases("""
     I can't do that.
@@ -335,6 +350,13 @@ CHARGE = Phrases("""
     Go to the charging station.
     Charge yourself.
     You need to charge.
+    Your battery is almost empty.
+    Your battery is nearly empty.
+    You are running out of power.
+    You are running low.
+    Go home to your dock.
+    Go to your dock.
+    Drive back to your dock.
     Load up your battery.
 """)
 SAYS = {

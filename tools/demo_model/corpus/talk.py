@@ -831,6 +831,12 @@ EXCHANGES: tuple[Exchange, ...] = (
         How small is your house?
         How tall was the last king?
         How tall is your [brother|horse|house]?
+        Is it far to {wrong_place}?
+        How far is it to {wrong_place}?
+        Where is {wrong_place}?
+        Have you ever been to {wrong_place}?
+        What do you know about {wrong_place}?
+        How do I get to {wrong_place}?
         How fast can you run?
         How big is {home}?
         How long is the winter here?

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 
-from . import company, memory, talk, trade, words
+from . import company, frames, memory, talk, trade, words
 from .dialogue import TALK, Check, Dialogue
 from .facts import RELATION, Fact, Kind
 from .facts_small import KIND_WEIGHTS, KINDS, TOPIC_GENERAL, TOPIC_UNKNOWN
@@ -93,8 +93,10 @@ class Tavern:
         self.prefix = "{text}"
         """How a turn names its speaker, if it does."""
         if agents and maker.chance(0.3):
-            self.prefix = speaker + maker.pick([": {text}", ": {text}", ' says: "{text}"', ': "{text}"'])
+            self.prefix = speaker + maker.pick([": {text}", ": {text}", ' says: "{text}"', ': "{text}"', " says to you: {text}", " says to you: {text}", " asks you: {text}"])
             self.told.add("user")
+        elif maker.chance(0.05):
+            self.prefix = maker.pick(["A visitor asks you: {text}", "A stranger says: {text}", "A visitor says to you: {text}", "Somebody asks: {text}", "The player says: {text}"])
         self.user = {
             "user": speaker,
             "user_home": maker.place(),
@@ -127,7 +129,7 @@ class Tavern:
     def say(self, phrases: Phrases, **slots: str) -> str:
         """The persona's answer, dressed in its mood and trade."""
         core = dressed(self.maker, self.persona, phrases.pick(self.rng, self.slots(**slots)))
-        if sentence_count(core) <= 2 and self.pending is None and self.maker.chance(0.3 if self.agents else 0.1):
+        if sentence_count(core) <= 2 and phrases is not talk.FAREWELL.answers and phrases not in talk.FAREWELL.toned.values() and self.pending is None and self.maker.chance(0.3 if self.agents else 0.1):
             core = f"{core} {self._ask_back()}"
         return core
 
@@ -148,7 +150,7 @@ class Tavern:
         self.exchange(exchange)
 
     def exchange(self, exchange: talk.Exchange) -> None:
-        noise = {"noise": self.maker.invented_noun() + self.maker.invented_noun(), "noise2": self.maker.invented_noun()}
+        noise = {"noise": self.maker.invented_noun() + self.maker.invented_noun(), "noise2": self.maker.invented_noun(), "wrong_place": self.maker.place()}
         toned = exchange.toned.get(self.persona.tone or "")
         answers = toned if toned and self.maker.chance(0.6) else exchange.answers
         if exchange is talk.GREETING and self.maker.chance(0.3):
@@ -224,6 +226,22 @@ class Tavern:
 
             phrases = self.rng.choice(TOPIC_FRAMES)[2]
         self.add(self.ask(phrases, subject=subject), self.say(TOPIC_UNKNOWN, subject=subject), Check("unknown", "topic"))
+
+    def free_fact(self) -> None:
+        """A question about a free fact, a remark that touches it, or a question about a fact that is not there."""
+        if self.persona.free and self.maker.chance(0.85):
+            free = self.rng.choice(self.persona.free)
+            touched = self.maker.chance(0.18)
+            slots = {**free.slots, "subject": free.slots[free.frame.subject]}
+            user = self.ask(frames.MENTIONS if touched else free.frame.questions, **slots)
+            check = Check("talk", "touched") if touched else Check("fact", "free", tuple(free.slots[key].removeprefix("a ").removeprefix("an ").removeprefix("the ") for key in free.frame.needed[:1]))
+            return self.add(user, self.say(free.frame.answers, **free.slots), check)
+        free = frames.sample_frame(self.maker, self.persona.place)
+        if any(other.frame.subject == free.frame.subject for other in self.persona.free) or free.frame.subject in ("home", "many", "a_thing"):
+            return self.small_talk()
+        if self.persona.facts and free.frame.subject in ("name", "the_thing", "thing", "service", "work", "do", "day", "awaited"):
+            return self.unknown_ware()
+        self.add(self.ask(free.frame.questions, **free.slots), self.say(frames.UNKNOWN), Check("unknown", "free"))
 
     # Trade
 
@@ -404,8 +422,8 @@ class Tavern:
     def step(self) -> None:
         if self.pending is not None and self.maker.chance(0.75):
             return self.answers_pending()
-        moves: list[Callable[[], None]] = [self.known_fact, self.unknown_fact, self.known_topic, self.unknown_topic, self.price, self.stock, self.have, self.unknown_ware, self.buy, self.haggle, self.small_talk, self.tells, self.recalls, self.statement, self.introduces, self.repeat, self.correction, self.mention]
-        weights = [22, 9, 5 if self.persona.topics else 1, 3, 12, 5, 4, 7, 3, 3 if self.last_ware else 0.3, 22, 3, 4 if self.told else 1, 12 if self.agents else 4, 3 if self.agents else 1, 0.6, 2, 3]
+        moves: list[Callable[[], None]] = [self.known_fact, self.unknown_fact, self.known_topic, self.unknown_topic, self.price, self.stock, self.have, self.unknown_ware, self.buy, self.haggle, self.small_talk, self.tells, self.recalls, self.statement, self.introduces, self.repeat, self.correction, self.mention, self.free_fact]
+        weights = [22, 9, 5 if self.persona.topics else 1, 3, 12, 5, 4, 7, 3, 3 if self.last_ware else 0.3, 22, 3, 4 if self.told else 1, 12 if self.agents else 4, 3 if self.agents else 1, 0.6, 2, 3, 14 if self.persona.free else 2]
         self.rng.choices(moves, weights)[0]()
 
 
