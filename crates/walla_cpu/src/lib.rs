@@ -17,6 +17,18 @@
 //! Under `cfg(loom)` only the queue and the pool are compiled, for loom's model checker:
 //! `RUSTFLAGS="--cfg loom" cargo test -p walla_cpu --lib --release`.
 //!
+//! # Variants
+//! | variant | needs | weights | activations |
+//! |---|---|---|---|
+//! | `scalar` | nothing | dequantised | f32: exact, the oracle |
+//! | `avx2fma` | AVX2, FMA, F16C | panels of 16 rows | quantised types: 8 bits in groups of 32; others: f32 |
+//! | `avxvnni` | AVX-VNNI besides | the same | the same |
+//! | `avx512vnni` | AVX-512 F, BW, VL, VNNI besides | the same | the same |
+//! | `neon` | AArch64 (never run on hardware so far) | the same for quantised types | the same |
+//!
+//! Keys and values are kept in the type that the cache asks for; all other activations are f32. Attention uses vector instructions
+//! for f16 caches whose pages and heads are multiples of 16, else plain Rust.
+//!
 //! # Results do not depend on company
 //! Each output number is computed by the same operations in the same order, whatever the number of rows in the step, the
 //! number of threads or the tile that it falls in. So a sequence's logits are bit-identical alone and in any batch.
