@@ -30,6 +30,7 @@
 mod clock;
 mod engine;
 mod farewell;
+mod priority;
 mod seats;
 mod start;
 mod thread;

@@ -22,6 +22,7 @@ pub(super) fn live<C: EngineCore>(
     clock: &Clock,
     load: impl FnOnce(&mut Progress<'_>) -> Result<C, EngineError>,
 ) {
+    super::priority::yield_to_host();
     let mut seats = Seats::default();
     let mut core = None;
     // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used on, and none of their
