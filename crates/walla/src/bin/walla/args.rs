@@ -94,6 +94,9 @@ pub struct Logits {
     /// How keys and values are stored
     #[arg(long, value_enum, default_value_t = Kv::F16)]
     pub kv: Kv,
+    /// Context that rotations are chosen for, where a model has several [default: the model's own]
+    #[arg(long)]
+    pub context: Option<u32>,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

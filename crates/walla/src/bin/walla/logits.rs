@@ -21,8 +21,13 @@ pub fn run(arguments: &Logits) -> Result<(), Failure> {
         arguments.tokens.iter().map(|list| list.0.iter().copied().map(TokenId).collect()).collect();
     let longest = sequences.iter().map(Vec::len).max().unwrap_or(1);
     let context_tokens = u32::try_from(longest)?;
-    let model = ModelSpec::from_gguf(&file, context_tokens)
-        .map_err(|error| load::named(&arguments.model, &error))?;
+    let spec = |context| {
+        ModelSpec::from_gguf(&file, context).map_err(|error| load::named(&arguments.model, &error))
+    };
+    let model = match arguments.context {
+        Some(context) => spec(context)?,
+        None => spec(spec(u32::MAX)?.context_train)?,
+    };
     let options = ExecOptions {
         sequences_max: u32::try_from(sequences.len())?,
         context_tokens,
