@@ -151,7 +151,10 @@ fn check(root: &Path, sources: &Sources) -> Result<(), String> {
         if let Some(compiler) = same_compiler
             && entries(&compiler.archive(sources, *target)?) != entries(&archive)
         {
-            return Err(stale(format!("compiling again gives other kernels than {}", path.display())));
+            return Err(stale(format!(
+                "compiling again gives other kernels than {}",
+                path.display()
+            )));
         }
     }
     println!(
