@@ -8,12 +8,12 @@ use walla_device::{
     StreamPriority,
 };
 use walla_model::{Gguf, ModelSpec};
-use walla_plan::{KvCommand, KvLedger, UBatch};
+use walla_plan::{BUCKETS, KvCommand, KvLedger, UBatch};
 
 use crate::error::ExecError;
 use crate::fill::{self, SamplingOf};
 use crate::load::Weights;
-use crate::options::{BUCKETS, ExecOptions};
+use crate::options::ExecOptions;
 use crate::program::{self, Bucket, Buffers};
 use crate::ring::{Completed, Ring, RingSlot, StepShape};
 

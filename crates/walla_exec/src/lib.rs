@@ -21,7 +21,7 @@ pub use executor::{Executor, PreparedBucket};
 pub use fill::SamplingOf;
 pub use load::Weights;
 pub use lockstep::Lockstep;
-pub use options::{BUCKETS, ExecOptions};
+pub use options::ExecOptions;
 pub use program::{Bucket, cache_layers};
 pub use ring::{Completed, StepShape};
 pub use sequences::{Sequences, StepError};

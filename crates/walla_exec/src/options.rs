@@ -6,11 +6,6 @@ use walla_types::LOGIT_BIASES_MAX;
 
 use crate::error::ExecError;
 
-/// Row counts that programs are prepared for, up to [`ExecOptions::rows_max`]. Padding costs least where steps are most often:
-/// exact up to 4 rows, then at most a third more rows than needed.
-pub const BUCKETS: [u32; 18] =
-    [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
-
 /// Capacities of an executor: all memory follows from them, at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecOptions {
