@@ -6,6 +6,9 @@
 //    `let_successors_start()` once, as early as it likes: a successor waits for the whole of it in any case.
 // 3. Counts of a step (rows, outputs, lengths) are read on the device; blocks beyond them return at once.
 // 4. A row's sums are made in an order that depends on the row alone: never on the bucket, other rows or arrival.
+//
+// Raise the number when a kernel's name, grid or meaning changes while its structs stay as they are: images of other interfaces are refused.
+// walla: interface 1
 #pragma once
 
 #include <cuda_bf16.h>

@@ -2,29 +2,37 @@ use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 
 use crate::device::{self, CudaDevice};
 use crate::driver::Library;
-use crate::images;
+use crate::images::Images;
 
 /// Set to anything but `0`, this environment variable keeps programs from being captured as graphs.
 const GRAPHS_OFF: &str = "WALLA_CUDA_DISABLE_GRAPHS";
+
+/// Kernel images to consider beside those of the crate: files and folders, separated as in `PATH`.
+const IMAGES: &str = "WALLA_CUDA_IMAGES";
 
 /// Lists and opens GPUs through CUDA's driver API. Where there is no driver it says so and lists none.
 #[derive(Clone, Debug, Default)]
 pub struct CudaBackend {
     eager: Option<String>,
+    images: Images,
 }
 
 impl CudaBackend {
-    /// A backend with settings from the environment: `WALLA_CUDA_DISABLE_GRAPHS` launches programs op by op.
+    /// A backend with settings from the environment: `WALLA_CUDA_DISABLE_GRAPHS` launches programs op by op, `WALLA_CUDA_IMAGES` names kernel
+    /// images (files and folders, separated as in `PATH`) that are used where they are as good as the crate's or better. Images in a
+    /// folder `walla_images` beside the program are considered as well.
     #[must_use]
     pub fn from_env() -> Self {
         let off = std::env::var_os(GRAPHS_OFF).is_some_and(|value| value != "0");
-        Self { eager: off.then(|| format!("{GRAPHS_OFF} is set")) }
+        let named = std::env::var_os(IMAGES);
+        let named = named.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();
+        Self { eager: off.then(|| format!("{GRAPHS_OFF} is set")), images: Images::find(&named) }
     }
 
     /// A backend that launches programs op by op, for the stated reason.
     #[must_use]
     pub fn eager(reason: &str) -> Self {
-        Self { eager: Some(reason.to_owned()) }
+        Self { eager: Some(reason.to_owned()), images: Images::default() }
     }
 }
 
@@ -38,13 +46,14 @@ impl Backend for CudaBackend {
         if gpus.is_empty() {
             return Err("the NVIDIA driver finds no GPU".to_owned());
         }
-        Ok(gpus.iter().enumerate().map(|(ordinal, gpu)| device::info(ordinal, gpu)).collect())
+        let info = |(ordinal, gpu)| device::info(ordinal, gpu, &self.images);
+        Ok(gpus.iter().enumerate().map(info).collect())
     }
 
     /// Every GPU that has kernels is better than the CPU; among them the one with more multiprocessors.
     fn score(&self, info: &DeviceInfo) -> i32 {
         let facts = info.gpu.as_ref();
-        match facts.filter(|facts| images::variant(facts.compute_capability).is_some()) {
+        match facts.filter(|facts| !self.images.ranked(facts.compute_capability).is_empty()) {
             Some(facts) => 100 + facts.multiprocessors.cast_signed(),
             None => -1,
         }
@@ -58,7 +67,9 @@ impl Backend for CudaBackend {
         let Some((ordinal, gpu)) = found else {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
-        Ok(Box::new(CudaDevice::open(ordinal, gpu, self.eager.clone(), options.memory_bytes_max)?))
+        let eager = self.eager.clone();
+        let device = CudaDevice::open(ordinal, gpu, &self.images, eager, options.memory_bytes_max)?;
+        Ok(Box::new(device))
     }
 }
 

@@ -6,7 +6,7 @@ use walla_device::{
 
 use crate::cache;
 use crate::driver::{Context, DeviceMemory, Gpu, Stream};
-use crate::images;
+use crate::images::Images;
 use crate::kernels::Kernels;
 use crate::loading::Staging;
 use crate::lower::{self, Lowering, Workspace};
@@ -34,8 +34,13 @@ pub struct CudaDevice {
 
 /// What is known about a GPU without opening it. How much memory is free takes a context (some 300 ms and 400 MB), so until then
 /// all of it counts as free.
-pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
-    let variant = images::variant(gpu.facts.compute_capability).unwrap_or("none");
+pub(crate) fn info(ordinal: usize, gpu: &Gpu, images: &Images) -> DeviceInfo {
+    let mut facts = gpu.facts.clone();
+    let ranked = images.ranked(facts.compute_capability);
+    let best = ranked.first();
+    let variant = best.map_or("none", |image| &image.target.name);
+    facts.kernel_image = best.map_or_else(|| "none".to_owned(), ToString::to_string);
+    facts.kernel_images_refused = images.refused.to_vec();
     DeviceInfo {
         name: format!("cuda:{ordinal}"),
         kind: DeviceKind::Cuda,
@@ -44,7 +49,7 @@ pub(crate) fn info(ordinal: usize, gpu: &Gpu) -> DeviceInfo {
         threads: 0,
         memory_total_bytes: gpu.memory_total_bytes,
         memory_free_bytes: gpu.memory_total_bytes,
-        gpu: Some(gpu.facts.clone()),
+        gpu: Some(facts),
     }
 }
 
@@ -52,22 +57,32 @@ impl CudaDevice {
     pub(crate) fn open(
         ordinal: usize,
         gpu: &Gpu,
+        images: &Images,
         eager: Option<String>,
         memory_bytes_max: Option<u64>,
     ) -> Result<Self, DeviceError> {
-        let mut info = info(ordinal, gpu);
-        let unsupported =
-            |what| DeviceError::Unsupported { device: format!("cuda:{ordinal}"), what };
-        let images = images::Images::unpack(gpu.facts.compute_capability).map_err(unsupported)?;
+        let mut info = info(ordinal, gpu, images);
+        let (major, minor) = gpu.facts.compute_capability;
+        let ranked = images.ranked(gpu.facts.compute_capability);
+        if ranked.is_empty() {
+            let what = format!("compute capability {major}.{minor} (7.5 or later needed)");
+            return Err(DeviceError::Unsupported { device: info.name, what });
+        }
         let context = Context::create(gpu, memory_bytes_max)?;
         info.memory_free_bytes = context.memory_free_bytes()?;
+        let (kernels, refused) = Kernels::open(&context, &ranked)?;
+        info.variant = kernels.target().to_owned();
+        if let Some(facts) = &mut info.gpu {
+            facts.kernel_image = ranked[refused.len()].to_string();
+            facts.kernel_images_refused.extend(refused);
+        }
         let staging = Staging::create(&context)?;
         let used = MemoryUse { host_bytes: staging.host_bytes(), ..MemoryUse::default() };
         Ok(Self {
             info,
             used,
             resources: Resources::default(),
-            kernels: Kernels::new(images),
+            kernels,
             staging,
             capture: context.create_stream(StreamPriority::Low)?,
             eager,

@@ -1,4 +1,4 @@
-//! Kernels by name, compiled by the driver when a program first wants them.
+//! Kernels by name, loaded when a program first wants them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -6,23 +6,82 @@ use std::ffi::CString;
 use walla_device::DeviceError;
 
 use crate::driver::{Context, Function, Module};
-use crate::images::Images;
+use crate::images::{Archive, Image};
 
 /// Modules and functions that are loaded.
 #[derive(Debug)]
 pub(crate) struct Kernels {
-    images: Images,
+    archive: Archive,
     modules: BTreeMap<String, Module>,
     functions: BTreeMap<String, Function>,
 }
 
 impl Kernels {
-    pub(crate) fn new(images: Images) -> Self {
-        Self { images, modules: BTreeMap::new(), functions: BTreeMap::new() }
+    /// Takes the first of some images that the driver takes: one that is older than the compiler refuses its machine code, and text of a
+    /// later language. Answers why those before it were refused, a line for each.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`], or why the last image was refused.
+    pub(crate) fn open(
+        context: &Context,
+        ranked: &[&Image],
+    ) -> Result<(Self, Vec<String>), DeviceError> {
+        let mut refused = Vec::new();
+        for image in ranked {
+            match Self::try_open(context, image) {
+                Ok(kernels) => return Ok((kernels, refused)),
+                Err(lost) if lost.is_lost() => return Err(lost),
+                Err(error) => refused.push(format!("{image}: {error}")),
+            }
+        }
+        let reason = refused.pop().unwrap_or_else(|| "no image for this device".to_owned());
+        Err(DeviceError::Failed { call: "loading kernels", reason })
     }
 
-    /// The kernel `name` of `kernels/<file>.cu`, allowed `shared_bytes` of dynamic shared memory. Compiles the file on first use:
-    /// a matter of loading, not of play.
+    /// Unpacks an image and loads one of its files, so that a refusal comes before anything relies on it.
+    fn try_open(context: &Context, image: &Image) -> Result<Self, DeviceError> {
+        let failed = |reason| DeviceError::Failed { call: "unpacking kernels", reason };
+        let archive = image.unpack().map_err(failed)?;
+        let mut kernels = Self { archive, modules: BTreeMap::new(), functions: BTreeMap::new() };
+        kernels.find(context, "embed", "", 0)?;
+        Ok(kernels)
+    }
+
+    /// The target of the image in use, for example `sm_90a`.
+    pub(crate) fn target(&self) -> &str {
+        &self.archive.target.name
+    }
+
+    /// The kernel `name` of `kernels/<file>.cu`, allowed `shared_bytes` of dynamic shared memory, or `None` where the image in
+    /// use has none: files may be compiled for some targets only. Loads the file on first use: a matter of loading, not of play.
+    pub(crate) fn find(
+        &mut self,
+        context: &Context,
+        file: &str,
+        name: &str,
+        shared_bytes: u32,
+    ) -> Result<Option<Function>, DeviceError> {
+        if let Some(function) = self.functions.get(name) {
+            return Ok(Some(*function));
+        }
+        let module = match self.modules.get(file) {
+            Some(module) => *module,
+            None => {
+                let Some(code) = self.archive.codes.get(file) else { return Ok(None) };
+                let module = context.load_module(code)?;
+                self.modules.insert(file.to_owned(), module);
+                module
+            }
+        };
+        let Ok(symbol) = CString::new(name) else { return Ok(None) };
+        let function = context.function(module, &symbol, shared_bytes)?;
+        if let Some(function) = function {
+            self.functions.insert(name.to_owned(), function);
+        }
+        Ok(function)
+    }
+
+    /// The kernel `name` of `kernels/<file>.cu`, which every image has.
     pub(crate) fn get(
         &mut self,
         context: &Context,
@@ -30,21 +89,7 @@ impl Kernels {
         name: &str,
         shared_bytes: u32,
     ) -> Result<Function, DeviceError> {
-        if let Some(function) = self.functions.get(name) {
-            return Ok(*function);
-        }
-        let missing = || DeviceError::Invalid(format!("no kernel {file}/{name} in the images"));
-        let module = match self.modules.get(file) {
-            Some(module) => *module,
-            None => {
-                let module = context.load_module(self.images.text(file).ok_or_else(missing)?)?;
-                self.modules.insert(file.to_owned(), module);
-                module
-            }
-        };
-        let symbol = CString::new(name).map_err(|_| missing())?;
-        let function = context.function(module, &symbol, shared_bytes)?;
-        self.functions.insert(name.to_owned(), function);
-        Ok(function)
+        self.find(context, file, name, shared_bytes)?
+            .ok_or_else(|| DeviceError::Invalid(format!("no kernel {file}/{name} in the images")))
     }
 }

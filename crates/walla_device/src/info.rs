@@ -28,6 +28,10 @@ pub struct GpuFacts {
     pub driver_version: u32,
     /// Whether kernels can start before the one before them has ended (sm_90 and later).
     pub programmatic_launch: bool,
+    /// The kernel image in use, or the one that would be, and where it is from: `sm_90a machine code`.
+    pub kernel_image: String,
+    /// Images that were found but refused, with the reason: a line each.
+    pub kernel_images_refused: Vec<String>,
 }
 
 /// What a device is and has: `walla devices` prints it.

@@ -107,6 +107,7 @@ impl Library {
             l2_bytes: get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) as u64,
             driver_version: self.driver_version,
             programmatic_launch: major >= 9,
+            ..GpuFacts::default()
         };
         Ok(Gpu { device, description: name_of(device)?, memory_total_bytes: total as u64, facts })
     }

@@ -9,6 +9,7 @@ use walla_device::DeviceError;
 
 use super::library::describe;
 use super::{Context, Stream};
+use crate::images::Code;
 
 /// Bytes of the compiler's words that an error keeps.
 const LOG_BYTES: usize = 4096;
@@ -61,8 +62,9 @@ impl Launch {
 
 impl Context {
     /// Loads PTX (compiled for this device by the driver) or machine code.
-    pub(crate) fn load_module(&self, image: &CStr) -> Result<Module, DeviceError> {
+    pub(crate) fn load_module(&self, code: &Code) -> Result<Module, DeviceError> {
         self.enter()?;
+        let image = code.bytes().as_ptr();
         let mut log = vec![0_u8; LOG_BYTES];
         let mut options = [
             CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
@@ -70,11 +72,12 @@ impl Context {
         ];
         let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
         let mut raw: CUmodule = std::ptr::null_mut();
-        // SAFETY: the image is terminated, the option arrays have the stated length and live through the call.
+        // SAFETY: text is ended by a zero and the tables of machine code lie within it, which `Code` sees to; the option arrays have the
+        // stated length and live through the call.
         let result = unsafe {
             sys::cuModuleLoadDataEx(
                 &raw mut raw,
-                image.as_ptr().cast(),
+                image.cast(),
                 2,
                 options.as_mut_ptr(),
                 values.as_mut_ptr(),
@@ -93,17 +96,21 @@ impl Context {
         Ok(Module(raw))
     }
 
-    /// Finds a kernel, and lets it use `shared_bytes` of dynamic shared memory where that is more than comes unasked.
+    /// Finds a kernel, if the module has it, and lets it use `shared_bytes` of dynamic shared memory where that is more than comes
+    /// unasked.
     pub(crate) fn function(
         &self,
         module: Module,
         name: &CStr,
         shared_bytes: u32,
-    ) -> Result<Function, DeviceError> {
+    ) -> Result<Option<Function>, DeviceError> {
         self.enter()?;
         let mut raw: CUfunction = std::ptr::null_mut();
         // SAFETY: the module is alive, the name is terminated.
         let result = unsafe { sys::cuModuleGetFunction(&raw mut raw, module.0, name.as_ptr()) };
+        if result == CUresult::CUDA_ERROR_NOT_FOUND {
+            return Ok(None);
+        }
         self.check("cuModuleGetFunction", result)?;
         if shared_bytes > 48 * 1024 {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -112,7 +119,7 @@ impl Context {
                 unsafe { sys::cuFuncSetAttribute(raw, attribute, shared_bytes.cast_signed()) };
             self.check("cuFuncSetAttribute", result)?;
         }
-        Ok(Function(raw))
+        Ok(Some(Function(raw)))
     }
 
     /// Enqueues a kernel.

@@ -1,0 +1,110 @@
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use super::{Kind, Target};
+
+/// Largest size that an image unpacks to.
+const ARCHIVE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of the header of a 64-bit ELF file.
+const ELF_HEADER_BYTES: usize = 64;
+
+/// One kernel file, compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Text, ended by a zero.
+    Ptx(CString),
+    /// An ELF file whose tables lie within it.
+    Machine(Vec<u8>),
+}
+
+impl Code {
+    /// The bytes as the driver takes them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Ptx(text) => text.as_bytes_with_nul(),
+            Self::Machine(bytes) => bytes,
+        }
+    }
+}
+
+/// An unpacked image.
+#[derive(Clone, Debug)]
+pub(crate) struct Archive {
+    pub(crate) target: Target,
+    /// What it agrees on with the host.
+    pub(crate) interface: String,
+    /// By the name of the kernel file.
+    pub(crate) codes: BTreeMap<String, Code>,
+}
+
+impl Archive {
+    /// Unpacks what `xtask kernels` packed.
+    ///
+    /// # Errors
+    /// In words, what is damaged or missing.
+    pub(crate) fn unpack(packed: &[u8]) -> Result<Self, String> {
+        let archive =
+            miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, ARCHIVE_BYTES_MAX)
+                .map_err(|error| format!("no packed image ({})", error.status as i8))?;
+        Self::parse(&archive)
+    }
+
+    pub(super) fn parse(mut bytes: &[u8]) -> Result<Self, String> {
+        let (name, manifest) = record(&mut bytes).ok_or("cut short")?;
+        let manifest = std::str::from_utf8(manifest).ok().filter(|_| name == "manifest");
+        let manifest = manifest.ok_or("it has no manifest")?;
+        let line =
+            |key: &str| manifest.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        let kind = match line("kind") {
+            Some("ptx") => Kind::Ptx,
+            Some("cubin") => Kind::Machine,
+            other => return Err(format!("of unknown kind {other:?}")),
+        };
+        let name = line("target").unwrap_or_default();
+        let target =
+            Target::parse(name, kind).ok_or_else(|| format!("for unknown target {name:?}"))?;
+        let interface = line("interface").unwrap_or("none").to_owned();
+        let mut codes = BTreeMap::new();
+        while !bytes.is_empty() {
+            let (name, content) = record(&mut bytes).ok_or("cut short")?;
+            let code = match kind {
+                Kind::Ptx => CString::from_vec_with_nul(content.to_vec()).ok().map(Code::Ptx),
+                Kind::Machine => is_whole_elf(content).then(|| Code::Machine(content.to_vec())),
+            };
+            codes.insert(name.to_owned(), code.ok_or_else(|| format!("{name} is damaged"))?);
+        }
+        Ok(Self { target, interface, codes })
+    }
+}
+
+/// The next name and content: each a length of 32 bits, little-endian, and that many bytes.
+fn record<'a>(bytes: &mut &'a [u8]) -> Option<(&'a str, &'a [u8])> {
+    Some((std::str::from_utf8(part(bytes)?).ok()?, part(bytes)?))
+}
+
+fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    *bytes = rest;
+    Some(part)
+}
+
+/// Whether the program and section tables of a 64-bit ELF file lie within it: the driver is told no length, and believes them.
+fn is_whole_elf(bytes: &[u8]) -> bool {
+    let field = |at: usize, width: usize| {
+        let bytes = bytes.get(at..at + width)?;
+        Some(bytes.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let is_inside = |offset: Option<u64>, size: Option<u64>, count: Option<u64>| {
+        let end = offset
+            .zip(size)
+            .zip(count)
+            .and_then(|((offset, size), count)| offset.checked_add(size.checked_mul(count)?));
+        end.is_some_and(|end| end <= bytes.len() as u64)
+    };
+    bytes.len() >= ELF_HEADER_BYTES
+        && bytes.starts_with(b"\x7fELF\x02\x01")
+        && is_inside(field(32, 8), field(54, 2), field(56, 2))
+        && is_inside(field(40, 8), field(58, 2), field(60, 2))
+}

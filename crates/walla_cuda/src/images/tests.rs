@@ -1,0 +1,112 @@
+use super::*;
+
+fn ranked(capability: (u32, u32)) -> Vec<String> {
+    Images::default().ranked(capability).iter().map(|image| image.target.name.clone()).collect()
+}
+
+#[test]
+fn a_chip_takes_its_own_machine_code_then_the_newest_text_that_it_can_compile() {
+    assert!(ranked((7, 0)).is_empty());
+    assert_eq!(ranked((7, 5)), ["sm_75"]);
+    assert_eq!(ranked((8, 9)), ["sm_80", "sm_75"]);
+    assert_eq!(ranked((9, 0)), ["sm_90a", "sm_90", "sm_80", "sm_75"]);
+    assert_eq!(ranked((12, 0)), ["sm_90", "sm_80", "sm_75"]);
+}
+
+#[test]
+fn scores_order_kinds_before_generations() {
+    let score = |name, kind, chip| Target::parse(name, kind).unwrap().score(chip);
+    assert_eq!(score("sm_90a", Kind::Machine, (10, 0)), None, "specific code runs nowhere else");
+    assert_eq!(score("sm_80", Kind::Machine, (9, 0)), None, "machine code stays in its generation");
+    let own = score("sm_86", Kind::Machine, (8, 9)).unwrap();
+    assert!(own > score("sm_80", Kind::Machine, (8, 9)).unwrap());
+    assert!(own > score("sm_89", Kind::Ptx, (8, 9)).unwrap());
+    for name in ["sm_", "sm_9", "sm_90x", "compute_90", "sm_99999"] {
+        assert_eq!(Target::parse(name, Kind::Ptx), None, "{name}");
+    }
+}
+
+#[test]
+fn every_image_unpacks_states_this_interface_and_what_it_is_for() {
+    for image in Images::default().all.iter() {
+        let archive = image.unpack().unwrap();
+        assert_eq!(archive.target, image.target);
+        assert_eq!(archive.interface, interface());
+        assert!(archive.codes.contains_key("embed"), "{image}");
+    }
+}
+
+#[test]
+fn every_text_is_for_every_chip() {
+    // Kernels for one chip alone have no text; what has a text at all has one in each image of texts.
+    let names = |name: &str| {
+        let images = Images::default();
+        let image = images.all.iter().find(|image| image.target.name == name).unwrap();
+        image.unpack().unwrap().codes.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(names("sm_90"), names("sm_80"));
+    assert_eq!(names("sm_80"), names("sm_75"));
+    let own = names("sm_90a");
+    assert!(names("sm_90").iter().all(|name| own.contains(name)));
+}
+
+/// An image as `xtask kernels` writes it.
+fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
+    let manifest = format!("target {target}\nkind {kind}\ninterface {interface}\n");
+    let mut bytes = Vec::new();
+    for part in [b"manifest", manifest.as_bytes(), b"embed", code] {
+        bytes.extend((part.len() as u32).to_le_bytes());
+        bytes.extend(part);
+    }
+    bytes
+}
+
+#[test]
+fn damaged_images_are_refused_in_words() {
+    let whole = image("sm_90", "ptx", "1", b"text\0");
+    assert!(Archive::parse(&whole).is_ok());
+    for end in 0..whole.len() {
+        // A cut between two records leaves a smaller image; nothing else is one.
+        let cut = Archive::parse(&whole[..end]);
+        assert!(cut.is_err() || cut.is_ok_and(|a| a.codes.is_empty()), "{end}");
+    }
+    let why = |bytes: &[u8]| Archive::parse(bytes).unwrap_err();
+    assert_eq!(why(&image("sm_90", "ptx", "1", b"no zero")), "embed is damaged");
+    assert_eq!(why(&image("sm_90", "cubin", "1", b"\x7fELF\x02\x01")), "embed is damaged");
+    assert_eq!(why(&image("sm_90", "other", "1", b"\0")), "of unknown kind Some(\"other\")");
+    assert_eq!(why(&image("gfx90", "ptx", "1", b"\0")), "for unknown target \"gfx90\"");
+    assert!(Archive::unpack(b"not packed").unwrap_err().contains("no packed image"));
+}
+
+#[test]
+fn machine_code_whose_tables_end_outside_is_refused() {
+    let archive = Images::default().ranked((9, 0))[0].unpack().unwrap();
+    let Code::Machine(code) = &archive.codes["embed"] else { panic!("no machine code") };
+    let parsed = |code: &[u8]| Archive::parse(&image("sm_90a", "cubin", "1", code));
+    assert!(parsed(code).is_ok());
+    assert!(parsed(&code[..code.len() / 2]).is_err());
+}
+
+#[test]
+fn found_images_are_preferred_when_as_good_and_refused_when_of_another_interface() {
+    let folder = std::env::temp_dir().join(format!("walla-images-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let packed = miniz_oxide::deflate::compress_to_vec_zlib(bytes, 6);
+        std::fs::write(folder.join(name), packed).unwrap();
+    };
+    write("good.bin", &image("sm_80", "ptx", interface(), b"text\0"));
+    write("newer.bin", &image("sm_86", "ptx", interface(), b"text\0"));
+    write("stale.bin", &image("sm_80", "ptx", "0.0", b"text\0"));
+    write("ignored.txt", b"");
+    let images = Images::find(&[folder.clone(), folder.join("absent.bin")]);
+    let ranked: Vec<_> = images.ranked((8, 9)).iter().map(ToString::to_string).collect();
+    let path = |name: &str| folder.join(name).display().to_string();
+    assert_eq!(ranked[0], format!("sm_86 PTX from {}", path("newer.bin")));
+    assert_eq!(ranked[1], format!("sm_80 PTX from {}", path("good.bin")));
+    assert_eq!(ranked[2], "sm_80 PTX");
+    assert_eq!(images.refused.len(), 2, "{:?}", images.refused);
+    assert!(images.refused[0].contains("stale.bin: of interface 0.0, this program has"));
+    assert!(images.refused[1].contains("absent.bin"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

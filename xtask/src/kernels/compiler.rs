@@ -1,0 +1,208 @@
+//! nvcc, and what it makes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs, thread};
+
+use super::sources::Sources;
+use super::{FLAGS, Kind, PTX_VERSION, Target};
+
+/// nvcc, where there is one.
+pub struct Compiler {
+    nvcc: PathBuf,
+    pub version: String,
+}
+
+impl Compiler {
+    pub fn find() -> Option<Self> {
+        let nvcc = env::var_os("NVCC").map_or_else(|| PathBuf::from("nvcc"), PathBuf::from);
+        let output = Command::new(&nvcc).arg("--version").output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        // "Cuda compilation tools, release 13.0, V13.0.88"
+        let version = text.split_whitespace().find(|word| word.starts_with('V'))?.to_owned();
+        Some(Self { nvcc, version })
+    }
+
+    /// An image for each target: records of the length of a name and the name, the length of its content and the content; lengths are 32 bits,
+    /// little-endian. The first record, `manifest`, says what the image is; the others are kernel files: PTX with a zero at
+    /// its end, or machine code.
+    pub fn images(
+        &self,
+        sources: &Sources,
+        targets: &[Target],
+        store: &Path,
+    ) -> Result<Vec<Vec<u8>>, String> {
+        let failed = |e: std::io::Error| format!("{}: {e}", store.display());
+        fs::create_dir_all(store).map_err(failed)?;
+        // The compiler runs in the folder of the sources.
+        let store = &store.canonicalize().map_err(failed)?;
+        let jobs: Vec<(&Target, &str)> = targets
+            .iter()
+            .flat_map(|target| sources.units(*target).into_iter().map(move |unit| (target, unit)))
+            .collect();
+        let next = AtomicUsize::new(0);
+        let mut compiled: Vec<(usize, Result<Vec<u8>, String>)> = thread::scope(|scope| {
+            let worker = || {
+                let mut done = Vec::new();
+                loop {
+                    let job = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((target, unit)) = jobs.get(job) else { return done };
+                    done.push((job, self.stored(sources, unit, **target, store)));
+                }
+            };
+            let threads = thread::available_parallelism().map_or(1, |n| n.get().min(4));
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().flat_map(|w| w.join().unwrap_or_default()).collect()
+        });
+        compiled.sort_by_key(|(job, _)| *job);
+        let mut images = Vec::new();
+        let mut compiled = compiled.into_iter();
+        for target in targets {
+            let mut image = Vec::new();
+            append(&mut image, "manifest", self.manifest(sources, *target)?.as_bytes())?;
+            for unit in sources.units(*target) {
+                let (_, code) = compiled.next().ok_or("a worker died")?;
+                append(&mut image, unit, &code?)?;
+            }
+            images.push(image);
+        }
+        Ok(images)
+    }
+
+    /// What an image says of itself.
+    fn manifest(&self, sources: &Sources, target: Target) -> Result<String, String> {
+        let kind = match target.kind {
+            Kind::Ptx => "ptx",
+            Kind::Cubin => "cubin",
+        };
+        Ok(format!(
+            "target {}\nkind {kind}\ninterface {}\nsource_hash {:016x}\ncompiler {}\n",
+            target.name,
+            sources.interface()?,
+            sources.hash(),
+            self.version
+        ))
+    }
+
+    /// A unit from the store, or compiled into it.
+    fn stored(
+        &self,
+        sources: &Sources,
+        unit: &str,
+        target: Target,
+        store: &Path,
+    ) -> Result<Vec<u8>, String> {
+        let hash = sources.unit_hash(unit, target, &self.version);
+        let path = store.join(format!("{unit}-{}-{hash:016x}", target.name));
+        if let Ok(code) = fs::read(&path) {
+            return Ok(code);
+        }
+        let out = store.join(format!("{unit}-{}-{}", target.name, std::process::id()));
+        let code = match target.kind {
+            Kind::Ptx => self.ptx(&sources.folder, unit, target, &out),
+            Kind::Cubin => self.cubin(&sources.folder, unit, target, &out),
+        };
+        let _ = fs::remove_file(&out); // it may not have come to be
+        let code = code?;
+        // Renamed into place: two runs at once see whole files only.
+        fs::write(&out, &code).map_err(|e| format!("{}: {e}", out.display()))?;
+        fs::rename(&out, &path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(code)
+    }
+
+    fn cubin(
+        &self,
+        folder: &Path,
+        unit: &str,
+        target: Target,
+        out: &Path,
+    ) -> Result<Vec<u8>, String> {
+        self.compile(folder, unit, &["-cubin", &format!("-arch={}", target.name)], out)?;
+        fs::read(out).map_err(|e| format!("{}: {e}", out.display()))
+    }
+
+    fn ptx(
+        &self,
+        folder: &Path,
+        unit: &str,
+        target: Target,
+        out: &Path,
+    ) -> Result<Vec<u8>, String> {
+        let arch = target.name.replace("sm_", "-arch=compute_");
+        self.compile(folder, unit, &["-ptx", &arch], out)?;
+        let text = fs::read_to_string(out).map_err(|e| format!("{}: {e}", out.display()))?;
+        let lowered = lower(&text).ok_or_else(|| format!("{unit}.cu: no .version in its PTX"))?;
+        fs::write(out, &lowered).map_err(|e| format!("{}: {e}", out.display()))?;
+        self.assemble(out, target)?;
+        let mut code = lowered.into_bytes();
+        code.push(0);
+        Ok(code)
+    }
+
+    fn compile(&self, folder: &Path, unit: &str, args: &[&str], out: &Path) -> Result<(), String> {
+        let output = Command::new(&self.nvcc)
+            .current_dir(folder)
+            .args(FLAGS)
+            .args(args)
+            .arg(format!("{unit}.cu"))
+            .arg("-o")
+            .arg(out)
+            .output()
+            .map_err(|e| format!("{}: {e}", self.nvcc.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("{unit}.cu {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// Lets the assembler check the lowered text: it refuses what the stated version does not have.
+    fn assemble(&self, ptx: &Path, target: Target) -> Result<(), String> {
+        let ptxas = self.nvcc.with_file_name("ptxas");
+        let output = Command::new(&ptxas)
+            .arg(format!("-arch={}", target.name))
+            .args(["-o", "/dev/null"])
+            .arg(ptx)
+            .output()
+            .map_err(|e| format!("{}: {e}", ptxas.display()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("{}: {}", ptx.display(), String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+fn append(image: &mut Vec<u8>, name: &str, content: &[u8]) -> Result<(), String> {
+    for part in [name.as_bytes(), content] {
+        let length = u32::try_from(part.len()).map_err(|e| e.to_string())?;
+        image.extend(length.to_le_bytes());
+        image.extend(part);
+    }
+    Ok(())
+}
+
+/// States [`PTX_VERSION`] and drops comments (they name the compiler's build).
+fn lower(ptx: &str) -> Option<String> {
+    let start = ptx.find(".version ")?;
+    let (_, rest) = ptx.get(start..)?.split_once('\n')?;
+    let mut text = format!(".version {PTX_VERSION}\n");
+    for line in rest.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        text += line;
+        text.push('\n');
+    }
+    Some(text)
+}
+
+/// Names of the kernels in an image: entries of PTX, sections of machine code.
+pub fn entries(image: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(image);
+    let named = |mark: &str, ends: &[char]| -> Vec<String> {
+        let names = text.split(mark).skip(1);
+        names.map(|rest| rest.split(ends).next().unwrap_or_default().to_owned()).collect()
+    };
+    let mut names = named(".entry ", &['(', '\n']);
+    names.extend(named(".text.", &['\0']));
+    names.sort();
+    names.dedup();
+    names
+}

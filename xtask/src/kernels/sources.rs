@@ -1,0 +1,199 @@
+//! The kernels' sources and what follows from their text alone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{FLAGS, PTX_VERSION, TARGETS, Target};
+
+/// Begins the line that names a file's targets.
+const MARKER: &str = "// walla: targets ";
+
+/// Begins the line that numbers the interface between kernels and host: raise it when a kernel's name, grid or meaning changes while its
+/// structs stay as they are.
+const INTERFACE: &str = "// walla: interface ";
+
+/// Every kernel source, in order of name.
+pub struct Sources {
+    pub folder: PathBuf,
+    files: Vec<(String, String)>,
+}
+
+impl Sources {
+    pub fn read(folder: &Path) -> Result<Self, String> {
+        let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let mut files = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|e| e.to_string())?.path();
+            let is_source = path.extension().is_some_and(|e| e == "cu" || e == "cuh");
+            if let (true, Some(name)) = (is_source, path.file_name().and_then(|n| n.to_str())) {
+                let text =
+                    fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+                files.push((name.to_owned(), text));
+            }
+        }
+        files.sort();
+        Ok(Self { folder: folder.to_path_buf(), files })
+    }
+
+    /// Names of what is compiled for a target, without the ending.
+    pub fn units(&self, target: Target) -> Vec<&str> {
+        let units = self.files.iter().filter(|(_, text)| Self::is_for(text, target));
+        units.filter_map(|(name, _)| name.strip_suffix(".cu")).collect()
+    }
+
+    /// Whether a file is compiled for a target: its first line may name the only ones, as in `// walla: targets sm_90a`.
+    pub fn is_for(text: &str, target: Target) -> bool {
+        let marked = text.lines().next().and_then(|line| line.strip_prefix(MARKER));
+        marked.is_none_or(|names| names.split_whitespace().any(|name| name == target.name))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.files.iter().find(|(file, _)| file == name).map(|(_, text)| text.as_str())
+    }
+
+    /// Over everything.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Fnv::of_flags();
+        for target in TARGETS {
+            hash.write(target.name.as_bytes());
+        }
+        for (name, text) in &self.files {
+            hash.write(name.as_bytes());
+            hash.write(text.as_bytes());
+        }
+        hash.get()
+    }
+
+    /// Over one unit, what it includes, and how it is compiled.
+    pub fn unit_hash(&self, unit: &str, target: Target, compiler: &str) -> u64 {
+        let mut hash = Fnv::of_flags();
+        hash.write(target.name.as_bytes());
+        hash.write(format!("{:?}", target.kind).as_bytes());
+        hash.write(compiler.as_bytes());
+        for file in self.closure(&format!("{unit}.cu")) {
+            hash.write(file.as_bytes());
+            hash.write(self.text(file).unwrap_or_default().as_bytes());
+        }
+        hash.get()
+    }
+
+    /// A file and every file of ours that it includes, directly or not.
+    fn closure<'a>(&'a self, file: &str) -> BTreeSet<&'a str> {
+        let mut found = BTreeSet::new();
+        let mut open = vec![file.to_owned()];
+        while let Some(name) = open.pop() {
+            let Some((file, text)) = self.files.iter().find(|(file, _)| *file == name) else {
+                continue;
+            };
+            if found.insert(file.as_str()) {
+                let includes = text.lines().filter_map(|l| l.trim().strip_prefix("#include \""));
+                open.extend(includes.filter_map(|l| Some(l.split_once('"')?.0.to_owned())));
+            }
+        }
+        found
+    }
+
+    /// What host and kernels must agree on: the number that `walla.cuh` states and a hash over every struct of the sources, comments and
+    /// spaces apart. An image with another interface is refused.
+    ///
+    /// # Errors
+    /// If `walla.cuh` states no number.
+    pub fn interface(&self) -> Result<String, String> {
+        let text = self.text("walla.cuh").unwrap_or_default();
+        let number = text.lines().find_map(|line| line.strip_prefix(INTERFACE));
+        let number = number.and_then(|n| n.trim().parse::<u32>().ok());
+        let number = number.ok_or_else(|| format!("walla.cuh has no line {INTERFACE}NUMBER"))?;
+        let mut hash = Fnv::default();
+        for (_, text) in &self.files {
+            structs(text).iter().for_each(|body| hash.write(body.as_bytes()));
+        }
+        Ok(format!("{number}.{:016x}", hash.get()))
+    }
+}
+
+/// Bodies of structs, without comments and spaces.
+fn structs(text: &str) -> Vec<String> {
+    let bare: Vec<_> =
+        text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+    let bare = bare.join(" ");
+    let found = bare.split("struct ").skip(1);
+    let bodies = found.filter_map(|rest| rest.split_once("};").map(|(body, _)| body));
+    bodies.map(|body| body.split_whitespace().collect()).collect()
+}
+
+/// FNV-1a over length-prefixed parts: finds staleness, not malice.
+pub struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn of_flags() -> Self {
+        let mut hash = Self::default();
+        FLAGS.iter().copied().chain([PTX_VERSION]).for_each(|flag| hash.write(flag.as_bytes()));
+        hash
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        let length = (bytes.len() as u64).to_le_bytes();
+        for byte in length.iter().chain(bytes) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Kind;
+    use super::*;
+
+    fn sources(files: &[(&str, &str)]) -> Sources {
+        let files = files.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
+        Sources { folder: PathBuf::new(), files }
+    }
+
+    const PTX: Target = Target { name: "sm_90", kind: Kind::Ptx };
+    const CUBIN: Target = Target { name: "sm_90a", kind: Kind::Cubin };
+
+    #[test]
+    fn a_file_names_its_only_targets_in_its_first_line() {
+        let all = sources(&[("a.cu", ""), ("b.cu", "// walla: targets sm_90a\n"), ("c.cuh", "")]);
+        assert_eq!(all.units(PTX), ["a"]);
+        assert_eq!(all.units(CUBIN), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_unit_is_stale_when_something_that_it_includes_changes() {
+        let with = |inner: &str, other: &str| {
+            let files = sources(&[
+                ("a.cu", "#include \"outer.cuh\"\n"),
+                ("inner.cuh", inner),
+                ("other.cuh", other),
+                ("outer.cuh", "#include \"inner.cuh\"\n"),
+            ]);
+            files.unit_hash("a", PTX, "V1")
+        };
+        assert_eq!(with("1", "2"), with("1", "3"));
+        assert_ne!(with("1", "2"), with("2", "2"));
+    }
+
+    #[test]
+    fn the_interface_changes_with_structs_and_not_with_comments() {
+        let of = |body: &str| {
+            let text = format!("// walla: interface 3\nstruct A {{{body}}};\nint f();\n");
+            sources(&[("walla.cuh", &text)]).interface().unwrap()
+        };
+        assert!(of("int a;").starts_with("3."));
+        assert_eq!(of("int a; // one\n"), of("\n  int a;"));
+        assert_ne!(of("int a;"), of("long a;"));
+        assert!(sources(&[("walla.cuh", "")]).interface().is_err());
+    }
+}
