@@ -193,6 +193,7 @@ fn program(rig: &mut Rig, heads: usize, w: &Weights) -> Result<Program, Box<dyn 
     Ok(Program {
         name: "spike".to_owned(),
         phase: Phase::Decode,
+        one_row_a_sequence: false,
         rows_max: LAYOUT.rows_max,
         outputs_max: LAYOUT.outputs_max,
         context_max: 4096,
@@ -363,6 +364,7 @@ fn bandwidth(rig: &mut Rig, ty: TensorType, rows: u32) -> Result<String, Box<dyn
     let program = Program {
         name: "bandwidth".to_owned(),
         phase: Phase::Decode,
+        one_row_a_sequence: false,
         rows_max: rows,
         outputs_max: rows,
         context_max: 64,

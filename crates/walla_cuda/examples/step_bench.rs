@@ -233,6 +233,7 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
     let program = |rows: u32, context_max: u32| Program {
         name: format!("{rows} rows"),
         phase: Phase::Decode,
+        one_row_a_sequence: true,
         rows_max: rows,
         outputs_max: rows,
         context_max,

@@ -183,6 +183,9 @@ pub struct Program {
     pub name: String,
     /// What it is for.
     pub phase: Phase,
+    /// A promise about every step that the program runs: each of its rows is of another sequence, as in plain decoding. A device
+    /// may rely on it (to append keys and values in the same launch that attends to them) or ignore it: results are the same.
+    pub one_row_a_sequence: bool,
     /// Rows of the bucket; a step may use fewer.
     pub rows_max: u32,
     /// Output rows of the bucket; a step may use fewer.

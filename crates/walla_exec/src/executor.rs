@@ -3,30 +3,17 @@
 use std::ops::ControlFlow;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
-use walla_device::{
-    BufferId, CacheDesc, CacheId, Device, DeviceError, GraphId, LaunchMode, Phase, StreamId,
-    StreamPriority,
-};
+use walla_device::{BufferId, CacheDesc, CacheId, Device, DeviceError, StreamId, StreamPriority};
 use walla_model::{Gguf, ModelSpec};
-use walla_plan::{BUCKETS, KvCommand, KvLedger, UBatch};
+use walla_plan::{KvCommand, KvLedger, UBatch};
 
+use crate::buckets::{self, PreparedBucket};
 use crate::error::ExecError;
 use crate::fill::{self, SamplingOf};
 use crate::load::Weights;
 use crate::options::ExecOptions;
-use crate::program::{self, Bucket, Buffers};
+use crate::program::{self, Buffers};
 use crate::ring::{Completed, Ring, RingSlot, StepShape};
-
-/// A bucket that is ready to launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PreparedBucket {
-    /// Rows it takes.
-    pub rows: u32,
-    /// Its handle.
-    pub graph: GraphId,
-    /// Whether it is one graph launch, and why not.
-    pub mode: LaunchMode,
-}
 
 /// A model on a device, ready to run steps.
 ///
@@ -100,7 +87,7 @@ impl Executor {
         let logits_row_bytes = model.vocab * size_of::<f32>();
         let logits_bytes = options.logits_rows_max as usize * logits_row_bytes;
         let ring = Ring::create(&mut *device, options.ring, &layout, logits_bytes)?;
-        let buckets = prepare(&mut *device, model, &weights, &options, layout, buffers)?;
+        let buckets = buckets::prepare(&mut *device, model, &weights, &options, layout, buffers)?;
         Ok(Self {
             device,
             options,
@@ -151,7 +138,7 @@ impl Executor {
         &self.layout
     }
 
-    /// The prepared buckets, smallest first.
+    /// The prepared buckets, smallest first; of equal ones the narrower promise first.
     #[must_use]
     pub fn buckets(&self) -> &[PreparedBucket] {
         &self.buckets
@@ -228,8 +215,7 @@ impl Executor {
         fill: &mut dyn FnMut(&mut StepViewMut<'_>),
     ) -> Result<u64, ExecError> {
         self.check(shape)?;
-        let bucket = self.buckets.iter().find(|b| b.rows >= shape.rows);
-        let graph = bucket.map(|b| b.graph).ok_or(ExecError::StepTooLarge {
+        let graph = buckets::choose(&self.buckets, shape).ok_or(ExecError::StepTooLarge {
             what: "rows",
             wanted: shape.rows,
             max: self.options.rows_max,
@@ -372,29 +358,4 @@ impl Executor {
     pub fn synchronise(&mut self) -> Result<(), ExecError> {
         Ok(self.device.synchronise()?)
     }
-}
-
-fn prepare(
-    device: &mut dyn Device,
-    model: &ModelSpec,
-    weights: &Weights,
-    options: &ExecOptions,
-    layout: StepLayout,
-    buffers: Buffers,
-) -> Result<Vec<PreparedBucket>, ExecError> {
-    let smaller = BUCKETS.into_iter().filter(|&rows| rows < options.rows_max);
-    let rows: Vec<u32> = smaller.chain([options.rows_max]).collect();
-    let mut programs = Vec::with_capacity(rows.len());
-    for &rows in &rows {
-        let bucket = Bucket {
-            rows,
-            outputs: rows.min(options.outputs_max),
-            context: options.context_tokens,
-            phase: if rows > options.sequences_max { Phase::Prefill } else { Phase::Decode },
-        };
-        programs.push(program::build(model, weights, bucket, layout, buffers)?);
-    }
-    let prepared = device.prepare(programs)?;
-    let zip = rows.into_iter().zip(prepared);
-    Ok(zip.map(|(rows, p)| PreparedBucket { rows, graph: p.graph, mode: p.mode }).collect())
 }

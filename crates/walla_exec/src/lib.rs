@@ -4,6 +4,7 @@
 //! of rows from its [`ModelSpec`](walla_model::ModelSpec) and has the device prepare them. From then on a step is: fill a
 //! pinned block, one copy, one launch, one copy back behind an event. Nothing is allocated, captured or waited for.
 
+mod buckets;
 mod error;
 mod evaluate;
 mod executor;
@@ -15,9 +16,10 @@ mod program;
 mod ring;
 mod sequences;
 
+pub use buckets::PreparedBucket;
 pub use error::ExecError;
 pub use evaluate::Evaluator;
-pub use executor::{Executor, PreparedBucket};
+pub use executor::Executor;
 pub use fill::SamplingOf;
 pub use load::Weights;
 pub use lockstep::Lockstep;

@@ -43,6 +43,8 @@ pub struct Bucket {
     pub context: u32,
     /// What it is for.
     pub phase: Phase,
+    /// Whether every row of its steps is of another sequence.
+    pub one_row_a_sequence: bool,
 }
 
 /// The forward pass of `model` for one bucket.
@@ -73,8 +75,14 @@ pub(crate) fn build(
     });
     lowering.ops.push(Op::Sample);
     Ok(Program {
-        name: format!("{:?} {} rows", bucket.phase, bucket.rows),
+        name: format!(
+            "{:?} {} rows{}",
+            bucket.phase,
+            bucket.rows,
+            if bucket.one_row_a_sequence { ", each of another sequence" } else { "" }
+        ),
         phase: bucket.phase,
+        one_row_a_sequence: bucket.one_row_a_sequence,
         rows_max: bucket.rows,
         outputs_max: bucket.outputs,
         context_max: bucket.context,

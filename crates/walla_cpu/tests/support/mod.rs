@@ -216,6 +216,7 @@ impl Harness {
         let program = Program {
             name: "test".to_owned(),
             phase: Phase::Decode,
+            one_row_a_sequence: false,
             rows_max: ROWS,
             outputs_max: ROWS,
             context_max: shape.page_tokens * PAGES_PER_SEQUENCE,

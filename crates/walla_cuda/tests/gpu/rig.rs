@@ -70,7 +70,10 @@ pub struct Rig {
     step_host: HostId,
     results_host: HostId,
     logits_host: HostId,
-    graphs: Vec<GraphId>,
+    /// Of each bucket: for any step, and for steps of one row a sequence.
+    graphs: Vec<[GraphId; 2]>,
+    /// Whether steps of one row a sequence run the programs made for them.
+    pub keeps_promise: bool,
     steps: u64,
 }
 
@@ -90,9 +93,10 @@ impl Rig {
         let step = d.create_buffer("step", LAYOUT.bytes()).unwrap();
         let results = d.create_buffer("results", 2 * LAYOUT.result_bytes()).unwrap();
         let logits = d.create_buffer("logits", logits_bytes).unwrap();
-        let program = |rows: u32| Program {
+        let program = |rows: u32, one_row_a_sequence: bool| Program {
             name: format!("bucket {rows}"),
             phase: Phase::Decode,
+            one_row_a_sequence,
             rows_max: rows,
             outputs_max: rows,
             context_max: LAYOUT.pages_per_sequence * PAGE_TOKENS,
@@ -105,7 +109,8 @@ impl Rig {
             logits,
             ops: model.ops.clone(),
         };
-        let prepared = d.prepare(BUCKETS.map(program).to_vec()).unwrap();
+        let programs = BUCKETS.iter().flat_map(|&rows| [program(rows, false), program(rows, true)]);
+        let prepared = d.prepare(programs.collect()).unwrap();
         Self {
             cache,
             stream: d.create_stream(StreamPriority::Low).unwrap(),
@@ -116,7 +121,8 @@ impl Rig {
             step_host: d.create_host("step", LAYOUT.bytes()).unwrap(),
             results_host: d.create_host("results", LAYOUT.result_bytes()).unwrap(),
             logits_host: d.create_host("logits", logits_bytes).unwrap(),
-            graphs: prepared.iter().map(|p| p.graph).collect(),
+            graphs: prepared.chunks(2).map(|p| [p[0].graph, p[1].graph]).collect(),
+            keeps_promise: true,
             steps: 0,
             device,
         }
@@ -134,7 +140,8 @@ impl Rig {
         let bucket = BUCKETS.iter().position(|b| *b >= wanted).unwrap();
         let slot = (self.steps % 2) as usize;
         let d = &mut *self.device;
-        d.launch(self.stream, self.graphs[bucket]).unwrap();
+        let one_each = self.keeps_promise && pieces.iter().all(|p| p.tokens.len() == 1);
+        d.launch(self.stream, self.graphs[bucket][usize::from(one_each)]).unwrap();
         let from = (self.results, slot * LAYOUT.result_bytes());
         d.download(self.stream, from, (self.results_host, 0), LAYOUT.result_bytes()).unwrap();
         let bytes = 4 * outputs * self.vocab as usize;

@@ -64,6 +64,7 @@ impl Rig {
         let program = Program {
             name: "p".into(),
             phase: Phase::Decode,
+            one_row_a_sequence: false,
             rows_max: 2,
             outputs_max: 3,
             context_max: 16,
