@@ -6,6 +6,7 @@
 //! | question | answer | known from llama.cpp as |
 //! |---|---|---|
 //! | who gets how many rows of this frame? | [`plan`] fills a [`Plan`] | – |
+//! | how much device time has this frame? | [`Governor`] makes [`Limits`] | – |
 //! | which tokens are evaluated? | [`Batch`], checked into a [`CheckedBatch`] | `llama_batch`, `llama_batch_allocr::init` |
 //! | what does one forward pass take? | [`Split`] fills a [`UBatch`] | `split_simple`, `split_equal` |
 //! | which output row is whose? | [`OutputMap`] | `output_ids`, `out_ids`, `llama_get_logits_ith` |
@@ -71,6 +72,7 @@
 
 pub mod batch;
 pub mod frame;
+pub mod governor;
 pub mod kv;
 pub mod output;
 pub mod ubatch;
@@ -81,6 +83,7 @@ pub use frame::{
     LinearCost, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests, VICTIMS_MAX,
     bucket_for, plan,
 };
+pub use governor::{Governor, GovernorOptions, GovernorStats, StepCost, SubmittedStep};
 pub use kv::{
     Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
 };

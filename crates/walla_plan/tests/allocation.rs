@@ -5,8 +5,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use walla_plan::{
-    AgentState, Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, LinearCost,
-    Output, OutputMap, Plan, PlanRequest, Splitter, TokenInput, UBatch, plan,
+    AgentState, Batch, BatchLimits, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions,
+    Limits, LinearCost, Output, OutputMap, Plan, PlanRequest, Splitter, StepCost, StepWork,
+    TokenInput, UBatch, plan,
 };
 use walla_types::{SeqId, TokenId};
 
@@ -128,4 +129,22 @@ fn a_plan_allocates_nothing_even_the_first_time() {
     });
     assert_eq!(allocations, 0);
     assert!(!frame.decode().is_empty() && !frame.victims().is_empty());
+}
+
+#[test]
+fn a_governed_frame_allocates_nothing() {
+    let mut governor = Governor::new(GovernorOptions::default(), StepCost::guess());
+    let ledger = KvLedger::new(LedgerOptions::default()).unwrap();
+    let requests = [PlanRequest::new(SeqId(0), AgentState::Decoding)];
+    let mut frame = Plan::new(4);
+    let allocated = allocations_of(|| {
+        for _ in 0..1_000 {
+            governor.begin_frame();
+            let limits = governor.limits(Limits::default(), StepWork::decode(1, 1));
+            plan(&requests, &ledger, &limits, &mut frame).unwrap();
+            let step = governor.submit(frame.steps()[0]);
+            governor.observe(step, 300_000);
+        }
+    });
+    assert_eq!(allocated, 0);
 }

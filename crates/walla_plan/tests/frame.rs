@@ -64,6 +64,8 @@ const ONE_STEP: Limits<'static> = Limits {
     steps_max: 1,
     wait_frames_max: 60,
     device_micros_max: 0,
+    step_micros_max: u32::MAX,
+    forces: true,
     cost: None,
 };
 
@@ -192,7 +194,12 @@ fn context_is_what_attention_reads() {
     let requests = [speaker(0), speaker(1), speaker(2), prompt(3, 8)];
     let frame = planned(&requests, &ledger, &limits);
     // 11 + 61, then 31 does not fit; the prompt reads its 5 and up to 6 more.
-    let reached = StepWork { decode_rows: 2, prefill_tokens: 6, context_tokens: 11 + 61 + 5 + 6 };
+    let reached = StepWork {
+        decode_rows: 2,
+        prefill_tokens: 6,
+        context_tokens: 11 + 61 + 5 + 6,
+        prefill_pairs: 6 * 5 + (1 + 2 + 3 + 4 + 5 + 6),
+    };
     assert_eq!(frame.steps(), [reached]);
     assert_eq!(reason(&frame, 2), Some(Deferral::Budget));
 }
@@ -254,7 +261,7 @@ fn an_aged_prompt_gets_a_chunk_in_its_share() {
 fn a_prompt_that_is_topped_up_reads_its_cache_once() {
     let aged = PlanRequest { waited_frames: 60, ..prompt(0, 5) };
     let frame = planned(&[aged], &ledger_with(64, &[40]), &ONE_STEP);
-    let once = StepWork { decode_rows: 0, prefill_tokens: 5, context_tokens: 45 };
+    let once = StepWork::prefill(5, 40);
     assert_eq!((readers(&frame), frame.steps()), (vec![(0, 5)], &[once][..]));
 }
 

@@ -66,6 +66,8 @@ fn limits() -> impl Strategy<Value = (Limits<'static>, Option<LinearCost>)> {
                 steps_max,
                 wait_frames_max: 10,
                 device_micros_max,
+                step_micros_max: u32::MAX,
+                forces: true,
                 cost: None,
             };
             (limits, cost)
@@ -199,6 +201,8 @@ proptest! {
             steps_max: 2,
             wait_frames_max: 10,
             device_micros_max: budget,
+            step_micros_max: u32::MAX,
+            forces: true,
             cost: Some(&cost),
         };
         let bound = limits.wait_frames_max + requests.len() as u32;

@@ -92,6 +92,11 @@ pub struct Limits<'a> {
     pub wait_frames_max: u32,
     /// Device time that the frame may use, in microseconds. Default: `4_000`, a quarter of a 60 Hz frame.
     pub device_micros_max: u32,
+    /// Device time of one step, in microseconds. Default: [`u32::MAX`], as long as the frame allows.
+    pub step_micros_max: u32,
+    /// Whether the first agent that has waited [`wait_frames_max`](Self::wait_frames_max) gets its row even beyond all time limits.
+    /// Default: `true`. A host that plans a frame step by step forbids it after the first.
+    pub forces: bool,
     /// What work costs; without it time is not limited. Default: `None`.
     pub cost: Option<&'a dyn CostModel>,
 }
@@ -105,6 +110,8 @@ impl Default for Limits<'_> {
             steps_max: 4,
             wait_frames_max: 60,
             device_micros_max: 4_000,
+            step_micros_max: u32::MAX,
+            forces: true,
             cost: None,
         }
     }
@@ -119,6 +126,8 @@ impl core::fmt::Debug for Limits<'_> {
             .field("steps_max", &self.steps_max)
             .field("wait_frames_max", &self.wait_frames_max)
             .field("device_micros_max", &self.device_micros_max)
+            .field("step_micros_max", &self.step_micros_max)
+            .field("forces", &self.forces)
             .field("has_cost", &self.cost.is_some())
             .finish()
     }

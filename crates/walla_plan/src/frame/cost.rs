@@ -20,6 +20,11 @@ pub fn bucket_for(rows: u32) -> Option<u32> {
     BUCKETS.get(place).copied()
 }
 
+/// The place in [`BUCKETS`] of the smallest bucket that holds `rows`; of the largest if none does.
+pub(crate) fn bucket_index(rows: u32) -> usize {
+    BUCKETS.partition_point(|&bucket| bucket < rows).min(BUCKETS.len() - 1)
+}
+
 /// What one step evaluates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StepWork {
@@ -29,9 +34,29 @@ pub struct StepWork {
     pub prefill_tokens: u32,
     /// Cached tokens that attention reads: for each sequence its length after the step.
     pub context_tokens: u64,
+    /// Pairs of a prompt token and a token that it looks at: the arithmetic of a prompt's attention grows with its length.
+    pub prefill_pairs: u64,
 }
 
 impl StepWork {
+    /// Decode rows that read `context_tokens` together.
+    #[must_use]
+    pub const fn decode(decode_rows: u32, context_tokens: u64) -> Self {
+        Self { decode_rows, prefill_tokens: 0, context_tokens, prefill_pairs: 0 }
+    }
+
+    /// A chunk of a prompt, behind `before` tokens of it that are cached.
+    #[must_use]
+    pub const fn prefill(prefill_tokens: u32, before: u32) -> Self {
+        let (tokens, before) = (prefill_tokens as u64, before as u64);
+        Self {
+            decode_rows: 0,
+            prefill_tokens,
+            context_tokens: before + tokens,
+            prefill_pairs: tokens * before + tokens * (tokens + 1) / 2,
+        }
+    }
+
     /// All rows.
     #[must_use]
     pub const fn rows(&self) -> u32 {

@@ -85,7 +85,9 @@ impl Planning<'_> {
             work.prefill_tokens += tokens;
             // The sequence's cache is read once for all tokens of its chunk.
             let read_before = if grant.prefill == 0 { length } else { 0 };
-            work.context_tokens += read_before + u64::from(tokens);
+            let (tokens, seen) = (u64::from(tokens), length + u64::from(grant.prefill));
+            work.context_tokens += read_before + tokens;
+            work.prefill_pairs += tokens * seen + tokens * (tokens + 1) / 2;
             work
         };
         let tokens = self.largest_fitting(most, with);
@@ -147,7 +149,8 @@ impl Planning<'_> {
         }
         let context_tokens = work.context_tokens + 1;
         let decode = StepWork { decode_rows: work.decode_rows + 1, context_tokens, ..work };
-        let prefill = StepWork { prefill_tokens: work.prefill_tokens + 1, context_tokens, ..work };
+        let (prefill_tokens, prefill_pairs) = (work.prefill_tokens + 1, work.prefill_pairs + 1);
+        let prefill = StepWork { prefill_tokens, context_tokens, prefill_pairs, ..work };
         let fits = self.is_within_budget(step, self.predict(decode))
             || (step == 0 && self.is_within_budget(step, self.predict(prefill)));
         (!fits).then_some(Deferral::Budget)
@@ -168,7 +171,9 @@ impl Planning<'_> {
         let others = self.total_micros - f64::from(self.plan.scratch.micros[step]);
         let total = others + f64::from(micros);
         // Not a number is not within a budget.
-        self.limits.cost.is_none() || total <= f64::from(self.limits.device_micros_max)
+        self.limits.cost.is_none()
+            || (total <= f64::from(self.limits.device_micros_max)
+                && micros <= self.limits.step_micros_max as f32)
     }
 
     /// Lets a step do `work`, if the budget allows it or it is forced.

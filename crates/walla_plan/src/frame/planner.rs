@@ -155,7 +155,7 @@ impl<'a> Planning<'a> {
         while rows_left > 0
             && let Some(index) = self.next(|scratch| &mut scratch.aged, place)
         {
-            let forced = self.plan.steps[0].is_empty();
+            let forced = self.limits.forces && self.plan.steps[0].is_empty();
             if !forced && self.closed_to_newcomers().is_some() {
                 break;
             }

@@ -1,0 +1,213 @@
+//! What each frame used, and what it owes to the frames before it.
+
+/// Frames that steps can come back to. Steps in flight are two at most, so their frames are the latest ones that ran anything.
+const FRAMES_OPEN_MAX: usize = 8;
+
+/// Budgets that can be owed: a quarter of a second at 60 Hz.
+pub const DEBT_FRAMES_MAX: u32 = 15;
+
+/// One frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    number: u64,
+    budget_micros: Option<u32>,
+    /// What frames before it used too much.
+    debt_micros: f32,
+    /// Measured, or predicted for what is on its way.
+    used_micros: f32,
+    /// As predicted when it was submitted.
+    planned_micros: f32,
+    steps: u32,
+    steps_on_their_way: u32,
+}
+
+impl Frame {
+    /// What the frame after it owes.
+    fn debt_after(&self) -> f32 {
+        let Some(budget) = self.budget_micros else { return 0.0 };
+        let budget = budget as f32;
+        let owed = self.debt_micros + self.used_micros - budget;
+        owed.clamp(0.0, budget * DEBT_FRAMES_MAX as f32)
+    }
+}
+
+/// A frame whose steps have all been measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Closed {
+    pub used_micros: f32,
+    pub budget_micros: Option<u32>,
+    pub planned_micros: f32,
+}
+
+/// The latest frames.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Frames {
+    /// Index: number modulo their count. Frame 0 is before the first.
+    latest: [Frame; FRAMES_OPEN_MAX],
+    /// Number of the current frame.
+    number: u64,
+    /// Number of the last frame that was reported as closed, or left behind.
+    reported: u64,
+}
+
+impl Frames {
+    fn at(&mut self, number: u64) -> &mut Frame {
+        &mut self.latest[number as usize % FRAMES_OPEN_MAX]
+    }
+
+    fn current(&self) -> &Frame {
+        &self.latest[self.number as usize % FRAMES_OPEN_MAX]
+    }
+
+    pub fn begin(&mut self, budget_micros: Option<u32>) {
+        let debt_micros = self.current().debt_after();
+        self.number += 1;
+        let number = self.number;
+        *self.at(number) = Frame { number, budget_micros, debt_micros, ..Frame::default() };
+        // A frame that is overwritten before its steps came back is not counted.
+        self.reported = self.reported.max(number.saturating_sub(FRAMES_OPEN_MAX as u64 - 1));
+    }
+
+    /// What is left of a budget.
+    pub fn left_micros(&self, budget_micros: u32) -> f32 {
+        let Frame { debt_micros, used_micros, .. } = self.current();
+        (budget_micros as f32 - debt_micros - used_micros).max(0.0)
+    }
+
+    pub fn debt_micros(&self) -> f32 {
+        self.current().debt_micros
+    }
+
+    /// Whether the current frame has run something.
+    pub fn is_used(&self) -> bool {
+        self.current().steps > 0
+    }
+
+    /// Whether it has run nothing and owes nothing.
+    pub fn is_fresh(&self) -> bool {
+        !self.is_used() && self.current().debt_micros < 1.0
+    }
+
+    /// Charges a step to the current frame; returns its number.
+    pub fn charge(&mut self, micros: f32) -> u64 {
+        let number = self.number;
+        let frame = self.at(number);
+        frame.used_micros += micros;
+        frame.planned_micros += micros;
+        frame.steps += 1;
+        frame.steps_on_their_way += 1;
+        number
+    }
+
+    /// A step that was charged has taken so long.
+    pub fn settle(&mut self, number: u64, charged_micros: f32, micros: f32) {
+        let current = self.number;
+        let frame = self.at(number);
+        if frame.number != number {
+            // Too long ago: the current frame pays what was not expected.
+            self.at(current).used_micros += (micros - charged_micros).max(0.0);
+            return;
+        }
+        frame.used_micros = (frame.used_micros + micros - charged_micros).max(0.0);
+        frame.steps_on_their_way = frame.steps_on_their_way.saturating_sub(1);
+        // What it used changes what the frames after it owe.
+        for number in number..current {
+            let debt = self.at(number).debt_after();
+            self.at(number + 1).debt_micros = debt;
+        }
+    }
+
+    /// The next frame, in order, that is over and whose steps have all been measured. Frames that ran nothing are passed over.
+    pub fn next_closed(&mut self) -> Option<Closed> {
+        while self.reported + 1 < self.number {
+            let frame = *self.at(self.reported + 1);
+            if frame.steps_on_their_way > 0 {
+                return None;
+            }
+            self.reported += 1;
+            if frame.steps > 0 {
+                let Frame { used_micros, budget_micros, planned_micros, .. } = frame;
+                return Some(Closed { used_micros, budget_micros, planned_micros });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn over(frames: &mut Frames) -> Option<f32> {
+        frames.next_closed().map(|closed| closed.used_micros)
+    }
+
+    #[test]
+    fn what_is_used_too_much_is_owed_until_it_is_paid() {
+        let mut frames = Frames::default();
+        frames.begin(Some(100));
+        let step = frames.charge(90.0);
+        frames.settle(step, 90.0, 250.0);
+        let mut left = Vec::new();
+        for _ in 0..3 {
+            frames.begin(Some(100));
+            left.push(frames.left_micros(100));
+        }
+        assert_eq!(left, [0.0, 50.0, 100.0]);
+        assert_eq!(over(&mut frames), Some(250.0));
+        assert_eq!(over(&mut frames), None, "frames that ran nothing are not counted");
+    }
+
+    #[test]
+    fn a_step_that_comes_back_late_is_still_its_frames() {
+        let mut frames = Frames::default();
+        frames.begin(Some(100));
+        let step = frames.charge(60.0);
+        frames.begin(Some(100));
+        let next = frames.charge(60.0);
+        assert_eq!(over(&mut frames), None);
+        frames.settle(step, 60.0, 120.0);
+        assert_eq!(over(&mut frames), Some(120.0));
+        assert_eq!(frames.left_micros(100), 20.0);
+        frames.settle(next, 60.0, 90.0);
+        frames.begin(Some(100));
+        assert_eq!(over(&mut frames), Some(90.0));
+        assert_eq!(frames.debt_micros(), 10.0);
+    }
+
+    #[test]
+    fn debts_have_a_bound() {
+        let mut frames = Frames::default();
+        frames.begin(Some(100));
+        let step = frames.charge(90.0);
+        frames.settle(step, 90.0, 1e9);
+        let mut sat_out = 0;
+        loop {
+            frames.begin(Some(100));
+            if frames.left_micros(100) > 0.0 {
+                break;
+            }
+            sat_out += 1;
+        }
+        assert_eq!(sat_out, DEBT_FRAMES_MAX);
+    }
+
+    #[test]
+    fn a_step_that_never_comes_back_holds_nothing_up() {
+        let mut frames = Frames::default();
+        frames.begin(Some(100));
+        let lost = frames.charge(10.0);
+        for _ in 0..2 * FRAMES_OPEN_MAX {
+            frames.begin(Some(100));
+            let step = frames.charge(10.0);
+            frames.settle(step, 10.0, 11.0);
+        }
+        let mut counted = 0;
+        while over(&mut frames).is_some() {
+            counted += 1;
+        }
+        assert!(counted > 0);
+        frames.settle(lost, 10.0, 50.0);
+        assert_eq!(frames.left_micros(100), 100.0 - 11.0 - 40.0, "the current frame pays");
+    }
+}

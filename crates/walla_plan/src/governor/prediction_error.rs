@@ -1,0 +1,150 @@
+//! How far predictions are off.
+
+use crate::frame::{BUCKETS, StepWork, bucket_index};
+
+/// Upper ends of the bins of relative errors: 0.1 % to 12.8, each a fifth of an octave more. Errors beyond are in the last.
+const BINS: usize = 86;
+const FIRST_BIN: f32 = 0.001;
+const BINS_PER_OCTAVE: f32 = 6.0;
+
+/// Counts at which a histogram is halved, so that it speaks of the recent past: a bit less than an hour of one bucket.
+const COUNT_MAX: u32 = 1 << 17;
+
+/// Errors of the steps of one bucket, or of all: `|measured / predicted - 1|`, predictions without their margin.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BucketError {
+    /// Rows of the bucket; 0 for all together.
+    pub bucket: u32,
+    /// Steps measured.
+    pub steps: u64,
+    /// Half of them are off by no more.
+    pub p50: f32,
+    /// All but one in a hundred are off by no more.
+    pub p99: f32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Histogram {
+    counts: [u32; BINS],
+    count: u32,
+    steps: u64,
+}
+
+impl Histogram {
+    const EMPTY: Self = Self { counts: [0; BINS], count: 0, steps: 0 };
+
+    fn add(&mut self, error: f32) {
+        let bin = ((error.abs() / FIRST_BIN).log2() * BINS_PER_OCTAVE).ceil();
+        // The cast saturates, and makes 0 of what is not a number.
+        let bin = (bin as usize).min(BINS - 1);
+        self.counts[bin] += 1;
+        self.count += 1;
+        self.steps += 1;
+        if self.count >= COUNT_MAX {
+            self.counts.iter_mut().for_each(|count| *count /= 2);
+            self.count = self.counts.iter().sum();
+        }
+    }
+
+    /// The upper end of the bin that holds the quantile.
+    fn quantile(&self, share: f32) -> f32 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let wanted = (self.count as f32 * share).ceil() as u32;
+        let mut below = 0;
+        let holds = |count: &u32| {
+            below += count;
+            below >= wanted
+        };
+        let bin = self.counts.iter().position(holds).unwrap_or(BINS - 1);
+        FIRST_BIN * (bin as f32 / BINS_PER_OCTAVE).exp2()
+    }
+}
+
+/// Prediction errors of each bucket.
+#[derive(Clone, Debug)]
+pub struct PredictionErrors {
+    all: Histogram,
+    buckets: [Histogram; BUCKETS.len()],
+    /// Kept up to date, but not with each step.
+    summary: BucketError,
+}
+
+impl Default for PredictionErrors {
+    fn default() -> Self {
+        Self {
+            all: Histogram::EMPTY,
+            buckets: [Histogram::EMPTY; BUCKETS.len()],
+            summary: BucketError::default(),
+        }
+    }
+}
+
+/// Steps after which the quantiles of all buckets together are looked up again: a look costs more than all the rest of a step.
+const LOOK_AGAIN: u64 = 16;
+
+impl PredictionErrors {
+    pub(super) fn add(&mut self, work: StepWork, expected_micros: f32, micros: f32) {
+        let error = micros / expected_micros - 1.0;
+        self.all.add(error);
+        self.buckets[bucket_index(work.rows())].add(error);
+        if self.all.steps < LOOK_AGAIN || self.all.steps.is_multiple_of(LOOK_AGAIN) {
+            self.summary = summary(0, &self.all);
+        }
+    }
+
+    /// All buckets together, as of at most 16 steps ago.
+    #[must_use]
+    pub fn all(&self) -> BucketError {
+        self.summary
+    }
+
+    /// Buckets that have been measured, smallest first.
+    pub fn buckets(&self) -> impl Iterator<Item = BucketError> + '_ {
+        let measured = BUCKETS.iter().zip(&self.buckets).filter(|(_, of)| of.steps > 0);
+        measured.map(|(&bucket, of)| summary(bucket, of))
+    }
+}
+
+fn summary(bucket: u32, of: &Histogram) -> BucketError {
+    BucketError { bucket, steps: of.steps, p50: of.quantile(0.5), p99: of.quantile(0.99) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_what_was_added() {
+        let mut errors = PredictionErrors::default();
+        let work = StepWork { decode_rows: 5, ..StepWork::default() };
+        for n in 1..=1_000 {
+            errors.add(work, 100.0, 100.0 + n as f32 / 10.0); // 0.1 % to 100 %
+        }
+        let bucket = errors.buckets().next().unwrap();
+        assert_eq!((bucket.bucket, bucket.steps), (6, 1_000));
+        assert!((0.5..0.57).contains(&bucket.p50), "{bucket:?}");
+        assert!((0.99..1.13).contains(&bucket.p99), "{bucket:?}");
+    }
+
+    #[test]
+    fn no_error_is_below_the_first_bin_and_nonsense_counts_somewhere() {
+        let mut errors = PredictionErrors::default();
+        let work = StepWork { decode_rows: 1, ..StepWork::default() };
+        errors.add(work, 100.0, 100.0);
+        assert!(errors.all().p99 <= FIRST_BIN);
+        errors.add(work, 0.0, 0.0);
+        errors.add(work, 1e-30, f32::MAX);
+        assert_eq!(errors.all().steps, 3);
+    }
+
+    #[test]
+    fn the_past_fades() {
+        let mut errors = PredictionErrors::default();
+        let work = StepWork { decode_rows: 1, ..StepWork::default() };
+        (0..COUNT_MAX).for_each(|_| errors.add(work, 1.0, 2.0));
+        (0..4 * COUNT_MAX).for_each(|_| errors.add(work, 1.0, 1.01));
+        assert!(errors.all().p50 < 0.02);
+    }
+}

@@ -1,0 +1,132 @@
+//! A frame loop as a host runs it: one step after the other, as long as the governor grants time.
+
+use walla_plan::{
+    AgentState, CostModel, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits,
+    LinearCost, Plan, PlanRequest, StepCost, StepWork, plan,
+};
+
+/// A device with a constant and a share for each row.
+pub fn cost(step_micros: f32, row_micros: f32) -> StepCost {
+    StepCost::from_linear(LinearCost { step_micros, row_micros, ..LinearCost::default() })
+}
+
+/// What one frame did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FrameUse {
+    pub debt_micros: f32,
+    pub smallest_micros: f32,
+    /// When the last step was planned: what those before it took, and what it was predicted to take, margin included.
+    pub predicted_micros: f32,
+    pub longest_micros: f32,
+    pub measured_micros: f32,
+    pub steps: u32,
+    pub rows: u32,
+    pub decode_rows: u32,
+    pub prefill_tokens: u32,
+    pub longest_wait: u32,
+}
+
+/// Agents that want one thing for ever (prompts are read to their end, once), each at most one step a frame.
+pub struct Stage {
+    pub governor: Governor,
+    pub requests: Vec<PlanRequest>,
+    ledger: KvLedger,
+    commands: KvCommands,
+    plan: Plan,
+    left: Vec<PlanRequest>,
+}
+
+impl Stage {
+    pub fn new(options: GovernorOptions, cost: StepCost, requests: Vec<PlanRequest>) -> Self {
+        let sequences_max = requests.len() as u32;
+        let ledger = LedgerOptions {
+            page_tokens: 16,
+            pages: 200 * sequences_max + 1,
+            pages_per_sequence_max: 200,
+            sequences_max,
+            ..LedgerOptions::default()
+        };
+        Self {
+            governor: Governor::new(options, cost),
+            ledger: KvLedger::new(ledger).unwrap(),
+            commands: KvCommands::with_capacity(1_024),
+            plan: Plan::new(sequences_max),
+            left: Vec::with_capacity(requests.len()),
+            requests,
+        }
+    }
+
+    /// A frame on a device that takes as long as `device` makes of the expected time.
+    pub fn frame(&mut self, device: impl Fn(f32) -> f32) -> FrameUse {
+        self.run(|_, expected| device(expected))
+    }
+
+    /// A frame on a device with costs of its own.
+    pub fn frame_on(&mut self, device: &StepCost) -> FrameUse {
+        self.run(|work, _| device.predict_micros(work))
+    }
+
+    fn run(&mut self, device: impl Fn(StepWork, f32) -> f32) -> FrameUse {
+        self.governor.begin_frame();
+        self.left.clone_from(&self.requests);
+        let mut used = FrameUse {
+            debt_micros: self.governor.stats().debt_micros as f32,
+            longest_wait: self.requests.iter().map(|r| r.waited_frames).max().unwrap_or(0),
+            ..FrameUse::default()
+        };
+        while !self.left.is_empty() && !self.governor.is_spent() && self.step(&device, &mut used) {}
+        for request in &mut self.requests {
+            let waits = self.left.iter().any(|left| left.seq == request.seq);
+            request.waited_frames = if waits { request.waited_frames + 1 } else { 0 };
+        }
+        self.requests.retain(|request| request.state != AgentState::Prefill { tokens: 0 });
+        used
+    }
+
+    fn step(&mut self, device: impl Fn(StepWork, f32) -> f32, used: &mut FrameUse) -> bool {
+        let contexts = self.left.iter().map(|request| self.ledger.len(request.seq));
+        let smallest = StepWork::decode(1, u64::from(contexts.min().unwrap_or(0)) + 1);
+        let base = Limits { steps_max: 1, sequences_max: 512, ..Limits::default() };
+        let limits = self.governor.limits(base, smallest);
+        if used.steps == 0 {
+            used.smallest_micros = limits.cost.map_or(0.0, |cost| cost.predict_micros(smallest));
+        }
+        plan(&self.left, &self.ledger, &limits, &mut self.plan).unwrap();
+        let Some(&work) = self.plan.steps().first() else { return false };
+        used.predicted_micros = used.measured_micros + self.plan.predicted_micros();
+        used.longest_micros = used.longest_micros.max(self.plan.predicted_micros());
+        let step = self.governor.submit(work);
+        let micros = device(work, step.expected_micros());
+        self.governor.observe(step, (micros * 1e3) as u64);
+        used.measured_micros += micros;
+        used.steps += 1;
+        used.rows += work.rows();
+        used.decode_rows += work.decode_rows;
+        used.prefill_tokens += work.prefill_tokens;
+        self.carry_out();
+        true
+    }
+
+    fn carry_out(&mut self) {
+        let Self { plan, ledger, commands, requests, left, .. } = self;
+        for decode in plan.decode() {
+            // At its end a reply makes way for the next.
+            if ledger.len(decode.seq) >= 3_000 {
+                ledger.remove(decode.seq, .., commands).unwrap();
+            }
+            ledger.append(decode.seq, 1, commands).unwrap();
+        }
+        for chunk in plan.prefill() {
+            ledger.append(chunk.seq, chunk.tokens, commands).unwrap();
+            let asked = requests.iter_mut().find(|request| request.seq == chunk.seq).unwrap();
+            asked.state = AgentState::Prefill { tokens: chunk.prompt_tokens - chunk.tokens };
+        }
+        left.retain(|request| {
+            plan.decode().iter().all(|decode| decode.seq != request.seq)
+                && plan.prefill().iter().all(|chunk| chunk.seq != request.seq)
+        });
+        commands.clear();
+        ledger.retire(1);
+        ledger.release_up_to(u64::MAX);
+    }
+}

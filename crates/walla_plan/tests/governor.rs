@@ -1,0 +1,195 @@
+//! The governor with the real planner and ledger: what a frame may use, who pays for what, and that nobody waits for ever.
+
+mod common;
+
+use common::{Stage, cost};
+use proptest::prelude::*;
+use walla_plan::governor::{DEBT_FRAMES_MAX, OVERDRAFT};
+use walla_plan::{AgentState, GovernorOptions, PlanRequest};
+use walla_types::SeqId;
+
+fn options(budget_micros: u32) -> GovernorOptions {
+    GovernorOptions { budget_micros: Some(budget_micros), launch_micros_max: None }
+}
+
+fn speakers(count: u32) -> Vec<PlanRequest> {
+    (0..count).map(|seq| PlanRequest::new(SeqId(seq), AgentState::Decoding)).collect()
+}
+
+#[test]
+fn a_frame_stays_within_its_budget() {
+    let mut stage = Stage::new(options(3_000), cost(700.0, 20.0), speakers(40));
+    for _ in 0..100 {
+        let frame = stage.frame(|predicted| predicted);
+        assert!(frame.predicted_micros <= 3_000.0, "{frame:?}");
+        assert!(frame.rows > 0);
+    }
+    assert_eq!(stage.governor.stats().frames_over, 0);
+}
+
+#[test]
+fn what_a_frame_uses_too_much_the_next_ones_pay() {
+    let mut stage = Stage::new(options(1_000), cost(400.0, 10.0), speakers(4));
+    stage.frame(|expected| expected);
+    let usual = stage.frame(|expected| expected);
+    assert!(usual.rows > 0);
+    let over = stage.frame(|_| 2_600.0);
+    assert!(over.rows > 0);
+    let after: Vec<_> = (0..3).map(|_| stage.frame(|expected| expected).rows).collect();
+    assert_eq!(after[..2], [0, 0], "1,600 µs are owed: one frame whole, 600 µs of the next");
+    assert!(after[2] > 0);
+    assert_eq!((stage.governor.stats().frames_over, stage.governor.stats().frames_sat_out), (1, 2));
+}
+
+#[test]
+fn a_new_budget_counts_from_the_next_frame_on() {
+    let mut stage = Stage::new(options(400), cost(100.0, 10.0), speakers(100));
+    let small = stage.frame(|expected| expected);
+    stage.governor.set_budget(Some(3_000));
+    assert_eq!(stage.governor.stats().budget_micros, Some(400), "not yet");
+    let large = stage.frame(|expected| expected);
+    assert_eq!(stage.governor.stats().budget_micros, Some(3_000));
+    assert!(
+        small.predicted_micros <= 400.0 && large.predicted_micros > 900.0,
+        "{small:?} {large:?}"
+    );
+    stage.governor.set_budget(Some(400));
+    assert!(stage.frame(|expected| expected).predicted_micros <= 400.0);
+    stage.governor.set_budget(None);
+    assert_eq!(stage.frame(|expected| expected).rows, 100, "no limit but rows");
+}
+
+#[test]
+fn no_step_is_longer_than_a_launch_may_be() {
+    let launch = GovernorOptions { budget_micros: Some(4_000), launch_micros_max: Some(500) };
+    let mut stage = Stage::new(launch, cost(150.0, 10.0), speakers(100));
+    let frame = stage.frame(|expected| expected);
+    assert!(frame.longest_micros <= 500.0, "{frame:?}");
+    assert!(frame.steps >= 4 && frame.rows == 100, "cut, not dropped: {frame:?}");
+    // A device on which nothing is that short: the smallest step is the measure.
+    let mut slow = Stage::new(launch, cost(900.0, 10.0), speakers(100));
+    let frame = slow.frame(|expected| expected);
+    assert!(frame.rows > 1 && frame.longest_micros <= 910.0 * 1.2 * OVERDRAFT, "{frame:?}");
+}
+
+#[test]
+fn a_budget_too_small_for_any_step_is_kept_on_average() {
+    for (budget, smallest) in [(1_000, 1_500.0), (1_000, 8_000.0), (300, 4_000.0)] {
+        let mut stage = Stage::new(options(budget), cost(smallest, 1.0), speakers(4));
+        let (mut used, mut most_rows) = (0.0, 0);
+        for _ in 0..2_000 {
+            let frame = stage.frame(|expected| expected);
+            used += frame.measured_micros;
+            most_rows = most_rows.max(frame.rows);
+            assert!(frame.predicted_micros <= smallest * 1.3 * OVERDRAFT, "{frame:?}");
+        }
+        assert!(used / 2_000.0 <= budget as f32 * 1.02, "{used} of {budget} for {smallest}");
+        assert!(used / 2_000.0 >= budget as f32 * 0.45, "{used} of {budget} for {smallest}");
+        assert_eq!(most_rows, 4, "company that costs little comes along");
+        let stats = stage.governor.stats();
+        assert_eq!(stats.frames_over, stats.frames_overdrawn);
+    }
+}
+
+#[test]
+fn a_budget_of_zero_is_a_pause_in_which_nobody_is_forgotten() {
+    let mut stage = Stage::new(options(0), cost(100.0, 1.0), speakers(4));
+    let rows: u32 = (0..240).map(|_| stage.frame(|expected| expected).rows).sum();
+    assert!((4..=16).contains(&rows), "one row of one agent for each second that it waits: {rows}");
+}
+
+#[test]
+fn a_long_prompt_takes_no_token_from_those_who_speak() {
+    let mut requests = speakers(8);
+    requests.push(PlanRequest::new(SeqId(8), AgentState::Prefill { tokens: 1_000 }));
+    let mut stage = Stage::new(options(1_000), cost(300.0, 5.0), requests);
+    let mut read = 0;
+    for _ in 0..400 {
+        let frame = stage.frame(|expected| expected);
+        assert_eq!(frame.decode_rows, 8, "{frame:?}");
+        read += frame.prefill_tokens;
+    }
+    assert!(read >= 1_000, "{read} tokens");
+    assert_eq!(stage.governor.stats().frames_over, 0);
+}
+
+#[test]
+fn a_device_that_turns_slow_is_known_after_a_few_frames() {
+    let mut stage = Stage::new(options(2_000), cost(400.0, 10.0), speakers(64));
+    for _ in 0..100 {
+        stage.frame(|expected| expected);
+    }
+    let mut over = 0;
+    for frame in 0..200 {
+        let slow = cost(400.0 * 2.0, 10.0 * 2.0);
+        let used = stage.frame_on(&slow);
+        let is_over = used.measured_micros > 2_000.0;
+        over += u32::from(is_over);
+        assert!(!is_over || frame < 60, "frame {frame}: {used:?}");
+    }
+    assert!(over < 30, "{over}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Rules 1 to 3: budget less debt, or the smallest step when nothing fits, or one row of somebody who waited too long.
+    #[test]
+    fn no_frame_is_planned_beyond_its_budget(
+        step_micros in 20.0f32..3_000.0,
+        row_micros in 0.0f32..60.0,
+        budget in 0u32..4_000,
+        agents in 1u32..30,
+        prompts in 0u32..6,
+        noise in prop::collection::vec(0.5f32..2.5, 30),
+    ) {
+        let mut requests = speakers(agents);
+        for seq in agents..agents + prompts {
+            requests.push(PlanRequest::new(SeqId(seq), AgentState::Prefill { tokens: 200 }));
+        }
+        let mut stage = Stage::new(options(budget), cost(step_micros, row_micros), requests);
+        for noise in noise {
+            let owed = stage.governor.stats().debt_micros;
+            prop_assert!(owed <= budget * DEBT_FRAMES_MAX);
+            let frame = stage.frame(|expected| expected * noise);
+            let grant = (budget as f32 - frame.debt_micros).max(0.0);
+            let is_within = frame.predicted_micros <= grant + 1.0;
+            let nothing_fits = frame.smallest_micros > budget as f32 && frame.debt_micros < 1.0;
+            let is_smallest = frame.predicted_micros <= frame.smallest_micros * OVERDRAFT + 1.0;
+            let is_forced = frame.rows == 1 && frame.longest_wait >= 60;
+            prop_assert!(is_within || (nothing_fits && is_smallest) || is_forced, "{frame:?} {budget}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_ever(
+        step_micros in 20.0f32..3_000.0,
+        budget in 0u32..2_000,
+        agents in 1u32..30,
+        noise in prop::collection::vec(0.5f32..4.0, 7),
+    ) {
+        let mut stage = Stage::new(options(budget), cost(step_micros, 5.0), speakers(agents));
+        for n in 0..300 {
+            stage.frame(|expected| expected * noise[n % noise.len()]);
+            let longest = stage.requests.iter().map(|request| request.waited_frames).max();
+            prop_assert!(longest <= Some(60 + agents), "{longest:?}");
+        }
+    }
+
+    #[test]
+    fn more_budget_is_never_less_work(
+        step_micros in 20.0f32..1_000.0,
+        row_micros in 1.0f32..60.0,
+        budgets in (0u32..5_000, 0u32..5_000),
+        agents in 1u32..60,
+    ) {
+        let rows_of = |budget| {
+            let cost = cost(step_micros, row_micros);
+            Stage::new(options(budget), cost, speakers(agents)).frame(|expected| expected).rows
+        };
+        let (less, more) = (budgets.0.min(budgets.1), budgets.0.max(budgets.1));
+        // A budget in which nothing fits is overdrawn: compare those in which something does.
+        prop_assume!(less as f32 >= 1.2 * (step_micros + row_micros));
+        prop_assert!(rows_of(less) <= rows_of(more));
+    }
+}
