@@ -17,6 +17,8 @@ const FLOORS: &[(&str, u32)] = &[
     ("walla_types", 0),
     // Data without code: anybody above may embed it.
     ("walla_demo_model", 0),
+    // Marks of stages, from every floor that has some.
+    ("walla_trace", 0),
 ];
 
 /// Third-party crates that stay on their floor, with the crates that may name them.
@@ -26,7 +28,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("bevy_ecs", &["bevy_walla"]),
     ("bevy_time", &["bevy_walla"]),
     ("clap", &["walla"]),
-    ("cudarc", &["walla_cuda"]),
+    ("cudarc", &["walla_cuda", "walla_trace"]),
     ("indicatif", &["walla"]),
     ("memmap2", &["walla_model"]),
     ("minijinja", &["walla_model"]),

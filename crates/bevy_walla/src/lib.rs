@@ -87,6 +87,7 @@ mod sentence;
 mod settings;
 mod speech;
 mod systems;
+mod trace;
 mod walla;
 
 pub use agent::{

@@ -11,6 +11,7 @@ use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDr
 use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
 use crate::systems;
+use crate::trace;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
 /// Makes entities with an [`Agent`](crate::Agent) speak.
@@ -31,6 +32,7 @@ pub struct WallaPlugin {
     source: Source,
     pacing: Pacing,
     settings: WallaSettings,
+    trace: Option<PathBuf>,
 }
 
 enum Source {
@@ -122,8 +124,17 @@ impl WallaPlugin {
         self
     }
 
+    /// Writes a trace of every frame into this file, for <https://ui.perfetto.dev>: what the host, the device thread and the device did, and
+    /// when ([`walla_trace::TraceFile`]). `WALLA_TRACE=file.json` in the environment does the same for a game that is built.
+    #[must_use]
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trace = Some(path.into());
+        self
+    }
+
     fn new(source: Source) -> Self {
-        Self { source, pacing: Pacing::default(), settings: WallaSettings::default() }
+        let (pacing, settings) = (Pacing::default(), WallaSettings::default());
+        Self { source, pacing, settings, trace: None }
     }
 
     fn change(mut self, change: impl FnOnce(&mut EngineOptions)) -> Self {
@@ -164,6 +175,7 @@ impl Default for WallaPlugin {
 
 impl Plugin for WallaPlugin {
     fn build(&self, app: &mut App) {
+        trace::add(app, self.trace.as_deref());
         let (engine, link) = self.start();
         app.insert_resource(Hub::new(link))
             .insert_resource(Walla::new(engine))

@@ -6,6 +6,7 @@ use walla_device::step::{ResultView, StepLayout, StepViewMut};
 use walla_device::{BufferId, CacheDesc, CacheId, Device, DeviceError, StreamId, StreamPriority};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{KvCommand, KvLedger, UBatch};
+use walla_trace::{Stage, enter};
 
 use crate::buckets::{self, PreparedBucket};
 use crate::error::ExecError;
@@ -224,24 +225,33 @@ impl Executor {
         let slot = self.ring.slot(index);
         let (layout, upload_bytes) = (self.layout, self.layout.bytes_with(shape.sequences));
         self.reclaim(slot)?;
+        let stage = enter(Stage::Fill);
         self.device.write_host(slot.step, 0, layout.bytes(), &mut |bytes| {
             if let Some(mut view) = StepViewMut::new(bytes, &layout) {
                 fill(&mut view);
                 *view.header = shape.header(number, index);
             }
         })?;
+        drop(stage);
         self.is_torn = true;
         // The logits buffer is one for all steps: the next pass must not overwrite rows that are still being copied.
         if let Some(copied) = self.ring.latest_logits_copy() {
             self.device.wait(self.compute, copied)?;
         }
+        let stage = enter(Stage::Upload);
         self.device.upload(self.compute, slot.step, self.step, upload_bytes)?;
+        drop(stage);
+        let stage = enter(Stage::Launch);
+        let launched_nanos = if walla_trace::is_listening() { walla_trace::now_nanos() } else { 0 };
         self.device.launch(self.compute, graph)?;
+        drop(stage);
+        let stage = enter(Stage::CopyBack);
         self.device.record(self.compute, slot.computed)?;
         self.device.wait(self.copy, slot.computed)?;
         self.copy_back(shape, index)?;
         self.device.record(self.copy, slot.copied)?;
-        self.ring.launched(number, shape);
+        drop(stage);
+        self.ring.launched(number, shape, launched_nanos);
         self.is_torn = false;
         Ok(number)
     }

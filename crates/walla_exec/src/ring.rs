@@ -44,8 +44,12 @@ impl StepShape<'_> {
 pub struct Completed {
     /// Its number, from [`Executor::submit`](crate::Executor::submit).
     pub step: u64,
+    /// Rows that it had.
+    pub rows: u32,
     /// Outputs that it had.
     pub outputs: u32,
+    /// When its program was enqueued, by [`walla_trace::now_nanos`]; 0 if nobody listened.
+    pub launched_nanos: u64,
     /// Rows of logits that it brought.
     pub logits_rows: u32,
     pub(crate) slot: u32,
@@ -58,7 +62,9 @@ pub(crate) struct RingSlot {
     pub logits: HostId,
     pub computed: EventId,
     pub copied: EventId,
+    rows: u32,
     outputs: u32,
+    launched_nanos: u64,
     logits_rows: u32,
 }
 
@@ -85,7 +91,9 @@ impl Ring {
                 logits: device.create_host("logits", logits_bytes.max(64))?,
                 computed: device.create_event()?,
                 copied: device.create_event()?,
+                rows: 0,
                 outputs: 0,
+                launched_nanos: 0,
                 logits_rows: 0,
             })
         };
@@ -117,10 +125,12 @@ impl Ring {
         self.slots[index as usize]
     }
 
-    pub fn launched(&mut self, step: u64, shape: &StepShape<'_>) {
+    pub fn launched(&mut self, step: u64, shape: &StepShape<'_>, launched_nanos: u64) {
         debug_assert_eq!(step, self.submitted, "steps are submitted in order");
         let index = self.index(step) as usize;
+        self.slots[index].rows = shape.rows;
         self.slots[index].outputs = shape.outputs;
+        self.slots[index].launched_nanos = launched_nanos;
         self.slots[index].logits_rows = shape.logits.len() as u32;
         self.submitted += 1;
     }
@@ -143,7 +153,9 @@ impl Ring {
         let slot = self.slot(index);
         let completed = Completed {
             step: self.released,
+            rows: slot.rows,
             outputs: slot.outputs,
+            launched_nanos: slot.launched_nanos,
             logits_rows: slot.logits_rows,
             slot: index,
         };

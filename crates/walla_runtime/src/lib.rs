@@ -2,7 +2,8 @@
 //!
 //! # Traces
 //! Events of the `tracing` crate, by target: `walla::load` (info), `walla::reply` (debug: started, finished; warn: failed),
-//! `walla::step` (trace: submitted, completed), `walla::device` (warn: a step failed and is done again).
+//! `walla::step` (trace: submitted, completed), `walla::device` (warn: a step failed and is done again). Where the time of a frame goes is
+//! told by [`walla_trace`]: as `tracing` spans, and as a file for Perfetto that `WALLA_TRACE=file.json` in the environment asks for.
 
 mod api;
 mod client;
@@ -17,7 +18,7 @@ mod shell;
 mod state;
 
 pub use api::{
-    AgentId, AgentSpec, Command, ContextPolicy, DELTA_BYTES_MAX, EngineStats, Event, FinishReason,
+    AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX, EngineStats, Event, FinishReason,
     GenerationId, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
 };
 pub use client::Client;
@@ -28,3 +29,4 @@ pub use options::{EngineError, EngineOptions, ModelSource};
 pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};
+pub use walla_trace;

@@ -1,5 +1,6 @@
 use bevy_ecs::prelude::*;
 use walla_runtime::{AgentId, ReplyError};
+use walla_trace::Stage as Mark;
 
 use super::{Hub, OpenAsk, Record, Stage, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem};
@@ -19,7 +20,7 @@ pub(crate) fn collect(
     mut cancels: MessageReader<Cancel>,
     mut asks: MessageReader<Ask>,
 ) {
-    let watch = Stopwatch::start();
+    let watch = Stopwatch::start(Mark::Collect);
     let hub = &mut *hub;
     for (entity, parts, _, conversation) in &mut agents {
         if parts.is_changed() {

@@ -254,15 +254,18 @@ impl Record {
     }
 }
 
-/// Measures one of the plugin's systems.
-struct Stopwatch(Instant);
+/// Measures one of the plugin's systems, and shows it to whoever traces.
+struct Stopwatch {
+    start: Instant,
+    _mark: walla_trace::Entered,
+}
 
 impl Stopwatch {
-    fn start() -> Self {
-        Self(Instant::now())
+    fn start(mark: walla_trace::Stage) -> Self {
+        Self { start: Instant::now(), _mark: walla_trace::enter(mark) }
     }
 
     fn read(&self) -> Duration {
-        self.0.elapsed()
+        self.start.elapsed()
     }
 }

@@ -5,6 +5,7 @@ use bevy_ecs::system::SystemParam;
 use walla_runtime::{
     AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, Usage,
 };
+use walla_trace::Stage as Mark;
 
 use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
 use crate::conversation::Conversation;
@@ -28,7 +29,7 @@ pub(crate) fn publish(
     mut voices: Voices,
     mut out: Announcer,
 ) {
-    let watch = Stopwatch::start();
+    let watch = Stopwatch::start(Mark::Publish);
     let hub = &mut *hub;
     hub.publish_state(&mut walla, &mut out);
     let mut events_left = settings.events_per_frame_max.max(1);

@@ -1,5 +1,6 @@
 use bevy_ecs::prelude::*;
 use walla_runtime::{AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError};
+use walla_trace::Stage as Mark;
 
 use super::{Ended, Hub, OpenAsk, Stage, Stopwatch, Wants};
 use crate::agent::AgentParts;
@@ -13,7 +14,7 @@ type Specs<'w, 's> = Query<'w, 's, (AgentParts, Option<&'static Conversation>)>;
 
 /// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's steps.
 pub(crate) fn submit(mut hub: ResMut<Hub>, settings: Res<WallaSettings>, specs: Specs) {
-    let watch = Stopwatch::start();
+    let watch = Stopwatch::start(Mark::Submit);
     let hub = &mut *hub;
     if hub.failure.is_some() {
         hub.give_up_all();

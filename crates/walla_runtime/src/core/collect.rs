@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use walla_device::step::ResultRow;
+use walla_device::step::{ResultHeader, ResultRow};
 use walla_exec::{Completed, ExecError};
+use walla_trace::{DeviceClock, Stage, StepTimes, enter};
 use walla_types::{CANDIDATES_MAX, TokenId};
 
 use super::Core;
@@ -32,6 +33,8 @@ struct Submitted {
 pub(super) struct InFlight {
     steps: VecDeque<Submitted>,
     free: Vec<Vec<Tag>>,
+    /// For traces.
+    device_clock: DeviceClock,
     /// Results of the step being read.
     results: Vec<(ResultRow, Option<Box<TokenDetail>>)>,
 }
@@ -40,7 +43,8 @@ impl InFlight {
     pub fn new(steps_max: usize, outputs_max: usize) -> Self {
         let free = (0..steps_max).map(|_| Vec::with_capacity(outputs_max)).collect();
         let steps = VecDeque::with_capacity(steps_max);
-        Self { steps, free, results: Vec::with_capacity(outputs_max) }
+        let device_clock = DeviceClock::default();
+        Self { steps, free, device_clock, results: Vec::with_capacity(outputs_max) }
     }
 
     pub fn start(&mut self, step: u64, at_micros: u64) {
@@ -77,6 +81,7 @@ impl Core {
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) -> Result<(), ExecError> {
+        let _stage = enter(Stage::Read);
         self.read(completed)?;
         self.sequences.release(completed);
         let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
@@ -93,10 +98,11 @@ impl Core {
     }
 
     fn read(&mut self, completed: Completed) -> Result<(), ExecError> {
-        let results = &mut self.in_flight.results;
+        let InFlight { results, device_clock, .. } = &mut self.in_flight;
         results.clear();
         self.sequences.executor.read_results(completed, &mut |view| {
             debug_assert_eq!(view.header.step, completed.step, "the ring slot is this step's");
+            trace_step(device_clock, completed, view.header);
             for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
                 let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
                 let detail = (row.candidates > 0).then(|| {
@@ -191,4 +197,16 @@ impl Core {
         };
         self.finish(slot, reason, now_micros);
     }
+}
+
+/// Shows whoever listens when the device worked. A step that was launched before anybody listened is left out.
+fn trace_step(clock: &mut DeviceClock, completed: Completed, header: &ResultHeader) {
+    let Completed { step, rows, launched_nanos, .. } = completed;
+    if launched_nanos == 0 || !walla_trace::is_listening() {
+        return;
+    }
+    let device_nanos = header.begin_nanos..header.end_nanos;
+    let seen_nanos = walla_trace::now_nanos();
+    let times = StepTimes { step, rows, launched_nanos, device_nanos, seen_nanos };
+    walla_trace::device_step(clock, times);
 }

@@ -170,10 +170,13 @@ impl Core {
 
     /// Composes and submits one step. `false`: nobody has work that can be done now.
     pub(super) fn submit_step(&mut self, now_micros: u64) -> Result<bool, StepError> {
+        let stage = walla_trace::enter(walla_trace::Stage::Plan);
         self.compose(now_micros);
         if self.composer.batch.is_empty() {
+            stage.forget();
             return Ok(false);
         }
+        drop(stage);
         let agents = &self.agents;
         let sampling = |seq: SeqId| {
             agents.get(seq.index()).and_then(Option::as_ref).map(|agent| &agent.spec.sampling)

@@ -122,6 +122,7 @@ impl Drop for TextWorker {
 
 /// A template or tokenizer that panics fails its prompt, not the engine.
 fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
+    let _stage = walla_trace::enter(walla_trace::Stage::Encode);
     let (agent, generation) = (job.agent, job.generation);
     let result = catch_unwind(AssertUnwindSafe(|| encode(text, job)))
         .unwrap_or_else(|_| Err("the prompt could not be encoded: a defect in walla".into()));

@@ -23,6 +23,9 @@ pub(super) fn live<C: EngineCore>(
     load: impl FnOnce(&mut Progress<'_>) -> Result<C, EngineError>,
 ) {
     super::priority::yield_to_host();
+    walla_trace::listen_nvtx();
+    // To the end of the thread, unless another engine of this process was first.
+    let _trace = walla_trace::TraceFile::from_environment();
     let mut seats = Seats::default();
     let mut core = None;
     // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used on, and none of their

@@ -1,0 +1,136 @@
+//! One clock for all tracks.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Nanoseconds since this process first asked.
+#[must_use]
+pub fn now_nanos() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    // 2^64 nanoseconds are 584 years.
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// How far two clocks of one machine drift apart, at most, in parts per million: twice what common quartz does.
+const DRIFT_PPM: u64 = 100;
+
+/// Puts a device's times on the host's clock, without ever asking the device for the time.
+///
+/// A program begins after the host launched it and ends before the host saw its results. Each step so bounds the offset `o` between the
+/// clocks: `launched - begin <= o <= seen - end`. The tightest bounds of all steps are kept, and loosened by 100 ppm of the time that
+/// passes. A step launched on an idle device begins some microseconds later: the lower bound is that close, so it is the estimate.
+///
+/// # Examples
+/// ```
+/// let mut clock = walla_trace::DeviceClock::default();
+/// // The device's clock began 1,000,000 ns later than the host's; the launch took 4,000 ns to arrive.
+/// let step = clock.to_host(1_500_000, 504_000..604_000, 1_650_000);
+/// assert_eq!(step, 1_500_000..1_600_000);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceClock {
+    bounds: Option<Bounds>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    low: i64,
+    high: i64,
+    at_nanos: u64,
+}
+
+impl DeviceClock {
+    /// When a step ran, on the host's clock. `launched_nanos` and `seen_nanos` are of the host, `device` of the device.
+    #[must_use]
+    pub fn to_host(
+        &mut self,
+        launched_nanos: u64,
+        device: Range<u64>,
+        seen_nanos: u64,
+    ) -> Range<u64> {
+        let low = difference(launched_nanos, device.start);
+        let high = difference(seen_nanos, device.end);
+        let own = Bounds { low, high, at_nanos: seen_nanos };
+        let tightest = self.bounds.map_or(own, |bounds| bounds.loosened(seen_nanos).tightened(own));
+        // Bounds that contradict each other: a clock was set. This step's own are the truth from now on.
+        let bounds = if tightest.low <= tightest.high { tightest } else { own };
+        self.bounds = Some(bounds);
+        let shift = |nanos: u64| nanos.checked_add_signed(bounds.low).unwrap_or(0);
+        let begin = shift(device.start);
+        begin..shift(device.end).max(begin)
+    }
+}
+
+impl Bounds {
+    fn loosened(self, now_nanos: u64) -> Self {
+        let passed = now_nanos.saturating_sub(self.at_nanos) / 1_000_000;
+        let drift = i64::try_from(passed * DRIFT_PPM).unwrap_or(i64::MAX);
+        let (low, high) = (self.low.saturating_sub(drift), self.high.saturating_add(drift));
+        Self { low, high, at_nanos: now_nanos }
+    }
+
+    fn tightened(self, other: Self) -> Self {
+        Self { low: self.low.max(other.low), high: self.high.min(other.high), ..self }
+    }
+}
+
+/// `a - b`; clocks that begin at the epoch of Unix stand at 2^60.7 nanoseconds, so the difference fits.
+fn difference(a: u64, b: u64) -> i64 {
+    a.wrapping_sub(b) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device whose clock stands at `offset` when the host's stands at 0.
+    fn device(offset: i64, host: Range<u64>) -> Range<u64> {
+        let shift = |nanos: u64| nanos.wrapping_add_signed(offset);
+        shift(host.start)..shift(host.end)
+    }
+
+    #[test]
+    fn the_tightest_launch_decides() {
+        let mut clock = DeviceClock::default();
+        let offset = 1_700_000_000_000_000_000; // the epoch of Unix
+        // Queued for 900 µs behind another step: the estimate is that much too early.
+        let first = clock.to_host(100_000, device(offset, 1_000_000..1_200_000), 1_300_000);
+        assert_eq!(first, 100_000..300_000);
+        // Launched on an idle device: 5 µs too early from here on, also for a queued step.
+        let second = clock.to_host(2_000_000, device(offset, 2_005_000..2_100_000), 2_200_000);
+        assert_eq!(second, 2_000_000..2_095_000);
+        let third = clock.to_host(2_000_000, device(offset, 2_105_000..2_200_000), 2_300_000);
+        assert_eq!(third, 2_100_000..2_195_000);
+    }
+
+    #[test]
+    fn the_estimate_follows_a_drift() {
+        let mut clock = DeviceClock::default();
+        for step in 0..10_000_u64 {
+            let begin = step * 16_000_000 + 10_000;
+            let offset = -i64::try_from(begin / 1_000_000 * 40).unwrap(); // 40 ppm slow
+            let seen = begin + 1_100_000;
+            let host = clock.to_host(begin - 5_000, device(offset, begin..begin + 1_000_000), seen);
+            assert!(
+                host.start.abs_diff(begin) <= 10_000,
+                "step {step}: {host:?}, began at {begin}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_is_believed() {
+        let mut clock = DeviceClock::default();
+        let _ = clock.to_host(1_000, device(0, 2_000..3_000), 4_000);
+        let host = clock.to_host(11_000, device(1 << 50, 12_000..13_000), 14_000);
+        assert_eq!(host, 11_000..12_000);
+    }
+
+    #[test]
+    fn host_time_goes_forward() {
+        let before = now_nanos();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(now_nanos() >= before + 1_000_000);
+    }
+}

@@ -1,0 +1,208 @@
+//! The trace file and the thread that writes it.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::json::{Events, RECORD_BYTES_MAX};
+use crate::queue::{self, Record};
+use crate::stage::{FILE, LISTENERS};
+
+/// How often the writer looks.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// Bytes of a file unless said otherwise: a million spans, half an hour of a game.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// Names the file in the environment.
+const VARIABLE: &str = "WALLA_TRACE";
+
+/// Why there is no trace file.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// Choose another path.
+    #[error("{}: {source}", path.display())]
+    Create {
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// One file at a time: finish the other one first.
+    #[error("a trace file is being written already")]
+    Busy,
+    /// The system gives no thread.
+    #[error("no thread: {0}")]
+    Thread(io::Error),
+}
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceSummary {
+    /// Spans written.
+    pub spans: u64,
+    /// Spans left out: the writer was behind, or the file is full.
+    pub spans_lost: u64,
+}
+
+/// A file that is being written: open it in <https://ui.perfetto.dev>. It ends when this is dropped.
+///
+/// From now on every stage of every engine and app of this process goes into it, at some 100 bytes a span: about 60 KB a second at
+/// 60 frames. What marks a stage neither waits nor allocates: a thread of its own writes. Memory is 4 MiB, the file at most 256 MiB
+/// ([`start_with_bytes_max`](Self::start_with_bytes_max)); what does not fit is counted and left out.
+///
+/// # Examples
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("trace.json");
+/// use walla_trace::{Stage, TraceFile, enter};
+/// let trace = TraceFile::start(path)?;
+/// drop(enter(Stage::Plan));
+/// let summary = trace.finish()?;
+/// assert!(summary.spans >= 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "the file ends when this is dropped"]
+pub struct TraceFile {
+    is_over: Arc<AtomicBool>,
+    writer: Option<JoinHandle<io::Result<TraceSummary>>>,
+}
+
+impl TraceFile {
+    /// Creates the file, or empties it, and begins.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn start(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        Self::start_with_bytes_max(path, FILE_BYTES_MAX)
+    }
+
+    /// Like [`start`](Self::start), for a file of at most so many bytes.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn start_with_bytes_max(
+        path: impl AsRef<Path>,
+        bytes_max: u64,
+    ) -> Result<Self, TraceError> {
+        if IS_WRITING.swap(true, Ordering::AcqRel) {
+            return Err(TraceError::Busy);
+        }
+        Self::spawn(path.as_ref(), bytes_max)
+            .inspect_err(|_| IS_WRITING.store(false, Ordering::Release))
+    }
+
+    /// The file that the environment variable `WALLA_TRACE` names; `None` if it names none or another one is being written. What is
+    /// wrong with the path goes to the log.
+    #[must_use]
+    pub fn from_environment() -> Option<Self> {
+        let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
+        if IS_WRITING.load(Ordering::Acquire) { None } else { Self::start_or_log(path) }
+    }
+
+    /// Like [`start`](Self::start), but what is wrong goes to the log, since a game should not end for it.
+    #[must_use]
+    pub fn start_or_log(path: impl AsRef<Path>) -> Option<Self> {
+        Self::start(path).inspect_err(|error| tracing::warn!(%error, "no trace file")).ok()
+    }
+
+    /// Whether the environment names a file.
+    #[must_use]
+    pub fn is_in_environment() -> bool {
+        std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
+    }
+
+    /// Ends the file and waits until it is written: some 20 ms.
+    ///
+    /// # Errors
+    /// What the system said about writing: the disk is full, for instance.
+    pub fn finish(mut self) -> io::Result<TraceSummary> {
+        self.end().unwrap_or_else(|| Err(io::Error::other("the trace's writer panicked")))
+    }
+
+    fn spawn(path: &Path, bytes_max: u64) -> Result<Self, TraceError> {
+        let created = File::create(path);
+        let file =
+            created.map_err(|source| TraceError::Create { path: path.to_path_buf(), source })?;
+        let queue = queue::get();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let of_writer = Arc::clone(&is_over);
+        let writer = thread::Builder::new().name("walla-trace".into()).spawn(move || {
+            let receiver = queue.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            // What was marked between two files belongs to neither.
+            while receiver.try_recv().is_ok() {}
+            queue.lost.store(0, Ordering::Relaxed);
+            LISTENERS.fetch_or(FILE, Ordering::Relaxed);
+            let written = write(file, bytes_max, &receiver, &of_writer);
+            LISTENERS.fetch_and(!FILE, Ordering::Relaxed);
+            let (spans, left_out) = written?;
+            let spans_lost = left_out + queue.lost.load(Ordering::Relaxed);
+            Ok(TraceSummary { spans, spans_lost })
+        });
+        let writer = writer.map_err(TraceError::Thread)?;
+        while LISTENERS.load(Ordering::Relaxed) & FILE == 0 && !writer.is_finished() {
+            thread::yield_now(); // until the writer listens: the next mark counts
+        }
+        Ok(Self { is_over, writer: Some(writer) })
+    }
+
+    fn end(&mut self) -> Option<io::Result<TraceSummary>> {
+        let writer = self.writer.take()?;
+        self.is_over.store(true, Ordering::Release);
+        writer.thread().unpark();
+        let summary = writer.join().ok();
+        IS_WRITING.store(false, Ordering::Release);
+        summary
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.end() {
+            tracing::warn!(%error, "the trace file is not whole");
+        }
+    }
+}
+
+/// Whether there is a [`TraceFile`].
+static IS_WRITING: AtomicBool = AtomicBool::new(false);
+
+/// Writes until it is over. Returns the spans written, and those that the file had no room for.
+fn write(
+    file: File,
+    bytes_max: u64,
+    receiver: &Receiver<Record>,
+    is_over: &AtomicBool,
+) -> io::Result<(u64, u64)> {
+    let mut events = Events::begin(BufWriter::with_capacity(1 << 16, file))?;
+    let spans_max = bytes_max / RECORD_BYTES_MAX;
+    let (mut spans, mut left_out) = (0, 0);
+    loop {
+        // Read before the queue is emptied: whatever was marked before the end is in the file.
+        let is_last = is_over.load(Ordering::Acquire);
+        loop {
+            match receiver.try_recv() {
+                Ok(record) if spans < spans_max => {
+                    events.record(&record)?;
+                    spans += 1;
+                }
+                Ok(_) => left_out += 1,
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        if is_last {
+            events.count("spans_left_out", left_out)?;
+            events.count("spans_lost", queue::get().lost.load(Ordering::Relaxed))?;
+            events.end()?;
+            return Ok((spans, left_out));
+        }
+        events.flush()?;
+        thread::park_timeout(ROUND);
+    }
+}

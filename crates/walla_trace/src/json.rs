@@ -1,0 +1,154 @@
+//! The Trace Event Format, as far as Perfetto and `chrome://tracing` need it: an array of objects, one for each span.
+//!
+//! Source: "Trace Event Format" (Google), the JSON array format: complete events (`"ph":"X"`, microseconds) and metadata (`"ph":"M"`).
+//! The closing bracket is optional there, so a file that was cut off can still be read.
+
+use std::io::{self, Write};
+
+use crate::queue::Record;
+
+/// All tracks are of one process.
+const PID: u32 = 1;
+
+/// Tracks of the same kind of thread, one for each thread.
+const TRACKS_PER_LANE: u32 = 8;
+
+/// Longest JSON of one record with names of at most 40 bytes: keeps the file below its bound without counting first.
+pub(crate) const RECORD_BYTES_MAX: u64 = 256;
+
+/// Writes events one after the other.
+pub(crate) struct Events<W> {
+    out: W,
+    /// Tracks that have their name already.
+    named: Vec<u32>,
+    is_first: bool,
+}
+
+impl<W: Write> Events<W> {
+    pub fn begin(mut out: W) -> io::Result<Self> {
+        out.write_all(b"[")?;
+        let mut events = Self { out, named: Vec::new(), is_first: true };
+        events.metadata("process_name", 0, "\"name\":\"walla\"")?;
+        Ok(events)
+    }
+
+    pub fn record(&mut self, record: &Record) -> io::Result<()> {
+        let tid = tid(record);
+        if !self.named.contains(&tid) {
+            self.named.push(tid);
+            self.name(tid, record)?;
+        }
+        self.separate()?;
+        let nanos = record.end_nanos.saturating_sub(record.begin_nanos);
+        write!(
+            self.out,
+            "{{\"ph\":\"X\",\"pid\":{PID},\"tid\":{tid},\"name\":\"{}\",\"ts\":{},\"dur\":{}",
+            Escaped(record.name),
+            Micros(record.begin_nanos),
+            Micros(nanos)
+        )?;
+        if let Some(step) = record.step {
+            write!(self.out, ",\"args\":{{\"step\":{step},\"rows\":{}}}", record.rows)?;
+        }
+        self.out.write_all(b"}")
+    }
+
+    /// A number about the whole file.
+    pub fn count(&mut self, what: &str, count: u64) -> io::Result<()> {
+        self.metadata(what, 0, &format!("\"count\":{count}"))
+    }
+
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
+    pub fn end(mut self) -> io::Result<()> {
+        self.out.write_all(b"\n]\n")?;
+        self.out.flush()
+    }
+
+    /// Names a track and says where it stands: the host on top, then each engine's thread, device and copies.
+    fn name(&mut self, tid: u32, record: &Record) -> io::Result<()> {
+        let name = record.track.name();
+        self.metadata("thread_name", tid, &format!("\"name\":\"{name}\""))?;
+        self.metadata("thread_sort_index", tid, &format!("\"sort_index\":{tid}"))
+    }
+
+    fn metadata(&mut self, what: &str, tid: u32, args: &str) -> io::Result<()> {
+        self.separate()?;
+        write!(
+            self.out,
+            "{{\"ph\":\"M\",\"pid\":{PID},\"tid\":{tid},\"name\":\"{what}\",\"args\":{{{args}}}}}"
+        )
+    }
+
+    fn separate(&mut self) -> io::Result<()> {
+        let is_first = std::mem::take(&mut self.is_first);
+        self.out.write_all(if is_first { b"\n" } else { b",\n" })
+    }
+}
+
+fn tid(record: &Record) -> u32 {
+    record.lane * TRACKS_PER_LANE + record.track as u32
+}
+
+/// Nanoseconds as microseconds, exactly: a double would round after some days.
+struct Micros(u64);
+
+impl std::fmt::Display for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1_000, self.0 % 1_000)
+    }
+}
+
+/// A host's own name, as the inside of a JSON string; cut after 40 characters.
+struct Escaped<'a>(&'a str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.chars().take(40).try_for_each(|c| match c {
+            '"' | '\\' => write!(f, "\\{c}"),
+            c if c.is_control() => f.write_str("?"),
+            c => write!(f, "{c}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_json() {
+        let mut bytes = Vec::new();
+        let mut events = Events::begin(&mut bytes).unwrap();
+        let record = Record { name: "a \"b\"\\\n", begin_nanos: 1_234_567, ..Record::default() };
+        events.record(&Record { end_nanos: 2_000_001, step: Some(7), rows: 3, ..record }).unwrap();
+        events.count("spans_lost", 2).unwrap();
+        events.end().unwrap();
+        let events: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let span = events.as_array().unwrap().iter().find(|event| event["ph"] == "X").unwrap();
+        assert_eq!(span["name"], "a \"b\"\\?");
+        assert_eq!((span["ts"].as_f64(), span["dur"].as_f64()), (Some(1_234.567), Some(765.434)));
+        assert_eq!(
+            (span["args"]["step"].as_u64(), span["args"]["rows"].as_u64()),
+            (Some(7), Some(3))
+        );
+        assert_eq!(events.as_array().unwrap().last().unwrap()["args"]["count"], 2);
+    }
+
+    #[test]
+    fn no_record_is_longer_than_its_bound() {
+        let mut bytes = Vec::new();
+        let mut events = Events::begin(&mut bytes).unwrap();
+        let name = "\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"";
+        let record =
+            Record { name, begin_nanos: u64::MAX - 1, end_nanos: u64::MAX, ..Record::default() };
+        let record = Record { step: Some(u64::MAX), rows: u32::MAX, lane: 1 << 28, ..record };
+        events.record(&record).unwrap();
+        let before = events.out.len();
+        events.record(&record).unwrap();
+        let written = events.out.len() - before;
+        assert!(written as u64 <= RECORD_BYTES_MAX, "{written} bytes");
+    }
+}

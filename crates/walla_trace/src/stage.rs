@@ -1,0 +1,236 @@
+//! Marks.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tracing::span::EnteredSpan;
+
+use crate::clock::{DeviceClock, now_nanos};
+use crate::queue::{self, Record};
+
+/// Listeners besides `tracing`: bits of [`LISTENERS`].
+pub(crate) const FILE: u8 = 1;
+#[cfg(feature = "nvtx")]
+pub(crate) const NVTX: u8 = 2;
+
+/// Who listens. Marks are not ordered with its changes: some at a listener's begin and end may be missed.
+pub(crate) static LISTENERS: AtomicU8 = AtomicU8::new(0);
+
+/// A row of the trace file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Track {
+    /// The host's frames, whichever threads its systems run on.
+    Host,
+    /// The thread that owns the device.
+    DeviceThread,
+    /// The thread that encodes prompts.
+    Text,
+    /// The device's program, as the device timed it.
+    Device,
+    /// Results on their way back.
+    Copies,
+}
+
+impl Track {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host frame",
+            Self::DeviceThread => "device thread",
+            Self::Text => "text thread",
+            Self::Device => "device",
+            Self::Copies => "device copies",
+        }
+    }
+}
+
+macro_rules! stages {
+    ($($(#[$doc:meta])* $stage:ident: $target:literal, $name:literal, $track:ident;)*) => {
+        /// A stage of the journey whose begin and end its own thread sees: see the [crate's table](crate#stages).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Stage {
+            $($(#[$doc])* $stage,)*
+        }
+
+        impl Stage {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$stage),*];
+
+            /// Its span's target.
+            #[must_use]
+            pub const fn target(self) -> &'static str {
+                match self { $(Self::$stage => $target,)* }
+            }
+
+            /// Its span's name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$stage => $name,)* }
+            }
+
+            /// Where the file shows it.
+            #[must_use]
+            pub const fn track(self) -> Track {
+                match self { $(Self::$stage => Track::$track,)* }
+            }
+
+            /// A span has a place in the code of its own.
+            fn span(self) -> tracing::Span {
+                match self { $(Self::$stage => tracing::trace_span!(target: $target, $name),)* }
+            }
+        }
+    };
+}
+
+stages! {
+    /// What was said becomes components, messages, events.
+    Publish: "walla::frame", "publish", Host;
+    /// Changes and asks are seen.
+    Collect: "walla::frame", "collect", Host;
+    /// The engine is told.
+    Submit: "walla::frame", "submit", Host;
+    /// Who gets rows in the next step, and its batch.
+    Plan: "walla::plan", "plan", DeviceThread;
+    /// The step's block is written.
+    Fill: "walla::step", "fill", DeviceThread;
+    /// The block's copy to the device is enqueued.
+    Upload: "walla::step", "upload", DeviceThread;
+    /// The program is enqueued.
+    Launch: "walla::step", "launch", DeviceThread;
+    /// The copy of the results is enqueued.
+    CopyBack: "walla::step", "copy back", DeviceThread;
+    /// Results become tokens, text and events.
+    Read: "walla::step", "read", DeviceThread;
+    /// A prompt becomes tokens.
+    Encode: "walla::text", "encode", Text;
+}
+
+/// A stage that goes on: it ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the stage ends when this is dropped"]
+pub struct Entered {
+    _span: Option<EnteredSpan>,
+    timed: Option<Timed>,
+}
+
+#[derive(Debug)]
+struct Timed {
+    stage: Stage,
+    begin_nanos: u64,
+    listeners: u8,
+}
+
+/// Begins a stage on this thread.
+///
+/// # Examples
+/// ```
+/// use walla_trace::{Stage, enter};
+/// let plan = enter(Stage::Plan);
+/// let work = 6 * 7; // planning
+/// drop(plan);
+/// # assert_eq!(work, 42);
+/// ```
+#[inline]
+pub fn enter(stage: Stage) -> Entered {
+    let listeners = LISTENERS.load(Ordering::Relaxed);
+    let is_traced = tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE;
+    if listeners == 0 && !is_traced {
+        return Entered { _span: None, timed: None };
+    }
+    begin(stage, listeners, is_traced)
+}
+
+#[cold]
+fn begin(stage: Stage, listeners: u8, is_traced: bool) -> Entered {
+    #[cfg(feature = "nvtx")]
+    if listeners & NVTX != 0 {
+        crate::nvtx::push(stage.name());
+    }
+    let timed = (listeners != 0).then(|| Timed { stage, begin_nanos: now_nanos(), listeners });
+    Entered { _span: is_traced.then(|| stage.span().entered()), timed }
+}
+
+impl Entered {
+    /// Ends a stage in which nothing turned out to be worth a mark in the file.
+    pub fn forget(mut self) {
+        if let Some(timed) = &mut self.timed {
+            timed.listeners &= !FILE;
+        }
+    }
+}
+
+impl Drop for Entered {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(timed) = self.timed.take() {
+            end(&timed);
+        }
+    }
+}
+
+#[cold]
+fn end(timed: &Timed) {
+    if timed.listeners & FILE != 0 {
+        queue::push(Record {
+            name: timed.stage.name(),
+            track: timed.stage.track(),
+            begin_nanos: timed.begin_nanos,
+            end_nanos: now_nanos(),
+            ..Record::default()
+        });
+    }
+    #[cfg(feature = "nvtx")]
+    if timed.listeners & NVTX != 0 {
+        crate::nvtx::pop();
+    }
+}
+
+/// Whether a file, a profiler or a `tracing` subscriber at level `TRACE` listens: before work that only serves a mark.
+#[inline]
+#[must_use]
+pub fn is_listening() -> bool {
+    LISTENERS.load(Ordering::Relaxed) != 0
+        || tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE
+}
+
+/// Tells of a part of the host's frame that is over: `frame` for all of it, or a host's own name for a part. Spans of one app must
+/// nest or follow each other.
+pub fn host_span(name: &'static str, nanos: Range<u64>) {
+    if LISTENERS.load(Ordering::Relaxed) & FILE != 0 {
+        let (begin_nanos, end_nanos) = (nanos.start, nanos.end);
+        let track = Track::Host;
+        queue::push(Record { name, track, begin_nanos, end_nanos, ..Record::default() });
+    }
+    tracing::trace!(target: "walla::frame", name, begin_nanos = nanos.start, end_nanos = nanos.end, "span");
+}
+
+/// What is known of a step when its results have been read.
+#[derive(Clone, Debug)]
+pub struct StepTimes {
+    /// Its number.
+    pub step: u64,
+    /// Its rows.
+    pub rows: u32,
+    /// When the host enqueued it, by [`now_nanos`].
+    pub launched_nanos: u64,
+    /// Begin and end by the device's clock.
+    pub device_nanos: Range<u64>,
+    /// When the host saw it complete, by [`now_nanos`].
+    pub seen_nanos: u64,
+}
+
+/// Tells of a step that the device has run. Call it on the thread that owns the device, for steps in order.
+pub fn device_step(clock: &mut DeviceClock, times: StepTimes) {
+    let StepTimes { step, rows, launched_nanos, device_nanos, seen_nanos } = times;
+    let ran = clock.to_host(launched_nanos, device_nanos, seen_nanos);
+    if LISTENERS.load(Ordering::Relaxed) & FILE != 0 {
+        let record = Record { step: Some(step), rows, ..Record::default() };
+        let (name, track, begin_nanos, end_nanos) = ("step", Track::Device, ran.start, ran.end);
+        queue::push(Record { name, track, begin_nanos, end_nanos, ..record });
+        let (name, track) = ("results", Track::Copies);
+        let (begin_nanos, end_nanos) = (ran.end, seen_nanos.max(ran.end));
+        queue::push(Record { name, track, begin_nanos, end_nanos, ..record });
+    }
+    tracing::trace!(target: "walla::device", step, rows, begin_nanos = ran.start, end_nanos = ran.end, "step");
+    tracing::trace!(target: "walla::device", step, begin_nanos = ran.end, end_nanos = seen_nanos, "results");
+}

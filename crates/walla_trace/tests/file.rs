@@ -1,0 +1,117 @@
+//! What a trace file holds. One file at a time in a process, so the tests take turns.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use walla_trace::{
+    DeviceClock, Stage, StepTimes, TraceError, TraceFile, device_step, enter, host_span, now_nanos,
+};
+
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Spans of a file: track, name, begin and end in nanoseconds.
+fn spans(path: &Path) -> Vec<(String, String, Range<u64>)> {
+    let events: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let events = events.as_array().unwrap();
+    let track = |tid: &Value| {
+        let names = |event: &&Value| event["name"] == "thread_name" && event["tid"] == *tid;
+        events.iter().find(names).unwrap()["args"]["name"].as_str().unwrap().to_owned()
+    };
+    let spans = events.iter().filter(|event| event["ph"] == "X");
+    let nanos = |micros: &Value| (micros.as_f64().unwrap() * 1e3).round() as u64;
+    let span = |event: &Value| {
+        let begin = nanos(&event["ts"]);
+        let name = event["name"].as_str().unwrap().to_owned();
+        (track(&event["tid"]), name, begin..begin + nanos(&event["dur"]))
+    };
+    spans.map(span).collect()
+}
+
+#[test]
+fn stages_nest_and_device_steps_stand_on_the_hosts_clock() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let trace = TraceFile::start(&path).unwrap();
+    let begin = now_nanos();
+    let plan = enter(Stage::Plan);
+    drop(enter(Stage::Fill));
+    drop(plan);
+    let launched_nanos = now_nanos();
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    let seen_nanos = now_nanos();
+    let times =
+        StepTimes { step: 3, rows: 5, launched_nanos, device_nanos: 70_000..1_070_000, seen_nanos };
+    device_step(&mut DeviceClock::default(), times);
+    enter(Stage::Read).forget();
+    host_span("frame", begin..now_nanos());
+    let summary = trace.finish().unwrap();
+    assert_eq!((summary.spans, summary.spans_lost), (5, 0));
+
+    let spans = spans(&path);
+    let find = |name: &str| spans.iter().find(|span| span.1 == name).unwrap().clone();
+    let (frame, plan, fill) = (find("frame"), find("plan"), find("fill"));
+    let (step, results) = (find("step"), find("results"));
+    let tracks = [&frame, &plan, &fill, &step, &results].map(|span| span.0.as_str());
+    assert_eq!(tracks, ["host frame", "device thread", "device thread", "device", "device copies"]);
+    assert!(plan.2.start <= fill.2.start && fill.2.end <= plan.2.end, "{plan:?} {fill:?}");
+    assert_eq!(step.2, launched_nanos..launched_nanos + 1_000_000);
+    assert_eq!(results.2, launched_nanos + 1_000_000..seen_nanos);
+    assert!(frame.2.start <= step.2.start && step.2.end <= frame.2.end, "under the host's frame");
+}
+
+#[test]
+fn a_full_file_counts_what_it_leaves_out() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let trace = TraceFile::start_with_bytes_max(&path, 2_560).unwrap();
+    for _ in 0..50 {
+        drop(enter(Stage::Plan));
+    }
+    let summary = trace.finish().unwrap();
+    assert_eq!((summary.spans, summary.spans_lost), (10, 40));
+    assert_eq!(spans(&path).len(), 10);
+    assert!(std::fs::metadata(&path).unwrap().len() < 2_560);
+}
+
+#[test]
+fn a_flood_never_waits_and_loses_nothing_uncounted() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = TraceFile::start(folder.path().join("trace.json")).unwrap();
+    let marks = 200_000;
+    for _ in 0..marks {
+        drop(enter(Stage::Plan));
+    }
+    let summary = trace.finish().unwrap();
+    assert_eq!(summary.spans + summary.spans_lost, marks);
+    assert!(summary.spans >= 65_536, "{summary:?}");
+}
+
+#[test]
+fn one_file_at_a_time() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = TraceFile::start(folder.path().join("a.json")).unwrap();
+    assert!(matches!(TraceFile::start(folder.path().join("b.json")), Err(TraceError::Busy)));
+    drop(trace);
+    drop(TraceFile::start(folder.path().join("b.json")).unwrap());
+    let nowhere = TraceFile::start(folder.path().join("no/such/folder/c.json"));
+    assert!(matches!(nowhere, Err(TraceError::Create { .. })));
+    drop(TraceFile::start(folder.path().join("c.json")).unwrap());
+}
+
+#[test]
+fn stages_have_targets_of_walla_and_names_of_their_own() {
+    let mut names: Vec<_> = Stage::ALL.iter().map(|stage| stage.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Stage::ALL.len());
+    assert!(Stage::ALL.iter().all(|stage| stage.target().starts_with("walla::")));
+}
