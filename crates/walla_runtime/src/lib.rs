@@ -18,7 +18,7 @@ mod shell;
 mod state;
 
 pub use api::{
-    AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX, EngineStats, Event, FinishReason,
+    AgentId, AgentSpec, Command, ContextPolicy, DELTA_BYTES_MAX, EngineStats, Event, FinishReason,
     GenerationId, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
 };
 pub use client::Client;
