@@ -64,7 +64,7 @@ pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
         variant: options.variant.unwrap_or_else(crate::Variant::best).name().to_owned(),
         threads: options.threads_resolved(),
         memory_total_bytes,
-        memory_free_bytes,
+        memory_free_bytes: Some(memory_free_bytes),
         gpu: None,
     }
 }

@@ -4,8 +4,8 @@ use crate::device::{self, CudaDevice};
 use crate::driver::Library;
 use crate::images::Images;
 
-/// Set to anything but `0`, this environment variable keeps programs from being captured as graphs.
-const GRAPHS_OFF: &str = "WALLA_CUDA_DISABLE_GRAPHS";
+/// `0` in this environment variable keeps programs from being captured as graphs.
+const GRAPHS: &str = "WALLA_CUDA_GRAPHS";
 
 /// Kernel images to consider beside those of the crate: files and folders, separated as in `PATH`.
 const IMAGES: &str = "WALLA_CUDA_IMAGES";
@@ -18,15 +18,15 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// A backend with settings from the environment: `WALLA_CUDA_DISABLE_GRAPHS` launches programs op by op, `WALLA_CUDA_IMAGES` names kernel
+    /// A backend with settings from the environment: `WALLA_CUDA_GRAPHS=0` launches programs op by op, `WALLA_CUDA_IMAGES` names kernel
     /// images (files and folders, separated as in `PATH`) that are used where they are as good as the crate's or better. Images in a
     /// folder `walla_images` beside the program are considered as well.
     #[must_use]
     pub fn from_env() -> Self {
-        let off = std::env::var_os(GRAPHS_OFF).is_some_and(|value| value != "0");
+        let off = std::env::var_os(GRAPHS).is_some_and(|value| value == "0");
         let named = std::env::var_os(IMAGES);
         let named = named.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();
-        Self { eager: off.then(|| format!("{GRAPHS_OFF} is set")), images: Images::find(&named) }
+        Self { eager: off.then(|| format!("{GRAPHS} is 0")), images: Images::find(&named) }
     }
 
     /// A backend that launches programs op by op, for the stated reason.
@@ -46,7 +46,7 @@ impl Backend for CudaBackend {
         if gpus.is_empty() {
             return Err("the NVIDIA driver finds no GPU".to_owned());
         }
-        let info = |(ordinal, gpu)| device::info(ordinal, gpu, &self.images);
+        let info = |(ordinal, gpu)| device::info(ordinal, gpu, &self.images, self.eager.as_deref());
         Ok(gpus.iter().enumerate().map(info).collect())
     }
 

@@ -1,15 +1,16 @@
 use walla_device::{
-    BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, DeviceInfo, DeviceKind,
-    EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared, Program,
-    RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+    BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceCounters, DeviceError, DeviceInfo,
+    DeviceKind, EventId, GraphFallbacks, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
+    MemoryUse, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
 };
 
 use crate::cache;
-use crate::driver::{Context, DeviceMemory, Gpu, Stream};
+use crate::driver::{Context, DeviceMemory, Gpu, GraphExec, Launch, Stream};
 use crate::images::Images;
 use crate::kernels::Kernels;
 use crate::loading::Staging;
 use crate::lower::{self, Lowering, Workspace};
+use crate::measure;
 use crate::resources::{
     EventState, Host, Matrix, ProgramState, Resources, Rope, StreamState, Vector, unknown,
 };
@@ -28,19 +29,25 @@ pub struct CudaDevice {
     capture: Stream,
     /// Why graphs are not used at all, if so.
     eager: Option<String>,
+    fallbacks: GraphFallbacks,
     /// Dropped last: everything above lives in it.
     context: Context,
 }
 
-/// What is known about a GPU without opening it. How much memory is free takes a context (some 300 ms and 400 MB), so until then
-/// all of it counts as free.
-pub(crate) fn info(ordinal: usize, gpu: &Gpu, images: &Images) -> DeviceInfo {
+/// What is known about a GPU without opening it. How much memory is free takes a context (some 300 ms and 400 MB).
+pub(crate) fn info(
+    ordinal: usize,
+    gpu: &Gpu,
+    images: &Images,
+    graphs_off: Option<&str>,
+) -> DeviceInfo {
     let mut facts = gpu.facts.clone();
     let ranked = images.ranked(facts.compute_capability);
     let best = ranked.first();
     let variant = best.map_or("none", |image| &image.target.name);
     facts.kernel_image = best.map_or_else(|| "none".to_owned(), ToString::to_string);
     facts.kernel_images_refused = images.refused.to_vec();
+    facts.graphs_off = graphs_off.map(str::to_owned);
     DeviceInfo {
         name: format!("cuda:{ordinal}"),
         kind: DeviceKind::Cuda,
@@ -48,7 +55,7 @@ pub(crate) fn info(ordinal: usize, gpu: &Gpu, images: &Images) -> DeviceInfo {
         variant: variant.to_owned(),
         threads: 0,
         memory_total_bytes: gpu.memory_total_bytes,
-        memory_free_bytes: gpu.memory_total_bytes,
+        memory_free_bytes: None,
         gpu: Some(facts),
     }
 }
@@ -61,7 +68,7 @@ impl CudaDevice {
         eager: Option<String>,
         memory_bytes_max: Option<u64>,
     ) -> Result<Self, DeviceError> {
-        let mut info = info(ordinal, gpu, images);
+        let mut info = info(ordinal, gpu, images, eager.as_deref());
         let (major, minor) = gpu.facts.compute_capability;
         let ranked = images.ranked(gpu.facts.compute_capability);
         if ranked.is_empty() {
@@ -69,7 +76,7 @@ impl CudaDevice {
             return Err(DeviceError::Unsupported { device: info.name, what });
         }
         let context = Context::create(gpu, memory_bytes_max)?;
-        info.memory_free_bytes = context.memory_free_bytes()?;
+        info.memory_free_bytes = Some(context.memory_free_bytes()?);
         let (kernels, refused) = Kernels::open(&context, &ranked)?;
         info.variant = kernels.target().to_owned();
         if let Some(facts) = &mut info.gpu {
@@ -86,6 +93,7 @@ impl CudaDevice {
             staging,
             capture: context.create_stream(StreamPriority::Low)?,
             eager,
+            fallbacks: GraphFallbacks::default(),
             context,
         })
     }
@@ -116,14 +124,30 @@ impl CudaDevice {
         Ok(())
     }
 
-    fn capture_program(&self, launches: &[crate::driver::Launch]) -> Result<ProgramState, String> {
+    /// Makes a graph of launches, or counts and says why they stay single.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`] alone.
+    fn capture_program(
+        &mut self,
+        launches: &[Launch],
+    ) -> Result<(Option<GraphExec>, LaunchMode), DeviceError> {
         if let Some(reason) = &self.eager {
-            return Err(reason.clone());
+            self.fallbacks.switched_off += 1;
+            return Ok((None, LaunchMode::Eager(reason.clone())));
         }
         let enqueue = || lower::enqueue(&self.context, self.capture, launches);
-        let graph = self.context.capture(self.capture, enqueue);
-        let graph = graph.map_err(|error| format!("capture failed: {error}"))?;
-        Ok(ProgramState { launches: launches.to_vec(), graph: Some(graph) })
+        match self.context.capture(self.capture, enqueue) {
+            Ok(graph) => Ok((Some(graph), LaunchMode::Graph)),
+            Err(lost) if lost.is_lost() => Err(lost),
+            Err(error) => {
+                let call = if let DeviceError::Failed { call, .. } = error { call } else { "" };
+                let is_refused = matches!(call, "cuGraphInstantiate" | "cuGraphUpload");
+                let GraphFallbacks { incompatible_node, capture_failed, .. } = &mut self.fallbacks;
+                *(if is_refused { incompatible_node } else { capture_failed }) += 1;
+                Ok((None, LaunchMode::Eager(format!("capture failed: {error}"))))
+            }
+        }
     }
 }
 
@@ -151,6 +175,18 @@ impl Device for CudaDevice {
 
     fn memory(&self) -> MemoryUse {
         self.used
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.context.counters()
+    }
+
+    fn graph_fallbacks(&self) -> GraphFallbacks {
+        self.fallbacks
+    }
+
+    fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
+        measure::read_bytes_per_second(&self.context, &mut self.kernels, self.capture)
     }
 
     fn load_matrix(
@@ -254,18 +290,10 @@ impl Device for CudaDevice {
                 (&workspace, memory.address()),
             );
             let launches = lowering.program(program)?;
-            let (state, mode) = match self.capture_program(&launches) {
-                Ok(state) => (state, LaunchMode::Graph),
-                Err(_) if self.context.is_lost() => {
-                    return Err(self.context.synchronise().err().unwrap_or_else(|| {
-                        DeviceError::Invalid("a lost device answered".to_owned())
-                    }));
-                }
-                Err(reason) => (ProgramState { launches, graph: None }, LaunchMode::Eager(reason)),
-            };
-            let graph = GraphId(next(&self.resources.programs));
-            self.resources.programs.push(state);
-            prepared.push(Prepared { graph, mode });
+            let (graph, mode) = self.capture_program(&launches)?;
+            let id = GraphId(next(&self.resources.programs));
+            self.resources.programs.push(ProgramState { launches, graph });
+            prepared.push(Prepared { graph: id, mode });
         }
         self.context.synchronise()?;
         Ok(prepared)
@@ -331,11 +359,19 @@ impl Device for CudaDevice {
 
     fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError> {
         let (raw, _) = self.resources.ticket(stream)?;
-        let program = self.resources.program(graph)?;
-        match &program.graph {
-            Some(exec) => self.context.launch_graph(raw, exec),
-            None => lower::enqueue(&self.context, raw, &program.launches),
+        let programs = &mut self.resources.programs;
+        let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
+        if let Some(exec) = &program.graph {
+            match self.context.launch_graph(raw, exec) {
+                // Nothing of the graph runs: the same launches one by one do the same.
+                Err(DeviceError::Failed { .. }) => {
+                    program.graph = None;
+                    self.fallbacks.launch_failed += 1;
+                }
+                launched => return launched,
+            }
         }
+        lower::enqueue(&self.context, raw, &program.launches)
     }
 
     fn maintain(

@@ -13,6 +13,7 @@ mod images;
 mod kernels;
 mod loading;
 mod lower;
+mod measure;
 mod params;
 mod repack;
 mod resources;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use walla_device::{
-    BufferId, CacheDesc, CacheId, DeviceError, EventId, GraphId, HostId, MatrixId, MatrixUse,
-    RopeId, StreamId, VectorId,
+    BufferId, CacheDesc, CacheId, DeviceError, EventId, HostId, MatrixId, MatrixUse, RopeId,
+    StreamId, VectorId,
 };
 use walla_types::{RopePairs, TensorType};
 
@@ -137,7 +137,6 @@ lookups! {
     host hosts HostId Host;
     stream streams StreamId StreamState;
     event events EventId EventState;
-    program programs GraphId ProgramState;
 }
 
 impl Resources {

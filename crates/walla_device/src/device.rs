@@ -1,6 +1,7 @@
 use walla_types::{RopePairs, TensorType};
 
 use crate::cache::{CacheCommand, CacheDesc};
+use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::op::Program;
@@ -127,6 +128,23 @@ pub trait Device: Send {
 
     /// Memory held now.
     fn memory(&self) -> MemoryUse;
+
+    /// Driver calls so far, by kind: for diagnostics and tests. Reading them is free.
+    fn counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
+    }
+
+    /// Programs so far that are launched op by op although they could have been graphs, by reason.
+    fn graph_fallbacks(&self) -> GraphFallbacks {
+        GraphFallbacks::default()
+    }
+
+    /// Bytes a second that the device reads its own memory with, measured now over at least 1 GiB (less where less is free), or `None`
+    /// where it cannot measure. The memory read stays allocated until the device is dropped, so measure on a device of its
+    /// own: for benchmarks, never in play.
+    fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
+        Ok(None)
+    }
 
     /// Copies a matrix to the device, in the layout that its kernels like best.
     fn load_matrix(&mut self, desc: &MatrixDesc<'_>, bytes: &[u8])

@@ -22,6 +22,7 @@ pub use plan::{Call, Fault, FaultPlan};
 use self::poison::{AlignedCopy, Poisoner};
 use self::timeline::Timeline;
 use crate::cache::{CacheCommand, CacheDesc};
+use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::device::{
     BufferId, CacheId, Device, EventId, GraphId, HostId, MatrixDesc, MatrixId, MemoryUse, Prepared,
     RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
@@ -146,6 +147,14 @@ impl Device for Faulty {
 
     fn memory(&self) -> MemoryUse {
         self.inner.memory()
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.inner.counters()
+    }
+
+    fn graph_fallbacks(&self) -> GraphFallbacks {
+        self.inner.graph_fallbacks()
     }
 
     fn load_matrix(

@@ -30,6 +30,8 @@ pub struct GpuFacts {
     pub programmatic_launch: bool,
     /// The kernel image in use, or the one that would be, and where it is from: `sm_90a machine code`.
     pub kernel_image: String,
+    /// Why programs are never graphs on it, if so.
+    pub graphs_off: Option<String>,
     /// Images that were found but refused, with the reason: a line each.
     pub kernel_images_refused: Vec<String>,
 }
@@ -49,8 +51,8 @@ pub struct DeviceInfo {
     pub threads: u32,
     /// All memory in bytes.
     pub memory_total_bytes: u64,
-    /// Memory that was free when the device was listed, in bytes.
-    pub memory_free_bytes: u64,
+    /// Memory that was free when the device was listed or opened, in bytes. `None`: nobody knows before it is opened (a GPU).
+    pub memory_free_bytes: Option<u64>,
     /// Facts of a GPU.
     pub gpu: Option<GpuFacts>,
 }

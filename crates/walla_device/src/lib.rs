@@ -25,6 +25,7 @@
 //! [`Faulty`] wraps any device and breaks it on purpose, by seed.
 
 mod cache;
+mod counters;
 mod device;
 mod error;
 pub mod faulty;
@@ -35,6 +36,7 @@ mod registry;
 pub mod step;
 
 pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
+pub use counters::{DeviceCounters, GraphFallbacks};
 pub use device::{
     BufferId, CacheId, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
     MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,

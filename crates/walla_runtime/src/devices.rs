@@ -6,7 +6,8 @@ use walla_device::Registry;
 /// A registry of all devices of this build.
 ///
 /// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2`, …) picks the CPU's kernels; an unknown or
-/// unsupported name is ignored. With the feature `cuda`, `WALLA_CUDA_DISABLE_GRAPHS` launches programs op by op.
+/// unsupported name is ignored. With the feature `cuda`, `WALLA_CUDA_GRAPHS=0` launches programs op by op, and
+/// `WALLA_CUDA_IMAGES` names kernel images to consider.
 #[must_use]
 pub fn default_registry() -> Registry {
     let variant = std::env::var("WALLA_CPU_VARIANT").ok();

@@ -2,7 +2,7 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUresult};
-use walla_device::DeviceError;
+use walla_device::{DeviceCounters, DeviceError};
 
 use super::library::{Gpu, describe};
 use super::stream::Stream;
@@ -21,6 +21,7 @@ pub(crate) struct Context {
     pub(super) allocated_bytes: Cell<u64>,
     /// Streams made so far: dropping polls them.
     pub(super) streams: RefCell<Vec<Stream>>,
+    counters: RefCell<DeviceCounters>,
 }
 
 // SAFETY: driver contexts may be used from any thread as long as calls make them current, which `Context::enter` does;
@@ -44,12 +45,23 @@ impl Context {
             memory_bytes_max: memory_bytes_max.unwrap_or(u64::MAX),
             allocated_bytes: Cell::new(0),
             streams: RefCell::new(Vec::new()),
+            counters: RefCell::default(),
         })
     }
 
     /// The GPU that it is on.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.gpu
+    }
+
+    /// Calls counted so far.
+    pub(crate) fn counters(&self) -> DeviceCounters {
+        *self.counters.borrow()
+    }
+
+    /// Counts a call that is about to be made.
+    pub(super) fn count(&self, count: impl FnOnce(&mut DeviceCounters) -> &mut u64) {
+        *count(&mut self.counters.borrow_mut()) += 1;
     }
 
     /// Refuses if the device is lost, else makes the context current on this thread.
@@ -99,6 +111,7 @@ impl Context {
     /// Blocks until everything enqueued is done.
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.synchronisations);
         // SAFETY: the context is current.
         let result = unsafe { sys::cuCtxSynchronize() };
         self.check("cuCtxSynchronize", result)

@@ -18,6 +18,7 @@ impl Context {
         enqueue: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<GraphExec, DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.captures);
         // Relaxed: calls of other threads (a renderer's, say) neither fail nor end the capture.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is alive and not capturing: this function always ends what it begins.
@@ -38,6 +39,7 @@ impl Context {
     }
 
     fn instantiate(&self, stream: Stream, graph: CUgraph) -> Result<GraphExec, DeviceError> {
+        self.count(|c| &mut c.instantiations);
         let mut raw: CUgraphExec = std::ptr::null_mut();
         // SAFETY: `raw` lives through the call; the graph was just captured.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut raw, graph, 0) };
@@ -55,6 +57,7 @@ impl Context {
         graph: &GraphExec,
     ) -> Result<(), DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.graph_launches);
         // SAFETY: both are alive; the addresses in the graph belong to the device that owns it.
         let result: CUresult = unsafe { sys::cuGraphLaunch(graph.0, stream.0) };
         self.check("cuGraphLaunch", result)

@@ -106,7 +106,8 @@ impl Library {
             vmm_granularity_bytes: has_vmm.then(|| vmm_granularity(device)).flatten(),
             l2_bytes: get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) as u64,
             driver_version: self.driver_version,
-            programmatic_launch: major >= 9,
+            // In graphs since CUDA 12.3.
+            programmatic_launch: major >= 9 && self.driver_version >= 12_030,
             ..GpuFacts::default()
         };
         Ok(Gpu { device, description: name_of(device)?, memory_total_bytes: total as u64, facts })

@@ -67,6 +67,7 @@ impl Context {
         if bytes as u64 > free_bytes {
             return Err(refused());
         }
+        self.count(|c| &mut c.allocations);
         let mut address: CUdeviceptr = 0;
         // SAFETY: `address` lives through the call; the context is current.
         let result = unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) };
@@ -86,6 +87,7 @@ impl Context {
         byte: u8,
     ) -> Result<(), DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.fills);
         // SAFETY: the range is the whole allocation.
         let result = unsafe { sys::cuMemsetD8Async(memory.address, byte, memory.bytes, stream.0) };
         self.check("cuMemsetD8Async", result)
@@ -94,6 +96,7 @@ impl Context {
     /// Allocates zeroed pinned host memory.
     pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<PinnedMemory, DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.allocations);
         let bytes = bytes.max(1).next_multiple_of(64);
         let mut start: *mut std::ffi::c_void = std::ptr::null_mut();
         let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
@@ -117,6 +120,7 @@ impl Context {
         inside("upload", from.bytes, from_offset, bytes)?;
         inside("upload", to.bytes, to_offset, bytes)?;
         self.enter()?;
+        self.count(|c| &mut c.copies);
         let target = to.address + to_offset as u64;
         // SAFETY: the offset was checked against the allocation.
         let source = unsafe { from.start.add(from_offset) };
@@ -136,6 +140,7 @@ impl Context {
         inside("download", from.bytes, from_offset, bytes)?;
         inside("download", to.bytes, to_offset, bytes)?;
         self.enter()?;
+        self.count(|c| &mut c.copies);
         let source = from.address + from_offset as u64;
         // SAFETY: the offset was checked against the allocation.
         let target = unsafe { to.start.add(to_offset) };

@@ -64,6 +64,7 @@ impl Context {
     /// Loads PTX (compiled for this device by the driver) or machine code.
     pub(crate) fn load_module(&self, code: &Code) -> Result<Module, DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.modules);
         let image = code.bytes().as_ptr();
         let mut log = vec![0_u8; LOG_BYTES];
         let mut options = [
@@ -129,6 +130,8 @@ impl Context {
     /// it until the stream has passed the launch.
     pub(crate) unsafe fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError> {
         self.enter()?;
+        // Launches into a capture are counted too: loading's share is what it was before play.
+        self.count(|c| &mut c.kernel_launches);
         // SAFETY: the struct is plain data for which zeros are valid.
         let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
         attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;

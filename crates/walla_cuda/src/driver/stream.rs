@@ -20,6 +20,7 @@ unsafe impl Send for Event {}
 impl Context {
     pub(crate) fn create_stream(&self, priority: StreamPriority) -> Result<Stream, DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.objects);
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: both live through the call.
         let result = unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest) };
@@ -40,6 +41,7 @@ impl Context {
 
     pub(crate) fn create_event(&self) -> Result<Event, DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.objects);
         let mut raw: CUevent = std::ptr::null_mut();
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: `raw` lives through the call.
@@ -50,6 +52,7 @@ impl Context {
 
     pub(crate) fn record(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.event_records);
         // SAFETY: both were made in this context, which is alive.
         let result = unsafe { sys::cuEventRecord(event.0, stream.0) };
         self.check("cuEventRecord", result)
@@ -57,6 +60,7 @@ impl Context {
 
     pub(crate) fn wait(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.event_waits);
         // SAFETY: both were made in this context, which is alive.
         let result = unsafe { sys::cuStreamWaitEvent(stream.0, event.0, 0) };
         self.check("cuStreamWaitEvent", result)
@@ -65,6 +69,7 @@ impl Context {
     /// Whether the event's latest record has completed.
     pub(crate) fn event_is_complete(&self, event: Event) -> Result<bool, DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.event_queries);
         // SAFETY: the event was made in this context, which is alive.
         let result = unsafe { sys::cuEventQuery(event.0) };
         self.ready("cuEventQuery", result)
@@ -73,6 +78,7 @@ impl Context {
     /// Whether nothing is left on the stream.
     pub(crate) fn stream_is_idle(&self, stream: Stream) -> Result<bool, DeviceError> {
         self.enter()?;
+        self.count(|c| &mut c.stream_queries);
         // SAFETY: the stream was made in this context, which is alive.
         let result = unsafe { sys::cuStreamQuery(stream.0) };
         self.ready("cuStreamQuery", result)

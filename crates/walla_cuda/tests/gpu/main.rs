@@ -4,8 +4,11 @@
 
 mod cache;
 mod determinism;
+mod fault;
+mod graphs;
 mod model;
 mod parity;
+mod play;
 mod rig;
 mod sampling;
 

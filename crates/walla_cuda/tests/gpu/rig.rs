@@ -12,7 +12,7 @@ use walla_types::CANDIDATES_MAX;
 use crate::model::{Model, Shape};
 
 pub const PAGE_TOKENS: u32 = 16;
-const LAYOUT: StepLayout = StepLayout {
+pub const LAYOUT: StepLayout = StepLayout {
     rows_max: 64,
     outputs_max: 64,
     biases_max: 64,
@@ -64,14 +64,14 @@ pub struct Rig {
     pub cache: CacheId,
     pub stream: StreamId,
     vocab: u32,
-    step: BufferId,
-    results: BufferId,
+    pub step: BufferId,
+    pub results: BufferId,
     logits: BufferId,
     step_host: HostId,
     results_host: HostId,
     logits_host: HostId,
     /// Of each bucket: for any step, and for steps of one row a sequence.
-    graphs: Vec<[GraphId; 2]>,
+    pub graphs: Vec<[GraphId; 2]>,
     /// Whether steps of one row a sequence run the programs made for them.
     pub keeps_promise: bool,
     steps: u64,

@@ -234,6 +234,9 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 pub struct Devices {
+    /// Open each device: free memory, what its driver was asked, refused graphs
+    #[arg(short, long)]
+    pub verbose: bool,
     /// One JSON array instead of text
     #[arg(long)]
     pub json: bool,

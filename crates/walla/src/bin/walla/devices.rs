@@ -1,24 +1,36 @@
 //! `walla devices`.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 
-use serde_json::{Value, json};
-use walla_device::DeviceInfo;
+use serde_json::{Map, Value, json};
+use walla_device::{Device, DeviceInfo, GpuFacts, OpenOptions};
 
 use crate::Failure;
 use crate::args::Devices;
 
 pub fn run(arguments: &Devices) -> Result<(), Failure> {
     let registry = walla_runtime::default_registry();
-    let devices = registry.devices();
+    let mut reports = Vec::new();
+    for (listed, score) in registry.devices() {
+        let opened =
+            arguments.verbose.then(|| registry.open(&listed.name, &OpenOptions::default()));
+        reports.push(match opened {
+            Some(Ok(device)) => Report::opened(&*device, score),
+            Some(Err(error)) => {
+                Report { failure: Some(error.to_string()), ..Report::new(listed, score) }
+            }
+            None => Report::new(listed, score),
+        });
+    }
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        let list: Vec<Value> = devices.iter().map(|(info, score)| to_json(info, *score)).collect();
+        let list: Vec<Value> = reports.iter().map(Report::to_json).collect();
         writeln!(out, "{}", Value::Array(list))?;
         return Ok(());
     }
-    for (info, score) in &devices {
-        writeln!(out, "{}", describe(info, *score))?;
+    for report in &reports {
+        writeln!(out, "{}", report.to_text())?;
     }
     for (name, reason) in registry.absent() {
         writeln!(out, "{name}: none ({reason})")?;
@@ -26,57 +38,124 @@ pub fn run(arguments: &Devices) -> Result<(), Failure> {
     Ok(())
 }
 
-fn describe(info: &DeviceInfo, score: i32) -> String {
-    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-    let (free, total) = (gib(info.memory_free_bytes), gib(info.memory_total_bytes));
-    let mut text = format!(
-        "{}: {}, kernels {}, {free:.1} of {total:.1} GiB free, score {score}",
-        info.name, info.description, info.variant
-    );
-    if info.threads > 0 {
-        text += &format!(", {} threads", info.threads);
-    }
-    if let Some(gpu) = &info.gpu {
-        let (major, minor) = gpu.compute_capability;
-        text += &format!(
-            ", sm_{major}{minor}, {} SMs, {} threads a warp, {} KiB shared a block ({} KiB opt-in), driver {}",
-            gpu.multiprocessors,
-            gpu.warp_threads,
-            gpu.shared_bytes_per_block / 1_024,
-            gpu.shared_bytes_per_block_optin / 1_024,
-            gpu.driver_version,
-        );
-        match gpu.vmm_granularity_bytes {
-            Some(bytes) => text += &format!(", VMM in {} KiB", bytes / 1_024),
-            None => text += ", no VMM",
-        }
-    }
-    text
+/// What is known about one device.
+struct Report {
+    info: DeviceInfo,
+    score: i32,
+    /// What opening it asked of its driver, by kind, if it was opened.
+    calls: Option<Vec<(&'static str, u64)>>,
+    /// Why it could not be opened.
+    failure: Option<String>,
 }
 
-fn to_json(info: &DeviceInfo, score: i32) -> Value {
-    let gpu = info.gpu.as_ref().map(|gpu| {
+impl Report {
+    fn new(info: DeviceInfo, score: i32) -> Self {
+        Self { info, score, calls: None, failure: None }
+    }
+
+    fn opened(device: &dyn Device, score: i32) -> Self {
+        let calls = device.counters().named();
+        Self { calls: Some(calls.to_vec()), ..Self::new(device.info().clone(), score) }
+    }
+
+    fn to_text(&self) -> String {
+        let info = &self.info;
+        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+        let mut text = format!(
+            "{}: {}, kernels {}, {:.1} GiB",
+            info.name,
+            info.description,
+            info.variant,
+            gib(info.memory_total_bytes)
+        );
+        if let Some(bytes) = info.memory_free_bytes {
+            text += &format!(" ({:.1} free)", gib(bytes));
+        }
+        text += &format!(", score {}", self.score);
+        if info.threads > 0 {
+            text += &format!(", {} threads", info.threads);
+        }
+        if let Some(gpu) = &info.gpu {
+            describe(&mut text, gpu);
+        }
+        if let Some(calls) = &self.calls {
+            let made = calls.iter().filter(|(_, count)| *count > 0);
+            let made: Vec<_> = made.map(|(name, count)| format!("{name} {count}")).collect();
+            if !made.is_empty() {
+                text += &format!("\n  opening it called: {}", made.join(", "));
+            }
+        }
+        if let Some(reason) = &self.failure {
+            text += &format!("\n  does not open: {reason}");
+        }
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let info = &self.info;
+        let calls = self.calls.as_ref().map(|calls| {
+            calls
+                .iter()
+                .map(|(name, count)| ((*name).to_owned(), json!(count)))
+                .collect::<Map<_, _>>()
+        });
         json!({
-            "compute_capability": format!("{}.{}", gpu.compute_capability.0, gpu.compute_capability.1),
-            "multiprocessors": gpu.multiprocessors,
-            "warp_threads": gpu.warp_threads,
-            "shared_bytes_per_block": gpu.shared_bytes_per_block,
-            "shared_bytes_per_block_optin": gpu.shared_bytes_per_block_optin,
-            "vmm_granularity_bytes": gpu.vmm_granularity_bytes,
-            "l2_bytes": gpu.l2_bytes,
-            "driver_version": gpu.driver_version,
-            "programmatic_launch": gpu.programmatic_launch,
+            "name": info.name,
+            "kind": format!("{:?}", info.kind).to_lowercase(),
+            "description": info.description,
+            "variant": info.variant,
+            "threads": info.threads,
+            "memory_total_bytes": info.memory_total_bytes,
+            "memory_free_bytes": info.memory_free_bytes,
+            "score": self.score,
+            "gpu": info.gpu.as_ref().map(gpu_to_json),
+            "calls_of_opening": calls,
+            "failure": self.failure,
         })
-    });
+    }
+}
+
+/// What a person who looks for a reason wants to know of a GPU.
+fn describe(text: &mut String, gpu: &GpuFacts) {
+    let (major, minor) = gpu.compute_capability;
+    let (driver_major, driver_minor) =
+        (gpu.driver_version / 1_000, gpu.driver_version % 1_000 / 10);
+    let kib = |bytes: u64| bytes / 1_024;
+    let vmm = gpu.vmm_granularity_bytes;
+    let vmm = vmm.map_or("no VMM".to_owned(), |bytes| format!("VMM in {} KiB", kib(bytes)));
+    let graphs = gpu.graphs_off.as_ref();
+    let graphs = graphs.map_or("on".to_owned(), |reason| format!("off ({reason})"));
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "\n  compute capability {major}.{minor}, {} SMs, {} threads a warp, {} KiB shared a block ({} KiB opt-in), {} MiB L2, {vmm}\
+         \n  CUDA driver {driver_major}.{driver_minor}, kernel image {}, graphs {graphs}, programmatic launch {}",
+        gpu.multiprocessors,
+        gpu.warp_threads,
+        kib(gpu.shared_bytes_per_block),
+        kib(gpu.shared_bytes_per_block_optin),
+        kib(gpu.l2_bytes) / 1_024,
+        gpu.kernel_image,
+        if gpu.programmatic_launch { "on" } else { "off" },
+    );
+    for reason in &gpu.kernel_images_refused {
+        let _ = write!(text, "\n  kernel image refused: {reason}");
+    }
+}
+
+fn gpu_to_json(gpu: &GpuFacts) -> Value {
     json!({
-        "name": info.name,
-        "kind": format!("{:?}", info.kind).to_lowercase(),
-        "description": info.description,
-        "variant": info.variant,
-        "threads": info.threads,
-        "memory_total_bytes": info.memory_total_bytes,
-        "memory_free_bytes": info.memory_free_bytes,
-        "score": score,
-        "gpu": gpu,
+        "compute_capability": format!("{}.{}", gpu.compute_capability.0, gpu.compute_capability.1),
+        "multiprocessors": gpu.multiprocessors,
+        "warp_threads": gpu.warp_threads,
+        "shared_bytes_per_block": gpu.shared_bytes_per_block,
+        "shared_bytes_per_block_optin": gpu.shared_bytes_per_block_optin,
+        "vmm_granularity_bytes": gpu.vmm_granularity_bytes,
+        "l2_bytes": gpu.l2_bytes,
+        "driver_version": gpu.driver_version,
+        "programmatic_launch": gpu.programmatic_launch,
+        "kernel_image": gpu.kernel_image,
+        "kernel_images_refused": gpu.kernel_images_refused,
+        "graphs_off": gpu.graphs_off,
     })
 }

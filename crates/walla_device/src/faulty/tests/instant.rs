@@ -61,7 +61,7 @@ pub(super) fn info() -> DeviceInfo {
         variant: String::new(),
         threads: 1,
         memory_total_bytes: 0,
-        memory_free_bytes: 0,
+        memory_free_bytes: Some(0),
         gpu: None,
     }
 }

@@ -14,7 +14,7 @@ use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
 
 use super::clock::Clock;
 use super::thread::Progress;
-use super::{Advance, ClientKey, Emit, Engine, EngineCore};
+use super::{Advance, ClientKey, Control, Emit, Engine, EngineCore};
 use crate::api::{
     AgentId, Command, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
     ReplyEvent, Usage,
@@ -46,6 +46,7 @@ struct Script {
     clients: Mutex<Vec<(ClientKey, Pacing)>>,
     /// Every command but asks.
     said: Mutex<Vec<Command>>,
+    controls: Mutex<Vec<Control>>,
     dropped: AtomicBool,
 }
 
@@ -116,6 +117,10 @@ impl EngineCore for Fake {
         self.script.frames.fetch_add(1, Ordering::SeqCst);
     }
 
+    fn control(&mut self, control: Control) {
+        self.script.controls.lock().unwrap().push(control);
+    }
+
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
         self.script.now_micros.store(now_micros, Ordering::SeqCst);
         self.script.rounds.fetch_add(1, Ordering::SeqCst);
@@ -160,7 +165,7 @@ impl EngineCore for Fake {
                 variant: String::new(),
                 threads: 1,
                 memory_total_bytes: 0,
-                memory_free_bytes: 0,
+                memory_free_bytes: Some(0),
                 gpu: None,
             },
             memory: MemoryUse::default(),

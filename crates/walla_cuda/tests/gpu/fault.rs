@@ -1,0 +1,116 @@
+//! A real sticky fault, in a process of its own.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use walla_device::step::StepViewMut;
+use walla_device::{Device, DeviceError, KvType, StreamPriority};
+use walla_types::TensorType;
+
+use crate::model::Shape;
+use crate::parity::tokens;
+use crate::rig::{LAYOUT, Piece, Rig};
+use crate::{gpu, oracle};
+
+/// Set in the process that breaks its device.
+const CHILD: &str = "WALLA_TEST_FAULT_CHILD";
+
+const NAME: &str = "fault::an_illegal_address_loses_the_device_once_and_the_process_goes_on";
+
+/// A page that no memory of the device can be at.
+const PAGE_OUTSIDE: u32 = 0x3fff_fff0;
+
+#[test]
+fn an_illegal_address_loses_the_device_once_and_the_process_goes_on() {
+    if std::env::var_os(CHILD).is_some() {
+        return child();
+    }
+    if gpu().is_none() {
+        return;
+    }
+    let exe = std::env::current_exe().unwrap();
+    let start = Instant::now();
+    let output =
+        Command::new(exe).args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+    assert!(said.contains("the CPU goes on"), "{said}");
+    let facts = said.lines().filter(|line| line.starts_with("fault: "));
+    facts.for_each(|line| println!("{line}"));
+    println!("the child ended normally after {:.1} s", start.elapsed().as_secs_f64());
+    // The fault was the child's alone.
+    assert!(gpu().is_some());
+}
+
+fn child() {
+    let Some(device) = gpu() else { return };
+    let shape = Shape::llama(TensorType::Q8_0);
+    let text = tokens(shape.vocab, 4, 3);
+    let mut rig = Rig::new(device, &shape, KvType::F16, 1);
+    let expected = rig.step(&[Piece::new(0, 0, &text)], 0).rows[0].token;
+    let lost = break_device(&mut rig);
+    println!("fault: {lost}");
+    assert!(lost.is_lost(), "{lost:?}");
+    every_call_answers(&mut rig, &lost);
+    let start = Instant::now();
+    drop(rig);
+    assert!(start.elapsed() < Duration::from_secs(5), "dropping a lost device took too long");
+    println!("fault: dropping the lost device took {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+
+    // What the device forgot, the CPU reads again.
+    let mut rig = Rig::new(oracle(), &shape, KvType::F16, 1);
+    assert_eq!(rig.step(&[Piece::new(0, 0, &text)], 0).rows[0].token, expected);
+    println!("fault: the CPU goes on with the same token");
+}
+
+/// Runs a step whose page table points outside of everything; answers what polling it says.
+fn break_device(rig: &mut Rig) -> DeviceError {
+    let (stream, block, graph) = (rig.stream, rig.step, rig.graphs[0][0]);
+    let d = &mut *rig.device;
+    let host = d.create_host("a broken step", LAYOUT.bytes()).unwrap();
+    let event = d.create_event().unwrap();
+    d.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| {
+        let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
+        (view.header.rows, view.header.outputs, view.header.sequences) = (1, 1, 1);
+        view.rows[0].position = 4;
+        view.tables[..LAYOUT.pages_per_sequence as usize].fill(PAGE_OUTSIDE);
+    })
+    .unwrap();
+    d.upload(stream, host, block, LAYOUT.bytes_with(1)).unwrap();
+    d.launch(stream, graph).unwrap();
+    // The fault may be heard here already, or at any call from now on.
+    if let Err(error) = d.record(stream, event) {
+        return error;
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match d.poll(event) {
+            Ok(false) if Instant::now() < deadline => std::thread::yield_now(),
+            Ok(is_complete) => panic!("no fault: complete {is_complete}"),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// After the loss every call answers the same words, and none of them reaches the driver.
+fn every_call_answers(rig: &mut Rig, lost: &DeviceError) {
+    let (stream, graph) = (rig.stream, rig.graphs[0][0]);
+    let d: &mut dyn Device = &mut *rig.device;
+    let before = d.counters();
+    let heard = [
+        d.launch(stream, graph).err(),
+        d.create_event().err(),
+        d.create_stream(StreamPriority::Low).err(),
+        d.create_buffer("after", 64).err(),
+        d.create_host("after", 64).err(),
+        d.load_vector("after", &[1.0]).err(),
+        d.synchronise().err(),
+        d.prepare(vec![]).err(),
+    ];
+    for error in &heard {
+        assert_eq!(error.as_ref(), Some(lost));
+    }
+    assert_eq!(d.counters() - before, walla_device::DeviceCounters::default());
+    println!("fault: {} later calls answered the same and none reached the driver", heard.len());
+}

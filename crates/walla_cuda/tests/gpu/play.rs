@@ -1,0 +1,160 @@
+//! What a step in play asks of the driver, counted.
+
+use walla_device::step::{OutputRow, ResultView, StepRow, StepViewMut};
+use walla_device::{Device, EventId, HostId, KvType, StreamId, StreamPriority};
+use walla_types::TensorType;
+
+use crate::gpu;
+use crate::model::Shape;
+use crate::rig::{LAYOUT, PAGE_TOKENS, Rig};
+
+const STEPS: u64 = 10_000;
+
+/// Steps in flight: results of one are read while the next one runs.
+const RING: usize = 2;
+
+/// Sequences that decode.
+const ROWS: u32 = 3;
+
+/// Of `BUCKETS` in `rig`, the one of [`ROWS`] rows.
+const BUCKET: usize = 2;
+
+/// What one step in flight owns.
+struct Slot {
+    step: HostId,
+    results: HostId,
+    computed: EventId,
+    copied: EventId,
+}
+
+impl Slot {
+    fn create(device: &mut dyn Device) -> Self {
+        Self {
+            step: device.create_host("step", LAYOUT.bytes()).unwrap(),
+            results: device.create_host("results", LAYOUT.result_bytes()).unwrap(),
+            computed: device.create_event().unwrap(),
+            copied: device.create_event().unwrap(),
+        }
+    }
+}
+
+/// Every sequence feeds one token.
+fn fill(bytes: &mut [u8], step: u64) {
+    let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
+    let pages = LAYOUT.pages_per_sequence;
+    let position = (step % u64::from(pages * PAGE_TOKENS)) as u32;
+    view.header.step = step;
+    view.header.rows = ROWS;
+    view.header.outputs = ROWS;
+    view.header.sequences = ROWS;
+    view.header.ring_slot = (step % RING as u64) as u32;
+    for r in 0..ROWS {
+        view.rows[r as usize] = StepRow {
+            token: 1 + r.cast_signed(),
+            position,
+            sequence: r,
+            table: r,
+            previous: StepRow::NONE,
+            output: r.cast_signed(),
+            flags: StepRow::LAST_OF_SEQUENCE,
+            reserved: 0,
+        };
+        view.outputs[r as usize] = OutputRow {
+            row: r,
+            sequence: r,
+            position,
+            flags: OutputRow::SAMPLE,
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            repetition_penalty: 1.0,
+            seed: [r, 7],
+            ..OutputRow::default()
+        };
+        let table = &mut view.tables[(r * pages) as usize..][..pages as usize];
+        table.iter_mut().zip(1 + r * pages..).for_each(|(page, number)| *page = number);
+    }
+}
+
+/// Enqueues a step as the executor does: one upload and one launch on the compute stream, one copy back on another.
+fn submit(rig: &mut Rig, slot: &Slot, copy: StreamId, step: u64) {
+    let (compute, block, results) = (rig.stream, rig.step, rig.results);
+    let graph = rig.graphs[BUCKET][1];
+    let d = &mut *rig.device;
+    d.write_host(slot.step, 0, LAYOUT.bytes(), &mut |bytes| fill(bytes, step)).unwrap();
+    d.upload(compute, slot.step, block, LAYOUT.bytes_with(ROWS)).unwrap();
+    d.launch(compute, graph).unwrap();
+    d.record(compute, slot.computed).unwrap();
+    d.wait(copy, slot.computed).unwrap();
+    let from = (results, (step % RING as u64) as usize * LAYOUT.result_bytes());
+    let bytes = LAYOUT.result_bytes_without_candidates();
+    d.download(copy, from, (slot.results, 0), bytes).unwrap();
+    d.record(copy, slot.copied).unwrap();
+}
+
+/// Waits for a step by polling, checks it, and answers its stamps of the device's clock.
+fn collect(rig: &mut Rig, slot: &Slot, step: u64) -> (u64, u64) {
+    let d = &mut *rig.device;
+    while !d.poll(slot.copied).unwrap() {
+        std::hint::spin_loop();
+    }
+    let mut stamps = (0, 0);
+    d.read_host(slot.results, 0, LAYOUT.result_bytes(), &mut |bytes| {
+        let header = ResultView::new(bytes, &LAYOUT).unwrap().header;
+        assert_eq!((header.step, header.outputs), (step, ROWS));
+        stamps = (header.begin_nanos, header.end_nanos);
+    })
+    .unwrap();
+    stamps
+}
+
+#[test]
+fn ten_thousand_steps_capture_allocate_and_wait_for_nothing() {
+    let Some(device) = gpu() else { return };
+    let mut rig = Rig::new(device, &Shape::llama(TensorType::Q8_0), KvType::F16, 1);
+    let copy = rig.device.create_stream(StreamPriority::High).unwrap();
+    let slots: [Slot; RING] = std::array::from_fn(|_| Slot::create(&mut *rig.device));
+    let before = rig.device.counters();
+    let mut gaps_nanos = Vec::with_capacity(STEPS as usize);
+    let mut last_end = None;
+    for step in 0..STEPS + RING as u64 {
+        let slot = &slots[(step % RING as u64) as usize];
+        if let Some(done) = step.checked_sub(RING as u64) {
+            let (begin, end) = collect(&mut rig, slot, done);
+            gaps_nanos.extend(last_end.map(|last_end| begin.saturating_sub(last_end)));
+            last_end = Some(end);
+        }
+        if step < STEPS {
+            submit(&mut rig, slot, copy, step);
+        }
+    }
+    let calls = rig.device.counters() - before;
+    let never = [
+        ("captures", calls.captures),
+        ("instantiations", calls.instantiations),
+        ("allocations", calls.allocations),
+        ("objects", calls.objects),
+        ("modules", calls.modules),
+        ("synchronisations", calls.synchronisations),
+        ("fills", calls.fills),
+        ("single kernels", calls.kernel_launches),
+    ];
+    assert!(never.iter().all(|(_, count)| *count == 0), "{never:?}");
+    let is_eager = rig.device.graph_fallbacks().total() > 0;
+    assert!(!is_eager, "{:?}", rig.device.graph_fallbacks());
+    let per_step = [
+        ("graph launches", calls.graph_launches, 1),
+        ("copies", calls.copies, 2),
+        ("event records", calls.event_records, 2),
+        ("event waits", calls.event_waits, 1),
+    ];
+    for (what, count, expected) in per_step {
+        assert_eq!(count, expected * STEPS, "{what}");
+    }
+    gaps_nanos.sort_unstable();
+    println!(
+        "{STEPS} steps: {:.2} driver calls a step ({calls}); device idle between steps: median {} ns",
+        calls.total() as f64 / STEPS as f64,
+        gaps_nanos[gaps_nanos.len() / 2]
+    );
+}
