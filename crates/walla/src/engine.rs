@@ -2,6 +2,7 @@ use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use walla_device::{KvType, Registry};
 use walla_runtime::{
@@ -20,6 +21,12 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
+    /// Nobody counts frames here, so there is no budget unless somebody sets one.
+    fn new(model: ModelSource) -> Self {
+        let options = EngineOptions { budget: None, ..EngineOptions::new(model) };
+        Self { options, registry: None }
+    }
+
     /// `auto` (the default: the best device), `cpu` or `cuda:0`.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.options.device = name.into();
@@ -59,6 +66,20 @@ impl EngineBuilder {
     /// How keys and values are stored. Default f16.
     pub fn kv_type(mut self, kv_type: KvType) -> Self {
         self.options.kv_type = kv_type;
+        self
+    }
+
+    /// Device time that all agents together may use in each 1/60 s: what is left is the host's. Default: no limit, the engine works as
+    /// fast as the device goes. [`Engine::set_budget`] changes it later.
+    pub fn budget(mut self, budget: Duration) -> Self {
+        self.options.budget = Some(budget);
+        self.options.budget_free_running = true;
+        self
+    }
+
+    /// A folder in which measured costs of steps are kept, so that a [budget](Self::budget) needs no measuring at the next start.
+    pub fn cost_cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.options.cost_cache = Some(folder.into());
         self
     }
 
@@ -124,21 +145,18 @@ pub struct Engine {
 impl Engine {
     /// A model file (GGUF).
     pub fn open(path: impl Into<PathBuf>) -> EngineBuilder {
-        EngineBuilder {
-            options: EngineOptions::new(ModelSource::Path(path.into())),
-            registry: None,
-        }
+        EngineBuilder::new(ModelSource::Path(path.into()))
     }
 
     /// The small model that comes with walla: tavern characters and a robot's JSON actions.
     #[cfg(feature = "demo")]
     pub fn demo() -> EngineBuilder {
-        EngineBuilder { options: EngineOptions::new(ModelSource::demo()), registry: None }
+        EngineBuilder::new(ModelSource::demo())
     }
 
     /// A model file that is part of the program.
     pub fn from_static(bytes: &'static [u8]) -> EngineBuilder {
-        EngineBuilder { options: EngineOptions::new(ModelSource::Static(bytes)), registry: None }
+        EngineBuilder::new(ModelSource::Static(bytes))
     }
 
     /// Adds an agent with this persona and defaults for all else.
@@ -157,6 +175,12 @@ impl Engine {
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
         self.hub.client.engine().model()
+    }
+
+    /// Changes the device time that all agents together may use in each 1/60 s, from the next one on; `None`: no limit. Never
+    /// waits.
+    pub fn set_budget(&self, budget: Option<Duration>) {
+        self.hub.client.set_budget(budget);
     }
 
     /// Counters, for diagnostics.

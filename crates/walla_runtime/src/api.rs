@@ -149,11 +149,16 @@ pub enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
     /// So many steps for each [`Client::frame`](crate::Client::frame); grants do not pile up. A step is at most one token for each agent.
+    ///
+    /// Within a [budget](crate::EngineOptions::budget) this is what each agent gets, in as many steps of the device as it takes. As
+    /// long as there is time left, speakers behind their voice rate get more, and prompts are read on.
     PerFrame {
         /// Steps a frame. Default 1.
         steps: u32,
     },
-    /// As fast as the device goes.
+    /// As fast as the device goes. Such a client with work to do lifts the budget for all, unless the budget was made to hold for it:
+    /// by [`EngineOptions::budget_free_running`](crate::EngineOptions::budget_free_running) or
+    /// [`Engine::set_budget`](crate::Engine::set_budget).
     FreeRunning,
 }
 
@@ -332,4 +337,33 @@ pub struct EngineStats {
     pub pages: u32,
     /// Outputs that could not be delivered at once because a client's queue was full.
     pub queue_full: u64,
+    /// What frames use of their budget.
+    pub budget: BudgetStats,
+}
+
+/// How the frame budget is kept. Counts are since the engine's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BudgetStats {
+    /// Device time that the current frame may use; `None`: no limit.
+    pub budget: Option<Duration>,
+    /// Device time of the latest frame whose steps have all been measured; frames that ran none are left out.
+    pub used: Duration,
+    /// What earlier frames used too much and the current one pays for.
+    pub debt: Duration,
+    /// Frames begun.
+    pub frames: u64,
+    /// Frames that used more than their budget.
+    pub frames_over: u64,
+    /// Those of them that were planned to, because not even the smallest step fits in a budget; the frames after them pay.
+    pub frames_overdrawn: u64,
+    /// Frames in which somebody wanted something and nothing was run: they paid for others.
+    pub frames_sat_out: u64,
+    /// Prompt tokens that the latest frame was granted.
+    pub prefill_tokens: u32,
+    /// Agents that wanted something of the latest frame and got nothing.
+    pub agents_deferred: u32,
+    /// Half of the steps took no more and no less than predicted but for this share: 0.1 is 10 %.
+    pub error_p50: f32,
+    /// All steps but one in a hundred.
+    pub error_p99: f32,
 }

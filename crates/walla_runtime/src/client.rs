@@ -60,6 +60,11 @@ impl Client {
         self.engine.shared().ring();
     }
 
+    /// Changes the engine's budget: [`Engine::set_budget`].
+    pub fn set_budget(&self, budget: Option<std::time::Duration>) {
+        self.engine.set_budget(budget);
+    }
+
     /// Wakes `waker` once, when events have arrived or the engine's state has changed; it takes the place of the one registered
     /// before.
     ///

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use walla_device::{DeviceError, KvType, RegistryError};
 use walla_exec::{ExecError, StepError};
@@ -67,6 +68,21 @@ pub struct EngineOptions {
     pub event_queue: usize,
     /// How keys and values are stored. Default: f16.
     pub kv_type: KvType,
+    /// Device time of one frame: steps that are predicted not to fit are not started. `None`: no limit. Default: 4,166 µs, a quarter of
+    /// a 60 Hz frame. It holds for clients that are paced [per frame](crate::Pacing::PerFrame);
+    /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time.
+    ///
+    /// With a budget, loading ends with some steps on scratch sequences (under a second), which say what steps cost.
+    pub budget: Option<Duration>,
+    /// Whether the budget also holds for [free-running](crate::Pacing::FreeRunning) clients, in windows of 1/60 s. Default:
+    /// `false`. A budget set at run time always does.
+    pub budget_free_running: bool,
+    /// Device time of one step on a GPU, as far as the budget's predictions reach: what a renderer on the same GPU waits for at
+    /// most. `None`: no limit. Default: 2 ms. A CPU's steps are not cut: the system lets the game in between.
+    pub launch_max: Option<Duration>,
+    /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
+    /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
+    pub cost_cache: Option<PathBuf>,
     /// Encodes prompts on the device thread instead of a thread of its own, so that steps are the same in every run. Default:
     /// `false`, since a long prompt takes milliseconds to encode. For tests.
     pub inline_text: bool,
@@ -88,6 +104,10 @@ impl EngineOptions {
             command_queue: 1_024,
             event_queue: 4_096,
             kv_type: KvType::default(),
+            budget: Some(DEFAULT_BUDGET),
+            budget_free_running: false,
+            launch_max: Some(Duration::from_millis(2)),
+            cost_cache: None,
             inline_text: false,
         }
     }
@@ -111,6 +131,10 @@ impl EngineOptions {
         Ok(())
     }
 }
+
+/// A quarter of a frame at 60 Hz.
+const DEFAULT_BUDGET: Duration =
+    Duration::from_micros(walla_plan::governor::DEFAULT_BUDGET_MICROS as u64);
 
 /// Bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
 const QUEUE_MAX: usize = 1 << 20;

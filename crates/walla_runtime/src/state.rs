@@ -6,7 +6,7 @@ use walla_device::{DeviceInfo, MemoryUse};
 use walla_exec::Executor;
 use walla_model::{Gguf, ModelSpec};
 
-use crate::api::EngineStats;
+use crate::api::{BudgetStats, EngineStats};
 use crate::mailbox::Snapshot;
 use crate::options::EngineError;
 
@@ -106,6 +106,7 @@ pub(crate) struct Status {
     failure: OnceLock<Arc<EngineError>>,
     card: OnceLock<ModelCard>,
     stats: Snapshot<FIELDS>,
+    budget: Snapshot<BUDGET_FIELDS>,
 }
 
 impl Status {
@@ -115,6 +116,7 @@ impl Status {
             failure: OnceLock::new(),
             card: OnceLock::new(),
             stats: Snapshot::new(),
+            budget: Snapshot::new(),
         }
     }
 
@@ -153,12 +155,13 @@ impl Status {
     }
 
     pub(crate) fn stats(&self) -> EngineStats {
-        decode(self.stats.load())
+        decode(self.stats.load(), decode_budget(self.budget.load()))
     }
 
     /// Called by the device thread alone.
     pub(crate) fn set_stats(&self, stats: &EngineStats) {
         self.stats.store(encode(stats));
+        self.budget.store(encode_budget(&stats.budget));
     }
 }
 
@@ -166,7 +169,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
     u64::from(phase) << 32 | u64::from(fraction.to_bits())
 }
 
-/// Counters in [`EngineStats`].
+/// Numbers in [`EngineStats`], those of its budget left out.
 const FIELDS: usize = 11;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
@@ -182,13 +185,13 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         pages_used,
         pages,
         queue_full,
+        budget: _,
     } = *stats;
-    let step_nanos = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
     [
         tokens,
         prefill_tokens,
         steps,
-        step_nanos,
+        nanos(step),
         step_rows.into(),
         agents_active.into(),
         agents.into(),
@@ -199,7 +202,7 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     ]
 }
 
-fn decode(values: [u64; FIELDS]) -> EngineStats {
+fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
     let [tokens, prefill_tokens, steps, step_nanos, rest @ .., queue_full] = values;
     let [step_rows, agents_active, agents, asks_waiting, pages_used, pages] =
         rest.map(|v| v as u32);
@@ -215,7 +218,67 @@ fn decode(values: [u64; FIELDS]) -> EngineStats {
         pages_used,
         pages,
         queue_full,
+        budget,
     }
+}
+
+/// Numbers in [`BudgetStats`].
+const BUDGET_FIELDS: usize = 11;
+
+/// A budget that is none: also what a snapshot says before the first round.
+const NO_BUDGET: u64 = 0;
+
+fn encode_budget(stats: &BudgetStats) -> [u64; BUDGET_FIELDS] {
+    let BudgetStats {
+        budget,
+        used,
+        debt,
+        frames,
+        frames_over,
+        frames_overdrawn,
+        frames_sat_out,
+        prefill_tokens,
+        agents_deferred,
+        error_p50,
+        error_p99,
+    } = *stats;
+    [
+        budget.map_or(NO_BUDGET, |budget| nanos(budget).saturating_add(1)),
+        nanos(used),
+        nanos(debt),
+        frames,
+        frames_over,
+        frames_overdrawn,
+        frames_sat_out,
+        prefill_tokens.into(),
+        agents_deferred.into(),
+        error_p50.to_bits().into(),
+        error_p99.to_bits().into(),
+    ]
+}
+
+fn decode_budget(values: [u64; BUDGET_FIELDS]) -> BudgetStats {
+    let [budget, used, debt, frames, frames_over, frames_overdrawn, frames_sat_out, rest @ ..] =
+        values;
+    let [prefill_tokens, agents_deferred, error_p50, error_p99] = rest.map(|v| v as u32);
+    BudgetStats {
+        budget: budget.checked_sub(1).map(Duration::from_nanos),
+        used: Duration::from_nanos(used),
+        debt: Duration::from_nanos(debt),
+        frames,
+        frames_over,
+        frames_overdrawn,
+        frames_sat_out,
+        prefill_tokens,
+        agents_deferred,
+        error_p50: f32::from_bits(error_p50),
+        error_p99: f32::from_bits(error_p99),
+    }
+}
+
+/// 2^64 nanoseconds are 584 years.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -236,6 +299,19 @@ mod tests {
             pages_used: u32::MAX,
             pages: 10,
             queue_full: 11,
+            budget: BudgetStats {
+                budget: Some(Duration::from_micros(12)),
+                used: Duration::from_micros(13),
+                debt: Duration::from_micros(14),
+                frames: u64::MAX,
+                frames_over: 16,
+                frames_overdrawn: 17,
+                frames_sat_out: 18,
+                prefill_tokens: 19,
+                agents_deferred: 20,
+                error_p50: 0.21,
+                error_p99: f32::INFINITY,
+            },
         };
         let status = Status::new();
         assert_eq!(status.stats(), EngineStats::default());

@@ -68,6 +68,9 @@ pub const OVERDRAFT: f32 = 1.5;
 /// A quarter of a frame at 60 Hz, in microseconds.
 pub const DEFAULT_BUDGET_MICROS: u32 = 4_166;
 
+/// The frame of steps that belong to none: frames count from 1.
+const BESIDE: u64 = 0;
+
 /// What a governor keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GovernorOptions {
@@ -237,10 +240,18 @@ impl Governor {
         SubmittedStep { work, frame, expected_micros, charged_micros }
     }
 
+    /// A step that no frame pays for, because its budget has been lifted: only to learn from it.
+    pub fn submit_beside(&mut self, work: StepWork) -> SubmittedStep {
+        let expected_micros = self.corrections.expect_micros(work);
+        SubmittedStep { work, frame: BESIDE, expected_micros, charged_micros: 0.0 }
+    }
+
     /// A step took `device_nanos`, as the device measured it. Steps may come back in later frames.
     pub fn observe(&mut self, step: SubmittedStep, device_nanos: u64) {
         let micros = device_nanos as f32 / 1e3;
-        self.frames.settle(step.frame, step.charged_micros, micros);
+        if step.frame != BESIDE {
+            self.frames.settle(step.frame, step.charged_micros, micros);
+        }
         self.errors.add(step.work, step.expected_micros, micros);
         self.corrections.learn(step.work, micros);
         self.count_closed();
@@ -250,8 +261,10 @@ impl Governor {
 
     /// A step failed, or its time was not measured: its frame used what was predicted.
     pub fn forget(&mut self, step: SubmittedStep) {
-        self.frames.settle(step.frame, step.charged_micros, step.charged_micros);
-        self.count_closed();
+        if step.frame != BESIDE {
+            self.frames.settle(step.frame, step.charged_micros, step.charged_micros);
+            self.count_closed();
+        }
     }
 
     /// Forgets frames and debts, and starts anew with another device's costs. Counters go on.

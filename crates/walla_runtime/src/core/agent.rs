@@ -75,8 +75,11 @@ pub(super) struct AgentState {
     pub epoch: Epoch,
     /// Step at which the agent last had a row: the least recent idle agent gives up its pages first.
     pub last_step: u64,
-    /// Since when (in steps) the agent has had work but no row.
+    /// Since when (in frames, or steps that no frame limits) the agent has had work but no row.
     pub waiting_since: u64,
+    /// The grant of its client that it last took steps of, and how many.
+    pub grant: u64,
+    pub taken: u32,
 }
 
 impl AgentState {
@@ -97,6 +100,8 @@ impl AgentState {
             epoch: Epoch { agent: id, turn: 0 },
             last_step: 0,
             waiting_since: 0,
+            grant: 0,
+            taken: 0,
         }
     }
 
@@ -105,15 +110,17 @@ impl AgentState {
         self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
     }
 
-    /// Tokens by which the agent is behind its voice, below 0 if it is ahead; `None` without a voice rate.
+    /// Tokens by which the agent is behind its voice, those on their way not missing; below 0 if it is ahead. `None` without a
+    /// voice rate.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let first_micros = reply.arrived_micros + reply.usage.first_token_micros;
         if reply.usage.first_token_micros == 0 {
-            return Some(1.0);
+            return Some(1.0 - self.unread as f32);
         }
         let spoken_seconds = now_micros.saturating_sub(first_micros) as f32 / 1e6;
-        Some(spoken_seconds * rate - reply.usage.reply_tokens as f32 + 1.0)
+        let known = reply.usage.reply_tokens + self.unread;
+        Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
     /// Forgets results in flight: they belong to a reply that has ended or to tokens that are evaluated anew.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use walla_device::step::{ResultHeader, ResultRow};
 use walla_exec::{Completed, ExecError};
+use walla_plan::SubmittedStep;
 use walla_trace::{DeviceClock, Stage, StepTimes, enter};
 use walla_types::{CANDIDATES_MAX, TokenId};
 
@@ -26,6 +27,7 @@ struct Submitted {
     step: u64,
     at_micros: u64,
     tags: Vec<Tag>,
+    booked: SubmittedStep,
 }
 
 /// Steps whose results have not been read, oldest first; their storage is reused.
@@ -47,9 +49,9 @@ impl InFlight {
         Self { steps, free, device_clock, results: Vec::with_capacity(outputs_max) }
     }
 
-    pub fn start(&mut self, step: u64, at_micros: u64) {
+    pub fn start(&mut self, step: u64, at_micros: u64, booked: SubmittedStep) {
         let tags = self.free.pop().unwrap_or_default();
-        self.steps.push_back(Submitted { step, at_micros, tags });
+        self.steps.push_back(Submitted { step, at_micros, tags, booked });
     }
 
     /// Adds the next output of the step started last.
@@ -82,10 +84,11 @@ impl Core {
         emit: &mut Emit<'_>,
     ) -> Result<(), ExecError> {
         let _stage = enter(Stage::Read);
-        self.read(completed)?;
+        let (begin_nanos, end_nanos) = self.read(completed)?;
         self.sequences.release(completed);
         let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
+        self.budget.completed(submitted.booked, begin_nanos, end_nanos);
         self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
         tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
         let mut results = std::mem::take(&mut self.in_flight.results);
@@ -97,11 +100,14 @@ impl Core {
         Ok(())
     }
 
-    fn read(&mut self, completed: Completed) -> Result<(), ExecError> {
+    /// Takes over a step's results; returns when it began and ended on the device's clock.
+    fn read(&mut self, completed: Completed) -> Result<(u64, u64), ExecError> {
         let InFlight { results, device_clock, .. } = &mut self.in_flight;
         results.clear();
+        let mut nanos = (0, 0);
         self.sequences.executor.read_results(completed, &mut |view| {
             debug_assert_eq!(view.header.step, completed.step, "the ring slot is this step's");
+            nanos = (view.header.begin_nanos, view.header.end_nanos);
             trace_step(device_clock, completed, view.header);
             for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {
                 let candidates = view.candidates.get(output * CANDIDATES_MAX as usize..);
@@ -116,7 +122,8 @@ impl Core {
                 });
                 results.push((*row, detail));
             }
-        })
+        })?;
+        Ok(nanos)
     }
 
     /// One drawn token of one agent.

@@ -2,14 +2,15 @@
 
 use walla_exec::StepError;
 use walla_plan::{
-    AgentState as PlanState, Batch, BatchLimits, Deferral, Deferred, Limits, Output, Plan,
-    PlanRequest, TokenInput,
+    AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, Deferral, Deferred, Limits,
+    Output, Plan, PlanRequest, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
 use super::agent::AgentState;
 use super::collect::Tag;
 use super::{ClientState, Core, STEPS_AHEAD_MAX};
+use crate::api::Pacing;
 
 /// Storage that is reused from step to step.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Composer {
     plan: Plan,
     /// Agents in the batch with their rows.
     included: Vec<(usize, u32)>,
+    /// No budget limits this step.
+    is_lifted: bool,
 }
 
 impl Composer {
@@ -28,6 +31,7 @@ impl Composer {
             requests: Vec::with_capacity(limits.sequences_max as usize),
             plan: Plan::new(limits.sequences_max),
             included: Vec::with_capacity(limits.sequences_max as usize),
+            is_lifted: false,
         }
     }
 
@@ -37,6 +41,11 @@ impl Composer {
         // Every agent needs a page table and at most one output.
         let is_full = sequences >= batch_sequences_max.min(outputs_max);
         if is_full { 0 } else { tokens_max - self.batch.len() }
+    }
+
+    /// Agents in the batch with their rows.
+    pub fn included(&self) -> &[(usize, u32)] {
+        &self.included
     }
 
     fn includes(&self, slot: usize) -> bool {
@@ -69,22 +78,61 @@ impl Core {
     fn collect_requests(&mut self, now_micros: u64) {
         let mut requests = std::mem::take(&mut self.composer.requests);
         requests.clear();
+        let (mut is_lifted, mut has_window) = (false, false);
         for (slot, agent) in self.agents.iter().enumerate() {
             let Some(agent) = agent else { continue };
-            let is_client = |client: &ClientState| client.key == agent.client && client.may_step();
-            if !self.clients.iter().any(is_client) {
+            let is_client = |client: &&ClientState| client.key == agent.client && client.may_step();
+            let Some(client) = self.clients.iter().find(is_client) else { continue };
+            let Some(state) = self.work_of(slot) else { continue };
+            let due = agent.tokens_due(now_micros);
+            let reads = matches!(state, PlanState::Prefill { .. });
+            if !self.may_take(client, agent, due, reads) {
                 continue;
             }
-            let Some(state) = self.work_of(slot) else { continue };
-            let waited = self.stats.steps.saturating_sub(agent.waiting_since);
+            is_lifted |= self.budget.is_lifted_by(client.pacing);
+            has_window |= client.pacing == Pacing::FreeRunning;
+            let waited = self.budget.ticks.saturating_sub(agent.waiting_since);
             requests.push(PlanRequest {
                 priority: agent.spec.priority,
-                due: agent.tokens_due(now_micros),
+                due,
                 waited_frames: u32::try_from(waited).unwrap_or(u32::MAX),
                 ..PlanRequest::new(SeqId(slot as u32), state)
             });
         }
+        self.composer.is_lifted = is_lifted;
+        self.budget.waits_for_window = has_window && !is_lifted;
         self.composer.requests = requests;
+    }
+
+    /// Decides who gets what of the next step. `false`: nobody, the plan is an old one.
+    fn plan(&mut self) -> bool {
+        let Self { composer, budget, sequences, .. } = self;
+        let Composer { requests, plan, batch, is_lifted, .. } = composer;
+        let lengths = requests.iter().map(|request| sequences.ledger.len(request.seq));
+        let Some(shortest) = lengths.min() else { return false };
+        if !*is_lifted && budget.governor.is_spent() {
+            budget.agents_deferred = requests.len() as u32;
+            return false;
+        }
+        let base = Limits {
+            rows_max: batch.limits().tokens_max,
+            prefill_tokens_max: self.prefill_tokens_max,
+            sequences_max: batch.limits().batch_sequences_max,
+            steps_max: 1,
+            ..Limits::default()
+        };
+        let limits = if *is_lifted {
+            base
+        } else {
+            budget.governor.limits(base, StepWork::decode(1, u64::from(shortest) + 1))
+        };
+        let planned = walla_plan::plan(requests, &sequences.ledger, &limits, plan);
+        debug_assert!(
+            planned.is_ok(),
+            "there are as many requests as sequences at most: {planned:?}"
+        );
+        budget.agents_deferred = plan.deferred().len() as u32;
+        true
     }
 
     /// Plans one step and fills its batch.
@@ -93,19 +141,9 @@ impl Core {
         self.collect_requests(now_micros);
         self.composer.batch.clear();
         self.composer.included.clear();
-        let limits = Limits {
-            rows_max: self.composer.batch.limits().tokens_max,
-            prefill_tokens_max: self.prefill_tokens_max,
-            sequences_max: self.composer.batch.limits().batch_sequences_max,
-            steps_max: 1,
-            ..Limits::default()
-        };
-        let Composer { requests, plan, .. } = &mut self.composer;
-        let planned = walla_plan::plan(requests, &self.sequences.ledger, &limits, plan);
-        debug_assert!(
-            planned.is_ok(),
-            "there are as many requests as sequences at most: {planned:?}"
-        );
+        if !self.plan() {
+            return;
+        }
         for index in 0..self.composer.plan.decode().len() {
             let slot = self.composer.plan.decode()[index].seq.index();
             self.include(slot, 1, 1);
@@ -129,7 +167,10 @@ impl Core {
                 self.include(slot, 1, 1);
             }
             Some(PlanState::Prefill { tokens }) if rows_left > 0 => {
-                self.include(slot, tokens.min(self.prefill_tokens_max).min(rows_left), tokens);
+                // It comes on top of what the budget allows: a small part, so that it gets anywhere at all.
+                let chunk = if self.composer.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
+                let rows = tokens.min(self.prefill_tokens_max).min(rows_left).min(chunk);
+                self.include(slot, rows, tokens);
             }
             _ => {}
         }
@@ -192,20 +233,24 @@ impl Core {
             let (slot, rows) = self.composer.included[place];
             let Some(agent) = self.agents[slot].as_mut() else { continue };
             agent.last_step = step;
-            agent.waiting_since = step;
+            agent.waiting_since = self.budget.ticks;
             let client = agent.client;
             if rows > 1 {
                 self.stats.prefill_tokens += u64::from(rows);
             }
             if let Some(client) = self.clients.iter_mut().find(|c| c.key == client) {
                 client.stepped = true;
+                agent.taken = if agent.grant == client.grants { agent.taken + 1 } else { 1 };
+                agent.grant = client.grants;
             }
         }
         for client in &mut self.clients {
             client.credits = client.credits.saturating_sub(u32::from(client.stepped));
             client.stepped = false;
         }
-        self.in_flight.start(step, now_micros);
+        let work = self.work_of_step();
+        let booked = self.budget.submitted(work, self.composer.is_lifted);
+        self.in_flight.start(step, now_micros, booked);
         for row in self.sequences.ubatch().rows() {
             if row.output_row.is_none() {
                 continue;

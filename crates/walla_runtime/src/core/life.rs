@@ -188,7 +188,7 @@ impl Core {
         agent.history.extend_from_slice(&prompt);
         agent.text.reset();
         agent.forget_in_flight();
-        agent.waiting_since = self.stats.steps;
+        agent.waiting_since = self.budget.ticks;
         let (client, id) = (agent.client, agent.id);
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.stage = Stage::Speaking;

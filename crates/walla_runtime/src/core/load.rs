@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use walla_device::{OpenOptions, Registry};
+use walla_device::{DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences};
 use walla_model::chat::ChatTemplate;
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
+use walla_plan::StepCost;
 
+use super::budget::Budget;
 use super::collect::InFlight;
 use super::compose::Composer;
 use super::text::{ModelText, TextWorker};
-use super::{Core, STEPS_AHEAD_MAX};
+use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::options::{EngineError, EngineOptions, ModelSource};
 use crate::state::ModelCard;
@@ -45,17 +47,21 @@ impl Core {
         let device = registry.open(&options.device, &open)?;
         let exec_options = exec_options(options, context_tokens);
         let executor = Executor::load(device, &file, &model, exec_options, progress)?;
-        let sequences = Sequences::new(executor)?;
+        let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
             TextWorker::inline(Arc::clone(&text))
         } else {
             TextWorker::spawn(Arc::clone(&text), TEXT_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
+        let prefill_tokens_max = options.prefill_tokens_max.clamp(1, exec_options.rows_max);
+        let cost =
+            step_cost(options, (&model, file.file_bytes()), &mut sequences, prefill_tokens_max)?;
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
         let has_template = text.template.is_some();
+        let is_gpu = info.kind != DeviceKind::Cpu;
         let agents = exec_options.sequences_max as usize;
         Ok(Self {
             card: ModelCard::new(&file, &model, &sequences.executor, context_tokens, has_template),
@@ -66,14 +72,39 @@ impl Core {
             worker_is_full: false,
             failures_in_a_row: 0,
             context_tokens,
-            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
+            prefill_tokens_max,
             agents: (0..agents).map(|_| None).collect(),
             slots: HashMap::with_capacity(agents),
             clients: Vec::new(),
             composer: Composer::new(limits),
+            budget: Budget::new(options, is_gpu, cost),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
         })
     }
+}
+
+/// What steps cost, if anybody will ask: as kept from an earlier run, or measured.
+fn step_cost(
+    options: &EngineOptions,
+    (model, file_bytes): (&ModelSpec, u64),
+    sequences: &mut Sequences,
+    prefill_tokens_max: u32,
+) -> Result<Option<StepCost>, EngineError> {
+    if options.budget.is_none() {
+        return Ok(None);
+    }
+    let Some(folder) = &options.cost_cache else {
+        return Ok(calibrate::calibrate(sequences, prefill_tokens_max)?);
+    };
+    let key = cost_file::key(model, file_bytes, &sequences.executor);
+    if let Some(cost) = cost_file::load(folder, &key) {
+        return Ok(Some(cost));
+    }
+    let cost = calibrate::calibrate(sequences, prefill_tokens_max)?;
+    if let Some(cost) = &cost {
+        cost_file::save(folder, &key, cost);
+    }
+    Ok(cost)
 }
 
 fn model_text(file: &Gguf) -> Result<ModelText, EngineError> {

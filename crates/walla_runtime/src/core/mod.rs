@@ -4,8 +4,11 @@
 //! a virtual clock. One call collects finished steps, starts what can start and submits steps while the device has room.
 
 mod agent;
+mod budget;
+mod calibrate;
 mod collect;
 mod compose;
+mod cost_file;
 mod life;
 mod load;
 mod pages;
@@ -19,6 +22,7 @@ use walla_device::DeviceError;
 use walla_exec::{ExecError, Sequences, StepError};
 
 use self::agent::{AgentState, Ask};
+use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
 use self::text::{ModelText, TextWorker};
@@ -26,7 +30,7 @@ use crate::api::{
     AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };
 use crate::options::EngineError;
-use crate::shell::{Advance, ClientKey, Emit, EngineCore};
+use crate::shell::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::state::ModelCard;
 
 /// Steps that may be submitted before the oldest one's results are read: one runs while the next waits behind it.
@@ -43,8 +47,12 @@ const FAILURES_MAX: u32 = 16;
 struct ClientState {
     key: ClientKey,
     pacing: Pacing,
-    /// Steps granted and not yet used, under [`Pacing::PerFrame`].
+    /// Steps granted and not yet used, under [`Pacing::PerFrame`] without a budget.
     credits: u32,
+    /// Frames granted so far.
+    grants: u64,
+    /// Whether it has granted one since the engine's current frame began.
+    is_framed: bool,
     /// Events that its queue could not take. While there are any, its agents pause.
     outbox: VecDeque<Event>,
     /// Whether some agent is in the step just submitted.
@@ -54,9 +62,7 @@ struct ClientState {
 
 impl ClientState {
     fn may_step(&self) -> bool {
-        self.outbox.is_empty()
-            && !self.removed
-            && (self.credits > 0 || self.pacing == Pacing::FreeRunning)
+        self.outbox.is_empty() && !self.removed
     }
 }
 
@@ -76,6 +82,7 @@ pub(crate) struct Core {
     slots: HashMap<AgentId, usize>,
     clients: Vec<ClientState>,
     composer: Composer,
+    budget: Budget,
     in_flight: InFlight,
     failures_in_a_row: u32,
     stats: EngineStats,
@@ -124,6 +131,7 @@ impl Core {
         self.stats.agents_active = active as u32;
         self.stats.asks_waiting = waiting as u32;
         self.stats.pages_used = self.sequences.ledger.used_pages();
+        self.stats.budget = self.budget.stats();
     }
 }
 
@@ -134,6 +142,8 @@ impl EngineCore for Core {
             key,
             pacing,
             credits: 0,
+            grants: 0,
+            is_framed: false,
             outbox,
             stepped: false,
             removed: false,
@@ -180,10 +190,15 @@ impl EngineCore for Core {
     }
 
     fn frame(&mut self, key: ClientKey) {
-        if let Some(client) = self.client(key)
-            && let Pacing::PerFrame { steps } = client.pacing
-        {
-            client.credits = steps;
+        if let Some(place) = self.clients.iter().position(|client| client.key == key) {
+            self.grant_frame(place);
+        }
+    }
+
+    fn control(&mut self, control: Control) {
+        match control {
+            Control::Budget(budget) => self.budget.set(budget),
+            Control::KvTokens(_) => {}
         }
     }
 
@@ -210,6 +225,9 @@ impl EngineCore for Core {
         }
         // What is still undelivered after this waits for a host that is slow: its agents pause.
         self.deliver(emit);
+        let has_free_client =
+            self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
+        self.budget.begin_window(now_micros, has_free_client);
         let (mut submitted, mut failed) = (false, false);
         while self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
             && self.sequences.executor.has_room()
@@ -236,6 +254,9 @@ impl EngineCore for Core {
             () if collected || submitted || can_start => Advance::Again,
             () if self.sequences.executor.in_flight() > 0 => Advance::Poll,
             () if failed => Advance::Again,
+            () if self.budget.waits_for_window => {
+                Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
+            }
             () => Advance::Idle,
         })
     }

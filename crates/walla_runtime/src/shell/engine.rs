@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
+use super::controls::{Control, Controls};
 use super::thread::{Progress, live};
 use super::{CLIENTS_MAX, EngineCore, JOIN_MAX};
 use crate::api::{Command, EngineStats, Event, Pacing};
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     agents_named: AtomicU64,
     generations_named: AtomicU64,
     stop: AtomicBool,
+    pub(super) controls: Controls,
     /// The device thread. Set before there is a handle that could ring.
     device_thread: OnceLock<Thread>,
     command_queue: usize,
@@ -99,6 +101,7 @@ impl Engine {
             agents_named: AtomicU64::new(1),
             generations_named: AtomicU64::new(1),
             stop: AtomicBool::new(false),
+            controls: Controls::new(),
             device_thread: OnceLock::new(),
             command_queue,
             event_queue,
@@ -173,6 +176,20 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         self.handle.shared.status.stats()
+    }
+
+    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits; before the engine is ready the
+    /// setting is kept until it is.
+    ///
+    /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also holds for [free-running](Pacing::FreeRunning)
+    /// clients, in windows of 1/60 s.
+    pub fn set_budget(&self, budget: Option<Duration>) {
+        self.set(Control::Budget(budget));
+    }
+
+    fn set(&self, control: Control) {
+        self.handle.shared.controls.set(control);
+        self.handle.shared.ring();
     }
 
     /// Asks the engine to stop, and returns at once. Every reply that has not ended fails with

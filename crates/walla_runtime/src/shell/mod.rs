@@ -12,6 +12,7 @@
 //! | `Post::commands` | receives | send |
 //! | `Post::events` | sends | receive |
 //! | `Post::framed`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
+//! | `Shared::controls` | takes | set, then unpark |
 //! | `Status` | writes | read |
 //!
 //! # Rules
@@ -28,6 +29,7 @@
 //!    hung device may still write is leaked, never freed.
 
 mod clock;
+mod controls;
 mod engine;
 mod farewell;
 mod priority;
@@ -44,6 +46,7 @@ use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::options::EngineError;
 use crate::state::ModelCard;
 
+pub(crate) use controls::Control;
 pub use engine::Engine;
 pub(crate) use engine::Post;
 
@@ -64,6 +67,8 @@ pub(crate) enum Advance {
     Again,
     /// Soon: the device works.
     Poll,
+    /// In so many microseconds, or when there is a command, a frame, or room that was wanted.
+    Pause(u64),
     /// When there is a command, a frame, or room that was wanted.
     Idle,
 }
@@ -85,6 +90,9 @@ pub(crate) trait EngineCore {
 
     /// A client grants a frame's steps.
     fn frame(&mut self, client: ClientKey);
+
+    /// A host changes what all agents together may use.
+    fn control(&mut self, control: Control);
 
     /// Does what can be done now without waiting.
     ///

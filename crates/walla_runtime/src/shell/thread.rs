@@ -67,14 +67,16 @@ fn serve<C: EngineCore>(
         let (advance, micros) = round(shared, clock, seats, core)?;
         match advance {
             Advance::Again => {}
-            Advance::Poll => thread::park_timeout(Duration::from_micros(micros)),
+            Advance::Poll | Advance::Pause(_) => {
+                thread::park_timeout(Duration::from_micros(micros));
+            }
             Advance::Idle => thread::park(),
         }
     }
     Ok(())
 }
 
-/// One round. Says when the next is due, and for [`Advance::Poll`] in how many microseconds.
+/// One round. Says when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in how many microseconds.
 fn round<C: EngineCore>(
     shared: &Shared,
     clock: &Clock,
@@ -83,12 +85,17 @@ fn round<C: EngineCore>(
 ) -> Result<(Advance, u64), EngineError> {
     let now_micros = clock.now_micros();
     let mut more = seats.admit(shared, Some(core));
+    shared.controls.take().for_each(|control| core.control(control));
     more |= seats.collect(core, now_micros);
     let advance = core.advance(now_micros, &mut |key, event| seats.deliver(key, event))?;
     let stats = core.stats();
     shared.status.set_stats(&stats);
     more |= seats.end_round();
-    Ok((if more { Advance::Again } else { advance }, poll_micros(stats.step)))
+    let micros = match advance {
+        Advance::Pause(micros) => micros,
+        _ => poll_micros(stats.step),
+    };
+    Ok((if more { Advance::Again } else { advance }, micros))
 }
 
 /// How long to leave a working device alone: an eighth of a step, 50 to 200 µs.

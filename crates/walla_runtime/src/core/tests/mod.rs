@@ -54,6 +54,8 @@ fn options() -> EngineOptions {
         rows_max: 32,
         prefill_tokens_max: 16,
         inline_text: true,
+        // Words do not depend on it, but counts of steps do.
+        budget: None,
         ..EngineOptions::new(ModelSource::Static(model()))
     }
 }

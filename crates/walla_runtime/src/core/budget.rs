@@ -1,0 +1,200 @@
+//! The frame budget: when frames begin, what a step may still use of one, what came of it.
+//!
+//! A frame begins when a client that is paced per frame grants its second one since the last began; with several such clients, the
+//! fastest one's frames count. If the budget holds for free-running clients too, frames are windows of [`WINDOW_MICROS`] on the
+//! clock while nobody grants any.
+
+use std::time::Duration;
+
+use walla_plan::governor::SubmittedStep;
+use walla_plan::{Governor, GovernorOptions, STEPS_MAX, StepCost, StepWork};
+use walla_types::SeqId;
+
+use super::{ClientState, Core};
+use crate::api::{BudgetStats, Pacing};
+use crate::options::EngineOptions;
+
+/// A frame of free-running clients, in microseconds: 1/60 s.
+const WINDOW_MICROS: u64 = 16_667;
+
+/// The governor and the frames it is told of.
+#[derive(Debug)]
+pub(super) struct Budget {
+    pub governor: Governor,
+    /// Whether free-running clients keep to it.
+    holds_for_all: bool,
+    /// When the current frame began; none has yet if `None`.
+    begun_micros: Option<u64>,
+    /// Begun without a clock at hand.
+    is_unstamped: bool,
+    /// Frames begun, and steps that no frame limits: waiting agents count them.
+    pub ticks: u64,
+    prefill_tokens: u32,
+    pub agents_deferred: u32,
+    /// Some free-running client waits for the next window.
+    pub waits_for_window: bool,
+    /// What a step takes on the pretended device of a test.
+    #[cfg(test)]
+    pub pretended: Option<fn(StepWork) -> u64>,
+}
+
+impl Budget {
+    pub fn new(options: &EngineOptions, is_gpu: bool, cost: Option<StepCost>) -> Self {
+        let governor_options = GovernorOptions {
+            budget_micros: options.budget.map(micros),
+            launch_micros_max: options.launch_max.filter(|_| is_gpu).map(micros),
+        };
+        Self {
+            governor: Governor::new(governor_options, cost.unwrap_or_else(StepCost::guess)),
+            holds_for_all: options.budget_free_running,
+            begun_micros: None,
+            is_unstamped: false,
+            ticks: 0,
+            prefill_tokens: 0,
+            agents_deferred: 0,
+            waits_for_window: false,
+            #[cfg(test)]
+            pretended: None,
+        }
+    }
+
+    pub fn set(&mut self, budget: Option<Duration>) {
+        self.governor.set_budget(budget.map(micros));
+        self.holds_for_all = true;
+    }
+
+    /// Whether a client's pace, if it has work, lifts the budget for all.
+    pub fn is_lifted_by(&self, pacing: Pacing) -> bool {
+        pacing == Pacing::FreeRunning && !(self.holds_for_all && self.has_limit())
+    }
+
+    /// Whether frames have a budget.
+    pub fn has_limit(&self) -> bool {
+        self.governor.stats().budget_micros.is_some()
+    }
+
+    fn begin(&mut self) {
+        self.governor.begin_frame();
+        self.ticks += 1;
+        self.prefill_tokens = 0;
+        self.agents_deferred = 0;
+    }
+
+    /// Begins a window where one is due. Without a client that runs free there are none.
+    pub fn begin_window(&mut self, now_micros: u64, has_free_client: bool) {
+        if std::mem::take(&mut self.is_unstamped) {
+            self.begun_micros = Some(now_micros);
+        }
+        if has_free_client && self.micros_to_window(now_micros) == 0 {
+            self.begin();
+            self.begun_micros = Some(now_micros);
+        }
+    }
+
+    /// How long the current frame still lasts, if nobody grants another.
+    pub fn micros_to_window(&self, now_micros: u64) -> u64 {
+        let end = self.begun_micros.map_or(0, |begun| begun + WINDOW_MICROS);
+        end.saturating_sub(now_micros)
+    }
+
+    pub fn stats(&self) -> BudgetStats {
+        let stats = self.governor.stats();
+        let micros = |micros: u32| Duration::from_micros(micros.into());
+        BudgetStats {
+            budget: stats.budget_micros.map(micros),
+            used: micros(stats.used_micros),
+            debt: micros(stats.debt_micros),
+            frames: stats.frames,
+            frames_over: stats.frames_over,
+            frames_overdrawn: stats.frames_overdrawn,
+            frames_sat_out: stats.frames_sat_out,
+            prefill_tokens: self.prefill_tokens,
+            agents_deferred: self.agents_deferred,
+            error_p50: stats.error_p50,
+            error_p99: stats.error_p99,
+        }
+    }
+
+    /// Books a step.
+    pub fn submitted(&mut self, work: StepWork, is_lifted: bool) -> SubmittedStep {
+        self.prefill_tokens += work.prefill_tokens;
+        if is_lifted {
+            self.ticks += 1;
+            self.governor.submit_beside(work)
+        } else {
+            self.governor.submit(work)
+        }
+    }
+
+    /// A step has come back. Without two times on the device's clock nobody knows how long it took.
+    pub fn completed(&mut self, step: SubmittedStep, begin_nanos: u64, end_nanos: u64) {
+        #[cfg(test)]
+        if let Some(pretended) = self.pretended {
+            return self.governor.observe(step, pretended(step.work()));
+        }
+        if end_nanos > begin_nanos {
+            self.governor.observe(step, end_nanos - begin_nanos);
+        } else {
+            self.governor.forget(step);
+        }
+    }
+}
+
+/// Whole microseconds; 71 minutes are enough for a frame.
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+impl Core {
+    /// A client grants a frame.
+    pub(super) fn grant_frame(&mut self, place: usize) {
+        let Pacing::PerFrame { steps } = self.clients[place].pacing else { return };
+        if self.clients[place].is_framed || self.clients.iter().all(|client| !client.is_framed) {
+            self.budget.begin();
+            self.budget.is_unstamped = true;
+            self.clients.iter_mut().for_each(|client| client.is_framed = false);
+        }
+        let client = &mut self.clients[place];
+        client.is_framed = true;
+        client.credits = steps;
+        client.grants += 1;
+    }
+
+    /// Whether an agent may have another step of its client's grant. `due` are the tokens that it lacks.
+    ///
+    /// Without a budget, a grant is so many steps of the device. With one, it is so many steps of each agent, and what
+    /// time is left goes to voices that are late and to prompts.
+    pub(super) fn may_take(
+        &self,
+        client: &ClientState,
+        agent: &super::AgentState,
+        due: Option<f32>,
+        reads: bool,
+    ) -> bool {
+        let Pacing::PerFrame { steps } = client.pacing else { return true };
+        if !self.budget.has_limit() {
+            return client.credits > 0;
+        }
+        let taken = if agent.grant == client.grants { agent.taken } else { 0 };
+        let is_late = due.is_some_and(|due| due >= 0.0);
+        client.grants > 0 && (taken < steps || (taken < STEPS_MAX && (is_late || reads)))
+    }
+
+    /// What a step evaluates, as the governor counts it: `included` are agents with their rows, in the ledger already.
+    pub(super) fn work_of_step(&self) -> StepWork {
+        let mut all = StepWork::default();
+        for &(slot, rows) in self.composer.included() {
+            let length = self.sequences.ledger.len(SeqId(slot as u32));
+            let of_agent = if rows == 1 {
+                StepWork::decode(1, length.into())
+            } else {
+                StepWork::prefill(rows, length.saturating_sub(rows))
+            };
+            all.decode_rows += of_agent.decode_rows;
+            all.prefill_tokens += of_agent.prefill_tokens;
+            all.context_tokens += of_agent.context_tokens;
+            all.prefill_pairs += of_agent.prefill_pairs;
+        }
+        all
+    }
+}

@@ -1,0 +1,131 @@
+//! What steps cost on this device: measured at load, on scratch sequences.
+
+use walla_exec::{Sequences, StepError};
+use walla_plan::governor::CostSample;
+use walla_plan::{Batch, Output, StepCost, StepWork, TokenInput};
+use walla_types::{Sampling, SeqId, TokenId};
+
+/// Device time that measuring may take, in microseconds. A step that could take all that is left is not begun, so that this holds but
+/// for one step of a very slow device.
+const CALIBRATION_MICROS_MAX: f32 = 400_000.0;
+
+/// Times that each kind of step is measured; the fit outvotes the ones that somebody disturbed.
+const REPEATS: usize = 3;
+
+/// Cached tokens of a short context, and of a long one, if the context and the pages have room for it.
+const SHORT_TOKENS: u32 = 16;
+const LONG_TOKENS: u32 = 768;
+
+/// A kind of step: decode rows, or a chunk of a prompt, behind so many cached tokens in each sequence.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    sequences: u32,
+    rows_each: u32,
+    cached_tokens: u32,
+}
+
+impl Trial {
+    fn work(self) -> StepWork {
+        if self.rows_each > 1 {
+            return StepWork::prefill(self.rows_each, self.cached_tokens);
+        }
+        let context_tokens = u64::from(self.sequences) * u64::from(self.cached_tokens + 1);
+        StepWork::decode(self.sequences, context_tokens)
+    }
+}
+
+/// Runs some steps and fits a cost model to the time that the device measured. `None` if it measures none.
+///
+/// No clock is needed, since the device has one. All sequences are empty afterwards.
+///
+/// # Errors
+/// What ledger and device say.
+pub(super) fn calibrate(
+    sequences: &mut Sequences,
+    prefill_tokens_max: u32,
+) -> Result<Option<StepCost>, StepError> {
+    let mut samples = Vec::with_capacity(8 * REPEATS);
+    let mut left_micros = CALIBRATION_MICROS_MAX;
+    let mut row_micros = 0.0_f32;
+    let trials = trials(sequences, prefill_tokens_max);
+    // The first step meets cold caches and, on a CPU, sleeping threads.
+    let warm_up = trials.first().copied().into_iter().map(|trial| (trial, 1));
+    let measured = trials.iter().map(|&trial| (trial, REPEATS));
+    for (number, (trial, repeats)) in warm_up.chain(measured).enumerate() {
+        for _ in 0..repeats {
+            // Without knowing better, a row takes as long as a step of one.
+            if row_micros * trial.work().rows() as f32 > left_micros {
+                continue;
+            }
+            let Some(micros) = time(sequences, trial)? else { return Ok(None) };
+            left_micros -= micros;
+            row_micros = micros / trial.work().rows() as f32;
+            if number > 0 {
+                samples.push(CostSample { work: trial.work(), micros });
+            }
+        }
+    }
+    Ok(StepCost::fit(&samples))
+}
+
+/// Small steps first: what they say decides which larger ones are tried.
+fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
+    let limits = sequences.limits();
+    let rows_max = limits.tokens_max.min(limits.batch_sequences_max).min(limits.outputs_max);
+    let options = sequences.ledger.options();
+    let context = options.page_tokens * options.pages_per_sequence_max;
+    let pages = sequences.ledger.free_pages();
+    let mut trials = Vec::new();
+    let mut add = |sequences: u32, rows_each: u32| {
+        // A page less for each, so that the step's own rows find room.
+        let room = (pages / sequences).saturating_sub(1) * options.page_tokens;
+        let room = room.min(context.saturating_sub(rows_each + options.page_tokens));
+        let short = SHORT_TOKENS.min(room);
+        let long = LONG_TOKENS.min(room);
+        trials.push(Trial { sequences, rows_each, cached_tokens: short });
+        if long > 2 * short {
+            trials.push(Trial { sequences, rows_each, cached_tokens: long });
+        }
+    };
+    add(1, 1);
+    for rows in [4, 8, 16, 64, rows_max] {
+        if rows < rows_max || (rows == rows_max && rows > 1) {
+            add(rows, 1);
+        }
+    }
+    let chunk = prefill_tokens_max.min(limits.tokens_max).min(context / 2);
+    for rows in [chunk / 4, chunk] {
+        if rows > 1 {
+            add(1, rows);
+        }
+    }
+    trials
+}
+
+/// One step. `None` if the device does not say how long it took.
+fn time(sequences: &mut Sequences, trial: Trial) -> Result<Option<f32>, StepError> {
+    let sampling = Sampling::greedy();
+    let mut batch = Batch::new(sequences.limits());
+    for seq in (0..trial.sequences).map(SeqId) {
+        // Cells that nothing was written to cost as much to read as others.
+        sequences.ledger.append(seq, trial.cached_tokens, &mut sequences.commands)?;
+        for row in 1..=trial.rows_each {
+            let output = if row == trial.rows_each { Output::Sample } else { Output::None };
+            batch.push(TokenInput::Id(TokenId(0)), None, seq, output)?;
+        }
+    }
+    sequences.upkeep()?;
+    sequences.submit(&mut batch, &|_| Some(&sampling))?;
+    let mut nanos = 0;
+    if let Some(completed) = sequences.wait()? {
+        sequences.executor.read_results(completed, &mut |view| {
+            nanos = view.header.end_nanos.saturating_sub(view.header.begin_nanos);
+        })?;
+        sequences.release(completed);
+    }
+    for seq in (0..trial.sequences).map(SeqId) {
+        sequences.forget(seq)?;
+    }
+    sequences.settle();
+    Ok((nanos > 0).then_some(nanos as f32 / 1e3))
+}

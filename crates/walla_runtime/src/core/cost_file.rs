@@ -1,0 +1,171 @@
+//! Costs of steps, kept from one run to the next.
+//!
+//! A file for each device, model and shape of the engine:
+//! ```text
+//! walla step cost 1
+//! key cpu|avx512vnni|2 threads|…
+//! buckets 1 2 3 4 …
+//! micros 310.5 322 …
+//! rates 0.05 0 0.0002
+//! ```
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use walla_exec::Executor;
+use walla_model::ModelSpec;
+use walla_plan::{BUCKETS, StepCost};
+
+const FIRST_LINE: &str = "walla step cost 1";
+
+/// No file of ours is longer.
+const BYTES_MAX: u64 = 16 << 10;
+
+/// What costs depend on: device, model, shape.
+pub(super) fn key(model: &ModelSpec, file_bytes: u64, executor: &Executor) -> String {
+    let info = executor.device().info();
+    let options = executor.options();
+    let name = model.name.as_deref().unwrap_or_default();
+    let key = format!(
+        "{}|{}|{}|{} threads|{}|{name}|{} layers|{} wide|{} tokens|{file_bytes} bytes|{} rows|{:?}",
+        info.name,
+        info.description,
+        info.variant,
+        info.threads,
+        model.architecture.name(),
+        model.layers.len(),
+        model.width,
+        model.vocab,
+        options.rows_max,
+        options.kv_type,
+    );
+    key.replace(char::is_control, " ")
+}
+
+fn path(folder: &Path, key: &str) -> PathBuf {
+    // 64-bit FNV-1a: the key is in the file too, so a collision costs a measurement.
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    folder.join(format!("cost-{hash:016x}.txt"))
+}
+
+/// The costs kept under a key. A file that cannot be used is as good as none.
+pub(super) fn load(folder: &Path, key: &str) -> Option<StepCost> {
+    let path = path(folder, key);
+    let bytes = fs::metadata(&path).ok()?.len();
+    let text = if bytes <= BYTES_MAX { fs::read_to_string(&path) } else { Ok(String::new()) };
+    let cost = text.ok().and_then(|text| parse(&text, key));
+    if cost.is_none() {
+        tracing::warn!(target: "walla::load", file = %path.display(), "step costs cannot be used; they are measured again");
+    }
+    cost
+}
+
+/// Keeps costs, if the folder can be written: written beside and renamed, so that a crash leaves the old file or the new one.
+pub(super) fn save(folder: &Path, key: &str, cost: &StepCost) {
+    let path = path(folder, key);
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let saved = fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&beside, text(key, cost)))
+        .and_then(|()| fs::rename(&beside, &path));
+    if let Err(error) = saved {
+        tracing::warn!(target: "walla::load", file = %path.display(), %error, "step costs are not kept");
+    }
+}
+
+fn text(key: &str, cost: &StepCost) -> String {
+    let mut text = format!("{FIRST_LINE}\nkey {key}\nbuckets");
+    let mut numbers = |name: &str, numbers: &[f32]| {
+        text.push_str(name);
+        for number in numbers {
+            // Writing to a string does not fail.
+            let _written = write!(text, " {number}");
+        }
+    };
+    numbers("", &BUCKETS.map(|rows| rows as f32));
+    numbers("\nmicros", cost.bucket_micros());
+    numbers("\nrates", &cost.rates());
+    text.push('\n');
+    text
+}
+
+fn parse(text: &str, key: &str) -> Option<StepCost> {
+    let mut lines = text.lines();
+    (lines.next()? == FIRST_LINE).then_some(())?;
+    (lines.next()?.strip_prefix("key ")? == key).then_some(())?;
+    let buckets: [f32; BUCKETS.len()] = numbers(lines.next()?, "buckets")?;
+    (buckets == BUCKETS.map(|rows| rows as f32)).then_some(())?;
+    let micros = numbers(lines.next()?, "micros")?;
+    let rates = numbers(lines.next()?, "rates")?;
+    lines.next().is_none().then_some(())?;
+    StepCost::new(micros, rates).ok()
+}
+
+fn numbers<const N: usize>(line: &str, name: &str) -> Option<[f32; N]> {
+    let mut words = line.strip_prefix(name)?.split_ascii_whitespace();
+    let mut numbers = [0.0; N];
+    for number in &mut numbers {
+        *number = words.next()?.parse().ok()?;
+    }
+    words.next().is_none().then_some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use walla_plan::LinearCost;
+
+    use super::*;
+
+    fn cost() -> StepCost {
+        StepCost::from_linear(LinearCost {
+            step_micros: 310.567,
+            row_micros: 7.125,
+            context_token_micros: 0.012_345,
+            prefill_token_micros: 1e-7,
+        })
+    }
+
+    #[test]
+    fn what_is_kept_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("not there yet");
+        assert_eq!(load(&folder, "a|b"), None);
+        save(&folder, "a|b", &cost());
+        assert_eq!(load(&folder, "a|b"), Some(cost()));
+        assert_eq!(load(&folder, "a|c"), None, "another device or model");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside");
+    }
+
+    #[test]
+    fn a_damaged_file_is_no_file() {
+        let whole = text("key", &cost());
+        assert!(parse(&whole, "key").is_some());
+        for end in (0..whole.len() - 1).filter(|end| whole.is_char_boundary(*end)) {
+            let cut = &whole[..end];
+            // A number that is cut within its digits is another number: only the last line can be so short.
+            assert!(parse(cut, "key").is_none() || cut.lines().count() == 5, "{cut}");
+        }
+        for (from, to) in [
+            ("walla step cost 1", "walla step cost 2"),
+            ("micros ", "micros NaN "),
+            ("micros ", "micros -"),
+            ("rates", "rates inf"),
+            ("buckets 1", "buckets 9"),
+            ("\nrates", " 4\nrates"),
+        ] {
+            assert!(whole.contains(from));
+            assert!(parse(&whole.replacen(from, to, 1), "key").is_none(), "{from} {to}");
+        }
+        assert!(parse(&format!("{whole}more"), "key").is_none());
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = path(folder.path(), "key");
+        fs::write(&file, text("key", &cost()) + &" ".repeat(BYTES_MAX as usize)).unwrap();
+        assert_eq!(load(folder.path(), "key"), None);
+    }
+}

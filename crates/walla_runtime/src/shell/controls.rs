@@ -1,0 +1,73 @@
+//! What hosts set for all agents together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Something that a host sets; the latest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Device time of a frame; `None`: no limit.
+    Budget(Option<Duration>),
+    /// Tokens that the KV pool may hold.
+    KvTokens(u32),
+}
+
+/// Settings on their way to the device thread: a word each, so that nobody waits, and the latest counts.
+#[derive(Debug)]
+pub(super) struct Controls {
+    /// Nanoseconds, [`NO_LIMIT`] or [`UNCHANGED`].
+    budget: AtomicU64,
+    /// Tokens, or [`UNCHANGED`].
+    kv_tokens: AtomicU64,
+}
+
+const UNCHANGED: u64 = u64::MAX;
+const NO_LIMIT: u64 = u64::MAX - 1;
+
+impl Controls {
+    pub fn new() -> Self {
+        Self { budget: AtomicU64::new(UNCHANGED), kv_tokens: AtomicU64::new(UNCHANGED) }
+    }
+
+    pub fn set(&self, control: Control) {
+        match control {
+            Control::Budget(None) => self.budget.store(NO_LIMIT, Ordering::Release),
+            Control::Budget(Some(budget)) => {
+                let nanos = u64::try_from(budget.as_nanos()).unwrap_or(NO_LIMIT);
+                self.budget.store(nanos.min(NO_LIMIT), Ordering::Release);
+            }
+            Control::KvTokens(tokens) => self.kv_tokens.store(tokens.into(), Ordering::Release),
+        }
+    }
+
+    /// What was set since the last look.
+    pub fn take(&self) -> impl Iterator<Item = Control> + use<> {
+        let budget = match self.budget.swap(UNCHANGED, Ordering::AcqRel) {
+            UNCHANGED => None,
+            NO_LIMIT => Some(Control::Budget(None)),
+            nanos => Some(Control::Budget(Some(Duration::from_nanos(nanos)))),
+        };
+        let tokens = self.kv_tokens.swap(UNCHANGED, Ordering::AcqRel);
+        let tokens = u32::try_from(tokens).ok().map(Control::KvTokens);
+        budget.into_iter().chain(tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_setting_counts_and_is_taken_once() {
+        let controls = Controls::new();
+        assert_eq!(controls.take().count(), 0);
+        let budget = Control::Budget(Some(Duration::from_millis(3)));
+        for control in [Control::Budget(None), budget, Control::KvTokens(7)] {
+            controls.set(control);
+        }
+        assert_eq!(controls.take().collect::<Vec<_>>(), [budget, Control::KvTokens(7)]);
+        assert_eq!(controls.take().count(), 0);
+        controls.set(Control::Budget(Some(Duration::MAX)));
+        assert_eq!(controls.take().collect::<Vec<_>>(), [Control::Budget(None)]);
+    }
+}
