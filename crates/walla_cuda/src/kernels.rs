@@ -21,7 +21,7 @@ impl Kernels {
     /// later language. Answers why those before it were refused, a line for each.
     ///
     /// # Errors
-    /// [`DeviceError::Lost`], or why the last image was refused.
+    /// [`DeviceError::Lost`], or why every image was refused.
     pub(crate) fn open(
         context: &Context,
         ranked: &[&Image],
@@ -34,8 +34,7 @@ impl Kernels {
                 Err(error) => refused.push(format!("{image}: {error}")),
             }
         }
-        let reason = refused.pop().unwrap_or_else(|| "no image for this device".to_owned());
-        Err(DeviceError::Failed { call: "loading kernels", reason })
+        Err(DeviceError::Failed { call: "loading kernels", reason: refused.join("; ") })
     }
 
     /// Unpacks an image and loads one of its files, so that a refusal comes before anything relies on it.
@@ -43,13 +42,24 @@ impl Kernels {
         let failed = |reason| DeviceError::Failed { call: "unpacking kernels", reason };
         let archive = image.unpack().map_err(failed)?;
         let mut kernels = Self { archive, modules: BTreeMap::new(), functions: BTreeMap::new() };
-        kernels.find(context, "embed", "", 0)?;
+        kernels.module(context, "embed")?;
         Ok(kernels)
     }
 
     /// The target of the image in use, for example `sm_90a`.
     pub(crate) fn target(&self) -> &str {
         &self.archive.target.name
+    }
+
+    /// The code of `kernels/<file>.cu`, loaded, if the image in use has it.
+    fn module(&mut self, context: &Context, file: &str) -> Result<Option<Module>, DeviceError> {
+        if let Some(module) = self.modules.get(file) {
+            return Ok(Some(*module));
+        }
+        let Some(code) = self.archive.codes.get(file) else { return Ok(None) };
+        let module = context.load_module(code)?;
+        self.modules.insert(file.to_owned(), module);
+        Ok(Some(module))
     }
 
     /// The kernel `name` of `kernels/<file>.cu`, allowed `shared_bytes` of dynamic shared memory, or `None` where the image in
@@ -64,15 +74,7 @@ impl Kernels {
         if let Some(function) = self.functions.get(name) {
             return Ok(Some(*function));
         }
-        let module = match self.modules.get(file) {
-            Some(module) => *module,
-            None => {
-                let Some(code) = self.archive.codes.get(file) else { return Ok(None) };
-                let module = context.load_module(code)?;
-                self.modules.insert(file.to_owned(), module);
-                module
-            }
-        };
+        let Some(module) = self.module(context, file)? else { return Ok(None) };
         let Ok(symbol) = CString::new(name) else { return Ok(None) };
         let function = context.function(module, &symbol, shared_bytes)?;
         if let Some(function) = function {
