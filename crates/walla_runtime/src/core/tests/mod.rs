@@ -1,5 +1,6 @@
 //! The core driven by hand: a virtual clock, an inline device, no thread. One seed, one story.
 
+mod budget;
 mod determinism;
 mod faults;
 mod journeys;
