@@ -321,6 +321,10 @@ pub struct EngineStats {
     pub prefill_tokens: u64,
     /// Steps run.
     pub steps: u64,
+    /// Those of them whose results have been read.
+    pub steps_done: u64,
+    /// What those took, by the device's own clock.
+    pub device_time: Duration,
     /// Duration of the latest step, from launch to completion as the device thread saw it.
     pub step: Duration,
     /// Rows of the latest step.

@@ -170,13 +170,15 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Numbers in [`EngineStats`], those of its budget left out.
-const FIELDS: usize = 11;
+const FIELDS: usize = 13;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
         tokens,
         prefill_tokens,
         steps,
+        steps_done,
+        device_time,
         step,
         step_rows,
         agents_active,
@@ -191,6 +193,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         tokens,
         prefill_tokens,
         steps,
+        steps_done,
+        nanos(device_time),
         nanos(step),
         step_rows.into(),
         agents_active.into(),
@@ -203,13 +207,16 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
 }
 
 fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
-    let [tokens, prefill_tokens, steps, step_nanos, rest @ .., queue_full] = values;
+    let [tokens, prefill_tokens, steps, steps_done, device_nanos, step_nanos, rest @ .., queue_full] =
+        values;
     let [step_rows, agents_active, agents, asks_waiting, pages_used, pages] =
         rest.map(|v| v as u32);
     EngineStats {
         tokens,
         prefill_tokens,
         steps,
+        steps_done,
+        device_time: Duration::from_nanos(device_nanos),
         step: Duration::from_nanos(step_nanos),
         step_rows,
         agents_active,
@@ -291,6 +298,8 @@ mod tests {
             tokens: u64::MAX,
             prefill_tokens: 2,
             steps: 3,
+            steps_done: 2,
+            device_time: Duration::from_micros(7),
             step: Duration::from_micros(4),
             step_rows: 5,
             agents_active: 6,

@@ -89,6 +89,8 @@ impl Core {
         let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
         self.budget.completed(submitted.booked, begin_nanos, end_nanos);
+        self.stats.steps_done += 1;
+        self.stats.device_time += Duration::from_nanos(end_nanos.saturating_sub(begin_nanos));
         self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
         tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
         let mut results = std::mem::take(&mut self.in_flight.results);
