@@ -80,6 +80,8 @@ mod diagnostics;
 mod error;
 mod hub;
 mod link;
+#[cfg(feature = "overlay")]
+pub mod overlay;
 mod plugin;
 mod reply;
 pub mod scripted;

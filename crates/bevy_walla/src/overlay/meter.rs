@@ -1,0 +1,210 @@
+//! What is counted between two refreshes. No clock of its own, no allocation.
+
+use std::time::{Duration, Instant};
+
+use bevy_ecs::prelude::*;
+
+/// Frames that the histogram looks back on: about four seconds at 60 Hz.
+const FRAMES: usize = 256;
+
+/// Bars of the histogram.
+pub(super) const BARS: usize = 40;
+
+/// Widths that a bar may have, in microseconds. 40 bars of a millisecond reach to 40 ms; the last bar holds all that is longer.
+const BAR_MICROS: [u32; 5] = [1_000, 2_000, 5_000, 10_000, 25_000];
+
+/// All that is counted.
+#[derive(Resource, Default)]
+pub(super) struct Meters {
+    pub frames: FrameTimes,
+    pub device: DeviceTime,
+    pub tokens: Rate,
+    /// When the latest frame began.
+    pub frame_start: Option<Instant>,
+    /// When the panel was last brought up to date.
+    pub refreshed: Option<Instant>,
+}
+
+/// The latest frame times.
+pub(super) struct FrameTimes {
+    micros: [u32; FRAMES],
+    next: usize,
+    len: usize,
+}
+
+/// How the latest frame times lie, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spread {
+    pub p50: u32,
+    pub p99: u32,
+    pub max: u32,
+}
+
+impl Default for FrameTimes {
+    fn default() -> Self {
+        Self { micros: [0; FRAMES], next: 0, len: 0 }
+    }
+}
+
+impl FrameTimes {
+    /// Adds one; the oldest goes.
+    pub fn add(&mut self, time: Duration) {
+        self.micros[self.next] = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        self.next = (self.next + 1) % FRAMES;
+        self.len = (self.len + 1).min(FRAMES);
+    }
+
+    /// Median, 99th percentile (nearest rank) and maximum; zeros if there is none.
+    pub fn spread(&self) -> Spread {
+        let mut sorted = self.micros;
+        let Some(sorted) = sorted.get_mut(..self.len).filter(|frames| !frames.is_empty()) else {
+            return Spread::default();
+        };
+        sorted.sort_unstable();
+        let at = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100) - 1];
+        Spread { p50: at(50), p99: at(99), max: at(100) }
+    }
+
+    /// Width of a bar in microseconds, so that the median is in the left two thirds.
+    pub fn bar_micros(&self) -> u32 {
+        let reaches = |width: &&u32| self.spread().p50 <= **width * (BARS as u32 * 2 / 3);
+        BAR_MICROS.iter().find(reaches).copied().unwrap_or(25_000)
+    }
+
+    /// Heights of the bars of this width, 0 to 1. Logarithmic: one frame of 256 that stutters is a bar of an eighth, and not
+    /// invisible.
+    pub fn bars(&self, bar_micros: u32) -> [f32; BARS] {
+        let mut counts = [0_u16; BARS];
+        for micros in &self.micros[..self.len] {
+            counts[((micros / bar_micros.max(1)) as usize).min(BARS - 1)] += 1;
+        }
+        counts.map(|count| f32::from(1 + count).log2() / (FRAMES as f32 + 1.0).log2())
+    }
+}
+
+/// Device time of the frames since the last refresh.
+#[derive(Default)]
+pub(super) struct DeviceTime {
+    /// The engine's count at the last refresh.
+    before: Option<Duration>,
+    frames: u32,
+    longest: Duration,
+}
+
+/// Device time of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeviceUse {
+    pub mean: Duration,
+    pub longest: Duration,
+}
+
+impl DeviceTime {
+    /// Adds a frame; `latest` is the device time of the latest frame that is known.
+    pub fn add_frame(&mut self, latest: Duration) {
+        self.frames += 1;
+        self.longest = self.longest.max(latest);
+    }
+
+    /// What the frames since the last call used, now that the engine has counted `total` since its start.
+    pub fn take(&mut self, total: Duration) -> DeviceUse {
+        let used = total.saturating_sub(self.before.unwrap_or(total));
+        let mean = used.checked_div(self.frames).unwrap_or_default();
+        // A frame that used nothing is not told: the latest that did would look as if it went on for ever.
+        let longest = if used.is_zero() { Duration::ZERO } else { self.longest };
+        *self = Self { before: Some(total), ..Self::default() };
+        DeviceUse { mean, longest }
+    }
+}
+
+/// A counter's growth a second, calmed down over about a second.
+#[derive(Default)]
+pub(super) struct Rate {
+    since: Option<(Instant, u64)>,
+    per_second: f64,
+}
+
+impl Rate {
+    /// The rate, now that the counter stands at `count`.
+    pub fn update(&mut self, now: Instant, count: u64) -> f64 {
+        if let Some((then, before)) = self.since.replace((now, count)) {
+            let seconds = now.saturating_duration_since(then).as_secs_f64();
+            if seconds > 0.0 {
+                let latest = count.saturating_sub(before) as f64 / seconds;
+                // The weight of an average with a time constant of one second.
+                self.per_second += (latest - self.per_second) * (1.0 - (-seconds).exp());
+            }
+        }
+        self.per_second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_is_of_the_latest_frames() {
+        let mut frames = FrameTimes::default();
+        assert_eq!(frames.spread(), Spread::default());
+        frames.add(Duration::from_millis(90));
+        for _ in 0..FRAMES - 2 {
+            frames.add(Duration::from_millis(16));
+        }
+        frames.add(Duration::from_millis(33));
+        assert_eq!(frames.spread(), Spread { p50: 16_000, p99: 16_000, max: 90_000 });
+        frames.add(Duration::from_millis(16));
+        assert_eq!(frames.spread().max, 33_000, "the oldest is forgotten");
+    }
+
+    #[test]
+    fn one_slow_frame_is_seen() {
+        let mut frames = FrameTimes::default();
+        for _ in 0..FRAMES - 1 {
+            frames.add(Duration::from_micros(16_600));
+        }
+        frames.add(Duration::from_secs(2));
+        let bars = frames.bars(frames.bar_micros());
+        assert!(bars[16] > 0.99 && bars[BARS - 1] > 0.1);
+        assert_eq!(bars.iter().filter(|height| **height > 0.0).count(), 2);
+    }
+
+    #[test]
+    fn slow_games_get_wider_bars() {
+        let width = |millis| {
+            let mut frames = FrameTimes::default();
+            frames.add(Duration::from_millis(millis));
+            frames.bar_micros()
+        };
+        assert_eq!((width(16), width(26), width(33)), (1_000, 1_000, 2_000));
+        assert_eq!((width(100), width(9_000)), (5_000, 25_000));
+    }
+
+    #[test]
+    fn device_time_is_that_since_the_last_refresh() {
+        let millis = Duration::from_millis;
+        let mut device = DeviceTime::default();
+        device.add_frame(millis(9));
+        assert_eq!(
+            device.take(millis(100)),
+            DeviceUse::default(),
+            "what ran before does not count"
+        );
+        device.add_frame(millis(2));
+        device.add_frame(millis(4));
+        let used = device.take(millis(106));
+        assert_eq!(used, DeviceUse { mean: millis(3), longest: millis(4) });
+        device.add_frame(millis(4));
+        assert_eq!(device.take(millis(106)), DeviceUse::default(), "nothing ran");
+    }
+
+    #[test]
+    fn a_rate_settles() {
+        let mut rate = Rate::default();
+        let start = Instant::now();
+        let mut last = 0.0;
+        for tick in 0..50_u64 {
+            last = rate.update(start + Duration::from_millis(200) * tick as u32, tick * 20);
+        }
+        assert!((last - 100.0).abs() < 0.1, "{last}");
+    }
+}

@@ -1,0 +1,227 @@
+//! Counting in each frame, and bringing the panel up to date some times a second.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use bevy_color::Color;
+use bevy_ecs::prelude::*;
+use bevy_ui::prelude::*;
+
+use super::WallaOverlay;
+use super::meter::{BARS, DeviceUse, Meters, Spread};
+use super::panel::{AMBER, Bar, GREEN, Line, RED, STATES};
+use crate::agent::Agent;
+use crate::link::WallaState;
+use crate::speech::Speech;
+use crate::walla::Walla;
+
+/// Counts a frame.
+pub(super) fn count(mut meters: ResMut<Meters>, walla: Option<Res<Walla>>) {
+    let now = Instant::now();
+    if let Some(before) = meters.frame_start.replace(now) {
+        meters.frames.add(now.duration_since(before));
+    }
+    if let Some(walla) = walla {
+        meters.device.add_frame(walla.stats().budget.used);
+    }
+}
+
+/// What the panel says at one moment.
+struct Reading {
+    device: DeviceUse,
+    /// What a frame may use; none: no limit.
+    budget: Option<Duration>,
+    /// Agents in each of [`STATES`].
+    agents: [u32; STATES.len()],
+    tokens_per_second: f64,
+    frames: Spread,
+    bar_micros: u32,
+    bars: [f32; BARS],
+}
+
+/// Brings the panel up to date, if it is shown and it is time.
+pub(super) fn refresh(
+    overlay: Res<WallaOverlay>,
+    mut meters: ResMut<Meters>,
+    walla: Option<Res<Walla>>,
+    speeches: Query<&Speech, With<Agent>>,
+    mut lines: Query<(&Line, &mut Text)>,
+    mut bars: Query<(&Bar, &mut Node, &mut BackgroundColor)>,
+    mut scratch: Local<String>,
+) {
+    let Some(walla) = walla.filter(|_| overlay.visible) else { return };
+    let now = Instant::now();
+    if meters.refreshed.is_some_and(|then| now.duration_since(then) < overlay.period()) {
+        return;
+    }
+    meters.refreshed = Some(now);
+    let bar_micros = meters.frames.bar_micros();
+    let reading = Reading {
+        device: meters.device.take(walla.stats().device_time),
+        budget: walla.stats().budget.budget,
+        agents: count_agents(&speeches),
+        tokens_per_second: meters.tokens.update(now, walla.stats().tokens),
+        frames: meters.frames.spread(),
+        bar_micros,
+        bars: meters.frames.bars(bar_micros),
+    };
+    for (line, mut text) in &mut lines {
+        scratch.clear();
+        // Writing to a string does not fail.
+        let _ = reading.write(*line, &walla, &mut scratch);
+        if text.0 != *scratch {
+            text.0.clone_from(&scratch);
+        }
+    }
+    for (bar, mut node, mut color) in &mut bars {
+        reading.draw(*bar, &mut node, &mut color);
+    }
+}
+
+fn count_agents(speeches: &Query<&Speech, With<Agent>>) -> [u32; STATES.len()] {
+    let mut counts = [0; STATES.len()];
+    for speech in speeches {
+        for (count, (state, ..)) in counts.iter_mut().zip(&STATES) {
+            *count += u32::from(speech.state() == *state);
+        }
+    }
+    counts
+}
+
+impl Reading {
+    fn write(&self, line: Line, walla: &Walla, out: &mut String) -> std::fmt::Result {
+        match line {
+            Line::Engine => write_engine(walla, out),
+            Line::Budget => {
+                let [mean, longest] = [self.device.mean, self.device.longest].map(millis);
+                write!(out, "{mean:.2}")?;
+                if let Some(budget) = self.budget.map(millis) {
+                    write!(out, " of {budget:.2}")?;
+                }
+                write!(out, " ms a frame, longest {longest:.2}")
+            }
+            Line::Kept => {
+                let budget = &walla.stats().budget;
+                let kept = budget.frames.saturating_sub(budget.frames_over) as f64;
+                let percent = kept / budget.frames.max(1) as f64 * 100.0;
+                write!(out, "in budget {percent:.2} % of {} frames", budget.frames)
+            }
+            Line::Agents => self.write_agents(out),
+            Line::Voice => {
+                let (stats, cost) = (walla.stats(), walla.frame_cost());
+                write!(
+                    out,
+                    "{:.0} tokens/s   step {:.2} ms   plugin {:.0} µs",
+                    self.tokens_per_second,
+                    millis(stats.step),
+                    cost.total().as_secs_f64() * 1e6,
+                )
+            }
+            Line::Frames => {
+                let Spread { p50, p99, max } = self.frames;
+                let [p50, p99, max] = [p50, p99, max].map(|micros| f64::from(micros) / 1e3);
+                write!(out, "frame {p50:.1} ms   p99 {p99:.1}   max {max:.1}")
+            }
+            Line::Mark(quarter) => {
+                let micros = self.bar_micros * BARS as u32 / 4 * u32::from(quarter);
+                let unit = if quarter == 4 { " ms" } else { "" };
+                write!(out, "{}{unit}", micros / 1_000)
+            }
+        }
+    }
+
+    /// "5 agents: 2 talking, 3 silent"
+    fn write_agents(&self, out: &mut String) -> std::fmt::Result {
+        write!(out, "{} agents", self.agents.iter().sum::<u32>())?;
+        let present = self.agents.iter().zip(&STATES).filter(|(count, _)| **count > 0);
+        for (place, (count, (_, name, _))) in present.enumerate() {
+            write!(out, "{} {count} {name}", if place == 0 { ":" } else { "," })?;
+        }
+        Ok(())
+    }
+
+    fn draw(&self, bar: Bar, node: &mut Mut<Node>, color: &mut Mut<BackgroundColor>) {
+        match bar {
+            Bar::Budget => {
+                let share = self
+                    .budget
+                    .map_or(0.0, |budget| millis(self.device.mean) / millis(budget).max(1e-6));
+                set(node, |node| &mut node.width, share as f32);
+                color.set_if_neq(BackgroundColor(budget_color(share)));
+            }
+            Bar::Agents(state) => {
+                let total = self.agents.iter().sum::<u32>().max(1) as f32;
+                let place = STATES.iter().position(|(shown, ..)| *shown == state);
+                let count = place.and_then(|place| self.agents.get(place)).copied().unwrap_or(0);
+                set(node, |node| &mut node.width, count as f32 / total);
+            }
+            Bar::Frames(index) => {
+                let height = self.bars.get(index).copied().unwrap_or(0.0);
+                set(node, |node| &mut node.height, height);
+                let longest = (index as u32 + 1) * self.bar_micros;
+                color.set_if_neq(BackgroundColor(frame_color(longest)));
+            }
+        }
+    }
+}
+
+/// "walla demo on cpu"
+fn write_engine(walla: &Walla, out: &mut String) -> std::fmt::Result {
+    match walla.model() {
+        Some(card) => {
+            let name = card.name.as_deref().unwrap_or(card.architecture);
+            write!(out, "{name} on {}", card.device.name)?;
+        }
+        None => write!(out, "walla")?,
+    }
+    match walla.state() {
+        WallaState::Loading { fraction } => write!(out, ", loading {:.0} %", fraction * 100.0),
+        WallaState::Ready => Ok(()),
+        WallaState::Failed(error) => write!(out, ", failed: {error}"),
+    }
+}
+
+/// Green with room, amber when the budget is nearly used, red beyond it.
+fn budget_color(share: f64) -> Color {
+    match share {
+        share if share <= 0.8 => GREEN,
+        share if share <= 1.0 => AMBER,
+        _ => RED,
+    }
+}
+
+/// Green for a frame that a 60 Hz display shows in time, amber for one that it shows once late, red beyond.
+fn frame_color(micros: u32) -> Color {
+    match micros {
+        0..=17_000 => GREEN,
+        17_001..=34_000 => AMBER,
+        _ => RED,
+    }
+}
+
+/// Sets a length to a share of 0 to 1, whole percents, and marks the node as changed only if it is another: layout follows changes.
+fn set(node: &mut Mut<Node>, length: impl Fn(&mut Node) -> &mut Val, share: f32) {
+    let value = percent((share.clamp(0.0, 1.0) * 100.0).round());
+    let current = length(node.bypass_change_detection());
+    if *current != value {
+        *current = value;
+        node.set_changed();
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_warns_before_it_is_full() {
+        assert_eq!(budget_color(0.5), GREEN);
+        assert_eq!(budget_color(0.9), AMBER);
+        assert_eq!(budget_color(1.1), RED);
+        assert_eq!(budget_color(f64::NAN), RED);
+    }
+}

@@ -1,0 +1,139 @@
+//! An evening at the Cracked Kettle, in a window: click somebody and talk.
+//!
+//! Everybody in the room is an agent of one model; neighbours talk with each other until you interrupt. All shapes are drawn by
+//! code.
+//!
+//! ```text
+//! cargo run --release --ignore-rust-version --bin tavern_window [-- --model FILE.gguf --guests 10]
+//! ```
+//!
+//! | input | what it does |
+//! |---|---|
+//! | click on a guest | talk to them |
+//! | `1` to `4`, or a click on a question | ask it |
+//! | typing, then Enter | ask that |
+//! | Escape | leave them to their table |
+//! | F3 | the overlay: what walla costs and does |
+
+mod brush;
+mod bubble;
+mod guest;
+mod mouth;
+mod player;
+mod room;
+mod script;
+mod seats;
+mod table_talk;
+
+use std::path::PathBuf;
+
+use bevy::camera::ScalingMode;
+use bevy::log::LogPlugin;
+use bevy::prelude::*;
+use bevy::winit::WinitSettings;
+use bevy_walla::overlay::{OverlayCorner, WallaOverlay, WallaOverlayPlugin};
+use clap::Parser;
+use walla_examples::{ModelArgs, fail};
+
+use script::{Script, Step};
+
+/// The room's size in world units, which are pixels until somebody resizes the window.
+const ROOM: Vec2 = Vec2::new(1_280.0, 720.0);
+
+/// A tavern full of agents, in a window.
+#[derive(Parser, Clone)]
+struct Arguments {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Guests of the tavern.
+    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u8).range(1..=11))]
+    guests: u8,
+    /// Begins with the overlay shown.
+    #[arg(long)]
+    overlay: bool,
+    /// Steps of somebody who is not there, separated by `;`: `ready`, `wait FRAMES`, `click NAME`, `press KEY`, `type TEXT`, `reply`,
+    /// `screenshot FILE.png`, `quit`.
+    #[arg(long, value_name = "STEPS")]
+    script: Option<Script>,
+    /// Saves a picture and quits; short for a script.
+    #[arg(long, value_name = "FILE.png", conflicts_with = "script")]
+    screenshot: Option<PathBuf>,
+    /// Frames before that picture, counted from when the model is loaded.
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    after_frames: u32,
+    /// Writes what was asked and answered to this file, a line each.
+    #[arg(long, value_name = "FILE")]
+    transcript: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn script(&self) -> Option<Script> {
+        let picture = |path: &PathBuf| {
+            let wait = Step::Wait(self.after_frames);
+            Script::from_iter([Step::Ready, wait, Step::Screenshot(path.clone()), Step::Quit])
+        };
+        self.script.clone().or_else(|| self.screenshot.as_ref().map(picture))
+    }
+}
+
+fn main() -> AppExit {
+    let arguments = Arguments::parse();
+    let walla =
+        arguments.model.plugin(u32::from(arguments.guests)).unwrap_or_else(|error| fail(error));
+    let mut app = App::new();
+    app.add_plugins(
+        DefaultPlugins
+            .set(WindowPlugin { primary_window: Some(window()), ..default() })
+            // Drivers and displays have much to say that does not matter here.
+            .set(LogPlugin {
+                filter: "warn,wgpu_hal=off,winit=error,walla::reply=error".into(),
+                ..default()
+            }),
+    )
+    .add_plugins((walla, overlay(arguments.overlay)))
+    .insert_resource(ClearColor(Color::BLACK))
+    .add_systems(Startup, (camera, font))
+    .add_plugins((
+        room::plugin,
+        guest::GuestPlugin { guests: usize::from(arguments.guests) },
+        mouth::plugin,
+        bubble::plugin,
+        table_talk::plugin,
+        player::plugin,
+        script::ScriptPlugin { script: arguments.script(), transcript: arguments.transcript },
+    ));
+    // Frames go on behind other windows: the talk does too.
+    app.insert_resource(WinitSettings::continuous());
+    app.run()
+}
+
+fn window() -> Window {
+    Window {
+        title: "The Cracked Kettle".to_owned(),
+        resolution: (ROOM.x as u32, ROOM.y as u32).into(),
+        ..default()
+    }
+}
+
+fn overlay(visible: bool) -> WallaOverlayPlugin {
+    let corner = OverlayCorner::TopLeft; // nobody sits below it
+    WallaOverlayPlugin { overlay: WallaOverlay { visible, corner, ..default() } }
+}
+
+fn camera(mut commands: Commands) {
+    commands.spawn((
+        Camera2d,
+        Projection::Orthographic(OrthographicProjection {
+            scaling_mode: ScalingMode::AutoMin { min_width: ROOM.x, min_height: ROOM.y },
+            ..OrthographicProjection::default_2d()
+        }),
+    ));
+}
+
+/// Makes a proportional font the default one: speech in typewriter letters looks like a log.
+fn font(mut fonts: ResMut<Assets<Font>>) {
+    let ubuntu = Font::from_bytes(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
+    if let Err(error) = fonts.insert(AssetId::default(), ubuntu) {
+        warn!("the default font stays: {error}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Words become visible one by one, at the speed of speech, however fast the model is.
+
+use std::collections::VecDeque;
+
+use bevy::prelude::*;
+use bevy_walla::prelude::*;
+
+/// Seconds that a word takes: a short pause and its letters, about 16 letters a second.
+const WORD_SECONDS: f32 = 0.06;
+const LETTER_SECONDS: f32 = 0.055;
+
+/// A line stays readable this long after its last word.
+const LINGER_SECONDS: f32 = 2.4;
+
+/// What somebody is saying aloud.
+#[derive(Component, Default)]
+pub struct Mouth {
+    line: String,
+    /// Bytes of it that have been said.
+    said: usize,
+    /// Whether no more text comes.
+    complete: bool,
+    /// Whether the player is meant.
+    to_player: bool,
+    /// For each ask that has not ended, in order, whether it is the player's.
+    asks: VecDeque<bool>,
+    /// Seconds until the next word, or, after the last, until the bubble goes.
+    wait: f32,
+    announced: bool,
+}
+
+/// Somebody has said a whole line.
+#[derive(Message, Clone, Debug)]
+pub struct LineSpoken {
+    /// Who.
+    pub guest: Entity,
+    /// What.
+    pub line: String,
+    /// Whether the player was meant.
+    pub to_player: bool,
+}
+
+pub fn plugin(app: &mut App) {
+    app.add_message::<LineSpoken>()
+        .add_observer(begin)
+        .add_observer(hear)
+        .add_observer(finish)
+        .add_observer(fail)
+        .add_systems(Update, speak);
+}
+
+impl Mouth {
+    /// Says something that no model has thought of.
+    pub fn say(&mut self, line: &str) {
+        self.hush();
+        self.line.push_str(line);
+        self.complete = true;
+    }
+
+    /// Stops in the middle of the line.
+    pub fn hush(&mut self) {
+        self.line.clear();
+        let (line, asks) = (std::mem::take(&mut self.line), std::mem::take(&mut self.asks));
+        *self = Self { line, asks, ..Self::default() };
+    }
+
+    /// Notes who has asked; each ask ends exactly once, in order.
+    pub fn asked(&mut self, by_player: bool) {
+        self.asks.push_back(by_player);
+    }
+
+    /// Whether the player is meant.
+    pub fn is_to_player(&self) -> bool {
+        self.to_player
+    }
+
+    /// The words said so far; empty when there is nothing to show.
+    pub fn words(&self) -> &str {
+        self.line.get(..self.said).unwrap_or_default().trim()
+    }
+
+    /// Whether words are coming.
+    pub fn is_talking(&self) -> bool {
+        self.said > 0 && !(self.complete && self.said == self.line.len())
+    }
+
+    /// Whether there is nothing more to say and the last line has been read.
+    pub fn is_quiet(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    /// Goes on for so many seconds; true when the last word has just been said.
+    fn advance(&mut self, seconds: f32) -> bool {
+        self.wait -= seconds;
+        while self.wait <= 0.0 {
+            if let Some(end) = word_end(&self.line, self.said, self.complete) {
+                let letters = self.line.get(self.said..end).map_or(0, |word| word.chars().count());
+                self.said = end;
+                self.wait += WORD_SECONDS + LETTER_SECONDS * letters as f32;
+            } else if self.complete && !self.announced && !self.line.is_empty() {
+                self.announced = true;
+                self.wait = LINGER_SECONDS;
+                return true;
+            } else if self.complete {
+                self.hush();
+                return false;
+            } else {
+                self.wait = 0.0; // the model is thinking
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// Where the next word ends, if it is known: a word is whole when a space follows it, or when no more text comes.
+fn word_end(line: &str, said: usize, complete: bool) -> Option<usize> {
+    let rest = line.get(said..)?;
+    let word = rest.find(|letter: char| !letter.is_whitespace())?;
+    let space = rest.get(word..)?.find(char::is_whitespace).map(|length| said + word + length);
+    space.or(complete.then_some(line.len()))
+}
+
+fn begin(started: On<ReplyStarted>, mut mouths: Query<&mut Mouth>) {
+    if let Ok(mut mouth) = mouths.get_mut(started.agent) {
+        mouth.hush();
+        mouth.to_player = mouth.asks.front() == Some(&true);
+    }
+}
+
+fn hear(delta: On<ReplyDelta>, mut mouths: Query<&mut Mouth>) {
+    if let Ok(mut mouth) = mouths.get_mut(delta.agent) {
+        mouth.line.push_str(&delta.text);
+    }
+}
+
+fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
+    let Ok(mut mouth) = mouths.get_mut(finished.agent) else { return };
+    mouth.asks.pop_front();
+    if finished.reason == FinishReason::Cancelled {
+        mouth.hush();
+    } else {
+        mouth.complete = true;
+    }
+}
+
+fn fail(failed: On<ReplyFailed>, mut mouths: Query<&mut Mouth>) {
+    warn!("no answer: {}", failed.error);
+    let Ok(mut mouth) = mouths.get_mut(failed.agent) else { return };
+    let to_player = mouth.asks.pop_front() == Some(true);
+    mouth.say("(shrugs)");
+    mouth.to_player = to_player;
+}
+
+fn speak(
+    time: Res<Time>,
+    mut mouths: Query<(Entity, &mut Mouth)>,
+    mut spoken: MessageWriter<LineSpoken>,
+) {
+    for (guest, mut mouth) in &mut mouths {
+        if mouth.line.is_empty() && !mouth.complete {
+            continue;
+        }
+        if mouth.advance(time.delta_secs()) {
+            let line = mouth.words().to_owned();
+            spoken.write(LineSpoken { guest, line, to_player: mouth.to_player });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_word_is_not_said() {
+        assert_eq!(word_end("It cos", 0, false), Some(2));
+        assert_eq!(word_end("It cos", 2, false), None);
+        assert_eq!(word_end("It costs 3", 2, false), Some(8));
+        assert_eq!(word_end("It costs 3", 8, true), Some(10));
+        assert_eq!(word_end("It costs 3", 10, true), None);
+        assert_eq!(word_end("  ", 0, true), None);
+    }
+
+    #[test]
+    fn a_line_is_announced_once_and_then_forgotten() {
+        let mut mouth = Mouth::default();
+        mouth.say("Well met, Odo.");
+        let mut announced = 0;
+        let mut longest = 0;
+        for _ in 0..600 {
+            announced += u32::from(mouth.advance(1.0 / 60.0));
+            longest = longest.max(mouth.words().len());
+        }
+        assert_eq!((announced, longest), (1, "Well met, Odo.".len()));
+        assert!(mouth.is_quiet());
+    }
+}
