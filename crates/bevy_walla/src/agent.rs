@@ -5,7 +5,7 @@ use bevy_ecs::lifecycle::HookContext;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::QueryData;
 use bevy_ecs::world::DeferredWorld;
-use walla_runtime::{AgentSpec, ContextPolicy};
+use walla_runtime::{AgentSpec, ContextPolicy, Detail};
 use walla_types::{Sampling, TokenId};
 
 use crate::conversation::Conversation;
@@ -15,9 +15,9 @@ use crate::speech::Speech;
 /// Makes an entity speak: insert it, then [`Ask`](crate::Ask) it something.
 ///
 /// Everything else about the agent is in components of its own, which come by themselves with their defaults:
-/// [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`ReplyLimits`], [`AgentContext`], and what the
-/// plugin writes: [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from the
-/// agent's next reply on.
+/// [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`], [`ReplyLimits`], [`AgentContext`],
+/// and what the plugin writes: [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
+/// the agent's next reply on, a level of detail at once.
 ///
 /// Removing the component, or despawning the entity, cancels what the agent is saying and frees its memory.
 ///
@@ -40,6 +40,7 @@ use crate::speech::Speech;
     AgentSeed,
     VoiceRate,
     AgentPriority,
+    LevelOfDetail,
     ReplyLimits,
     AgentContext,
     Conversation,
@@ -134,6 +135,28 @@ impl VoiceRate {
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentPriority(pub i32);
 
+/// How much of each frame an agent is worth: 0 is all that its voice needs, 1 is one step a frame at most, 2 and more is what others leave.
+/// Default: `0`.
+///
+/// It counts at once, also in mid-sentence. Set it yourself, or let
+#[cfg_attr(feature = "lod", doc = "[`LodByDistancePlugin`](crate::LodByDistancePlugin)")]
+#[cfg_attr(not(feature = "lod"), doc = "`LodByDistancePlugin` (feature `lod`)")]
+/// set it by distance.
+#[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LevelOfDetail(pub u8);
+
+impl LevelOfDetail {
+    /// As the engine counts it.
+    #[must_use]
+    pub const fn detail(self) -> Detail {
+        match self.0 {
+            0 => Detail::Full,
+            1 => Detail::Reduced,
+            _ => Detail::Background,
+        }
+    }
+}
+
 /// Where a reply ends at the latest.
 #[derive(Component, Clone, Debug, PartialEq, Eq)]
 pub struct ReplyLimits {
@@ -179,6 +202,7 @@ pub(crate) struct AgentParts {
     seed: Option<Ref<'static, AgentSeed>>,
     voice: Option<Ref<'static, VoiceRate>>,
     priority: Option<Ref<'static, AgentPriority>>,
+    detail: Option<Ref<'static, LevelOfDetail>>,
     limits: Option<Ref<'static, ReplyLimits>>,
     context: Option<Ref<'static, AgentContext>>,
 }
@@ -198,6 +222,16 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.context)
     }
 
+    /// Whether its level of detail is another than when the asking system last ran.
+    pub(crate) fn is_detail_changed(&self) -> bool {
+        self.detail.as_ref().is_some_and(DetectChanges::is_changed)
+    }
+
+    /// How much of each frame it is worth.
+    pub(crate) fn detail(&self) -> Detail {
+        self.detail.as_ref().map_or(Detail::Full, |level| level.detail())
+    }
+
     /// The agent as the engine wants it, without a history.
     pub(crate) fn spec(&self) -> AgentSpec {
         let sampling = self.sampling.as_ref().map(|s| s.0.clone()).unwrap_or_default();
@@ -208,6 +242,7 @@ impl AgentPartsItem<'_, '_> {
             reply_tokens_max: limits.tokens_max,
             voice_rate: self.voice.as_ref().and_then(|v| v.get()),
             priority: self.priority.as_ref().map_or(0, |p| p.0),
+            detail: self.detail(),
             context_policy: self.context.as_ref().map(|c| c.0).unwrap_or_default(),
             stop_strings: limits.stop_strings,
             stop_tokens: limits.stop_tokens,
@@ -254,6 +289,7 @@ mod tests {
             AgentSeed(2),
             VoiceRate::tokens_per_second(6.0),
             AgentPriority(3),
+            LevelOfDetail(1),
             ReplyLimits::tokens(9).stop_at("\n"),
             AgentContext(ContextPolicy::Refuse),
         ));
@@ -263,6 +299,7 @@ mod tests {
             reply_tokens_max: 9,
             voice_rate: Some(6.0),
             priority: 3,
+            detail: Detail::Reduced,
             context_policy: ContextPolicy::Refuse,
             stop_strings: vec!["\n".to_owned()],
             ..AgentSpec::new("p")

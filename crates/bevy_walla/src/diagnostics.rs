@@ -33,6 +33,25 @@ impl WallaDiagnosticsPlugin {
     /// KV pages in use.
     pub const PAGES_USED: DiagnosticPath = DiagnosticPath::const_new("walla/pages_used");
 
+    /// Device time that a frame may use, in milliseconds; not measured while there is no limit.
+    pub const BUDGET_MS: DiagnosticPath = DiagnosticPath::const_new("walla/budget_ms");
+
+    /// Device time of the latest frame whose steps have been measured, in milliseconds.
+    pub const USED_MS: DiagnosticPath = DiagnosticPath::const_new("walla/used_ms");
+
+    /// Frames that used more than their budget, since the start.
+    pub const FRAMES_OVER: DiagnosticPath = DiagnosticPath::const_new("walla/frames_over_budget");
+
+    /// How far all but one in a hundred steps are from their predicted time, in per cent.
+    pub const PREDICTION_ERROR: DiagnosticPath =
+        DiagnosticPath::const_new("walla/prediction_error_p99");
+
+    /// Prompt tokens that the latest frame was granted.
+    pub const PREFILL_TOKENS: DiagnosticPath = DiagnosticPath::const_new("walla/prefill_tokens");
+
+    /// Agents that wanted something of the latest frame and got nothing.
+    pub const AGENTS_DEFERRED: DiagnosticPath = DiagnosticPath::const_new("walla/agents_deferred");
+
     /// Takes the measurements of a frame.
     pub fn diagnostic_system(
         mut diagnostics: Diagnostics,
@@ -55,6 +74,15 @@ impl WallaDiagnosticsPlugin {
         diagnostics.add_measurement(&Self::ASKS_WAITING, || walla.asks_waiting() as f64);
         diagnostics.add_measurement(&Self::AGENTS_ACTIVE, || f64::from(stats.agents_active));
         diagnostics.add_measurement(&Self::PAGES_USED, || f64::from(stats.pages_used));
+        let used = &stats.budget;
+        if let Some(budget) = used.budget {
+            diagnostics.add_measurement(&Self::BUDGET_MS, || budget.as_secs_f64() * 1e3);
+        }
+        diagnostics.add_measurement(&Self::USED_MS, || used.used.as_secs_f64() * 1e3);
+        diagnostics.add_measurement(&Self::FRAMES_OVER, || used.frames_over as f64);
+        diagnostics.add_measurement(&Self::PREDICTION_ERROR, || f64::from(used.error_p99) * 100.0);
+        diagnostics.add_measurement(&Self::PREFILL_TOKENS, || f64::from(used.prefill_tokens));
+        diagnostics.add_measurement(&Self::AGENTS_DEFERRED, || f64::from(used.agents_deferred));
     }
 }
 
@@ -67,6 +95,12 @@ impl Plugin for WallaDiagnosticsPlugin {
             .register_diagnostic(Diagnostic::new(Self::ASKS_WAITING))
             .register_diagnostic(Diagnostic::new(Self::AGENTS_ACTIVE))
             .register_diagnostic(Diagnostic::new(Self::PAGES_USED))
+            .register_diagnostic(Diagnostic::new(Self::BUDGET_MS).with_suffix("ms"))
+            .register_diagnostic(Diagnostic::new(Self::USED_MS).with_suffix("ms"))
+            .register_diagnostic(Diagnostic::new(Self::FRAMES_OVER))
+            .register_diagnostic(Diagnostic::new(Self::PREDICTION_ERROR).with_suffix("%"))
+            .register_diagnostic(Diagnostic::new(Self::PREFILL_TOKENS))
+            .register_diagnostic(Diagnostic::new(Self::AGENTS_DEFERRED))
             .add_systems(PreUpdate, Self::diagnostic_system.after(WallaSystems::Publish));
     }
 }

@@ -26,6 +26,7 @@
 //! | [`Agent`] | the persona; brings all the others |
 //! | [`AgentSampling`], [`AgentSeed`] | temperature 0.7, top-k 40, top-p 0.95, min-p 0.05; seed 0 |
 //! | [`VoiceRate`], [`AgentPriority`] | no deadline; 0 |
+//! | [`LevelOfDetail`] | 0: all that its voice needs (feature `lod`: set by distance) |
 //! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; the oldest turns are forgotten |
 //!
 //! | to read | |
@@ -80,6 +81,8 @@ mod diagnostics;
 mod error;
 mod hub;
 mod link;
+#[cfg(feature = "lod")]
+mod lod;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
@@ -93,7 +96,8 @@ mod trace;
 mod walla;
 
 pub use agent::{
-    Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, ReplyLimits, VoiceRate,
+    Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
+    VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, Cancel};
 pub use conversation::Conversation;
@@ -101,6 +105,8 @@ pub use diagnostics::WallaDiagnosticsPlugin;
 pub use error::WallaError;
 pub use hub::FrameCost;
 pub use link::{Link, WallaState};
+#[cfg(feature = "lod")]
+pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
 pub use plugin::WallaPlugin;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
 pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
@@ -109,10 +115,10 @@ pub use speech::{Speech, SpeechState};
 pub use systems::WallaSystems;
 pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 pub use walla_runtime::{
-    AgentId, AgentSpec, Client, Command, ContextPolicy, Engine, EngineError, EngineOptions,
-    EngineState, EngineStats, Event, FinishReason, GenerationId, InlineText, ModelCard,
-    ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, TrySendError, Turn,
-    Usage,
+    AgentId, AgentSpec, BudgetStats, Client, Command, ContextPolicy, Detail, Engine, EngineError,
+    EngineOptions, EngineState, EngineStats, Event, FinishReason, GenerationId, InlineText,
+    ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail,
+    TrySendError, Turn, Usage,
 };
 pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder, TokenId};
 
@@ -120,10 +126,11 @@ pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder, TokenId};
 pub mod prelude {
     pub use crate::{
         Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, ReplyDelta,
-        ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling, SentenceSpoken, Speaker,
-        Speech, SpeechState, Turn, VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed,
-        WallaPlugin, WallaReady, WallaSettings, WallaState, WallaSystems, walla_ready,
+        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, LevelOfDetail,
+        ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
+        SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
+        WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState,
+        WallaSystems, walla_ready,
     };
 }
 

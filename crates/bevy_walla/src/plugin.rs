@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bevy_app::prelude::*;
 use walla_runtime::{Engine, EngineOptions, ModelSource, Pacing};
@@ -99,6 +100,14 @@ impl WallaPlugin {
     #[must_use]
     pub fn context_tokens(self, tokens: u32) -> Self {
         self.change(|options| options.context_tokens = tokens)
+    }
+
+    /// Device time that each frame may use; what is predicted not to fit is not started. `None`: no limit. Default: 4,166 µs, a quarter
+    /// of a frame at 60 Hz. [`Walla::set_budget`] changes it at run time.
+    #[must_use]
+    pub fn budget(self, budget: impl Into<Option<Duration>>) -> Self {
+        let budget = budget.into();
+        self.change(|options| options.budget = budget)
     }
 
     /// Steps that each frame grants the engine; a step is at most one token of each agent. Default: `1`, which at 60 frames a second

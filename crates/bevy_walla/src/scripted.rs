@@ -221,6 +221,11 @@ impl Inner {
                     actor.spec = *spec;
                 }
             }
+            Command::SetDetail { agent, detail } => {
+                if let Some(actor) = self.agents.get_mut(&agent) {
+                    actor.spec.detail = detail;
+                }
+            }
             Command::SetConversation { agent, turns } => {
                 let Some(actor) = self.agents.get_mut(&agent) else { return };
                 actor.spec.history = turns;

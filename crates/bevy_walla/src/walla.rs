@@ -1,5 +1,7 @@
 //! The engine as a game sees it: [`Walla`], and what it says about itself.
 
+use std::time::Duration;
+
 use bevy_ecs::prelude::*;
 use walla_runtime::{Engine, EngineStats, ModelCard};
 
@@ -82,6 +84,24 @@ impl Walla {
     #[must_use]
     pub fn asks_waiting(&self) -> usize {
         self.stats.asks_waiting as usize + self.asks_unsent
+    }
+
+    /// Changes the device time of a frame, from the next frame on; `None`: no limit. What was set and used is in
+    /// [`stats().budget`](Self::stats). Without an engine of its own (agents from a script) it does nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use bevy_ecs::prelude::*;
+    /// # use bevy_walla::prelude::*;
+    /// fn boss_fight(walla: Res<Walla>) {
+    ///     walla.set_budget(Duration::from_micros(1_500));
+    /// }
+    /// ```
+    pub fn set_budget(&self, budget: impl Into<Option<Duration>>) {
+        if let Some(engine) = &self.engine {
+            engine.set_budget(budget.into());
+        }
     }
 
     pub(crate) fn update(

@@ -30,7 +30,8 @@ fn work() {
 
 /// Four agents answer, one frame after the other.
 fn run(path: &Path) {
-    let plugin = WallaPlugin::default().device("cpu").threads(1).agents_max(4).trace(path);
+    let plugin =
+        WallaPlugin::default().device("cpu").threads(1).agents_max(4).budget(None).trace(path);
     let mut app = app_with(plugin);
     app.add_systems(Update, work);
     for persona in ["You are Greta.", "You are Odo.", "You are Pip.", "You are Wren."] {

@@ -33,7 +33,8 @@ pub use agent::Agent;
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_runtime::{
-    AgentSpec, BudgetStats, ContextPolicy, EngineError, EngineState, EngineStats, FinishReason,
-    ModelCard, Prompt, ReplyError, SentenceSplitter, Speaker, TokenDetail, Turn, Usage,
+    AgentSpec, BudgetStats, ContextPolicy, Detail, EngineError, EngineState, EngineStats,
+    FinishReason, ModelCard, Prompt, ReplyError, SentenceSplitter, Speaker, TokenDetail, Turn,
+    Usage,
 };
 pub use walla_types::{InvalidSampling, LogitBias, Sampling, SamplingBuilder, TokenId};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
 use crate::inline_text::InlineText;
@@ -59,6 +60,8 @@ pub struct AgentSpec {
     pub voice_rate: Option<f32>,
     /// Agents of higher priority go first. Default 0.
     pub priority: i32,
+    /// How much of a frame the agent is worth; [`Command::SetDetail`] changes it in mid-reply. Default: all that its voice needs.
+    pub detail: Detail,
     /// What happens when the context is full.
     pub context_policy: ContextPolicy,
     /// A reply ends before any of these strings appears in it.
@@ -79,6 +82,7 @@ impl AgentSpec {
             reply_tokens_max: 256,
             voice_rate: None,
             priority: 0,
+            detail: Detail::Full,
             context_policy: ContextPolicy::default(),
             stop_strings: Vec::new(),
             stop_tokens: Vec::new(),
@@ -114,6 +118,13 @@ pub enum Command {
         agent: AgentId,
         /// Who it is now.
         spec: Box<AgentSpec>,
+    },
+    /// Changes how much an agent is worth, from the next step on: it came near, it is out of sight.
+    SetDetail {
+        /// The agent.
+        agent: AgentId,
+        /// Of each frame.
+        detail: Detail,
     },
     /// Replaces the conversation of an agent. A reply in progress is cancelled.
     SetConversation {

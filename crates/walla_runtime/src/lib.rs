@@ -30,4 +30,5 @@ pub use options::{EngineError, EngineOptions, ModelSource};
 pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};
+pub use walla_plan::Detail;
 pub use walla_trace;

@@ -207,8 +207,16 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
 }
 
 fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
-    let [tokens, prefill_tokens, steps, steps_done, device_nanos, step_nanos, rest @ .., queue_full] =
-        values;
+    let [
+        tokens,
+        prefill_tokens,
+        steps,
+        steps_done,
+        device_nanos,
+        step_nanos,
+        rest @ ..,
+        queue_full,
+    ] = values;
     let [step_rows, agents_active, agents, asks_waiting, pages_used, pages] =
         rest.map(|v| v as u32);
     EngineStats {

@@ -25,6 +25,8 @@ pub(crate) fn collect(
     for (entity, parts, _, conversation) in &mut agents {
         if parts.is_changed() {
             hub.agent_changed(entity, &parts, conversation.as_deref(), &settings);
+        } else if parts.is_detail_changed() {
+            hub.detail_changed(entity);
         }
         if let Some(conversation) = conversation
             && conversation.is_changed()
@@ -75,6 +77,13 @@ impl Hub {
             record.wants.spec = true;
             record.reply_bytes = reply_bytes(parts.reply_tokens_max());
         }
+        self.want(id);
+    }
+
+    fn detail_changed(&mut self, entity: Entity) {
+        let Some(&id) = self.of_entity.get(&entity) else { return };
+        let Some(record) = self.records.get_mut(&id) else { return };
+        record.wants.detail = true;
         self.want(id);
     }
 

@@ -81,6 +81,8 @@ struct Wants {
     queued: bool,
     /// Send the whole agent, or, if it was added, its changes.
     spec: bool,
+    /// Send the level of detail, unless the whole agent is sent.
+    detail: bool,
     /// Send the conversation.
     conversation: bool,
     /// Look through the asks: some are to be sent or cancelled.

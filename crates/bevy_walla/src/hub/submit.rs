@@ -79,10 +79,23 @@ impl Hub {
 
     fn send_spec(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-        if record.gone || !std::mem::take(&mut record.wants.spec) {
+        let is_detail_wanted = std::mem::take(&mut record.wants.detail);
+        if record.gone {
             return Ok(());
         }
-        let Ok((parts, conversation)) = specs.get(record.entity) else { return Ok(()) };
+        let Ok((parts, conversation)) = specs.get(record.entity) else {
+            record.wants.spec = false;
+            return Ok(());
+        };
+        if !std::mem::take(&mut record.wants.spec) {
+            let detail = parts.detail();
+            let is_sent = is_detail_wanted && record.added;
+            return if is_sent {
+                self.send(Command::SetDetail { agent: id, detail }, outbox)
+            } else {
+                Ok(())
+            };
+        }
         let spec = parts.spec();
         let command = if record.added {
             Command::ChangeAgent { agent: id, spec: Box::new(spec) }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use walla_plan::governor::SubmittedStep;
-use walla_plan::{Governor, GovernorOptions, STEPS_MAX, StepCost, StepWork};
+use walla_plan::{Detail, Governor, GovernorOptions, STEPS_MAX, StepCost, StepWork};
 use walla_types::SeqId;
 
 use super::{ClientState, Core};
@@ -163,7 +163,7 @@ impl Core {
     /// Whether an agent may have another step of its client's grant. `due` are the tokens that it lacks.
     ///
     /// Without a budget, a grant is so many steps of the device. With one, it is so many steps of each agent, and what
-    /// time is left goes to voices that are late and to prompts.
+    /// time is left goes to voices that are late and to prompts, for agents of full detail.
     pub(super) fn may_take(
         &self,
         client: &ClientState,
@@ -176,8 +176,13 @@ impl Core {
             return client.credits > 0;
         }
         let taken = if agent.grant == client.grants { agent.taken } else { 0 };
-        let is_late = due.is_some_and(|due| due >= 0.0);
-        client.grants > 0 && (taken < steps || (taken < STEPS_MAX && (is_late || reads)))
+        let wants_more = reads || due.is_some_and(|due| due >= 0.0);
+        let most = match agent.spec.detail {
+            Detail::Full if wants_more => steps.max(STEPS_MAX),
+            Detail::Full => steps,
+            Detail::Reduced | Detail::Background => steps.min(1),
+        };
+        client.grants > 0 && taken < most
     }
 
     /// What a step evaluates, as the governor counts it: `included` are agents with their rows, in the ledger already.

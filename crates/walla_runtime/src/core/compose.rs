@@ -94,6 +94,7 @@ impl Core {
             let waited = self.budget.ticks.saturating_sub(agent.waiting_since);
             requests.push(PlanRequest {
                 priority: agent.spec.priority,
+                detail: agent.spec.detail,
                 due,
                 waited_frames: u32::try_from(waited).unwrap_or(u32::MAX),
                 ..PlanRequest::new(SeqId(slot as u32), state)

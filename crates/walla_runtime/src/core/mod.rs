@@ -172,6 +172,11 @@ impl EngineCore for Core {
                 state.text.set_stop_strings(&spec.stop_strings);
                 state.spec = AgentSpec { history: Vec::new(), ..*spec };
             }
+            Command::SetDetail { agent, detail } => {
+                let Some(&slot) = self.slots.get(&agent) else { return };
+                let Some(state) = self.agents[slot].as_mut() else { return };
+                state.spec.detail = detail;
+            }
             Command::SetConversation { agent, turns } => {
                 self.cancel(agent, None, now_micros);
                 let Some(&slot) = self.slots.get(&agent) else { return };

@@ -1,0 +1,133 @@
+//! Levels of detail by distance.
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_transform::TransformSystems;
+use bevy_transform::components::GlobalTransform;
+
+use crate::agent::{Agent, LevelOfDetail};
+use crate::systems::WallaSystems;
+
+/// Sets the [`LevelOfDetail`] of every agent with a `GlobalTransform` by its distance from the nearest [`Listener`], and by
+/// whether it is [in view](InView): agents next to the player speak first, those far away with what is left.
+///
+/// Without a listener all levels stay as they are. Distances are in [`LodDistances`], a resource.
+///
+/// # Examples
+/// ```
+/// # use bevy_app::prelude::*;
+/// # use bevy_ecs::prelude::*;
+/// # use bevy_transform::components::Transform;
+/// use bevy_walla::prelude::*;
+/// use bevy_walla::{Listener, LodByDistancePlugin, LodDistances};
+/// App::new()
+///     .insert_resource(LodDistances { near: 5.0, far: 25.0, ..LodDistances::default() })
+///     .add_plugins(LodByDistancePlugin)
+///     .add_systems(Startup, |mut commands: Commands| {
+///         commands.spawn((Listener, Transform::default())); // on the player or the camera
+///         commands.spawn((Agent::persona("You are Greta."), Transform::from_xyz(12.0, 0.0, 0.0)));
+///     });
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LodByDistancePlugin;
+
+/// Who listens: on the player, or the camera. With several, the nearest counts.
+#[derive(Component, Clone, Copy, Debug, Default)]
+pub struct Listener;
+
+/// Whether an agent can be seen; one that cannot is worth a level less. Agents without it count as seen.
+///
+/// With Bevy's renderer, copy its `ViewVisibility` here; a game without one knows best itself.
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InView(pub bool);
+
+/// Distances of [`LodByDistancePlugin`], in the units of transforms. Change it at any time.
+#[derive(Resource, Clone, Copy, Debug, PartialEq)]
+pub struct LodDistances {
+    /// Up to here an agent has level 0. Default: `10.0`, where a voice is understood.
+    pub near: f32,
+    /// Up to here it has level 1, beyond it 2. Default: `40.0`, where a voice is heard.
+    pub far: f32,
+    /// How much farther than that an agent must go to lose a level, as a share: nobody flickers between two. Default: `0.1`.
+    pub hysteresis: f32,
+}
+
+impl Default for LodDistances {
+    fn default() -> Self {
+        Self { near: 10.0, far: 40.0, hysteresis: 0.1 }
+    }
+}
+
+impl LodDistances {
+    /// The level at a distance, for an agent that has `now`.
+    fn level(&self, distance_squared: f32, is_seen: bool, now: u8) -> u8 {
+        let unseen = u8::from(!is_seen);
+        let had = now.saturating_sub(unseen);
+        let is_beyond = |limit: f32, level: u8| {
+            // Whoever is inside stays inside a little longer.
+            let limit = if had < level { limit * (1.0 + self.hysteresis) } else { limit };
+            distance_squared > limit * limit
+        };
+        let level = match () {
+            () if is_beyond(self.far, 2) => 2,
+            () if is_beyond(self.near, 1) => 1,
+            () => 0,
+        };
+        (level + unseen).min(2)
+    }
+}
+
+/// An agent where it is.
+type Placed = (&'static GlobalTransform, Option<&'static InView>, &'static mut LevelOfDetail);
+
+fn set_levels(
+    distances: Res<LodDistances>,
+    listeners: Query<&GlobalTransform, With<Listener>>,
+    mut agents: Query<Placed, With<Agent>>,
+) {
+    if listeners.is_empty() {
+        return;
+    }
+    for (place, in_view, mut level) in &mut agents {
+        let to = |ear: &GlobalTransform| ear.translation().distance_squared(place.translation());
+        let nearest = listeners.iter().map(to).fold(f32::INFINITY, f32::min);
+        let is_seen = in_view.is_none_or(|in_view| in_view.0);
+        level.set_if_neq(LevelOfDetail(distances.level(nearest, is_seen, level.0)));
+    }
+}
+
+impl Plugin for LodByDistancePlugin {
+    fn build(&self, app: &mut App) {
+        let order = set_levels.after(TransformSystems::Propagate).before(WallaSystems::Collect);
+        app.init_resource::<LodDistances>().add_systems(PostUpdate, order);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_follow_the_distance_and_do_not_flicker() {
+        let distances = LodDistances { near: 10.0, far: 40.0, hysteresis: 0.1 };
+        let walk = |path: &[f32]| {
+            let mut now = 0;
+            let level = |&distance: &f32| {
+                now = distances.level(distance * distance, true, now);
+                now
+            };
+            path.iter().map(level).collect::<Vec<_>>()
+        };
+        assert_eq!(walk(&[0.0, 9.0, 10.5, 11.5, 10.5, 9.5]), [0, 0, 0, 1, 1, 0]);
+        assert_eq!(walk(&[43.0, 45.0, 43.0, 39.0, 43.0, 9.0]), [1, 2, 2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn nobody_has_more_than_level_2_and_the_unseen_have_one_more() {
+        let distances = LodDistances::default();
+        assert_eq!([0, 1, 2].map(|now| distances.level(0.0, false, now)), [1, 1, 1]);
+        assert_eq!(distances.level(20.0 * 20.0, false, 2), 2);
+        assert_eq!(distances.level(1e9, false, 0), 2);
+        assert_eq!(distances.level(f32::INFINITY, true, 0), 2);
+    }
+}
