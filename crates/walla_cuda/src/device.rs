@@ -6,6 +6,7 @@ use walla_device::{
 
 use crate::cache;
 use crate::driver::{Context, DeviceMemory, Gpu, GraphExec, Launch, Stream};
+use crate::fetch::Fetch;
 use crate::images::Images;
 use crate::kernels::Kernels;
 use crate::loading::Staging;
@@ -24,6 +25,7 @@ pub struct CudaDevice {
     used: MemoryUse,
     resources: Resources,
     kernels: Kernels,
+    fetch: Fetch,
     staging: Staging,
     /// Graphs are captured on it; it never carries work of its own.
     capture: Stream,
@@ -77,12 +79,13 @@ impl CudaDevice {
         }
         let context = Context::create(gpu, memory_bytes_max)?;
         info.memory_free_bytes = Some(context.memory_free_bytes()?);
-        let (kernels, refused) = Kernels::open(&context, &ranked)?;
+        let (mut kernels, refused) = Kernels::open(&context, &ranked)?;
         info.variant = kernels.target().to_owned();
         if let Some(facts) = &mut info.gpu {
             facts.kernel_image = ranked[refused.len()].to_string();
             facts.kernel_images_refused.extend(refused);
         }
+        let fetch = Fetch::load(&context, &mut kernels)?;
         let staging = Staging::create(&context)?;
         let used = MemoryUse { host_bytes: staging.host_bytes(), ..MemoryUse::default() };
         Ok(Self {
@@ -90,6 +93,7 @@ impl CudaDevice {
             used,
             resources: Resources::default(),
             kernels,
+            fetch,
             staging,
             capture: context.create_stream(StreamPriority::Low)?,
             eager,
@@ -335,9 +339,9 @@ impl Device for CudaDevice {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let (raw, ticket) = self.resources.ticket(stream)?;
-        let source = (&self.resources.host(from)?.memory, 0);
-        let target = (self.resources.buffer(to)?, 0);
-        self.context.upload(raw, source, target, bytes)?;
+        let source = &self.resources.host(from)?.memory;
+        let target = self.resources.buffer(to)?;
+        self.fetch.upload(&self.context, raw, source, target, bytes)?;
         self.resources.copy_enqueued(from, stream, ticket);
         Ok(())
     }

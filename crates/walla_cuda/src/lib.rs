@@ -9,6 +9,7 @@ mod cache;
 mod device;
 #[expect(unsafe_code, reason = "the driver API is a C interface; this module is its only caller")]
 mod driver;
+mod fetch;
 mod images;
 mod kernels;
 mod loading;

@@ -22,7 +22,7 @@ pub use evaluate::Evaluator;
 pub use executor::Executor;
 pub use fill::SamplingOf;
 pub use load::Weights;
-pub use lockstep::Lockstep;
+pub use lockstep::{Lockstep, StepNanos};
 pub use options::ExecOptions;
 pub use program::{Bucket, cache_layers};
 pub use ring::{Completed, StepShape};

@@ -7,6 +7,15 @@ use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::sequences::{Sequences, StepError};
 
+/// The device's clock around a step, in nanoseconds; zeros where it does not stamp its results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepNanos {
+    /// When its first op began.
+    pub begin: u64,
+    /// When its last one ended.
+    pub end: u64,
+}
+
 /// Sequences of the same length on one executor.
 #[derive(Debug)]
 pub struct Lockstep {
@@ -35,6 +44,17 @@ impl Lockstep {
     #[must_use]
     pub fn executor(&self) -> &Executor {
         &self.sequences.executor
+    }
+
+    /// Forgets all sequences and lets others speak.
+    ///
+    /// # Errors
+    /// What ledger and device say.
+    pub fn restart(&mut self, active: Vec<SeqId>) -> Result<(), StepError> {
+        self.clear()?;
+        self.sequences.settle();
+        self.active = active;
+        Ok(())
     }
 
     /// Forgets all sequences.
@@ -86,14 +106,18 @@ impl Lockstep {
         Ok(())
     }
 
-    /// Waits for the oldest step in flight.
+    /// Waits for the oldest step in flight; answers when the device ran it.
     ///
     /// # Errors
     /// What the device says.
-    pub fn collect(&mut self) -> Result<(), ExecError> {
+    pub fn collect(&mut self) -> Result<StepNanos, ExecError> {
+        let mut nanos = StepNanos::default();
         if let Some(completed) = self.sequences.wait()? {
+            self.sequences.executor.read_results(completed, &mut |view| {
+                nanos = StepNanos { begin: view.header.begin_nanos, end: view.header.end_nanos };
+            })?;
             self.sequences.release(completed);
         }
-        Ok(())
+        Ok(nanos)
     }
 }

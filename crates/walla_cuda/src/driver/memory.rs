@@ -40,6 +40,11 @@ impl PinnedMemory {
         self.bytes
     }
 
+    /// Where kernels find it: addresses are unified, so the device's is the host's.
+    pub(crate) fn address(&self) -> u64 {
+        self.start as u64
+    }
+
     /// The bytes. The caller has seen to it that no copy is in flight.
     pub(crate) fn as_slice(&self) -> &[u8] {
         // SAFETY: `start` is valid for `bytes` initialised bytes as long as the context lives; the device that owns both

@@ -231,7 +231,7 @@ pub(crate) fn enqueue(
     launches: &[Launch],
 ) -> Result<(), DeviceError> {
     for launch in launches {
-        // SAFETY: a `Launch` is made by `Lowering`, by the cache's upkeep or by `measure` alone, which pair each kernel with its own parameter
+        // SAFETY: a `Launch` is made by `Lowering`, by the cache's upkeep, by `fetch` or by `measure` alone, which pair each kernel with its own parameter
         // struct and take addresses from live memory of this device, none of which is freed before the device is dropped.
         unsafe { context.launch(stream, launch) }?;
     }

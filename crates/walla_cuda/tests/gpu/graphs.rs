@@ -43,7 +43,9 @@ fn launches_one_by_one_give_the_same_tokens_and_are_counted() {
     let Some(device) = gpu() else { return };
     let (expected, calls, rig) = run(device);
     assert_eq!(rig.device.graph_fallbacks().total(), 0);
-    assert!(calls.graph_launches > 0 && calls.kernel_launches == 0, "{calls}");
+    // A step's block is fetched by a kernel, the rest is one graph.
+    assert!(calls.graph_launches > 0, "{calls}");
+    assert_eq!(calls.kernel_launches, calls.graph_launches);
     drop(rig);
 
     let backend = CudaBackend::eager("a test says so");
@@ -51,7 +53,7 @@ fn launches_one_by_one_give_the_same_tokens_and_are_counted() {
     let fallbacks = rig.device.graph_fallbacks();
     assert_eq!(fallbacks.switched_off, rig.graphs.len() as u64 * 2, "{fallbacks}");
     assert_eq!(fallbacks.total(), fallbacks.switched_off);
-    assert!(calls.graph_launches == 0 && calls.kernel_launches > 0, "{calls}");
+    assert!(calls.graph_launches == 0 && calls.kernel_launches > 10 * 40, "{calls}");
     let facts = rig.device.info().gpu.clone().unwrap();
     assert_eq!(facts.graphs_off.as_deref(), Some("a test says so"));
     assert_eq!(found.len(), expected.len());

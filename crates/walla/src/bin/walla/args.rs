@@ -220,11 +220,26 @@ pub struct Bench {
     #[arg(long, value_delimiter = ',', default_value = "1,4,16")]
     pub agents: Vec<u32>,
     /// Tokens of context before the first measured step
-    #[arg(long, default_value_t = 128)]
-    pub context: u32,
+    #[arg(long, value_delimiter = ',', default_value = "128")]
+    pub context: Vec<u32>,
     /// Measured steps
     #[arg(long, default_value_t = 64)]
     pub tokens: u32,
+    /// Compare agents 0, 1, 3, 4 of eight with agents 0, 1, 2, 3
+    #[arg(long)]
+    pub holes: bool,
+    /// Run this llama-batched-bench on the same file, beside
+    #[arg(long, value_name = "PATH")]
+    pub llama: Option<PathBuf>,
+    /// More arguments for it
+    #[arg(
+        long,
+        value_name = "ARGS",
+        requires = "llama",
+        allow_hyphen_values = true,
+        default_value = ""
+    )]
+    pub llama_args: String,
     /// Write the numbers to a file
     #[arg(long)]
     pub json: Option<PathBuf>,

@@ -1,0 +1,166 @@
+//! Steps of some agents, timed by the host and by the device's own clock.
+
+use std::time::{Duration, Instant};
+
+use walla_device::DeviceCounters;
+use walla_exec::{Lockstep, StepNanos};
+use walla_model::ModelSpec;
+use walla_types::{SeqId, TokenId};
+
+use crate::Failure;
+
+/// Steps before the measured ones: caches and clocks settle.
+const WARM_UP_STEPS: u32 = 4;
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Tokens of context before the first step.
+    pub context: u32,
+    /// Measured steps: once awaited one by one, once launched ahead.
+    pub tokens: u32,
+}
+
+impl Run {
+    fn steps(self) -> u32 {
+        self.tokens.saturating_add(WARM_UP_STEPS).saturating_mul(2)
+    }
+
+    /// Tokens of context after the last step.
+    pub fn context_max(self) -> u32 {
+        self.context.saturating_add(self.steps())
+    }
+
+    /// In the middle of the steps that are launched ahead.
+    pub fn context_mean(self) -> u32 {
+        self.context_max().saturating_sub(self.tokens / 2)
+    }
+}
+
+/// Numbers, sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Sorted(Vec<f64>);
+
+impl Sorted {
+    fn new(mut numbers: Vec<f64>) -> Self {
+        numbers.sort_by(f64::total_cmp);
+        Self(numbers)
+    }
+
+    /// The number below which a share `q` of them lie; 0 if there are none.
+    pub fn quantile(&self, q: f64) -> f64 {
+        let index = (self.0.len().saturating_sub(1) as f64 * q).round() as usize;
+        self.0.get(index).copied().unwrap_or_default()
+    }
+}
+
+/// What was measured for one set of agents.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// From one step's end to the next one's, the next one launched ahead: as in play.
+    pub step_ms: Sorted,
+    /// From submitting a step to knowing its tokens, nothing launched ahead.
+    pub awaited_ms: Sorted,
+    /// The device's part of a step, where it stamps its results.
+    pub device_ms: Sorted,
+    /// Idle between two steps on the device, where it stamps its results.
+    pub gap_us: Sorted,
+    /// Of the host, to submit a step.
+    pub submit_us: Sorted,
+    pub prefill_tokens_per_second: f64,
+    /// Driver calls of the steps launched ahead.
+    pub calls: DeviceCounters,
+    pub steps: u32,
+}
+
+/// Measures some of an executor's sequences.
+pub fn measure(
+    lockstep: &mut Lockstep,
+    active: Vec<SeqId>,
+    run: Run,
+    model: &ModelSpec,
+) -> Result<Measured, Failure> {
+    let agents = active.len();
+    lockstep.restart(active)?;
+    let vocab = model.vocab as u32;
+    let tokens: Vec<TokenId> =
+        (0..run.context).map(|index| TokenId((index * 7 + 11) % vocab)).collect();
+    let start = Instant::now();
+    lockstep.prefill(&tokens)?;
+    let prefill = start.elapsed();
+    let awaited_ms = awaited(lockstep, run)?;
+    let ahead = Ahead::run(lockstep, run)?;
+    let stamped = ahead.nanos.iter().all(|nanos| nanos.end > nanos.begin && nanos.begin > 0);
+    let stamps = if stamped { ahead.nanos.as_slice() } else { &[] };
+    let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
+    let between = |part: fn(&StepNanos, &StepNanos) -> (u64, u64)| {
+        let pairs = stamps.windows(2).map(|pair| part(&pair[0], &pair[1]));
+        pairs.map(|(from, to)| ms(from, to)).collect::<Vec<_>>()
+    };
+    let ends = between(|step, next| (step.end, next.end));
+    let gaps = between(|step, next| (step.end, next.begin));
+    Ok(Measured {
+        step_ms: Sorted::new(if stamped { ends } else { ahead.host_ms }),
+        awaited_ms: Sorted::new(awaited_ms),
+        device_ms: Sorted::new(stamps.iter().map(|step| ms(step.begin, step.end)).collect()),
+        gap_us: Sorted::new(gaps.into_iter().map(|gap_ms| gap_ms * 1e3).collect()),
+        submit_us: Sorted::new(ahead.submit_us),
+        prefill_tokens_per_second: agents as f64 * f64::from(run.context) / prefill.as_secs_f64(),
+        calls: ahead.calls,
+        steps: run.tokens,
+    })
+}
+
+/// Milliseconds of steps that are awaited one by one.
+fn awaited(lockstep: &mut Lockstep, run: Run) -> Result<Vec<f64>, Failure> {
+    let mut steps_ms = Vec::with_capacity(run.tokens as usize);
+    for step in 0..WARM_UP_STEPS + run.tokens {
+        let start = Instant::now();
+        lockstep.submit_step()?;
+        lockstep.collect()?;
+        if step >= WARM_UP_STEPS {
+            steps_ms.push(ms(start.elapsed()));
+        }
+    }
+    Ok(steps_ms)
+}
+
+/// Steps of which one is always launched ahead of the one that is awaited.
+struct Ahead {
+    nanos: Vec<StepNanos>,
+    /// From one result to the next, by the host's clock.
+    host_ms: Vec<f64>,
+    submit_us: Vec<f64>,
+    calls: DeviceCounters,
+}
+
+impl Ahead {
+    fn run(lockstep: &mut Lockstep, run: Run) -> Result<Self, Failure> {
+        let (mut nanos, mut host_ms, mut submit_us) = (Vec::new(), Vec::new(), Vec::new());
+        let mut before = DeviceCounters::default();
+        let mut last = Instant::now();
+        lockstep.submit_step()?;
+        for step in 1..WARM_UP_STEPS + run.tokens {
+            if step == WARM_UP_STEPS {
+                before = lockstep.executor().device().counters();
+            }
+            let start = Instant::now();
+            lockstep.submit_step()?;
+            let submitted = start.elapsed();
+            let stamps = lockstep.collect()?;
+            if step >= WARM_UP_STEPS {
+                nanos.push(stamps);
+                host_ms.push(ms(last.elapsed()));
+                submit_us.push(ms(submitted) * 1e3);
+            }
+            last = Instant::now();
+        }
+        let calls = lockstep.executor().device().counters() - before;
+        lockstep.collect()?;
+        Ok(Self { nanos, host_ms, submit_us, calls })
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
