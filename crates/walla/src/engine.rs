@@ -183,6 +183,12 @@ impl Engine {
         self.hub.client.set_budget(budget);
     }
 
+    /// Changes how many tokens all agents' conversations together keep on the device, up to what was reserved at the start. Who has to
+    /// make way reads its history again later; no word is lost.
+    pub fn set_kv_tokens(&self, tokens: u32) {
+        self.hub.client.set_kv_tokens(tokens);
+    }
+
     /// Counters, for diagnostics.
     #[must_use]
     pub fn stats(&self) -> EngineStats {

@@ -23,6 +23,7 @@ enum Operation {
     Copy { source: u32, destination: u32, len: u32 },
     Keep { seq: u32 },
     Trim { seq: u32 },
+    Limit { pages: u32 },
     EndStep { lag: u64 },
 }
 
@@ -40,6 +41,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(source, destination, len)| Copy { source, destination, len }),
         1 => seq().prop_map(|seq| Keep { seq }),
         1 => seq().prop_map(|seq| Trim { seq }),
+        1 => prop_oneof![0u32..12, Just(u32::MAX)].prop_map(|pages| Limit { pages }),
         6 => (0u64..3).prop_map(|lag| EndStep { lag }),
     ]
 }
@@ -95,7 +97,10 @@ impl World {
     fn apply(&mut self, operation: &Operation) -> bool {
         let before = self.owned();
         let frozen = (self.model.clone(), self.commands.as_slice().len(), before.clone());
+        let used_before = self.ledger.used_pages();
         let result = self.call(operation);
+        let most = used_before.max(self.ledger.usable_pages());
+        assert!(self.ledger.used_pages() <= most, "{operation:?} takes a page beyond the limit");
         if result.is_err() {
             assert_eq!(frozen.1, self.commands.as_slice().len(), "a refusal emitted commands");
             assert_eq!(frozen.2, self.owned(), "a refusal changed pages");
@@ -155,6 +160,14 @@ impl World {
                 }
             }
             Operation::Trim { seq } => ledger.trim(SeqId(seq))?,
+            Operation::Limit { pages } => {
+                let over = ledger.limit_pages(pages);
+                assert_eq!(over, ledger.used_pages().saturating_sub(ledger.usable_pages()));
+                assert!(
+                    ledger.usable_pages() <= pages
+                        && ledger.usable_pages() < ledger.options().pages
+                );
+            }
             Operation::EndStep { lag } => self.end_step(lag),
         }
         for (from, list) in self.appended_from.iter_mut().zip(&self.model) {
@@ -264,7 +277,8 @@ proptest! {
             world.apply(operation);
         }
         world.end_step(0);
-        // With every fence passed, nothing has leaked.
+        // With every fence passed and no limit, nothing has leaked.
+        world.ledger.limit_pages(u32::MAX);
         world.ledger.clear(&mut world.commands).unwrap();
         world.ledger.retire(world.step);
         world.ledger.release_up_to(world.step);

@@ -65,6 +65,11 @@ impl Client {
         self.engine.set_budget(budget);
     }
 
+    /// Changes the engine's room for conversations: [`Engine::set_kv_tokens`].
+    pub fn set_kv_tokens(&self, tokens: u32) {
+        self.engine.set_kv_tokens(tokens);
+    }
+
     /// Wakes `waker` once, when events have arrived or the engine's state has changed; it takes the place of the one registered
     /// before.
     ///

@@ -170,7 +170,36 @@ impl KvLedger {
     /// Pages that sequences own.
     #[must_use]
     pub fn used_pages(&self) -> u32 {
-        self.pool.pages() - 1 - self.free_pages() - self.fenced_pages()
+        self.pool.used_pages()
+    }
+
+    /// Pages that sequences may own together: all but the reserved one, unless they were [limited](Self::limit_pages).
+    #[must_use]
+    pub fn usable_pages(&self) -> u32 {
+        self.pool.usable_pages()
+    }
+
+    /// Lets sequences own `pages` pages together, at most as many as there are, and returns how many they own beyond that.
+    ///
+    /// No page is taken from anyone: while too many are owned, none is handed out. The caller chooses who gives up.
+    ///
+    /// # Examples
+    /// ```
+    /// # use walla_plan::{KvCommands, KvLedger, LedgerOptions};
+    /// # use walla_types::SeqId;
+    /// # let mut commands = KvCommands::with_capacity(8);
+    /// let options = LedgerOptions { page_tokens: 16, pages: 11, ..LedgerOptions::default() };
+    /// let mut ledger = KvLedger::new(options)?;
+    /// ledger.append(SeqId(0), 6 * 16, &mut commands)?;
+    /// assert_eq!(ledger.limit_pages(4), 2);
+    /// assert_eq!(ledger.free_pages(), 0);
+    /// ledger.limit_pages(u32::MAX); // all of them again
+    /// assert_eq!(ledger.free_pages(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn limit_pages(&mut self, pages: u32) -> u32 {
+        self.pool.limit(pages);
+        self.used_pages().saturating_sub(self.usable_pages())
     }
 
     /// Pages that only this sequence owns: what its end would give back (behind a fence).

@@ -16,6 +16,8 @@ pub(super) struct PagePool {
     /// Entries at the end of `retired` that no fence covers yet.
     unfenced: usize,
     last_fence: Fence,
+    /// Pages that are not handed out although nobody owns them.
+    withheld: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,7 @@ impl PagePool {
             retired: VecDeque::with_capacity(pages as usize),
             unfenced: 0,
             last_fence: 0,
+            withheld: 0,
         }
     }
 
@@ -90,8 +93,24 @@ impl PagePool {
         self.owners.len() as u32
     }
 
+    /// Pages that can be taken.
     pub(super) fn free_pages(&self) -> u32 {
-        self.free.len() as u32
+        (self.free.len() as u32).saturating_sub(self.withheld)
+    }
+
+    /// Pages that somebody owns; the reserved one is nobody's.
+    pub(super) fn used_pages(&self) -> u32 {
+        self.pages() - 1 - self.free.len() as u32 - self.fenced_pages()
+    }
+
+    /// Lets so many pages be owned at the same time, of those that there are.
+    pub(super) fn limit(&mut self, pages: u32) {
+        self.withheld = (self.pages() - 1).saturating_sub(pages);
+    }
+
+    /// The limit.
+    pub(super) fn usable_pages(&self) -> u32 {
+        self.pages() - 1 - self.withheld
     }
 
     pub(super) fn fenced_pages(&self) -> u32 {

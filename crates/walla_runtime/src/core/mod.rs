@@ -203,7 +203,7 @@ impl EngineCore for Core {
     fn control(&mut self, control: Control) {
         match control {
             Control::Budget(budget) => self.budget.set(budget),
-            Control::KvTokens(_) => {}
+            Control::KvTokens(tokens) => self.limit_kv(tokens),
         }
     }
 

@@ -85,6 +85,24 @@ impl Core {
         }
     }
 
+    /// Lets all agents together hold so many tokens. If they hold more, idle ones lose their cache first, then the least urgent
+    /// speakers: they keep their history, and read it again when there is room.
+    pub(super) fn limit_kv(&mut self, tokens: u32) {
+        let ledger = &mut self.sequences.ledger;
+        let pages = tokens.div_ceil(ledger.options().page_tokens).max(1);
+        ledger.limit_pages(pages);
+        self.stats.pages = ledger.usable_pages();
+        while self.sequences.ledger.used_pages() > self.sequences.ledger.usable_pages() {
+            if self.evict_idle(usize::MAX) {
+                continue;
+            }
+            let holds = |&slot: &usize| !self.sequences.ledger.pages(SeqId(slot as u32)).is_empty();
+            let held = (0..self.agents.len()).filter(holds);
+            let Some(victim) = held.min_by_key(|&slot| self.urgency(slot)) else { return };
+            self.drop_sequence(victim);
+        }
+    }
+
     /// Drops the cache of the agent that has been idle longest.
     fn evict_idle(&mut self, except: usize) -> bool {
         let idle = |&slot: &usize| {

@@ -187,6 +187,17 @@ impl Engine {
         self.set(Control::Budget(budget));
     }
 
+    /// Changes how many tokens all agents' conversations together keep on the device, up to what was reserved when the model was
+    /// loaded ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)): for a game that needs the memory's bandwidth, or an
+    /// ordered retreat before it does. Never waits.
+    ///
+    /// If they hold more, idle agents lose their cache first, then those of the lowest priority. Nobody loses a word: who speaks
+    /// on reads its history again when there is room. A reply that cannot fit in what is left fails with
+    /// [`ReplyError::NoPages`](crate::ReplyError::NoPages). The memory itself stays reserved, so growing again cannot fail.
+    pub fn set_kv_tokens(&self, tokens: u32) {
+        self.set(Control::KvTokens(tokens));
+    }
+
     fn set(&self, control: Control) {
         self.handle.shared.controls.set(control);
         self.handle.shared.ring();

@@ -228,6 +228,9 @@ fn seeded_story(seed: u64) {
                 let (agent, generation) = asks[draw(asks.len() as u32) as usize];
                 stage.command(Command::Cancel { agent, generation });
             }
+            6 if draw(3) == 0 => {
+                stage.core.control(crate::shell::Control::KvTokens(16 * (6 + draw(20))));
+            }
             5 if agents.len() > 2 && draw(4) == 0 => {
                 let agent = agents.swap_remove(draw(agents.len() as u32) as usize);
                 stage.command(Command::RemoveAgent { agent });
@@ -237,6 +240,7 @@ fn seeded_story(seed: u64) {
         stage.frame();
         clock.advance(200 + u64::from(draw(2_000)));
     }
+    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
     for _ in 0..20_000 {
         if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
             break;

@@ -1,5 +1,8 @@
+use walla_types::SeqId;
+
 use super::*;
 use crate::api::{ContextPolicy, Speaker, Turn};
+use crate::shell::Control;
 
 #[test]
 fn a_reply_starts_speaks_and_ends() {
@@ -251,4 +254,41 @@ fn a_reply_larger_than_all_pages_fails_alone() {
     stage.run();
     assert!(matches!(stage.reply(large).ends[..], [Err(ReplyError::NoPages { .. })]));
     assert!(stage.reply(small).ends[0].is_ok());
+}
+
+#[test]
+fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
+    let story = |shrinks: bool| {
+        let mut stage = Stage::free();
+        let asks: Vec<_> = (0..8)
+            .map(|seed| {
+                let agent = stage.agent(AgentSpec { priority: seed, ..speaker(seed as u64, 40) });
+                stage.ask(agent, tokens(&"long prompt ".repeat(3)))
+            })
+            .collect();
+        for tick in 0..60 {
+            stage.advance();
+            if shrinks && tick % 7 == 3 {
+                // 3 pages for each of them at least; a reply needs 5 in the end.
+                let kv_tokens = [16 * 8, 16 * 64, 16 * 5, 16 * 20][tick / 7 % 4];
+                stage.core.control(Control::KvTokens(kv_tokens));
+                let stats = stage.core.stats();
+                assert_eq!(stats.pages, kv_tokens / 16);
+                let used = stage.core.sequences.ledger.used_pages();
+                assert!(used <= stats.pages, "{used} of {}", stats.pages);
+                let urgent = stage.core.sequences.ledger.len(SeqId(7));
+                assert!(
+                    urgent > 0
+                        || stage.reply(asks[7]).tokens == 0
+                        || !stage.reply(asks[7]).ends.is_empty()
+                );
+            }
+        }
+        stage.core.control(Control::KvTokens(u32::MAX));
+        assert_eq!(stage.core.stats().pages, 64, "all that were loaded");
+        stage.run();
+        stage.assert_all_ended();
+        asks.iter().map(|&ask| stage.reply(ask).text.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(story(true), story(false));
 }
