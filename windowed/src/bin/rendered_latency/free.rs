@@ -1,0 +1,101 @@
+//! A decoder that knows nothing of frames: what a background thread with a model of its own does to a renderer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bevy::prelude::Resource;
+use bevy_walla::{
+    AgentId, AgentSpec, Client, Command, Engine, EngineStats, GenerationId, Prompt, TrySendError,
+};
+use walla_examples::persona;
+
+use crate::FREE;
+
+/// Sequences that decode as fast as the device goes, while they are on.
+#[derive(Resource)]
+pub struct FreeDecoder {
+    engine: Engine,
+    on: Arc<AtomicBool>,
+}
+
+/// One sequence, and what it is saying.
+struct Sequence {
+    agent: AgentId,
+    generation: Option<GenerationId>,
+}
+
+impl FreeDecoder {
+    /// Starts the thread that asks; the engine decodes on its own.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn start(engine: Engine, sequences: u32) -> Result<Self, String> {
+        let client = engine.client(FREE).map_err(|error| error.to_string())?;
+        let on = Arc::new(AtomicBool::new(false));
+        let switch = Arc::clone(&on);
+        std::thread::Builder::new()
+            .name("free-decoder".to_owned())
+            .spawn(move || drive(&client, &switch, sequences))
+            .map_err(|error| error.to_string())?;
+        Ok(Self { engine, on })
+    }
+
+    /// Switches it on or off.
+    pub fn set(&self, on: bool) {
+        self.on.store(on, Ordering::Relaxed);
+    }
+
+    /// The engine's counters.
+    pub fn stats(&self) -> EngineStats {
+        self.engine.stats()
+    }
+}
+
+fn drive(client: &Client, on: &AtomicBool, sequences: u32) {
+    let mut all: Vec<Sequence> = (0..sequences as usize)
+        .filter_map(|place| {
+            let agent = client.new_agent();
+            let spec = AgentSpec { reply_tokens_max: 64, ..AgentSpec::new(persona(place).text) };
+            let add = Command::AddAgent { agent, spec: Box::new(spec) };
+            client.try_send(add).is_ok().then_some(Sequence { agent, generation: None })
+        })
+        .collect();
+    loop {
+        while let Some(event) = client.try_recv() {
+            if event.what.is_terminal()
+                && let Some(sequence) = all.iter_mut().find(|one| one.agent == event.agent)
+            {
+                sequence.generation = None;
+            }
+        }
+        for sequence in &mut all {
+            if sequence.step(client, on.load(Ordering::Relaxed)).is_err() {
+                return; // the engine is gone
+            }
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+impl Sequence {
+    /// Asks when it is silent and should speak; cancels when it speaks and should not.
+    fn step(&mut self, client: &Client, on: bool) -> Result<(), ()> {
+        let agent = self.agent;
+        let (command, next) = match (on, self.generation) {
+            (true, None) => {
+                let generation = client.new_generation();
+                let prompt = Prompt::Chat("Tell me a long story.".to_owned());
+                (Command::Ask { agent, generation, prompt }, Some(generation))
+            }
+            (false, Some(generation)) => (Command::Cancel { agent, generation }, self.generation),
+            _ => return Ok(()),
+        };
+        match client.try_send(command) {
+            Ok(()) => self.generation = next,
+            Err(TrySendError::Full(_)) => {} // next time
+            Err(TrySendError::Closed(_)) => return Err(()),
+        }
+        Ok(())
+    }
+}
