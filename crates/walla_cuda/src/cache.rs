@@ -9,12 +9,12 @@ use crate::lower::enqueue;
 use crate::params::{CacheParams, LayerRef};
 use crate::resources::{Cache, LayerMemory, Resources};
 
-/// Allocates a cache; answers it with its bytes.
+/// Allocates a cache; answers it with its bytes. What the layers keep is one arena, the rest is plain memory.
 pub(crate) fn create(
     desc: &CacheDesc,
     resources: &Resources,
     context: &Context,
-    zeroed: &dyn Fn(&str, usize) -> Result<DeviceMemory, DeviceError>,
+    zeroed: &dyn Fn(DeviceMemory) -> Result<DeviceMemory, DeviceError>,
 ) -> Result<(Cache, u64), DeviceError> {
     let bytes_of = |layer: &CacheLayer| layer_bytes(desc, layer);
     let sizes: Option<Vec<_>> = desc.layers.iter().map(bytes_of).collect();
@@ -29,28 +29,31 @@ pub(crate) fn create(
         }
     }
     // Refused as a whole before any part of it is allocated.
-    let wanted: usize = sizes.iter().map(|(count, bytes)| count * bytes).sum();
+    let aligned = |bytes: usize| bytes.max(1).next_multiple_of(256);
+    let wanted: usize = sizes.iter().map(|(count, bytes)| count * aligned(*bytes)).sum();
     let free_bytes = context.memory_left_bytes()?;
     if (wanted + recent_bytes) as u64 > free_bytes {
         let wanted_bytes = (wanted + recent_bytes) as u64;
         let what = "the cache".to_owned();
         return Err(DeviceError::OutOfMemory { what, wanted_bytes, free_bytes });
     }
+    let mut arena = zeroed(context.allocate_arena("the cache", wanted)?)?;
     let mut layers = Vec::with_capacity(sizes.len());
     for (layer, (_, bytes)) in desc.layers.iter().zip(sizes) {
         layers.push(match layer {
-            CacheLayer::Kv { .. } => {
-                LayerMemory::Kv { keys: zeroed("keys", bytes)?, values: zeroed("values", bytes)? }
-            }
+            CacheLayer::Kv { .. } => LayerMemory::Kv {
+                keys: arena.take(aligned(bytes)),
+                values: arena.take(aligned(bytes)),
+            },
             CacheLayer::ShortConv { .. } => {
-                LayerMemory::ShortConv { state: zeroed("convolution states", bytes)? }
+                LayerMemory::ShortConv { state: arena.take(aligned(bytes)) }
             }
         });
     }
-    let last_sampled = zeroed("last sampled tokens", 4 * sequences)?;
-    let recent = zeroed("recent tokens", recent_bytes)?;
+    let last_sampled = zeroed(context.allocate("last sampled tokens", 4 * sequences)?)?;
+    let recent = zeroed(context.allocate("recent tokens", recent_bytes)?)?;
     let table_bytes = layers.len() * size_of::<LayerRef>();
-    let table = zeroed("the table of layers", table_bytes)?;
+    let table = zeroed(context.allocate("the table of layers", table_bytes)?)?;
     let bytes = (wanted + recent_bytes + 4 * sequences + table_bytes) as u64;
     Ok((Cache { desc: desc.clone(), layers, table, last_sampled, recent }, bytes))
 }

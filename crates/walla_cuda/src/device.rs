@@ -102,9 +102,8 @@ impl CudaDevice {
         })
     }
 
-    /// Device memory that is zeroed when this returns.
-    fn zeroed(&self, what: &str, bytes: usize) -> Result<DeviceMemory, DeviceError> {
-        let memory = self.context.allocate(what, bytes)?;
+    /// Fills device memory with zeros and waits for it.
+    fn zeroed(&self, memory: DeviceMemory) -> Result<DeviceMemory, DeviceError> {
         self.context.fill(self.capture, &memory, 0)?;
         self.context.synchronise()?;
         Ok(memory)
@@ -238,7 +237,7 @@ impl Device for CudaDevice {
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
         cache::load_kernels(&mut self.kernels, &self.context)?;
-        let zeroed = |what: &str, bytes| self.zeroed(what, bytes);
+        let zeroed = |memory| self.zeroed(memory);
         let (cache, bytes) = cache::create(desc, &self.resources, &self.context, &zeroed)?;
         let table = cache::layer_table(desc, &cache.layers, &self.resources)?;
         self.staging.copy(&self.context, bytemuck::cast_slice(&table), &cache.table)?;
@@ -249,7 +248,7 @@ impl Device for CudaDevice {
     }
 
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
-        let memory = self.zeroed(what, bytes)?;
+        let memory = self.zeroed(self.context.allocate(what, bytes)?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
         let id = BufferId(next(&self.resources.buffers));
         self.resources.buffers.push(memory);
@@ -282,7 +281,7 @@ impl Device for CudaDevice {
         // Weights may still be on their way.
         self.context.synchronise()?;
         let workspace = Workspace::of(&self.resources, &programs)?;
-        let memory = self.zeroed("workspace", workspace.bytes())?;
+        let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {

@@ -1,4 +1,14 @@
-//! Weights on their way to the device: repacked into pinned memory while the piece before them is copied.
+//! Weights on their way to the device: some threads repack parts of a matrix into pinned memory while parts before them are copied.
+//!
+//! Pieces of pinned memory go round: free, filled by a worker, copied by the device, free again. There are as many as there are, so
+//! memory is bounded whatever the size of a matrix; each is owned by whoever holds it.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
 
 use walla_device::{DeviceError, MatrixDesc, StreamPriority};
 
@@ -6,30 +16,61 @@ use crate::driver::{Context, DeviceMemory, Event, PinnedMemory, Stream};
 use crate::params::WeightRef;
 use crate::repack::{self, TILE_ROWS, Tile, TileBytes};
 
-/// Bytes of one of the two pieces of pinned memory: large enough that a copy runs at the bus's speed.
-const PIECE_BYTES: usize = 8 << 20;
+/// Bytes of a piece of pinned memory: a copy of it takes some 40 us at the bus's speed, many times what enqueueing it does, and a row of
+/// tiles of 32,768 columns of F32 fits.
+const PIECE_BYTES: usize = 2 << 20;
 
-/// A loading stream with two pieces of pinned memory, used in turn.
+/// Smallest part that is worth a thread of its own (which takes some 30 us to start; 256 KiB take 150 us and more to repack).
+const PART_BYTES_MIN: usize = 256 << 10;
+
+/// Threads that repack, at most: eight fill the bus (0.3 to 1.7 GB/s each), and a game has other uses for its cores while it loads.
+const WORKERS_MAX: usize = 8;
+
+/// Pieces beyond one for each worker: those that are being copied.
+const PIECES_COPYING: usize = 4;
+
+/// How long the copying thread waits for a filled piece before it looks whether copies have ended.
+const LOOK_AFTER: Duration = Duration::from_micros(50);
+
+/// Pinned memory and the mark behind the copy that last read it.
+#[derive(Debug)]
+struct Piece {
+    memory: PinnedMemory,
+    copied: Event,
+}
+
+/// A loading stream with pieces of pinned memory.
 #[derive(Debug)]
 pub(crate) struct Staging {
     stream: Stream,
-    pieces: [(PinnedMemory, Event); 2],
-    turn: usize,
+    workers: usize,
+    free: Vec<Piece>,
+    /// In the order of their copies.
+    copying: VecDeque<Piece>,
+    host_bytes: u64,
 }
 
 impl Staging {
     pub(crate) fn create(context: &Context) -> Result<Self, DeviceError> {
-        let piece = || Ok((context.allocate_pinned(PIECE_BYTES)?, context.create_event()?));
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let workers = (cores / 2).clamp(1, WORKERS_MAX);
+        let piece = |_| {
+            let memory = context.allocate_pinned(PIECE_BYTES)?;
+            Ok(Piece { memory, copied: context.create_event()? })
+        };
+        let free = (0..workers + PIECES_COPYING).map(piece).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             stream: context.create_stream(StreamPriority::Low)?,
-            pieces: [piece()?, piece()?],
-            turn: 0,
+            workers,
+            host_bytes: free.iter().map(|piece| piece.memory.bytes() as u64).sum(),
+            copying: VecDeque::with_capacity(free.len()),
+            free,
         })
     }
 
     /// Pinned bytes held.
     pub(crate) fn host_bytes(&self) -> u64 {
-        self.pieces.iter().map(|(memory, _)| memory.bytes() as u64).sum()
+        self.host_bytes
     }
 
     /// Copies plain bytes to device memory. Returns when the bytes have been read, not when they have arrived.
@@ -40,16 +81,15 @@ impl Staging {
         to: &DeviceMemory,
     ) -> Result<(), DeviceError> {
         for (i, part) in bytes.chunks(PIECE_BYTES).enumerate() {
-            let piece = self.free_piece(context)?;
-            let (memory, event) = &mut self.pieces[piece];
-            memory.as_mut_slice()[..part.len()].copy_from_slice(part);
-            context.upload(self.stream, (memory, 0), (to, i * PIECE_BYTES), part.len())?;
-            context.record(self.stream, *event)?;
+            let mut piece = self.free_piece(context)?;
+            piece.memory.as_mut_slice()[..part.len()].copy_from_slice(part);
+            context.upload(self.stream, (&piece.memory, 0), (to, i * PIECE_BYTES), part.len())?;
+            self.sent(context, piece)?;
         }
         Ok(())
     }
 
-    /// Repacks a matrix and copies it to new device memory.
+    /// Repacks a matrix and copies it to new device memory. Returns when the bytes have been read, not when they have arrived.
     pub(crate) fn matrix(
         &mut self,
         context: &Context,
@@ -57,29 +97,33 @@ impl Staging {
         bytes: &[u8],
     ) -> Result<(WeightRef, DeviceMemory), DeviceError> {
         let (row_bytes, layout, kind) = shape(desc, bytes)?;
-        let offsets = plane_offsets(&layout, (desc.rows as usize).div_ceil(TILE_ROWS));
-        let memory = context.allocate(desc.name, offsets[4])?;
-        let tiles_max = (PIECE_BYTES / layout.total()).max(1);
-        if layout.total() > PIECE_BYTES {
+        let tiles_all = (desc.rows as usize).div_ceil(TILE_ROWS);
+        let offsets = plane_offsets(&layout, tiles_all);
+        let tiles_max = PIECE_BYTES / layout.total();
+        if tiles_max == 0 {
             let what = format!("rows of {} numbers ({})", desc.cols, desc.name);
             return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
         }
-        for (i, part) in bytes.chunks(tiles_max * TILE_ROWS * row_bytes).enumerate() {
-            let piece = self.free_piece(context)?;
-            let (pinned, event) = &mut self.pieces[piece];
-            let tiles = (part.len() / row_bytes).div_ceil(TILE_ROWS);
-            repack_piece(desc, &layout, part, pinned.as_mut_slice());
+        let memory = context.allocate(desc.name, offsets[4])?;
+        // A matrix of a few pieces is shared out evenly, but not into crumbs.
+        let tiles_min = PART_BYTES_MIN.div_ceil(layout.total());
+        let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
+        let parts: Vec<&[u8]> = bytes.chunks(tiles * TILE_ROWS * row_bytes).collect();
+        let repack = |part: &[u8], piece: &mut [u8]| repack_part(desc, &layout, tiles, part, piece);
+        let stream = self.stream;
+        let upload = |i: usize, piece: &PinnedMemory| {
+            let part_tiles = tiles.min(tiles_all - i * tiles);
             let mut from = 0;
             for (plane, offset) in layout.planes.iter().zip(offsets) {
-                let to = offset + i * tiles_max * plane;
+                let to = offset + i * tiles * plane;
                 if *plane > 0 {
-                    let length = plane * tiles;
-                    context.upload(self.stream, (pinned, from), (&memory, to), length)?;
+                    context.upload(stream, (piece, from), (&memory, to), plane * part_tiles)?;
                 }
-                from += plane * tiles_max;
+                from += plane * tiles;
             }
-            context.record(self.stream, *event)?;
-        }
+            Ok(())
+        };
+        self.parts(context, &parts, &repack, &upload)?;
         let at = |plane: usize| match layout.planes[plane] {
             0 => 0,
             _ => memory.address() + offsets[plane] as u64,
@@ -97,13 +141,136 @@ impl Staging {
         Ok((weight, memory))
     }
 
-    /// The piece whose turn it is, once its last copy is done.
-    fn free_piece(&mut self, context: &Context) -> Result<usize, DeviceError> {
-        self.turn = (self.turn + 1) % 2;
-        while !context.event_is_complete(self.pieces[self.turn].1)? {
-            std::thread::yield_now();
+    /// Takes every part through `repack` (on some threads, in any order) and `upload` (on this one).
+    fn parts(
+        &mut self,
+        context: &Context,
+        parts: &[&[u8]],
+        repack: &Repack<'_>,
+        upload: &Upload<'_>,
+    ) -> Result<(), DeviceError> {
+        let workers = self.workers.min(parts.len());
+        if workers <= 1 {
+            for (i, part) in parts.iter().enumerate() {
+                let mut piece = self.free_piece(context)?;
+                repack(part, piece.memory.as_mut_slice());
+                upload(i, &piece.memory)?;
+                self.sent(context, piece)?;
+            }
+            return Ok(());
         }
-        Ok(self.turn)
+        let (give, free) = mpsc::channel();
+        let (fill, filled) = mpsc::channel();
+        let free = Mutex::new(free);
+        let next = AtomicUsize::new(0);
+        let copied = thread::scope(|scope| {
+            for _ in 0..workers {
+                let (fill, free, next) = (fill.clone(), &free, &next);
+                scope.spawn(move || work(parts, next, free, &fill, repack));
+            }
+            // What is left are the workers' own, so that their end is seen; dropping `give` ends those that wait.
+            drop(fill);
+            let copied = self.copy_filled(context, parts.len(), &give, &filled, upload);
+            drop(give);
+            copied
+        });
+        // Whatever is still on its way comes home, after an error too.
+        self.free.extend(filled.try_iter().map(|(_, piece)| piece));
+        if let Ok(free) = free.into_inner() {
+            self.free.extend(free.try_iter());
+        }
+        copied
+    }
+
+    /// Hands free pieces to the workers and copies those that they filled, until all parts are on their way.
+    fn copy_filled(
+        &mut self,
+        context: &Context,
+        parts: usize,
+        give: &Sender<Piece>,
+        filled: &Receiver<(usize, Piece)>,
+        upload: &Upload<'_>,
+    ) -> Result<(), DeviceError> {
+        let mut enqueued = 0;
+        while enqueued < parts {
+            self.reclaim(context)?;
+            for piece in self.free.drain(..) {
+                // Nobody takes it only when every worker has ended, which `filled` tells below.
+                let _unwanted = give.send(piece);
+            }
+            match filled.recv_timeout(LOOK_AFTER) {
+                Ok((i, piece)) => {
+                    upload(i, &piece.memory)?;
+                    self.sent(context, piece)?;
+                    enqueued += 1;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let reason = "a thread that repacks weights died".to_owned();
+                    return Err(DeviceError::Failed { call: "load_matrix", reason });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the copies that read a piece.
+    fn sent(&mut self, context: &Context, piece: Piece) -> Result<(), DeviceError> {
+        context.record(self.stream, piece.copied)?;
+        self.copying.push_back(piece);
+        Ok(())
+    }
+
+    /// Takes back the pieces whose copies are done.
+    fn reclaim(&mut self, context: &Context) -> Result<(), DeviceError> {
+        while let Some(piece) = self.copying.front() {
+            if !context.event_is_complete(piece.copied)? {
+                break;
+            }
+            self.free.extend(self.copying.pop_front());
+        }
+        Ok(())
+    }
+
+    /// A piece that nothing reads, as soon as there is one.
+    fn free_piece(&mut self, context: &Context) -> Result<Piece, DeviceError> {
+        loop {
+            if let Some(piece) = self.free.pop() {
+                return Ok(piece);
+            }
+            if self.copying.is_empty() {
+                let reason = "no pinned memory is left after an error".to_owned();
+                return Err(DeviceError::Failed { call: "load_matrix", reason });
+            }
+            thread::yield_now();
+            self.reclaim(context)?;
+        }
+    }
+}
+
+/// Fills pinned memory with a part of a matrix.
+type Repack<'a> = dyn Fn(&[u8], &mut [u8]) + Sync + 'a;
+
+/// Enqueues the copies of the numbered part.
+type Upload<'a> = dyn Fn(usize, &PinnedMemory) -> Result<(), DeviceError> + 'a;
+
+/// Repacks parts until there are none, or nobody gives or takes pieces any more.
+fn work(
+    parts: &[&[u8]],
+    next: &AtomicUsize,
+    free: &Mutex<Receiver<Piece>>,
+    fill: &Sender<(usize, Piece)>,
+    repack: &Repack<'_>,
+) {
+    loop {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        let Some(part) = parts.get(i) else { return };
+        let piece = free.lock().ok().and_then(|free| free.recv().ok());
+        let Some(mut piece) = piece else { return };
+        repack(part, piece.memory.as_mut_slice());
+        if fill.send((i, piece)).is_err() {
+            return;
+        }
     }
 }
 
@@ -139,12 +306,17 @@ fn plane_offsets(layout: &TileBytes, tiles: usize) -> [usize; 5] {
     offsets
 }
 
-/// Repacks some rows into one piece of pinned memory: plane after plane, each with room for as many tiles as a piece takes.
-fn repack_piece(desc: &MatrixDesc<'_>, layout: &TileBytes, bytes: &[u8], piece: &mut [u8]) {
-    let tiles_max = (PIECE_BYTES / layout.total()).max(1);
+/// Repacks some rows into one piece of pinned memory: plane after plane, each with room for `tiles` tiles.
+fn repack_part(
+    desc: &MatrixDesc<'_>,
+    layout: &TileBytes,
+    tiles: usize,
+    bytes: &[u8],
+    piece: &mut [u8],
+) {
     let row_bytes = desc.ty.row_bytes(desc.cols as usize).unwrap_or(1);
     let is_padded = layout.cols > desc.cols as usize;
-    let [quants, high, scales, _] = layout.planes.map(|plane| plane * tiles_max);
+    let [quants, high, scales, _] = layout.planes.map(|plane| plane * tiles);
     let (quants, rest) = piece.split_at_mut(quants);
     let (high, rest) = rest.split_at_mut(high);
     let (scales, supers) = rest.split_at_mut(scales);

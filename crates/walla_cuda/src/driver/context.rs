@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUresult};
 use walla_device::{DeviceCounters, DeviceError};
 
+use super::arena::Arena;
 use super::library::{Gpu, describe};
 use super::stream::Stream;
 
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     /// Streams made so far: dropping polls them.
     pub(super) streams: RefCell<Vec<Stream>>,
     counters: RefCell<DeviceCounters>,
+    /// Memory that destroying the context does not free.
+    pub(super) arenas: RefCell<Vec<Arena>>,
 }
 
 // SAFETY: driver contexts may be used from any thread as long as calls make them current, which `Context::enter` does;
@@ -46,6 +49,7 @@ impl Context {
             allocated_bytes: Cell::new(0),
             streams: RefCell::new(Vec::new()),
             counters: RefCell::default(),
+            arenas: RefCell::default(),
         })
     }
 
@@ -141,6 +145,9 @@ impl Drop for Context {
         }
         // SAFETY: nothing uses the context after this; every handle made in it is owned by the device that owns `self`.
         let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
+        for arena in self.arenas.get_mut().drain(..) {
+            arena.give_back();
+        }
     }
 }
 

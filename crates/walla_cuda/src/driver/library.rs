@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUresult};
 use walla_device::GpuFacts;
 
+use super::arena::properties;
+
 /// Entry points without which walla does not use a driver: all of CUDA 12.0.
 const REQUIRED: &[&CStr] = &[
     c"cuInit",
@@ -42,6 +44,18 @@ const REQUIRED: &[&CStr] = &[
     c"cuStreamEndCapture",
     c"cuStreamQuery",
     c"cuStreamWaitEvent",
+];
+
+/// Entry points of virtual memory management: used where all of them are there.
+const VIRTUAL_MEMORY: &[&CStr] = &[
+    c"cuMemAddressFree",
+    c"cuMemAddressReserve",
+    c"cuMemCreate",
+    c"cuMemGetAllocationGranularity",
+    c"cuMemMap",
+    c"cuMemRelease",
+    c"cuMemSetAccess",
+    c"cuMemUnmap",
 ];
 
 /// Proof that the driver library is loaded, complete and initialised.
@@ -157,14 +171,12 @@ fn name_of(device: CUdevice) -> Result<String, String> {
 fn vmm_granularity(device: CUdevice) -> Option<u64> {
     // SAFETY: the library was found when it was probed.
     let library = unsafe { sys::culib() };
-    // SAFETY: only looked up; the entry point is optional.
-    let found = unsafe { library.get::<*const c_void>(b"cuMemGetAllocationGranularity\0") };
-    found.ok()?;
-    // SAFETY: the struct is plain data for which zeros mean "none".
-    let mut wanted: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
-    wanted.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    wanted.location.id = device;
+    for name in VIRTUAL_MEMORY {
+        // SAFETY: only looked up; the entry points are optional.
+        let found = unsafe { library.get::<*const c_void>(name.to_bytes_with_nul()) };
+        found.ok()?;
+    }
+    let wanted = properties(device);
     let mut bytes: usize = 0;
     let recommended = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
     // SAFETY: both live through the call.

@@ -13,6 +13,20 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
+    /// `bytes` bytes at `address`.
+    pub(super) fn new(address: CUdeviceptr, bytes: usize) -> Self {
+        Self { address, bytes }
+    }
+
+    /// Splits off the first `bytes` bytes (at most all), rounded up to 256, so that the rest starts as aligned as the whole does.
+    pub(crate) fn take(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.next_multiple_of(256).min(self.bytes);
+        let taken = Self { address: self.address, bytes };
+        self.address += bytes as u64;
+        self.bytes -= bytes;
+        taken
+    }
+
     /// Where it starts, for kernel parameters: a multiple of 256.
     pub(crate) fn address(&self) -> u64 {
         self.address

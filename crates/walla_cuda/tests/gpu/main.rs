@@ -6,6 +6,7 @@ mod cache;
 mod determinism;
 mod fault;
 mod graphs;
+mod memory;
 mod model;
 mod parity;
 mod play;
