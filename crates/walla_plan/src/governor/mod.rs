@@ -16,8 +16,10 @@
 //! 2. **Debt.** What a frame used beyond its budget is taken from the grants of the next frames, which sit out if nothing is left.
 //!    At most [`DEBT_FRAMES_MAX`] budgets are owed, so that one hiccup does not silence anyone for longer.
 //! 3. **Progress.** If the smallest step that anyone wants is longer than a whole budget, a frame without debt runs it all the same,
-//!    with as much company as fits in [`OVERDRAFT`] times its time. The frames after it pay: over time, use is within the
-//!    budget. A budget of zero pauses everybody but agents that have waited for [`Limits::wait_frames_max`] frames.
+//!    with as much company as fits in [`OVERDRAFT`] times its time. So does the row of an agent that has waited for
+//!    [`Limits::wait_frames_max`] frames. The frames after it pay: over time, use is within the budget. A budget of zero owes
+//!    nothing; it pauses everybody but those who have waited so long.
+//!    Among `n` agents nobody waits longer than `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
 //! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once; frames within
 //!    their budgets lower it, so slowly that one such frame in a thousand keeps it where it is.
 //! 5. A new budget counts from the next frame on.
@@ -198,7 +200,7 @@ impl Governor {
         self.is_wanted = true;
         let least = self.corrections.predict_micros(smallest) * OVERDRAFT;
         let mut limits = base;
-        limits.forces = base.forces && !self.frames.is_used();
+        limits.forces = base.forces && self.frames.is_fresh();
         if let Some(launch_max) = self.options.launch_micros_max {
             limits.step_micros_max = launch_max.max(whole(least));
         }

@@ -1,0 +1,47 @@
+//! A crowd of 500 through half a minute: budgets are kept, nobody is forgotten. In large: `benches/src/simulate.rs`.
+
+#[path = "common/simulation.rs"]
+mod simulation;
+
+use simulation::{Settings, run};
+use walla_plan::GovernorOptions;
+
+#[test]
+fn a_crowd_keeps_its_budget_and_nobody_is_forgotten() {
+    let settings = Settings {
+        agents: 500,
+        frames: 2_000,
+        seed: 7,
+        options: GovernorOptions::default(),
+        asks_per_frame: 2.0,
+    };
+    let mut report = run(settings);
+    assert!(report.frames_used > 1_900, "there is always something to do");
+    assert!(report.adherence() >= 0.995, "{} {:?}", report.adherence(), report.stats);
+    let [half, worst] = report.use_share.at([0.5, 1.0]);
+    assert!(half > 0.4 && worst < 2.0, "used, and not much over: {half} {worst}");
+    assert!(report.planner_wait.0 <= report.planner_wait.1, "{:?}", report.planner_wait);
+    for of in &mut report.details {
+        assert!(of.replies > 100);
+        assert!(of.waits().at([0.99])[0] <= 60.0);
+    }
+    let full = &report.details[0];
+    assert!((full.tokens_late as f64) < 0.01 * full.tokens as f64, "{full:?}");
+    assert!(report.stats.error_p50 < 0.06, "{:?}", report.stats);
+}
+
+#[test]
+fn one_seed_one_story() {
+    let settings = Settings {
+        agents: 50,
+        frames: 200,
+        seed: 3,
+        options: GovernorOptions::default(),
+        asks_per_frame: 0.5,
+    };
+    let rows = || {
+        let report = run(settings);
+        (report.steps, report.rows, report.stats)
+    };
+    assert_eq!(rows(), rows());
+}
