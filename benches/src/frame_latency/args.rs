@@ -1,0 +1,144 @@
+//! What to measure.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+/// What dialogue costs a game's frames.
+#[derive(Clone, Debug, Parser)]
+pub struct Arguments {
+    /// A GGUF file [default: the demo model]
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Devices: cpu, cuda:0 …
+    #[arg(long, value_delimiter = ',', default_value = "cpu")]
+    pub devices: Vec<String>,
+    /// Threads of a CPU device [default: half of the cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Tokens of each agent's context
+    #[arg(long, value_name = "N", default_value_t = 1_024)]
+    pub context: u32,
+    /// Frames a second: 60 and 120 for games, 100 for a robot
+    #[arg(long, value_delimiter = ',', default_value = "60,120,100")]
+    pub rates: Vec<u32>,
+    /// Numbers of agents; 0 is the game alone, which is always measured
+    #[arg(long, value_delimiter = ',', default_value = "0,1,4,16,64,256")]
+    pub agents: Vec<usize>,
+    /// Ways to run the model
+    #[arg(long, value_delimiter = ',', default_value = "walla,walla-no-overlap,blocking,llama")]
+    pub modes: Vec<Mode>,
+    /// Measured frames of each cell
+    #[arg(long, value_name = "N", default_value_t = 1_800)]
+    pub frames: usize,
+    /// Frames before them, when everybody speaks already
+    #[arg(long, value_name = "N", default_value_t = 180)]
+    pub warm_up: usize,
+    /// Work of the rest of the game in each frame, in milliseconds on an idle machine; half of a period at most
+    #[arg(long, value_name = "MS", default_value_t = 8.0)]
+    pub host_load_ms: f64,
+    /// Device time of a frame, in milliseconds [default: a quarter of the period]
+    #[arg(long, value_name = "MS")]
+    pub budget_ms: Option<f64>,
+    /// Tokens a second that speech needs: later tokens miss their deadline
+    #[arg(long, value_name = "N", default_value_t = 6.0)]
+    pub voice_rate: f32,
+    /// Tokens of one reply, at most
+    #[arg(long, value_name = "N", default_value_t = 120)]
+    pub reply_tokens: u32,
+    /// In the middle of each cell a newcomer arrives with a prompt of about so many tokens; 0: nobody
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub prefill_event: u32,
+    /// llama.cpp's server: without it, its mode is left out
+    #[arg(long, value_name = "PATH", env = "WALLA_LLAMA_SERVER")]
+    pub llama_server: Option<PathBuf>,
+    /// More flags for llama.cpp's server, separated by spaces
+    #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+    pub llama_flags: String,
+    /// A trace of the first 300 measured frames of the first cell in mode walla, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Folder for the results
+    #[arg(long, value_name = "FOLDER", default_value = "target/frame-latency")]
+    pub out: PathBuf,
+    /// Seconds instead of minutes, to see that it runs: the numbers say little
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// How a model is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Mode {
+    /// The game alone
+    #[value(skip)]
+    Off,
+    /// As walla means it: the device works while the game does
+    Walla,
+    /// The same, but each frame waits for its step
+    WallaNoOverlap,
+    /// Each frame waits for its step, and nothing bounds the step: no budget, prompts as one
+    Blocking,
+    /// llama.cpp's server beside the game
+    Llama,
+}
+
+impl Mode {
+    /// Name in results and plots.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Walla => "walla",
+            Self::WallaNoOverlap => "walla-no-overlap",
+            Self::Blocking => "blocking",
+            Self::Llama => "llama",
+        }
+    }
+
+    /// Whether a budget bounds its frames.
+    pub fn is_governed(self) -> bool {
+        matches!(self, Self::Walla | Self::WallaNoOverlap)
+    }
+}
+
+impl Arguments {
+    /// Applies `--quick`.
+    pub fn with_quick(mut self) -> Self {
+        if self.quick {
+            self.rates = vec![60];
+            self.agents = vec![0, 2];
+            self.frames = self.frames.min(90);
+            self.warm_up = self.warm_up.min(20);
+            self.host_load_ms = self.host_load_ms.min(2.0);
+            self.reply_tokens = self.reply_tokens.min(24);
+        }
+        self
+    }
+
+    /// Work of a frame at this rate.
+    pub fn load(&self, rate: u32) -> Duration {
+        let half = 0.5 / f64::from(rate);
+        Duration::from_secs_f64((self.host_load_ms.max(0.0) / 1e3).min(half))
+    }
+
+    /// Device time of a frame at this rate.
+    pub fn budget(&self, rate: u32) -> Duration {
+        let quarter = 0.25 / f64::from(rate);
+        Duration::from_secs_f64(self.budget_ms.map_or(quarter, |ms| ms.max(0.0) / 1e3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_and_budget_follow_the_rate() {
+        let arguments = Arguments::parse_from(["frame_latency"]);
+        assert_eq!(arguments.load(60), Duration::from_millis(8));
+        assert_eq!(arguments.load(100), Duration::from_millis(5));
+        assert_eq!(arguments.budget(100), Duration::from_micros(2_500));
+        let fixed = Arguments::parse_from(["frame_latency", "--budget-ms", "3"]);
+        assert_eq!(fixed.budget(100), Duration::from_millis(3));
+    }
+}

@@ -1,0 +1,78 @@
+//! What one run is.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::args::{Arguments, Mode};
+
+/// One run: a way to run the model, where, how fast the frames come, and who speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub mode: Mode,
+    pub device: String,
+    /// Frames a second.
+    pub rate: u32,
+    pub agents: usize,
+    pub budget: Duration,
+    pub load: Duration,
+}
+
+impl Cell {
+    pub fn period(&self) -> Duration {
+        Duration::from_secs(1) / self.rate.max(1)
+    }
+
+    /// Name of its files.
+    pub fn slug(&self) -> String {
+        let device = self.device.replace(':', "");
+        format!("{}-{device}-{}hz-{}", self.mode.name(), self.rate, self.agents)
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, device, rate, agents, .. } = self;
+        match mode {
+            Mode::Off => write!(f, "the game alone at {rate} Hz"),
+            mode => write!(f, "{} on {device} at {rate} Hz, {agents} agents", mode.name()),
+        }
+    }
+}
+
+/// All runs, the game alone first at each rate. Modes take turns within a number of agents, so that they meet the machine in the same mood.
+pub fn cells(arguments: &Arguments) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for device in &arguments.devices {
+        for &rate in &arguments.rates {
+            let rate = rate.max(1);
+            let (budget, load) = (arguments.budget(rate), arguments.load(rate));
+            let cell = |mode, agents| {
+                let device = device.clone();
+                Cell { mode, device, rate, agents, budget, load }
+            };
+            cells.push(cell(Mode::Off, 0));
+            for &agents in arguments.agents.iter().filter(|&&agents| agents > 0) {
+                cells.extend(arguments.modes.iter().map(|&mode| cell(mode, agents)));
+            }
+        }
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn every_rate_begins_with_the_game_alone() {
+        let line = "frame_latency --rates 60,120 --agents 0,1,4 --modes walla,blocking";
+        let arguments = Arguments::parse_from(line.split(' '));
+        let names: Vec<_> = cells(&arguments).iter().map(Cell::slug).collect();
+        assert_eq!(names.len(), 2 * (1 + 2 * 2));
+        assert_eq!(names[0], "off-cpu-60hz-0");
+        assert_eq!(names[1..3], ["walla-cpu-60hz-1", "blocking-cpu-60hz-1"]);
+        assert_eq!(names[5], "off-cpu-120hz-0");
+    }
+}

@@ -1,0 +1,135 @@
+//! A newcomer with a long prompt, while everybody speaks: how much later does anybody's next token come?
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use serde_json::{Value, json};
+
+use crate::voices::Voices;
+
+/// Frames after which the newcomer is given up.
+const FRAMES_MAX: u64 = 3_000;
+
+/// The newcomer.
+#[derive(Resource, Debug, Default)]
+pub struct Newcomer {
+    /// The frame in which it asked.
+    asked: Option<u64>,
+    /// Tokens that had missed their deadline by then.
+    late_before: u64,
+    prompt_tokens: u32,
+    /// What came of it.
+    pub met: Option<Met>,
+}
+
+#[derive(Component)]
+struct IsNewcomer;
+
+/// What the prompt did to those who spoke.
+#[derive(Clone, Debug, Default)]
+pub struct Met {
+    pub prompt_tokens: u32,
+    /// Frames from the ask to the newcomer's first token.
+    pub frames: u64,
+    /// Those who spoke meanwhile.
+    pub speaking: usize,
+    /// Frames between two tokens of one agent, usually.
+    pub gap_usual: u64,
+    /// The longest wait for a token, in frames more than usual.
+    pub moved_max: u64,
+    /// Agents for whom some token came later than usual by more than one frame.
+    pub moved_agents: usize,
+    /// Tokens that missed their deadline meanwhile.
+    pub tokens_late: u64,
+}
+
+impl Met {
+    pub fn to_json(&self) -> Value {
+        let Self { prompt_tokens, frames, speaking, gap_usual, .. } = self;
+        let Self { moved_max, moved_agents, tokens_late, .. } = self;
+        json!({
+            "prompt_tokens": prompt_tokens,
+            "frames_to_first_token": frames,
+            "agents_speaking": speaking,
+            "frames_between_tokens_usually": gap_usual,
+            "tokens_moved_frames_max": moved_max,
+            "agents_moved_more_than_one_frame": moved_agents,
+            "deadlines_missed": tokens_late,
+        })
+    }
+}
+
+pub fn add_newcomer(app: &mut App) {
+    app.init_resource::<Newcomer>()
+        .add_observer(
+            |started: On<ReplyStarted>, who: Query<&IsNewcomer>, mut newcomer: ResMut<Newcomer>| {
+                if who.contains(started.agent) {
+                    newcomer.prompt_tokens = started.prompt_tokens;
+                }
+            },
+        )
+        .add_systems(Update, |voices: Res<Voices>, mut newcomer: ResMut<Newcomer>| {
+            if newcomer.asked.is_some_and(|asked| voices.frame > asked + FRAMES_MAX) {
+                newcomer.conclude(&voices);
+            }
+        })
+        .add_observer(
+            |delta: On<ReplyDelta>,
+             who: Query<&IsNewcomer>,
+             voices: Res<Voices>,
+             mut newcomer: ResMut<Newcomer>,
+             mut commands: Commands| {
+                if who.contains(delta.agent) {
+                    newcomer.conclude(&voices);
+                    commands.entity(delta.agent).despawn();
+                }
+            },
+        )
+        .add_observer(|failed: On<ReplyFailed>, who: Query<&IsNewcomer>| {
+            if who.contains(failed.agent) {
+                eprintln!("  the newcomer says nothing: {}", failed.error);
+            }
+        });
+}
+
+/// Lets the newcomer arrive, with a prompt of about so many tokens.
+pub fn arrive(app: &mut App, tokens: u32) {
+    let world = app.world_mut();
+    let parts =
+        (IsNewcomer, Agent::persona("You are a bard with a long song."), ReplyLimits::tokens(4));
+    let agent = world.spawn(parts).id();
+    let mut voices = world.resource_mut::<Voices>();
+    voices.watch();
+    let (frame, late_before) = (voices.frame, voices.measured.tokens_late);
+    let mut newcomer = world.resource_mut::<Newcomer>();
+    (newcomer.asked, newcomer.late_before) = (Some(frame), late_before);
+    world.trigger(Ask { agent, text: song(tokens) });
+}
+
+/// About so many tokens: a common short word with its space is one token in most vocabularies.
+fn song(tokens: u32) -> String {
+    const WORDS: [&str; 8] = ["the", "and", "you", "on", "we", "all", "in", "to"];
+    let words = (0..tokens as usize).map(|i| WORDS[(i * i + i / 3) % WORDS.len()]);
+    words.collect::<Vec<_>>().join(" ")
+}
+
+impl Newcomer {
+    fn conclude(&mut self, voices: &Voices) {
+        let Some(asked) = self.asked.take() else { return };
+        let gap_usual = voices.measured.gap_median().max(1);
+        let moved: Vec<u64> = voices
+            .gaps_watched(asked)
+            .into_iter()
+            .map(|gap| gap.saturating_sub(gap_usual))
+            .collect();
+        self.met = Some(Met {
+            prompt_tokens: self.prompt_tokens,
+            frames: voices.frame - asked,
+            speaking: moved.len(),
+            gap_usual,
+            moved_max: moved.iter().copied().max().unwrap_or(0),
+            moved_agents: moved.iter().filter(|&&frames| frames > 1).count(),
+            tokens_late: voices.measured.tokens_late - self.late_before,
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! llama.cpp's server beside the game: found at run time, never a dependency.
+//!
+//! The server runs as a process of its own with a slot for each agent; a thread for each agent asks and reads the stream of tokens, and the
+//! frame only empties a queue. That is how a game would use it today.
+
+mod http;
+
+use std::error::Error;
+use std::io::BufRead;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use serde_json::{Value, json};
+
+use crate::args::Arguments;
+use crate::cell::Cell;
+use crate::talk;
+use crate::voices::Voices;
+
+/// How long the server may take to load.
+const LOAD_MAX: Duration = Duration::from_secs(180);
+
+/// Things that happened and that no frame has seen.
+const QUEUE: usize = 65_536;
+
+/// A running server and those who talk with it.
+pub struct Llama {
+    server: Child,
+    is_over: Arc<AtomicBool>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Said {
+    Asked(Instant),
+    Token,
+    Ended { failed: bool },
+}
+
+#[derive(Resource)]
+struct Ears(Mutex<Receiver<(usize, Said)>>);
+
+impl Llama {
+    /// Starts the server and lets agents talk with it from `app`'s frames. `None` where there is no server or no model file for it.
+    pub fn start(
+        arguments: &Arguments,
+        cell: &Cell,
+        app: &mut App,
+    ) -> Result<Option<Self>, Box<dyn Error>> {
+        let (Some(program), Some(model)) = (&arguments.llama_server, &arguments.model) else {
+            return Ok(None);
+        };
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let context = arguments.context as usize * cell.agents.max(1);
+        let layers = if cell.device.starts_with("cuda") { "999" } else { "0" };
+        let mut command = Command::new(program);
+        command
+            .arg("-m")
+            .arg(model)
+            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+            .args(["-np", &cell.agents.to_string(), "-c", &context.to_string()])
+            .args(["-ngl", layers, "--no-webui"]);
+        if let Some(threads) = arguments.threads {
+            command.args(["-t", &threads.to_string(), "-tb", &threads.to_string()]);
+        }
+        command.args(arguments.llama_flags.split_whitespace());
+        let server = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("{}: {error}", program.display()))?;
+        let mut llama = Self { server, is_over: Arc::new(AtomicBool::new(false)) };
+        llama.wait_until_ready(port)?;
+        let (sender, receiver) = sync_channel(QUEUE);
+        for place in 0..cell.agents {
+            let speaker = Speaker {
+                place,
+                port,
+                reply_tokens: arguments.reply_tokens,
+                said: sender.clone(),
+                is_over: Arc::clone(&llama.is_over),
+            };
+            std::thread::Builder::new().spawn(move || speaker.talk())?;
+        }
+        app.insert_resource(Ears(Mutex::new(receiver))).add_systems(PreUpdate, hear);
+        Ok(Some(llama))
+    }
+
+    fn wait_until_ready(&mut self, port: u16) -> Result<(), Box<dyn Error>> {
+        let start = Instant::now();
+        while start.elapsed() < LOAD_MAX {
+            if let Some(status) = self.server.try_wait()? {
+                return Err(format!("llama.cpp's server ended: {status}").into());
+            }
+            if http::get(port, "/health").is_ok_and(|status| status == 200) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Err("llama.cpp's server did not get ready".into())
+    }
+}
+
+impl Drop for Llama {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        let _gone_already = self.server.kill();
+        let _status = self.server.wait();
+    }
+}
+
+/// One agent's thread.
+struct Speaker {
+    place: usize,
+    port: u16,
+    reply_tokens: u32,
+    said: SyncSender<(usize, Said)>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Speaker {
+    fn talk(&self) {
+        for turn in 0.. {
+            if self.is_over.load(Ordering::Acquire) {
+                return;
+            }
+            self.tell(Said::Asked(Instant::now()));
+            let failed = self.reply(turn).is_err();
+            self.tell(Said::Ended { failed });
+            if failed {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+
+    fn reply(&self, turn: usize) -> Result<(), Box<dyn Error>> {
+        let (persona, question) = (talk::persona(self.place), talk::question(self.place + turn));
+        let body = json!({
+            "prompt": format!("{persona}\n\nQuestion: {question}\nAnswer:"),
+            "n_predict": self.reply_tokens,
+            "stream": true,
+            "ignore_eos": true,
+            "cache_prompt": true,
+            "id_slot": self.place,
+            "temperature": 0.7,
+            "top_k": 40,
+            "top_p": 0.95,
+            "min_p": 0.05,
+        });
+        let stream = http::post(self.port, "/completion", &body.to_string())?;
+        for line in stream.lines() {
+            let line = line?;
+            let Some(event) = line.strip_prefix("data: ") else { continue };
+            let Ok(event) = serde_json::from_str::<Value>(event) else { continue };
+            if event["stop"].as_bool() == Some(true) {
+                return Ok(());
+            }
+            self.tell(Said::Token);
+        }
+        Err("the stream ended early".into())
+    }
+
+    fn tell(&self, said: Said) {
+        let _no_room_or_over = self.said.try_send((self.place, said));
+    }
+}
+
+fn hear(ears: Res<Ears>, mut voices: ResMut<Voices>) {
+    let Ok(ears) = ears.0.lock() else { return };
+    let now = Instant::now();
+    for (place, said) in ears.try_iter() {
+        match said {
+            Said::Asked(at) => voices.asked(place, at),
+            Said::Token => voices.heard(place, 1, now),
+            Said::Ended { failed } => voices.ended(place, failed),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The rest of the game: systems that do the same amount of work in every frame.
+
+use std::time::{Duration, Instant};
+
+use bevy_app::{TaskPoolPlugin, prelude::*};
+use bevy_ecs::prelude::*;
+
+/// Things that move.
+const BODIES: usize = 4_096;
+
+/// Things that decide, on one thread beside those that move.
+const MINDS: usize = 256;
+
+/// Frames that calibration looks at, each time: other work on the machine only ever adds time, so the fastest counts.
+const FRAMES_PROBED: usize = 12;
+
+/// Work of a frame.
+#[derive(Resource, Clone, Copy, Debug)]
+pub struct Load {
+    /// Steps of arithmetic for each thing.
+    rounds: u32,
+}
+
+#[derive(Component)]
+struct Body([f32; 4]);
+
+#[derive(Component)]
+struct Mind(u64);
+
+/// The sum of all minds: what the frame ends with, on one thread, when all else is done.
+#[derive(Resource, Default)]
+struct Outcome(u64);
+
+/// Adds the game to an app: a third of its work moves bodies on the task pool, beside it minds think in one system, and a system at the end
+/// settles what came of it.
+pub fn add_game(app: &mut App, load: Load) {
+    app.add_plugins(TaskPoolPlugin::default())
+        .insert_resource(load)
+        .init_resource::<Outcome>()
+        .add_systems(Startup, spawn)
+        .add_systems(Update, ((move_bodies, think), settle).chain());
+}
+
+impl Load {
+    /// Work that takes so long on this machine when it is idle.
+    pub fn lasting(time: Duration) -> Self {
+        let mut load = Self { rounds: 64 };
+        if time.is_zero() {
+            return Self { rounds: 0 };
+        }
+        // The time has a part that does not depend on the rounds, so one proportion is not enough.
+        for _ in 0..4 {
+            let ratio = time.as_secs_f64() / load.fastest_frame().as_secs_f64().max(1e-9);
+            let rounds = f64::from(load.rounds) * ratio.clamp(0.05, 20.0);
+            load.rounds = rounds.clamp(1.0, 1e8) as u32;
+        }
+        load
+    }
+
+    fn fastest_frame(self) -> Duration {
+        let mut app = App::new();
+        add_game(&mut app, self);
+        app.finish();
+        app.cleanup();
+        app.update();
+        let frame = |_| {
+            let start = Instant::now();
+            app.update();
+            start.elapsed()
+        };
+        (0..FRAMES_PROBED).map(frame).min().unwrap_or_default()
+    }
+}
+
+fn spawn(mut commands: Commands) {
+    commands.spawn_batch((0..BODIES).map(|i| Body([i as f32, 1.0, 2.0, 3.0])));
+    commands.spawn_batch((0..MINDS).map(|i| Mind(i as u64 + 1)));
+}
+
+fn move_bodies(mut bodies: Query<&mut Body>, load: Res<Load>) {
+    let rounds = load.rounds;
+    bodies.par_iter_mut().for_each(|mut body| {
+        let mut at = body.0;
+        for _ in 0..rounds {
+            for lane in &mut at {
+                *lane = lane.mul_add(0.999, 0.001);
+            }
+        }
+        body.0 = at;
+    });
+}
+
+fn think(mut minds: Query<&mut Mind>, load: Res<Load>) {
+    for mut mind in &mut minds {
+        mind.0 = scramble(mind.0, load.rounds * 4);
+    }
+}
+
+fn settle(minds: Query<&Mind>, mut outcome: ResMut<Outcome>, load: Res<Load>) {
+    for mind in &minds {
+        outcome.0 = outcome.0.wrapping_add(scramble(mind.0, load.rounds * 4));
+    }
+}
+
+/// A chain of dependent steps that no compiler shortens.
+fn scramble(mut state: u64, rounds: u32) -> u64 {
+    for _ in 0..rounds {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_lasts_about_as_long_as_was_asked() {
+        let load = Load::lasting(Duration::from_millis(3));
+        // Other tests run beside this one, which only adds time.
+        let fastest = load.fastest_frame();
+        assert!(fastest > Duration::from_millis(1), "{fastest:?} for {load:?}");
+    }
+}

@@ -1,0 +1,51 @@
+//! What dialogue costs a game's frames: a headless Bevy app with a calibrated load, with and without agents that speak.
+//!
+//! ```text
+//! cargo run --release -p walla_benches --bin frame_latency -- --agents 0,12 --out benches/results/frame-latency-cpu
+//! ```
+//!
+//! A cell is one way to run a model (mode), one device, one frame rate and one number of agents; each cell runs an app of its own for the
+//! same number of frames with the same work in them, and agents who speak all the time. See `benches/README.md` for how to read what comes
+//! out: `summary.json`, `table.md`, a `.hgrm` file for each distribution, and plots as PNG and SVG.
+
+mod args;
+mod cell;
+mod event;
+mod llama;
+mod load;
+mod machine;
+mod measure;
+mod plot;
+mod report;
+mod run;
+mod talk;
+mod voices;
+mod waiting;
+
+use std::error::Error;
+
+use clap::Parser;
+
+use crate::args::Arguments;
+use crate::cell::cells;
+use crate::run::Bench;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse().with_quick();
+    std::fs::create_dir_all(&arguments.out)?;
+    let mut bench = Bench::new(&arguments)?;
+    let mut outcomes = Vec::new();
+    for cell in cells(&arguments) {
+        eprintln!("{cell} …");
+        match bench.run(&cell)? {
+            Some(outcome) => outcomes.push(outcome),
+            None => eprintln!("  left out"),
+        }
+    }
+    let results = report::Results { arguments: &arguments, outcomes: &outcomes };
+    results.write(&bench)?;
+    plot::draw(&results)?;
+    println!("{}", results.table());
+    println!("written to {}", arguments.out.display());
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! The device's time in a frame against the budget.
+
+use plotters::prelude::*;
+
+use super::{
+    Area, Drawn, GRID, INK, LIMIT, Look, Picture, colour, has_device_time, label, round_up,
+};
+use crate::args::Mode;
+use crate::report::Results;
+
+struct Bar {
+    mode: Mode,
+    agents: usize,
+    /// p50, p99, p99.9 and the largest, in milliseconds.
+    marks: [f64; 4],
+}
+
+/// All runs on one device at one rate.
+pub struct Budgets {
+    title: String,
+    budget_ms: f64,
+    bars: Vec<Bar>,
+}
+
+impl Budgets {
+    /// With names of files.
+    pub fn all(results: &Results<'_>) -> Vec<(String, Self)> {
+        let mut all: Vec<(String, Self)> = Vec::new();
+        for outcome in results.outcomes.iter().filter(|outcome| has_device_time(&outcome.cell)) {
+            let cell = &outcome.cell;
+            let name = format!("budget-{}-{}hz", cell.device.replace(':', ""), cell.rate);
+            let device = outcome.times(|frame| frame.device);
+            let marks = [0.5, 0.99, 0.999, 1.0].map(|share| device.millis(share));
+            let bar = Bar { mode: cell.mode, agents: cell.agents, marks };
+            match all.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, budgets)) => budgets.bars.push(bar),
+                None => {
+                    let title =
+                        format!("Device time of a frame: {} Hz, {}", cell.rate, cell.device);
+                    let budget_ms = cell.budget.as_secs_f64() * 1e3;
+                    all.push((name, Self { title, budget_ms, bars: vec![bar] }));
+                }
+            }
+        }
+        all
+    }
+
+    fn modes(&self) -> Vec<Mode> {
+        let mut modes = Vec::new();
+        for bar in &self.bars {
+            if !modes.contains(&bar.mode) {
+                modes.push(bar.mode);
+            }
+        }
+        modes
+    }
+
+    fn agents(&self) -> Vec<usize> {
+        let mut agents: Vec<_> = self.bars.iter().map(|bar| bar.agents).collect();
+        agents.dedup();
+        agents
+    }
+}
+
+impl Picture for Budgets {
+    fn size(&self) -> (u32, u32) {
+        (1_100, 620)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>, look: Look) -> Drawn<DB> {
+        area.fill(&WHITE)?;
+        let (modes, agents) = (self.modes(), self.agents());
+        let largest = self.bars.iter().map(|bar| bar.marks[3]).fold(self.budget_ms * 1.3, f64::max);
+        let groups = agents.len() as f64;
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, look.text(26))
+            .margin(look.px(16))
+            .margin_right(look.px(28))
+            .x_label_area_size(look.px(56))
+            .y_label_area_size(look.px(72))
+            .build_cartesian_2d(0.0..groups, 0.0..round_up(largest * 1.02))?;
+        let name = |x: &f64| {
+            let place = x.floor() as usize;
+            let is_middle = (x - x.floor() - 0.5).abs() < 1e-6;
+            agents.get(place).filter(|_| is_middle).map_or(String::new(), usize::to_string)
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .x_labels(2 * agents.len() + 1)
+            .x_label_formatter(&name)
+            .y_labels(9)
+            .x_desc("agents (bar: median, line: p99, ticks: p99.9 and the longest)")
+            .y_desc("milliseconds")
+            .label_style(look.text(18))
+            .axis_desc_style(look.text(18))
+            .draw()?;
+        let width = 0.8 / modes.len().max(1) as f64;
+        for (place, &mode) in modes.iter().enumerate() {
+            let fill = colour(mode);
+            let at = |bar: &Bar| {
+                let group = agents.iter().position(|&agents| agents == bar.agents).unwrap_or(0);
+                group as f64 + 0.1 + place as f64 * width
+            };
+            let bars = || self.bars.iter().filter(|bar| bar.mode == mode);
+            chart
+                .draw_series(bars().map(|bar| {
+                    let x = at(bar);
+                    Rectangle::new([(x, 0.0), (x + width * 0.86, bar.marks[0])], fill.filled())
+                }))?
+                .label(label(mode))
+                .legend(move |(x, y)| {
+                    let half = look.px(6);
+                    Rectangle::new([(x, y - half), (x + look.px(20), y + half)], fill.filled())
+                });
+            let thin = fill.stroke_width(look.stroke(3));
+            chart.draw_series(bars().map(|bar| {
+                let x = at(bar) + width * 0.43;
+                PathElement::new([(x, bar.marks[0]), (x, bar.marks[1])], thin)
+            }))?;
+            chart.draw_series(bars().flat_map(|bar| {
+                let x = at(bar);
+                [(0.28, bar.marks[2]), (0.14, bar.marks[3])].map(|(inset, y)| {
+                    let ends = [(x + width * inset, y), (x + width * (0.86 - inset), y)];
+                    PathElement::new(ends, thin)
+                })
+            }))?;
+        }
+        let line = [(0.0, self.budget_ms), (groups, self.budget_ms)];
+        chart.draw_series(DashedLineSeries::new(
+            line,
+            look.px(6),
+            look.px(5),
+            LIMIT.stroke_width(look.stroke(2)),
+        ))?;
+        let note = format!("budget {:.2} ms", self.budget_ms);
+        let above = EmptyElement::at((0.0, self.budget_ms))
+            + Text::new(note, look.at(6, -22), look.text(16));
+        chart.draw_series([above])?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .margin(look.px(14))
+            .legend_area_size(look.px(30))
+            .background_style(WHITE.mix(0.9))
+            .border_style(GRID)
+            .label_font(look.text(18))
+            .draw()
+    }
+}

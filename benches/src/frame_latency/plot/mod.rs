@@ -1,0 +1,194 @@
+//! Plots of the results, each as PNG and SVG.
+
+mod budget;
+mod percentiles;
+mod timeline;
+
+use std::error::Error;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::register_font;
+
+use crate::args::Mode;
+use crate::cell::Cell;
+use crate::report::{Results, has_device_time};
+use crate::run::Outcome;
+
+/// Where a plot is drawn.
+type Area<'a, DB> = DrawingArea<DB, Shift>;
+
+/// What a backend can answer.
+type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+
+/// The font of all text: registered for PNG; a viewer of SVG takes its own.
+const FONT: &str = "sans-serif";
+
+/// Of axes and what is not data.
+const INK: RGBColor = RGBColor(60, 60, 60);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Of lines that should not be crossed.
+const LIMIT: RGBColor = RGBColor(0, 0, 0);
+
+/// Something to draw.
+trait Picture {
+    /// Width and height in pixels, at scale 1.
+    fn size(&self) -> (u32, u32);
+    fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>, look: Look) -> Drawn<DB>;
+}
+
+/// How large everything is: a PNG is drawn at twice the size, so that text is sharp where pixels are small.
+#[derive(Clone, Copy)]
+struct Look {
+    scale: i32,
+}
+
+impl Look {
+    fn px(self, pixels: i32) -> i32 {
+        pixels * self.scale
+    }
+
+    fn stroke(self, width: u32) -> u32 {
+        width * self.scale.unsigned_abs()
+    }
+
+    fn at(self, x: i32, y: i32) -> (i32, i32) {
+        (x * self.scale, y * self.scale)
+    }
+
+    fn text(self, size: i32) -> TextStyle<'static> {
+        (FONT, size * self.scale).into_font().color(&INK)
+    }
+}
+
+/// Colours that people with any kind of colour vision tell apart (Okabe and Ito, 2008).
+fn colour(mode: Mode) -> RGBColor {
+    match mode {
+        Mode::Off => RGBColor(120, 120, 120),
+        Mode::Walla => RGBColor(0, 114, 178),
+        Mode::WallaNoOverlap => RGBColor(230, 159, 0),
+        Mode::Blocking => RGBColor(213, 94, 0),
+        Mode::Llama => RGBColor(204, 121, 167),
+    }
+}
+
+/// How plots call a mode.
+fn label(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "game alone",
+        Mode::Walla => "walla",
+        Mode::WallaNoOverlap => "walla, each frame waits",
+        Mode::Blocking => "blocking step in the frame",
+        Mode::Llama => "llama.cpp beside the game",
+    }
+}
+
+/// Draws everything that the results have enough of.
+pub fn draw(results: &Results<'_>) -> Result<(), Box<dyn Error>> {
+    let font = epaint_default_fonts::UBUNTU_LIGHT;
+    register_font(FONT, FontStyle::Normal, font).map_err(|_| "the font is none")?;
+    for group in groups(results) {
+        let [first, ..] = group.outcomes[..] else { continue };
+        let name = |what: &str| {
+            let device = first.cell.device.replace(':', "");
+            let Cell { rate, .. } = first.cell;
+            format!("{what}-{device}-{rate}hz-{}", group.agents)
+        };
+        let out = &results.arguments.out;
+        save(&percentiles::Percentiles::of(&group), &out.join(name("percentiles")))?;
+        save(&timeline::Timeline::of(&group), &out.join(name("timeline")))?;
+    }
+    for (name, picture) in budget::Budgets::all(results) {
+        save(&picture, &results.arguments.out.join(name))?;
+    }
+    Ok(())
+}
+
+/// Runs that differ in nothing but their mode, the game alone among them.
+struct Group<'a> {
+    agents: usize,
+    outcomes: Vec<&'a Outcome>,
+}
+
+impl Group<'_> {
+    fn title(&self) -> String {
+        let Some(outcome) = self.outcomes.first() else { return String::new() };
+        let Cell { device, rate, .. } = &outcome.cell;
+        format!("{} agents, {rate} Hz, {device}", self.agents)
+    }
+}
+
+fn groups<'a>(results: &Results<'a>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for outcome in results.outcomes.iter().filter(|outcome| outcome.cell.mode != Mode::Off) {
+        let cell = &outcome.cell;
+        let same = |group: &&mut Group<'a>| {
+            group.agents == cell.agents
+                && group.outcomes.last().is_some_and(|last| {
+                    last.cell.rate == cell.rate && last.cell.device == cell.device
+                })
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.outcomes.push(outcome),
+            None => {
+                let alone = results.outcomes.iter().find(|other| {
+                    let other = &other.cell;
+                    other.mode == Mode::Off
+                        && (other.rate, &other.device) == (cell.rate, &cell.device)
+                });
+                let outcomes = alone.into_iter().chain([outcome]).collect();
+                groups.push(Group { agents: cell.agents, outcomes });
+            }
+        }
+    }
+    groups
+}
+
+/// Writes `stem.svg` and `stem.png`.
+fn save(picture: &impl Picture, stem: &Path) -> Result<(), Box<dyn Error>> {
+    let size = picture.size();
+    let path = |ending: &str| {
+        let mut name = stem.file_name().unwrap_or_default().to_owned();
+        name.push(ending);
+        stem.with_file_name(name)
+    };
+    let svg = path(".svg");
+    let area = SVGBackend::new(&svg, size).into_drawing_area();
+    picture.draw(&area, Look { scale: 1 }).map_err(|error| error.to_string())?;
+    area.present()?;
+    drop(area);
+
+    let scale = 2;
+    let size = (size.0 * scale, size.1 * scale);
+    let mut pixels = vec![255; size.0 as usize * size.1 as usize * 3];
+    let area = BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area();
+    picture.draw(&area, Look { scale: scale as i32 }).map_err(|error| error.to_string())?;
+    area.present()?;
+    drop(area);
+    let mut encoder =
+        png::Encoder::new(BufWriter::new(File::create(path(".png"))?), size.0, size.1);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.write_header()?.write_image_data(&pixels)?;
+    Ok(())
+}
+
+/// A round number at or above `value`: 1, 2, 2.5, 4, 5 or 8 times a power of ten.
+fn round_up(value: f64) -> f64 {
+    let power = 10f64.powf(value.max(1e-6).log10().floor());
+    let steps = [1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 10.0];
+    steps.into_iter().map(|step| step * power).find(|&step| step >= value).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        assert_eq!([0.3, 7.1, 16.7, 41.0].map(round_up), [0.4, 8.0, 20.0, 50.0]);
+    }
+}

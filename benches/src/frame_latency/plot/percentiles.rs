@@ -1,0 +1,105 @@
+//! Percentile curves: how long frames take, for ever rarer frames.
+
+use plotters::prelude::*;
+
+use super::{Area, Drawn, GRID, Group, INK, LIMIT, Look, Picture, colour, label, round_up};
+use crate::args::Mode;
+
+struct Curve {
+    mode: Mode,
+    points: Vec<(f64, f64)>,
+}
+
+pub struct Percentiles {
+    title: String,
+    period_ms: f64,
+    curves: Vec<Curve>,
+}
+
+impl Percentiles {
+    pub fn of(group: &Group<'_>) -> Self {
+        let curves = group.outcomes.iter().map(|outcome| Curve {
+            mode: outcome.cell.mode,
+            points: outcome.times(|frame| frame.work).curve(),
+        });
+        let period = group.outcomes.first().map(|outcome| outcome.cell.period());
+        Self {
+            title: format!("Work of a frame: {}", group.title()),
+            period_ms: period.unwrap_or_default().as_secs_f64() * 1e3,
+            curves: curves.collect(),
+        }
+    }
+}
+
+/// `3` is 99.9 %.
+fn percent(nines: &f64) -> String {
+    if (nines - nines.round()).abs() > 1e-6 {
+        return String::new();
+    }
+    match nines.round() as i32 {
+        0 => "0".into(),
+        1 => "90".into(),
+        2 => "99".into(),
+        n => format!("99.{}", "9".repeat((n - 2) as usize)),
+    }
+}
+
+impl Picture for Percentiles {
+    fn size(&self) -> (u32, u32) {
+        (1_100, 640)
+    }
+
+    fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>, look: Look) -> Drawn<DB> {
+        area.fill(&WHITE)?;
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let x_max = points().map(|point| point.0).fold(1.0, f64::max);
+        let y_max = points().map(|point| point.1).fold(self.period_ms, f64::max);
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, look.text(26))
+            .margin(look.px(16))
+            .margin_right(look.px(28))
+            .x_label_area_size(look.px(56))
+            .y_label_area_size(look.px(72))
+            .build_cartesian_2d(0.0..x_max, 0.0..round_up(y_max * 1.02))?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .x_labels(x_max.floor() as usize + 1)
+            .x_label_formatter(&percent)
+            .y_labels(9)
+            .x_desc("frames that take no longer, in percent")
+            .y_desc("milliseconds")
+            .label_style(look.text(18))
+            .axis_desc_style(look.text(18))
+            .draw()?;
+        let period = [(0.0, self.period_ms), (x_max, self.period_ms)];
+        chart.draw_series(DashedLineSeries::new(
+            period,
+            look.px(6),
+            look.px(5),
+            LIMIT.stroke_width(look.stroke(1)),
+        ))?;
+        let note = format!("period {:.2} ms", self.period_ms);
+        let above = EmptyElement::at((0.0, self.period_ms))
+            + Text::new(note, look.at(6, -22), look.text(16));
+        chart.draw_series([above])?;
+        for curve in &self.curves {
+            let style = colour(curve.mode).stroke_width(look.stroke(3));
+            chart
+                .draw_series(LineSeries::new(curve.points.iter().copied(), style))?
+                .label(label(curve.mode))
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + look.px(26), y)], style));
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .margin(look.px(14))
+            .legend_area_size(look.px(34))
+            .background_style(WHITE.mix(0.9))
+            .border_style(GRID)
+            .label_font(look.text(18))
+            .draw()
+    }
+}

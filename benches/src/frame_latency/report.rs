@@ -1,0 +1,204 @@
+//! Results as files: `summary.json`, `table.md`, a `.hgrm` for each distribution.
+
+use std::fmt::Write;
+use std::io;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::args::{Arguments, Mode};
+use crate::cell::Cell;
+use crate::event::Met;
+use crate::machine;
+use crate::measure::{Times, rounded};
+use crate::run::{Bench, Frame, Outcome};
+
+/// Everything that was measured.
+pub struct Results<'a> {
+    pub arguments: &'a Arguments,
+    pub outcomes: &'a [Outcome],
+}
+
+/// The numbers of a cell.
+pub struct Summary {
+    pub interval: Times,
+    pub work: Times,
+    pub side: Times,
+    pub device: Times,
+    /// Frames begun more than 1.5 periods after the one before.
+    pub stutters: usize,
+    /// Share of frames whose device time was over the budget: by arrival of results, and as the engine booked it.
+    pub over_budget: f64,
+    pub over_budget_engine: Option<f64>,
+    pub tokens_per_second: f64,
+    pub late_share: f64,
+}
+
+impl Summary {
+    pub fn of(outcome: &Outcome) -> Self {
+        let Outcome { cell, frames, heard, elapsed, stats, .. } = outcome;
+        let share = |count: usize| count as f64 / frames.len().max(1) as f64;
+        let late = |frame: &&Frame| frame.interval > cell.period() * 3 / 2;
+        let over = |frame: &&Frame| frame.device > cell.budget;
+        let engine = stats.as_ref().filter(|_| cell.mode.is_governed()).map(|(before, after)| {
+            let frames = after.budget.frames.saturating_sub(before.budget.frames);
+            let over = after.budget.frames_over.saturating_sub(before.budget.frames_over);
+            over as f64 / frames.max(1) as f64
+        });
+        Self {
+            interval: outcome.times(|frame| frame.interval),
+            work: outcome.times(|frame| frame.work),
+            side: outcome.times(|frame| frame.side),
+            device: outcome.times(|frame| frame.device),
+            stutters: frames.iter().filter(late).count(),
+            over_budget: share(frames.iter().filter(over).count()),
+            over_budget_engine: engine,
+            tokens_per_second: heard.tokens as f64 / elapsed.as_secs_f64().max(1e-9),
+            late_share: heard.tokens_late as f64 / heard.tokens.max(1) as f64,
+        }
+    }
+}
+
+/// Whether the device's time is known: llama.cpp does not tell.
+pub fn has_device_time(cell: &Cell) -> bool {
+    !matches!(cell.mode, Mode::Off | Mode::Llama)
+}
+
+impl Results<'_> {
+    /// The game alone at the same rate.
+    pub fn alone(&self, cell: &Cell) -> Option<&Outcome> {
+        self.outcomes.iter().find(|outcome| {
+            let other = &outcome.cell;
+            other.mode == Mode::Off && other.rate == cell.rate && other.device == cell.device
+        })
+    }
+
+    /// Writes all files but the plots.
+    pub fn write(&self, bench: &Bench<'_>) -> io::Result<()> {
+        let out = &self.arguments.out;
+        let cells: Vec<Value> = self.outcomes.iter().map(|outcome| self.to_json(outcome)).collect();
+        let summary = json!({ "machine": machine::facts(), "model": bench.model, "cells": cells });
+        std::fs::write(out.join("summary.json"), format!("{summary:#}\n"))?;
+        std::fs::write(out.join("table.md"), self.table())?;
+        for outcome in self.outcomes {
+            let summary = Summary::of(outcome);
+            let write = |what: &str, times: &Times| {
+                let name = format!("{}.{what}.hgrm", outcome.cell.slug());
+                std::fs::write(out.join(name), times.to_hgrm())
+            };
+            write("work", &summary.work)?;
+            write("interval", &summary.interval)?;
+            if has_device_time(&outcome.cell) {
+                write("device", &summary.device)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn to_json(&self, outcome: &Outcome) -> Value {
+        let (cell, summary) = (&outcome.cell, Summary::of(outcome));
+        let millis = |time: Duration| rounded(time.as_secs_f64() * 1e3);
+        let alone = self.alone(cell).map(Summary::of);
+        let more = |share: f64| {
+            let alone = alone.as_ref()?;
+            Some(rounded(summary.work.millis(share) - alone.work.millis(share)))
+        };
+        let device = has_device_time(cell).then(|| {
+            json!({
+                "per_frame_ms": summary.device.to_json(),
+                "budget_ms": millis(cell.budget),
+                "over_budget_share": rounded(summary.over_budget),
+                "over_budget_share_as_booked": summary.over_budget_engine.map(rounded),
+            })
+        });
+        json!({
+            "mode": cell.mode.name(),
+            "device": cell.device,
+            "rate_hz": cell.rate,
+            "agents": cell.agents,
+            "frames": outcome.frames.len(),
+            "host_load_ms": millis(cell.load),
+            "frame_work_ms": summary.work.to_json(),
+            "frame_work_more_than_alone_ms": { "p50": more(0.5), "p99": more(0.99) },
+            "frame_interval_ms": summary.interval.to_json(),
+            "stutters": summary.stutters,
+            "frame_side_ms": summary.side.to_json(),
+            "device_time": device,
+            "tokens": outcome.heard.tokens,
+            "tokens_per_second": rounded(summary.tokens_per_second),
+            "deadline_misses_share": rounded(summary.late_share),
+            "voice_rate": self.arguments.voice_rate,
+            "replies": outcome.heard.replies,
+            "replies_failed": outcome.heard.replies_failed,
+            "first_token_ms": outcome.heard.first_token.to_json(),
+            "engine": outcome.stats.as_ref().map(engine_json),
+            "power": outcome.power.to_json(),
+            "prefill_event": outcome.met.as_ref().map(Met::to_json),
+        })
+    }
+
+    /// The table that goes into a page.
+    pub fn table(&self) -> String {
+        let mut table = "| mode | device | Hz | agents | frame work p50 / p99 / p99.9 ms | p99 more than alone | stutters | frame side p99 µs | \
+             device p50 / p99 ms | budget | frames within | tokens late | tokens/s | first token p50 / p99 ms |\n\
+             |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+            .to_owned();
+        for outcome in self.outcomes {
+            let _ = writeln!(table, "{}", self.row(outcome));
+        }
+        table
+    }
+
+    fn row(&self, outcome: &Outcome) -> String {
+        let (cell, summary) = (&outcome.cell, Summary::of(outcome));
+        let work = &summary.work;
+        let alone = self.alone(cell).map(Summary::of);
+        let more = alone.map(|alone| work.millis(0.99) - alone.work.millis(0.99));
+        let is_off = cell.mode == Mode::Off;
+        let unless = |nothing: bool, text: String| if nothing { "–".to_owned() } else { text };
+        let has_device = has_device_time(cell);
+        let within = 1.0 - summary.over_budget_engine.unwrap_or(summary.over_budget);
+        let first = &outcome.heard.first_token;
+        let cells = [
+            cell.mode.name().to_owned(),
+            cell.device.clone(),
+            cell.rate.to_string(),
+            cell.agents.to_string(),
+            format!(
+                "{:.2} / {:.2} / {:.2}",
+                work.millis(0.5),
+                work.millis(0.99),
+                work.millis(0.999)
+            ),
+            more.filter(|_| !is_off).map_or_else(|| "–".into(), |more| format!("{more:+.2} ms")),
+            format!("{} of {}", summary.stutters, outcome.frames.len()),
+            unless(!has_device, format!("{:.0}", summary.side.micros(0.99))),
+            unless(
+                !has_device,
+                format!("{:.2} / {:.2}", summary.device.millis(0.5), summary.device.millis(0.99)),
+            ),
+            unless(!cell.mode.is_governed(), format!("{:.2} ms", cell.budget.as_secs_f64() * 1e3)),
+            unless(!has_device, format!("{:.2} %", within * 100.0)),
+            unless(is_off, format!("{:.2} %", summary.late_share * 100.0)),
+            unless(is_off, format!("{:.0}", summary.tokens_per_second)),
+            unless(is_off, format!("{:.0} / {:.0}", first.millis(0.5), first.millis(0.99))),
+        ];
+        format!("| {} |", cells.join(" | "))
+    }
+}
+
+fn engine_json(stats: &(bevy_walla::EngineStats, bevy_walla::EngineStats)) -> Value {
+    let (before, after) = stats;
+    let (budget, old) = (&after.budget, &before.budget);
+    json!({
+        "steps": after.steps.saturating_sub(before.steps),
+        "tokens": after.tokens.saturating_sub(before.tokens),
+        "prefill_tokens": after.prefill_tokens.saturating_sub(before.prefill_tokens),
+        "frames_booked": budget.frames.saturating_sub(old.frames),
+        "frames_over": budget.frames_over.saturating_sub(old.frames_over),
+        "frames_overdrawn": budget.frames_overdrawn.saturating_sub(old.frames_overdrawn),
+        "frames_sat_out": budget.frames_sat_out.saturating_sub(old.frames_sat_out),
+        "prediction_error_p50": rounded(f64::from(budget.error_p50)),
+        "prediction_error_p99": rounded(f64::from(budget.error_p99)),
+    })
+}

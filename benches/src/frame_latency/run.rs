@@ -1,0 +1,295 @@
+//! Runs a cell: an app of its own, its frames in a loop.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use bevy_walla::{Engine, EngineOptions, EngineState, EngineStats, Link, ModelSource, Pacing};
+use walla_trace::{TraceFile, host_span, now_nanos};
+
+use crate::args::{Arguments, Mode};
+use crate::cell::Cell;
+use crate::event::{self, Met, Newcomer};
+use crate::llama::Llama;
+use crate::load::{self, Load};
+use crate::machine::{Power, PowerMeter};
+use crate::measure::Times;
+use crate::talk;
+use crate::voices::{Heard, Voices};
+use crate::waiting::Waiting;
+
+/// Frames of a trace, and of a timeline in the plots.
+pub const FRAMES_SHOWN: usize = 300;
+
+/// What cells share.
+pub struct Bench<'a> {
+    arguments: &'a Arguments,
+    loads: HashMap<Duration, Load>,
+    /// One at a time, so that one cell's memory is not another's.
+    engine: Option<(EngineKey, Engine)>,
+    pub model: String,
+    trace: Option<&'a std::path::Path>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct EngineKey {
+    device: String,
+    governed: bool,
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frame {
+    /// From its begin to the next one's.
+    pub interval: Duration,
+    /// From its begin to its end.
+    pub work: Duration,
+    /// Of it in walla's systems, waiting included.
+    pub side: Duration,
+    /// What the device worked on steps whose results this frame saw.
+    pub device: Duration,
+}
+
+/// What a cell gave.
+pub struct Outcome {
+    pub cell: Cell,
+    pub frames: Vec<Frame>,
+    pub heard: Heard,
+    pub elapsed: Duration,
+    /// The engine's counters when the measurement began and when it ended.
+    pub stats: Option<(EngineStats, EngineStats)>,
+    pub power: Power,
+    pub met: Option<Met>,
+}
+
+impl Outcome {
+    /// A distribution over all frames.
+    pub fn times(&self, part: impl Fn(&Frame) -> Duration) -> Times {
+        let mut times = Times::default();
+        self.frames.iter().for_each(|frame| times.add(part(frame)));
+        times
+    }
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(arguments: &'a Arguments) -> Result<Self, Box<dyn Error>> {
+        let trace = arguments.trace.as_deref();
+        Ok(Self { arguments, loads: HashMap::new(), engine: None, model: String::new(), trace })
+    }
+
+    /// Runs a cell; `None` if this machine has not what it needs.
+    pub fn run(&mut self, cell: &Cell) -> Result<Option<Outcome>, Box<dyn Error>> {
+        let load = *self.loads.entry(cell.load).or_insert_with(|| Load::lasting(cell.load));
+        let mut app = App::new();
+        load::add_game(&mut app, load);
+        app.insert_resource(Voices::new(cell.agents, self.arguments.voice_rate));
+        let mut llama = None;
+        match cell.mode {
+            Mode::Off => {}
+            Mode::Llama => {
+                self.engine = None;
+                llama = Llama::start(self.arguments, cell, &mut app)?;
+                if llama.is_none() {
+                    return Ok(None);
+                }
+            }
+            Mode::Walla | Mode::WallaNoOverlap | Mode::Blocking => {
+                self.add_walla(&mut app, cell)?;
+            }
+        }
+        let meter = PowerMeter::start(&cell.device);
+        let mut outcome = self.frames(app, cell)?;
+        outcome.power = meter.finish();
+        drop(llama);
+        self.wait_until_empty();
+        Ok(Some(outcome))
+    }
+
+    fn add_walla(&mut self, app: &mut App, cell: &Cell) -> Result<(), Box<dyn Error>> {
+        let engine = self.engine(cell)?;
+        if cell.mode == Mode::Walla {
+            app.add_plugins(WallaPlugin::with_engine(engine));
+        } else {
+            let link = Waiting::new(engine.client(Pacing::default())?);
+            let linker = move || Box::new(link.clone()) as Box<dyn Link>;
+            app.add_plugins(WallaPlugin::with_link(linker));
+        }
+        let Arguments { reply_tokens, voice_rate, prefill_event, .. } = *self.arguments;
+        talk::add_talk(app, cell.agents, reply_tokens, voice_rate);
+        if prefill_event > 0 {
+            event::add_newcomer(app);
+        }
+        Ok(())
+    }
+
+    /// The engine for a cell: loaded if it is not the one of the cell before.
+    fn engine(&mut self, cell: &Cell) -> Result<Engine, Box<dyn Error>> {
+        let key = EngineKey { device: cell.device.clone(), governed: cell.mode.is_governed() };
+        if self.engine.as_ref().is_none_or(|(loaded, _)| *loaded != key) {
+            self.engine = None;
+            let engine = Engine::start(self.options(&key))?;
+            wait_until_ready(&engine)?;
+            self.engine = Some((key, engine));
+        }
+        let Some((_, engine)) = &self.engine else { return Err("no engine".into()) };
+        if let Some(card) = engine.model() {
+            let name = card.name.as_deref().unwrap_or(card.architecture);
+            self.model = format!("{name}, {:.0} MB", card.file_bytes as f64 / 1e6);
+        }
+        engine.set_budget(cell.mode.is_governed().then_some(cell.budget));
+        Ok(engine.clone())
+    }
+
+    fn options(&self, key: &EngineKey) -> EngineOptions {
+        let arguments = self.arguments;
+        let agents = arguments.agents.iter().copied().max().unwrap_or(1) + 1;
+        let model = match &arguments.model {
+            Some(path) => ModelSource::Path(path.clone()),
+            None => ModelSource::demo(),
+        };
+        let options = EngineOptions {
+            device: key.device.clone(),
+            threads: arguments.threads,
+            context_tokens: arguments.context,
+            agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
+            rows_max: 512.min(128.max(agents as u32 + 64)),
+            ..EngineOptions::new(model)
+        };
+        if key.governed {
+            return options;
+        }
+        // What a game does that calls a library from its frame: the whole prompt, whatever it takes.
+        EngineOptions {
+            rows_max: 512,
+            prefill_tokens_max: 512,
+            budget: None,
+            launch_max: None,
+            ..options
+        }
+    }
+
+    /// The agents of the cell before are gone when the engine has seen their client go.
+    fn wait_until_empty(&self) {
+        let start = Instant::now();
+        while self.engine.as_ref().is_some_and(|(_, engine)| engine.stats().agents > 0)
+            && start.elapsed() < Duration::from_secs(2)
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn frames(&mut self, mut app: App, cell: &Cell) -> Result<Outcome, Box<dyn Error>> {
+        let Arguments { warm_up, frames, prefill_event, .. } = *self.arguments;
+        app.finish();
+        app.cleanup();
+        let mut pacer = Pacer::new(cell.period());
+        let mut watch = Watch::default();
+        for _ in 0..warm_up {
+            watch.frame(&mut app, &mut pacer);
+            if let Some(walla) = app.world().get_resource::<Walla>()
+                && let WallaState::Failed(error) = walla.state()
+            {
+                return Err(error.to_string().into());
+            }
+        }
+        let mut trace = match (cell.mode, self.trace) {
+            (Mode::Walla, Some(path)) => {
+                self.trace = None;
+                Some(TraceFile::start(path)?)
+            }
+            _ => None,
+        };
+        app.world_mut().resource_mut::<Voices>().measured = Heard::default();
+        let stats = stats(&app);
+        let mut measured = Vec::with_capacity(frames);
+        let start = Instant::now();
+        for number in 0..frames {
+            if number == FRAMES_SHOWN
+                && let Some(trace) = trace.take()
+            {
+                trace.finish()?;
+            }
+            if number == frames / 2
+                && prefill_event > 0
+                && app.world().contains_resource::<Newcomer>()
+            {
+                event::arrive(&mut app, prefill_event.min(self.arguments.context * 3 / 4));
+            }
+            measured.push(watch.frame(&mut app, &mut pacer));
+        }
+        let elapsed = start.elapsed();
+        let stats = stats.zip(self::stats(&app));
+        let met = app.world().get_resource::<Newcomer>().and_then(|newcomer| newcomer.met.clone());
+        let heard = app.world().resource::<Voices>().measured.clone();
+        let (cell, power) = (cell.clone(), Power::default());
+        Ok(Outcome { cell, frames: measured, heard, elapsed, stats, power, met })
+    }
+}
+
+fn stats(app: &App) -> Option<EngineStats> {
+    app.world().get_resource::<Walla>().map(|walla| *walla.stats())
+}
+
+fn wait_until_ready(engine: &Engine) -> Result<(), Box<dyn Error>> {
+    loop {
+        match engine.state() {
+            EngineState::Ready => return Ok(()),
+            EngineState::Loading { .. } => std::thread::sleep(Duration::from_millis(5)),
+            EngineState::Failed(error) => return Err(error.to_string().into()),
+            EngineState::Stopped => return Err("the engine was stopped".into()),
+        }
+    }
+}
+
+/// Begins frames at a rate, as a display does. A frame that comes late does not hurry those after it.
+struct Pacer {
+    period: Duration,
+    due: Instant,
+}
+
+impl Pacer {
+    fn new(period: Duration) -> Self {
+        Self { period, due: Instant::now() }
+    }
+
+    fn wait(&mut self) {
+        let now = Instant::now();
+        if let Some(left) = self.due.checked_duration_since(now) {
+            std::thread::sleep(left);
+            self.due += self.period;
+        } else {
+            self.due = now + self.period;
+        }
+    }
+}
+
+/// Measures frames one after the other.
+#[derive(Default)]
+struct Watch {
+    begin: Option<Instant>,
+    device: Duration,
+}
+
+impl Watch {
+    /// Runs a frame. Its interval is the one that ends with its begin.
+    fn frame(&mut self, app: &mut App, pacer: &mut Pacer) -> Frame {
+        pacer.wait();
+        app.world_mut().resource_mut::<Voices>().frame += 1;
+        let (begin, begin_nanos) = (Instant::now(), now_nanos());
+        app.update();
+        let work = begin.elapsed();
+        if walla_trace::is_listening() {
+            host_span("frame", begin_nanos..now_nanos());
+        }
+        let interval = self.begin.map_or(pacer.period, |before| begin.duration_since(before));
+        self.begin = Some(begin);
+        let walla = app.world().get_resource::<Walla>();
+        let device = walla.map_or(Duration::ZERO, |walla| walla.stats().device_time);
+        let used = device.saturating_sub(std::mem::replace(&mut self.device, device));
+        let side = walla.map_or(Duration::ZERO, |walla| walla.frame_cost().total());
+        Frame { interval, work, side, device: used }
+    }
+}

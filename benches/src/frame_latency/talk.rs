@@ -1,0 +1,102 @@
+//! Agents who speak all the time, through the plugin.
+
+use std::time::Instant;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+
+use crate::voices::Voices;
+
+/// Who they are: one is who its place modulo eight says.
+const PERSONAS: [&str; 8] = [
+    "You are Greta, the smith of Emberfall. You are cheerful. A horseshoe costs 3 silver. A sword costs 40 silver.",
+    "You are Odo, the innkeeper of Emberfall. You sell ale for 1 silver and a bed for 4 silver. Your dog is called Biscuit.",
+    "You are Mirelle, a herbalist. You sell willow bark for 2 silver. You need someone to bring 6 blue mushrooms from the cave.",
+    "You are Anselm, the monk of Emberfall. You are 61 years old. You lost your silver key in the ash garden.",
+    "You are Voss, the guard of Emberfall. You are suspicious. Two wagons came through the north gate at night.",
+    "You are Tamsin, a fur trader from Ashford. A fox pelt costs 8 silver. Your mule is called Duke.",
+    "You are Pip, an errand boy. You are 10 years old. You have a frog named Gob. You are afraid of thunder.",
+    "You are Hesper, the weaver. You are 89 years old. You were born in Dunmere. A wool blanket costs 6 silver.",
+];
+
+/// What they are asked, in turn.
+const QUESTIONS: [&str; 6] = [
+    "Who are you?",
+    "What do you sell?",
+    "Have you heard any news?",
+    "Where were you born?",
+    "Do you need any help?",
+    "What are you afraid of?",
+];
+
+pub fn persona(place: usize) -> &'static str {
+    PERSONAS[place % PERSONAS.len()]
+}
+
+pub fn question(turn: usize) -> &'static str {
+    QUESTIONS[turn % QUESTIONS.len()]
+}
+
+/// An agent by its place.
+#[derive(Component)]
+pub struct Place {
+    pub place: usize,
+    turns: usize,
+}
+
+/// Seats the agents and keeps them talking.
+pub fn add_talk(app: &mut App, agents: usize, reply_tokens: u32, voice_rate: f32) {
+    app.add_systems(Startup, move |mut commands: Commands| {
+        for place in 0..agents {
+            let parts = (
+                Place { place, turns: 0 },
+                Agent::persona(persona(place)),
+                AgentSeed(place as u64),
+                ReplyLimits::tokens(reply_tokens),
+                VoiceRate::tokens_per_second(voice_rate),
+            );
+            commands.spawn(parts);
+        }
+    })
+    .add_systems(Update, open)
+    .add_observer(heard)
+    .add_observer(|end: On<ReplyFinished>, places: Query<&Place>, voices: ResMut<Voices>| {
+        ended(end.agent, false, &places, voices);
+    })
+    .add_observer(|end: On<ReplyFailed>, places: Query<&Place>, voices: ResMut<Voices>| {
+        ended(end.agent, true, &places, voices);
+    });
+}
+
+/// Asks everybody who is silent: at first, and again when a reply has ended.
+fn open(
+    mut agents: Query<(Entity, &mut Place, &Speech)>,
+    mut voices: ResMut<Voices>,
+    walla: Res<Walla>,
+    mut commands: Commands,
+) {
+    if !walla.is_ready() {
+        return;
+    }
+    for (agent, mut place, speech) in &mut agents {
+        if speech.state() == SpeechState::Silent {
+            let turn = place.place + place.turns;
+            place.turns += 1;
+            voices.asked(place.place, Instant::now());
+            commands.ask(agent, question(turn));
+        }
+    }
+}
+
+fn heard(delta: On<ReplyDelta>, places: Query<&Place>, mut voices: ResMut<Voices>) {
+    if let Ok(place) = places.get(delta.agent) {
+        voices.heard(place.place, delta.tokens, Instant::now());
+    }
+}
+
+fn ended(agent: Entity, failed: bool, places: &Query<&Place>, mut voices: ResMut<Voices>) {
+    if let Ok(place) = places.get(agent) {
+        voices.ended(place.place, failed);
+    }
+}

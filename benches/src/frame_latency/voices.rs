@@ -1,0 +1,200 @@
+//! What agents say, seen from the frame: when tokens arrive, and which of them are late for speech.
+
+use std::time::{Duration, Instant};
+
+use bevy_ecs::prelude::*;
+
+use crate::measure::Times;
+
+/// One speaker.
+#[derive(Clone, Copy, Debug, Default)]
+struct Voice {
+    asked: Option<Instant>,
+    /// When the first token of this reply arrived.
+    began: Option<Instant>,
+    said: u32,
+    /// The frame of the latest token.
+    heard_frame: u64,
+    /// The longest and the number of waits between tokens, in frames, while an event is watched.
+    gap_max: u64,
+    tokens_watched: u32,
+}
+
+/// Everybody's tokens. Token `k` of a reply (from 0) is due `k / rate` seconds after the first one, when speech gets there.
+#[derive(Resource, Debug)]
+pub struct Voices {
+    voices: Vec<Voice>,
+    rate: f32,
+    pub frame: u64,
+    pub measured: Heard,
+}
+
+/// Sums since the measurement began.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    pub tokens: u64,
+    pub tokens_late: u64,
+    pub replies: u64,
+    pub replies_failed: u64,
+    pub first_token: Times,
+    /// Frames between two tokens of one reply: how many there were of each, the last for all longer ones.
+    pub gaps: [u64; GAPS],
+}
+
+/// Gaps that are told apart.
+const GAPS: usize = 64;
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self {
+            tokens: 0,
+            tokens_late: 0,
+            replies: 0,
+            replies_failed: 0,
+            first_token: Times::default(),
+            gaps: [0; GAPS],
+        }
+    }
+}
+
+impl Heard {
+    fn add_gap(&mut self, frames: u64) {
+        self.gaps[(frames as usize).min(GAPS - 1)] += 1;
+    }
+
+    /// Frames between two tokens, usually.
+    pub fn gap_median(&self) -> u64 {
+        let total: u64 = self.gaps.iter().sum();
+        let mut left = total / 2;
+        for (frames, &count) in self.gaps.iter().enumerate() {
+            if left < count {
+                return frames as u64;
+            }
+            left -= count;
+        }
+        0
+    }
+}
+
+impl Voices {
+    pub fn new(agents: usize, rate: f32) -> Self {
+        let measured = Heard::default();
+        Self { voices: vec![Voice::default(); agents], rate, frame: 0, measured }
+    }
+
+    pub fn asked(&mut self, agent: usize, now: Instant) {
+        if let Some(voice) = self.voices.get_mut(agent) {
+            *voice = Voice {
+                asked: Some(now),
+                gap_max: voice.gap_max,
+                tokens_watched: voice.tokens_watched,
+                ..Voice::default()
+            };
+        }
+    }
+
+    /// Tokens that arrived in this frame.
+    pub fn heard(&mut self, agent: usize, tokens: u32, now: Instant) {
+        let (rate, frame) = (self.rate, self.frame);
+        let Some(voice) = self.voices.get_mut(agent) else { return };
+        if tokens == 0 {
+            return;
+        }
+        let began = match voice.began {
+            Some(began) => {
+                let gap = frame - voice.heard_frame;
+                self.measured.add_gap(gap);
+                voice.gap_max = voice.gap_max.max(gap);
+                voice.tokens_watched += tokens;
+                began
+            }
+            None => {
+                if let Some(asked) = voice.asked {
+                    self.measured.first_token.add(now.duration_since(asked));
+                }
+                *voice.began.insert(now)
+            }
+        };
+        for token in voice.said..voice.said + tokens {
+            let due = began + Duration::from_secs_f32(token as f32 / rate.max(0.01));
+            self.measured.tokens_late += u64::from(now > due);
+        }
+        self.measured.tokens += u64::from(tokens);
+        voice.said += tokens;
+        voice.heard_frame = frame;
+    }
+
+    pub fn ended(&mut self, agent: usize, failed: bool) {
+        if agent < self.voices.len() {
+            self.measured.replies += 1;
+            self.measured.replies_failed += u64::from(failed);
+        }
+    }
+
+    /// Begins to watch an event: how long does anybody who speaks wait for a token from now on?
+    pub fn watch(&mut self) {
+        for voice in &mut self.voices {
+            (voice.gap_max, voice.tokens_watched) = (0, 0);
+        }
+    }
+
+    /// For everybody who was heard since [`Voices::watch`]: the longest wait for a token, in frames. Whoever still waits counts, too.
+    pub fn gaps_watched(&self, since_frame: u64) -> Vec<u64> {
+        let speaks = |voice: &&Voice| voice.began.is_some();
+        let gap = |voice: &Voice| {
+            let still = self.frame.saturating_sub(voice.heard_frame.max(since_frame));
+            if voice.tokens_watched > 0 { voice.gap_max } else { still }
+        };
+        self.voices.iter().filter(speaks).map(gap).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_late_when_speech_has_passed_it() {
+        let mut voices = Voices::new(1, 10.0);
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        voices.asked(0, start);
+        for (frame, ms, tokens) in [(1, 50, 1), (2, 150, 1), (3, 240, 2), (9, 500, 1)] {
+            voices.frame = frame;
+            voices.heard(0, tokens, at(ms));
+        }
+        // Due at 50, 150, 250, 350 and 450 ms.
+        assert_eq!((voices.measured.tokens, voices.measured.tokens_late), (5, 1));
+        assert_eq!(voices.measured.first_token.at(0.5).as_millis(), 50);
+        assert_eq!((voices.measured.gaps[1], voices.measured.gaps[6]), (2, 1));
+        assert_eq!(voices.measured.gap_median(), 1);
+    }
+
+    #[test]
+    fn a_new_reply_begins_a_new_count() {
+        let mut voices = Voices::new(2, 1.0);
+        let start = Instant::now();
+        for reply in 0..3 {
+            voices.frame = reply * 100;
+            voices.asked(1, start);
+            voices.heard(1, 1, start);
+            voices.ended(1, false);
+        }
+        assert_eq!((voices.measured.tokens, voices.measured.replies), (3, 3));
+        assert_eq!(voices.measured.gaps.iter().sum::<u64>(), 0, "no gap between replies");
+    }
+
+    #[test]
+    fn an_event_is_watched_apart() {
+        let mut voices = Voices::new(2, 1.0);
+        let now = Instant::now();
+        for frame in [0, 1, 9, 10, 11, 14] {
+            voices.frame = frame;
+            if frame == 10 {
+                voices.watch();
+            }
+            voices.heard(0, 1, now);
+        }
+        assert_eq!(voices.gaps_watched(10), [3], "the wait of 8 frames was before");
+    }
+}

@@ -1,0 +1,70 @@
+//! What walla spares a game: a link that waits in the frame until the device has done the frame's step.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bevy_walla::{
+    AgentId, Client, Command, EngineStats, Event, GenerationId, Link, TrySendError, WallaState,
+};
+
+/// How long to wait for a step to begin: while prompts are being encoded there is none.
+const BEGIN_MAX: Duration = Duration::from_millis(1);
+
+/// How long to wait for its end.
+const END_MAX: Duration = Duration::from_secs(2);
+
+/// A client that waits.
+#[derive(Clone)]
+pub struct Waiting(Arc<Client>);
+
+impl Waiting {
+    pub fn new(client: Client) -> Self {
+        Self(Arc::new(client))
+    }
+
+    /// Looks every few microseconds; sleeping would add the system's own slack to the step.
+    fn wait_for_step(&self) {
+        let before = self.0.engine().stats().steps;
+        self.0.frame();
+        let start = Instant::now();
+        loop {
+            let stats = self.0.engine().stats();
+            let (begun, done) = (stats.steps > before, stats.steps_done >= stats.steps);
+            let limit = if begun { END_MAX } else { BEGIN_MAX };
+            if begun && done || start.elapsed() > limit {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Link for Waiting {
+    fn new_agent(&self) -> AgentId {
+        self.0.new_agent()
+    }
+
+    fn new_generation(&self) -> GenerationId {
+        self.0.new_generation()
+    }
+
+    fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        self.0.try_send(command)
+    }
+
+    fn try_recv(&self) -> Option<Event> {
+        self.0.try_recv()
+    }
+
+    fn frame(&self) {
+        self.wait_for_step();
+    }
+
+    fn state(&self) -> WallaState {
+        Link::state(&*self.0)
+    }
+
+    fn stats(&self) -> EngineStats {
+        self.0.engine().stats()
+    }
+}
