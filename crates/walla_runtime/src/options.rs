@@ -83,6 +83,9 @@ pub struct EngineOptions {
     /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
     /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
     pub cost_cache: Option<PathBuf>,
+    /// Whether the CPU takes over when the device is lost: conversations go on from what the host knows, each reply where it was. The
+    /// model is loaded again, so that everybody is silent for some seconds. Default: `true`. Without effect if `device` is `cpu`.
+    pub fallback: bool,
     /// Encodes prompts on the device thread instead of a thread of its own, so that steps are the same in every run. Default:
     /// `false`, since a long prompt takes milliseconds to encode. For tests.
     pub inline_text: bool,
@@ -108,6 +111,7 @@ impl EngineOptions {
             budget_free_running: false,
             launch_max: Some(Duration::from_millis(2)),
             cost_cache: None,
+            fallback: true,
             inline_text: false,
         }
     }
@@ -192,6 +196,16 @@ pub enum EngineError {
     /// The engine has failed: start another.
     #[error("the engine has failed: {0}")]
     Failed(std::sync::Arc<EngineError>),
+}
+
+impl EngineError {
+    /// Whether the device is what failed, so that another one may do.
+    pub(crate) fn is_of_device(&self) -> bool {
+        matches!(
+            self,
+            Self::Exec(ExecError::Device(_)) | Self::Step(StepError::Exec(ExecError::Device(_)))
+        )
+    }
 }
 
 impl From<ExecError> for EngineError {

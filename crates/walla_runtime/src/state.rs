@@ -65,6 +65,8 @@ pub struct ModelCard {
     pub device: DeviceInfo,
     /// Memory on that device: fixed from now on.
     pub memory: MemoryUse,
+    /// Why it is not the device that the engine began on, if so: what became of that one.
+    pub fallback_after: Option<String>,
 }
 
 impl ModelCard {
@@ -87,6 +89,17 @@ impl ModelCard {
             chat,
             device: executor.device().info().clone(),
             memory: executor.device().memory(),
+            fallback_after: None,
+        }
+    }
+
+    /// The device in a few words: `cpu`, or `cpu (fallback after: …)`.
+    #[must_use]
+    pub fn device_line(&self) -> String {
+        let name = &self.device.name;
+        match &self.fallback_after {
+            Some(reason) => format!("{name} (fallback after: {reason})"),
+            None => name.clone(),
         }
     }
 }
@@ -105,6 +118,8 @@ pub(crate) struct Status {
     word: AtomicU64,
     failure: OnceLock<Arc<EngineError>>,
     card: OnceLock<ModelCard>,
+    /// What took over, if the first device was lost.
+    card_of_fallback: OnceLock<ModelCard>,
     stats: Snapshot<FIELDS>,
     budget: Snapshot<BUDGET_FIELDS>,
 }
@@ -115,6 +130,7 @@ impl Status {
             word: AtomicU64::new(word(LOADING, 0.0)),
             failure: OnceLock::new(),
             card: OnceLock::new(),
+            card_of_fallback: OnceLock::new(),
             stats: Snapshot::new(),
             budget: Snapshot::new(),
         }
@@ -127,7 +143,10 @@ impl Status {
     }
 
     pub(crate) fn set_ready(&self, card: ModelCard) {
-        let _first = self.card.set(card);
+        // There are two at most: a fallback has none of its own.
+        if let Err(card) = self.card.set(card) {
+            let _second = self.card_of_fallback.set(card);
+        }
         self.word.store(word(READY, 1.0), Ordering::Release);
     }
 
@@ -151,7 +170,7 @@ impl Status {
     }
 
     pub(crate) fn card(&self) -> Option<&ModelCard> {
-        self.card.get()
+        self.card_of_fallback.get().or(self.card.get())
     }
 
     pub(crate) fn stats(&self) -> EngineStats {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::faulty::{Call, Fault, FaultHandle};
-use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
+use walla_device::{
+    Backend, Device, DeviceError, DeviceInfo, FaultPlan, FaultyBackend, OpenOptions, Registry,
+};
 use walla_exec::ExecError;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
@@ -34,17 +36,29 @@ fn model() -> &'static [u8] {
     })
 }
 
-fn start(plan: FaultPlan) -> (Engine, FaultHandle) {
-    let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
-    let backend = FaultyBackend::new(cpu, plan);
-    let handle = backend.handle();
-    let options = EngineOptions {
+fn inline_cpu() -> CpuBackend {
+    CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
+}
+
+/// Without a budget: nothing is measured at load, so calls are those of replies.
+fn options() -> EngineOptions {
+    EngineOptions {
         context_tokens: 128,
         agents_max: 8,
         rows_max: 32,
         prefill_tokens_max: 16,
+        budget: None,
         ..EngineOptions::new(ModelSource::Static(model()))
-    };
+    }
+}
+
+fn start(plan: FaultPlan) -> (Engine, FaultHandle) {
+    start_with(plan, options())
+}
+
+fn start_with(plan: FaultPlan, options: EngineOptions) -> (Engine, FaultHandle) {
+    let backend = FaultyBackend::new(inline_cpu(), plan);
+    let handle = backend.handle();
     (Engine::start_with(options, Registry::new().with(backend)).unwrap(), handle)
 }
 
@@ -174,6 +188,68 @@ fn a_call_that_fails_once_loses_no_reply() {
             assert_eq!(events.iter().filter(count).count(), 1, "{call:?}");
         }
     }
+}
+
+/// The CPU under the name of a better device.
+struct Gpu(FaultyBackend<CpuBackend>);
+
+impl Backend for Gpu {
+    fn name(&self) -> &'static str {
+        "gpu"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+        let named = |info| DeviceInfo { name: "gpu:0".into(), ..info };
+        self.0.devices().map(|devices| devices.into_iter().map(named).collect())
+    }
+
+    fn score(&self, _info: &DeviceInfo) -> i32 {
+        100
+    }
+
+    fn open(&self, _name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+        self.0.open("cpu", options)
+    }
+}
+
+#[test]
+fn the_cpu_takes_over_from_a_lost_device_in_mid_sentence() {
+    let story = |plan: FaultPlan| {
+        let registry =
+            Registry::new().with(Gpu(FaultyBackend::new(inline_cpu(), plan))).with(inline_cpu());
+        let engine = Engine::start_with(options(), registry).unwrap();
+        let client = engine.client(Pacing::FreeRunning).unwrap();
+        let asked = [ask(&client), ask(&client), ask(&client)];
+        let events = ends(&client, 3);
+        assert!(events.iter().all(|event| !matches!(event.what, ReplyEvent::Failed(_))));
+        let device = engine.model().unwrap().device_line();
+        (asked.map(|generation| text(&events, generation)), device, engine.state().is_ready())
+    };
+    let (undisturbed, device, _) = story(FaultPlan::new(0));
+    assert_eq!(device, "cpu");
+    for nth in [0, 1, 4, 9, 17] {
+        let (heard, device, is_ready) =
+            story(FaultPlan::new(0).fail_call(Call::Launch, nth, Fault::Lost));
+        assert_eq!(heard, undisturbed, "{nth}");
+        assert!(is_ready && device.starts_with("cpu (fallback after: device lost in launch"));
+    }
+}
+
+#[test]
+fn a_load_whose_measurements_fail_or_hang_goes_on_or_stops() {
+    let measured = || EngineOptions { budget: Some(Duration::from_millis(4)), ..options() };
+    for call in [Call::Upload, Call::Launch, Call::Download, Call::Record, Call::WriteHost] {
+        let plan = FaultPlan::new(0).fail_call(call, 3, Fault::Failed);
+        let (engine, _device) = start_with(plan, measured());
+        let client = engine.client(Pacing::FreeRunning).unwrap();
+        let generation = ask(&client);
+        assert!(!text(&ends(&client, 1), generation).is_empty(), "{call:?}");
+    }
+    let (engine, _device) = start_with(FaultPlan::new(0).never_complete(1), measured());
+    thread::sleep(Duration::from_millis(20));
+    assert!(matches!(engine.state(), EngineState::Loading { .. }));
+    engine.stop();
+    eventually("the thread ends", || engine.is_ended().then_some(()));
 }
 
 #[test]

@@ -269,11 +269,12 @@ impl Governor {
         }
     }
 
-    /// Forgets frames and debts, and starts anew with another device's costs. Counters go on.
-    pub fn restart(&mut self, cost: StepCost) {
-        self.corrections = Corrections::new(cost);
-        self.frames = Frames::default();
-        self.errors = PredictionErrors::default();
+    /// Takes over another device's governor: what was set and counted, not its costs, debts and errors.
+    pub fn inherit(&mut self, other: &Self) {
+        self.budget_wanted = other.budget_wanted;
+        self.options.budget_micros = other.options.budget_micros;
+        let (error_p50, error_p99) = (0.0, 0.0);
+        self.stats = GovernorStats { debt_micros: 0, error_p50, error_p99, ..other.stats };
     }
 
     /// Counts the frames whose steps have all been measured by now.

@@ -73,6 +73,14 @@ impl Budget {
         self.governor.stats().budget_micros.is_some()
     }
 
+    /// Goes on with what hosts set and what was counted on another device, not with its costs.
+    pub fn inherit(&mut self, other: &Self) {
+        self.governor.inherit(&other.governor);
+        self.holds_for_all = other.holds_for_all;
+        (self.begun_micros, self.is_unstamped) = (other.begun_micros, other.is_unstamped);
+        self.ticks = other.ticks;
+    }
+
     fn begin(&mut self) {
         self.governor.begin_frame();
         self.ticks += 1;

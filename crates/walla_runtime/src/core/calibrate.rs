@@ -1,13 +1,18 @@
 //! What steps cost on this device: measured at load, on scratch sequences.
 
-use walla_exec::{Sequences, StepError};
+use std::thread;
+use std::time::Duration;
+
+use walla_exec::{Completed, ExecError, Sequences, StepError};
 use walla_plan::governor::CostSample;
 use walla_plan::{Batch, Output, StepCost, StepWork, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
 
+use crate::shell::Progress;
+
 /// Device time that measuring may take, in microseconds. A step that could take all that is left is not begun, so that this holds but
 /// for one step of a very slow device.
-const CALIBRATION_MICROS_MAX: f32 = 400_000.0;
+const CALIBRATION_MICROS_MAX: f32 = 150_000.0;
 
 /// Times that each kind of step is measured; the fit outvotes the ones that somebody disturbed.
 const REPEATS: usize = 3;
@@ -34,15 +39,42 @@ impl Trial {
     }
 }
 
-/// Runs some steps and fits a cost model to the time that the device measured. `None` if it measures none.
+/// How long a step is left alone before somebody looks whether it is done.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
+
+/// Runs some steps and fits a cost model to the time that the device measured. `None` if it measures none, or if a step failed: the
+/// engine can do without, and learns while it runs.
 ///
 /// No clock is needed, since the device has one. All sequences are empty afterwards.
 ///
 /// # Errors
-/// What ledger and device say.
+/// A device that is lost, or [`ExecError::Stopped`] if `progress` breaks.
 pub(super) fn calibrate(
     sequences: &mut Sequences,
     prefill_tokens_max: u32,
+    progress: &mut Progress<'_>,
+) -> Result<Option<StepCost>, StepError> {
+    match measure(sequences, prefill_tokens_max, progress) {
+        Err(StepError::Exec(ExecError::Stopped)) => Err(ExecError::Stopped.into()),
+        Err(StepError::Exec(ExecError::Device(error))) if error.is_lost() => {
+            Err(ExecError::Device(error).into())
+        }
+        Err(error) => {
+            tracing::warn!(target: "walla::load", %error, "steps could not be measured");
+            while let Some(completed) = wait(sequences, progress)? {
+                sequences.release(completed);
+            }
+            forget(sequences, sequences.limits().sequences_max)?;
+            Ok(None)
+        }
+        measured => measured,
+    }
+}
+
+fn measure(
+    sequences: &mut Sequences,
+    prefill_tokens_max: u32,
+    progress: &mut Progress<'_>,
 ) -> Result<Option<StepCost>, StepError> {
     let mut samples = Vec::with_capacity(8 * REPEATS);
     let mut left_micros = CALIBRATION_MICROS_MAX;
@@ -57,7 +89,7 @@ pub(super) fn calibrate(
             if row_micros * trial.work().rows() as f32 > left_micros {
                 continue;
             }
-            let Some(micros) = time(sequences, trial)? else { return Ok(None) };
+            let Some(micros) = time(sequences, trial, progress)? else { return Ok(None) };
             left_micros -= micros;
             row_micros = micros / trial.work().rows() as f32;
             if number > 0 {
@@ -103,7 +135,11 @@ fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
 }
 
 /// One step. `None` if the device does not say how long it took.
-fn time(sequences: &mut Sequences, trial: Trial) -> Result<Option<f32>, StepError> {
+fn time(
+    sequences: &mut Sequences,
+    trial: Trial,
+    progress: &mut Progress<'_>,
+) -> Result<Option<f32>, StepError> {
     let sampling = Sampling::greedy();
     let mut batch = Batch::new(sequences.limits());
     for seq in (0..trial.sequences).map(SeqId) {
@@ -117,15 +153,37 @@ fn time(sequences: &mut Sequences, trial: Trial) -> Result<Option<f32>, StepErro
     sequences.upkeep()?;
     sequences.submit(&mut batch, &|_| Some(&sampling))?;
     let mut nanos = 0;
-    if let Some(completed) = sequences.wait()? {
+    if let Some(completed) = wait(sequences, progress)? {
         sequences.executor.read_results(completed, &mut |view| {
             nanos = view.header.end_nanos.saturating_sub(view.header.begin_nanos);
         })?;
         sequences.release(completed);
     }
-    for seq in (0..trial.sequences).map(SeqId) {
+    forget(sequences, trial.sequences)?;
+    Ok((nanos > 0).then_some(nanos as f32 / 1e3))
+}
+
+fn forget(sequences: &mut Sequences, count: u32) -> Result<(), StepError> {
+    for seq in (0..count).map(SeqId) {
         sequences.forget(seq)?;
     }
     sequences.settle();
-    Ok((nanos > 0).then_some(nanos as f32 / 1e3))
+    Ok(())
+}
+
+/// Waits for a step, or until the load is to stop: a device that hangs must not keep its thread.
+fn wait(
+    sequences: &mut Sequences,
+    progress: &mut Progress<'_>,
+) -> Result<Option<Completed>, ExecError> {
+    while sequences.executor.in_flight() > 0 {
+        if let Some(completed) = sequences.poll()? {
+            return Ok(Some(completed));
+        }
+        if progress(1.0).is_break() {
+            return Err(ExecError::Stopped);
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+    Ok(None)
 }

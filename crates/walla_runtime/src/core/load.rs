@@ -1,7 +1,6 @@
 //! From options to a core that can run.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
@@ -18,6 +17,7 @@ use super::text::{ModelText, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
 use crate::options::{EngineError, EngineOptions, ModelSource};
+use crate::shell::Progress;
 use crate::state::ModelCard;
 
 /// Prompts that may be with the text thread at the same time.
@@ -34,7 +34,7 @@ impl Core {
     pub(crate) fn load(
         options: &EngineOptions,
         registry: &Registry,
-        progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+        progress: &mut Progress<'_>,
     ) -> Result<Self, EngineError> {
         let file = match &options.model {
             ModelSource::Path(path) => Gguf::open(path)?,
@@ -54,9 +54,7 @@ impl Core {
             TextWorker::spawn(Arc::clone(&text), TEXT_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
-        let prefill_tokens_max = options.prefill_tokens_max.clamp(1, exec_options.rows_max);
-        let cost =
-            step_cost(options, (&model, file.file_bytes()), &mut sequences, prefill_tokens_max)?;
+        let cost = step_cost(options, (&model, file.file_bytes()), &mut sequences, progress)?;
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
@@ -72,7 +70,7 @@ impl Core {
             worker_is_full: false,
             failures_in_a_row: 0,
             context_tokens,
-            prefill_tokens_max,
+            prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             agents: (0..agents).map(|_| None).collect(),
             slots: HashMap::with_capacity(agents),
             clients: Vec::new(),
@@ -88,19 +86,20 @@ fn step_cost(
     options: &EngineOptions,
     (model, file_bytes): (&ModelSpec, u64),
     sequences: &mut Sequences,
-    prefill_tokens_max: u32,
+    progress: &mut Progress<'_>,
 ) -> Result<Option<StepCost>, EngineError> {
     if options.budget.is_none() {
         return Ok(None);
     }
+    let chunk = options.prefill_tokens_max.clamp(1, sequences.limits().tokens_max);
     let Some(folder) = &options.cost_cache else {
-        return Ok(calibrate::calibrate(sequences, prefill_tokens_max)?);
+        return Ok(calibrate::calibrate(sequences, chunk, progress)?);
     };
     let key = cost_file::key(model, file_bytes, &sequences.executor);
     if let Some(cost) = cost_file::load(folder, &key) {
         return Ok(Some(cost));
     }
-    let cost = calibrate::calibrate(sequences, prefill_tokens_max)?;
+    let cost = calibrate::calibrate(sequences, chunk, progress)?;
     if let Some(cost) = &cost {
         cost_file::save(folder, &key, cost);
     }

@@ -9,6 +9,7 @@ mod calibrate;
 mod collect;
 mod compose;
 mod cost_file;
+mod fallback;
 mod life;
 mod load;
 mod pages;
@@ -272,6 +273,10 @@ impl EngineCore for Core {
 
     fn card(&self) -> ModelCard {
         self.card.clone()
+    }
+
+    fn take_over(&mut self, lost: Self) {
+        self.continue_from(lost);
     }
 
     fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool {

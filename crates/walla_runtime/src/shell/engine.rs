@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use super::controls::{Control, Controls};
-use super::thread::{Progress, live};
+use super::thread::{Loader, live};
 use super::{CLIENTS_MAX, EngineCore, JOIN_MAX};
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::client::Client;
@@ -84,16 +84,12 @@ struct Handle {
 }
 
 impl Engine {
-    /// Starts the thread with whatever core `load` makes.
-    pub(crate) fn launch<C, L>(
+    /// Starts the thread with whatever core `loader` makes.
+    pub(crate) fn launch<C: EngineCore>(
         (command_queue, event_queue): (usize, usize),
         clock: Clock,
-        load: L,
-    ) -> Result<Self, EngineError>
-    where
-        C: EngineCore,
-        L: FnOnce(&mut Progress<'_>) -> Result<C, EngineError> + Send + 'static,
-    {
+        loader: impl Loader<C> + Send + 'static,
+    ) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
             status: Status::new(),
             joining: Mailbox::new(CLIENTS_MAX),
@@ -109,7 +105,7 @@ impl Engine {
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("walla-device".into())
-            .spawn(move || live(&of_thread, &clock, load))
+            .spawn(move || live(&of_thread, &clock, loader))
             .map_err(|error| EngineError::Thread(error.to_string()))?;
         let _first = shared.device_thread.set(thread.thread().clone());
         Ok(Self { handle: Arc::new(Handle { shared, thread: Some(thread) }) })

@@ -49,6 +49,7 @@ use crate::state::ModelCard;
 pub(crate) use controls::Control;
 pub use engine::Engine;
 pub(crate) use engine::Post;
+pub(crate) use thread::Progress;
 
 /// Clients that one engine serves.
 pub(crate) const CLIENTS_MAX: usize = 16;
@@ -105,6 +106,9 @@ pub(crate) trait EngineCore {
 
     /// What was loaded.
     fn card(&self) -> ModelCard;
+
+    /// Goes on with the conversations of an engine whose device was lost. Called once, before anything else.
+    fn take_over(&mut self, lost: Self);
 
     /// Fails every open generation. Called again until it answers `true`: all is delivered.
     fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool;

@@ -2,7 +2,7 @@ use walla_device::Registry;
 
 use super::Engine;
 use super::clock::Clock;
-use super::thread::Progress;
+use super::thread::{Loader, Progress};
 use crate::core::Core;
 use crate::options::{EngineError, EngineOptions};
 
@@ -26,8 +26,26 @@ impl Engine {
     pub fn start_with(options: EngineOptions, registry: Registry) -> Result<Self, EngineError> {
         options.check()?;
         let queues = (options.command_queue, options.event_queue);
-        Self::launch(queues, Clock::real(), move |progress: &mut Progress<'_>| {
-            Core::load(&options, &registry, progress)
-        })
+        Self::launch(queues, Clock::real(), OfRegistry { options, registry })
+    }
+}
+
+/// Loads onto the devices of a registry.
+struct OfRegistry {
+    options: EngineOptions,
+    registry: Registry,
+}
+
+impl Loader<Core> for OfRegistry {
+    fn load(&mut self, progress: &mut Progress<'_>) -> Result<Core, EngineError> {
+        Core::load(&self.options, &self.registry, progress)
+    }
+
+    fn load_fallback(
+        &mut self,
+        lost: &EngineError,
+        progress: &mut Progress<'_>,
+    ) -> Option<Result<Core, EngineError>> {
+        Core::load_fallback(&self.options, &self.registry, lost, progress)
     }
 }

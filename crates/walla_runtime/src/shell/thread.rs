@@ -16,12 +16,27 @@ use crate::options::EngineError;
 /// Hears the share loaded, from 0 to 1; breaks if the load is to stop.
 pub(crate) type Progress<'a> = dyn FnMut(f32) -> ControlFlow<()> + 'a;
 
+/// Makes cores.
+pub(crate) trait Loader<C> {
+    /// The first one.
+    ///
+    /// # Errors
+    /// What ends the engine.
+    fn load(&mut self, progress: &mut Progress<'_>) -> Result<C, EngineError>;
+
+    /// One that takes over after the first one's device was `lost`; `None` if there is none.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn load_fallback(
+        &mut self,
+        lost: &EngineError,
+        progress: &mut Progress<'_>,
+    ) -> Option<Result<C, EngineError>>;
+}
+
 /// The life of the device thread.
-pub(super) fn live<C: EngineCore>(
-    shared: &Shared,
-    clock: &Clock,
-    load: impl FnOnce(&mut Progress<'_>) -> Result<C, EngineError>,
-) {
+pub(super) fn live<C: EngineCore>(shared: &Shared, clock: &Clock, loader: impl Loader<C>) {
     super::priority::yield_to_host();
     walla_trace::listen_nvtx();
     // To the end of the thread, unless another engine of this process was first.
@@ -30,7 +45,7 @@ pub(super) fn live<C: EngineCore>(
     let mut core = None;
     // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used on, and none of their
     // methods leaves one half changed.
-    let work = AssertUnwindSafe(|| serve(shared, clock, load, &mut seats, &mut core));
+    let work = AssertUnwindSafe(|| serve(shared, clock, loader, &mut seats, &mut core));
     let ended = catch_unwind(work);
     let panicked = ended.is_err();
     let reason = match ended.unwrap_or_else(|panic| Err(EngineError::Panicked(message(&*panic)))) {
@@ -52,19 +67,43 @@ pub(super) fn live<C: EngineCore>(
 fn serve<C: EngineCore>(
     shared: &Shared,
     clock: &Clock,
-    load: impl FnOnce(&mut Progress<'_>) -> Result<C, EngineError>,
+    mut loader: impl Loader<C>,
     seats: &mut Seats,
     place: &mut Option<C>,
 ) -> Result<(), EngineError> {
-    let core = place.insert(load(&mut |fraction| {
+    let go_on =
+        || if shared.is_stopping() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let mut core = place.insert(loader.load(&mut |fraction| {
         shared.status.set_fraction(fraction);
-        if shared.is_stopping() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        go_on()
     })?);
-    let card = core.card();
-    tracing::info!(model = card.name, device = card.device.name, "ready");
-    shared.status.set_ready(card);
+    say_ready(shared, core);
+    let mut is_fallback = false;
     while !shared.is_stopping() {
-        let (advance, micros) = round(shared, clock, seats, core)?;
+        let (advance, micros) = match round(shared, clock, seats, core) {
+            Ok(next) => next,
+            Err(error) if error.is_of_device() && !is_fallback => {
+                is_fallback = true;
+                // Hosts see a ready engine that is silent for a while: what they send waits.
+                let loaded = loader.load_fallback(&error, &mut |_| go_on());
+                let mut spare = match loaded {
+                    None => return Err(error),
+                    Some(Err(EngineError::Stopped)) => return Err(EngineError::Stopped),
+                    Some(Err(of_fallback)) => {
+                        tracing::error!(target: "walla::device", %of_fallback, "nothing takes over");
+                        return Err(error);
+                    }
+                    Some(Ok(spare)) => spare,
+                };
+                if let Some(lost) = place.take() {
+                    spare.take_over(lost);
+                }
+                core = place.insert(spare);
+                say_ready(shared, core);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         match advance {
             Advance::Again => {}
             Advance::Poll | Advance::Pause(_) => {
@@ -74,6 +113,12 @@ fn serve<C: EngineCore>(
         }
     }
     Ok(())
+}
+
+fn say_ready(shared: &Shared, core: &impl EngineCore) {
+    let card = core.card();
+    tracing::info!(model = card.name, device = %card.device_line(), "ready");
+    shared.status.set_ready(card);
 }
 
 /// One round. Says when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in how many microseconds.

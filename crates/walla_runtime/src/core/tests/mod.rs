@@ -2,6 +2,7 @@
 
 mod budget;
 mod determinism;
+mod fallback;
 mod faults;
 mod journeys;
 

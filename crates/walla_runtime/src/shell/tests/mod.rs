@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
 
 use super::clock::Clock;
-use super::thread::Progress;
+use super::thread::{Loader, Progress};
 use super::{Advance, ClientKey, Control, Emit, Engine, EngineCore};
 use crate::api::{
     AgentId, Command, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
@@ -57,6 +57,21 @@ impl Script {
 
     fn rounds(&self) -> u32 {
         self.rounds.load(Ordering::SeqCst)
+    }
+}
+
+/// Tests load with closures, and have no fallback.
+impl<L: FnOnce(&mut Progress<'_>) -> Result<Fake, EngineError>> Loader<Fake> for Option<L> {
+    fn load(&mut self, progress: &mut Progress<'_>) -> Result<Fake, EngineError> {
+        self.take().expect("loads once")(progress)
+    }
+
+    fn load_fallback(
+        &mut self,
+        _lost: &EngineError,
+        _progress: &mut Progress<'_>,
+    ) -> Option<Result<Fake, EngineError>> {
+        None
     }
 }
 
@@ -169,7 +184,13 @@ impl EngineCore for Fake {
                 gpu: None,
             },
             memory: MemoryUse::default(),
+            fallback_after: None,
         }
+    }
+
+    fn take_over(&mut self, mut lost: Self) {
+        self.asks = std::mem::take(&mut lost.asks);
+        self.outbox = std::mem::take(&mut lost.outbox);
     }
 
     fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool {
@@ -212,7 +233,7 @@ fn engine_with(queues: (usize, usize), clock: Clock) -> (Engine, Arc<Script>) {
         ControlFlow::Continue(()) => Ok(Fake::new(of_core)),
         ControlFlow::Break(()) => Err(EngineError::Stopped),
     };
-    (Engine::launch(queues, clock, load).unwrap(), script)
+    (Engine::launch(queues, clock, Some(load)).unwrap(), script)
 }
 
 fn engine() -> (Engine, Arc<Script>) {

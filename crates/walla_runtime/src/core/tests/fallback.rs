@@ -1,0 +1,130 @@
+//! A device is lost in mid-sentence and the CPU goes on: what is heard is what would have been heard.
+
+use walla_device::faulty::{FaultHandle, FaultPlan, FaultyBackend};
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
+
+use super::*;
+use crate::options::EngineError;
+
+/// The CPU under the name of a better device, which can be lost.
+struct Gpu(FaultyBackend<CpuBackend>);
+
+impl Backend for Gpu {
+    fn name(&self) -> &'static str {
+        "gpu"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+        let named = |info| DeviceInfo { name: "gpu:0".into(), ..info };
+        self.0.devices().map(|devices| devices.into_iter().map(named).collect())
+    }
+
+    fn score(&self, _info: &DeviceInfo) -> i32 {
+        100
+    }
+
+    fn open(&self, _name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+        self.0.open("cpu", options)
+    }
+}
+
+fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
+    let cpu = || CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
+    let faulty = FaultyBackend::new(cpu(), plan);
+    let handle = faulty.handle();
+    (Registry::new().with(Gpu(faulty)).with(cpu()), handle)
+}
+
+/// As the device thread does it.
+fn advance_or_fall_back(stage: &mut Stage, options: &EngineOptions, registry: &Registry) -> bool {
+    let Stage { core, heard, now_micros, .. } = stage;
+    *now_micros += 10;
+    let mut emit = |_: ClientKey, event: Event| {
+        hear(heard, event);
+        Ok(())
+    };
+    let Err(error) = core.advance(*now_micros, &mut emit) else { return false };
+    assert!(error.is_of_device(), "{error}");
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let spare = Core::load_fallback(options, registry, &error, go_on).expect("there is a CPU");
+    let lost = std::mem::replace(&mut stage.core, spare.expect("the model loads"));
+    stage.core.take_over(lost);
+    true
+}
+
+/// Six agents with greedy and with random draws, stop strings and conversations; what they say, the device lost after some rounds.
+fn story(lose_after: Option<usize>) -> (Vec<Heard>, Stage) {
+    let options = EngineOptions { kv_tokens: Some(16 * 30), ..options() };
+    let (registry, handle) = with_spare(FaultPlan::new(1));
+    let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
+    let mut asks = Vec::new();
+    for seed in 0..6 {
+        let sampling = if seed % 2 == 0 { Sampling::greedy() } else { speaker(seed, 1).sampling };
+        let agent = stage.agent(AgentSpec { sampling, ..speaker(seed, 25) });
+        asks.push(stage.ask(agent, Prompt::Chat(format!("Hello from {seed}, tell me more"))));
+        asks.push(stage.ask(agent, Prompt::Chat("And then?".into())));
+    }
+    let mut has_fallen_back = false;
+    for round in 0..400 {
+        if lose_after == Some(round) {
+            handle.lose();
+        }
+        has_fallen_back |= advance_or_fall_back(&mut stage, &options, &registry);
+    }
+    assert_eq!(has_fallen_back, lose_after.is_some(), "{lose_after:?}");
+    stage.run();
+    stage.assert_all_ended();
+    (asks.iter().map(|&ask| stage.reply(ask).clone()).collect(), stage)
+}
+
+#[test]
+fn a_lost_device_costs_no_word_and_doubles_none() {
+    let (undisturbed, _) = story(None);
+    assert!(undisturbed.iter().any(|heard| heard.tokens > 10));
+    for round in [0, 1, 2, 5, 9, 14, 20, 26, 33, 40] {
+        let (heard, stage) = story(Some(round));
+        for (heard, expected) in heard.iter().zip(&undisturbed) {
+            assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends), "{round}");
+            assert_eq!(heard.started, 1);
+        }
+        let card = stage.core.card();
+        assert!(card.device_line().starts_with("cpu (fallback after: device lost in"), "{card:?}");
+    }
+}
+
+#[test]
+fn what_was_set_and_counted_goes_on() {
+    let budget = Some(std::time::Duration::from_millis(4));
+    let options = EngineOptions { budget, ..options() };
+    let (registry, handle) = with_spare(FaultPlan::new(1));
+    let mut stage = Stage::new(&options, &registry, Pacing::default());
+    let agent = stage.agent(speaker(1, 60));
+    stage.ask(agent, tokens("ab"));
+    stage.core.control(crate::shell::Control::Budget(Some(std::time::Duration::from_millis(900))));
+    stage.core.control(crate::shell::Control::KvTokens(16 * 9));
+    (0..20).for_each(|_| stage.frame());
+    let before = stage.core.stats();
+    handle.lose();
+    stage.core.frame(HOST);
+    while !advance_or_fall_back(&mut stage, &options, &registry) {}
+    (0..20).for_each(|_| stage.frame());
+    let after = stage.core.stats();
+    assert!(after.tokens > before.tokens && after.steps > before.steps);
+    assert!(after.budget.frames > before.budget.frames + 19);
+    assert_eq!(after.budget.budget, before.budget.budget);
+    assert_eq!((after.pages, before.pages), (9, 9));
+}
+
+#[test]
+fn without_a_spare_or_against_the_hosts_will_nobody_takes_over() {
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let lost: EngineError = DeviceError::Lost { call: "launch", reason: "gone".into() }.into();
+    let (registry, _) = with_spare(FaultPlan::new(1));
+    for options in [
+        EngineOptions { fallback: false, ..options() },
+        EngineOptions { device: "cpu".into(), ..options() },
+    ] {
+        assert!(Core::load_fallback(&options, &registry, &lost, go_on).is_none());
+    }
+    assert!(Core::load_fallback(&options(), &Registry::new(), &lost, go_on).is_none());
+}
