@@ -11,6 +11,9 @@ pub struct Arguments {
     /// A GGUF file [default: the demo model]
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
+    /// Instead: random weights of a real shape, such as llama-3.2-1b:q4_k_m, kept in the system's folder for temporary files
+    #[arg(long, value_name = "SHAPE:TYPES", conflicts_with = "model")]
+    pub synth: Option<String>,
     /// Devices: cpu, cuda:0 …
     #[arg(long, value_delimiter = ',', default_value = "cpu")]
     pub devices: Vec<String>,

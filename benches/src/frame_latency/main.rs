@@ -15,6 +15,7 @@ mod llama;
 mod load;
 mod machine;
 mod measure;
+mod model;
 mod plot;
 mod report;
 mod run;
@@ -31,7 +32,10 @@ use crate::cell::cells;
 use crate::run::Bench;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse().with_quick();
+    let mut arguments = Arguments::parse().with_quick();
+    if let Some(synth) = &arguments.synth {
+        arguments.model = Some(model::synthetic(synth)?);
+    }
     std::fs::create_dir_all(&arguments.out)?;
     let mut bench = Bench::new(&arguments)?;
     let mut outcomes = Vec::new();

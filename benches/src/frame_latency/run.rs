@@ -17,6 +17,7 @@ use crate::llama::Llama;
 use crate::load::{self, Load};
 use crate::machine::{Power, PowerMeter};
 use crate::measure::Times;
+use crate::model;
 use crate::talk;
 use crate::voices::{Heard, Voices};
 use crate::waiting::Waiting;
@@ -130,7 +131,7 @@ impl<'a> Bench<'a> {
         let key = EngineKey { device: cell.device.clone(), governed: cell.mode.is_governed() };
         if self.engine.as_ref().is_none_or(|(loaded, _)| *loaded != key) {
             self.engine = None;
-            let engine = Engine::start(self.options(&key))?;
+            let engine = Engine::start(self.options(&key)?)?;
             wait_until_ready(&engine)?;
             self.engine = Some((key, engine));
         }
@@ -143,12 +144,12 @@ impl<'a> Bench<'a> {
         Ok(engine.clone())
     }
 
-    fn options(&self, key: &EngineKey) -> EngineOptions {
+    fn options(&self, key: &EngineKey) -> Result<EngineOptions, Box<dyn Error>> {
         let arguments = self.arguments;
         let agents = arguments.agents.iter().copied().max().unwrap_or(1) + 1;
         let model = match &arguments.model {
             Some(path) => ModelSource::Path(path.clone()),
-            None => ModelSource::demo(),
+            None => model::built_in()?,
         };
         let options = EngineOptions {
             device: key.device.clone(),
@@ -159,16 +160,16 @@ impl<'a> Bench<'a> {
             ..EngineOptions::new(model)
         };
         if key.governed {
-            return options;
+            return Ok(options);
         }
         // What a game does that calls a library from its frame: the whole prompt, whatever it takes.
-        EngineOptions {
+        Ok(EngineOptions {
             rows_max: 512,
             prefill_tokens_max: 512,
             budget: None,
             launch_max: None,
             ..options
-        }
+        })
     }
 
     /// The agents of the cell before are gone when the engine has seen their client go.
