@@ -45,7 +45,7 @@ pub struct PlanRequest {
     /// How much it is worth.
     pub detail: Detail,
     /// Tokens by which it will be behind its voice at the frame's end, if it gets none: below 0 it is ahead. `None`: it has no
-    /// voice rate, is never ahead and takes steps that are left. NaN counts as 0.
+    /// voice rate, is never ahead and takes steps that are left. NaN counts as 0. Of prompts it says no more than which goes first.
     pub due: Option<f32>,
     /// Frames in a row in which it wanted something and got nothing.
     pub waited_frames: u32,

@@ -15,8 +15,8 @@ struct Frame {
     debt_micros: f32,
     /// Measured, or predicted for what is on its way.
     used_micros: f32,
-    /// As predicted when it was submitted.
-    planned_micros: f32,
+    /// A step was submitted that was predicted to take it beyond its budget.
+    is_overdrawn: bool,
     steps: u32,
     steps_on_their_way: u32,
 }
@@ -36,7 +36,8 @@ impl Frame {
 pub(super) struct Closed {
     pub used_micros: f32,
     pub budget_micros: Option<u32>,
-    pub planned_micros: f32,
+    /// It was planned to use more than that.
+    pub is_overdrawn: bool,
 }
 
 /// The latest frames.
@@ -93,7 +94,9 @@ impl Frames {
         let number = self.number;
         let frame = self.at(number);
         frame.used_micros += micros;
-        frame.planned_micros += micros;
+        // A thousandth for the rounding of sums.
+        let budget = frame.budget_micros.map_or(f32::INFINITY, |budget| budget as f32);
+        frame.is_overdrawn |= frame.used_micros > budget * 1.001;
         frame.steps += 1;
         frame.steps_on_their_way += 1;
         number
@@ -126,8 +129,8 @@ impl Frames {
             }
             self.reported += 1;
             if frame.steps > 0 {
-                let Frame { used_micros, budget_micros, planned_micros, .. } = frame;
-                return Some(Closed { used_micros, budget_micros, planned_micros });
+                let Frame { used_micros, budget_micros, is_overdrawn, .. } = frame;
+                return Some(Closed { used_micros, budget_micros, is_overdrawn });
             }
         }
         None
@@ -173,6 +176,22 @@ mod tests {
         frames.begin(Some(100));
         assert_eq!(over(&mut frames), Some(90.0));
         assert_eq!(frames.debt_micros(), 10.0);
+    }
+
+    #[test]
+    fn time_that_steps_did_not_take_can_be_planned_again() {
+        let mut frames = Frames::default();
+        frames.begin(Some(100));
+        for _ in 0..3 {
+            let step = frames.charge(50.0);
+            frames.settle(step, 50.0, 20.0);
+        }
+        frames.begin(Some(100));
+        let closed = frames.next_closed().map(|closed| (closed.used_micros, closed.is_overdrawn));
+        assert_eq!(closed, Some((60.0, false)));
+        frames.charge(101.0);
+        frames.charge(1.0);
+        assert!(frames.current().is_overdrawn);
     }
 
     #[test]

@@ -279,13 +279,11 @@ impl Governor {
 
     /// Counts the frames whose steps have all been measured by now.
     fn count_closed(&mut self) {
-        while let Some(Closed { used_micros, budget_micros, planned_micros }) =
-            self.frames.next_closed()
-        {
+        while let Some(closed) = self.frames.next_closed() {
+            let Closed { used_micros, budget_micros, is_overdrawn } = closed;
             self.stats.used_micros = used_micros as u32;
             let Some(budget) = budget_micros.map(|budget| budget as f32) else { continue };
             let is_over = used_micros > budget;
-            let is_overdrawn = planned_micros > budget * 1.0001;
             self.stats.frames_over += u64::from(is_over);
             self.stats.frames_overdrawn += u64::from(is_over && is_overdrawn);
             if !is_overdrawn && (is_over || used_micros > budget / 2.0) {

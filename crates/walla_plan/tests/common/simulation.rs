@@ -365,7 +365,11 @@ impl World {
                 let spoken = (self.frame - first_frame) as f32 / HERTZ * agent.voice_rate;
                 spoken - said as f32 + 1.0
             }
-            _ => 1.0,
+            // In the order of the asks, but short ones may pass long ones.
+            Doing::Reading { tokens } => {
+                (self.frame - agent.asked_frame) as f32 / HERTZ - tokens as f32 / 1e3
+            }
+            Doing::Silent => 0.0,
         }
     }
 
@@ -511,7 +515,8 @@ impl World {
         for place in 0..self.active.len() {
             let index = self.active[place] as usize;
             let agent = self.agents[index];
-            let is_due = self.due(&agent) >= 1.0;
+            let reads = matches!(agent.doing, Doing::Reading { .. });
+            let is_due = reads || self.due(&agent) >= 1.0;
             let of = &mut self.report.details[agent.detail as usize];
             let agent = &mut self.agents[index];
             if agent.taken > 0 {

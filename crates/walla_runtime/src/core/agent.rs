@@ -123,6 +123,14 @@ impl AgentState {
         Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
+    /// How urgent it is to read so many tokens: in the order of the asks, but a long prompt lets those pass that came up to a second
+    /// later for each 1,000 of its tokens. Turns around would make everybody wait for everybody.
+    pub fn reading_due(&self, tokens: u32, now_micros: u64) -> Option<f32> {
+        let arrived_micros = self.reply.as_ref()?.arrived_micros;
+        let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
+        Some(waited_seconds - tokens as f32 / 1e3)
+    }
+
     /// Forgets results in flight: they belong to a reply that has ended or to tokens that are evaluated anew.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;

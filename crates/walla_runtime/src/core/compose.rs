@@ -84,8 +84,10 @@ impl Core {
             let is_client = |client: &&ClientState| client.key == agent.client && client.may_step();
             let Some(client) = self.clients.iter().find(is_client) else { continue };
             let Some(state) = self.work_of(slot) else { continue };
-            let due = agent.tokens_due(now_micros);
-            let reads = matches!(state, PlanState::Prefill { .. });
+            let (due, reads) = match state {
+                PlanState::Prefill { tokens } => (agent.reading_due(tokens, now_micros), true),
+                _ => (agent.tokens_due(now_micros), false),
+            };
             if !self.may_take(client, agent, due, reads) {
                 continue;
             }
