@@ -60,6 +60,16 @@ impl Backend for CudaBackend {
     }
 
     fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+        Ok(Box::new(self.open_gpu(name, options)?))
+    }
+}
+
+impl CudaBackend {
+    /// Opens a GPU by its name, for those who want more of it than the contract has.
+    ///
+    /// # Errors
+    /// What the driver says, or [`DeviceError::Invalid`] for an unknown name.
+    pub fn open_gpu(&self, name: &str, options: &OpenOptions) -> Result<CudaDevice, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "open", reason };
         let gpus = Library::load().and_then(Library::gpus).map_err(failed)?;
         let ordinal = name.strip_prefix("cuda:").and_then(|number| number.parse::<usize>().ok());
@@ -68,8 +78,7 @@ impl Backend for CudaBackend {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
         let eager = self.eager.clone();
-        let device = CudaDevice::open(ordinal, gpu, &self.images, eager, options.memory_bytes_max)?;
-        Ok(Box::new(device))
+        CudaDevice::open(ordinal, gpu, &self.images, eager, options.memory_bytes_max)
     }
 }
 

@@ -23,17 +23,19 @@ use crate::resources::{
 pub struct CudaDevice {
     info: DeviceInfo,
     used: MemoryUse,
-    resources: Resources,
-    kernels: Kernels,
+    pub(crate) resources: Resources,
+    pub(crate) kernels: Kernels,
     fetch: Fetch,
     staging: Staging,
     /// Graphs are captured on it; it never carries work of its own.
-    capture: Stream,
+    pub(crate) capture: Stream,
     /// Why graphs are not used at all, if so.
     eager: Option<String>,
     fallbacks: GraphFallbacks,
+    /// A benchmark captures what it launches: launches must be single ones.
+    pub(crate) is_capturing: bool,
     /// Dropped last: everything above lives in it.
-    context: Context,
+    pub(crate) context: Context,
 }
 
 /// What is known about a GPU without opening it. How much memory is free takes a context (some 300 ms and 400 MB).
@@ -98,6 +100,7 @@ impl CudaDevice {
             capture: context.create_stream(StreamPriority::Low)?,
             eager,
             fallbacks: GraphFallbacks::default(),
+            is_capturing: false,
             context,
         })
     }
@@ -207,6 +210,8 @@ impl Device for CudaDevice {
             cols: desc.cols,
             usage: desc.usage,
             weight,
+            #[cfg(feature = "cupti")]
+            memory,
         });
         Ok(id)
     }
@@ -364,7 +369,7 @@ impl Device for CudaDevice {
         let (raw, _) = self.resources.ticket(stream)?;
         let programs = &mut self.resources.programs;
         let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
-        if let Some(exec) = &program.graph {
+        if let Some(exec) = program.graph.as_ref().filter(|_| !self.is_capturing) {
             match self.context.launch_graph(raw, exec) {
                 // Nothing of the graph runs: the same launches one by one do the same.
                 Err(DeviceError::Failed { .. }) => {

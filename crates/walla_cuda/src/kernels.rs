@@ -83,6 +83,13 @@ impl Kernels {
         Ok(function)
     }
 
+    /// The name of a kernel that was found.
+    #[cfg(feature = "cupti")]
+    pub(crate) fn name_of(&self, function: Function) -> Option<&str> {
+        let (name, _) = self.functions.iter().find(|(_, found)| **found == function)?;
+        Some(name)
+    }
+
     /// The kernel `name` of `kernels/<file>.cu`, which every image has.
     pub(crate) fn get(
         &mut self,

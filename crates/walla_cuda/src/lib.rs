@@ -18,6 +18,8 @@ mod measure;
 mod params;
 mod repack;
 mod resources;
+#[cfg(feature = "cupti")]
+pub mod timing;
 
 pub use backend::CudaBackend;
 pub use device::CudaDevice;

@@ -15,8 +15,8 @@ const BYTES: u64 = 1 << 30;
 /// Launches of a round: some 2 ms on the fastest card, beside which the host's part (10 us) does not show.
 const LAUNCHES: usize = 8;
 
-/// Rounds: the best counts, because other work on the machine only ever adds time.
-const ROUNDS: usize = 5;
+/// Rounds, some 50 ms: clocks rise, and the best counts, because other work on the machine only ever adds time.
+const ROUNDS: usize = 25;
 
 const THREADS: u32 = 256;
 
@@ -34,30 +34,63 @@ struct ReadParams {
 
 const _: () = assert!(size_of::<ReadParams>() == 24);
 
+/// A kernel that reads memory of its own once: its cost is known.
+#[derive(Debug)]
+pub struct Read {
+    launch: Launch,
+    bytes: u64,
+}
+
+impl Read {
+    /// Allocates what is read: `bytes`, rounded down to words of 16.
+    pub(crate) fn prepare(
+        context: &Context,
+        kernels: &mut Kernels,
+        stream: Stream,
+        bytes: u64,
+    ) -> Result<Self, DeviceError> {
+        let function = kernels.get(context, "measure", "read_words", 0)?;
+        let memory = context.allocate("a measurement", bytes as usize)?;
+        let sink = context.allocate("a measurement", 4)?;
+        // Not zeros: some chips move those faster.
+        context.fill(stream, &memory, 0x5a)?;
+        context.synchronise()?;
+        let count = bytes / 16;
+        let params = ReadParams { words: memory.address(), sink: sink.address(), count };
+        let blocks = context.gpu().facts.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+        let launch = Launch::new(function, [blocks, 1, 1], THREADS, &params);
+        Ok(Self { launch, bytes: 16 * count })
+    }
+
+    /// Bytes that one run reads.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn enqueue(&self, context: &Context, stream: Stream) -> Result<(), DeviceError> {
+        enqueue(context, stream, std::slice::from_ref(&self.launch))
+    }
+}
+
 /// Bytes a second of a kernel that reads 1 GiB, or less where less is free.
 pub(crate) fn read_bytes_per_second(
     context: &Context,
     kernels: &mut Kernels,
     stream: Stream,
 ) -> Result<Option<f64>, DeviceError> {
-    let function = kernels.get(context, "measure", "read_words", 0)?;
     let bytes = BYTES.min(context.memory_left_bytes()? / 2);
-    let memory = context.allocate("the measurement of bandwidth", bytes as usize)?;
-    let sink = context.allocate("the measurement of bandwidth", 4)?;
-    // Not zeros: some chips move those faster.
-    context.fill(stream, &memory, 0x5a)?;
-    let params = ReadParams { words: memory.address(), sink: sink.address(), count: bytes / 16 };
-    let blocks = context.gpu().facts.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
-    let launch = Launch::new(function, [blocks, 1, 1], THREADS, &params);
-    let launches = vec![launch; LAUNCHES];
-    enqueue(context, stream, &launches)?;
-    context.synchronise()?;
+    let read = Read::prepare(context, kernels, stream, bytes)?;
+    let round = || {
+        (0..LAUNCHES).try_for_each(|_| read.enqueue(context, stream))?;
+        context.synchronise()
+    };
+    round()?;
     let mut best_seconds = f64::INFINITY;
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        enqueue(context, stream, &launches)?;
-        context.synchronise()?;
+        round()?;
         best_seconds = best_seconds.min(start.elapsed().as_secs_f64());
     }
-    Ok(Some((bytes / 16 * 16 * LAUNCHES as u64) as f64 / best_seconds))
+    Ok(Some((read.bytes() * LAUNCHES as u64) as f64 / best_seconds))
 }

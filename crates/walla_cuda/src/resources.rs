@@ -21,6 +21,9 @@ pub(crate) struct Matrix {
     pub(crate) cols: u32,
     pub(crate) usage: MatrixUse,
     pub(crate) weight: WeightRef,
+    /// All of it.
+    #[cfg(feature = "cupti")]
+    pub(crate) memory: DeviceMemory,
 }
 
 /// A vector of f32.

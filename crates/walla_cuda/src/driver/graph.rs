@@ -17,14 +17,28 @@ impl Context {
         stream: Stream,
         enqueue: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<GraphExec, DeviceError> {
+        self.begin_capture(stream)?;
+        let enqueued = enqueue();
+        self.end_capture(stream, enqueued)
+    }
+
+    /// Begins to capture what is put on a stream. [`end_capture`](Self::end_capture) must follow.
+    pub(crate) fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.captures);
         // Relaxed: calls of other threads (a renderer's, say) neither fail nor end the capture.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is alive and not capturing: this function always ends what it begins.
+        // SAFETY: the stream is alive and not capturing: callers end what they begin.
         let result = unsafe { sys::cuStreamBeginCapture_v2(stream.0, mode) };
-        self.check("cuStreamBeginCapture", result)?;
-        let enqueued = enqueue();
+        self.check("cuStreamBeginCapture", result)
+    }
+
+    /// Ends a capture and makes what was put on the stream ready to launch, unless that failed.
+    pub(crate) fn end_capture(
+        &self,
+        stream: Stream,
+        enqueued: Result<(), DeviceError>,
+    ) -> Result<GraphExec, DeviceError> {
         let mut graph: CUgraph = std::ptr::null_mut();
         // SAFETY: a capture is under way on this stream.
         let result = unsafe { sys::cuStreamEndCapture(stream.0, &raw mut graph) };

@@ -21,6 +21,7 @@ const REQUIRED: &[&CStr] = &[
     c"cuCtxSetCurrent",
     c"cuCtxSynchronize",
     c"cuEventCreate",
+    c"cuEventElapsedTime",
     c"cuEventQuery",
     c"cuEventRecord",
     c"cuFuncSetAttribute",

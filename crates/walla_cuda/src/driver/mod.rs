@@ -12,6 +12,8 @@
 
 mod arena;
 mod context;
+#[cfg(feature = "cupti")]
+pub(crate) mod cupti;
 mod graph;
 mod library;
 mod memory;

@@ -50,6 +50,29 @@ impl Context {
         Ok(Event(raw))
     }
 
+    /// A completion mark that remembers when.
+    #[cfg(feature = "cupti")]
+    pub(crate) fn create_timing_event(&self) -> Result<Event, DeviceError> {
+        self.enter()?;
+        self.count(|c| &mut c.objects);
+        let mut raw: CUevent = std::ptr::null_mut();
+        // SAFETY: `raw` lives through the call.
+        let result = unsafe { sys::cuEventCreate(&raw mut raw, 0) };
+        self.check("cuEventCreate", result)?;
+        Ok(Event(raw))
+    }
+
+    /// Microseconds between two completed marks that remember when.
+    #[cfg(feature = "cupti")]
+    pub(crate) fn micros_between(&self, begin: Event, end: Event) -> Result<f64, DeviceError> {
+        self.enter()?;
+        let mut millis = 0.0_f32;
+        // SAFETY: `millis` lives through the call; both were made in this context, which is alive.
+        let result = unsafe { sys::cuEventElapsedTime(&raw mut millis, begin.0, end.0) };
+        self.check("cuEventElapsedTime", result)?;
+        Ok(f64::from(millis) * 1e3)
+    }
+
     pub(crate) fn record(&self, stream: Stream, event: Event) -> Result<(), DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.event_records);

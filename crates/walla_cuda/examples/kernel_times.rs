@@ -1,0 +1,174 @@
+//! Where the time of one decode step goes: every kernel's time, what it reads and its share of the memory's bandwidth.
+//!
+//! `cargo run --release -p walla_cuda --features cupti --example kernel_times -- [SHAPE:TYPE[:AGENTS[:CONTEXT]] …]`, for example
+//! `llama-3.2-1b:q4_k_m:8:1024`. The profiling library (libcupti) must be on the library search path; without it there are spans from events
+//! alone.
+//!
+//! "own" is the time from the end of the kernel before to a kernel's end: these add up to the span. "ran" is from its begin, which overlaps
+//! the one before where kernels may start early.
+
+mod shapes;
+
+use std::collections::BTreeMap;
+
+use walla_cuda::timing::{KernelOfProgram, Method, Timing, TimingOptions};
+use walla_cuda::{CudaBackend, CudaDevice};
+use walla_device::{
+    CacheDesc, Device, GraphId, HeadShape, KvType, OpenOptions, Phase, Program, StreamId,
+    StreamPriority,
+};
+
+use self::shapes::{LAYOUT, PAGE_TOKENS, Result, SHAPES, Shape, fill, model};
+
+fn main() -> Result<()> {
+    let mut wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted.is_empty() {
+        wanted.push("llama-3.2-1b:q4_k_m".to_owned());
+    }
+    for item in wanted {
+        let mut parts = item.split(':');
+        let name = parts.next().unwrap_or_default();
+        let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;
+        let mixture = parts.next().ok_or("expected SHAPE:TYPE")?;
+        let agents = parts.next().map_or(Ok(1), str::parse)?;
+        let context = parts.next().map_or(Ok(128), str::parse)?;
+        run(shape, mixture, agents, context)?;
+    }
+    Ok(())
+}
+
+fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
+    let backend = CudaBackend::from_env();
+    let options = OpenOptions::default();
+    // On a device of its own: what it reads stays allocated.
+    let measured = backend.open_gpu("cuda:0", &options)?.read_bytes_per_second()?;
+    let bytes_per_second = measured.ok_or("no measurement")?;
+    let mut device = backend.open_gpu("cuda:0", &options)?;
+    let (stream, graph, weight_bytes) = prepare(&mut device, shape, mixture, agents, context)?;
+    println!(
+        "{} {mixture}, {agents} agents, context {context}: {:.3} GB of weights, {:.0} GB/s measured",
+        shape.name,
+        weight_bytes as f64 / 1e9,
+        bytes_per_second / 1e9
+    );
+    let mut time = |method, cold| {
+        let options = TimingOptions { method, cold, ..TimingOptions::default() };
+        device.time(stream, options, &mut |device, stream, _| device.launch(stream, graph))
+    };
+    let cupti = time(Method::Cupti, true)?;
+    if let Some(why) = &cupti.fallback {
+        println!("times from events: {why}");
+    }
+    let spans = [
+        ("records, cold cache", &cupti),
+        ("events, cold cache", &time(Method::Events, true)?),
+        ("events, warm cache", &time(Method::Events, false)?),
+        ("graph of 8 steps replayed", &time(Method::GraphReplay { copies: 8 }, false)?),
+    ];
+    for (what, timing) in spans {
+        println!("{what:>26}: {:>9.1} us", timing.median_micros());
+    }
+    let HeadShape { kv_heads, head_dim, .. } = shape.heads;
+    let page_bytes = 4 * u64::from(kv_heads * head_dim) * u64::from(context * agents);
+    table(&device.kernels_of(graph)?, &cupti, page_bytes, bytes_per_second);
+    Ok(())
+}
+
+/// A model ready to decode: its stream, its graph with a step uploaded, and the bytes of its weights.
+fn prepare(
+    device: &mut CudaDevice,
+    shape: &Shape,
+    mixture: &str,
+    agents: u32,
+    context: u32,
+) -> Result<(StreamId, GraphId, u64)> {
+    let model = model(device, shape, mixture)?;
+    let cache = device.create_cache(&CacheDesc {
+        layers: model.layers.clone(),
+        pages: 64 * LAYOUT.pages_per_sequence + 1,
+        page_tokens: PAGE_TOKENS,
+        sequences_max: 64,
+        kv_type: KvType::F16,
+    })?;
+    let step = device.create_buffer("step", LAYOUT.bytes())?;
+    let program = Program {
+        name: "a step".to_owned(),
+        phase: Phase::Decode,
+        one_row_a_sequence: true,
+        rows_max: agents,
+        outputs_max: agents,
+        context_max: context + PAGE_TOKENS,
+        vocab: shape.vocab,
+        slots: model.slots,
+        cache,
+        step,
+        layout: LAYOUT,
+        results: device.create_buffer("results", LAYOUT.result_bytes())?,
+        logits: device.create_buffer("logits", 4 * 64 * shape.vocab as usize)?,
+        ops: model.ops,
+    };
+    let host = device.create_host("step", LAYOUT.bytes())?;
+    let stream = device.create_stream(StreamPriority::Low)?;
+    let prepared = device.prepare(vec![program])?;
+    device.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| fill(bytes, agents, context))?;
+    device.upload(stream, host, step, LAYOUT.bytes())?;
+    let graph = prepared.first().ok_or("nothing was prepared")?.graph;
+    Ok((stream, graph, model.weight_bytes))
+}
+
+/// All runs of one kernel's launches, per step.
+#[derive(Default)]
+struct Row {
+    launches: usize,
+    own_micros: f64,
+    ran_micros: f64,
+    bytes: u64,
+}
+
+fn table(kernels: &[KernelOfProgram], timing: &Timing, page_bytes: u64, bytes_per_second: f64) {
+    let Some(first) = timing.runs.first() else { return };
+    let same = first.pieces.len() == kernels.len()
+        && first.pieces.iter().zip(kernels).all(|(piece, kernel)| piece.name == kernel.name);
+    if !same {
+        println!("the kernels ran in another order than they were launched: no bytes");
+    }
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    let steps = timing.runs.len() as f64;
+    for run in &timing.runs {
+        let mut end_before = 0;
+        for (i, piece) in run.pieces.iter().enumerate() {
+            let row = rows.entry(&piece.name).or_default();
+            row.launches += 1;
+            row.own_micros += piece.end_nanos.saturating_sub(end_before) as f64 / 1e3;
+            row.ran_micros += piece.end_nanos.saturating_sub(piece.begin_nanos) as f64 / 1e3;
+            if let Some(kernel) = kernels.get(i).filter(|_| same) {
+                row.bytes += kernel.weight_bytes;
+                let is_attention = kernel.reads_pages && kernel.name.contains("att");
+                row.bytes += if is_attention { page_bytes } else { 0 };
+            }
+            end_before = end_before.max(piece.end_nanos);
+        }
+    }
+    let span: f64 = rows.values().map(|row| row.own_micros).sum();
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    rows.sort_by(|(_, a), (_, b)| b.own_micros.total_cmp(&a.own_micros));
+    println!(
+        "{:<44} {:>6} {:>9} {:>8} {:>8} {:>9} {:>9} {:>10}",
+        "kernel", "a step", "own us", "of step", "each us", "ran us", "MB", "of memory"
+    );
+    for (name, row) in rows {
+        let launches = row.launches as f64;
+        let bytes = row.bytes as f64 / steps;
+        let own = row.own_micros / steps;
+        let share = bytes / (own * 1e-6) / bytes_per_second;
+        println!(
+            "{name:<44} {:>6.1} {own:>9.1} {:>7.1}% {:>8.2} {:>9.1} {:>9.1} {:>9.0}%",
+            launches / steps,
+            100.0 * row.own_micros / span,
+            row.own_micros / launches,
+            row.ran_micros / steps,
+            bytes / 1e6,
+            100.0 * share
+        );
+    }
+}

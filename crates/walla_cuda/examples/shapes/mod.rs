@@ -1,0 +1,204 @@
+//! Models of real shapes with random weights.
+
+use walla_device::step::{OutputRow, StepLayout, StepRow, StepViewMut};
+use walla_device::{
+    CacheLayer, Device, HeadShape, Linear, MatrixDesc, MatrixUse, Norm, Op, RopeDesc, Slot,
+    SlotDesc,
+};
+use walla_types::{Activation, RopePairs, TensorType};
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+pub const PAGE_TOKENS: u32 = 32;
+pub const LAYOUT: StepLayout = StepLayout {
+    rows_max: 64,
+    outputs_max: 64,
+    biases_max: 64,
+    sequences_max: 64,
+    pages_per_sequence: 1056 / PAGE_TOKENS,
+};
+
+pub struct Shape {
+    pub name: &'static str,
+    pub width: u32,
+    pub hidden: u32,
+    pub vocab: u32,
+    pub layers: u32,
+    pub heads: HeadShape,
+    pub head_norms: bool,
+    pub tied: bool,
+}
+
+const fn heads(heads: u32, kv_heads: u32, head_dim: u32) -> HeadShape {
+    HeadShape { heads, kv_heads, head_dim }
+}
+
+#[rustfmt::skip]
+pub const SHAPES: [Shape; 4] = [
+    Shape { name: "llama-3.2-1b", width: 2048, hidden: 8192, vocab: 128_256, layers: 16, heads: heads(32, 8, 64), head_norms: false, tied: true },
+    Shape { name: "qwen3-0.6b", width: 1024, hidden: 3072, vocab: 151_936, layers: 28, heads: heads(16, 8, 128), head_norms: true, tied: true },
+    Shape { name: "qwen3-4b", width: 2560, hidden: 9728, vocab: 151_936, layers: 36, heads: heads(32, 8, 128), head_norms: true, tied: true },
+    Shape { name: "llama-3.1-8b", width: 4096, hidden: 14_336, vocab: 128_256, layers: 32, heads: heads(32, 8, 128), head_norms: false, tied: false },
+];
+
+/// Types of a mixture: value, down, head and all others of layer `i`.
+fn types(mixture: &str, i: u32, layers: u32) -> Result<[TensorType; 4]> {
+    let one = |ty| [ty; 4];
+    Ok(match mixture {
+        "f16" => one(TensorType::F16),
+        "bf16" => one(TensorType::BF16),
+        "q8_0" => one(TensorType::Q8_0),
+        "q4_0" => [TensorType::Q4_0, TensorType::Q4_0, TensorType::Q6K, TensorType::Q4_0],
+        "q4_k_m" => {
+            let more = i < layers / 8 || i >= 7 * layers / 8 || (i - layers / 8) % 3 == 2;
+            let more = if more { TensorType::Q6K } else { TensorType::Q4K };
+            [more, more, TensorType::Q6K, TensorType::Q4K]
+        }
+        other => return Err(format!("no type {other}").into()),
+    })
+}
+
+struct Loader<'a> {
+    device: &'a mut dyn Device,
+    noise: Vec<u8>,
+    bytes: u64,
+}
+
+impl Loader<'_> {
+    fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Result<Linear> {
+        let bytes = ty.row_bytes(cols as usize).ok_or("blocks")? * rows as usize;
+        // Random codes under small scales: every number is finite and none is zero throughout.
+        while self.noise.len() < bytes {
+            let i = self.noise.len() as u64;
+            let word = (i / 8 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            self.noise.extend_from_slice(&(word ^ word >> 29).to_le_bytes());
+        }
+        let mut data = self.noise[..bytes].to_vec();
+        let tops: &[usize] = match ty {
+            TensorType::Q6K => &[209],
+            TensorType::Q4K => &[1, 3],
+            TensorType::F16 | TensorType::BF16 => &[1],
+            _ => &[1],
+        };
+        for block in data.chunks_exact_mut(ty.block_bytes()) {
+            for top in tops {
+                block[*top] = if ty == TensorType::BF16 { 0x3c } else { 0x10 };
+            }
+        }
+        self.bytes += bytes as u64;
+        let usage = MatrixUse { gather, multiply: true };
+        let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
+        Ok(Linear { matrix: self.device.load_matrix(&desc, &data)?, bias: None })
+    }
+
+    fn norm(&mut self, len: u32) -> Result<Norm> {
+        Ok(Norm { weight: self.device.load_vector("norm", &vec![1.0; len as usize])?, eps: 1e-5 })
+    }
+}
+
+pub struct Model {
+    pub ops: Vec<Op>,
+    pub layers: Vec<CacheLayer>,
+    pub slots: Vec<SlotDesc>,
+    pub weight_bytes: u64,
+}
+
+pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Model> {
+    let [x, q, mixed, h] = [0, 1, 2, 3].map(Slot);
+    let HeadShape { heads, kv_heads, head_dim } = shape.heads;
+    let frequencies: Vec<f32> =
+        (0..head_dim / 2).map(|i| 500_000_f32.powf(-2.0 * i as f32 / head_dim as f32)).collect();
+    let pairs = RopePairs::Halves;
+    let rope = device.load_rope(&RopeDesc { frequencies: &frequencies, magnitude: 1.0, pairs })?;
+    let mut b = Loader { device, noise: vec![], bytes: 0 };
+    let [_, _, head_ty, _] = types(mixture, 0, shape.layers)?;
+    let head = b.linear(head_ty, shape.vocab, shape.width, true)?;
+    let table = if shape.tied {
+        head.matrix
+    } else {
+        let table = b.linear(head_ty, shape.vocab, shape.width, true)?.matrix;
+        b.bytes /= 2; // One row of the table is read, not all.
+        table
+    };
+    let mut ops = vec![Op::Embed { table, scale: 1.0, x }];
+    let mut layers = vec![];
+    for layer in 0..shape.layers {
+        let [value_ty, down_ty, _, ty] = types(mixture, layer, shape.layers)?;
+        layers.push(CacheLayer::Kv { kv_heads, head_dim, rope: Some(rope) });
+        let head_norms =
+            if shape.head_norms { Some((b.norm(head_dim)?, b.norm(head_dim)?)) } else { None };
+        ops.push(Op::Qkv {
+            x,
+            norm: b.norm(shape.width)?,
+            query: b.linear(ty, heads * head_dim, shape.width, false)?,
+            key: b.linear(ty, kv_heads * head_dim, shape.width, false)?,
+            value: b.linear(value_ty, kv_heads * head_dim, shape.width, false)?,
+            head_norms,
+            rope: Some(rope),
+            shape: shape.heads,
+            layer,
+            q,
+        });
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        ops.push(Op::Attention { q, shape: shape.heads, layer, scale, window: None, out: mixed });
+        let linear = b.linear(ty, shape.width, heads * head_dim, false)?;
+        ops.push(Op::Project { y: mixed, linear, post_norm: None, x });
+        ops.push(Op::GateUp {
+            x,
+            norm: b.norm(shape.width)?,
+            gate: b.linear(ty, shape.hidden, shape.width, false)?,
+            up: b.linear(ty, shape.hidden, shape.width, false)?,
+            activation: Activation::Silu,
+            h,
+        });
+        let linear = b.linear(down_ty, shape.width, shape.hidden, false)?;
+        ops.push(Op::Project { y: h, linear, post_norm: None, x });
+    }
+    ops.push(Op::Head { x, norm: b.norm(shape.width)?, linear: head });
+    ops.push(Op::Sample);
+    let widths = [shape.width, heads * head_dim, heads * head_dim, shape.hidden];
+    let weight_bytes = b.bytes;
+    device.synchronise()?;
+    let slots = widths.map(|width| SlotDesc { width }).to_vec();
+    Ok(Model { ops, layers, slots, weight_bytes })
+}
+
+/// Fills a step: every agent reads one token at `position`.
+pub fn fill(bytes: &mut [u8], rows: u32, position: u32) {
+    let Some(view) = StepViewMut::new(bytes, &LAYOUT) else { return };
+    view.header.rows = rows;
+    view.header.outputs = rows;
+    view.header.sequences = rows;
+    let pages = LAYOUT.pages_per_sequence;
+    for r in 0..rows {
+        let at = r as usize;
+        view.rows[at] = StepRow {
+            token: (r * 37 + 5).cast_signed(),
+            position,
+            sequence: r,
+            table: r,
+            previous: StepRow::NONE,
+            output: r.cast_signed(),
+            flags: StepRow::LAST_OF_SEQUENCE,
+            reserved: 0,
+        };
+        view.outputs[at] = OutputRow {
+            row: r,
+            sequence: r,
+            position,
+            flags: OutputRow::SAMPLE,
+            temperature: 0.7,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            repetition_penalty: 1.0,
+            seed: [r, 1],
+            ..OutputRow::default()
+        };
+        for (i, page) in
+            view.tables[(r * pages) as usize..][..pages as usize].iter_mut().enumerate()
+        {
+            *page = 1 + r * pages + i as u32;
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! How long work takes on the device, for benchmarks (feature `cupti`).
+//!
+//! A measurement is: a first timing, from which the numbers of runs follow; dry runs; measured runs, each after the second cache was flushed by
+//! reading twice its size (writing would leave it full of lines that the run has to write back first: 15 us of an H200's 60 MB). Times are of the profiling interface's records (every kernel, copy and fill that the calls of a run started,
+//! joined by correlation id; all runs must be of the same kernels), or, where there is no such library, of events around
+//! each run, or of a replayed graph of several runs over different buffers, which keeps the cache cold without a flush.
+
+mod spans;
+
+use walla_device::{Device, DeviceError, GraphId, StreamId};
+
+pub use self::spans::{Piece, Run};
+use crate::device::CudaDevice;
+use crate::driver::Stream;
+use crate::driver::cupti::Session;
+pub use crate::measure::Read;
+
+/// How many times the second cache's size is read to flush it: its policy is not quite "oldest first".
+const FLUSH_FACTOR: u64 = 2;
+
+/// Runs of the first timing.
+const FIRST_RUNS: u32 = 5;
+
+/// Most runs of a measurement: records of more would not fit.
+const RUNS_MAX: f64 = 10_000.0;
+
+/// How times are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Records of every kernel.
+    Cupti,
+    /// Events before and after each run: the host's launches show where they are slower than the device.
+    Events,
+    /// A graph of so many runs, replayed: their number times the bytes of a run should exceed the second cache.
+    GraphReplay {
+        /// Runs of one replay: `work` hears 0 to `copies - 1`, to take another buffer each time.
+        copies: u32,
+    },
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimingOptions {
+    /// How times are taken; [`Method::Cupti`] becomes [`Method::Events`] where there is no library.
+    pub method: Method,
+    /// Milliseconds of runs that are not measured. Default 25: clocks rise.
+    pub dry_ms: f64,
+    /// Milliseconds of measured runs. Default 100.
+    pub measured_ms: f64,
+    /// Whether the second cache is flushed before each run. Default true.
+    pub cold: bool,
+}
+
+impl Default for TimingOptions {
+    fn default() -> Self {
+        Self { method: Method::Cupti, dry_ms: 25.0, measured_ms: 100.0, cold: true }
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timing {
+    /// How.
+    pub method: Method,
+    /// Why not as asked for, if so.
+    pub fallback: Option<String>,
+    /// Microseconds of each run from its first begin to its last end, sorted.
+    pub span_micros: Vec<f64>,
+    /// Every run with its kernels ([`Method::Cupti`] only).
+    pub runs: Vec<Run>,
+}
+
+impl Timing {
+    /// The run in the middle, in microseconds.
+    #[must_use]
+    pub fn median_micros(&self) -> f64 {
+        self.span_micros.get(self.span_micros.len() / 2).copied().unwrap_or_default()
+    }
+}
+
+/// A kernel of a program, and what it reads at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelOfProgram {
+    /// Its name.
+    pub name: String,
+    /// Bytes of the matrices that it multiplies with.
+    pub weight_bytes: u64,
+    /// Whether it reads keys and values.
+    pub reads_pages: bool,
+}
+
+/// Work to measure: enqueues itself on the stream, for the numbered run.
+pub type Work<'a> = dyn FnMut(&mut CudaDevice, StreamId, u32) -> Result<(), DeviceError> + 'a;
+
+impl CudaDevice {
+    /// Measures what `work` enqueues on a stream.
+    ///
+    /// # Errors
+    /// What the device or `work` says, or [`DeviceError::Failed`] where runs cannot be compared.
+    pub fn time(
+        &mut self,
+        stream: StreamId,
+        options: TimingOptions,
+        work: &mut Work<'_>,
+    ) -> Result<Timing, DeviceError> {
+        let l2_bytes = self.context.gpu().facts.l2_bytes;
+        let flush = match options.cold {
+            true if !matches!(options.method, Method::GraphReplay { .. }) => {
+                Some(self.prepare_read((FLUSH_FACTOR * l2_bytes).max(1 << 20))?)
+            }
+            _ => None,
+        };
+        let raw = self.resources.stream(stream)?.raw;
+        let mut bench = Bench { device: self, stream, raw, flush, work };
+        let first = bench.events(FIRST_RUNS)?;
+        let estimate_ms = (first.iter().sum::<f64>() / first.len().max(1) as f64 / 1e3).max(1e-4);
+        let runs = |ms: f64, least: f64| (ms / estimate_ms).ceil().clamp(least, RUNS_MAX) as u32;
+        let (dry, measured) = (runs(options.dry_ms, 1.0), runs(options.measured_ms, 5.0));
+        bench.events(dry)?;
+        let (method, fallback, mut span_micros, runs) = match options.method {
+            Method::Events => (Method::Events, None, bench.events(measured)?, Vec::new()),
+            Method::GraphReplay { copies } => {
+                (options.method, None, bench.replays(copies.max(1), measured)?, Vec::new())
+            }
+            Method::Cupti => match Session::begin() {
+                Err(why) => (Method::Events, Some(why), bench.events(measured)?, Vec::new()),
+                Ok(session) => {
+                    let runs = bench.records(session, measured)?;
+                    let spans = runs.iter().map(|run| run.span_nanos() as f64 / 1e3).collect();
+                    (Method::Cupti, None, spans, runs)
+                }
+            },
+        };
+        span_micros.sort_by(f64::total_cmp);
+        Ok(Timing { method, fallback, span_micros, runs })
+    }
+
+    /// The kernels of a prepared program in order, with the bytes that each reads of weights.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for an unknown program.
+    pub fn kernels_of(&self, graph: GraphId) -> Result<Vec<KernelOfProgram>, DeviceError> {
+        let unknown = || crate::resources::unknown(&graph);
+        let program = self.resources.programs.get(graph.0 as usize).ok_or_else(unknown)?;
+        Ok(program.launches.iter().map(|launch| self.kernel_of(launch)).collect())
+    }
+
+    /// A launch's kernel. What it reads is found by the addresses among its parameters.
+    fn kernel_of(&self, launch: &crate::driver::Launch) -> KernelOfProgram {
+        let name = self.kernels.name_of(launch.function).unwrap_or("?").to_owned();
+        let has = |address: u64| address != 0 && launch.params.contains(&address);
+        // A row of the table is looked up, the table is not read.
+        let read = self.resources.matrices.iter().filter(|_| name != "embed");
+        let read = read.filter(|matrix| has(matrix.memory.address()));
+        let layers = self.resources.caches.iter().flat_map(|cache| &cache.layers);
+        let reads_pages = layers.filter_map(|layer| match layer {
+            crate::resources::LayerMemory::Kv { keys, .. } => Some(keys.address()),
+            crate::resources::LayerMemory::ShortConv { .. } => None,
+        });
+        let reads_pages = reads_pages.into_iter().any(has);
+        KernelOfProgram {
+            weight_bytes: read.map(|m| m.memory.bytes() as u64).sum(),
+            reads_pages,
+            name,
+        }
+    }
+
+    /// Makes a kernel of known cost: it reads so many bytes of its own memory once.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn prepare_read(&mut self, bytes: u64) -> Result<Read, DeviceError> {
+        Read::prepare(&self.context, &mut self.kernels, self.capture, bytes)
+    }
+
+    /// Enqueues the kernel of known cost.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn enqueue_read(&mut self, stream: StreamId, read: &Read) -> Result<(), DeviceError> {
+        let (raw, _) = self.resources.ticket(stream)?;
+        read.enqueue(&self.context, raw)
+    }
+}
+
+/// One measurement under way.
+struct Bench<'a, 'w> {
+    device: &'a mut CudaDevice,
+    stream: StreamId,
+    raw: Stream,
+    flush: Option<Read>,
+    work: &'a mut Work<'w>,
+}
+
+impl Bench<'_, '_> {
+    /// Takes the second cache's content away, if that is wanted.
+    fn flush(&self) -> Result<(), DeviceError> {
+        let flush = self.flush.as_ref();
+        flush.map_or(Ok(()), |read| read.enqueue(&self.device.context, self.raw))
+    }
+
+    /// Microseconds between events around each run.
+    fn events(&mut self, runs: u32) -> Result<Vec<f64>, DeviceError> {
+        let mut marks = Vec::with_capacity(runs as usize);
+        for i in 0..runs {
+            let begin = self.device.context.create_timing_event()?;
+            let end = self.device.context.create_timing_event()?;
+            self.flush()?;
+            self.device.context.record(self.raw, begin)?;
+            (self.work)(self.device, self.stream, i)?;
+            self.device.context.record(self.raw, end)?;
+            marks.push((begin, end));
+        }
+        self.device.synchronise()?;
+        let context = &self.device.context;
+        marks.into_iter().map(|(begin, end)| context.micros_between(begin, end)).collect()
+    }
+
+    /// Microseconds of a run, from replays of a graph of several.
+    fn replays(&mut self, copies: u32, runs: u32) -> Result<Vec<f64>, DeviceError> {
+        self.device.context.begin_capture(self.raw)?;
+        // A graph's launch cannot be captured, what is in it can.
+        self.device.is_capturing = true;
+        let enqueued = (0..copies).try_for_each(|copy| (self.work)(self.device, self.stream, copy));
+        self.device.is_capturing = false;
+        let graph = self.device.context.end_capture(self.raw, enqueued)?;
+        let mut marks = Vec::new();
+        for _ in 0..runs.div_ceil(copies).max(3) {
+            let begin = self.device.context.create_timing_event()?;
+            let end = self.device.context.create_timing_event()?;
+            self.device.context.record(self.raw, begin)?;
+            self.device.context.launch_graph(self.raw, &graph)?;
+            self.device.context.record(self.raw, end)?;
+            marks.push((begin, end));
+        }
+        self.device.synchronise()?;
+        let micros = |(begin, end)| self.device.context.micros_between(begin, end);
+        let micros: Result<Vec<f64>, DeviceError> = marks.into_iter().map(micros).collect();
+        Ok(micros?.into_iter().map(|micros| micros / f64::from(copies)).collect())
+    }
+
+    /// Runs with every record of theirs.
+    fn records(&mut self, session: Session, runs: u32) -> Result<Vec<Run>, DeviceError> {
+        let failed = |reason| DeviceError::Failed { call: "timing", reason };
+        let mut windows = Vec::with_capacity(runs as usize);
+        for i in 0..runs {
+            self.flush()?;
+            let from = session.now_nanos().map_err(failed)?;
+            (self.work)(self.device, self.stream, i)?;
+            windows.push((from, session.now_nanos().map_err(failed)?));
+        }
+        self.device.synchronise()?;
+        let records = session.end().map_err(failed)?;
+        spans::runs(&records, &windows).map_err(failed)
+    }
+}

@@ -1,0 +1,136 @@
+//! From records of calls and of what ran to what each run took: no clock and no device.
+
+use crate::driver::cupti::{Activity, Record};
+
+/// Something that ran on the device in one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The kernel's name, `copy` or `fill`.
+    pub name: String,
+    /// When it began, from the begin of its run.
+    pub begin_nanos: u64,
+    /// When it ended, from the begin of its run.
+    pub end_nanos: u64,
+}
+
+/// One run: everything that the calls between two points in time started, in order of its begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// What ran.
+    pub pieces: Vec<Piece>,
+}
+
+impl Run {
+    /// From the first begin to the last end.
+    #[must_use]
+    pub fn span_nanos(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.end_nanos).max().unwrap_or_default()
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().map(|piece| piece.name.as_str())
+    }
+}
+
+/// Joins what ran with the calls that started it, by correlation, and calls with the windows of time that they were made in.
+///
+/// # Errors
+/// In words: a window started nothing, or not the same kernels as the first one did (then times of runs cannot be compared).
+pub(super) fn runs(records: &[Record], windows: &[(u64, u64)]) -> Result<Vec<Run>, String> {
+    let mut ran: Vec<&Record> =
+        records.iter().filter(|record| record.activity != Activity::Call).collect();
+    ran.sort_by_key(|record| record.correlation);
+    let mut calls: Vec<&Record> =
+        records.iter().filter(|record| record.activity == Activity::Call).collect();
+    calls.sort_by_key(|call| call.begin_nanos);
+    let mut runs: Vec<Run> = Vec::with_capacity(windows.len());
+    for (i, (from, to)) in windows.iter().enumerate() {
+        let first = calls.partition_point(|call| call.begin_nanos < *from);
+        let inside = calls[first..].iter().take_while(|call| call.begin_nanos <= *to);
+        let mut started: Vec<&Record> = Vec::new();
+        for call in inside {
+            let first = ran.partition_point(|record| record.correlation < call.correlation);
+            let same = ran[first..].iter().take_while(|r| r.correlation == call.correlation);
+            started.extend(same);
+        }
+        let run = run(started);
+        if run.pieces.is_empty() {
+            return Err(format!("run {i} started nothing on the device"));
+        }
+        if let Some(expected) = runs.first()
+            && !run.names().eq(expected.names())
+        {
+            return Err(format!(
+                "run {i} is of other kernels than the first one ({} and {})",
+                run.pieces.len(),
+                expected.pieces.len()
+            ));
+        }
+        runs.push(run);
+    }
+    Ok(runs)
+}
+
+fn run(mut started: Vec<&Record>) -> Run {
+    started.sort_by_key(|record| (record.begin_nanos, record.end_nanos));
+    let begin = started.first().map_or(0, |record| record.begin_nanos);
+    let piece = |record: &Record| Piece {
+        name: match &record.activity {
+            Activity::Kernel(name) => name.clone(),
+            Activity::Copy(_) => "copy".to_owned(),
+            Activity::Fill(_) => "fill".to_owned(),
+            Activity::Call => "call".to_owned(),
+        },
+        begin_nanos: record.begin_nanos - begin,
+        end_nanos: record.end_nanos.saturating_sub(begin),
+    };
+    Run { pieces: started.into_iter().map(piece).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(activity: Activity, begin_nanos: u64, end_nanos: u64, correlation: u32) -> Record {
+        Record { activity, begin_nanos, end_nanos, correlation }
+    }
+
+    fn kernel(name: &str) -> Activity {
+        Activity::Kernel(name.to_owned())
+    }
+
+    #[test]
+    fn a_graphs_kernels_belong_to_the_one_call_that_launched_it() {
+        let records = [
+            // A flush before each run, outside of the windows.
+            record(Activity::Call, 5, 6, 1),
+            record(Activity::Fill(64), 100, 200, 1),
+            record(Activity::Call, 10, 12, 2),
+            record(kernel("b"), 260, 300, 2),
+            record(kernel("a"), 210, 250, 2),
+            record(Activity::Call, 25, 26, 3),
+            record(Activity::Fill(64), 310, 400, 3),
+            record(Activity::Call, 30, 31, 4),
+            record(kernel("a"), 410, 450, 4),
+            record(kernel("b"), 445, 520, 4),
+        ];
+        let runs = runs(&records, &[(9, 20), (29, 40)]).unwrap();
+        assert_eq!(runs.iter().map(Run::span_nanos).collect::<Vec<_>>(), [90, 110]);
+        let names: Vec<_> = runs[0].pieces.iter().map(|piece| piece.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!((runs[1].pieces[1].begin_nanos, runs[1].pieces[1].end_nanos), (35, 110));
+    }
+
+    #[test]
+    fn runs_of_other_kernels_are_refused() {
+        let records = [
+            record(Activity::Call, 10, 11, 1),
+            record(kernel("a"), 20, 30, 1),
+            record(Activity::Call, 40, 41, 2),
+            record(kernel("b"), 50, 60, 2),
+        ];
+        let windows = [(9, 12), (39, 42)];
+        assert!(runs(&records, &windows).unwrap_err().contains("other kernels"));
+        assert!(runs(&records, &[(0, 5)]).unwrap_err().contains("started nothing"));
+    }
+}
