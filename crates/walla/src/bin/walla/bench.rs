@@ -114,6 +114,10 @@ fn bench_context(
         per_token: model.kv_numbers_per_token() as u64 * options.kv_type.bytes() as u64,
     };
     table::heading(out, arguments, context, &device, bytes_per_second)?;
+    let fallbacks = executor.device().graph_fallbacks();
+    if fallbacks.total() > 0 {
+        writeln!(out, "programs launched op by op instead of as graphs: {fallbacks}")?;
+    }
     let mut lockstep = Lockstep::new(executor, Vec::new(), Sampling::greedy())?;
     let mut rows = Vec::new();
     for &agents in &arguments.agents {
