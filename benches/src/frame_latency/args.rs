@@ -35,12 +35,15 @@ pub struct Arguments {
     /// Measured frames of each cell
     #[arg(long, value_name = "N", default_value_t = 1_800)]
     pub frames: usize,
-    /// Frames before them, when everybody speaks already
+    /// Frames before them, counted from when everybody has begun to speak
     #[arg(long, value_name = "N", default_value_t = 180)]
     pub warm_up: usize,
     /// Work of the rest of the game in each frame, in milliseconds on an idle machine; half of a period at most
     #[arg(long, value_name = "MS", default_value_t = 8.0)]
     pub host_load_ms: f64,
+    /// Threads of the game's task pools, all together [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub host_threads: Option<usize>,
     /// Device time of a frame, in milliseconds [default: a quarter of the period]
     #[arg(long, value_name = "MS")]
     pub budget_ms: Option<f64>,

@@ -5,10 +5,14 @@ use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use serde_json::{Value, json};
 
+use crate::talk::{self, Place};
 use crate::voices::Voices;
 
 /// Frames after which the newcomer is given up.
 const FRAMES_MAX: u64 = 3_000;
+
+/// What a chat template adds to a persona and a question, about.
+const TEMPLATE_TOKENS: u32 = 15;
 
 /// The newcomer.
 #[derive(Resource, Debug, Default)]
@@ -18,6 +22,8 @@ pub struct Newcomer {
     /// Tokens that had missed their deadline by then.
     late_before: u64,
     prompt_tokens: u32,
+    /// As the first prompt of an agent came out, the template's own tokens aside.
+    bytes_per_token: Option<f64>,
     /// What came of it.
     pub met: Option<Met>,
 }
@@ -61,13 +67,7 @@ impl Met {
 
 pub fn add_newcomer(app: &mut App) {
     app.init_resource::<Newcomer>()
-        .add_observer(
-            |started: On<ReplyStarted>, who: Query<&IsNewcomer>, mut newcomer: ResMut<Newcomer>| {
-                if who.contains(started.agent) {
-                    newcomer.prompt_tokens = started.prompt_tokens;
-                }
-            },
-        )
+        .add_observer(started)
         .add_systems(Update, |voices: Res<Voices>, mut newcomer: ResMut<Newcomer>| {
             if newcomer.asked.is_some_and(|asked| voices.frame > asked + FRAMES_MAX) {
                 newcomer.conclude(&voices);
@@ -92,6 +92,23 @@ pub fn add_newcomer(app: &mut App) {
         });
 }
 
+fn started(
+    started: On<ReplyStarted>,
+    who: Query<&IsNewcomer>,
+    places: Query<&Place>,
+    mut newcomer: ResMut<Newcomer>,
+) {
+    if who.contains(started.agent) {
+        newcomer.prompt_tokens = started.prompt_tokens;
+    } else if newcomer.bytes_per_token.is_none()
+        && let Ok(place) = places.get(started.agent)
+    {
+        let bytes = talk::persona(place.place).len() + talk::question(place.place).len();
+        let tokens = started.prompt_tokens.saturating_sub(TEMPLATE_TOKENS).max(1);
+        newcomer.bytes_per_token = Some(bytes as f64 / f64::from(tokens));
+    }
+}
+
 /// Lets the newcomer arrive, with a prompt of about so many tokens.
 pub fn arrive(app: &mut App, tokens: u32) {
     let world = app.world_mut();
@@ -102,15 +119,19 @@ pub fn arrive(app: &mut App, tokens: u32) {
     voices.watch();
     let (frame, late_before) = (voices.frame, voices.measured.tokens_late);
     let mut newcomer = world.resource_mut::<Newcomer>();
+    let bytes_per_token = newcomer.bytes_per_token.unwrap_or(4.0);
     (newcomer.asked, newcomer.late_before) = (Some(frame), late_before);
-    world.trigger(Ask { agent, text: song(tokens) });
+    let bytes = f64::from(tokens) * bytes_per_token;
+    world.trigger(Ask { agent, text: song(bytes as usize) });
 }
 
-/// About so many tokens: a common short word with its space is one token in most vocabularies.
-fn song(tokens: u32) -> String {
-    const WORDS: [&str; 8] = ["the", "and", "you", "on", "we", "all", "in", "to"];
-    let words = (0..tokens as usize).map(|i| WORDS[(i * i + i / 3) % WORDS.len()]);
-    words.collect::<Vec<_>>().join(" ")
+/// Everything that agents and those who ask them say, over and over: `bytes` of it.
+fn song(bytes: usize) -> String {
+    let verse: String =
+        (0..8).map(|i| [talk::persona(i), " ", talk::question(i), " "].concat()).collect();
+    let mut song = verse.repeat(bytes / verse.len() + 1);
+    song.truncate(bytes.max(1));
+    song
 }
 
 impl Newcomer {

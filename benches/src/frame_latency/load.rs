@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bevy_app::{TaskPoolPlugin, prelude::*};
+use bevy_app::{TaskPoolOptions, TaskPoolPlugin, prelude::*};
 use bevy_ecs::prelude::*;
 
 /// Things that move.
@@ -33,8 +33,11 @@ struct Outcome(u64);
 
 /// Adds the game to an app: a third of its work moves bodies on the task pool, beside it minds think in one system, and a system at the end
 /// settles what came of it.
-pub fn add_game(app: &mut App, load: Load) {
-    app.add_plugins(TaskPoolPlugin::default())
+pub fn add_game(app: &mut App, load: Load, threads: Option<usize>) {
+    // The pools are the process's: the first app makes them.
+    let task_pool_options =
+        threads.map_or_else(TaskPoolOptions::default, TaskPoolOptions::with_num_threads);
+    app.add_plugins(TaskPoolPlugin { task_pool_options })
         .insert_resource(load)
         .init_resource::<Outcome>()
         .add_systems(Startup, spawn)
@@ -43,23 +46,23 @@ pub fn add_game(app: &mut App, load: Load) {
 
 impl Load {
     /// Work that takes so long on this machine when it is idle.
-    pub fn lasting(time: Duration) -> Self {
+    pub fn lasting(time: Duration, threads: Option<usize>) -> Self {
         let mut load = Self { rounds: 64 };
         if time.is_zero() {
             return Self { rounds: 0 };
         }
         // The time has a part that does not depend on the rounds, so one proportion is not enough.
         for _ in 0..4 {
-            let ratio = time.as_secs_f64() / load.fastest_frame().as_secs_f64().max(1e-9);
+            let ratio = time.as_secs_f64() / load.fastest_frame(threads).as_secs_f64().max(1e-9);
             let rounds = f64::from(load.rounds) * ratio.clamp(0.05, 20.0);
             load.rounds = rounds.clamp(1.0, 1e8) as u32;
         }
         load
     }
 
-    fn fastest_frame(self) -> Duration {
+    fn fastest_frame(self, threads: Option<usize>) -> Duration {
         let mut app = App::new();
-        add_game(&mut app, self);
+        add_game(&mut app, self, threads);
         app.finish();
         app.cleanup();
         app.update();
@@ -118,9 +121,9 @@ mod tests {
 
     #[test]
     fn the_load_lasts_about_as_long_as_was_asked() {
-        let load = Load::lasting(Duration::from_millis(3));
+        let load = Load::lasting(Duration::from_millis(3), None);
         // Other tests run beside this one, which only adds time.
-        let fastest = load.fastest_frame();
+        let fastest = load.fastest_frame(None);
         assert!(fastest > Duration::from_millis(1), "{fastest:?} for {load:?}");
     }
 }

@@ -25,6 +25,9 @@ use crate::waiting::Waiting;
 /// Frames of a trace, and of a timeline in the plots.
 pub const FRAMES_SHOWN: usize = 300;
 
+/// Frames to wait for agents who do not say anything.
+const SILENCE_MAX: usize = 3_600;
+
 /// What cells share.
 pub struct Bench<'a> {
     arguments: &'a Arguments,
@@ -83,9 +86,10 @@ impl<'a> Bench<'a> {
 
     /// Runs a cell; `None` if this machine has not what it needs.
     pub fn run(&mut self, cell: &Cell) -> Result<Option<Outcome>, Box<dyn Error>> {
-        let load = *self.loads.entry(cell.load).or_insert_with(|| Load::lasting(cell.load));
+        let threads = self.arguments.host_threads;
+        let load = self.loads.entry(cell.load).or_insert_with(|| Load::lasting(cell.load, threads));
         let mut app = App::new();
-        load::add_game(&mut app, load);
+        load::add_game(&mut app, *load, threads);
         app.insert_resource(Voices::new(cell.agents, self.arguments.voice_rate));
         let mut llama = None;
         match cell.mode {
@@ -188,7 +192,13 @@ impl<'a> Bench<'a> {
         app.cleanup();
         let mut pacer = Pacer::new(cell.period());
         let mut watch = Watch::default();
-        for _ in 0..warm_up {
+        let mut warm = 0;
+        // Everybody reads a prompt at once in the beginning, which is no game's every day.
+        for _ in 0..warm_up + SILENCE_MAX {
+            if warm == warm_up {
+                break;
+            }
+            warm += usize::from(app.world().resource::<Voices>().have_all_begun());
             watch.frame(&mut app, &mut pacer);
             if let Some(walla) = app.world().get_resource::<Walla>()
                 && let WallaState::Failed(error) = walla.state()

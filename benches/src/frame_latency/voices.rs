@@ -13,6 +13,8 @@ struct Voice {
     /// When the first token of this reply arrived.
     began: Option<Instant>,
     said: u32,
+    /// In this reply or one before.
+    has_spoken: bool,
     /// The frame of the latest token.
     heard_frame: u64,
     /// The longest and the number of waits between tokens, in frames, while an event is watched.
@@ -86,6 +88,7 @@ impl Voices {
         if let Some(voice) = self.voices.get_mut(agent) {
             *voice = Voice {
                 asked: Some(now),
+                has_spoken: voice.has_spoken,
                 gap_max: voice.gap_max,
                 tokens_watched: voice.tokens_watched,
                 ..Voice::default()
@@ -121,7 +124,13 @@ impl Voices {
         }
         self.measured.tokens += u64::from(tokens);
         voice.said += tokens;
+        voice.has_spoken = true;
         voice.heard_frame = frame;
+    }
+
+    /// Whether everybody has said something since the beginning.
+    pub fn have_all_begun(&self) -> bool {
+        self.voices.iter().all(|voice| voice.has_spoken)
     }
 
     pub fn ended(&mut self, agent: usize, failed: bool) {

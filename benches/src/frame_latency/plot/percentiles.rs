@@ -82,8 +82,8 @@ impl Picture for Percentiles {
             LIMIT.stroke_width(look.stroke(1)),
         ))?;
         let note = format!("period {:.2} ms", self.period_ms);
-        let above = EmptyElement::at((0.0, self.period_ms))
-            + Text::new(note, look.at(6, -22), look.text(16));
+        let above = EmptyElement::at((x_max, self.period_ms))
+            + Text::new(note, look.at(-130, -22), look.text(16));
         chart.draw_series([above])?;
         for curve in &self.curves {
             let style = colour(curve.mode).stroke_width(look.stroke(3));

@@ -21,7 +21,7 @@ pub struct Timeline {
 
 /// Heights, in pixels.
 const HEAD: i32 = 76;
-const STRIP: i32 = 170;
+const STRIP: i32 = 190;
 
 /// A frame that began more than half a period late.
 const STUTTER: RGBColor = RGBColor(213, 94, 0);
@@ -86,6 +86,7 @@ impl Timeline {
         let frames = strip.frames.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
             .margin(look.px(4))
+            .margin_top(look.px(26))
             .margin_right(look.px(20))
             .y_label_area_size(look.px(72))
             .build_cartesian_2d(0.0..frames, -down..up)?;
@@ -119,6 +120,6 @@ impl Timeline {
             ))?;
         }
         let colour = colour(strip.mode);
-        area.draw(&Text::new(label(strip.mode), look.at(92, 6), look.text(18).color(&colour)))
+        area.draw(&Text::new(label(strip.mode), look.at(92, 2), look.text(18).color(&colour)))
     }
 }
