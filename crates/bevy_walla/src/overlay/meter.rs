@@ -109,8 +109,9 @@ impl DeviceTime {
     pub fn take(&mut self, total: Duration) -> DeviceUse {
         let used = total.saturating_sub(self.before.unwrap_or(total));
         let mean = used.checked_div(self.frames).unwrap_or_default();
-        // A frame that used nothing is not told: the latest that did would look as if it went on for ever.
-        let longest = if used.is_zero() { Duration::ZERO } else { self.longest };
+        // A frame that used nothing is not told: the latest that did would look as if it went on for ever. And what a slow game's
+        // latest frame used may be known in total before it is known by frame.
+        let longest = if used.is_zero() { Duration::ZERO } else { self.longest.max(mean) };
         *self = Self { before: Some(total), ..Self::default() };
         DeviceUse { mean, longest }
     }

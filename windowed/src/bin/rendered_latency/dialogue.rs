@@ -2,7 +2,9 @@
 
 use bevy::prelude::*;
 use bevy_walla::prelude::*;
-use walla_examples::{name, persona};
+use walla_examples::name;
+
+use crate::REPLY_TOKENS;
 
 pub struct DialoguePlugin {
     pub agents: u32,
@@ -29,11 +31,11 @@ impl Plugin for DialoguePlugin {
                 for place in 0..agents as usize {
                     let name = name(place);
                     commands.spawn((
-                        Agent::persona(persona(place).text),
+                        Agent::persona(format!("You are {name}.")),
                         AgentSeed::from_name(&name),
                         Name::new(name),
                         VoiceRate::tokens_per_second(voice_rate),
-                        ReplyLimits::tokens(64),
+                        ReplyLimits::tokens(REPLY_TOKENS),
                     ));
                 }
             })

@@ -8,9 +8,9 @@ use bevy::prelude::Resource;
 use bevy_walla::{
     AgentId, AgentSpec, Client, Command, Engine, EngineStats, GenerationId, Prompt, TrySendError,
 };
-use walla_examples::persona;
+use walla_examples::name;
 
-use crate::FREE;
+use crate::{FREE, REPLY_TOKENS};
 
 /// Sequences that decode as fast as the device goes, while they are on.
 #[derive(Resource)]
@@ -56,7 +56,10 @@ fn drive(client: &Client, on: &AtomicBool, sequences: u32) {
     let mut all: Vec<Sequence> = (0..sequences as usize)
         .filter_map(|place| {
             let agent = client.new_agent();
-            let spec = AgentSpec { reply_tokens_max: 64, ..AgentSpec::new(persona(place).text) };
+            let spec = AgentSpec {
+                reply_tokens_max: REPLY_TOKENS,
+                ..AgentSpec::new(format!("You are {}.", name(place)))
+            };
             let add = Command::AddAgent { agent, spec: Box::new(spec) };
             client.try_send(add).is_ok().then_some(Sequence { agent, generation: None })
         })

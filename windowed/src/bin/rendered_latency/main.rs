@@ -164,3 +164,6 @@ fn start(options: EngineOptions) -> Engine {
 
 /// The pacing of a decoder that knows nothing of frames.
 const FREE: Pacing = Pacing::FreeRunning;
+
+/// Tokens of a reply: long, so that most of the work is speaking and not reading the next question.
+const REPLY_TOKENS: u32 = 256;

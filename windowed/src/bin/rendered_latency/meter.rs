@@ -25,14 +25,20 @@ pub struct Frame {
     pub turn: Option<usize>,
 }
 
-/// The frame that the renderer is at.
+/// The frame that the renderer is at, and when the game handed it over.
 #[derive(Resource, Clone, Copy)]
-struct Rendering(Frame);
+struct Rendering {
+    frame: Frame,
+    since: Instant,
+}
 
 /// A frame that has been drawn.
 pub struct Drawn {
     pub turn: Option<usize>,
-    pub time: Duration,
+    /// From the beginning of the frame to the end of its work on the GPU.
+    pub since_begin: Duration,
+    /// The renderer's part of it: its work on the CPU, then that on the GPU.
+    pub rendering: Duration,
 }
 
 #[derive(Resource)]
@@ -58,7 +64,7 @@ impl Plugin for MeterPlugin {
         render
             .insert_resource(Sends(sender))
             .add_systems(ExtractSchedule, |frame: Extract<Res<Frame>>, mut commands: Commands| {
-                commands.insert_resource(Rendering(**frame));
+                commands.insert_resource(Rendering { frame: **frame, since: Instant::now() });
             })
             .add_systems(Render, drawn.in_set(RenderSystems::PostCleanup));
     }
@@ -68,10 +74,10 @@ fn drawn(device: Res<RenderDevice>, frame: Option<Res<Rendering>>, sends: Res<Se
     if let Err(error) = device.poll(PollType::wait_indefinitely()) {
         warn!("the GPU does not answer: {error}");
     }
-    if let Some(frame) = frame {
-        let Frame { began, turn } = frame.0;
+    if let Some(Rendering { frame, since }) = frame.as_deref() {
+        let (since_begin, rendering) = (frame.began.elapsed(), since.elapsed());
         // Nobody listens any more when the app ends.
-        let _unheard = sends.0.send(Drawn { turn, time: began.elapsed() });
+        let _unheard = sends.0.send(Drawn { turn: frame.turn, since_begin, rendering });
     }
 }
 

@@ -68,6 +68,8 @@ pub fn print(session: &Session, adapter: &RenderAdapterInfo, model: Option<&Mode
     print_table(&head, &rows(&|results| interval_row(results, stutter_ms)));
     println!("\nFrom the beginning of a frame to the end of its work on the GPU:");
     print_table(&spread_head, &rows(&|results| spread_row(&results.drawn)));
+    println!("\nThe renderer's part of that, on the CPU and then on the GPU:");
+    print_table(&spread_head, &rows(&|results| spread_row(&results.rendering)));
 }
 
 /// What a frame should take: the period, or the median without dialogue where there is none.
@@ -104,6 +106,7 @@ fn json(results: &Results, stutter_ms: f64) -> Value {
         "mode": results.mode.name(),
         "interval_ms": spread(&results.interval),
         "drawn_ms": spread(&results.drawn),
+        "rendering_ms": spread(&results.rendering),
         "plugin_ms": spread(&results.plugin),
         "stutters": results.interval.longer_than(stutter_ms),
         "frames_per_second": results.frames as f64 / seconds,

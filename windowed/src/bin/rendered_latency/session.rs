@@ -49,6 +49,8 @@ pub struct Results {
     pub interval: Times,
     /// From the beginning of a frame to the end of its work on the GPU.
     pub drawn: Times,
+    /// The renderer's part of that.
+    pub rendering: Times,
     /// What walla's systems took of a frame.
     pub plugin: Times,
     pub seconds: f64,
@@ -90,6 +92,7 @@ impl Results {
             mode,
             interval: Times::new(),
             drawn: Times::new(),
+            rendering: Times::new(),
             plugin: Times::new(),
             seconds: 0.0,
             frames: 0,
@@ -133,7 +136,8 @@ fn begin(
     let session = &mut *session;
     for drawn in drawn.take() {
         if let Some(results) = drawn.turn.and_then(|turn| session.results.get_mut(turn)) {
-            results.drawn.add(drawn.time);
+            results.drawn.add(drawn.since_begin);
+            results.rendering.add(drawn.rendering);
         }
     }
     let place = session.place();

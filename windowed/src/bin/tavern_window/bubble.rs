@@ -6,14 +6,15 @@ use bevy_walla::prelude::*;
 use crate::guest::{Guest, HEAD_TOP};
 use crate::mouth::Mouth;
 
-const WIDTH_PX: f32 = 188.0;
+/// Less than from one seat at the wall to the next.
+const WIDTH_PX: f32 = 174.0;
 const TAIL_PX: f32 = 11.0;
 const PAPER: Color = Color::srgb(0.972, 0.952, 0.905);
 const INK: Color = Color::srgb(0.150, 0.115, 0.090);
 const GOLD: Color = Color::srgb(0.920, 0.690, 0.230);
 
 /// Bytes of a bubble: about six lines. Of a longer speech the beginning goes out of sight.
-const BYTES_MAX: usize = 150;
+const BYTES_MAX: usize = 140;
 
 /// A bubble, and whose it is.
 #[derive(Component)]
