@@ -105,6 +105,25 @@ fn no_more_tokens_than_asked_for() {
 }
 
 #[test]
+fn a_budget_changes_no_word_and_its_costs_are_kept() {
+    let folder = scratch("cache");
+    let arguments =
+        ["generate", tiny(), "--prompt", "Once", "-n", "12", "--greedy", "--device", "cpu"];
+    let with_budget = [&arguments[..], &["--budget", "3.5"]].concat();
+    for _ in 0..2 {
+        let output = walla(&with_budget).env("XDG_CACHE_HOME", &folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), succeed(&arguments));
+    }
+    #[cfg(target_os = "linux")]
+    assert_eq!(std::fs::read_dir(format!("{folder}/walla")).unwrap().count(), 1);
+    for nonsense in ["0", "-1", "NaN", "1e9", "much"] {
+        let ran = run(&[&arguments[..], &["--budget", nonsense]].concat());
+        assert_eq!(ran.code, Some(2), "{nonsense}: {}", ran.err);
+    }
+}
+
+#[test]
 fn chat_answers_each_line_and_ends_with_the_input() {
     let arguments =
         ["chat", tiny(), "--persona", "You are Greta.", "-n", "4", "--greedy", "--device", "cpu"];

@@ -1,6 +1,7 @@
 //! What the command understands.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -79,6 +80,20 @@ pub struct DeviceArgs {
     /// CPU threads [default: half of the cores]
     #[arg(long)]
     pub threads: Option<u32>,
+}
+
+/// What is left of the machine for others.
+#[derive(Debug, Args)]
+pub struct BudgetArgs {
+    /// Milliseconds of the device that each 1/60 s may use [default: no limit]
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    pub budget: Option<Duration>,
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let millis = text.parse().ok().filter(|millis: &f64| (0.01..=1_000.0).contains(millis));
+    let millis = millis.ok_or_else(|| format!("{text:?} is no number from 0.01 to 1000"))?;
+    Ok(Duration::from_secs_f64(millis / 1e3))
 }
 
 #[derive(Debug, Args)]
@@ -190,6 +205,8 @@ pub struct Generate {
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
+    pub budget: BudgetArgs,
+    #[command(flatten)]
     pub device: DeviceArgs,
 }
 
@@ -208,6 +225,8 @@ pub struct Chat {
     pub context: u32,
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub budget: BudgetArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

@@ -18,8 +18,8 @@ pub fn run(arguments: &Chat) -> Result<(), Failure> {
 }
 
 async fn chat(arguments: &Chat) -> Result<(), Failure> {
-    let engine =
-        load::engine(arguments.model.as_deref(), &arguments.device, arguments.context).await?;
+    let Chat { device, budget, context, .. } = arguments;
+    let engine = load::engine(arguments.model.as_deref(), device, budget, *context).await?;
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
         reply_tokens_max: arguments.tokens,

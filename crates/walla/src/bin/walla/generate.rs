@@ -17,8 +17,8 @@ pub fn run(arguments: &Generate) -> Result<(), Failure> {
 }
 
 async fn generate(arguments: &Generate) -> Result<(), Failure> {
-    let engine =
-        load::engine(Some(arguments.model.as_path()), &arguments.device, arguments.context).await?;
+    let Generate { device, budget, context, .. } = arguments;
+    let engine = load::engine(Some(arguments.model.as_path()), device, budget, *context).await?;
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
         reply_tokens_max: arguments.tokens,

@@ -1,7 +1,8 @@
 //! Opening what most verbs need, with a progress bar where it takes long.
 
+use std::env;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use walla::{Engine, EngineBuilder};
@@ -10,7 +11,7 @@ use walla_exec::{ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
 
 use crate::Failure;
-use crate::args::DeviceArgs;
+use crate::args::{BudgetArgs, DeviceArgs};
 
 /// Opens a model file; errors begin with its name.
 pub fn open(path: &Path) -> Result<Gguf, Failure> {
@@ -57,6 +58,7 @@ pub fn bar() -> ProgressBar {
 pub async fn engine(
     path: Option<&Path>,
     device: &DeviceArgs,
+    budget: &BudgetArgs,
     context_tokens: u32,
 ) -> Result<Engine, Failure> {
     let builder = match path {
@@ -71,12 +73,31 @@ pub async fn engine(
     if let Some(threads) = device.threads {
         builder = builder.threads(threads);
     }
+    if let Some(budget) = budget.budget {
+        builder = builder.budget(budget);
+    }
+    if let Some(folder) = cache_folder() {
+        builder = builder.cost_cache(folder);
+    }
     let bar = bar();
     let engine =
         builder.start_with_progress(|share| bar.set_position((share * 1_000.0) as u64)).await;
     bar.finish_and_clear();
     engine
         .map_err(|error| path.map_or_else(|| error.to_string().into(), |path| named(path, &error)))
+}
+
+/// Where programs of this user keep what can be measured again; `None` where the system does not say.
+fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let of_user = if cfg!(windows) {
+        folder("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        folder("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
+    };
+    of_user.map(|folder| folder.join("walla"))
 }
 
 #[cfg(feature = "demo")]
