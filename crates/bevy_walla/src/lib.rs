@@ -49,7 +49,8 @@
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or never will be |
 //!
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in `PostUpdate`.
-//! [`WallaDiagnosticsPlugin`] adds the numbers to Bevy's diagnostics; [`WallaSettings`] bounds the work of a frame.
+//! [`WallaDiagnosticsPlugin`] adds the numbers to Bevy's diagnostics, `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the
+//! game; [`WallaSettings`] bounds the work of a frame.
 //!
 //! # What a frame pays
 //! Nothing here waits: not for a lock, not for the device, not when an agent or the whole app is dropped. With 64 agents speaking

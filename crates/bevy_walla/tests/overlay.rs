@@ -1,0 +1,79 @@
+//! The overlay, without a window: what it says, and that it can be hidden.
+
+use std::time::Duration;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_input::ButtonInput;
+use bevy_input::keyboard::KeyCode;
+use bevy_ui::prelude::*;
+use bevy_walla::overlay::{ToggleWallaOverlay, WallaOverlay, WallaOverlayPlugin};
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+
+/// Two agents, one of whom talks without end.
+fn app() -> App {
+    let engine = ScriptedEngine::new(|_, _| "So it was and so it is.".to_owned()).endless();
+    let overlay = WallaOverlay { refreshes_per_second: 10.0, ..Default::default() };
+    let mut app = App::new();
+    app.add_plugins((WallaPlugin::with_link(engine.linker()), WallaOverlayPlugin { overlay }))
+        .init_resource::<ButtonInput<KeyCode>>();
+    let odo = app.world_mut().spawn(Agent::persona("Odo")).id();
+    app.world_mut().spawn(Agent::persona("Greta"));
+    app.world_mut().trigger(Ask { agent: odo, text: "How was it?".into() });
+    for _ in 0..5 {
+        app.update();
+    }
+    app
+}
+
+/// Waits until the overlay is due again.
+fn refresh(app: &mut App) {
+    std::thread::sleep(Duration::from_millis(110));
+    app.update();
+}
+
+fn lines(app: &mut App) -> Vec<String> {
+    app.world_mut().query::<&Text>().iter(app.world()).map(|text| text.0.clone()).collect()
+}
+
+fn is_shown(app: &mut App) -> bool {
+    let mut panels = app.world_mut().query::<(&Name, &Node)>();
+    let panel = panels.iter(app.world()).find(|(name, _)| name.as_str() == "walla overlay");
+    panel.expect("there is a panel").1.display != Display::None
+}
+
+#[test]
+fn it_says_how_many_talk() {
+    let mut app = app();
+    refresh(&mut app);
+    let lines = lines(&mut app);
+    assert!(lines.contains(&"2 agents: 1 talking, 1 silent".to_owned()), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("tokens/s")), "{lines:#?}");
+    assert!(lines.contains(&"40 ms".to_owned()), "fast frames have narrow bars: {lines:#?}");
+}
+
+#[test]
+fn a_key_and_a_message_toggle_it() {
+    let mut app = app();
+    assert!(is_shown(&mut app));
+    app.world_mut().resource_mut::<ButtonInput<KeyCode>>().press(KeyCode::F3);
+    app.update();
+    assert!(!is_shown(&mut app));
+    app.world_mut().resource_mut::<ButtonInput<KeyCode>>().clear();
+    app.world_mut().write_message(ToggleWallaOverlay);
+    app.update();
+    assert!(is_shown(&mut app));
+}
+
+#[test]
+fn hidden_it_does_nothing() {
+    let mut app = app();
+    refresh(&mut app);
+    app.world_mut().resource_mut::<WallaOverlay>().visible = false;
+    app.update();
+    let before = lines(&mut app);
+    app.world_mut().spawn(Agent::persona("Pip"));
+    refresh(&mut app);
+    assert_eq!(before, lines(&mut app));
+}
