@@ -38,9 +38,12 @@ pub struct Arguments {
     /// Frames before them, counted from when everybody has begun to speak
     #[arg(long, value_name = "N", default_value_t = 180)]
     pub warm_up: usize,
-    /// Work of the rest of the game in each frame, in milliseconds on an idle machine; half of a period at most
-    #[arg(long, value_name = "MS", default_value_t = 8.0)]
-    pub host_load_ms: f64,
+    /// Times that every cell runs, in turns, so that all of them meet the machine in the same moods
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub rounds: u32,
+    /// Work of the rest of the game in each frame, in milliseconds on an idle machine [default: 8, but half of a period at most]
+    #[arg(long, value_name = "MS")]
+    pub host_load_ms: Option<f64>,
     /// Threads of the game's task pools, all together [default: all cores]
     #[arg(long, value_name = "N")]
     pub host_threads: Option<usize>,
@@ -115,7 +118,7 @@ impl Arguments {
             self.agents = vec![0, 2];
             self.frames = self.frames.min(90);
             self.warm_up = self.warm_up.min(20);
-            self.host_load_ms = self.host_load_ms.min(2.0);
+            self.host_load_ms = Some(self.host_load_ms.unwrap_or(2.0));
             self.reply_tokens = self.reply_tokens.min(24);
         }
         self
@@ -123,8 +126,9 @@ impl Arguments {
 
     /// Work of a frame at this rate.
     pub fn load(&self, rate: u32) -> Duration {
-        let half = 0.5 / f64::from(rate);
-        Duration::from_secs_f64((self.host_load_ms.max(0.0) / 1e3).min(half))
+        let half_ms = 500.0 / f64::from(rate);
+        let ms = self.host_load_ms.unwrap_or(half_ms.min(8.0));
+        Duration::from_secs_f64(ms.clamp(0.0, 1e4) / 1e3)
     }
 
     /// Device time of a frame at this rate.

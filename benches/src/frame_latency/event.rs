@@ -35,7 +35,9 @@ struct IsNewcomer;
 #[derive(Clone, Debug, Default)]
 pub struct Met {
     pub prompt_tokens: u32,
-    /// Frames from the ask to the newcomer's first token.
+    /// Whether the newcomer said anything before the run ended.
+    pub was_answered: bool,
+    /// Frames from the ask to the newcomer's first token, or to the end.
     pub frames: u64,
     /// Those who spoke meanwhile.
     pub speaking: usize,
@@ -51,10 +53,11 @@ pub struct Met {
 
 impl Met {
     pub fn to_json(&self) -> Value {
-        let Self { prompt_tokens, frames, speaking, gap_usual, .. } = self;
+        let Self { prompt_tokens, was_answered, frames, speaking, gap_usual, .. } = self;
         let Self { moved_max, moved_agents, tokens_late, .. } = self;
         json!({
             "prompt_tokens": prompt_tokens,
+            "answered": was_answered,
             "frames_to_first_token": frames,
             "agents_speaking": speaking,
             "frames_between_tokens_usually": gap_usual,
@@ -70,7 +73,7 @@ pub fn add_newcomer(app: &mut App) {
         .add_observer(started)
         .add_systems(Update, |voices: Res<Voices>, mut newcomer: ResMut<Newcomer>| {
             if newcomer.asked.is_some_and(|asked| voices.frame > asked + FRAMES_MAX) {
-                newcomer.conclude(&voices);
+                newcomer.conclude(&voices, false);
             }
         })
         .add_observer(
@@ -80,7 +83,7 @@ pub fn add_newcomer(app: &mut App) {
              mut newcomer: ResMut<Newcomer>,
              mut commands: Commands| {
                 if who.contains(delta.agent) {
-                    newcomer.conclude(&voices);
+                    newcomer.conclude(&voices, true);
                     commands.entity(delta.agent).despawn();
                 }
             },
@@ -125,6 +128,16 @@ pub fn arrive(app: &mut App, tokens: u32) {
     world.trigger(Ask { agent, text: song(bytes as usize) });
 }
 
+/// The run is over: whoever waits still, has waited that long.
+pub fn end(app: &mut App) {
+    let world = app.world_mut();
+    world.resource_scope(|world, voices: Mut<Voices>| {
+        if let Some(mut newcomer) = world.get_resource_mut::<Newcomer>() {
+            newcomer.conclude(&voices, false);
+        }
+    });
+}
+
 /// Everything that agents and those who ask them say, over and over: `bytes` of it.
 fn song(bytes: usize) -> String {
     let verse: String =
@@ -135,7 +148,7 @@ fn song(bytes: usize) -> String {
 }
 
 impl Newcomer {
-    fn conclude(&mut self, voices: &Voices) {
+    fn conclude(&mut self, voices: &Voices, was_answered: bool) {
         let Some(asked) = self.asked.take() else { return };
         let gap_usual = voices.measured.gap_median().max(1);
         let moved: Vec<u64> = voices
@@ -145,6 +158,7 @@ impl Newcomer {
             .collect();
         self.met = Some(Met {
             prompt_tokens: self.prompt_tokens,
+            was_answered,
             frames: voices.frame - asked,
             speaking: moved.len(),
             gap_usual,

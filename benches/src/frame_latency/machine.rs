@@ -17,6 +17,12 @@ pub struct Power {
 }
 
 impl Power {
+    /// The one that used more; where only one was read, that one.
+    pub fn larger(self, other: Self) -> Self {
+        let key = |power: &Self| power.watts.map_or(-1.0, |watts| watts.1);
+        if key(&other) > key(&self) { other } else { self }
+    }
+
     pub fn to_json(self) -> Value {
         json!({
             "watts_mean": self.watts.map(|watts| watts.0),

@@ -29,7 +29,7 @@ use clap::Parser;
 
 use crate::args::Arguments;
 use crate::cell::cells;
-use crate::run::Bench;
+use crate::run::{Bench, Outcome};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = Arguments::parse().with_quick();
@@ -39,11 +39,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&arguments.out)?;
     let mut bench = Bench::new(&arguments)?;
     let mut outcomes = Vec::new();
-    for cell in cells(&arguments) {
-        eprintln!("{cell} …");
-        match bench.run(&cell)? {
-            Some(outcome) => outcomes.push(outcome),
-            None => eprintln!("  left out"),
+    for round in 0..arguments.rounds.max(1) {
+        for cell in cells(&arguments) {
+            eprintln!("{cell}, round {} …", round + 1);
+            match bench.run(&cell)? {
+                Some(outcome) => Outcome::collect(&mut outcomes, outcome),
+                None => eprintln!("  left out"),
+            }
         }
     }
     let results = report::Results { arguments: &arguments, outcomes: &outcomes };

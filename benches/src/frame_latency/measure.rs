@@ -22,6 +22,12 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
     }
 
+    /// Adds all of another collection.
+    pub fn add_all(&mut self, other: &Self) {
+        // Both have the same bounds.
+        let _added = self.0.add(&other.0);
+    }
+
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -36,14 +36,13 @@ pub struct Summary {
 
 impl Summary {
     pub fn of(outcome: &Outcome) -> Self {
-        let Outcome { cell, frames, heard, elapsed, stats, .. } = outcome;
+        let Outcome { cell, frames, heard, elapsed, .. } = outcome;
         let share = |count: usize| count as f64 / frames.len().max(1) as f64;
         let late = |frame: &&Frame| frame.interval > cell.period() * 3 / 2;
         let over = |frame: &&Frame| frame.device > cell.budget;
-        let engine = stats.as_ref().filter(|_| cell.mode.is_governed()).map(|(before, after)| {
-            let frames = after.budget.frames.saturating_sub(before.budget.frames);
-            let over = after.budget.frames_over.saturating_sub(before.budget.frames_over);
-            over as f64 / frames.max(1) as f64
+        let engine = cell.mode.is_governed().then(|| {
+            let frames = outcome.counted(|stats| stats.budget.frames);
+            outcome.counted(|stats| stats.budget.frames_over) as f64 / frames.max(1) as f64
         });
         Self {
             interval: outcome.times(|frame| frame.interval),
@@ -131,7 +130,7 @@ impl Results<'_> {
             "replies": outcome.heard.replies,
             "replies_failed": outcome.heard.replies_failed,
             "first_token_ms": outcome.heard.first_token.to_json(),
-            "engine": outcome.stats.as_ref().map(engine_json),
+            "engine": engine_json(outcome),
             "power": outcome.power.to_json(),
             "prefill_event": outcome.met.as_ref().map(Met::to_json),
         })
@@ -187,18 +186,17 @@ impl Results<'_> {
     }
 }
 
-fn engine_json(stats: &(bevy_walla::EngineStats, bevy_walla::EngineStats)) -> Value {
-    let (before, after) = stats;
-    let (budget, old) = (&after.budget, &before.budget);
-    json!({
-        "steps": after.steps.saturating_sub(before.steps),
-        "tokens": after.tokens.saturating_sub(before.tokens),
-        "prefill_tokens": after.prefill_tokens.saturating_sub(before.prefill_tokens),
-        "frames_booked": budget.frames.saturating_sub(old.frames),
-        "frames_over": budget.frames_over.saturating_sub(old.frames_over),
-        "frames_overdrawn": budget.frames_overdrawn.saturating_sub(old.frames_overdrawn),
-        "frames_sat_out": budget.frames_sat_out.saturating_sub(old.frames_sat_out),
-        "prediction_error_p50": rounded(f64::from(budget.error_p50)),
-        "prediction_error_p99": rounded(f64::from(budget.error_p99)),
-    })
+fn engine_json(outcome: &Outcome) -> Option<Value> {
+    let (_, last) = outcome.stats.last()?;
+    Some(json!({
+        "steps": outcome.counted(|stats| stats.steps_done),
+        "tokens": outcome.counted(|stats| stats.tokens),
+        "prefill_tokens": outcome.counted(|stats| stats.prefill_tokens),
+        "frames_booked": outcome.counted(|stats| stats.budget.frames),
+        "frames_over": outcome.counted(|stats| stats.budget.frames_over),
+        "frames_overdrawn": outcome.counted(|stats| stats.budget.frames_overdrawn),
+        "frames_sat_out": outcome.counted(|stats| stats.budget.frames_sat_out),
+        "prediction_error_p50": rounded(f64::from(last.budget.error_p50)),
+        "prediction_error_p99": rounded(f64::from(last.budget.error_p99)),
+    }))
 }

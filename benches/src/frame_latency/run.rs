@@ -63,13 +63,39 @@ pub struct Outcome {
     pub frames: Vec<Frame>,
     pub heard: Heard,
     pub elapsed: Duration,
-    /// The engine's counters when the measurement began and when it ended.
-    pub stats: Option<(EngineStats, EngineStats)>,
+    /// The engine's counters when each round's measurement began and when it ended.
+    pub stats: Vec<(EngineStats, EngineStats)>,
+    /// Of the round that used most.
     pub power: Power,
+    /// Of the round in which somebody waited longest.
     pub met: Option<Met>,
 }
 
 impl Outcome {
+    /// Adds a run to those of earlier rounds.
+    pub fn collect(outcomes: &mut Vec<Self>, outcome: Self) {
+        let Some(same) = outcomes.iter_mut().find(|other| other.cell == outcome.cell) else {
+            return outcomes.push(outcome);
+        };
+        same.frames.extend(outcome.frames);
+        same.heard.add(&outcome.heard);
+        same.elapsed += outcome.elapsed;
+        same.stats.extend(outcome.stats);
+        same.power = same.power.larger(outcome.power);
+        let moved = |met: &Option<Met>| met.as_ref().map(|met| met.moved_max);
+        if moved(&outcome.met) > moved(&same.met) {
+            same.met = outcome.met;
+        }
+    }
+
+    /// A counter of the engine, over all rounds.
+    pub fn counted(&self, counter: impl Fn(&EngineStats) -> u64) -> u64 {
+        let of_round = |(before, after): &(EngineStats, EngineStats)| {
+            counter(after).saturating_sub(counter(before))
+        };
+        self.stats.iter().map(of_round).sum()
+    }
+
     /// A distribution over all frames.
     pub fn times(&self, part: impl Fn(&Frame) -> Duration) -> Times {
         let mut times = Times::default();
@@ -232,7 +258,8 @@ impl<'a> Bench<'a> {
             measured.push(watch.frame(&mut app, &mut pacer));
         }
         let elapsed = start.elapsed();
-        let stats = stats.zip(self::stats(&app));
+        let stats = stats.zip(self::stats(&app)).into_iter().collect();
+        event::end(&mut app);
         let met = app.world().get_resource::<Newcomer>().and_then(|newcomer| newcomer.met.clone());
         let heard = app.world().resource::<Voices>().measured.clone();
         let (cell, power) = (cell.clone(), Power::default());

@@ -60,6 +60,18 @@ impl Default for Heard {
 }
 
 impl Heard {
+    /// Adds another round's.
+    pub fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.tokens_late += other.tokens_late;
+        self.replies += other.replies;
+        self.replies_failed += other.replies_failed;
+        self.first_token.add_all(&other.first_token);
+        for (gap, more) in self.gaps.iter_mut().zip(other.gaps) {
+            *gap += more;
+        }
+    }
+
     fn add_gap(&mut self, frames: u64) {
         self.gaps[(frames as usize).min(GAPS - 1)] += 1;
     }
