@@ -38,4 +38,5 @@ pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};
 pub use walla_plan::Detail;
+pub use walla_plan::governor::BucketError;
 pub use walla_trace;

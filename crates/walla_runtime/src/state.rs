@@ -5,6 +5,8 @@ use std::time::Duration;
 use walla_device::{DeviceInfo, MemoryUse};
 use walla_exec::Executor;
 use walla_model::{Gguf, ModelSpec};
+use walla_plan::BUCKETS;
+use walla_plan::governor::BucketError;
 
 use crate::api::{BudgetStats, EngineStats};
 use crate::mailbox::Snapshot;
@@ -122,6 +124,7 @@ pub(crate) struct Status {
     card_of_fallback: OnceLock<ModelCard>,
     stats: Snapshot<FIELDS>,
     budget: Snapshot<BUDGET_FIELDS>,
+    errors: Snapshot<ERROR_FIELDS>,
 }
 
 impl Status {
@@ -133,6 +136,7 @@ impl Status {
             card_of_fallback: OnceLock::new(),
             stats: Snapshot::new(),
             budget: Snapshot::new(),
+            errors: Snapshot::new(),
         }
     }
 
@@ -181,6 +185,30 @@ impl Status {
     pub(crate) fn set_stats(&self, stats: &EngineStats) {
         self.stats.store(encode(stats));
         self.budget.store(encode_budget(&stats.budget));
+    }
+}
+
+impl Status {
+    /// Called by the device thread alone.
+    pub(crate) fn set_errors(&self, errors: &[BucketError; BUCKETS.len()]) {
+        let mut numbers = [0; ERROR_FIELDS];
+        for (numbers, of) in numbers.chunks_exact_mut(3).zip(errors) {
+            numbers.copy_from_slice(&[of.steps, of.p50.to_bits().into(), of.p99.to_bits().into()]);
+        }
+        self.errors.store(numbers);
+    }
+
+    /// Buckets that have been measured.
+    pub(crate) fn errors(&self) -> Vec<BucketError> {
+        let numbers = self.errors.load();
+        let each = BUCKETS.into_iter().zip(numbers.chunks_exact(3));
+        let of_bucket = |(bucket, numbers): (u32, &[u64])| BucketError {
+            bucket,
+            steps: numbers[0],
+            p50: f32::from_bits(numbers[1] as u32),
+            p99: f32::from_bits(numbers[2] as u32),
+        };
+        each.map(of_bucket).filter(|of| of.steps > 0).collect()
     }
 }
 
@@ -258,6 +286,9 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
 
 /// Numbers in [`BudgetStats`].
 const BUDGET_FIELDS: usize = 11;
+
+/// Steps and two errors of each bucket.
+const ERROR_FIELDS: usize = 3 * BUCKETS.len();
 
 /// A budget that is none: also what a snapshot says before the first round.
 const NO_BUDGET: u64 = 0;
@@ -353,6 +384,16 @@ mod tests {
         assert_eq!(status.stats(), EngineStats::default());
         status.set_stats(&stats);
         assert_eq!(status.stats(), stats);
+    }
+
+    #[test]
+    fn errors_of_measured_buckets_come_back() {
+        let status = Status::new();
+        assert_eq!(status.errors(), []);
+        let mut errors = [BucketError::default(); BUCKETS.len()];
+        errors[3] = BucketError { bucket: 4, steps: 9, p50: 0.01, p99: 0.2 };
+        status.set_errors(&errors);
+        assert_eq!(status.errors(), [errors[3]]);
     }
 
     #[test]

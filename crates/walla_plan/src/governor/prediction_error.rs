@@ -100,10 +100,15 @@ impl PredictionErrors {
         self.summary
     }
 
+    /// All [`BUCKETS`], also those that have not been measured.
+    #[must_use]
+    pub fn each(&self) -> [BucketError; BUCKETS.len()] {
+        std::array::from_fn(|index| summary(BUCKETS[index], &self.buckets[index]))
+    }
+
     /// Buckets that have been measured, smallest first.
-    pub fn buckets(&self) -> impl Iterator<Item = BucketError> + '_ {
-        let measured = BUCKETS.iter().zip(&self.buckets).filter(|(_, of)| of.steps > 0);
-        measured.map(|(&bucket, of)| summary(bucket, of))
+    pub fn buckets(&self) -> impl Iterator<Item = BucketError> {
+        self.each().into_iter().filter(|of| of.steps > 0)
     }
 }
 

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use walla_plan::governor::SubmittedStep;
-use walla_plan::{Detail, Governor, GovernorOptions, STEPS_MAX, StepCost, StepWork};
+use walla_plan::governor::{BucketError, SubmittedStep};
+use walla_plan::{BUCKETS, Detail, Governor, GovernorOptions, STEPS_MAX, StepCost, StepWork};
 use walla_types::SeqId;
 
 use super::{ClientState, Core};
@@ -16,6 +16,9 @@ use crate::options::EngineOptions;
 
 /// A frame of free-running clients, in microseconds: 1/60 s.
 const WINDOW_MICROS: u64 = 16_667;
+
+/// Steps between two times that hosts are told prediction errors.
+const STEPS_UNTOLD_MAX: u32 = 16;
 
 /// The governor and the frames it is told of.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Budget {
     pub ticks: u64,
     prefill_tokens: u32,
     pub agents_deferred: u32,
+    /// Steps measured since hosts were told how far predictions are off.
+    steps_untold: u32,
     /// Some free-running client waits for the next window.
     pub waits_for_window: bool,
     /// What a step takes on the pretended device of a test.
@@ -52,6 +57,7 @@ impl Budget {
             ticks: 0,
             prefill_tokens: 0,
             agents_deferred: 0,
+            steps_untold: 0,
             waits_for_window: false,
             #[cfg(test)]
             pretended: None,
@@ -88,12 +94,12 @@ impl Budget {
         self.agents_deferred = 0;
     }
 
-    /// Begins a window where one is due. Without a client that runs free there are none.
+    /// Begins a window where one is due. Without a client that runs free, and has to keep to the budget, there are none.
     pub fn begin_window(&mut self, now_micros: u64, has_free_client: bool) {
         if std::mem::take(&mut self.is_unstamped) {
             self.begun_micros = Some(now_micros);
         }
-        if has_free_client && self.micros_to_window(now_micros) == 0 {
+        if self.holds_for_all && has_free_client && self.micros_to_window(now_micros) == 0 {
             self.begin();
             self.begun_micros = Some(now_micros);
         }
@@ -103,6 +109,15 @@ impl Budget {
     pub fn micros_to_window(&self, now_micros: u64) -> u64 {
         let end = self.begun_micros.map_or(0, |begun| begun + WINDOW_MICROS);
         end.saturating_sub(now_micros)
+    }
+
+    /// Every so many steps: looking it up takes some microseconds.
+    pub fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
+        let is_due = self.steps_untold >= STEPS_UNTOLD_MAX;
+        is_due.then(|| {
+            self.steps_untold = 0;
+            self.governor.errors().each()
+        })
     }
 
     pub fn stats(&self) -> BudgetStats {
@@ -136,6 +151,7 @@ impl Budget {
 
     /// A step has come back. Without two times on the device's clock nobody knows how long it took.
     pub fn completed(&mut self, step: SubmittedStep, begin_nanos: u64, end_nanos: u64) {
+        self.steps_untold += 1;
         #[cfg(test)]
         if let Some(pretended) = self.pretended {
             return self.governor.observe(step, pretended(step.work()));
@@ -170,8 +186,8 @@ impl Core {
 
     /// Whether an agent may have another step of its client's grant. `due` are the tokens that it lacks.
     ///
-    /// Without a budget, a grant is so many steps of the device. With one, it is so many steps of each agent, and what
-    /// time is left goes to voices that are late and to prompts, for agents of full detail.
+    /// Where time is not limited, a grant is so many steps of the device. Where it is, it is so many steps of each agent; and what time a
+    /// budget leaves goes to voices that are late and to prompts, for agents of full detail.
     pub(super) fn may_take(
         &self,
         client: &ClientState,
@@ -180,11 +196,12 @@ impl Core {
         reads: bool,
     ) -> bool {
         let Pacing::PerFrame { steps } = client.pacing else { return true };
-        if !self.budget.has_limit() {
+        if !self.budget.governor.is_limiting() {
             return client.credits > 0;
         }
         let taken = if agent.grant == client.grants { agent.taken } else { 0 };
-        let wants_more = reads || due.is_some_and(|due| due >= 0.0);
+        let is_late = due.is_some_and(|due| due >= 0.0);
+        let wants_more = self.budget.has_limit() && (reads || is_late);
         let most = match agent.spec.detail {
             Detail::Full if wants_more => steps.max(STEPS_MAX),
             Detail::Full => steps,

@@ -84,7 +84,7 @@ fn measure(
     let warm_up = trials.first().copied().into_iter().map(|trial| (trial, 1));
     let measured = trials.iter().map(|&trial| (trial, REPEATS));
     for (number, (trial, repeats)) in warm_up.chain(measured).enumerate() {
-        for _ in 0..repeats {
+        for repeat in 0..repeats {
             // Without knowing better, a row takes as long as a step of one.
             if row_micros * trial.work().rows() as f32 > left_micros {
                 continue;
@@ -92,9 +92,10 @@ fn measure(
             let Some(micros) = time(sequences, trial, progress)? else { return Ok(None) };
             left_micros -= micros;
             row_micros = micros / trial.work().rows() as f32;
-            if number > 0 {
-                samples.push(CostSample { work: trial.work(), micros });
+            if number == 1 && repeat == 0 {
+                samples.clear(); // what was to warm up; on a very slow device it is all there is
             }
+            samples.push(CostSample { work: trial.work(), micros });
         }
     }
     Ok(StepCost::fit(&samples))

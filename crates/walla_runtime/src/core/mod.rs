@@ -21,6 +21,8 @@ use std::collections::{HashMap, VecDeque};
 
 use walla_device::DeviceError;
 use walla_exec::{ExecError, Sequences, StepError};
+use walla_plan::BUCKETS;
+use walla_plan::governor::BucketError;
 
 use self::agent::{AgentState, Ask};
 use self::budget::Budget;
@@ -269,6 +271,10 @@ impl EngineCore for Core {
 
     fn stats(&self) -> EngineStats {
         self.stats
+    }
+
+    fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
+        self.budget.changed_errors()
     }
 
     fn card(&self) -> ModelCard {

@@ -4,6 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use walla_plan::governor::BucketError;
+
 use super::clock::Clock;
 use super::controls::{Control, Controls};
 use super::thread::{Loader, live};
@@ -172,6 +174,13 @@ impl Engine {
     #[must_use]
     pub fn stats(&self) -> EngineStats {
         self.handle.shared.status.stats()
+    }
+
+    /// How far measured steps were from their predictions, for each bucket of rows that has been measured: as of some ten steps
+    /// ago. Never waits.
+    #[must_use]
+    pub fn prediction_errors(&self) -> Vec<BucketError> {
+        self.handle.shared.status.errors()
     }
 
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits; before the engine is ready the

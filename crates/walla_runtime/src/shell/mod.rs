@@ -42,6 +42,9 @@ mod tests;
 
 use std::time::Duration;
 
+use walla_plan::BUCKETS;
+use walla_plan::governor::BucketError;
+
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::options::EngineError;
 use crate::state::ModelCard;
@@ -103,6 +106,11 @@ pub(crate) trait EngineCore {
 
     /// Counters now.
     fn stats(&self) -> EngineStats;
+
+    /// How far predictions of steps are off in each bucket, if that has changed since it was last asked for.
+    fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
+        None
+    }
 
     /// What was loaded.
     fn card(&self) -> ModelCard;

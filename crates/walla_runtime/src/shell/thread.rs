@@ -135,6 +135,9 @@ fn round<C: EngineCore>(
     let advance = core.advance(now_micros, &mut |key, event| seats.deliver(key, event))?;
     let stats = core.stats();
     shared.status.set_stats(&stats);
+    if let Some(errors) = core.changed_errors() {
+        shared.status.set_errors(&errors);
+    }
     more |= seats.end_round();
     let micros = match advance {
         Advance::Pause(micros) => micros,
