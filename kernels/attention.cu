@@ -22,7 +22,7 @@ struct AttentionParams {
     float scale;
     uint32_t chunks_max;
 };
-static_assert(sizeof(AttentionParams) == 136, "as in params.rs");
+static_assert(sizeof(AttentionParams) == 112 + sizeof(PackedRef), "as in params.rs");
 
 constexpr uint32_t CHUNK = 128;
 constexpr uint32_t ATTENTION_THREADS = 128;

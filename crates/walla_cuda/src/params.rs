@@ -135,13 +135,10 @@ pub(crate) struct KvRef {
     pub page_magic: u32,
 }
 
+/// What becomes of a head's product: norm and rotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct AppendParams {
-    pub step: StepRef,
-    pub kv: KvRef,
-    pub products: Address,
-    pub q: Address,
+pub(crate) struct HeadRef {
     pub query_norm: Address,
     pub key_norm: Address,
     pub frequencies: Address,
@@ -151,6 +148,34 @@ pub(crate) struct AppendParams {
     pub query_eps: f32,
     pub key_eps: f32,
     pub heads: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct AppendParams {
+    pub step: StepRef,
+    pub kv: KvRef,
+    pub products: Address,
+    pub q: Address,
+    pub head: HeadRef,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct AttendParams {
+    pub step: StepRef,
+    pub kv: KvRef,
+    /// Products if it appends, else queries.
+    pub input: Address,
+    pub out: Address,
+    pub packed: PackedRef,
+    pub head: HeadRef,
+    pub partials: Address,
+    pub arrivals: Address,
+    pub window: u32,
+    pub scale: f32,
+    pub slots_max: u32,
+    pub rows_max: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -262,8 +287,10 @@ const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 88);
 const _: () = assert!(size_of::<MatmulParams>() == 280);
 const _: () = assert!(size_of::<KvRef>() == 32);
+const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 128);
-const _: () = assert!(size_of::<AttentionParams>() == 136);
+const _: () = assert!(size_of::<AttendParams>() == 160 + size_of::<PackedRef>());
+const _: () = assert!(size_of::<AttentionParams>() == 112 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AddNormParams>() == 64);
 const _: () = assert!(size_of::<GateParams>() == 56);
 const _: () = assert!(size_of::<ShortConvParams>() == 72);

@@ -5,10 +5,13 @@ use walla_device::{
 };
 use walla_types::RopePairs;
 
+use super::attend::{self, Form};
 use super::linear::{Packing, Part, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
-use crate::params::{AppendParams, AttentionParams, KvRef, LinearMode, ShortConvParams};
+use crate::params::{
+    AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, LinearMode, ShortConvParams,
+};
 use crate::resources::LayerMemory;
 
 /// Cells that one block of attention takes (`CHUNK` in attention.cu).
@@ -40,6 +43,8 @@ pub(super) struct Qkv<'a> {
     pub(super) shape: HeadShape,
     pub(super) layer: u32,
     pub(super) q: Slot,
+    /// Whether attention to `q` of this layer comes next.
+    pub(super) attends_next: bool,
 }
 
 /// A short convolution, as the op has it.
@@ -79,36 +84,53 @@ impl Lowering<'_> {
             self.linears(program, &input, &[part(0), part(1), part(2)], LinearMode::Store)?;
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
-        let mut params = AppendParams {
-            step: self.step(program)?,
-            kv,
-            products,
-            q,
-            heads,
-            magnitude: 1.0,
-            ..AppendParams::default()
-        };
+        let head = self.heads(op)?;
+        if op.attends_next
+            && program.one_row_a_sequence
+            && self.form(program, op.shape, name).is_some()
+        {
+            self.unappended = Some((op.q, head));
+            return Ok(launches);
+        }
+        let params = AppendParams { step: self.step(program)?, kv, products, q, head };
+        let grid = [all_heads.div_ceil(4), program.rows_max, 1];
+        launches.push(self.launch(("append", &format!("append_{name}")), grid, 128, &params)?);
+        Ok(launches)
+    }
+
+    /// Norms and rotation of the heads.
+    fn heads(&self, op: &Qkv<'_>) -> Result<HeadRef, DeviceError> {
+        let HeadShape { heads, head_dim, .. } = op.shape;
+        let mut head = HeadRef { heads, magnitude: 1.0, ..HeadRef::default() };
         if let Some((query, key)) = op.head_norms {
             for norm in [query, key] {
                 same("head norm", self.resources.vector(norm.weight)?.len, head_dim)?;
             }
-            params.query_norm = self.resources.vector(query.weight)?.memory.address();
-            params.key_norm = self.resources.vector(key.weight)?.memory.address();
-            (params.query_eps, params.key_eps) = (query.eps, key.eps);
+            head.query_norm = self.resources.vector(query.weight)?.memory.address();
+            head.key_norm = self.resources.vector(key.weight)?.memory.address();
+            (head.query_eps, head.key_eps) = (query.eps, key.eps);
         }
         if let Some(rope) = op.rope {
             let rope = self.resources.rope(rope)?;
             if 2 * rope.pairs_count > head_dim {
                 return Err(DeviceError::Invalid("a rotation wider than the head".to_owned()));
             }
-            params.frequencies = rope.frequencies.address();
-            params.pairs = rope.pairs_count;
-            params.magnitude = rope.magnitude;
-            params.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
+            head.frequencies = rope.frequencies.address();
+            head.pairs = rope.pairs_count;
+            head.magnitude = rope.magnitude;
+            head.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
         }
-        let grid = [all_heads.div_ceil(4), program.rows_max, 1];
-        launches.push(self.launch(("append", &format!("append_{name}")), grid, 128, &params)?);
-        Ok(launches)
+        Ok(head)
+    }
+
+    /// The form that attention on tensor cores takes, where it can be: the same answer for every program of a model, since its
+    /// rounding differs from the plain kernels'.
+    fn form(&self, program: &Program, shape: HeadShape, name: &str) -> Option<Form> {
+        let page_tokens = self.resources.cache(program.cache).ok()?.desc.page_tokens;
+        if name != "f16" || !page_tokens.is_multiple_of(attend::TILE) {
+            return None;
+        }
+        Form::of(&self.context.gpu().facts, program, shape)
     }
 
     /// The pages of a layer, and the name of their numbers.
@@ -155,24 +177,56 @@ impl Lowering<'_> {
     pub(super) fn attention(
         &mut self,
         program: &Program,
-        (q, out_slot, consumer): (Slot, Slot, Option<Packing>),
+        (q_slot, out_slot, consumer): (Slot, Slot, Option<Packing>),
         (shape, layer): (HeadShape, u32),
         scale: f32,
         window: Option<u32>,
     ) -> Result<Launch, DeviceError> {
         let (kv, name) = self.pages(program, layer, shape)?;
-        let (q, q_width) = self.slot(program, q)?;
+        let (q, q_width) = self.slot(program, q_slot)?;
         let (out, out_width) = self.slot(program, out_slot)?;
         same("query slot", q_width, shape.heads * shape.head_dim)?;
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
-        let per_kv = shape.heads / shape.kv_heads;
-        let group = per_kv.next_power_of_two().min(8);
-        let chunks_max = chunks_max(program, window);
         let packed = consumer.map(|packing| {
             let at = self.base + self.workspace.packed_mixed as u64;
             (packed(at, packing, (program.rows_max, out_width), false), packing)
         });
         self.packed = packed.map(|(rows, packing)| (out_slot, rows, packing));
+        let unappended = self.unappended.take().filter(|(slot, _)| *slot == q_slot);
+        if let Some(form) = self.form(program, shape, name) {
+            let (input, head, kernel, tiling) = match unappended {
+                Some((_, head)) => {
+                    let products = self.base + self.workspace.products as u64;
+                    (products, head, ("attention_decode", form.decode_kernel()), form.decode)
+                }
+                None => {
+                    let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
+                    (q, head, ("attention_mixed", form.mixed_kernel()), form.mixed)
+                }
+            };
+            let params = AttendParams {
+                step: self.step(program)?,
+                kv,
+                input,
+                out,
+                packed: packed.map(|(rows, _)| rows).unwrap_or_default(),
+                head,
+                partials: self.base + self.workspace.partials as u64,
+                arrivals: self.base + self.workspace.arrivals as u64,
+                window: window.unwrap_or(0),
+                scale,
+                slots_max: attend::slots_max(program),
+                rows_max: program.rows_max,
+            };
+            let shared = tiling.shared_bytes(shape.head_dim);
+            let blocks = form.blocks(tiling, program, shape);
+            let threads = tiling.threads();
+            let kernel = (kernel.0, kernel.1.as_str());
+            return self.launch_shared(kernel, [blocks, 1, 1], threads, shared, &params);
+        }
+        let per_kv = shape.heads / shape.kv_heads;
+        let group = per_kv.next_power_of_two().min(8);
+        let chunks_max = chunks_max(program, window);
         let params = AttentionParams {
             step: self.step(program)?,
             kv,

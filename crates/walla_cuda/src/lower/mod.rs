@@ -1,5 +1,6 @@
 //! From a program to kernel launches: which kernel, which grid, which addresses. Nothing here runs anything but [`enqueue`].
 
+mod attend;
 mod attention;
 mod linear;
 mod sample;
@@ -13,7 +14,7 @@ use self::linear::Packing;
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
-use crate::params::{Address, PackedRef, ResultRef, StepRef};
+use crate::params::{Address, HeadRef, PackedRef, ResultRef, StepRef};
 use crate::resources::{Resources, unknown};
 
 /// Lowers programs.
@@ -27,6 +28,8 @@ pub(crate) struct Lowering<'a> {
     base: Address,
     /// The slot that the latest kernels left packed instead of plain, where, and how.
     packed: Option<(Slot, PackedRef, Packing)>,
+    /// Queries, keys and values that the next attention makes of the products itself: their slot, and how.
+    unappended: Option<(Slot, HeadRef)>,
 }
 
 impl<'a> Lowering<'a> {
@@ -38,7 +41,16 @@ impl<'a> Lowering<'a> {
         resources: &'a Resources,
         (workspace, base): (&'a Workspace, Address),
     ) -> Self {
-        Self { device, context, kernels, resources, workspace, base, packed: None }
+        Self {
+            device,
+            context,
+            kernels,
+            resources,
+            workspace,
+            base,
+            packed: None,
+            unappended: None,
+        }
     }
 }
 
@@ -58,6 +70,11 @@ impl Lowering<'_> {
                 }
                 other => other,
             })?;
+        }
+        // Whatever ran before is complete when the first kernel starts, and so when any later one does, however early: kernels may
+        // read what earlier steps, copies and upkeep left before they wait for their predecessors in this program.
+        if let Some(first) = launches.first_mut() {
+            first.overlap = false;
         }
         Ok(launches)
     }
@@ -89,6 +106,10 @@ impl Lowering<'_> {
                         shape: *shape,
                         layer: *layer,
                         q: *q,
+                        attends_next: matches!(
+                            later.first(),
+                            Some(Op::Attention { q: next, layer: its, .. }) if (next, its) == (q, layer)
+                        ),
                     },
                 )?);
             }

@@ -1,6 +1,6 @@
 use walla_device::{DeviceError, MatrixId, Op, Program};
 
-use super::{attention, linear, sample};
+use super::{attend, attention, linear, sample};
 use crate::resources::Resources;
 
 /// Where the parts of the workspace lie, shared by programs that are prepared together. All of it starts as zeros.
@@ -100,7 +100,8 @@ fn wanted(resources: &Resources, program: &Program, op: &Op) -> Result<Wanted, D
         Op::Attention { shape, window, .. } => {
             let chunks = attention::chunks_max(program, *window) as usize;
             let heads = shape.heads as usize;
-            wanted.partials = products(heads * chunks * (shape.head_dim as usize + 2));
+            let plain = products(heads * chunks * (shape.head_dim as usize + 2));
+            wanted.partials = plain.max(attend::partials_bytes(program, *shape));
             wanted.arrivals = products(heads);
             wanted.packed_mixed = packed_bytes(shape.heads * shape.head_dim);
         }

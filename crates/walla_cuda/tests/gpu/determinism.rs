@@ -7,7 +7,7 @@ use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
 
 /// Reads sequence 0 in the stated pieces, with random company and in random buckets; answers its logits at every position.
-fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> Vec<Vec<u32>> {
+pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> Vec<Vec<u32>> {
     let vocab = 515;
     let mut out = vec![];
     let mut at = 0;

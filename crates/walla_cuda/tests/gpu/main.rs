@@ -2,6 +2,7 @@
 //!
 //! Needs a GPU: without one every test says that it skips.
 
+mod attention;
 mod cache;
 mod determinism;
 mod fault;

@@ -47,7 +47,7 @@ pub fn distance(a: &Outcome, b: &Outcome) -> f64 {
     worst
 }
 
-fn check(name: &str, shape: &Shape, kv_type: KvType, tolerance: f64) {
+pub fn check(name: &str, shape: &Shape, kv_type: KvType, tolerance: f64) {
     let Some(device) = gpu() else { return };
     let mut cuda = Rig::new(device, shape, kv_type, 11);
     let mut cpu = Rig::new(oracle(), shape, kv_type, 11);

@@ -1,0 +1,103 @@
+//! Attention on tensor cores: pages of f16, heads of 64, 128 and 256.
+
+use walla_device::{CacheCommand, HeadShape, KvType};
+use walla_types::{RopePairs, TensorType};
+
+use crate::determinism::logits;
+use crate::gpu;
+use crate::model::{Random, Shape};
+use crate::parity::{check, tokens};
+use crate::rig::{Piece, Rig};
+
+/// Shapes with heads that the tensor cores take: groups of 1 to 12, windows, norms, partial rotations. All else is exact f32.
+fn shapes() -> Vec<(&'static str, Shape)> {
+    let base = Shape { layers: 2, ..Shape::llama(TensorType::F32) };
+    let heads = |heads, kv_heads, head_dim| HeadShape { heads, kv_heads, head_dim };
+    vec![
+        ("groups of 4", Shape { heads: heads(8, 2, 64), pairs_count: 32, ..base.clone() }),
+        (
+            "groups of 1, halves",
+            Shape {
+                heads: heads(3, 3, 64),
+                pairs: RopePairs::Halves,
+                pairs_count: 20,
+                ..base.clone()
+            },
+        ),
+        (
+            "groups of 12, norms",
+            Shape { heads: heads(12, 1, 64), pairs_count: 32, head_norms: true, ..base.clone() },
+        ),
+        (
+            "heads of 128, norms, window",
+            Shape {
+                heads: heads(4, 2, 128),
+                pairs: RopePairs::Halves,
+                pairs_count: 64,
+                head_norms: true,
+                window: Some(100),
+                ..base.clone()
+            },
+        ),
+        (
+            "heads of 256, window",
+            Shape { heads: heads(4, 1, 256), pairs_count: 128, window: Some(50), ..base.clone() },
+        ),
+        ("groups of 7", Shape { heads: heads(14, 2, 64), pairs_count: 32, biases: true, ..base }),
+    ]
+}
+
+#[test]
+fn tensor_cores_agree_with_the_oracle() {
+    // Queries and weights are rounded to f16 (11 bits): some 2e-4 of an attention's output.
+    for (name, shape) in shapes() {
+        check(name, &shape, KvType::F16, 5e-3);
+    }
+    // Packed for a product on tensor cores.
+    let (_, shape) = shapes().remove(0);
+    check("packed", &Shape { types: [TensorType::F16; 8], ..shape }, KvType::F16, 2e-2);
+}
+
+#[test]
+fn a_row_does_not_depend_on_company_bucket_chunks_or_promise() {
+    let mut mixes = 0;
+    for (name, shape) in shapes() {
+        let Some(device) = gpu() else { return };
+        let mut rig = Rig::new(device, &shape, KvType::F16, 3);
+        let mut random = Random(7);
+        let text = tokens(shape.vocab, 300, 9);
+        let expected = logits(&mut rig, &text, &mut random, true);
+        for mix in 0..34 {
+            for sequence in 0..5 {
+                rig.maintain(&[CacheCommand::ClearSequence { sequence }]);
+            }
+            // Decoding by the programs made for it and by the general ones.
+            rig.keeps_promise = mix % 3 != 0;
+            let found = logits(&mut rig, &text, &mut random, false);
+            let same = found.iter().zip(&expected).filter(|(a, b)| a == b).count();
+            assert_eq!(same, expected.len(), "{name}, mix {mix}: rows that are bit-identical");
+            mixes += 1;
+        }
+    }
+    println!("{mixes} mixes bit-identical");
+}
+
+#[test]
+fn reading_row_by_row_and_at_once_leaves_the_same() {
+    for (name, shape) in shapes() {
+        let Some(device) = gpu() else { return };
+        let mut rig = Rig::new(device, &shape, KvType::F16, 3);
+        let text = tokens(shape.vocab, 140, 9);
+        let bits = |row: &Vec<f32>| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let mut at_once = vec![];
+        for at in [0, 63, 126] {
+            let mut piece = Piece::new(0, at as u32, &text[at..text.len().min(at + 63)]);
+            piece.all_outputs = true;
+            at_once.extend(rig.step(&[piece], 0).logits.iter().map(bits));
+        }
+        for (at, token) in text.iter().enumerate() {
+            let row = rig.step(&[Piece::new(1, at as u32, &[*token])], 0);
+            assert_eq!(bits(&row.logits[0]), at_once[at], "{name}, position {at}");
+        }
+    }
+}

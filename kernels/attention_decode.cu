@@ -1,0 +1,149 @@
+// attention_decode: appends and attends in one launch, for steps in which every row is of another sequence (a program's promise).
+// q = rope(head_norm(Q n)); key and value of the row to its cell as append does it; out[r] = softmax(scale * q K^T) V over the
+// cells max(0, p + 1 - window) ..= p. input: products as in append.cu; pages f16; head_dim 64, 128 or 256.
+//
+// Grid: as many blocks as the device holds at once or fewer; each takes shares (attend_few.cuh) in turn. Lengths are read here.
+// Memory-bound: 4 * head_dim bytes a cell and KV head. Oracle: walla_cpu's scalar qkv and attention.
+//
+// Cells before the row's own were written by earlier steps or by the cache's upkeep. Whatever comes first in a program is
+// launched without overlap, so all earlier work of the stream is complete before any kernel of this step starts; so this kernel
+// reads the step block and fetches old cells before it waits for its predecessor, and waits only for the products.
+#include "attend_few.cuh"
+
+// The instructions are of sm_80; older chips run the plain kernels.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+template <uint32_t DIM, uint32_t WARPS, uint32_t RING>
+__device__ __forceinline__ void decode(const AttendParams& p) {
+    using F = Few<DIM, WARPS, RING>;
+    extern __shared__ __align__(128) uint8_t dynamic[];
+    typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
+    uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
+    __shared__ uint32_t segment;
+    let_successors_start();
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
+    Shares shares{lists, lists + p.rows_max + 1, lists + 2 * (p.rows_max + 1), 0, 0};
+    const auto begin_of = [&](uint32_t position) {
+        return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
+    };
+    shares.units = p.step.header().rows;
+    if (warp == 0) {
+        for (uint32_t r = lane; r < p.rows_max; r += WARP) {
+            const uint32_t position = p.step.row(r).position;
+            if (r < shares.units) shares.chunks[r] = position / CHUNK + 1 - begin_of(position) / CHUNK;
+        }
+        __syncwarp();
+        shares.make(groups, WARPS, p.slots_max, &segment);
+    }
+    __syncthreads();
+    const uint32_t items = shares.first_share[shares.units] * groups;
+    bool waited = false;
+    for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+        Share share;
+        const uint32_t index = item / groups;
+        share.group = item % groups;
+        share.row = shares.unit_of(index);
+        share.rows = 1;
+        const StepRow row = p.step.row(share.row);
+        const uint32_t position = row.position;
+        const Group group = group_of(p, share.group);
+        const uint32_t begin = begin_of(position);
+        const uint32_t chunks = shares.chunks[share.row];
+        const uint32_t each = Shares::size(chunks, segment, WARPS);
+        share.unit_first = begin / CHUNK;
+        share.unit_end = share.unit_first + chunks;
+        share.first = share.unit_first + (index - shares.first_share[share.row]) * each;
+        share.end = min(share.first + each, share.unit_end);
+        share.first_share_end = share.unit_first + each;
+        share.slot = shares.first_slot[share.row];
+        share.shares = div_up(chunks, each);
+        const bool has_own = share.end == share.unit_end;
+
+        const uint32_t* table = p.step.table(row.table);
+        const Cells cells{p.kv, table, group.kv_head, begin, position};
+        typename F::Pipe pipe{cells,
+                              reinterpret_cast<const __half*>(p.kv.keys),
+                              reinterpret_cast<const __half*>(p.kv.values),
+                              shared_address(sh.ring[warp]),
+                              share.end,
+                              0,
+                              0};
+        pipe.pages = pipe.look_up(share.first + warp);
+#pragma unroll
+        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.pages, t);
+        if (p.head.frequencies)
+            for (uint32_t i = threadIdx.x; i < p.head.pairs; i += F::THREADS) sh.turns[i] = turn_of(p.head, position, i);
+        if (threadIdx.x < COLUMNS) sh.sight[threadIdx.x] = Sight{begin, position + 1};
+        __syncthreads();
+        if (!waited) wait_for_predecessors();
+        waited = true;
+
+        // Query heads of the group, then the key, then the value: a warp each, all on their way at once.
+        constexpr uint32_t JOBS = (COLUMNS + 2 + WARPS - 1) / WARPS;
+        const uint32_t jobs = group.heads + (has_own ? 2 : 0);
+        const uint32_t all_heads = p.head.heads + 2 * p.kv.kv_heads;
+        const float* products = p.input + size_t(share.row) * all_heads * DIM;
+        float made[JOBS][DIM / WARP];
+#pragma unroll
+        for (uint32_t j = 0; j < JOBS; j++) {
+            const uint32_t job = j * WARPS + warp;
+            const uint32_t key_or_value = p.head.heads + (job - group.heads) * p.kv.kv_heads + group.kv_head;
+            const uint32_t head = job < group.heads ? group.first_head + job : key_or_value;
+#pragma unroll
+            for (uint32_t i = 0; i < DIM / WARP; i++)
+                made[j][i] = job < jobs ? products[size_t(head) * DIM + i * WARP + lane] : 0.0f;
+        }
+        float* at = &sh.sums[0][0][0] + warp * DIM;
+#pragma unroll
+        for (uint32_t j = 0; j < JOBS; j++) {
+            const uint32_t job = j * WARPS + warp;
+            if (job >= max(jobs, COLUMNS)) break;
+            const bool is_query = job < group.heads, is_value = job == group.heads + 1;
+#pragma unroll
+            for (uint32_t i = 0; i < DIM / WARP; i++) at[i * WARP + lane] = made[j][i];
+            __syncwarp();
+            if (job < jobs && !is_value)
+                finish_head(p.head, at, DIM, lane, is_query ? p.head.query_norm : p.head.key_norm,
+                            is_query ? p.head.query_eps : p.head.key_eps, [&](uint32_t i) { return sh.turns[i]; });
+            if (!is_query && job < jobs) {
+                uint8_t* pages = is_value ? p.kv.values : p.kv.keys;
+                __half* cell = reinterpret_cast<__half*>(pages) + cell_of(p.kv, table, group.kv_head, position);
+#pragma unroll
+                for (uint32_t i = 0; i < DIM / WARP; i++) {
+                    const uint32_t d = i * WARP + lane;
+                    store_number(&sh.fresh[is_value][d], at[d]);
+                    if (group.index_of_kv == 0) store_number(cell + d, at[d]);
+                }
+            }
+            // Columns beyond the group's heads are zeros.
+            if (is_query || (job >= jobs && job < COLUMNS))
+#pragma unroll
+                for (uint32_t i = 0; i < DIM / WARP; i++)
+                    sh.columns[job][i * WARP + lane] = __float2half_rn(at[i * WARP + lane]);
+            __syncwarp();
+        }
+        for (uint32_t i = threadIdx.x; i < (min(jobs, COLUMNS) - group.heads) * DIM; i += F::THREADS)
+            sh.columns[group.heads + i / DIM][i % DIM] = __half();
+        __syncthreads();
+        const uint32_t own = has_own ? position : ~0u;
+        const uint32_t slot_columns = min(COLUMNS, p.head.heads / p.kv.kv_heads);
+        F::run(p, sh, pipe, share, groups, slot_columns, group.heads, begin, position + 1, own,
+               [&](uint32_t column, uint32_t d, float value) {
+                   store_mixed(p, share.row, group.first_head + column, d, value);
+               });
+        __syncthreads();
+    }
+}
+
+#define DECODE(DIM, WARPS, RING, BLOCKS)                                                                      \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_decode_##DIM##_##WARPS##x##RING( \
+        const __grid_constant__ AttendParams p) {                                                             \
+        decode<DIM, WARPS, RING>(p);                                                                          \
+    }
+DECODE(64, 8, 8, 1)
+DECODE(64, 4, 4, 4)
+DECODE(128, 8, 4, 1)
+DECODE(128, 4, 4, 2)
+DECODE(256, 4, 4, 1)
+#endif

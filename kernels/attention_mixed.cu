@@ -1,0 +1,267 @@
+// attention_mixed: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p of the row's sequence, for any
+// step; append runs before it. input: q [rows, heads * head_dim] f32; pages f16; head_dim 64, 128 or 256.
+//
+// Neighbouring rows of one sequence are taken together: their columns (a row's query heads of one KV head, side by side) share one
+// reading of keys and values. Up to 8 columns go the way of decoding (attend_few.cuh: warps share out the cells), more go the way
+// of prompts: each warp has 8 or 16 columns of up to 64, and all warps read the same tiles. Both leave the same bits (attend.cuh).
+// Grid: as many blocks as the device holds at once; each takes shares in turn, the longest rows first.
+// Memory-bound for few columns, else bound by the tensor cores. Oracle: walla_cpu's scalar attention.
+#include "attend_few.cuh"
+
+// The instructions are of sm_80; older chips run the plain kernels.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+// The way of prompts: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks.
+template <typename F, uint32_t NS>
+struct Many {
+    static constexpr uint32_t DIM = F::DIM, WARPS = F::WARPS;
+    static constexpr uint32_t COLUMNS_MAX = WARPS * NS * COLUMNS;
+    static constexpr uint32_t STAGE_BYTES = 2 * TILES * TILE_BYTES<DIM>;
+    static constexpr uint32_t STAGES = F::WARPS * F::RING * TILE_BYTES<DIM> / STAGE_BYTES;
+    static_assert(WARPS == TILES && STAGES >= 2, "each warp fetches one tile of keys and one of values");
+
+    // Columns `first` .. of the unit as right-hand sides; columns beyond are zeros.
+    static __device__ __forceinline__ void load(const AttendParams& p, const Share& share, const Group& group, uint32_t columns,
+                                                uint32_t first, uint32_t (&q)[NS][DIM / 16][2]) {
+        const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++) {
+            const uint32_t column = first + n * COLUMNS + lane / 4;
+            const uint32_t r = share.row + column / group.heads, head = group.first_head + column % group.heads;
+            const float* from = p.input + (size_t(r) * p.head.heads + head) * DIM + lane % 4 * 2;
+#pragma unroll
+            for (uint32_t k = 0; k < 2 * (DIM / 16); k++) {
+                const float2 two = column < columns ? *reinterpret_cast<const float2*>(from + k * 8) : make_float2(0.0f, 0.0f);
+                q[n][k / 2][k % 2] = pack_halves(two.x, two.y);
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void run(const AttendParams& p, typename F::Shared& sh, const Share& share,
+                                               const Cells& cells, uint32_t position) {
+        const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        const Group group = group_of(p, share.group);
+        const uint32_t columns = share.rows * group.heads;
+        const uint32_t ring = shared_address(sh.ring);
+        const __half* keys = reinterpret_cast<const __half*>(p.kv.keys);
+        const __half* values = reinterpret_cast<const __half*>(p.kv.values);
+        const auto fetch = [&](uint32_t c) {
+            if (c < share.end) {
+                const uint32_t first = c * CHUNK + warp * TILE;
+                const size_t place = cells.place_of(cells.page_of(first), first);
+                const uint32_t to = ring + c % STAGES * STAGE_BYTES + warp * TILE_BYTES<DIM>;
+                fetch_tile<DIM>(to, keys + place, first, cells.begin, cells.end);
+                fetch_tile<DIM>(to + TILES * TILE_BYTES<DIM>, values + place, first, cells.begin, cells.end);
+            }
+            commit_copies();
+        };
+#pragma unroll
+        for (uint32_t i = 0; i + 1 < STAGES; i++) fetch(share.first + i);
+
+        const uint32_t first_column = warp * NS * COLUMNS;
+        uint32_t q[NS][DIM / 16][2];
+        load(p, share, group, columns, first_column, q);
+        // What each of the lane's columns sees, and what all and any of the warp's do. Columns beyond the last see what it sees.
+        const auto end_of = [&](uint32_t column) { return position + min(column, columns - 1) / group.heads + 1; };
+        const auto begin_of = [&](uint32_t end) { return p.window && end > p.window ? end - p.window : 0; };
+        Sight sight[NS][2];
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                const uint32_t end = end_of(first_column + n * COLUMNS + lane % 4 * 2 + i);
+                sight[n][i] = Sight{begin_of(end), end};
+            }
+        const uint32_t end_min = end_of(first_column), end_max = end_of(first_column + NS * COLUMNS - 1);
+        const uint32_t begin_min = begin_of(end_min), begin_max = begin_of(end_max);
+
+        float sums[NS][DIM / 16][4] = {};
+        Folded folded[NS][2];
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++) folded[n][0] = folded[n][1] = Folded::none();
+        for (uint32_t c = share.first; c < share.end; c++) {
+            wait_copies<STAGES - 2>();
+            __syncthreads();
+            fetch(c + STAGES - 1);
+            const uint32_t first = c * CHUNK;
+            if (first_column >= columns || first >= end_max || first + CHUNK <= begin_min) continue;
+            const bool all_seen = first >= begin_max && first + CHUNK <= end_min;
+            const uint32_t tiles = ring + c % STAGES * STAGE_BYTES;
+            float s[NS][TILES][4];
+            score_tiles<DIM, TILES, NS>(s, 0, tiles, q);
+            uint32_t weights[NS][TILES][2];
+            float2 factor[NS][2];
+#pragma unroll
+            for (uint32_t n = 0; n < NS; n++) {
+                float maximum[2], mass[2];
+                weigh_chunk(s[n], weights[n], maximum, mass, p.scale * 1.44269504f, first, sight[n], all_seen);
+#pragma unroll
+                for (uint32_t i = 0; i < 2; i++) factor[n][i] = folded[n][i].grow(maximum[i], mass[i]);
+            }
+            float next[NS][DIM / 16][4] = {};
+            mix_tiles<DIM, TILES, NS>(next, 0, tiles + TILES * TILE_BYTES<DIM>, weights);
+#pragma unroll
+            for (uint32_t n = 0; n < NS; n++)
+#pragma unroll
+                for (uint32_t d = 0; d < DIM / 16; d++)
+#pragma unroll
+                    for (uint32_t i = 0; i < 4; i++) sums[n][d][i] = fold(sums[n][d][i], next[n][d][i], factor[n][i % 2]);
+        }
+        __syncthreads();
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                const uint32_t column = first_column + n * COLUMNS + lane % 4 * 2 + i;
+                if (column >= columns) continue;
+                const uint32_t r = share.row + column / group.heads, head = group.first_head + column % group.heads;
+                const float inverse = 1.0f / folded[n][i].mass;
+#pragma unroll
+                for (uint32_t d = 0; d < DIM / 16; d++) {
+                    store_mixed(p, r, head, d * 16 + lane / 4, sums[n][d][i] * inverse);
+                    store_mixed(p, r, head, d * 16 + lane / 4 + 8, sums[n][d][2 + i] * inverse);
+                }
+            }
+    }
+};
+
+// Rows of a step in units: runs of neighbouring rows with one table and consecutive positions, cut into pieces.
+struct Units {
+    uint32_t* row;   // [rows_max]
+    uint32_t* rows;  // [rows_max]
+
+    // By the first warp of a block. Runs of up to 32 columns are cut for the way of decoding: more blocks can share the work then.
+    // Answers how many units there are; `add(unit, row, rows, is_few)` hears of each.
+    template <typename Add>
+    static __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t rows_max, uint32_t heads, uint32_t columns_max,
+                                                   Add add) {
+        const uint32_t lane = threadIdx.x % WARP;
+        const uint32_t rows = step.header().rows;
+        const auto starts = [&](uint32_t r) {
+            if (r == 0 || r >= rows) return r <= rows;
+            const StepRow here = step.row(r), before = step.row(r - 1);
+            return here.table != before.table || here.position != before.position + 1;
+        };
+        uint32_t units = 0, run = 0;
+        for (uint32_t base = 0; base < rows; base += WARP) {
+            const uint32_t r = base + lane;
+            const uint32_t here = __ballot_sync(FULL_MASK, r < rows && starts(r));
+            const uint32_t up_to_lane = here & (FULL_MASK >> (31 - lane));
+            const uint32_t first = up_to_lane ? base + 31 - __clz(up_to_lane) : run;
+            // The run's end is looked for no further than decides how it is cut.
+            uint32_t end = r + 1;
+            const uint32_t far = first + 32 / heads + 1;
+            while (end < rows && end < far && !starts(end)) end++;
+            const bool is_few = r < rows && (end - first) * heads <= 32;
+            const uint32_t each = max(1u, (is_few ? COLUMNS : columns_max) / heads);
+            const bool is_unit = r < rows && (r - first) % each == 0;
+            uint32_t length = 1;
+            while (is_unit && length < each && r + length < rows && !starts(r + length)) length++;
+            const uint32_t all = __ballot_sync(FULL_MASK, is_unit);
+            if (is_unit) add(units + __popc(all & ((1u << lane) - 1)), r, length, length * heads <= COLUMNS);
+            units += __popc(all);
+            if (here) run = base + 31 - __clz(here);
+        }
+        __syncwarp();
+        return units;
+    }
+};
+
+template <uint32_t DIM, uint32_t WARPS, uint32_t RING, uint32_t NS>
+__device__ __forceinline__ void mixed(const AttendParams& p) {
+    using F = Few<DIM, WARPS, RING>;
+    using M = Many<F, NS>;
+    extern __shared__ __align__(128) uint8_t dynamic[];
+    typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
+    uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
+    __shared__ uint32_t segment, units_count;
+    let_successors_start();
+    const uint32_t warp = threadIdx.x / WARP;
+    const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
+    const uint32_t heads_max = min(COLUMNS, p.head.heads / p.kv.kv_heads);
+    const uint32_t length = p.rows_max + 1;
+    Shares shares{lists, lists + length, lists + 2 * length, 0, 0};
+    uint32_t* places = lists + 3 * length;  // of each unit: its first row, and in the upper half how many
+    const auto begin_of = [&](uint32_t position) {
+        return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
+    };
+    if (warp == 0) {
+        shares.units = Units::cut(p.step, p.rows_max, heads_max, M::COLUMNS_MAX,
+                                  [&](uint32_t unit, uint32_t row, uint32_t rows, bool is_few) {
+                                      const uint32_t position = p.step.row(row).position;
+                                      const uint32_t end = (position + rows - 1) / CHUNK + 1;
+                                      shares.chunks[unit] = (end - begin_of(position) / CHUNK) | (is_few ? 0 : Shares::WHOLE);
+                                      places[unit] = row | rows << 16;
+                                  });
+        shares.make(groups, WARPS, p.slots_max, &segment);
+        if (threadIdx.x == 0) units_count = shares.units;
+    }
+    __syncthreads();
+    shares.units = units_count;
+    const uint32_t count = shares.first_share[shares.units];
+    wait_for_predecessors();
+    for (uint32_t item = blockIdx.x; item < count * groups; item += gridDim.x) {
+        const uint32_t index = count - 1 - item / groups;
+        const uint32_t unit = shares.unit_of(index);
+        Share share;
+        share.group = item % groups;
+        share.row = places[unit] & 0xffff;
+        share.rows = places[unit] >> 16;
+        const StepRow row = p.step.row(share.row);
+        const uint32_t position = row.position;
+        const uint32_t last = position + share.rows - 1;
+        const bool is_few = !(shares.chunks[unit] & Shares::WHOLE);
+        const uint32_t chunks = shares.chunks[unit] & ~Shares::WHOLE;
+        const uint32_t each = is_few ? Shares::size(chunks, segment, WARPS) : chunks;
+        share.unit_first = begin_of(position) / CHUNK;
+        share.unit_end = share.unit_first + chunks;
+        share.first = share.unit_first + (index - shares.first_share[unit]) * each;
+        share.end = min(share.first + each, share.unit_end);
+        share.first_share_end = share.unit_first + each;
+        share.slot = shares.first_slot[unit];
+        share.shares = div_up(chunks, each);
+        const Group group = group_of(p, share.group);
+        const Cells cells{p.kv, p.step.table(row.table), group.kv_head, begin_of(position), last + 1};
+        if (!is_few) {
+            M::run(p, sh, share, cells, position);
+            continue;
+        }
+        typename F::Pipe pipe{cells,
+                              reinterpret_cast<const __half*>(p.kv.keys),
+                              reinterpret_cast<const __half*>(p.kv.values),
+                              shared_address(sh.ring[warp]),
+                              share.end,
+                              0,
+                              0};
+        pipe.pages = pipe.look_up(share.first + warp);
+#pragma unroll
+        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.pages, t);
+        const uint32_t columns = share.rows * group.heads;
+        for (uint32_t i = threadIdx.x; i < COLUMNS * DIM; i += F::THREADS) {
+            const uint32_t column = i / DIM, d = i % DIM;
+            const uint32_t r = share.row + column / group.heads, head = group.first_head + column % group.heads;
+            const float q = column < columns ? p.input[(size_t(r) * p.head.heads + head) * DIM + d] : 0.0f;
+            sh.columns[column][d] = __float2half_rn(q);
+        }
+        if (threadIdx.x < COLUMNS) {
+            const uint32_t its = position + min(threadIdx.x, columns - 1) / group.heads;
+            sh.sight[threadIdx.x] = Sight{begin_of(its), its + 1};
+        }
+        __syncthreads();
+        F::run(p, sh, pipe, share, groups, COLUMNS, columns, begin_of(last), position + 1, ~0u,
+               [&](uint32_t column, uint32_t d, float value) {
+                   store_mixed(p, share.row + column / group.heads, group.first_head + column % group.heads, d, value);
+               });
+        __syncthreads();
+    }
+}
+
+#define MIXED(DIM, WARPS, RING, NS, BLOCKS)                                                                          \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_mixed_##DIM(                         \
+        const __grid_constant__ AttendParams p) {                                                                    \
+        mixed<DIM, WARPS, RING, NS>(p);                                                                              \
+    }
+MIXED(64, 4, 8, 2, 2)
+MIXED(128, 4, 4, 1, 2)
+MIXED(256, 4, 4, 1, 1)
+#endif
