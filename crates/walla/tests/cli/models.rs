@@ -106,6 +106,7 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         "8",
         "--tokens",
         "4",
+        "--holes",
         "--device",
         "cpu",
         "--threads",
@@ -113,7 +114,9 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         "--json",
         &path,
     ]);
-    for word in ["agents", "p50 ms", "p99 ms", "tokens/s", "prefill tok/s", "of floor", "cpu"] {
+    for word in
+        ["agents", "p50 ms", "p10 ms", "p90 ms", "tokens/s", "prefill tok/s", "of floor", "cpu"]
+    {
         assert!(table.contains(word), "{word:?} in {table}");
     }
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -126,6 +129,9 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         for key in [
             "step_ms_p50",
             "step_ms_p99",
+            "awaited_ms_p50",
+            "device_ms_p50",
+            "submit_us_p50",
             "tokens_per_second",
             "prefill_tokens_per_second",
             "share_of_floor",
@@ -137,5 +143,7 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         let shown = format!("{:.3}", row["step_ms_p50"].as_f64().unwrap());
         assert!(table.contains(&shown), "{shown} in {table}");
     }
+    let holes = &report["holes"][0];
+    assert!(holes["step_ms_0123"].as_f64() > Some(0.0) && holes["step_ms_0134"].is_number());
     assert_eq!(report["device"]["threads"], 1);
 }

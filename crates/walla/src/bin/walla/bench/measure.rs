@@ -90,7 +90,8 @@ pub fn measure(
     let prefill = start.elapsed();
     let awaited_ms = awaited(lockstep, run)?;
     let ahead = Ahead::run(lockstep, run)?;
-    let stamped = ahead.nanos.iter().all(|nanos| nanos.end > nanos.begin && nanos.begin > 0);
+    let stamped = ahead.nanos.len() > 1
+        && ahead.nanos.iter().all(|nanos| nanos.end > nanos.begin && nanos.begin > 0);
     let stamps = if stamped { ahead.nanos.as_slice() } else { &[] };
     let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
     let between = |part: fn(&StepNanos, &StepNanos) -> (u64, u64)| {
