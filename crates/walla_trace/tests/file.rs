@@ -115,3 +115,11 @@ fn stages_have_targets_of_walla_and_names_of_their_own() {
     assert_eq!(names.len(), Stage::ALL.len());
     assert!(Stage::ALL.iter().all(|stage| stage.target().starts_with("walla::")));
 }
+
+#[test]
+fn without_a_profilers_library_nothing_happens() {
+    let _turn = turn();
+    walla_trace::listen_nvtx();
+    walla_trace::listen_nvtx();
+    drop(enter(Stage::Plan));
+}
