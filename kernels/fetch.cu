@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fetch(const FetchParams p)
     // The host wrote it before it launched this; the step that still reads `to` is what there is to wait for.
     const uint4 word = 16 * i < p.bytes ? __ldcv(p.from + i) : make_uint4(0, 0, 0, 0);
     wait_for_predecessors();
-    let_successors_start();
+    // Successors start when this has ended, not before: what they read of the step block before they wait is the new one.
     if (16 * i + 16 <= p.bytes) {
         p.to[i] = word;
     } else {
