@@ -60,6 +60,7 @@ fn reason(frame: &Plan, seq: u32) -> Option<Deferral> {
 const ONE_STEP: Limits<'static> = Limits {
     rows_max: 8,
     prefill_tokens_max: 8,
+    chunk_gain_min: 1.0,
     sequences_max: 8,
     steps_max: 1,
     wait_frames_max: 60,
@@ -202,6 +203,28 @@ fn context_is_what_attention_reads() {
     };
     assert_eq!(frame.steps(), [reached]);
     assert_eq!(reason(&frame, 2), Some(Deferral::Budget));
+}
+
+#[test]
+fn a_chunk_that_is_mostly_the_steps_own_time_is_no_reason_for_a_step() {
+    let cost =
+        LinearCost { step_micros: 100.0, prefill_token_micros: 10.0, ..LinearCost::default() };
+    let limits = |device_micros_max| Limits {
+        chunk_gain_min: 1.5,
+        device_micros_max,
+        cost: Some(&cost),
+        ..ONE_STEP
+    };
+    let ledger = ledger_with(64, &[0, 0, 5]);
+    let requests = [prompt(0, 20), prompt(1, 3)];
+    // Five tokens are 150 µs, one is 110.
+    let frame = planned(&requests, &ledger, &limits(150));
+    assert_eq!(readers(&frame), [(1, 3)], "the whole of a short one, no part of the long one");
+    assert_eq!(readers(&planned(&requests, &ledger, &limits(170))), [(0, 7)]);
+    let beside = [prompt(0, 20), speaker(2)];
+    assert_eq!(readers(&planned(&beside, &ledger, &limits(150))), [(0, 5)], "the step is there");
+    let aged = [PlanRequest { waited_frames: 60, ..prompt(0, 20) }];
+    assert!(!readers(&planned(&aged, &ledger, &limits(120))).is_empty(), "who waits too long");
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn limits() -> impl Strategy<Value = (Limits<'static>, Option<LinearCost>)> {
             let limits = Limits {
                 rows_max,
                 prefill_tokens_max,
+                chunk_gain_min: 1.0,
                 sequences_max,
                 steps_max,
                 wait_frames_max: 10,
@@ -197,6 +198,7 @@ proptest! {
         let limits = Limits {
             rows_max,
             prefill_tokens_max: 16,
+            chunk_gain_min: 1.0,
             sequences_max: 8,
             steps_max: 2,
             wait_frames_max: 10,

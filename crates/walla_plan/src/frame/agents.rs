@@ -84,6 +84,10 @@ pub struct Limits<'a> {
     pub rows_max: u32,
     /// Prompt tokens of one frame. Default: `64`: a prompt may stretch a step, but not by a multiple.
     pub prefill_tokens_max: u32,
+    /// A chunk of a prompt is no reason for a step that takes less than so many times as long as one for a single token, unless the
+    /// prompt ends with it: most of that time would be the step's own. Default: `1.0`, any chunk is. A host that fills what is
+    /// left of a frame asks for more.
+    pub chunk_gain_min: f32,
     /// Sequences of one pass. Default: `128`.
     pub sequences_max: u32,
     /// Decode steps of one frame, cut to `1..=`[`STEPS_MAX`](super::STEPS_MAX). Default: `4`.
@@ -106,6 +110,7 @@ impl Default for Limits<'_> {
         Self {
             rows_max: 128,
             prefill_tokens_max: 64,
+            chunk_gain_min: 1.0,
             sequences_max: 128,
             steps_max: 4,
             wait_frames_max: 60,
@@ -122,6 +127,7 @@ impl core::fmt::Debug for Limits<'_> {
         f.debug_struct("Limits")
             .field("rows_max", &self.rows_max)
             .field("prefill_tokens_max", &self.prefill_tokens_max)
+            .field("chunk_gain_min", &self.chunk_gain_min)
             .field("sequences_max", &self.sequences_max)
             .field("steps_max", &self.steps_max)
             .field("wait_frames_max", &self.wait_frames_max)

@@ -91,7 +91,12 @@ impl Planning<'_> {
             work
         };
         let tokens = self.largest_fitting(most, with);
-        if tokens > 0 || (forced && most > 0) {
+        let micros = |tokens: u32| self.predict(with(tokens));
+        let is_crumb = tokens > 0
+            && before.is_empty()
+            && tokens < prompt
+            && micros(tokens) < self.limits.chunk_gain_min * micros(1);
+        if (tokens > 0 && !is_crumb) || (forced && most > 0) {
             let tokens = tokens.max(1);
             self.fit(0, with(tokens), forced)?;
             return Ok((tokens, pages));

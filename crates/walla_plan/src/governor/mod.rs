@@ -226,6 +226,12 @@ impl Governor {
         self.options.budget_micros.is_some() || self.options.launch_micros_max.is_some()
     }
 
+    /// Whether this frame has run something.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.frames.is_used()
+    }
+
     /// Whether this frame takes no further step, however small.
     #[must_use]
     pub fn is_spent(&self) -> bool {

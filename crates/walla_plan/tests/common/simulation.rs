@@ -378,7 +378,9 @@ impl World {
         self.collect_requests();
         let lengths = self.requests.iter().map(|request| self.ledger.len(request.seq));
         let Some(shortest) = lengths.min() else { return false };
-        let base = Limits { steps_max: 1, prefill_tokens_max: 96, ..Limits::default() };
+        let chunk_gain_min = if self.governor.is_used() { 1.25 } else { 1.0 };
+        let base =
+            Limits { steps_max: 1, prefill_tokens_max: 96, chunk_gain_min, ..Limits::default() };
         let limits = self.governor.limits(base, StepWork::decode(1, u64::from(shortest) + 1));
         plan(&self.requests, &self.ledger, &limits, &mut self.plan).expect("room for all");
         let lacks_pages = self.make_way();

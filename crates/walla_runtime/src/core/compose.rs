@@ -117,7 +117,10 @@ impl Core {
             budget.agents_deferred = requests.len() as u32;
             return false;
         }
+        // What is left of a frame is not spent on crumbs.
+        let is_rest = !*is_lifted && budget.governor.is_used();
         let base = Limits {
+            chunk_gain_min: if is_rest { 1.25 } else { 1.0 },
             rows_max: batch.limits().tokens_max,
             prefill_tokens_max: self.prefill_tokens_max,
             sequences_max: batch.limits().batch_sequences_max,
