@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::stage::Track;
 
-/// Marks between two rounds of the writer: 4 MiB. At 20 ms a round that is 3 million marks a second.
+/// Marks between two rounds of the writer: 4 MiB. At 5 ms a round that is 13 million marks a second.
 const RECORDS_MAX: usize = 65_536;
 
 /// A span that is over.
