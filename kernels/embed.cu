@@ -14,7 +14,7 @@ struct EmbedParams {
     uint32_t width;
     float scale;
 };
-static_assert(sizeof(EmbedParams) == 136, "as in params.rs");
+static_assert(sizeof(EmbedParams) == 112, "as in params.rs");
 
 extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ EmbedParams p) {
     let_successors_start();
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ 
     with_type(p.table.type, [&](auto block) {
         for (uint32_t b = threadIdx.x; b < p.table.cols / SEGMENT * 4; b += blockDim.x) {
             float values[32];
-            block.load(p.table, token / TILE_ROWS, b / 4, place_of(token, b % 4));
+            block.load(p.table, token, b / 4, b % 4);
             block.decode(values);
 #pragma unroll
             for (uint32_t i = 0; i < 32; i++) {

@@ -18,7 +18,7 @@ struct Segment {
     uint32_t out_stride;
     uint32_t first_pair;  // of the grid's pairs
 };
-static_assert(sizeof(Segment) == 72, "as in params.rs");
+static_assert(sizeof(Segment) == 48, "as in params.rs");
 
 enum LinearMode : uint32_t { STORE, ADD, GATE_SILU, GATE_GELU };
 
@@ -34,7 +34,7 @@ struct LinearParams {
     uint32_t segments;
     Segment segment[3];
 };
-static_assert(sizeof(LinearParams) == 288, "as in params.rs");
+static_assert(sizeof(LinearParams) == 216, "as in params.rs");
 
 constexpr uint32_t LINEAR_THREADS = 256;
 constexpr uint32_t LINEAR_WARPS = LINEAR_THREADS / WARP;
@@ -44,7 +44,7 @@ constexpr uint32_t LINEAR_COLS = 2048;
 __host__ __device__ constexpr uint32_t padded(uint32_t k) { return k + k / 32 * 4; }
 
 __device__ __forceinline__ float activate(float gate, uint32_t mode) {
-    if (mode == GATE_SILU) return gate / (1.0f + expf(-gate));
+    if (mode == GATE_SILU) return __fdividef(gate, 1.0f + __expf(-gate));
     const float inner = 0.7978845608028654f * (gate + 0.044715f * gate * gate * gate);
     return 0.5f * gate * (1.0f + tanhf(inner));
 }
@@ -108,8 +108,8 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         for (uint32_t u = lane; u * 32 < count; u += WARP) {
             Block<TYPE> block0, block1;
             const uint32_t at_block = from / 32 + u;
-            block0.load(w0, m0 / TILE_ROWS, at_block / 4, place_of(m0, u % 4));
-            block1.load(w1, m1 / TILE_ROWS, at_block / 4, place_of(m1, u % 4));
+            block0.load(w0, m0, at_block / 4, u % 4);
+            block1.load(w1, m1, at_block / 4, u % 4);
             float a[32], b[32];
             block0.decode(a);
             block1.decode(b);

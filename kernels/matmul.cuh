@@ -1,294 +1,684 @@
 // matmul: out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]) on tensor cores, sums in f32.
-// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two segments.
+// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
+// With `squares` the rows of x are a norm's input times its weights, and the norm's factor follows here from the sums of squares
+// that whoever made x left: out[r] = factor(r) * W x[r], factor(r) = rsqrt(sum(squares[r]) / width + eps) / used[r].
+// mode ADD with `next_norm`: the sums are also left as the next norm's input, packed, with their squares.
 //
-// x: packed rows (packed.cuh), divided by their scale; W: as weight.cuh has it; out: f32. Up to three matrices of one type are segments of one launch.
+// x: packed rows (packed.cuh), divided by their scale; W: as weight.cuh has it; out: f32. Up to three matrices of one type are
+// parts of one launch.
 //
-// Quantised numbers are d * (q - offset) + m. The tensor cores multiply 1024 + q, which takes one instruction for two numbers and
-// is exact in f16; a constant 1024 in place of W gives 1024 * sum(x) of a block once for all of W's rows, so that
-// sum(w x) = d * (sum((1024 + q) x) - S) + (m - d * offset) * S / 1024 with S that sum. F16 and BF16 are multiplied as they are; for
-// BF16 the rows come in two parts.
+// Every weight becomes f16(scale * q - minimum) in registers, rows of x are f16, sums are f32. A tile is 16 of W's rows (GATE: 8
+// of each matrix). A team of warps makes a tile a turn for GROUPS groups of 8 rows of x; each of its warps takes a run of
+// neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each warp's own, `chunk` segments at
+// a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change.
+// With one group, those of the first two segments are numbers in registers by the time that the rows of x arrive, which then
+// stay in shared memory.
 //
-// A block makes TILES tiles of 16 of W's rows for GROUPS groups of 8 rows of x. Its warps share out the segments of 128 columns;
-// their sums are added in the order of the warps. How many warps there are follows from the columns alone, and a column of a
-// matrix product depends on no other: so a row's sums depend on nothing but the matrix.
-// Grid: (at most tiles / TILES, rows of x / (8 * GROUPS)): as many blocks as fit the device, each taking turns. Memory-bound (bytes of W) up to some 64 rows.
-// Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
+// The order of a row's sums follows from the matrix alone: the columns are cut into `splits`, a split into a run for each warp, in
+// which segments are added in order; the warps' sums are added, w and w + half of them first; then the splits' in order. GROUPS,
+// the grid and whether a block makes one split or all of them change no bit.
+// Grid: (blocks whose teams take turns, rows of x / (8 * GROUPS), splits or 1). Memory-bound (bytes of W) up to some 32 rows, then by the
+// tensor cores. Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
 #pragma once
 
 #include "linear.cuh"
 #include "packed.cuh"
 
 struct MatmulParams {
+    StepRef step;
     PackedRef x;
-    PackedRef h;  // where a gated product goes, if it is packed
+    PackedRef packed;          // GATE: where the result goes; ADD: where the next norm's input goes; or null
+    const float* squares;      // [rows, squares_count], or null: the factor is 1
+    const float* used;         // [rows]: factor that x was packed with
+    float* factors;            // [rows]: where the norm's factor is left
+    const float* next_norm;    // weights of the next norm, or null
+    const float* next_factors; // [rows]: factor to pack with, near to what the next norm will find
+    float* next_squares;       // [rows, tiles]
+    float* partials;           // [splits, tiles, grid.y, 8 * GROUPS, 16]: sums of the splits of a launch in splits
+    uint32_t* arrivals;        // [grid.y, grid.x], zero between launches
+    uint32_t squares_count;
+    uint32_t width;  // of the norm
+    float eps;
     uint32_t mode;
-    uint32_t segments;
+    uint32_t parts;
     uint32_t rows_max;  // rows of x beyond are not written
-    uint32_t turns;     // of TILES tiles each
-    Segment segment[3];  // first_pair counts tiles
+    uint32_t tiles;
+    uint32_t splits;
+    uint32_t split_segments;  // the last split may have fewer
+    uint32_t depth;           // of the ring, to DEPTH_MAX
+    uint32_t chunk;           // segments of a stage of the ring
+    uint32_t warps;           // of a team, which shares out a tile's columns
+    uint32_t by_output;       // row r is the one that output r names (the head)
+    uint32_t rows_last;       // no row of x is beyond
+    float unscale;            // 1 / x.scale
+    uint32_t run;             // segments of a split that a warp takes
+    uint32_t teams;           // of a block
+    uint32_t reserved;
+    Segment part[3];  // first_pair counts tiles
 };
-static_assert(sizeof(MatmulParams) == 280, "as in params.rs");
+static_assert(sizeof(MatmulParams) == 360, "as in params.rs");
 
-constexpr uint32_t MATMUL_WARPS_MAX = 8;
+constexpr uint32_t MATMUL_WARPS_MAX = 16;
+constexpr uint32_t MATMUL_TEAM_MAX = 8;
+constexpr uint32_t TEAMS_MAX = 4;
+constexpr uint32_t DEPTH_MAX = 8;
 
 // d += a * b for 16 x 16 times 16 x 8.
-template <bool BF>
 __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
-    if constexpr (BF)
-        asm(
-            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm(
-            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
-    // Turing multiplies half as many columns at once, and no bf16: its BF16 matrices go to the linear kernel.
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+    // Turing multiplies half as many columns at once.
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(b0));
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[2]), "r"(a[3]), "r"(b1));
 #endif
 }
 
-// Which tile of which matrix: tile `i` of a turn of TILES tiles.
-struct TileOf {
-    uint32_t segment;
-    uint32_t tile;
-    bool live;
+__device__ __forceinline__ __half2 as_half2(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
+__device__ __forceinline__ uint32_t as_bits(__half2 two) { return *reinterpret_cast<const uint32_t*>(&two); }
+__device__ __forceinline__ __half2 both(float value) { return __float2half2_rn(value); }
+
+// (a & mask) | c in one instruction, which takes c from a register.
+template <uint32_t MASK>
+__device__ __forceinline__ uint32_t mask_or(uint32_t a, uint32_t c) {
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(a), "n"(MASK), "r"(c));
+    return d;
+}
+
+// Eight of W's rows (half a tile) in a segment of 128 columns: a record (weight.cuh), and what a lane needs of it.
+template <uint32_t TYPE>
+struct HalfTile {
+    using Planes = Record<TYPE>;
+    // The lane's 32 numbers of row lane / 4, and that row's scales.
+    uint4 quants[Planes::PIECES];
+    uint32_t high[2];
+    uint32_t scales[4];
+    __half2 supers;
+
+    __device__ __forceinline__ void load(const uint8_t* from) {
+        const uint32_t lane = threadIdx.x % WARP, row = lane / 4;
+#pragma unroll
+        for (uint32_t i = 0; i < Planes::PIECES; i++)
+            quants[i] = *reinterpret_cast<const uint4*>(from + (i * 32 + lane) * 16);
+        if constexpr (Planes::HIGH == 128) high[0] = reinterpret_cast<const uint32_t*>(from + Planes::HIGH_AT)[lane];
+        if constexpr (Planes::HIGH == 256) {
+            const uint2 two = reinterpret_cast<const uint2*>(from + Planes::HIGH_AT)[lane];
+            high[0] = two.x, high[1] = two.y;
+        }
+        if constexpr (Planes::SCALES == 64) {
+            const uint2 two = reinterpret_cast<const uint2*>(from + Planes::SCALES_AT)[row];
+            scales[0] = two.x, scales[1] = two.y;
+        }
+        if constexpr (Planes::SCALES == 128) {
+            const uint4 four = reinterpret_cast<const uint4*>(from + Planes::SCALES_AT)[row];
+            scales[0] = four.x, scales[1] = four.y, scales[2] = four.z, scales[3] = four.w;
+        }
+        if constexpr (Planes::SUPERS == 32) supers = reinterpret_cast<const __half2*>(from + Planes::SUPERS_AT)[row];
+        if constexpr (Planes::SUPERS == 16) supers = __half2half2(reinterpret_cast<const __half*>(from + Planes::SUPERS_AT)[row]);
+    }
+
+    // The factors of block j: scale (of its two halves) and minimum, each twice.
+    struct Factors {
+        __half2 scale[2];
+        __half2 minimum;
+    };
+    __device__ __forceinline__ Factors factors(uint32_t j) const {
+        Factors f;
+        f.minimum = both(0.0f);
+        if constexpr (TYPE == Q4_1 || TYPE == Q5_1) {
+            const __half2 two = as_half2(scales[j]);
+            f.scale[0] = f.scale[1] = __low2half2(two);
+            f.minimum = __high2half2(two);
+        } else if constexpr (TYPE == Q8_0 || TYPE == Q4_0 || TYPE == Q5_0) {
+            const __half2 two = as_half2(scales[j / 2]);
+            f.scale[0] = f.scale[1] = j % 2 ? __high2half2(two) : __low2half2(two);
+        } else if constexpr (TYPE == Q4K || TYPE == Q5K) {
+            // Both bytes as halves at once: 1024 + byte, less 1024.
+            const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1024.0f));
+            const __half2 two = __hmul2(supers, bytes);
+            f.scale[0] = f.scale[1] = __low2half2(two);
+            f.minimum = __hneg2(__high2half2(two));
+        } else if constexpr (TYPE == Q6K) {
+            const uint32_t biased = scales[j / 2] ^ 0x80808080u;
+            const __half2 bytes = __hsub2(as_half2(__byte_perm(biased, 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1152.0f));
+            const __half2 two = __hmul2(supers, bytes);
+            f.scale[0] = __low2half2(two);
+            f.scale[1] = __high2half2(two);
+        }
+        return f;
+    }
+
+    // Numbers 2 p and 2 p + 1 of block j's eight, as the tensor cores take them. `thousand` is 0x64006400, in a register.
+    __device__ __forceinline__ uint32_t halves(uint32_t j, uint32_t p, const Factors& f, uint32_t thousand) const {
+        if constexpr (TYPE == F16) return (&quants[j].x)[p];
+        // The integers, exact: a mask puts them under the exponent of 1024; those four bits up come as 16 times themselves.
+        __half2 q;
+        if constexpr (TYPE == Q8_0) {
+            const uint32_t word = (&quants[j / 2].x)[j % 2 * 2 + p / 2];
+            q = __hsub2(as_half2(__byte_perm(word, thousand, p % 2 ? 0x5352 : 0x5150)), both(1024.0f + 128.0f));
+        } else {
+            constexpr float offset = Planes::OFFSET;
+            const uint32_t word = (&quants[0].x)[j] >> (p / 2 * 8);
+            const uint32_t up = p % 2 * 4;
+            uint32_t bits = up ? mask_or<0x00f000f0u>(word, thousand) : mask_or<0x000f000fu>(word, thousand);
+            if constexpr (has_fifths(TYPE)) {
+                const int at = int(4 + up) - int(4 * j + p);
+                const uint32_t fifths = at >= 0 ? high[0] << at : high[0] >> -at;
+                bits = up ? mask_or<0x01000100u>(fifths, bits) : mask_or<0x00100010u>(fifths, bits);
+            }
+            if constexpr (TYPE == Q6K) {
+                const int at = int(4 + up) - int(2 * (4 * (j % 2) + p));
+                const uint32_t pairs = at >= 0 ? high[j / 2] << at : high[j / 2] >> -at;
+                bits = up ? mask_or<0x03000300u>(pairs, bits) : mask_or<0x00300030u>(pairs, bits);
+            }
+            q = up ? __hfma2(as_half2(bits), both(0.0625f), both(-64.0f - offset)) : __hsub2(as_half2(bits), both(1024.0f + offset));
+        }
+        const __half2 scale = f.scale[p / 2];
+        return as_bits(Planes::HAS_MINIMUM ? __hfma2(q, scale, f.minimum) : __hmul2(q, scale));
+    }
 };
 
-template <uint32_t TILES>
-__device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t turn, uint32_t i) {
+// What a tile consists of: half a tile of one matrix and half a tile of the same or another.
+struct TileOf {
+    uint32_t part[2];
+    uint32_t half[2];  // of the part's half tiles
+    uint32_t row;      // first row of the result
+};
+
+__device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) {
     TileOf at;
     if (p.mode >= GATE_SILU) {
-        // The first half of the block's tiles is of the gate, the second of up.
-        at.segment = i / (TILES > 1 ? TILES / 2 : 1);
-        at.tile = turn * (TILES / 2) + i % (TILES > 1 ? TILES / 2 : 1);
+        at.part[0] = 0, at.part[1] = 1;
+        at.half[0] = at.half[1] = tile;
+        at.row = tile * 8;
     } else {
-        const uint32_t tile = turn * TILES + i;
-        at.segment = 0;
-        while (at.segment + 1 < p.segments && tile >= p.segment[at.segment + 1].first_pair) at.segment++;
-        at.tile = tile - p.segment[at.segment].first_pair;
+        uint32_t part = 0;
+        while (part + 1 < p.parts && tile >= p.part[part + 1].first_pair) part++;
+        at.part[0] = at.part[1] = part;
+        tile -= p.part[part].first_pair;
+        at.half[0] = tile * 2, at.half[1] = tile * 2 + 1;
+        at.row = tile * TILE_ROWS;
     }
-    at.live = at.tile * TILE_ROWS < p.segment[at.segment].weight.rows;
     return at;
 }
 
-// Small products lie side by side for every warp; of large ones the warps take turns to add theirs.
-__host__ __device__ constexpr bool side_by_side(uint32_t groups, uint32_t tiles) { return tiles * groups <= 4; }
+// Numbers from one row of x to the next in the sums of a tile: lanes that write at once find 32 different banks.
+constexpr uint32_t SUM_STRIDE = TILE_ROWS + 4;
 
-// Adds the warps' sums of a turn, in order, and writes them. Leaves the sums zero.
-template <uint32_t GROUPS, uint32_t TILES, typename Sums>
-__device__ __forceinline__ void finish(const MatmulParams& p, uint32_t turn, uint32_t group0,
-                                       float (&sum)[TILES][GROUPS][4], Sums& sums) {
-    constexpr bool apart = side_by_side(GROUPS, TILES);
-    constexpr uint32_t rows = TILES * TILE_ROWS, columns = GROUPS * 8;
-    const uint32_t warps = blockDim.x / WARP;
-    const uint32_t warp = threadIdx.x / WARP;
-    const uint32_t lane = threadIdx.x % WARP;
-    // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of the group.
-    for (uint32_t w = 0; w < (apart ? 1 : warps); w++) {
-        if (apart || w == warp)
+// Four neighbouring rows of the result, of one row of x. `value` has the sums of a tile: GATE: its lower half the gate.
+__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad, float factor,
+                                           const float (&value)[2][4]) {
+    const bool inside = r < p.rows_max;
+    const Segment& part = p.part[tile.part[0]];
+    const uint32_t row = tile.row + quad * 4;
+    const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
+    const float unscale = factor * p.unscale * part.weight.scale;
+    float y[4];
 #pragma unroll
-            for (uint32_t i = 0; i < TILES; i++)
-#pragma unroll
-                for (uint32_t g = 0; g < GROUPS; g++)
-#pragma unroll
-                    for (uint32_t c = 0; c < 4; c++) {
-                        float& at = sums[apart ? warp : 0][g * 8 + lane % 4 * 2 + c % 2]
-                                        [i * TILE_ROWS + lane / 4 + c / 2 * 8];
-                        at = apart || w == 0 ? sum[i][g][c] : at + sum[i][g][c];
-                        sum[i][g][c] = 0.0f;
-                    }
-        __syncthreads();
+    for (uint32_t c = 0; c < 4; c++) {
+        y[c] = value[0][c] * unscale;
+        if (part.bias && c < left) y[c] += part.bias[row + c];
     }
-    const bool gated = p.mode >= GATE_SILU;
-    const float unscale = 1.0f / p.x.scale;
-    const uint32_t written = gated ? rows / 2 : rows;
-    for (uint32_t at = threadIdx.x; at < columns * written; at += blockDim.x) {
-        const uint32_t n = at / written, m = at % written;
-        const uint32_t r = group0 * 8 + n;
-        const TileOf tile = tile_of<TILES>(p, turn, m / TILE_ROWS);
-        const Segment& segment = p.segment[tile.segment];
-        const uint32_t row = tile.tile * TILE_ROWS + m % TILE_ROWS;
-        if (r >= p.rows_max || !tile.live || row >= segment.weight.rows) continue;
-        float* out = segment.out + size_t(r) * segment.out_stride + row;
-        const float before = p.mode == ADD ? *out : 0.0f;
-        const auto total = [&](uint32_t from) {
-            float value = sums[0][n][from];
-            if constexpr (apart)
-                for (uint32_t w = 1; w < warps; w++) value += sums[w][n][from];
-            return value * unscale;
-        };
-        float y = total(m);
-        if (segment.bias) y += segment.bias[row];
-        if (gated) {
-            float up = total(rows / 2 + m);
-            if (p.segment[1].bias) up += p.segment[1].bias[row];
-            const float h = activate(y, p.mode) * up;
-            if (p.h.rows)
-                store_packed(p.h, r, row, h);
-            else
-                *out = h;
-        } else {
-            *out = p.mode == ADD ? before + y : y;
+    if (p.mode >= GATE_SILU) {
+        const Segment& other = p.part[1];
+        const float unscale_up = factor * p.unscale * other.weight.scale;
+#pragma unroll
+        for (uint32_t c = 0; c < 4; c++) {
+            float up = value[1][c] * unscale_up;
+            if (other.bias && c < left) up += other.bias[row + c];
+            y[c] = c < left ? activate(y[c], p.mode) * up : 0.0f;
         }
+        if (left > 0 && p.packed.rows) store_packed(p.packed, r, row, y);
     }
-    // The next turn's sums must not be written over these.
-    __syncthreads();
+    float* out = part.out + size_t(r) * part.out_stride + row;
+    if (p.mode == ADD && left > 0) {
+#pragma unroll
+        for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? out[c] + y[c] : 0.0f;
+    }
+    if (left > 0 && !(p.mode >= GATE_SILU && p.packed.rows)) {
+        if (left == 4 && part.out_stride % 4 == 0)
+            *reinterpret_cast<float4*>(out) = make_float4(y[0], y[1], y[2], y[3]);
+        else
+#pragma unroll
+            for (uint32_t c = 0; c < 4; c++)
+                if (c < left) out[c] = y[c];
+    }
+    if (p.mode != ADD || !p.next_norm) return;
+    // The four lanes of a tile's row of x are neighbours.
+    float squares = 0.0f;
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) squares = left > c ? fmaf(y[c], y[c], squares) : squares;
+    squares += __shfl_xor_sync(FULL_MASK, squares, 1);
+    squares += __shfl_xor_sync(FULL_MASK, squares, 2);
+    if (left == 0) return;
+    const float near = p.next_factors[r];
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? y[c] * near * p.next_norm[row + c] : 0.0f;
+    store_packed(p.packed, r, row, y);
+    if (quad == 0) p.next_squares[size_t(r) * div_up(part.weight.rows, TILE_ROWS) + tile.row / TILE_ROWS] = squares;
 }
 
-template <uint32_t TYPE, uint32_t GROUPS, uint32_t TILES>
-__device__ __forceinline__ void matmul(const MatmulParams& p) {
-    constexpr bool bf = TYPE == BF16;
-    __shared__ float sums[side_by_side(GROUPS, TILES) ? MATMUL_WARPS_MAX : 1][GROUPS * 8][TILES * TILE_ROWS + 1];
-    const uint32_t warps = blockDim.x / WARP;
-    const uint32_t warp = threadIdx.x / WARP;
-    const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t from = warp * p.x.segments / warps;
-    const uint32_t to = (warp + 1) * p.x.segments / warps;
+// A warp's ring of `depth` stages: records copied ahead, a barrier for each.
+struct Ring {
+    uint32_t stages;    // in shared memory
+    uint32_t barriers;  // likewise
+    uint32_t depth;
+    uint32_t slot;
+    uint32_t phase;
 
-    constexpr bool plain = TYPE == F16 || bf;
-    // How many segments are on their way at once: what registers (and the first instruction cache) allow.
-    constexpr uint32_t DEPTH = plain && GROUPS > 2 ? 1 : 2;
-    // A block takes every gridDim.x-th turn; a warp's share of them all is one run of steps, a segment of a turn each, so that
-    // the next turn's weights are on their way while this one's sums are added.
-    const uint32_t turns_all = div_up(p.turns - blockIdx.x, gridDim.x);
-    const uint32_t share = to - from;
-    const uint32_t steps = turns_all * share;
-    Block<TYPE> next[DEPTH][TILES][2];
-    typename Block<TYPE>::Cursor cursor[TILES];
-    uint32_t ahead_turn = blockIdx.x;
-    const auto point = [&]() {
+    __device__ __forceinline__ void next() {
+        if (++slot == depth) slot = 0, phase ^= 1;
+    }
+};
+
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void init_barriers(const Ring& ring) {
+    const uint32_t d = threadIdx.x % WARP;
+    if (d < ring.depth)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ring.barriers + 8 * d) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    __syncwarp();
+}
+// A stage will be complete when `bytes` have come.
+__device__ __forceinline__ void expect(const Ring& ring, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(ring.barriers + 8 * ring.slot), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copy_record(const Ring& ring, uint32_t to, const uint8_t* from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+                 "r"(ring.barriers + 8 * ring.slot)
+                 : "memory");
+}
+__device__ __forceinline__ void await_stage(const Ring& ring) {
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(
+            ring.barriers + 8 * ring.slot),
+        "r"(ring.phase)
+        : "memory");
+}
+#endif
+
+// Brings a number's line into the first cache.
+__device__ __forceinline__ void come_near(const float* at) { asm volatile("prefetch.global.L1 [%0];" ::"l"(at)); }
+
+// Copies 16 bytes to shared memory without waiting.
+__device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+#else
+    const uint4 value = *static_cast<const uint4*>(from);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w) : "memory");
+#endif
+}
+__device__ __forceinline__ void close_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <uint32_t LEFT>
+__device__ __forceinline__ void await_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+}
+// Waits until at most `left` of this thread's closed groups are under way.
+__device__ __forceinline__ void await_copies(uint32_t left) {
+    switch (left) {
+        case 0: await_copies<0>(); break;
+        case 1: await_copies<1>(); break;
+        case 2: await_copies<2>(); break;
+        case 3: await_copies<3>(); break;
+        case 4: await_copies<4>(); break;
+        case 5: await_copies<5>(); break;
+        case 6: await_copies<6>(); break;
+        default: await_copies<7>(); break;
+    }
+}
+
+template <uint32_t TYPE, uint32_t GROUPS>
+__device__ __forceinline__ void matmul(const MatmulParams& p) {
+    constexpr uint32_t RECORD = Record<TYPE>::BYTES;
+    constexpr uint32_t COLUMNS = 8 * GROUPS;
+    // Sums of one warp in one split.
+    constexpr uint32_t SUMS = COLUMNS * SUM_STRIDE;
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ __align__(8) uint64_t barriers[MATMUL_WARPS_MAX * DEPTH_MAX + 1];
+    __shared__ float factor[COLUMNS];
+    __shared__ bool is_last;
+    // Teams of warps make tiles of their own; only the rows of x are common to the block.
+    const uint32_t lane = threadIdx.x % WARP, warps = p.warps, threads = warps * WARP;
+    uint32_t team = 0;
 #pragma unroll
-        for (uint32_t i = 0; i < TILES; i++) {
-            const TileOf at = tile_of<TILES>(p, ahead_turn, i);
-            // Beyond the last tile the first is read and nothing written.
-            cursor[i].at(p.segment[at.segment].weight, at.live ? at.tile : 0, from, lane);
-        }
+    for (uint32_t t = 1; t < TEAMS_MAX; t++) team += threadIdx.x >= t * threads;
+    const uint32_t thread = threadIdx.x - team * threads, warp = thread / WARP;
+    const uint32_t tile0 = blockIdx.x * p.teams + team, tile_step = gridDim.x * p.teams;
+    const uint32_t segments = p.x.segments;
+    const bool gated = p.mode >= GATE_SILU;
+    const bool one_split = gridDim.z > 1;
+    const uint32_t split0 = one_split ? blockIdx.z : 0, splits_here = one_split ? 1 : p.splits;
+    const uint32_t first_segment = split0 * p.split_segments;
+    const uint32_t segments_here = min(segments - first_segment, splits_here * p.split_segments);
+    // Rows of x in a group that are there at all.
+    const uint32_t rows = GROUPS == 1 ? p.x.group_rows : 8;
+    const uint32_t group_bytes = segments_here * rows * 256;
+    const uint32_t stage_bytes = 2 * p.chunk * RECORD;
+    const uint32_t ring_at = threadIdx.x / WARP * p.depth * stage_bytes;
+    const uint32_t ring_bytes = blockDim.x / WARP * p.depth * stage_bytes;
+    // Warp w + kept adds its sums to those of warp w.
+    const uint32_t kept = (warps + 1) / 2;
+    const uint32_t team_sums = (GROUPS == 1 ? (p.tiles > tile_step ? 2 : 1) * splits_here * warps : kept) * SUMS;
+    float* sums = reinterpret_cast<float*>(shared + ring_bytes + GROUPS * group_bytes) + team * team_sums;
+    const uint32_t shared_at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    const uint32_t barriers_at = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
+    Ring now = {shared_at + ring_at, barriers_at + threadIdx.x / WARP * (DEPTH_MAX * 8), p.depth, 0, 0};
+    Ring ahead = now;
+    // This warp's run of segments in each split.
+    const auto run_begin = [&](uint32_t split) { return split * p.split_segments + warp * p.run; };
+    const auto run_end = [&](uint32_t split) { return min(min((split + 1) * p.split_segments, run_begin(split) + p.run), segments_here); };
+
+    // What is fetched next: both halves of the tile, from this segment on.
+    uint32_t tile_ahead = tile0, split_ahead = 0, segment_ahead = run_begin(0);
+    const uint8_t* halves[2];
+    const auto find_halves = [&] {
+        const TileOf tile = tile_of(p, tile_ahead);
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++)
+            halves[h] = p.part[tile.part[h]].weight.records + (size_t(tile.half[h]) * segments + first_segment) * RECORD;
     };
-    point();
-    const auto fetch = [&](uint32_t d) {
-#pragma unroll
-        for (uint32_t i = 0; i < TILES; i++) {
-            next[d][i][0].load(cursor[i], 0);
-            next[d][i][1].load(cursor[i], 1);
-            cursor[i].next();
+    const auto fetch = [&] {
+        // On to the next segment that exists.
+        while (tile_ahead < p.tiles && segment_ahead >= run_end(split_ahead)) {
+            if (++split_ahead == splits_here) {
+                split_ahead = 0;
+                tile_ahead += tile_step;
+                if (tile_ahead < p.tiles) find_halves();
+            }
+            segment_ahead = run_begin(split_ahead);
         }
-        if (cursor[0].segment < to) return;
-        ahead_turn += gridDim.x;
-        point();
+        if (tile_ahead < p.tiles) {
+            const uint32_t to = ahead.stages + ahead.slot * stage_bytes;
+            const uint32_t bytes = min(p.chunk, run_end(split_ahead) - segment_ahead) * RECORD;
+#if __CUDA_ARCH__ >= 900
+            if (lane == 0) {
+                expect(ahead, 2 * bytes);
+                copy_record(ahead, to, halves[0] + segment_ahead * RECORD, bytes);
+                copy_record(ahead, to + p.chunk * RECORD, halves[1] + segment_ahead * RECORD, bytes);
+            }
+#else
+            for (uint32_t h = 0; h < 2; h++)
+                for (uint32_t piece = lane * 16; piece < bytes; piece += WARP * 16)
+                    copy_ahead(to + h * p.chunk * RECORD + piece, halves[h] + segment_ahead * RECORD + piece);
+#endif
+            segment_ahead += p.chunk;
+        }
+#if __CUDA_ARCH__ < 900
+        close_copies();
+#endif
+        ahead.next();
     };
-    // Weights never change: the first of them can be on their way while the kernels ahead still run.
-#pragma unroll
-    for (uint32_t d = 0; d < DEPTH; d++)
-        if (d < steps) fetch(d);
+    const auto await_next = [&] {
+#if __CUDA_ARCH__ >= 900
+        await_stage(now);
+#else
+        await_copies(p.depth - 1);
+        __syncwarp();
+#endif
+    };
+#if __CUDA_ARCH__ >= 900
+    init_barriers(now);
+    const Ring whole = {0, barriers_at + MATMUL_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
+    if (threadIdx.x < WARP) init_barriers(whole);
+#endif
+    if (tile0 < p.tiles) find_halves();
+    for (uint32_t d = 0; d < p.depth; d++) fetch();
     let_successors_start();
+
+    uint32_t thousand;
+    asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
+    // Block j of a segment, as the tensor cores take it: multiplication, register.
+    const auto unpack = [&](uint32_t(&a)[2][4], const HalfTile<TYPE>(&w)[2], uint32_t j) {
+        const typename HalfTile<TYPE>::Factors f[2] = {w[0].factors(j), w[1].factors(j)};
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++)
+#pragma unroll
+            for (uint32_t h = 0; h < 4; h++) a[k][h] = w[h % 2].halves(j, 2 * k + h / 2, f[h % 2], thousand);
+    };
+    // With one group: two segments, so that there is time to make the next while the rows of x are on their way.
+    uint32_t a[GROUPS == 1 ? 2 : 1][4][2][4];
+    const auto unpack_two = [&](const uint8_t* from, uint32_t count) {
+        if constexpr (GROUPS == 1) {
+#pragma unroll
+            for (uint32_t u = 0; u < 2; u++) {
+                if (u == 1 && count < 2) continue;
+                HalfTile<TYPE> w[2];
+                w[0].load(from + u * RECORD);
+                w[1].load(from + (p.chunk + u) * RECORD);
+#pragma unroll
+                for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j);
+            }
+        }
+    };
+    const uint8_t* stages = shared + ring_at;
+    bool is_unpacked = false;
+    if (GROUPS == 1 && tile0 < p.tiles && run_begin(0) < run_end(0)) {
+        await_next();
+        unpack_two(stages, run_end(0) - run_begin(0));
+        is_unpacked = true;
+    }
     wait_for_predecessors();
 
-    float sum[TILES][GROUPS][4] = {};
-    const uint32_t group0 = blockIdx.y * GROUPS;
-    uint32_t turn = blockIdx.x, s = from;
-    for (uint32_t step0 = 0; step0 < steps; step0 += DEPTH) {
+    const uint32_t row0 = blockIdx.y * COLUMNS;
+    const uint32_t x_at = shared_at + ring_bytes;
+#if __CUDA_ARCH__ >= 900
+    const bool copies_whole = !p.by_output;
+    if (copies_whole && threadIdx.x == 0) {
+        const uint32_t groups_here = min(GROUPS, div_up(p.rows_max - row0, 8));
+        expect(whole, groups_here * group_bytes);
+        for (uint32_t g = 0; g < groups_here; g++)
+            copy_record(whole, x_at + g * group_bytes, p.x.rows + (size_t(row0 / 8 + g) * segments + first_segment) * rows * 256, group_bytes);
+    }
+#else
+    const bool copies_whole = false;
+#endif
+    if (!copies_whole) {
+        // Row by row: group, segment, block, piece.
+        for (uint32_t s = threadIdx.x / WARP; s < segments_here; s += blockDim.x / WARP)
+            for (uint32_t g = 0; g < GROUPS; g++) {
+                if (lane >= rows * 4) continue;
+                const uint32_t n = min(row0 + g * 8 + lane / 4, p.rows_max - 1);
+                const uint32_t r = p.by_output ? min(p.step.output(n).row, p.rows_last) : n;
 #pragma unroll
-        for (uint32_t d = 0; d < DEPTH; d++) {
-            if (step0 + d >= steps) break;
-            uint4 x[4][GROUPS], x_lower[4][GROUPS];
-            const auto fetch_x = [&](uint32_t j) {
-#pragma unroll
-                for (uint32_t g = 0; g < GROUPS; g++) {
-                    const size_t piece = ((size_t(group0 + g) * p.x.segments + s) * 4 + j) * 32 + lane;
-                    x[j][g] = x_lower[j][g] = make_uint4(0, 0, 0, 0);
-                    if ((group0 + g) * 8 + lane / 4 < p.rows_max) {
-                        x[j][g] = *reinterpret_cast<const uint4*>(p.x.rows + piece * 16);
-                        if constexpr (bf)
-                            x_lower[j][g] = *reinterpret_cast<const uint4*>(p.x.rows + p.x.lower_offset + piece * 16);
-                    }
-                }
-            };
-            // A few rows of x are fetched for the whole segment, many as they are used.
-            if constexpr (GROUPS <= 2)
-#pragma unroll
-                for (uint32_t j = 0; j < 4; j++) fetch_x(j);
-#pragma unroll
-            for (uint32_t j = 0; j < 4; j++) {
-                if constexpr (GROUPS > 2) fetch_x(j);
-                float shift[GROUPS][2][4] = {};
-                if constexpr (!plain) {
-                    const uint32_t constant[4] = {0x64006400u, 0x64006400u, 0x64006400u, 0x64006400u};
+                for (uint32_t j = 0; j < 4; j++)
+                    copy_ahead(x_at + g * group_bytes + ((s * 4 + j) * rows * 4 + lane) * 16,
+                               p.x.rows + piece_of(p.x, r, (first_segment + s) * 4 + j, lane % 4));
+            }
+        close_copies();
+    }
+    for (uint32_t n = threadIdx.x / WARP; n < COLUMNS; n += blockDim.x / WARP) {
+        float its = 1.0f;
+        if (p.squares && row0 + n < p.rows_max) {
+            const uint32_t r = p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n;
+            float sum = 0.0f;
+#pragma unroll 4
+            for (uint32_t i = lane; i < p.squares_count; i += WARP) sum += p.squares[size_t(r) * p.squares_count + i];
+            const float exact = rsqrtf(warp_sum(sum) / float(p.width) + p.eps);
+            its = __fdividef(exact, p.used[r]);
+            if (p.factors && blockIdx.x == 0 && split0 == 0 && lane == 0) p.factors[r] = exact;
+        }
+        if (lane == 0) factor[n] = its;
+    }
+    const uint32_t quads = gated ? 2 : 4;
+    const uint32_t items = COLUMNS * quads;
+    // What the first results are added to, and what they are packed with, comes near meanwhile.
+    if (p.mode == ADD && GROUPS == 1 && tile0 < p.tiles && thread < items && row0 + thread / quads < p.rows_max) {
+        const uint32_t r = row0 + thread / quads, row = tile0 * TILE_ROWS + thread % quads * 4;
+        come_near(p.part[0].out + size_t(r) * p.part[0].out_stride + row);
+        if (p.next_norm) come_near(p.next_norm + row), come_near(p.next_factors + r);
+    }
+    if (!copies_whole) await_copies<0>();
+    __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    if (copies_whole) await_stage(whole);
+#endif
+
+    const auto meet_team = [&] { asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory"); };
+    const uint32_t x_lane = min(lane, rows * 4 - 4 + lane % 4);  // rows that are not there repeat the last
+    const uint8_t* x = shared + ring_bytes + x_lane * 16;
+    const uint32_t sum_at = (lane % 4 * 2) * SUM_STRIDE + lane / 4;
+    float sum[GROUPS][4] = {};
+    bool odd = false;
+    for (uint32_t tile = tile0; tile < p.tiles; tile += tile_step, odd = !odd) {
+        for (uint32_t split = 0; split < splits_here; split++) {
+            const uint32_t end = run_end(split);
+            for (uint32_t first = run_begin(split); first < end; first += p.chunk) {
+                const uint32_t chunk_end = min(first + p.chunk, end);
+                const uint8_t* stage = stages + now.slot * stage_bytes;
+                if (!is_unpacked) await_next();
+                const auto multiply_block = [&](const uint32_t(&its)[2][4], uint32_t s, uint32_t j) {
 #pragma unroll
                     for (uint32_t g = 0; g < GROUPS; g++) {
-                        multiply<bf>(shift[g][0], constant, x[j][g].x, x[j][g].y);
-                        multiply<bf>(shift[g][TYPE == Q6K], constant, x[j][g].z, x[j][g].w);
+                        const uint4 rows_of_x = *reinterpret_cast<const uint4*>(x + g * group_bytes + (s * 4 + j) * rows * 64);
+                        multiply(sum[g], its[0], rows_of_x.x, rows_of_x.y);
+                        multiply(sum[g], its[1], rows_of_x.z, rows_of_x.w);
+                    }
+                };
+                if constexpr (GROUPS == 1) {
+                    for (uint32_t s = first; s < chunk_end; s += 2) {
+                        if (!is_unpacked) unpack_two(stage + (s - first) * RECORD, chunk_end - s);
+                        is_unpacked = false;
+#pragma unroll
+                        for (uint32_t u = 0; u < 2; u++) {
+                            if (u == 1 && s + 1 >= chunk_end) continue;
+#pragma unroll
+                            for (uint32_t j = 0; j < 4; j++) multiply_block(a[u][j], s + u, j);
+                        }
+                    }
+                } else {
+                    for (uint32_t s = first; s < chunk_end; s++) {
+                        HalfTile<TYPE> w[2];
+                        w[0].load(stage + (s - first) * RECORD);
+                        w[1].load(stage + (p.chunk + s - first) * RECORD);
+#pragma unroll
+                        for (uint32_t j = 0; j < 4; j++) {
+                            unpack(a[0][j], w, j);
+                            multiply_block(a[0][j], s, j);
+                        }
                     }
                 }
+                now.next();
+                __syncwarp();
+                fetch();
+            }
+            // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of the group.
+            if constexpr (GROUPS == 1) {
+                float* to = sums + ((odd ? splits_here : 0) + split) * warps * SUMS + warp * SUMS + sum_at;
 #pragma unroll
-                for (uint32_t i = 0; i < TILES; i++) {
-                    const Block<TYPE>* w = next[d][i];
-                    uint32_t a[2][4];
+                for (uint32_t c = 0; c < 4; c++) {
+                    to[c % 2 * SUM_STRIDE + c / 2 * 8] = sum[0][c];
+                    sum[0][c] = 0.0f;
+                }
+            } else {
+                // The upper half of the warps first, so that the sums of half of them take the room.
+                for (uint32_t upper = 2; upper-- > 0;) {
+                    if (warp >= kept == upper) {
+                        float* to = sums + (warp - upper * kept) * SUMS + sum_at;
 #pragma unroll
-                    for (uint32_t k = 0; k < 2; k++)
+                        for (uint32_t g = 0; g < GROUPS; g++)
 #pragma unroll
-                        for (uint32_t h = 0; h < 4; h++) a[k][h] = w[h % 2].halves(4 * j + 2 * k + h / 2);
-                    if constexpr (plain) {
-#pragma unroll
-                        for (uint32_t g = 0; g < GROUPS; g++) {
-                            multiply<bf>(sum[i][g], a[0], x[j][g].x, x[j][g].y);
-                            multiply<bf>(sum[i][g], a[1], x[j][g].z, x[j][g].w);
-                            if constexpr (bf) {
-                                multiply<bf>(sum[i][g], a[0], x_lower[j][g].x, x_lower[j][g].y);
-                                multiply<bf>(sum[i][g], a[1], x_lower[j][g].z, x_lower[j][g].w);
+                            for (uint32_t c = 0; c < 4; c++) {
+                                float& at = to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8];
+                                at = upper == 0 && warp + kept < warps ? sum[g][c] + at : sum[g][c];
+                                sum[g][c] = 0.0f;
                             }
-                        }
-                    } else {
-                        // Of rows lane / 4 and lane / 4 + 8: the scales of the block's halves and what 1024 stands for.
-                        float scale[2][2], rest[2][2];
-#pragma unroll
-                        for (uint32_t h = 0; h < 2; h++) {
-                            float minimum;
-                            w[h].factors(j, scale[h][0], scale[h][1], minimum);
-#pragma unroll
-                            for (uint32_t k = 0; k < 2; k++)
-                                rest[h][k] = fmaf(scale[h][k], -(1024.0f + Block<TYPE>::OFFSET) / 1024.0f, minimum * (1.0f / 1024.0f));
-                        }
-#pragma unroll
-                        for (uint32_t g = 0; g < GROUPS; g++) {
-                            float product[2][4] = {};
-                            multiply<bf>(product[0], a[0], x[j][g].x, x[j][g].y);
-                            multiply<bf>(product[TYPE == Q6K], a[1], x[j][g].z, x[j][g].w);
-#pragma unroll
-                            for (uint32_t k = 0; k <= (TYPE == Q6K); k++)
-#pragma unroll
-                                for (uint32_t c = 0; c < 4; c++) {
-                                    sum[i][g][c] = fmaf(scale[c / 2][k], product[k][c], sum[i][g][c]);
-                                    sum[i][g][c] = fmaf(rest[c / 2][k], shift[g][k][c], sum[i][g][c]);
-                                }
-                        }
                     }
+                    meet_team();
                 }
             }
-            if (step0 + d + DEPTH < steps) fetch(d);
-            if (++s < to) continue;
-            finish<GROUPS, TILES>(p, turn, group0, sum, sums);
-            turn += gridDim.x;
-            s = from;
         }
+        if constexpr (GROUPS == 1) meet_team();
+        // The warps' sums in order, four rows of the result a thread. Where there is work for some warps only, they take turns.
+        const TileOf place = tile_of(p, tile);
+        const uint32_t rotated = thread + (odd ? threads / 2 : 0);
+        for (uint32_t item = rotated < threads ? rotated : rotated - threads; item < items; item += threads) {
+            const uint32_t quad = item % quads, n = item / quads;
+            float value[2][4] = {};
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                if (half == 1 && !gated) continue;
+                const float* at = sums + n * SUM_STRIDE + half * 8 + quad * 4;
+                if (GROUPS == 1 && odd) at += splits_here * warps * SUMS;
+                for (uint32_t split = 0; split < (GROUPS == 1 ? splits_here : 1); split++) {
+                    float its[4] = {};
+#pragma unroll
+                    for (uint32_t w = 0; w < MATMUL_TEAM_MAX / 2; w++) {
+                        if (w >= kept) continue;
+                        float4 four = *reinterpret_cast<const float4*>(at + (split * warps + w) * SUMS);
+                        if (GROUPS == 1 && w + kept < warps) {
+                            const float4 more = *reinterpret_cast<const float4*>(at + (split * warps + w + kept) * SUMS);
+                            four.x += more.x, four.y += more.y, four.z += more.z, four.w += more.w;
+                        }
+                        its[0] += four.x, its[1] += four.y, its[2] += four.z, its[3] += four.w;
+                    }
+#pragma unroll
+                    for (uint32_t c = 0; c < 4; c++) value[half][c] += its[c];
+                }
+            }
+            if (one_split) {
+                float* to = p.partials + ((size_t(blockIdx.z) * p.tiles + tile) * gridDim.y + blockIdx.y) * (COLUMNS * TILE_ROWS);
+#pragma unroll
+                for (uint32_t half = 0; half < 2; half++)
+                    if (half == 0 || gated)
+                        __stcg(reinterpret_cast<float4*>(to + n * TILE_ROWS + half * 8 + quad * 4),
+                               make_float4(value[half][0], value[half][1], value[half][2], value[half][3]));
+            } else {
+                write_four(p, place, row0 + n, quad, factor[n], value);
+            }
+        }
+        if constexpr (GROUPS > 1) meet_team();
     }
+    if (!one_split) return;
+
+    // The block that ends last adds the splits of all of its tiles.
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        uint32_t* arrivals = p.arrivals + blockIdx.y * gridDim.x + blockIdx.x;
+        is_last = atomicAdd(arrivals, 1) == gridDim.z - 1;
+        if (is_last) *arrivals = 0;
+    }
+    __syncthreads();
+    if (!is_last) return;
+    __threadfence();
+    for (uint32_t tile = tile0; tile < p.tiles; tile += tile_step)
+        for (uint32_t item = thread; item < items; item += threads) {
+            const uint32_t quad = item % quads, n = item / quads;
+            float value[2][4] = {};
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                if (half == 1 && !gated) continue;
+#pragma unroll 4
+                for (uint32_t split = 0; split < p.splits; split++) {
+                    const float* from = p.partials + ((size_t(split) * p.tiles + tile) * gridDim.y + blockIdx.y) * (COLUMNS * TILE_ROWS) +
+                                        n * TILE_ROWS + half * 8 + quad * 4;
+                    const float4 four = __ldcg(reinterpret_cast<const float4*>(from));
+                    value[half][0] += four.x, value[half][1] += four.y, value[half][2] += four.z, value[half][3] += four.w;
+                }
+            }
+            write_four(p, tile_of(p, tile), row0 + n, quad, factor[n], value);
+        }
 }
 
-#define MATMUL(TYPE, NAME, GROUPS, TILES)                                                                            \
-    extern "C" __global__ void __launch_bounds__(MATMUL_WARPS_MAX* WARP,                                           \
-                                                  GROUPS* TILES <= (TYPE == F16 || TYPE == BF16 ? 1 : 2) ? 2 : 1)    \
-        matmul_##NAME##_##GROUPS##x##TILES(                                                                          \
-        const __grid_constant__ MatmulParams p) {                                                                    \
-        matmul<TYPE, GROUPS, TILES>(p);                                                                              \
+// With one group two blocks share a multiprocessor; with more the rows of x fill one's shared memory.
+#define MATMUL(TYPE, NAME, GROUPS)                                                                             \
+    extern "C" __global__ void __launch_bounds__((GROUPS == 1 ? 8 : MATMUL_WARPS_MAX) * WARP, GROUPS == 1 ? 2 : 1) \
+        matmul_##NAME##_##GROUPS(const __grid_constant__ MatmulParams p) {                                     \
+        matmul<TYPE, GROUPS>(p);                                                                               \
     }
-#define MATMULS(TYPE, NAME)                                                                     \
-    MATMUL(TYPE, NAME, 1, 1) MATMUL(TYPE, NAME, 1, 2) MATMUL(TYPE, NAME, 2, 1) MATMUL(TYPE, NAME, 2, 2)   \
-    MATMUL(TYPE, NAME, 4, 1) MATMUL(TYPE, NAME, 4, 2)
+#define MATMULS(TYPE, NAME) MATMUL(TYPE, NAME, 1) MATMUL(TYPE, NAME, 2) MATMUL(TYPE, NAME, 4)

@@ -1,4 +1,4 @@
-// pack: rows of x, normed or not, as the tensor cores read them (packed.cuh).
+// pack: rows of x, normed or not, as the tensor cores read them (packed.cuh), and the norm's factor of each row.
 // x: [rows, width] f32. With `by_output` row r is the row that output r names (the head). Grid: a block a row.
 // Memory-bound: 6 bytes a number. Oracle: walla_cpu's scalar norm.
 #include "packed.cuh"
@@ -9,12 +9,13 @@ struct PackParams {
     const float* x;
     const float* norm;  // weight, or null
     PackedRef packed;
+    float* factors;  // [rows], or null
     uint32_t width;
     float eps;
     uint32_t by_output;
     uint32_t rows_last;  // no row is beyond
 };
-static_assert(sizeof(PackParams) == 88, "as in params.rs");
+static_assert(sizeof(PackParams) == 96, "as in params.rs");
 
 constexpr uint32_t PACK_THREADS = 256;
 
@@ -57,6 +58,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
         }
         factor = rsqrtf(block_sum<PACK_THREADS>(squares, scratch) / float(p.width) + p.eps);
     }
+    if (p.factors && threadIdx.x == 0) p.factors[r] = factor;
     for (uint32_t piece = threadIdx.x; piece < pieces; piece += PACK_THREADS) {
         float values[8], weights[8];
         if (piece == threadIdx.x) {
@@ -70,26 +72,11 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) values[i] = values[i] * factor * weights[i];
         }
-        uint8_t* to = p.packed.rows + piece_of(p.packed.segments, r, piece / 4, piece % 4);
-        uint32_t words[4], lower[4];
+        uint8_t* to = p.packed.rows + piece_of(p.packed, r, piece / 4, piece % 4);
+        uint32_t words[4];
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
-            const float a = values[2 * i] * p.packed.scale;
-            const float b = values[2 * i + 1] * p.packed.scale;
-            if (p.packed.lower_offset) {
-                const __nv_bfloat162 upper = __floats2bfloat162_rn(a, b);
-                const __nv_bfloat162 rest =
-                    __floats2bfloat162_rn(a - __low2float(upper), b - __high2float(upper));
-                words[i] = *reinterpret_cast<const uint32_t*>(&upper);
-                lower[i] = *reinterpret_cast<const uint32_t*>(&rest);
-            } else {
-                const __half2 two = __floats2half2_rn(within_half(a), within_half(b));
-                words[i] = *reinterpret_cast<const uint32_t*>(&two);
-            }
-        }
+        for (uint32_t i = 0; i < 4; i++)
+            words[i] = two_halves(values[2 * i] * p.packed.scale, values[2 * i + 1] * p.packed.scale);
         *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
-        if (p.packed.lower_offset)
-            *reinterpret_cast<uint4*>(to + p.packed.lower_offset) =
-                make_uint4(lower[0], lower[1], lower[2], lower[3]);
     }
 }

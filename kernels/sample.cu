@@ -1,10 +1,12 @@
 // sample_scan, sample_draw: draw a token for every output that asks for one, as walla_device's Op::Sample says.
 // logits: [outputs, vocab] f32, left as they are. Oracle: walla_cpu's sampler.
 //
-// sample_scan cuts the vocabulary into chunks of CHUNK tokens, a block each: copies the logits with biases, penalties and
-// temperature applied to `scores`, and leaves the chunk's statistics and its best tokens by score and (if asked) by logit.
-// sample_draw, a block an output, merges the chunks in order. Top-k up to TOP_MAX needs the chunks' best alone; a larger top-k,
-// or top-p without one, narrows a key range over all scores instead; anything else is one pass.
+// sample_scan cuts the vocabulary into chunks of CHUNK tokens, a block each: applies biases, penalties and temperature, and leaves
+// the chunk's statistics and its best tokens by score, in order, and (if asked) by logit; all scores only for who needs them.
+// sample_draw, a block an output, merges the chunks in order. Top-k up to TOP_MAX needs the chunks' best alone. A larger top-k, or
+// top-p without one, counts and weighs the scores in bins of 1/64 and more below the largest (one pass), looks at the tokens of the bin in
+// which the cut falls (a pass for each cut) and draws (a pass); where a cut falls far below the largest score or into a crowded
+// bin, it narrows a key range over all scores eight bits at a time. Anything else is one pass.
 // A key orders tokens: the score's bits made monotone above, the complement of the id below; so the larger key comes first, and
 // every cut keeps the tokens from some key on.
 // Memory-bound, 8 bytes a token. Sums of probability are of integers (2^-40 units), so their order does not matter.
@@ -15,8 +17,6 @@ constexpr uint32_t DRAW_THREADS = 1024;
 constexpr uint32_t CHUNK = 4096;
 constexpr uint32_t PER_THREAD = CHUNK / SCAN_THREADS;
 constexpr uint32_t TOP_MAX = 64;
-// Keys of a thread when the chunks are merged: bounds the vocabulary at DRAW_KEYS * DRAW_THREADS / TOP_MAX chunks, 524,288 tokens.
-constexpr uint32_t DRAW_KEYS = 8;
 
 struct ChunkStats {
     float maximum;  // of the logits alone
@@ -62,10 +62,10 @@ __device__ __forceinline__ uint64_t key_max(uint64_t key) {
     return key;
 }
 
-// Puts the `count` largest of the block's keys into `out`, in no order. Each of THREADS threads holds PER keys, no two equal, 0
-// for none; if there are fewer than `count`, zeros fill up. Narrows the lowest kept key eight bits at a time.
-template <uint32_t THREADS, uint32_t PER>
-__device__ __forceinline__ void block_top(const uint64_t (&keys)[PER], uint32_t count, uint64_t* out) {
+// Puts the `count` largest of the block's keys into `out`, in no order. Each of THREADS threads has PER keys `key(i)`, no two equal,
+// 0 for none; if there are fewer than `count`, zeros fill up. Narrows the lowest kept key eight bits at a time.
+template <uint32_t THREADS, uint32_t PER, typename Key>
+__device__ __noinline__ void block_top(Key key, uint32_t count, uint64_t* out) {
     __shared__ uint32_t histogram[256];
     __shared__ uint64_t prefix;
     __shared__ uint32_t wanted, taken;
@@ -78,9 +78,10 @@ __device__ __forceinline__ void block_top(const uint64_t (&keys)[PER], uint32_t 
         __syncthreads();
         const uint64_t above = shift == 56 ? 0 : prefix >> (shift + 8);
 #pragma unroll
-        for (uint32_t i = 0; i < PER; i++)
-            if (keys[i] && (shift == 56 || keys[i] >> (shift + 8) == above))
-                atomicAdd(&histogram[keys[i] >> shift & 255u], 1);
+        for (uint32_t i = 0; i < PER; i++) {
+            const uint64_t k = key(i);
+            if (k && (shift == 56 || k >> (shift + 8) == above)) atomicAdd(&histogram[k >> shift & 255u], 1);
+        }
         __syncthreads();
         // The first warp finds the digit at which the count is reached, from the top.
         if (threadIdx.x < WARP) {
@@ -117,8 +118,91 @@ __device__ __forceinline__ void block_top(const uint64_t (&keys)[PER], uint32_t 
     const uint64_t lowest = prefix;
 #pragma unroll
     for (uint32_t i = 0; i < PER; i++)
-        if (keys[i] && keys[i] >= lowest) out[atomicAdd(&taken, 1)] = keys[i];
+        if (key(i) && key(i) >= lowest) out[atomicAdd(&taken, 1)] = key(i);
     __syncthreads();
+}
+
+// A threshold that at least `need` of the values of some sorted lists reach, and few more: for every depth j, the lists whose
+// entry j is among the div_up(need, j + 1) largest hold that many. `rank_here`: how many lists have a larger entry here, ties by
+// number of the list. Answers whether the caller's entry is such a threshold.
+__device__ __forceinline__ bool is_threshold(uint32_t need, uint32_t depth, uint32_t rank_here) {
+    return rank_here + 1 == div_up(need, depth + 1);
+}
+
+// Sorts a warp's values, the largest in lane 0.
+__device__ __forceinline__ float warp_sort(float value) {
+    const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+    for (uint32_t size = 2; size <= WARP; size *= 2)
+#pragma unroll
+        for (uint32_t stride = size / 2; stride > 0; stride /= 2) {
+            const float other = __shfl_xor_sync(FULL_MASK, value, stride);
+            const bool keeps_larger = ((lane & size) == 0) == ((lane & stride) == 0);
+            value = keeps_larger ? fmaxf(value, other) : fminf(value, other);
+        }
+    return value;
+}
+
+// A number's bits in an order that integers have.
+__device__ __forceinline__ uint32_t monotone_of(float value) {
+    const uint32_t bits = __float_as_uint(value);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float float_of(uint32_t monotone) {
+    return __uint_as_float(monotone & 0x80000000u ? monotone & 0x7fffffffu : ~monotone);
+}
+
+// Puts the keys of the `need` largest scores of the block into `out` in order, zeros after the last. Each thread has PER values and
+// keys `key(i)`, 0 for none; a larger value never has a smaller score, but its score may be equal.
+// `all()` leaves the values where `stored(i)` finds keys as well: for the rare case that more equal values turn up than there is room.
+template <uint32_t THREADS, uint32_t PER, typename Key, typename All, typename Stored>
+__device__ __forceinline__ void block_top_sorted(const float (&values)[PER], Key key, All all, Stored stored, uint32_t need,
+                                                 uint64_t* out) {
+    constexpr uint32_t WARPS = THREADS / WARP, FOUND_MAX = 512;
+    __shared__ float sorted[WARPS][WARP];
+    __shared__ uint64_t found[FOUND_MAX];
+    __shared__ uint32_t found_count, threshold_bits;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    float best = -INFINITY;
+#pragma unroll
+    for (uint32_t i = 0; i < PER; i++) best = fmaxf(best, values[i]);
+    if (threadIdx.x == 0) found_count = 0, threshold_bits = 0;
+    sorted[warp][lane] = need > 1 ? warp_sort(best) : warp_max(best);
+    __syncthreads();
+    {
+        const float here = sorted[warp][lane];
+        uint32_t rank = 0;
+#pragma unroll
+        for (uint32_t w = 0; w < WARPS; w++) rank += sorted[w][lane] > here || (sorted[w][lane] == here && w < warp);
+        if (is_threshold(need, lane, rank)) atomicMax(&threshold_bits, monotone_of(here));
+    }
+    __syncthreads();
+    // Scores are values divided by the temperature and rounded: values that little below may have the same.
+    float threshold = float_of(threshold_bits);
+    threshold -= fabsf(threshold) * 1e-6f;
+#pragma unroll
+    for (uint32_t i = 0; i < PER; i++)
+        if (!(values[i] < threshold)) {
+            const uint64_t its = key(i);
+            const uint32_t at = its ? atomicAdd(&found_count, 1) : FOUND_MAX;
+            if (at < FOUND_MAX) found[at] = its;
+        }
+    __syncthreads();
+    uint32_t count = found_count, filled = min(count, need);
+    if (count > FOUND_MAX) {
+        // Many equal values, or fewer numbers than wanted.
+        all();
+        block_top<THREADS, PER>(stored, need, found);
+        count = need;
+        filled = __syncthreads_count(threadIdx.x < need && found[threadIdx.x] != 0);
+    }
+    for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
+        const uint64_t mine = found[i];
+        uint32_t larger = 0;
+        for (uint32_t j = 0; j < count; j++) larger += found[j] > mine;
+        if (mine && larger < need) out[larger] = mine;
+    }
+    for (uint32_t i = filled + threadIdx.x; i < need; i += THREADS) out[i] = 0;
 }
 
 // Biases and penalties, on the block's tokens only.
@@ -153,64 +237,96 @@ __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& o
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(SCAN_THREADS) sample_scan(const __grid_constant__ SampleParams p) {
+// Tokens of each chunk that the draw needs, by score.
+__device__ __forceinline__ uint32_t best_of_chunk(const OutputRow& output) {
+    const bool few = output.temperature > 0.0f && output.top_k > 0 && output.top_k <= TOP_MAX;
+    return few ? output.top_k : 1;
+}
+// Whether the draw reads all scores.
+__device__ __forceinline__ bool wants_scores(const OutputRow& output) {
+    return output.temperature > 0.0f && best_of_chunk(output) != output.top_k;
+}
+
+// Blocks are short chains of latency: five a multiprocessor keep the memory busy.
+extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const __grid_constant__ SampleParams p) {
     __shared__ float chunk[CHUNK];
-    __shared__ float scratch[SCAN_THREADS / WARP];
+    __shared__ float maxima[SCAN_THREADS / WARP], masses[SCAN_THREADS / WARP];
     let_successors_start();
     wait_for_predecessors();
     const uint32_t o = blockIdx.y;
     if (o >= p.step.header().outputs) return;
-    const OutputRow output = p.step.output(o);
+    const OutputRow& output = p.step.output(o);
     if (!(output.flags & OUTPUT_SAMPLE)) return;
     const uint32_t first = blockIdx.x * CHUNK;
     const uint32_t count = min(CHUNK, p.vocab - first);
     const float* logits = p.logits + size_t(o) * p.vocab + first;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 
-    bool bad = false;
-    float maximum = -INFINITY;
-    uint64_t keys[PER_THREAD];
+    float values[PER_THREAD];
 #pragma unroll
     for (uint32_t i = 0; i < PER_THREAD; i++) {
         const uint32_t t = i * SCAN_THREADS + threadIdx.x;
-        const float logit = t < count ? logits[t] : -INFINITY;
-        chunk[t] = logit;
-        bad = bad || isnan(logit) || logit == INFINITY;
-        maximum = fmaxf(maximum, logit);
-        keys[i] = t < count ? key_of(logit, first + t) : 0;
+        values[i] = t < count ? logits[t] : -INFINITY;
     }
-    // A thread's own logits are read back from `chunk` by itself alone until the next barrier.
-    bad = __syncthreads_or(bad);
-    maximum = warp_max(maximum);
-    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = maximum;
-    __syncthreads();
-    maximum = -INFINITY;
-    for (uint32_t w = 0; w < SCAN_THREADS / WARP; w++) maximum = fmaxf(maximum, scratch[w]);
-    __syncthreads();
-    float mass = 0.0f;
+    // Each warp sums relative to its own maximum.
+    bool bad = false;
+    float maximum = -INFINITY, mass = 0.0f;
 #pragma unroll
     for (uint32_t i = 0; i < PER_THREAD; i++) {
-        const float logit = chunk[i * SCAN_THREADS + threadIdx.x];
-        if (logit != -INFINITY) mass += expf(logit - maximum);
+        bad = bad || !(values[i] < INFINITY);
+        maximum = fmaxf(maximum, values[i]);
     }
-    mass = block_sum<SCAN_THREADS>(mass, scratch);
+    maximum = warp_max(maximum);
+    const float base = maximum == -INFINITY ? 0.0f : maximum;
+#pragma unroll
+    for (uint32_t i = 0; i < PER_THREAD; i++) mass += __expf(values[i] - base);
+    mass = warp_sum(mass);
+    if (lane == 0) maxima[warp] = maximum, masses[warp] = mass;
+    bad = __syncthreads_or(bad);
     const size_t at = size_t(o) * p.chunks + blockIdx.x;
-    if (threadIdx.x == 0) p.stats[at] = ChunkStats{maximum, mass, bad, 0};
+    if (threadIdx.x == 0) {
+        for (uint32_t w = 0; w < SCAN_THREADS / WARP; w++) maximum = fmaxf(maximum, maxima[w]);
+        mass = 0.0f;
+        for (uint32_t w = 0; w < SCAN_THREADS / WARP && !bad; w++)
+            if (maxima[w] != -INFINITY) mass = fmaf(masses[w], expf(maxima[w] - maximum), mass);
+        p.stats[at] = ChunkStats{maximum, mass, bad, 0};
+    }
     if (bad) return;
 
-    if (output.candidates > 0) block_top<SCAN_THREADS>(keys, CANDIDATES_MAX, p.likely + at * CANDIDATES_MAX);
-    adjust(p, output, chunk, first, count);
-    float* scores = p.scores + size_t(o) * p.vocab + first;
+    const auto id = [](uint32_t i) { return i * SCAN_THREADS + threadIdx.x; };
+    const auto store = [&]() {
 #pragma unroll
-    for (uint32_t i = 0; i < PER_THREAD; i++) {
-        const uint32_t t = i * SCAN_THREADS + threadIdx.x;
-        if (t >= count) continue;
-        // Greedy works on the logits themselves.
-        const float score = output.temperature > 0.0f ? chunk[t] / output.temperature : chunk[t];
-        scores[t] = score;
-        keys[i] = key_of(score, first + t);
+        for (uint32_t i = 0; i < PER_THREAD; i++) chunk[id(i)] = values[i];
+        __syncthreads();
+    };
+    // Greedy works on the logits themselves; others divide what they need.
+    const float temperature = output.temperature > 0.0f ? output.temperature : 1.0f;
+    // Out of line: it must not take the address of the registers.
+    const auto stored_key = [id, first, count](float divisor) {
+        return [id, first, count, divisor](uint32_t i) {
+            return id(i) < count ? key_of(chunk[id(i)] / divisor, first + id(i)) : 0;
+        };
+    };
+    if (output.candidates > 0) {
+        store();
+        block_top<SCAN_THREADS, PER_THREAD>(stored_key(1.0f), CANDIDATES_MAX, p.likely + at * CANDIDATES_MAX);
     }
-    const bool few = output.top_k > 0 && output.top_k <= TOP_MAX && output.temperature > 0.0f;
-    block_top<SCAN_THREADS>(keys, few ? TOP_MAX : 1, p.top + at * TOP_MAX);
+    if (output.bias_count > 0 || output.penalty_window > 0) {
+        store();
+        adjust(p, output, chunk, first, count);
+        __syncthreads();
+#pragma unroll
+        for (uint32_t i = 0; i < PER_THREAD; i++) values[i] = chunk[id(i)];
+    }
+    if (wants_scores(output)) {
+        float* scores = p.scores + size_t(o) * p.vocab + first;
+#pragma unroll
+        for (uint32_t i = 0; i < PER_THREAD; i++)
+            if (id(i) < count) scores[id(i)] = values[i] / temperature;
+    }
+    block_top_sorted<SCAN_THREADS>(
+        values, [&](uint32_t i) { return id(i) < count ? key_of(values[i] / temperature, first + id(i)) : 0; }, store,
+        stored_key(temperature), best_of_chunk(output), p.top + at * TOP_MAX);
 }
 
 // Ten rounds of Philox4x32 (walla_device's philox.rs): the first word for counter (position, token, 0, 0).
@@ -294,8 +410,247 @@ __device__ uint64_t lowest_kept(const Draw& draw, const float* scores, bool by_w
     return prefix > floor_ ? prefix : floor_;
 }
 
+// The lowest key that top-p keeps of those from `floor_` on, by narrowing.
+__device__ uint64_t lowest_by_weight(const Draw& draw, const float* scores, uint64_t floor_, float top_p) {
+    __shared__ unsigned long long total;
+    if (threadIdx.x == 0) total = 0;
+    __syncthreads();
+    uint64_t sum = 0;
+    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+        const uint64_t key = key_of(scores[t], t);
+        if (key >= floor_) sum += draw.weight(key);
+    }
+    atomicAdd(&total, sum);
+    __syncthreads();
+    const uint64_t wanted = uint64_t(ceil(double(top_p) * double(total)));
+    return lowest_kept(draw, scores, true, floor_, wanted > 0 ? wanted : 1);
+}
+
+// Scores in bins below the largest, 1/64 wide as far as DEPTH, then 1/16: how many, and what they weigh. The last bin has all that
+// lies deeper, 28 below the largest, where weights are zero.
+constexpr uint32_t BINS = 1024;
+constexpr uint32_t BIN_MAX = 1024;  // tokens of a bin that are looked at one by one
+constexpr uint32_t BINS_VOCAB_MAX = 1u << 18;  // limbs of 14 bits from as many tokens fit 32 bits
+struct Bins {
+    unsigned long long weights[BINS];
+    uint32_t counts[BINS];
+    uint32_t limbs[3][BINS];  // of the weights' sums, 14 bits a limb: shared memory adds 32 bits at a time
+    uint64_t keys[BIN_MAX];
+    uint64_t in_order[BIN_MAX];
+    unsigned long long weights_in_order[BIN_MAX];
+    unsigned long long total;
+    uint32_t bin, found;
+    unsigned long long before;
+    uint64_t lowest;
+};
+static_assert(sizeof(Bins) == 49184, "as in lower/sample.rs");
+
+// A larger key never falls into a later bin: differences and products round monotonously.
+__device__ __forceinline__ uint32_t bin_of(float score, float top) {
+    constexpr float DEPTH = 12.0f;
+    const float depth = top - score;
+    if (depth < DEPTH) return uint32_t(depth * 64.0f);
+    const float place = DEPTH * 64.0f + (depth - DEPTH) * 16.0f;
+    return place < float(BINS - 1) ? uint32_t(place) : BINS - 1;
+}
+
+// Sum of a list's first `end` entries; every thread of the block gets it.
+__device__ unsigned long long sum_of(Bins& b, const unsigned long long* list, uint32_t end) {
+    unsigned long long sum = 0;
+    for (uint32_t i = threadIdx.x; i < end; i += DRAW_THREADS) sum += list[i];
+    if (threadIdx.x == 0) b.total = 0;
+    __syncthreads();
+    if (sum) atomicAdd(&b.total, sum);
+    __syncthreads();
+    sum = b.total;
+    __syncthreads();
+    return sum;
+}
+
+// Finds the bin in which a list's sum reaches `need`, the last if it does not, and the sum before it.
+template <typename Number>
+__device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
+    if (threadIdx.x < WARP) {
+        constexpr uint32_t EACH = BINS / WARP;
+        const uint32_t lane = threadIdx.x;
+        unsigned long long own = 0;
+        for (uint32_t i = 0; i < EACH; i++) own += list[lane * EACH + i];
+        unsigned long long up_to = own;
+        for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+            const unsigned long long other = __shfl_up_sync(FULL_MASK, up_to, offset);
+            if (lane >= offset) up_to += other;
+        }
+        const uint32_t reached = __ballot_sync(FULL_MASK, up_to >= need);
+        const uint32_t which = reached ? __ffs(reached) - 1 : WARP - 1;
+        if (lane == which) {
+            unsigned long long before = up_to - own;
+            uint32_t bin = lane * EACH;
+            for (; bin + 1 < (lane + 1) * EACH && before + list[bin] < need; bin++) before += list[bin];
+            b.bin = bin;
+            b.before = before;
+        }
+    }
+    __syncthreads();
+}
+
+// Puts the tokens of a bin in order into `in_order`, their weights into `weights_in_order`; false if there are too many. A pass
+// over the scores.
+__device__ bool look_into(Bins& b, const Draw& draw, const float* scores, uint32_t bin) {
+    if (bin == BINS - 1) return false;
+    if (threadIdx.x == 0) b.found = 0;
+    __syncthreads();
+#pragma unroll 8
+    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+        const float score = scores[t];
+        if (bin_of(score, draw.top) != bin) continue;
+        const uint32_t at = atomicAdd(&b.found, 1);
+        if (at < BIN_MAX) b.keys[at] = key_of(score, t);
+    }
+    __syncthreads();
+    const uint32_t count = b.found;
+    if (count > BIN_MAX) return false;
+    if (threadIdx.x < count) {
+        const uint64_t key = b.keys[threadIdx.x];
+        uint32_t larger = 0;
+        for (uint32_t i = 0; i < count; i++) larger += b.keys[i] > key;
+        b.in_order[larger] = key;
+        b.weights_in_order[larger] = draw.weight(key);
+    }
+    __syncthreads();
+    return true;
+}
+
+// The lowest key that top-k (when larger than TOP_MAX) and top-p keep.
+__device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& output) {
+    extern __shared__ __align__(16) uint8_t dynamic[];
+    Bins& b = *reinterpret_cast<Bins*>(dynamic);
+    const bool by_count = output.top_k > 0 && output.top_k < draw.p.vocab, by_weight = output.top_p < 1.0f;
+    if (!by_count && !by_weight) return 0;
+    if (draw.p.vocab > BINS_VOCAB_MAX) {
+        const uint64_t lowest = by_count ? lowest_kept(draw, scores, false, 0, output.top_k) : 0;
+        return by_weight ? lowest_by_weight(draw, scores, lowest, output.top_p) : lowest;
+    }
+    for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
+        b.counts[i] = b.limbs[0][i] = b.limbs[1][i] = b.limbs[2][i] = 0;
+    __syncthreads();
+    // The weight has up to 41 bits.
+#pragma unroll 8
+    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+        const float score = scores[t];
+        const uint32_t bin = bin_of(score, draw.top);
+        if (by_count) atomicAdd(&b.counts[bin], 1);
+        if (!by_weight || bin == BINS - 1) continue;  // that deep, weights are zero
+        const uint64_t weight = draw.weight(key_of(score, t));
+        if (weight) atomicAdd(&b.limbs[0][bin], uint32_t(weight) & 0x3fffu);
+        if (weight >> 14) atomicAdd(&b.limbs[1][bin], uint32_t(weight >> 14) & 0x3fffu);
+        if (weight >> 28) atomicAdd(&b.limbs[2][bin], uint32_t(weight >> 28));
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
+        b.weights[i] = b.limbs[0][i] + (uint64_t(b.limbs[1][i]) << 14) + (uint64_t(b.limbs[2][i]) << 28);
+    __syncthreads();
+    uint64_t lowest = 0;
+    uint32_t last = BINS;             // the bin of the cut by count, whose tokens lie in order
+    unsigned long long in_last = 0;  // what its kept tokens weigh
+    if (by_count) {
+        find_bin(b, b.counts, output.top_k);
+        last = b.bin;
+        const uint32_t kept = output.top_k - uint32_t(b.before);
+        if (look_into(b, draw, scores, last)) {
+            lowest = b.in_order[kept - 1];
+            in_last = sum_of(b, b.weights_in_order, kept);
+        } else {
+            lowest = lowest_kept(draw, scores, false, 0, output.top_k);
+            last = BINS;
+            if (by_weight) return lowest_by_weight(draw, scores, lowest, output.top_p);
+        }
+    }
+    if (!by_weight) return lowest;
+    const unsigned long long total = sum_of(b, b.weights, min(last, BINS)) + in_last;
+    const unsigned long long wanted = max(1ull, (unsigned long long)ceil(double(output.top_p) * double(total)));
+    if (threadIdx.x == 0 && last < BINS) b.weights[last] = in_last;
+    __syncthreads();
+    find_bin(b, b.weights, min(wanted, total));
+    const uint32_t bin = b.bin;
+    if (bin != last && !look_into(b, draw, scores, bin)) return lowest_by_weight(draw, scores, lowest, output.top_p);
+    if (threadIdx.x == 0) {
+        unsigned long long sum = b.before;
+        uint32_t i = 0;
+        for (; i + 1 < b.found; i++) {
+            sum += b.weights_in_order[i];
+            if (sum >= wanted) break;
+        }
+        b.lowest = b.in_order[i];
+    }
+    __syncthreads();
+    return b.lowest > lowest ? b.lowest : lowest;
+}
+
+// The `need` largest of the chunks' best, which lie in order, into `sorted` in order, then zeros up to TOP_MAX.
+__device__ void merge_top(const uint64_t* top, uint32_t chunks, uint32_t need, uint64_t* sorted) {
+    extern __shared__ __align__(16) uint8_t dynamic[];
+    __shared__ unsigned long long threshold;
+    __shared__ uint32_t found_count;
+    // Lists and finds share the room of `Bins`; where it is too small for both, lists are read where they lie.
+    const uint32_t entries = chunks * need;
+    uint64_t* found = reinterpret_cast<uint64_t*>(dynamic);
+    const bool fits = 2 * entries * sizeof(uint64_t) <= sizeof(Bins);
+    const uint64_t* lists = fits ? found + entries : top;
+    const uint32_t stride = fits ? need : TOP_MAX;
+    for (uint32_t i = threadIdx.x; fits && i < entries; i += DRAW_THREADS)
+        found[entries + i] = top[size_t(i / need) * TOP_MAX + i % need];
+    if (threadIdx.x == 0) threshold = 0, found_count = 0;
+    if (threadIdx.x < TOP_MAX) sorted[threadIdx.x] = 0;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < entries; i += DRAW_THREADS) {
+        const uint32_t depth = i % need;
+        const uint64_t here = lists[i / need * stride + depth];
+        if (!here || div_up(need, depth + 1) > chunks) continue;
+        uint32_t rank = 0;
+#pragma unroll 8
+        for (uint32_t c = 0; c < chunks; c++) rank += lists[c * stride + depth] > here;
+        if (is_threshold(need, depth, rank)) atomicMax(&threshold, here);
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < entries; i += DRAW_THREADS) {
+        const uint64_t key = lists[i / need * stride + i % need];
+        if (key && key >= threshold) found[atomicAdd(&found_count, 1)] = key;
+    }
+    __syncthreads();
+    const uint32_t count = found_count;
+    for (uint32_t i = threadIdx.x; i < count; i += DRAW_THREADS) {
+        const uint64_t mine = found[i];
+        uint32_t larger = 0;
+#pragma unroll 8
+        for (uint32_t j = 0; j < count; j++) larger += found[j] > mine;
+        if (larger < need) sorted[larger] = mine;
+    }
+    __syncthreads();
+}
+
+// How many of the `end` likeliest tokens top-p and min-p keep; weights in order, by the first warp.
+__device__ __forceinline__ uint32_t keep(const float* weights, uint32_t end, float top_p, float min_p) {
+    static_assert(TOP_MAX == 2 * WARP, "two tokens a lane");
+    const uint32_t lane = threadIdx.x % WARP;
+    const float one = 2 * lane < end ? weights[2 * lane] : 0.0f, two = 2 * lane + 1 < end ? weights[2 * lane + 1] : 0.0f;
+    double up_to = double(one) + double(two);
+#pragma unroll
+    for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+        const double other = __shfl_up_sync(FULL_MASK, up_to, offset);
+        if (lane >= offset) up_to += other;
+    }
+    const double wanted = double(top_p) * __shfl_sync(FULL_MASK, up_to, WARP - 1);
+    // Tokens before which the sum has not reached what is wanted.
+    const bool takes_two = up_to - double(two) < wanted, takes_one = up_to - double(two) - double(one) < wanted;
+    uint32_t kept = min(end, __popc(__ballot_sync(FULL_MASK, takes_one)) + __popc(__ballot_sync(FULL_MASK, takes_two)));
+    if (!(top_p < 1.0f)) kept = end;
+    const uint32_t likely = __popc(__ballot_sync(FULL_MASK, 2 * lane < kept && one >= min_p)) +
+                            __popc(__ballot_sync(FULL_MASK, 2 * lane + 1 < kept && two >= min_p));
+    return max(1u, likely);
+}
+
 extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __grid_constant__ SampleParams p) {
-    __shared__ uint64_t merged[TOP_MAX], sorted[TOP_MAX];
+    __shared__ uint64_t sorted[TOP_MAX];
     __shared__ float weights[TOP_MAX];
     __shared__ uint64_t scratch[DRAW_THREADS / WARP];
     __shared__ uint32_t kept;
@@ -319,15 +674,17 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __g
     const ChunkStats* stats = p.stats + size_t(o) * p.chunks;
     float maximum = -INFINITY;
     bool bad = false;
-    for (uint32_t c = 0; c < p.chunks; c++) {
+    const uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t c = lane; c < p.chunks; c += WARP) {
         bad = bad || stats[c].bad;
         maximum = fmaxf(maximum, stats[c].maximum);
     }
-    bad = bad || maximum == -INFINITY;
+    maximum = warp_max(maximum);
+    bad = __any_sync(FULL_MASK, bad) || maximum == -INFINITY;
     float mass = 0.0f;
-    for (uint32_t c = 0; c < p.chunks && !bad; c++)
+    for (uint32_t c = lane; c < p.chunks && !bad; c += WARP)
         if (stats[c].maximum != -INFINITY) mass = fmaf(stats[c].mass, expf(stats[c].maximum - maximum), mass);
-    const float log_mass = logf(mass);
+    const float log_mass = logf(warp_sum(mass));
 
     const uint64_t* top = p.top + size_t(o) * p.chunks * TOP_MAX;
     const float* scores = p.scores + size_t(o) * p.vocab;
@@ -335,8 +692,8 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __g
     Draw draw{p, output, scratch, 0.0f};
     uint64_t best = 0;
     if (!bad) {
-        for (uint32_t i = threadIdx.x; i < p.chunks * (few ? TOP_MAX : 1); i += DRAW_THREADS) {
-            const uint64_t key = top[few ? i : size_t(i) * TOP_MAX];
+        for (uint32_t c = threadIdx.x; c < p.chunks; c += DRAW_THREADS) {
+            const uint64_t key = top[size_t(c) * TOP_MAX];
             best = key > best ? key : best;
         }
         best = draw.block_max(best);
@@ -352,58 +709,20 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __g
     if (output.temperature > 0.0f && isfinite(draw.top)) {
         uint64_t mine = 0;
         if (few) {
-            uint64_t keys[DRAW_KEYS];
-#pragma unroll
-            for (uint32_t i = 0; i < DRAW_KEYS; i++) {
-                const uint32_t k = i * DRAW_THREADS + threadIdx.x;
-                keys[i] = k < p.chunks * TOP_MAX ? top[k] : 0;
-            }
-            block_top<DRAW_THREADS>(keys, TOP_MAX, merged);
-            // Each key's place is the number of larger ones; zeros share the places at the end.
-            if (threadIdx.x < TOP_MAX) sorted[threadIdx.x] = 0;
+            const uint32_t need = min(output.top_k, p.vocab);
+            merge_top(top, p.chunks, need, sorted);
+            if (threadIdx.x < TOP_MAX)
+                weights[threadIdx.x] = sorted[threadIdx.x] ? expf(value_of(sorted[threadIdx.x]) - draw.top) : 0.0f;
             __syncthreads();
-            if (threadIdx.x < TOP_MAX && merged[threadIdx.x]) {
-                uint32_t larger = 0;
-                for (uint32_t i = 0; i < TOP_MAX; i++) larger += merged[i] > merged[threadIdx.x];
-                sorted[larger] = merged[threadIdx.x];
-                weights[larger] = expf(value_of(merged[threadIdx.x]) - draw.top);
-            }
-            __syncthreads();
-            if (threadIdx.x == 0) {
-                uint32_t end = min(output.top_k, p.vocab);
-                if (output.top_p < 1.0f) {
-                    double total = 0.0, sum = 0.0;
-                    for (uint32_t i = 0; i < end; i++) total += double(weights[i]);
-                    const double wanted = double(output.top_p) * total;
-                    uint32_t i = 0;
-                    while (i < end) {
-                        sum += double(weights[i++]);
-                        if (sum >= wanted) break;
-                    }
-                    end = i;
-                }
-                while (end > 1 && !(weights[end - 1] >= output.min_p)) end--;
-                kept = end;
+            if (threadIdx.x < WARP) {
+                const uint32_t count = keep(weights, need, output.top_p, output.min_p);
+                if (threadIdx.x == 0) kept = count;
             }
             __syncthreads();
             if (threadIdx.x < kept) mine = draw.gumbel(sorted[threadIdx.x]);
         } else {
-            uint64_t lowest = 0;
-            if (output.top_k > 0 && output.top_k < p.vocab) lowest = lowest_kept(draw, scores, false, 0, output.top_k);
-            if (output.top_p < 1.0f) {
-                __shared__ unsigned long long total;
-                if (threadIdx.x == 0) total = 0;
-                __syncthreads();
-                uint64_t sum = 0;
-                for (uint32_t t = threadIdx.x; t < p.vocab; t += DRAW_THREADS) {
-                    const uint64_t key = key_of(scores[t], t);
-                    if (key >= lowest) sum += draw.weight(key);
-                }
-                atomicAdd(&total, sum);
-                __syncthreads();
-                const uint64_t wanted = uint64_t(ceil(double(output.top_p) * double(total)));
-                lowest = lowest_kept(draw, scores, true, lowest, wanted > 0 ? wanted : 1);
-            }
+            const uint64_t lowest = cut(draw, scores, output);
+#pragma unroll 8
             for (uint32_t t = threadIdx.x; t < p.vocab; t += DRAW_THREADS) {
                 const uint64_t key = key_of(scores[t], t);
                 if (key < lowest || (output.min_p > 0.0f && !draw.likely(key))) continue;

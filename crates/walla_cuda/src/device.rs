@@ -285,7 +285,7 @@ impl Device for CudaDevice {
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
         // Weights may still be on their way.
         self.context.synchronise()?;
-        let workspace = Workspace::of(&self.resources, &programs)?;
+        let workspace = Workspace::of(&self.resources, &self.context.gpu().facts, &programs)?;
         let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
         let mut prepared = Vec::with_capacity(programs.len());

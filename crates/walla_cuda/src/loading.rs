@@ -11,10 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use walla_device::{DeviceError, MatrixDesc, StreamPriority};
+use walla_types::TensorType;
 
 use crate::driver::{Context, DeviceMemory, Event, PinnedMemory, Stream};
 use crate::params::WeightRef;
-use crate::repack::{self, TILE_ROWS, Tile, TileBytes};
+use crate::repack::{self, Layout, TILE_ROWS, Tile};
 
 /// Bytes of a piece of pinned memory: a copy of it takes some 40 us at the bus's speed, many times what enqueueing it does, and a row of
 /// tiles of 32,768 columns of F32 fits.
@@ -98,45 +99,34 @@ impl Staging {
     ) -> Result<(WeightRef, DeviceMemory), DeviceError> {
         let (row_bytes, layout, kind) = shape(desc, bytes)?;
         let tiles_all = (desc.rows as usize).div_ceil(TILE_ROWS);
-        let offsets = plane_offsets(&layout, tiles_all);
-        let tiles_max = PIECE_BYTES / layout.total();
+        let tile_bytes = layout.tile_bytes();
+        let tiles_max = PIECE_BYTES / tile_bytes;
         if tiles_max == 0 {
             let what = format!("rows of {} numbers ({})", desc.cols, desc.name);
             return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
         }
-        let memory = context.allocate(desc.name, offsets[4])?;
+        let memory = context.allocate(desc.name, tiles_all * tile_bytes)?;
         // A matrix of a few pieces is shared out evenly, but not into crumbs.
-        let tiles_min = PART_BYTES_MIN.div_ceil(layout.total());
+        let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
         let parts: Vec<&[u8]> = bytes.chunks(tiles * TILE_ROWS * row_bytes).collect();
-        let repack = |part: &[u8], piece: &mut [u8]| repack_part(desc, &layout, tiles, part, piece);
+        let brain_scale =
+            if desc.ty == TensorType::BF16 { repack::brain_scale(bytes) } else { 1.0 };
+        let repack =
+            |part: &[u8], piece: &mut [u8]| repack_part(desc, &layout, brain_scale, part, piece);
         let stream = self.stream;
         let upload = |i: usize, piece: &PinnedMemory| {
             let part_tiles = tiles.min(tiles_all - i * tiles);
-            let mut from = 0;
-            for (plane, offset) in layout.planes.iter().zip(offsets) {
-                let to = offset + i * tiles * plane;
-                if *plane > 0 {
-                    context.upload(stream, (piece, from), (&memory, to), plane * part_tiles)?;
-                }
-                from += plane * tiles;
-            }
-            Ok(())
+            let to = (&memory, i * tiles * tile_bytes);
+            context.upload(stream, (piece, 0), to, part_tiles * tile_bytes)
         };
         self.parts(context, &parts, &repack, &upload)?;
-        let at = |plane: usize| match layout.planes[plane] {
-            0 => 0,
-            _ => memory.address() + offsets[plane] as u64,
-        };
         let weight = WeightRef {
-            quants: at(0),
-            high: at(1),
-            scales: at(2),
-            supers: at(3),
+            records: memory.address(),
             rows: desc.rows,
-            cols: layout.cols as u32,
+            cols: (layout.segments * repack::SEGMENT) as u32,
             kind,
-            reserved: 0,
+            scale: 1.0 / brain_scale,
         };
         Ok((weight, memory))
     }
@@ -274,10 +264,10 @@ fn work(
     }
 }
 
-/// Checks a matrix against its bytes: bytes of a row, planes of a tile, code of the type.
-fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, TileBytes, u32), DeviceError> {
+/// Checks a matrix against its bytes: bytes of a row, layout, code of the type.
+fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, Layout, u32), DeviceError> {
     let cols = desc.cols as usize;
-    let known = TileBytes::of(desc.ty, cols).zip(repack::kind(desc.ty));
+    let known = Layout::of(desc.ty, cols).zip(repack::kind(desc.ty));
     let Some((layout, kind)) = known else {
         let what = format!("{} with {} columns of {}", desc.name, cols, desc.ty);
         return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
@@ -297,36 +287,22 @@ fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, TileBytes, u32),
     Ok((row_bytes, layout, kind))
 }
 
-/// Where the planes start, each at a multiple of 256 bytes, and where the last one ends.
-fn plane_offsets(layout: &TileBytes, tiles: usize) -> [usize; 5] {
-    let mut offsets = [0; 5];
-    for plane in 0..4 {
-        offsets[plane + 1] = (offsets[plane] + layout.planes[plane] * tiles).next_multiple_of(256);
-    }
-    offsets
-}
-
-/// Repacks some rows into one piece of pinned memory: plane after plane, each with room for `tiles` tiles.
+/// Repacks some rows into one piece of pinned memory, tile after tile.
 fn repack_part(
     desc: &MatrixDesc<'_>,
-    layout: &TileBytes,
-    tiles: usize,
+    layout: &Layout,
+    brain_scale: f32,
     bytes: &[u8],
     piece: &mut [u8],
 ) {
     let row_bytes = desc.ty.row_bytes(desc.cols as usize).unwrap_or(1);
-    let is_padded = layout.cols > desc.cols as usize;
-    let [quants, high, scales, _] = layout.planes.map(|plane| plane * tiles);
-    let (quants, rest) = piece.split_at_mut(quants);
-    let (high, rest) = rest.split_at_mut(high);
-    let (scales, supers) = rest.split_at_mut(scales);
-    for (t, rows) in bytes.chunks(TILE_ROWS * row_bytes).enumerate() {
-        let [q, h, s, u] = layout.planes.map(|plane| t * plane..(t + 1) * plane);
-        let planes = [&mut quants[q], &mut high[h], &mut scales[s], &mut supers[u]];
-        let mut tile = Tile { ty: desc.ty, planes };
+    let is_padded = !(desc.cols as usize).is_multiple_of(repack::SEGMENT);
+    let tiles = piece.chunks_exact_mut(layout.tile_bytes());
+    for (rows, bytes) in bytes.chunks(TILE_ROWS * row_bytes).zip(tiles) {
         if is_padded || rows.len() < TILE_ROWS * row_bytes {
-            tile.planes.iter_mut().for_each(|plane| plane.fill(0));
+            bytes.fill(0);
         }
+        let mut tile = Tile { ty: desc.ty, layout, brain_scale, bytes };
         for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
             tile.put_row(r, row);
         }

@@ -27,17 +27,14 @@ pub(crate) struct ResultRef {
     pub reserved: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct WeightRef {
-    pub quants: Address,
-    pub high: Address,
-    pub scales: Address,
-    pub supers: Address,
+    pub records: Address,
     pub rows: u32,
     pub cols: u32,
     pub kind: u32,
-    pub reserved: u32,
+    pub scale: f32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -53,7 +50,7 @@ pub(crate) struct EmbedParams {
     pub scale: f32,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Segment {
     pub weight: WeightRef,
@@ -94,8 +91,8 @@ pub(crate) struct LinearParams {
 pub(crate) struct PackedRef {
     pub rows: Address,
     pub segments: u32,
-    pub lower_offset: u32,
     pub scale: f32,
+    pub group_rows: u32,
     pub reserved: u32,
 }
 
@@ -106,6 +103,7 @@ pub(crate) struct PackParams {
     pub x: Address,
     pub norm: Address,
     pub packed: PackedRef,
+    pub factors: Address,
     pub width: u32,
     pub eps: f32,
     pub by_output: u32,
@@ -115,13 +113,36 @@ pub(crate) struct PackParams {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct MatmulParams {
+    pub step: StepRef,
     pub x: PackedRef,
-    pub h: PackedRef,
+    pub packed: PackedRef,
+    pub squares: Address,
+    pub used: Address,
+    pub factors: Address,
+    pub next_norm: Address,
+    pub next_factors: Address,
+    pub next_squares: Address,
+    pub partials: Address,
+    pub arrivals: Address,
+    pub squares_count: u32,
+    pub width: u32,
+    pub eps: f32,
     pub mode: u32,
-    pub segments: u32,
+    pub parts: u32,
     pub rows_max: u32,
-    pub turns: u32,
-    pub segment: [Segment; 3],
+    pub tiles: u32,
+    pub splits: u32,
+    pub split_segments: u32,
+    pub depth: u32,
+    pub chunk: u32,
+    pub warps: u32,
+    pub by_output: u32,
+    pub rows_last: u32,
+    pub unscale: f32,
+    pub run: u32,
+    pub teams: u32,
+    pub reserved: u32,
+    pub part: [Segment; 3],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -279,13 +300,13 @@ pub(crate) struct CacheParams {
 
 const _: () = assert!(size_of::<StepRef>() == 32);
 const _: () = assert!(size_of::<ResultRef>() == 24);
-const _: () = assert!(size_of::<WeightRef>() == 48);
-const _: () = assert!(size_of::<EmbedParams>() == 136);
-const _: () = assert!(size_of::<Segment>() == 72);
-const _: () = assert!(size_of::<LinearParams>() == 288);
+const _: () = assert!(size_of::<WeightRef>() == 24);
+const _: () = assert!(size_of::<EmbedParams>() == 112);
+const _: () = assert!(size_of::<Segment>() == 48);
+const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
-const _: () = assert!(size_of::<PackParams>() == 88);
-const _: () = assert!(size_of::<MatmulParams>() == 280);
+const _: () = assert!(size_of::<PackParams>() == 96);
+const _: () = assert!(size_of::<MatmulParams>() == 360);
 const _: () = assert!(size_of::<KvRef>() == 32);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 128);

@@ -1,93 +1,106 @@
-//! Weight matrices in the layout that the kernels read: tiles of 16 rows, segments of 128 columns, each part of a block of 32
-//! numbers in a plane of its own.
+//! Weight matrices in the layout that the kernels read: half tiles of 8 rows, segments of 128 columns, a record for each.
 //!
 //! ggml's blocks interleave scales and numbers at odd offsets (18, 34, 210 bytes), which no warp can load in whole 16-byte
-//! pieces. Here every load of a warp is 512 bytes side by side, and what a lane gets is what the tensor cores want of it.
-//! `kernels/weight.cuh` has the table of planes; nothing is rounded, so the numbers are exactly the file's.
+//! pieces. Here a record has all that a warp needs of 8 rows and 128 columns side by side, so that one bulk copy brings it, and
+//! what a lane gets of it is what the tensor cores want. `kernels/weight.cuh` has the table of a record's parts. Nothing is
+//! rounded, so the numbers are exactly the file's, but for [`BF16`](TensorType::BF16): see [`brain_scale`].
 
 use walla_types::TensorType;
 
-/// Rows of a tile.
+/// Rows of a tile: two records, one after the other.
 pub(crate) const TILE_ROWS: usize = 16;
+/// Rows of a record.
+const RECORD_ROWS: usize = 8;
 /// Columns of a segment.
 pub(crate) const SEGMENT: usize = 128;
 /// Which of eight numbers each nibble of a word holds, so that a mask leaves two neighbours in its halves.
 const NIBBLES: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
-/// Bytes of one tile in each plane: quants, high bits, scales, super-block scales.
+/// The parts of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TileBytes {
-    /// Columns, padded with zeros to whole segments.
-    pub(crate) cols: usize,
-    pub(crate) planes: [usize; 4],
+enum Part {
+    Quants,
+    High,
+    Scales,
+    Supers,
+}
+
+/// How a matrix lies in memory: `[tiles, 2, segments]` records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Segments of a row; columns are padded with zeros.
+    pub(crate) segments: usize,
+    /// Bytes of each part of a record.
+    parts: [usize; 4],
 }
 
 /// The code of a type in `kernels/weight.cuh`.
 pub(crate) fn kind(ty: TensorType) -> Option<u32> {
     Some(match ty {
         TensorType::F32 => 0,
-        TensorType::F16 => 1,
-        TensorType::BF16 => 2,
-        TensorType::Q8_0 => 3,
-        TensorType::Q4_0 => 4,
-        TensorType::Q4_1 => 5,
-        TensorType::Q5_0 => 6,
-        TensorType::Q5_1 => 7,
-        TensorType::Q4K => 8,
-        TensorType::Q5K => 9,
-        TensorType::Q6K => 10,
+        TensorType::F16 | TensorType::BF16 => 1,
+        TensorType::Q8_0 => 2,
+        TensorType::Q4_0 => 3,
+        TensorType::Q4_1 => 4,
+        TensorType::Q5_0 => 5,
+        TensorType::Q5_1 => 6,
+        TensorType::Q4K => 7,
+        TensorType::Q5K => 8,
+        TensorType::Q6K => 9,
         _ => return None,
     })
 }
 
 /// The name of a type in the names of kernels.
 pub(crate) fn kernel_name(ty: TensorType) -> String {
-    ty.name().to_lowercase()
+    match ty {
+        TensorType::BF16 => "f16".to_owned(),
+        ty => ty.name().to_lowercase(),
+    }
 }
 
-/// Bytes of a block of 32 numbers in the planes of quants, high bits and scales, and of a super-block's scales.
-fn block_bytes(ty: TensorType) -> Option<[usize; 4]> {
+/// Bytes of a row's 128 numbers in each part: quants, high bits, scales, and the scales of the super-block around them.
+fn row_parts(ty: TensorType) -> Option<[usize; 4]> {
     Some(match ty {
-        TensorType::F32 => [128, 0, 0, 0],
-        TensorType::F16 | TensorType::BF16 => [64, 0, 0, 0],
-        TensorType::Q8_0 => [32, 0, 2, 0],
-        TensorType::Q4_0 => [16, 0, 2, 0],
-        TensorType::Q4_1 => [16, 0, 4, 0],
-        TensorType::Q5_0 => [16, 4, 2, 0],
-        TensorType::Q5_1 => [16, 4, 4, 0],
-        TensorType::Q4K => [16, 0, 2, 4],
-        TensorType::Q5K => [16, 4, 2, 4],
-        TensorType::Q6K => [16, 8, 2, 2],
+        TensorType::F32 => [512, 0, 0, 0],
+        TensorType::F16 | TensorType::BF16 => [256, 0, 0, 0],
+        TensorType::Q8_0 => [128, 0, 8, 0],
+        TensorType::Q4_0 => [64, 0, 8, 0],
+        TensorType::Q4_1 => [64, 0, 16, 0],
+        TensorType::Q5_0 => [64, 16, 8, 0],
+        TensorType::Q5_1 => [64, 16, 16, 0],
+        TensorType::Q4K => [64, 0, 8, 4],
+        TensorType::Q5K => [64, 16, 8, 4],
+        TensorType::Q6K => [64, 32, 8, 2],
         _ => return None,
     })
 }
 
-impl TileBytes {
-    /// Sizes of a tile of rows of `cols` numbers; `None` for a type that walla has no kernels for or a row that is no whole number
-    /// of blocks.
+impl Layout {
+    /// The layout of rows of `cols` numbers; `None` for a type that walla has no kernels for or a row that is no whole number of
+    /// blocks.
     pub(crate) fn of(ty: TensorType, cols: usize) -> Option<Self> {
         ty.row_bytes(cols)?;
-        let cols = cols.next_multiple_of(SEGMENT);
-        let [quants, high, scales, supers] = block_bytes(ty)?;
-        let of_blocks = |bytes: usize| TILE_ROWS * cols / 32 * bytes;
-        let supers = TILE_ROWS * cols.div_ceil(256) * supers;
-        Some(Self { cols, planes: [of_blocks(quants), of_blocks(high), of_blocks(scales), supers] })
+        let parts = row_parts(ty)?.map(|bytes| RECORD_ROWS * bytes);
+        Some(Self { segments: cols.div_ceil(SEGMENT), parts })
     }
 
-    /// Bytes of a tile in all planes.
-    pub(crate) fn total(&self) -> usize {
-        self.planes.iter().sum()
+    /// Bytes of a record.
+    pub(crate) fn record_bytes(&self) -> usize {
+        self.parts.iter().sum()
     }
-}
 
-/// Where lane `t` of row `row` of a tile lies in segment `segment`, counted in lanes.
-fn place(row: usize, segment: usize, t: usize) -> usize {
-    segment * 64 + row / 8 * 32 + row % 8 * 4 + t
-}
+    /// Bytes of a tile.
+    pub(crate) fn tile_bytes(&self) -> usize {
+        2 * self.segments * self.record_bytes()
+    }
 
-/// Where block `block` of row `row` of a tile has its scales, counted in blocks.
-fn scale_place(row: usize, block: usize) -> usize {
-    (block / 4 * TILE_ROWS + row) * 4 + block % 4
+    /// Where byte `at` of a part lies in a tile: of row `row`, in segment `segment`.
+    fn place(&self, part: Part, row: usize, segment: usize, at: usize) -> usize {
+        let record = row / RECORD_ROWS * self.segments + segment;
+        let before: usize = self.parts[..part as usize].iter().sum();
+        record * self.record_bytes() + before + at
+    }
 }
 
 /// Numbers of a block that lane `t` owns, in its order.
@@ -95,22 +108,46 @@ fn owned(t: usize) -> [usize; 8] {
     std::array::from_fn(|i| i / 4 * 16 + 4 * t + i % 4)
 }
 
-/// The planes of one tile.
+/// Which of a record's 32 lanes lane `t` of a row is.
+fn lane(row: usize, t: usize) -> usize {
+    row % RECORD_ROWS * 4 + t
+}
+
+/// The power of two that BF16 numbers are multiplied with before they become f16, so that the largest of them is just below
+/// f16's end. All keep their 8 bits but those more than 2^29 below the largest, which lose what is below 2^-24 of f16: 2^-40 of
+/// the largest, nothing beside the rounding of f32 sums.
+pub(crate) fn brain_scale(bytes: &[u8]) -> f32 {
+    let magnitude = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & 0x7fff;
+    let finite = bytes.chunks_exact(2).map(magnitude).filter(|bits| *bits < 0x7f80);
+    let largest = finite.max().unwrap_or_default() >> 7;
+    // 2^15 has exponent 15 + 127 in both formats' terms; a matrix of zeros stays what it is. The result's exponent must be f32's.
+    if largest == 0 {
+        return 1.0;
+    }
+    let exponent = (14 + 127 - i32::from(largest)).clamp(-126, 126);
+    f32::from_bits(((exponent + 127).cast_unsigned()) << 23)
+}
+
+/// One tile on its way to the device.
 pub(crate) struct Tile<'a> {
     pub(crate) ty: TensorType,
-    pub(crate) planes: [&'a mut [u8]; 4],
+    pub(crate) layout: &'a Layout,
+    /// What BF16 numbers are multiplied with.
+    pub(crate) brain_scale: f32,
+    /// [`Layout::tile_bytes`].
+    pub(crate) bytes: &'a mut [u8],
 }
 
 impl Tile<'_> {
-    /// Repacks row `row` (0..16) of the tile. `bytes` has the type's bytes for the row, each plane those of [`TileBytes`]; what
-    /// belongs to padding is left alone, so it must be zero.
+    /// Repacks row `row` (0..16) of the tile. `bytes` has the type's bytes for the row; what belongs to padding is left alone, so it
+    /// must be zero.
     pub(crate) fn put_row(&mut self, row: usize, bytes: &[u8]) {
         let ty = self.ty;
         match ty {
             TensorType::Q8_0 => {
                 for (b, block) in bytes.chunks_exact(34).enumerate() {
                     let codes: [u8; 32] = std::array::from_fn(|i| block[2 + i] ^ 0x80);
-                    self.put(2, scale_place(row, b), &block[..2]);
+                    self.put_scale(row, b, &block[..2]);
                     self.put_numbers(row, b, &codes);
                 }
             }
@@ -129,6 +166,18 @@ impl Tile<'_> {
                     self.put_q6_k_block(row, s, block);
                 }
             }
+            TensorType::BF16 => {
+                for (b, block) in bytes.chunks(64).enumerate() {
+                    let mut numbers = [0; 64];
+                    for (to, from) in numbers.chunks_exact_mut(2).zip(block.chunks_exact(2)) {
+                        let number = half::bf16::from_le_bytes([from[0], from[1]]).to_f32();
+                        to.copy_from_slice(
+                            &half::f16::from_f32(number * self.brain_scale).to_le_bytes(),
+                        );
+                    }
+                    self.put_numbers(row, b, &numbers);
+                }
+            }
             _ => {
                 let mut numbers = [0; 128];
                 let whole = 32 * ty.block_bytes();
@@ -141,37 +190,48 @@ impl Tile<'_> {
         }
     }
 
-    /// Copies an item of a plane whose items have the same size.
-    fn put(&mut self, plane: usize, index: usize, bytes: &[u8]) {
-        self.planes[plane][index * bytes.len()..][..bytes.len()].copy_from_slice(bytes);
+    /// Copies bytes to where they belong in a record: byte `at` of a part, of row `row`, in segment `segment`.
+    fn put(&mut self, part: Part, row: usize, segment: usize, at: usize, bytes: &[u8]) {
+        let place = self.layout.place(part, row, segment, at);
+        self.bytes[place..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Stores the scales of block `block` of a row: its first bytes are the first of four blocks' in the record.
+    fn put_scale(&mut self, row: usize, block: usize, scale: &[u8]) {
+        let at = (row % RECORD_ROWS * 4 + block % 4) * scale.len();
+        self.put(Part::Scales, row, block / 4, at, scale);
+    }
+
+    /// Stores the scales of super-block `s` with both of its segments.
+    fn put_super(&mut self, row: usize, s: usize, scales: &[u8]) {
+        for segment in 2 * s..2 * s + 2 {
+            self.put(Part::Supers, row, segment, row % RECORD_ROWS * scales.len(), scales);
+        }
     }
 
     /// Stores the 32 numbers of a block, as many bytes each: a lane's numbers lie in pieces of 16 bytes, and the pieces of 32 lanes
     /// side by side.
     fn put_numbers(&mut self, row: usize, block: usize, numbers: &[u8]) {
         let size = numbers.len() / 32;
-        let pieces = 2 * size;
         for t in 0..4 {
-            let place = place(row, block / 4, t);
             for half in 0..2 {
                 let from = (half * 16 + 4 * t) * size;
                 let offset = (block % 4 * 8 + half * 4) * size;
-                let piece = place / 32 * pieces + offset / 16;
-                let at = (piece * 32 + place % 32) * 16 + offset % 16;
-                self.planes[0][at..at + 4 * size].copy_from_slice(&numbers[from..from + 4 * size]);
+                let at = (offset / 16 * 32 + lane(row, t)) * 16 + offset % 16;
+                self.put(Part::Quants, row, block / 4, at, &numbers[from..from + 4 * size]);
             }
         }
     }
 
     /// Stores a block of 32 numbers of four to six bits: a word of nibbles in each of four lanes, and their upper bits.
     fn put_codes(&mut self, row: usize, block: usize, codes: &[u8; 32]) {
-        let j = block % 4;
+        let (segment, j) = (block / 4, block % 4);
         for t in 0..4 {
-            let place = place(row, block / 4, t);
+            let lane = lane(row, t);
             let own = owned(t).map(|i| codes[i]);
             let nibbles =
                 (0..8).fold(0_u32, |word, i| word | u32::from(own[NIBBLES[i]] & 15) << (4 * i));
-            self.planes[0][place * 16 + 4 * j..][..4].copy_from_slice(&nibbles.to_le_bytes());
+            self.put(Part::Quants, row, segment, lane * 16 + 4 * j, &nibbles.to_le_bytes());
             // The upper bits of even numbers go to one half of the word, those of odd ones to the other.
             for half in 0..2 {
                 let upper = |bits: u32| {
@@ -179,12 +239,15 @@ impl Tile<'_> {
                 };
                 match self.ty {
                     TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-                        let byte = &mut self.planes[1][place * 4 + half * 2 + j / 2];
+                        let at = lane * 4 + half * 2 + j / 2;
+                        let place = self.layout.place(Part::High, row, segment, at);
+                        let byte = &mut self.bytes[place];
                         // Two blocks share a byte; the even one comes first.
                         *byte = if j.is_multiple_of(2) { upper(1) } else { *byte | upper(1) << 4 };
                     }
                     TensorType::Q6K => {
-                        self.planes[1][place * 8 + j / 2 * 4 + half * 2 + j % 2] = upper(2);
+                        let at = lane * 8 + j / 2 * 4 + half * 2 + j % 2;
+                        self.put(Part::High, row, segment, at, &[upper(2)]);
                     }
                     _ => {}
                 }
@@ -203,7 +266,7 @@ impl Tile<'_> {
             let fifth = fifths.get(i / 8).map_or(0, |byte| byte >> (i % 8) & 1);
             nibbles[i % 16] >> (i / 16 * 4) & 15 | fifth << 4
         });
-        self.put(2, scale_place(row, b), scale);
+        self.put_scale(row, b, scale);
         self.put_codes(row, b, &codes);
     }
 
@@ -212,13 +275,13 @@ impl Tile<'_> {
     /// bit `j` of byte `i` belongs to number `i` of sub-block `j`.
     fn put_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (fifths, nibbles) = block[16..].split_at(block.len() - 16 - 128);
-        self.put(3, s * TILE_ROWS + row, &block[..4]);
+        self.put_super(row, s, &block[..4]);
         for j in 0..8 {
             let codes = std::array::from_fn(|i| {
                 let fifth = fifths.get(i).map_or(0, |byte| byte >> j & 1);
                 nibbles[j / 2 * 32 + i] >> (j % 2 * 4) & 15 | fifth << 4
             });
-            self.put(2, scale_place(row, 8 * s + j), &scale_and_minimum(&block[4..16], j));
+            self.put_scale(row, 8 * s + j, &scale_and_minimum(&block[4..16], j));
             self.put_codes(row, 8 * s + j, &codes);
         }
     }
@@ -230,15 +293,14 @@ impl Tile<'_> {
         let (low, rest) = block.split_at(128);
         let (pairs, rest) = rest.split_at(64);
         let (scales, d) = rest.split_at(16);
-        self.put(3, s * TILE_ROWS + row, d);
+        self.put_super(row, s, d);
         for quarter in 0..8 {
             let (half, j) = (quarter / 4, quarter % 4);
             let codes = std::array::from_fn(|i| {
                 let nibble = low[64 * half + 32 * (j % 2) + i] >> (j / 2 * 4) & 15;
                 nibble | (pairs[32 * half + i] >> (2 * j) & 3) << 4
             });
-            let scales = &scales[2 * quarter..2 * quarter + 2];
-            self.put(2, scale_place(row, 8 * s + quarter), scales);
+            self.put_scale(row, 8 * s + quarter, &scales[2 * quarter..2 * quarter + 2]);
             self.put_codes(row, 8 * s + quarter, &codes);
         }
     }
@@ -261,32 +323,43 @@ mod tests {
     const COLS: usize = 512;
     const ROW: usize = 11;
 
-    /// Row [`ROW`] of a tile, every byte different from its neighbours, and the tile's planes.
-    fn repacked(ty: TensorType) -> (Vec<u8>, [Vec<u8>; 4]) {
+    /// Row [`ROW`] of a tile, every byte different from its neighbours, and the tile.
+    fn repacked(ty: TensorType) -> (Vec<u8>, Layout, Vec<u8>) {
         let bytes = ty.row_bytes(COLS).unwrap();
         let row: Vec<u8> = (0..bytes).map(|i| (i * 37 + i / 7 + 11) as u8).collect();
-        let mut planes = TileBytes::of(ty, COLS).unwrap().planes.map(|bytes| vec![0; bytes]);
-        let mut tile = Tile { ty, planes: planes.each_mut().map(Vec::as_mut_slice) };
-        tile.put_row(ROW, &row);
-        (row, planes)
+        let layout = Layout::of(ty, COLS).unwrap();
+        let mut bytes = vec![0; layout.tile_bytes()];
+        Tile { ty, layout: &layout, brain_scale: 1.0, bytes: &mut bytes }.put_row(ROW, &row);
+        (row, layout, bytes)
     }
 
-    /// Lane and place in its 32 numbers of number `i` of a row.
-    fn lane_of(i: usize) -> (usize, usize) {
-        let t = i % 16 / 4;
+    /// Segment, lane and place in the lane's 32 numbers of number `i` of a row.
+    fn lane_of(i: usize) -> (usize, usize, usize) {
         let within = i % 128 / 32 * 8 + i % 32 / 16 * 4 + i % 4;
-        (place(ROW, i / 128, t), within)
+        (i / 128, lane(ROW, i % 16 / 4), within)
+    }
+
+    /// Bytes of a part: byte `at` of the record of number `i`, and `count` of them.
+    fn part(
+        layout: &Layout,
+        tile: &[u8],
+        part: Part,
+        i: usize,
+        at: usize,
+        count: usize,
+    ) -> Vec<u8> {
+        tile[layout.place(part, ROW, i / 128, at)..][..count].to_vec()
     }
 
     /// The integer of number `i` as a kernel finds it.
-    fn code(ty: TensorType, planes: &[Vec<u8>; 4], i: usize) -> u8 {
-        let (place, within) = lane_of(i);
+    fn code(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> u8 {
+        let (_, lane, within) = lane_of(i);
         let nibble = NIBBLES.iter().position(|n| *n == within % 8).unwrap();
-        let byte = planes[0][place * 16 + within / 8 * 4 + nibble / 2];
-        let low = byte >> (nibble % 2 * 4) & 15;
+        let at = lane * 16 + within / 8 * 4 + nibble / 2;
+        let low = part(layout, tile, Part::Quants, i, at, 1)[0] >> (nibble % 2 * 4) & 15;
         let bits = |bytes: usize| {
             let mut word = [0; 8];
-            word[..bytes].copy_from_slice(&planes[1][place * bytes..][..bytes]);
+            word[..bytes].copy_from_slice(&part(layout, tile, Part::High, i, lane * bytes, bytes));
             u64::from_le_bytes(word)
         };
         match ty {
@@ -301,26 +374,44 @@ mod tests {
         }
     }
 
-    #[test]
-    fn nothing_is_lost_but_padding_is_added() {
-        for ty in TensorType::ALL {
-            let tile = TileBytes::of(ty, COLS).unwrap();
-            let bytes = TILE_ROWS * ty.row_bytes(COLS).unwrap();
-            // Q4_K and Q5_K unpack 6-bit scales to bytes: 16 for 12.
-            let unpacked = matches!(ty, TensorType::Q4K | TensorType::Q5K);
-            let more = if unpacked { TILE_ROWS * COLS / 256 * 4 } else { 0 };
-            assert_eq!(tile.total(), bytes + more, "{ty}");
-        }
-        assert_eq!(TileBytes::of(TensorType::F16, 33).unwrap().cols, 128);
-        assert_eq!(TileBytes::of(TensorType::Q4K, 128), None);
+    /// The scales of the block of number `i`.
+    fn scales(layout: &Layout, tile: &[u8], i: usize, bytes: usize) -> Vec<u8> {
+        let at = (ROW % RECORD_ROWS * 4 + i / 32 % 4) * bytes;
+        part(layout, tile, Part::Scales, i, at, bytes)
     }
 
     #[test]
-    fn every_number_of_a_tile_has_a_place_of_its_own() {
-        let lanes = (0..TILE_ROWS).flat_map(|row| (0..12).map(move |i| place(row, i / 4, i % 4)));
-        let mut lanes: Vec<_> = lanes.collect();
-        lanes.sort_unstable();
-        assert!(lanes.iter().enumerate().all(|(i, lane)| i == *lane));
+    fn records_are_as_large_as_the_kernels_say() {
+        let expected = [
+            (TensorType::F32, 4096),
+            (TensorType::F16, 2048),
+            (TensorType::BF16, 2048),
+            (TensorType::Q8_0, 1088),
+            (TensorType::Q4_0, 576),
+            (TensorType::Q4_1, 640),
+            (TensorType::Q5_0, 704),
+            (TensorType::Q5_1, 768),
+            (TensorType::Q4K, 608),
+            (TensorType::Q5K, 736),
+            (TensorType::Q6K, 848),
+        ];
+        for (ty, bytes) in expected {
+            let layout = Layout::of(ty, COLS).unwrap();
+            assert_eq!(layout.record_bytes(), bytes, "{ty}");
+            // Bulk copies and whole pieces: multiples of 16 bytes.
+            assert_eq!(bytes % 16, 0, "{ty}");
+            assert_eq!(layout.tile_bytes(), 8 * bytes, "{ty}");
+        }
+        assert_eq!(Layout::of(TensorType::F16, 33).unwrap().segments, 1);
+        assert_eq!(Layout::of(TensorType::Q4K, 128), None);
+    }
+
+    #[test]
+    fn every_number_of_a_row_has_a_place_of_its_own() {
+        let mut places: Vec<_> = (0..COLS).map(lane_of).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), COLS);
         let mut numbers: Vec<_> = (0..4).flat_map(owned).collect();
         numbers.sort_unstable();
         assert!(numbers.iter().enumerate().all(|(i, number)| i == *number));
@@ -328,33 +419,69 @@ mod tests {
 
     #[test]
     fn plain_numbers_lie_in_pieces_of_16_bytes() {
-        for (ty, size) in [(TensorType::F16, 2), (TensorType::F32, 4), (TensorType::BF16, 2)] {
-            let (row, [quants, ..]) = repacked(ty);
+        for (ty, size) in [(TensorType::F16, 2), (TensorType::F32, 4)] {
+            let (row, layout, tile) = repacked(ty);
             for i in 0..COLS {
-                let (place, within) = lane_of(i);
-                let piece = place / 32 * 2 * size + within * size / 16;
-                let at = (piece * 32 + place % 32) * 16 + within * size % 16;
-                assert_eq!(quants[at..at + size], row[size * i..size * (i + 1)], "{ty}, {i}");
+                let (_, lane, within) = lane_of(i);
+                let at = (within * size / 16 * 32 + lane) * 16 + within * size % 16;
+                let found = part(&layout, &tile, Part::Quants, i, at, size);
+                assert_eq!(found, row[size * i..size * (i + 1)], "{ty}, {i}");
             }
         }
     }
 
     #[test]
+    fn brain_floats_become_halves_without_loss() {
+        let numbers: Vec<f32> = (0..COLS).map(|i| (i as f32 - 200.0) * 0.0625).collect();
+        let rounded = numbers.iter().map(|n| half::bf16::from_f32(*n));
+        let row: Vec<u8> = rounded.clone().flat_map(half::bf16::to_le_bytes).collect();
+        let scale = brain_scale(&row);
+        // The largest is 19.5, so 2^4 is below it and 2^14 is where it goes.
+        assert_eq!(scale, 1024.0);
+        let layout = Layout::of(TensorType::BF16, COLS).unwrap();
+        let mut tile = vec![0; layout.tile_bytes()];
+        let ty = TensorType::BF16;
+        Tile { ty, layout: &layout, brain_scale: scale, bytes: &mut tile }.put_row(ROW, &row);
+        for (i, number) in rounded.enumerate() {
+            let (_, lane, within) = lane_of(i);
+            let at = (within / 8 * 32 + lane) * 16 + within % 8 * 2;
+            let bytes = part(&layout, &tile, Part::Quants, i, at, 2);
+            let found = half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32() / scale;
+            assert_eq!(found, number.to_f32(), "{i}");
+        }
+    }
+
+    #[test]
+    fn the_scale_of_brain_floats_fits_any_of_them() {
+        let scale = |numbers: &[f32]| {
+            let bytes = numbers.iter().flat_map(|n| half::bf16::from_f32(*n).to_le_bytes());
+            brain_scale(&bytes.collect::<Vec<_>>())
+        };
+        assert_eq!(scale(&[0.0, -0.0]), 1.0);
+        assert_eq!(scale(&[1.0, f32::INFINITY, f32::NAN]), 16_384.0);
+        for number in [1e-38_f32, 3e-5, 0.02, 1.0, 65_504.0, 1e30, 3e38] {
+            let largest = half::bf16::from_f32(number).to_f32() * scale(&[number, -number / 3.0]);
+            assert!(largest < 65_504.0 && largest > 0.0, "{number} becomes {largest}");
+        }
+    }
+
+    #[test]
     fn bytes_are_stored_in_excess_128() {
-        let (row, [quants, _, scales, _]) = repacked(TensorType::Q8_0);
+        let (row, layout, tile) = repacked(TensorType::Q8_0);
         for i in 0..COLS {
-            let (place, within) = lane_of(i);
-            let at = ((place / 32 * 2 + within / 16) * 32 + place % 32) * 16 + within % 16;
+            let (_, lane, within) = lane_of(i);
+            let at = (within / 16 * 32 + lane) * 16 + within % 16;
             let block = &row[i / 32 * 34..][..34];
-            assert_eq!(quants[at], block[2 + i % 32] ^ 0x80);
-            assert_eq!(scales[2 * scale_place(ROW, i / 32)..][..2], block[..2]);
+            let found = part(&layout, &tile, Part::Quants, i, at, 1)[0];
+            assert_eq!(found, block[2 + i % 32] ^ 0x80);
+            assert_eq!(scales(&layout, &tile, i, 2), block[..2]);
         }
     }
 
     #[test]
     fn blocks_of_32_part_into_scales_and_numbers() {
         for ty in [TensorType::Q4_0, TensorType::Q4_1, TensorType::Q5_0, TensorType::Q5_1] {
-            let (row, planes) = repacked(ty);
+            let (row, layout, tile) = repacked(ty);
             for i in 0..COLS {
                 let block = &row[i / 32 * ty.block_bytes()..][..ty.block_bytes()];
                 let (fifths, nibbles) = block[..].split_at(block.len() - 16);
@@ -364,7 +491,7 @@ mod tests {
                     let fifths = &fifths[fifths.len() - 4..];
                     expected |= (fifths[within / 8] >> (within % 8) & 1) << 4;
                 }
-                assert_eq!(code(ty, &planes, i), expected, "{ty}, number {i}");
+                assert_eq!(code(ty, &layout, &tile, i), expected, "{ty}, number {i}");
             }
         }
     }
@@ -372,34 +499,37 @@ mod tests {
     #[test]
     fn super_blocks_part_into_sub_blocks() {
         for ty in [TensorType::Q4K, TensorType::Q5K] {
-            let (row, planes) = repacked(ty);
+            let (row, layout, tile) = repacked(ty);
             for i in 0..COLS {
                 let block = &row[i / 256 * ty.block_bytes()..][..ty.block_bytes()];
                 let (sub, within) = (i % 256 / 32, i % 32);
-                let scales = &planes[2][2 * scale_place(ROW, i / 32)..][..2];
-                assert_eq!(scales, scale_and_minimum(&block[4..16], sub));
-                assert_eq!(planes[3][(i / 256 * 16 + ROW) * 4..][..4], block[..4]);
+                let found = scales(&layout, &tile, i, 2);
+                assert_eq!(found, scale_and_minimum(&block[4..16], sub));
+                let at = ROW % RECORD_ROWS * 4;
+                assert_eq!(part(&layout, &tile, Part::Supers, i, at, 4), block[..4]);
                 let nibbles = &block[block.len() - 128..];
                 let mut expected = nibbles[sub / 2 * 32 + within] >> (sub % 2 * 4) & 15;
                 if ty == TensorType::Q5K {
                     expected |= (block[16 + within] >> sub & 1) << 4;
                 }
-                assert_eq!(code(ty, &planes, i), expected, "{ty}, number {i}");
+                assert_eq!(code(ty, &layout, &tile, i), expected, "{ty}, number {i}");
             }
         }
     }
 
     #[test]
     fn six_bit_super_blocks_part_too() {
-        let (row, planes) = repacked(TensorType::Q6K);
+        let (row, layout, tile) = repacked(TensorType::Q6K);
         for i in 0..COLS {
             let block = &row[i / 256 * 210..][..210];
             let (half, j, within) = (i % 256 / 128, i / 32 % 4, i % 32);
-            let scales = &planes[2][2 * scale_place(ROW, i / 32)..][..2];
-            assert_eq!(scales, &block[192 + i % 256 / 32 * 2..][..2]);
+            let found = scales(&layout, &tile, i, 2);
+            assert_eq!(found, &block[192 + i % 256 / 32 * 2..][..2]);
+            let at = ROW % RECORD_ROWS * 2;
+            assert_eq!(part(&layout, &tile, Part::Supers, i, at, 2), block[208..]);
             let low = block[64 * half + 32 * (j % 2) + within] >> (j / 2 * 4) & 15;
             let expected = low | (block[128 + 32 * half + within] >> (2 * j) & 3) << 4;
-            assert_eq!(code(TensorType::Q6K, &planes, i), expected, "number {i}");
+            assert_eq!(code(TensorType::Q6K, &layout, &tile, i), expected, "number {i}");
         }
     }
 }

@@ -6,12 +6,10 @@ use walla_device::{
 use walla_types::RopePairs;
 
 use super::attend::{self, Form};
-use super::linear::{Packing, Part, packed};
+use super::linear::{Packing, Part, Then, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
-use crate::params::{
-    AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, LinearMode, ShortConvParams,
-};
+use crate::params::{AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, ShortConvParams};
 use crate::resources::LayerMemory;
 
 /// Cells that one block of attention takes (`CHUNK` in attention.cu).
@@ -81,7 +79,7 @@ impl Lowering<'_> {
         };
         let input = self.input(program, op.x, Some(op.norm))?;
         let mut launches =
-            self.linears(program, &input, &[part(0), part(1), part(2)], LinearMode::Store)?;
+            self.linears(program, &input, &[part(0), part(1), part(2)], Then::Store)?;
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
@@ -280,7 +278,7 @@ impl Lowering<'_> {
         };
         let input = self.input(program, op.x, Some(op.norm))?;
         let mut launches =
-            self.linears(program, &input, &[part(0), part(1), part(2)], LinearMode::Store)?;
+            self.linears(program, &input, &[part(0), part(1), part(2)], Then::Store)?;
         let params = ShortConvParams {
             step: self.step(program)?,
             products,

@@ -4,13 +4,14 @@ mod attend;
 mod attention;
 mod linear;
 mod sample;
+mod tiling;
 mod workspace;
 
 use bytemuck::Pod;
-use walla_device::{DeviceError, Op, Program, Slot};
+use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
-use self::linear::Packing;
+use self::linear::{Normed, Packing};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
@@ -28,6 +29,10 @@ pub(crate) struct Lowering<'a> {
     base: Address,
     /// The slot that the latest kernels left packed instead of plain, where, and how.
     packed: Option<(Slot, PackedRef, Packing)>,
+    /// The rows that are packed for a norm.
+    normed: Option<Normed>,
+    /// Which of two places has the factors of the last norm.
+    factors: bool,
     /// Queries, keys and values that the next attention makes of the products itself: their slot, and how.
     unappended: Option<(Slot, HeadRef)>,
 }
@@ -49,6 +54,8 @@ impl<'a> Lowering<'a> {
             workspace,
             base,
             packed: None,
+            normed: None,
+            factors: false,
             unappended: None,
         }
     }
@@ -118,7 +125,8 @@ impl Lowering<'_> {
                 launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
             }
             Op::Project { y, linear, post_norm, x } => {
-                launches.extend(self.project(program, *y, linear, post_norm.as_ref(), *x)?);
+                let next = next_norm(later, *x);
+                launches.extend(self.project(program, *y, linear, post_norm.as_ref(), *x, next)?);
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
                 let input = self.input(program, *x, Some(norm))?;
@@ -235,6 +243,22 @@ impl Lowering<'_> {
         let overlap = self.context.gpu().facts.programmatic_launch;
         Ok(Launch { overlap, shared_bytes, ..Launch::new(function, grid, threads, params) })
     }
+}
+
+/// The norm that the next op to read `x` begins with.
+fn next_norm(later: &[Op], x: Slot) -> Option<Norm> {
+    later.iter().find_map(|op| match op {
+        Op::Qkv { x: its, norm, .. }
+        | Op::GateUp { x: its, norm, .. }
+        | Op::ShortConv { x: its, norm, .. }
+        | Op::Head { x: its, norm, .. }
+            if *its == x =>
+        {
+            Some(Some(*norm))
+        }
+        Op::Project { x: its, .. } | Op::Embed { x: its, .. } if *its == x => Some(None),
+        _ => None,
+    })?
 }
 
 fn same(what: &str, found: u32, wanted: u32) -> Result<(), DeviceError> {

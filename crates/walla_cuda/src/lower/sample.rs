@@ -11,8 +11,10 @@ use crate::params::SampleParams;
 const CHUNK: u32 = 4096;
 /// Keys that a chunk leaves (`TOP_MAX` in sample.cu).
 const TOP_MAX: u32 = 64;
-/// Chunks that the merge takes: `DRAW_KEYS * DRAW_THREADS / TOP_MAX` in sample.cu.
-const CHUNKS_MAX: u32 = 128;
+/// Most chunks: as many as leave their keys in the shared memory that any chip has.
+const CHUNKS_MAX: u32 = 96;
+/// Bytes of `Bins` in sample.cu.
+const BINS_BYTES: u32 = 49_184;
 /// Bytes of a chunk's statistics.
 const STATS_BYTES: usize = 16;
 
@@ -65,9 +67,10 @@ impl Lowering<'_> {
             chunks,
         };
         let outputs = program.outputs_max.max(1);
+        let shared = BINS_BYTES.max(8 * TOP_MAX * chunks);
         Ok([
             self.launch(("sample", "sample_scan"), [chunks, outputs, 1], 256, &params)?,
-            self.launch(("sample", "sample_draw"), [outputs, 1, 1], 1024, &params)?,
+            self.launch_shared(("sample", "sample_draw"), [outputs, 1, 1], 1024, shared, &params)?,
         ])
     }
 }

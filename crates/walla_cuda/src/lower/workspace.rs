@@ -1,6 +1,7 @@
-use walla_device::{DeviceError, MatrixId, Op, Program};
+use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
-use super::{attend, attention, linear, sample};
+use super::{Lowering, attend, attention, linear, sample};
+use crate::repack;
 use crate::resources::Resources;
 
 /// Where the parts of the workspace lie, shared by programs that are prepared together. All of it starts as zeros.
@@ -10,8 +11,19 @@ pub(crate) struct Workspace {
     pub(super) slots: Vec<usize>,
     /// Products that a later kernel of the same op reads.
     pub(super) products: usize,
-    /// Rows as tensor cores read them.
+    /// Rows as tensor cores read them, of what no kernel packs itself.
     pub(super) packed: usize,
+    /// The same, as a norm's input.
+    pub(super) packed_normed: usize,
+    /// Sums of squares of those: `[rows, width / 16]` f32.
+    pub(super) squares: usize,
+    /// The factors of two norms: `[2, rows]` f32.
+    pub(super) factors: usize,
+    pub(super) factors_bytes: usize,
+    /// Sums of products whose splits have blocks of their own.
+    pub(super) split_sums: usize,
+    /// Blocks of those that have arrived: zeros between launches.
+    pub(super) split_arrivals: usize,
     /// The same, of what attention leaves. Parts of their own keep padding zero: widths differ.
     pub(super) packed_mixed: usize,
     /// The same, of what gates leave.
@@ -30,6 +42,10 @@ pub(crate) struct Workspace {
 struct Wanted {
     products: usize,
     packed: usize,
+    packed_normed: usize,
+    squares: usize,
+    split_sums: usize,
+    split_arrivals: usize,
     packed_mixed: usize,
     packed_hidden: usize,
     partials: usize,
@@ -38,7 +54,12 @@ struct Wanted {
 
 impl Workspace {
     /// Lays out a workspace that every one of the programs fits.
-    pub(crate) fn of(resources: &Resources, programs: &[Program]) -> Result<Self, DeviceError> {
+    pub(crate) fn of(
+        resources: &Resources,
+        gpu: &GpuFacts,
+        programs: &[Program],
+    ) -> Result<Self, DeviceError> {
+        let ground = Ground { resources, gpu };
         let mut workspace = Self::default();
         let slots = programs.iter().map(|p| p.slots.len()).max().unwrap_or_default();
         for slot in 0..slots {
@@ -53,9 +74,13 @@ impl Workspace {
         let mut most = Wanted::default();
         for program in programs {
             for op in &program.ops {
-                let wanted = wanted(resources, program, op)?;
+                let wanted = ground.wanted(program, op)?;
                 most.products = most.products.max(wanted.products);
                 most.packed = most.packed.max(wanted.packed);
+                most.packed_normed = most.packed_normed.max(wanted.packed_normed);
+                most.squares = most.squares.max(wanted.squares);
+                most.split_sums = most.split_sums.max(wanted.split_sums);
+                most.split_arrivals = most.split_arrivals.max(wanted.split_arrivals);
                 most.packed_mixed = most.packed_mixed.max(wanted.packed_mixed);
                 most.packed_hidden = most.packed_hidden.max(wanted.packed_hidden);
                 most.partials = most.partials.max(wanted.partials);
@@ -64,6 +89,13 @@ impl Workspace {
         }
         workspace.products = workspace.take(most.products);
         workspace.packed = workspace.take(most.packed);
+        workspace.packed_normed = workspace.take(most.packed_normed);
+        workspace.squares = workspace.take(most.squares);
+        let rows = programs.iter().map(|p| p.rows_max as usize).max().unwrap_or_default();
+        workspace.factors_bytes = 2 * 4 * rows;
+        workspace.factors = workspace.take(workspace.factors_bytes);
+        workspace.split_sums = workspace.take(most.split_sums);
+        workspace.split_arrivals = workspace.take(most.split_arrivals);
         workspace.packed_mixed = workspace.take(most.packed_mixed);
         workspace.packed_hidden = workspace.take(most.packed_hidden);
         workspace.partials = workspace.take(most.partials);
@@ -84,45 +116,88 @@ impl Workspace {
     }
 }
 
-fn wanted(resources: &Resources, program: &Program, op: &Op) -> Result<Wanted, DeviceError> {
-    let rows = program.rows_max as usize;
-    let packed_bytes = |cols| linear::packed_bytes(program.rows_max.max(program.outputs_max), cols);
-    let packed =
-        |matrix: MatrixId| Ok::<_, DeviceError>(packed_bytes(resources.matrix(matrix)?.cols));
-    let products = |numbers: usize| 4 * rows * numbers;
-    let mut wanted = Wanted::default();
-    match op {
-        Op::Qkv { shape, query, .. } => {
-            let heads = (shape.heads + 2 * shape.kv_heads) as usize;
-            wanted.products = products(heads * shape.head_dim as usize);
-            wanted.packed = packed(query.matrix)?;
-        }
-        Op::Attention { shape, window, .. } => {
-            let chunks = attention::chunks_max(program, *window) as usize;
-            let heads = shape.heads as usize;
-            let plain = products(heads * chunks * (shape.head_dim as usize + 2));
-            wanted.partials = plain.max(attend::partials_bytes(program, *shape));
-            wanted.arrivals = products(heads);
-            wanted.packed_mixed = packed_bytes(shape.heads * shape.head_dim);
-        }
-        Op::Project { linear, post_norm, .. } => {
-            if post_norm.is_some() {
-                wanted.products = products(resources.matrix(linear.matrix)?.rows as usize);
+/// What the programs run on.
+struct Ground<'a> {
+    resources: &'a Resources,
+    gpu: &'a GpuFacts,
+}
+
+impl Ground<'_> {
+    fn wanted(&self, program: &Program, op: &Op) -> Result<Wanted, DeviceError> {
+        let rows = program.rows_max as usize;
+        let rows_packed = program.rows_max.max(program.outputs_max);
+        let packed_bytes = |cols| linear::packed_bytes(rows_packed, cols);
+        let matrix = |linear: &Linear| self.resources.matrix(linear.matrix);
+        let products = |numbers: usize| 4 * rows * numbers;
+        let mut wanted = Wanted::default();
+        match op {
+            Op::Qkv { shape, query, key, value, .. } => {
+                let heads = (shape.heads + 2 * shape.kv_heads) as usize;
+                wanted.products = products(heads * shape.head_dim as usize);
+                wanted.norms(matrix(query)?.cols, rows_packed);
+                self.splits(&mut wanted, &[query, key, value], program.rows_max, false)?;
             }
-            wanted.packed = packed(linear.matrix)?;
+            Op::Attention { shape, window, .. } => {
+                let chunks = attention::chunks_max(program, *window) as usize;
+                let heads = shape.heads as usize;
+                let plain = products(heads * chunks * (shape.head_dim as usize + 2));
+                wanted.partials = plain.max(attend::partials_bytes(program, *shape));
+                wanted.arrivals = products(heads);
+                wanted.packed_mixed = packed_bytes(shape.heads * shape.head_dim);
+            }
+            Op::Project { linear, post_norm, .. } => {
+                if post_norm.is_some() {
+                    wanted.products = products(matrix(linear)?.rows as usize);
+                }
+                wanted.packed = packed_bytes(matrix(linear)?.cols);
+                self.splits(&mut wanted, &[linear], program.rows_max, false)?;
+            }
+            Op::GateUp { gate, up, .. } => {
+                let (g, u) = (matrix(gate)?, matrix(up)?);
+                let is_gate = g.ty == u.ty;
+                wanted.products = products(if is_gate { 0 } else { 2 * g.rows as usize });
+                wanted.norms(g.cols, rows_packed);
+                wanted.packed_hidden = packed_bytes(g.rows);
+                self.splits(&mut wanted, &[gate, up], program.rows_max, is_gate)?;
+            }
+            Op::ShortConv { input, .. } => {
+                wanted.products = products(3 * matrix(&input[0])?.rows as usize);
+                wanted.norms(matrix(&input[0])?.cols, rows_packed);
+                let [b, c, v] = input;
+                self.splits(&mut wanted, &[b, c, v], program.rows_max, false)?;
+            }
+            Op::Head { linear, .. } => {
+                wanted.norms(matrix(linear)?.cols, rows_packed);
+                self.splits(&mut wanted, &[linear], program.outputs_max, false)?;
+            }
+            Op::Embed { .. } | Op::Sample => {}
         }
-        Op::GateUp { gate, up, .. } => {
-            let (g, u) = (resources.matrix(gate.matrix)?, resources.matrix(up.matrix)?);
-            wanted.products = products(if g.ty == u.ty { 0 } else { 2 * g.rows as usize });
-            wanted.packed = packed(gate.matrix)?;
-            wanted.packed_hidden = packed_bytes(g.rows);
-        }
-        Op::ShortConv { input, .. } => {
-            wanted.products = products(3 * resources.matrix(input[0].matrix)?.rows as usize);
-            wanted.packed = packed(input[0].matrix)?;
-        }
-        Op::Head { linear, .. } => wanted.packed = packed(linear.matrix)?,
-        Op::Embed { .. } | Op::Sample => {}
+        Ok(wanted)
     }
-    Ok(wanted)
+
+    /// Room for the splits of an op's launches: one for each run of one type.
+    fn splits(
+        &self,
+        wanted: &mut Wanted,
+        linears: &[&Linear],
+        rows: u32,
+        is_gate: bool,
+    ) -> Result<(), DeviceError> {
+        let matrices: Result<Vec<_>, _> =
+            linears.iter().map(|linear| self.resources.matrix(linear.matrix)).collect();
+        for run in matrices?.chunk_by(|a, b| a.ty == b.ty) {
+            let (sums, arrivals) = Lowering::split_bytes(self.gpu, run, rows, is_gate);
+            wanted.split_sums = wanted.split_sums.max(sums);
+            wanted.split_arrivals = wanted.split_arrivals.max(arrivals);
+        }
+        Ok(())
+    }
+}
+
+impl Wanted {
+    /// Rows as a norm's input, and the squares of whoever made them.
+    fn norms(&mut self, width: u32, rows: u32) {
+        self.packed_normed = linear::packed_bytes(rows, width);
+        self.squares = 4 * rows as usize * (width as usize).div_ceil(repack::TILE_ROWS);
+    }
 }
