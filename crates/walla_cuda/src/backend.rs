@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 
 use crate::device::{self, CudaDevice};
@@ -33,6 +35,13 @@ impl CudaBackend {
     #[must_use]
     pub fn eager(reason: &str) -> Self {
         Self { eager: Some(reason.to_owned()), images: Images::default() }
+    }
+
+    /// The backend with kernel images found in the named files and folders, and beside the program, and in the crate.
+    #[must_use]
+    pub fn with_images(mut self, places: &[PathBuf]) -> Self {
+        self.images = Images::find(places);
+        self
     }
 }
 

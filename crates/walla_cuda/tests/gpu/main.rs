@@ -7,6 +7,7 @@ mod cache;
 mod determinism;
 mod fault;
 mod graphs;
+mod images;
 mod memory;
 mod model;
 mod parity;

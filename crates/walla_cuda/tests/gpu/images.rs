@@ -1,0 +1,73 @@
+//! Kernel images from files.
+
+use walla_cuda::CudaBackend;
+use walla_device::{Backend, Device, KvType, OpenOptions};
+use walla_types::TensorType;
+
+use crate::gpu;
+use crate::model::Shape;
+use crate::parity::tokens;
+use crate::rig::{Piece, Rig};
+
+/// An image as `xtask kernels` packs it, with one kernel file; not compressed, which zlib allows.
+fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
+    let manifest = format!("target {target}\nkind {kind}\ninterface {interface}\n");
+    let mut bytes = Vec::new();
+    for part in [b"manifest", manifest.as_bytes(), b"embed", code] {
+        bytes.extend((part.len() as u32).to_le_bytes());
+        bytes.extend(part);
+    }
+    let length = bytes.len() as u16;
+    let mut packed = vec![0x78, 0x01, 1];
+    packed.extend(length.to_le_bytes());
+    packed.extend((!length).to_le_bytes());
+    packed.extend(&bytes);
+    let adler = bytes.iter().fold((1_u32, 0_u32), |(a, b), byte| {
+        let a = (a + u32::from(*byte)) % 65_521;
+        (a, (b + a) % 65_521)
+    });
+    packed.extend((adler.1 << 16 | adler.0).to_be_bytes());
+    packed
+}
+
+/// The interface of the crate's own images, from the manifest beside them.
+fn interface() -> &'static str {
+    let manifest = include_str!("../../images/manifest.txt");
+    manifest.lines().find_map(|line| line.strip_prefix("interface ")).unwrap()
+}
+
+/// A token of a small model.
+fn token(device: Box<dyn Device>) -> u32 {
+    let shape = Shape::llama(TensorType::Q8_0);
+    let mut rig = Rig::new(device, &shape, KvType::F16, 1);
+    rig.step(&[Piece::new(0, 0, &tokens(shape.vocab, 4, 3))], 0).rows[0].token
+}
+
+#[test]
+fn an_image_that_the_driver_refuses_is_passed_over_and_named() {
+    let Some(device) = gpu() else { return };
+    let facts = device.info().gpu.clone().unwrap();
+    let expected = token(device);
+    let (major, minor) = facts.compute_capability;
+    let chip = format!("sm_{major}{minor}a");
+    let folder = std::env::temp_dir().join(format!("walla-gpu-images-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // As good as the crate's own, and so tried before it: an empty ELF file, which is whole but no machine code.
+    let mut elf = vec![0_u8; 64];
+    elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    std::fs::write(folder.join("bad.bin"), image(&chip, "cubin", interface(), &elf)).unwrap();
+    std::fs::write(folder.join("old.bin"), image(&chip, "cubin", "0.0", &elf)).unwrap();
+    let backend = CudaBackend::default().with_images(std::slice::from_ref(&folder));
+    let listed = backend.devices().unwrap().swap_remove(0).gpu.unwrap();
+    assert!(listed.kernel_image.contains("bad.bin"), "{}", listed.kernel_image);
+    assert!(listed.kernel_images_refused.iter().any(|line| line.contains("old.bin")));
+
+    let device = backend.open("cuda:0", &OpenOptions::default()).unwrap();
+    let opened = device.info().gpu.clone().unwrap();
+    assert_eq!(opened.kernel_image, facts.kernel_image, "the crate's own");
+    let named = |what: &str| opened.kernel_images_refused.iter().any(|line| line.contains(what));
+    assert!(named("bad.bin") && named("old.bin"), "{:?}", opened.kernel_images_refused);
+    opened.kernel_images_refused.iter().for_each(|line| println!("refused: {line}"));
+    assert_eq!(token(device), expected);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
