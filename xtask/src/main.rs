@@ -32,6 +32,9 @@ fn ci() -> Result<(), String> {
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
     cargo(&["clippy", "--package", "walla", "--features", "cuda", "--", "-D", "warnings"])?;
+    let timing = ["--package", "walla_cuda", "--features", "cupti", "--all-targets"];
+    cargo(&[&["clippy"], &timing[..], &["--", "-D", "warnings"]].concat())?;
+    cargo(&["test", "--package", "walla_cuda", "--features", "cupti", "--lib"])?;
     run(cargo_command(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
     kernels::run(&["--check".to_owned()])
