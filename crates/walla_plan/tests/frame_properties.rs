@@ -57,17 +57,19 @@ fn limits() -> impl Strategy<Value = (Limits<'static>, Option<LinearCost>)> {
             prefill_token_micros,
         },
     );
-    (0u32..20, 0u32..20, 0u32..20, 0u32..6, 0u32..600, prop::option::of(cost)).prop_map(
-        |(rows_max, prefill_tokens_max, sequences_max, steps_max, device_micros_max, cost)| {
+    let times = (0u32..600, prop_oneof![Just(u32::MAX), 0u32..300], 1.0f32..2.0);
+    (0u32..20, 0u32..20, 0u32..20, 0u32..6, times, prop::option::of(cost)).prop_map(
+        |(rows_max, prefill_tokens_max, sequences_max, steps_max, times, cost)| {
+            let (device_micros_max, step_micros_max, chunk_gain_min) = times;
             let limits = Limits {
                 rows_max,
                 prefill_tokens_max,
-                chunk_gain_min: 1.0,
+                chunk_gain_min,
                 sequences_max,
                 steps_max,
                 wait_frames_max: 10,
                 device_micros_max,
-                step_micros_max: u32::MAX,
+                step_micros_max,
                 forces: true,
                 cost: None,
             };
@@ -139,6 +141,9 @@ proptest! {
                 && requests.iter().any(|request| request.waited_frames >= 10);
             let budget = limits.device_micros_max as f32;
             prop_assert!(total <= budget * 1.001 || only_one, "{total} > {budget}");
+            let longest = frame.steps().iter().map(|work| cost.predict_micros(*work));
+            let longest = longest.fold(0.0, f32::max);
+            prop_assert!(longest <= limits.step_micros_max as f32 || only_one, "{longest}");
         }
 
         let served = frame.decode().iter().map(|decode| decode.seq);

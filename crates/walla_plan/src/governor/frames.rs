@@ -19,6 +19,8 @@ struct Frame {
     is_overdrawn: bool,
     steps: u32,
     steps_on_their_way: u32,
+    /// Its debts, and what it used too much so far.
+    forgiven_micros: f32,
 }
 
 impl Frame {
@@ -26,7 +28,7 @@ impl Frame {
     fn debt_after(&self) -> f32 {
         let Some(budget) = self.budget_micros else { return 0.0 };
         let budget = budget as f32;
-        let owed = self.debt_micros + self.used_micros - budget;
+        let owed = self.debt_micros + self.used_micros - budget - self.forgiven_micros;
         owed.clamp(0.0, budget * DEBT_FRAMES_MAX as f32)
     }
 }
@@ -67,6 +69,13 @@ impl Frames {
         *self.at(number) = Frame { number, budget_micros, debt_micros, ..Frame::default() };
         // A frame that is overwritten before its steps came back is not counted.
         self.reported = self.reported.max(number.saturating_sub(FRAMES_OPEN_MAX as u64 - 1));
+    }
+
+    /// Lets the frame after the current one owe nothing of what is known to be owed now.
+    pub fn forgive(&mut self) {
+        let number = self.number;
+        let frame = self.at(number);
+        frame.forgiven_micros += frame.debt_after();
     }
 
     /// What is left of a budget.
@@ -192,6 +201,19 @@ mod tests {
         frames.charge(101.0);
         frames.charge(1.0);
         assert!(frames.current().is_overdrawn);
+    }
+
+    #[test]
+    fn what_is_forgiven_is_not_paid_and_what_comes_back_late_is() {
+        let mut frames = Frames::default();
+        frames.begin(Some(100));
+        let (back, late) = (frames.charge(50.0), frames.charge(50.0));
+        frames.settle(back, 50.0, 400.0);
+        frames.forgive();
+        frames.begin(Some(100));
+        assert_eq!(frames.debt_micros(), 0.0);
+        frames.settle(late, 50.0, 80.0);
+        assert_eq!(frames.debt_micros(), 30.0);
     }
 
     #[test]

@@ -177,6 +177,11 @@ impl Governor {
         self.budget_wanted
     }
 
+    /// Forgets what is owed, because the device has rested meanwhile. What steps on their way take too long still counts.
+    pub fn forgive(&mut self) {
+        self.frames.forgive();
+    }
+
     /// Begins a frame: a new grant, less what is owed.
     pub fn begin_frame(&mut self) {
         if self.is_wanted && self.stats.frames > 0 && !self.frames.is_used() {

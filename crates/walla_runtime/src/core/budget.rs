@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use walla_plan::governor::{BucketError, SubmittedStep};
+use walla_plan::governor::{BucketError, DEBT_FRAMES_MAX, SubmittedStep};
 use walla_plan::{BUCKETS, Detail, Governor, GovernorOptions, STEPS_MAX, StepCost, StepWork};
 use walla_types::SeqId;
 
@@ -16,6 +16,10 @@ use crate::options::EngineOptions;
 
 /// A frame of free-running clients, in microseconds: 1/60 s.
 const WINDOW_MICROS: u64 = 16_667;
+
+/// Without a frame for so long, in microseconds, whatever was owed has been paid by rest: the most that can be owed is a quarter of a
+/// second at 60 Hz.
+const IDLE_MICROS: u64 = DEBT_FRAMES_MAX as u64 * WINDOW_MICROS;
 
 /// Steps between two times that hosts are told prediction errors.
 const STEPS_UNTOLD_MAX: u32 = 16;
@@ -28,8 +32,6 @@ pub(super) struct Budget {
     holds_for_all: bool,
     /// When the current frame began; none has yet if `None`.
     begun_micros: Option<u64>,
-    /// Begun without a clock at hand.
-    is_unstamped: bool,
     /// Frames begun, and steps that no frame limits: waiting agents count them.
     pub ticks: u64,
     prefill_tokens: u32,
@@ -53,7 +55,6 @@ impl Budget {
             governor: Governor::new(governor_options, cost.unwrap_or_else(StepCost::guess)),
             holds_for_all: options.budget_free_running,
             begun_micros: None,
-            is_unstamped: false,
             ticks: 0,
             prefill_tokens: 0,
             agents_deferred: 0,
@@ -83,11 +84,16 @@ impl Budget {
     pub fn inherit(&mut self, other: &Self) {
         self.governor.inherit(&other.governor);
         self.holds_for_all = other.holds_for_all;
-        (self.begun_micros, self.is_unstamped) = (other.begun_micros, other.is_unstamped);
+        self.begun_micros = other.begun_micros;
         self.ticks = other.ticks;
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, now_micros: u64) {
+        let idle_micros = now_micros.saturating_sub(self.begun_micros.unwrap_or(now_micros));
+        if idle_micros > IDLE_MICROS {
+            self.governor.forgive();
+        }
+        self.begun_micros = Some(now_micros);
         self.governor.begin_frame();
         self.ticks += 1;
         self.prefill_tokens = 0;
@@ -96,12 +102,8 @@ impl Budget {
 
     /// Begins a window where one is due. Without a client that runs free, and has to keep to the budget, there are none.
     pub fn begin_window(&mut self, now_micros: u64, has_free_client: bool) {
-        if std::mem::take(&mut self.is_unstamped) {
-            self.begun_micros = Some(now_micros);
-        }
         if self.holds_for_all && has_free_client && self.micros_to_window(now_micros) == 0 {
-            self.begin();
-            self.begun_micros = Some(now_micros);
+            self.begin(now_micros);
         }
     }
 
@@ -171,11 +173,10 @@ fn micros(duration: Duration) -> u32 {
 
 impl Core {
     /// A client grants a frame.
-    pub(super) fn grant_frame(&mut self, place: usize) {
+    pub(super) fn grant_frame(&mut self, place: usize, now_micros: u64) {
         let Pacing::PerFrame { steps } = self.clients[place].pacing else { return };
         if self.clients[place].is_framed || self.clients.iter().all(|client| !client.is_framed) {
-            self.budget.begin();
-            self.budget.is_unstamped = true;
+            self.budget.begin(now_micros);
             self.clients.iter_mut().for_each(|client| client.is_framed = false);
         }
         let client = &mut self.clients[place];

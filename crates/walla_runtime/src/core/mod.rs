@@ -197,9 +197,9 @@ impl EngineCore for Core {
         }
     }
 
-    fn frame(&mut self, key: ClientKey) {
+    fn frame(&mut self, key: ClientKey, now_micros: u64) {
         if let Some(place) = self.clients.iter().position(|client| client.key == key) {
-            self.grant_frame(place);
+            self.grant_frame(place, now_micros);
         }
     }
 

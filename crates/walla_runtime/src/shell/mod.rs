@@ -93,7 +93,7 @@ pub(crate) trait EngineCore {
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64);
 
     /// A client grants a frame's steps.
-    fn frame(&mut self, client: ClientKey);
+    fn frame(&mut self, client: ClientKey, now_micros: u64);
 
     /// A host changes what all agents together may use.
     fn control(&mut self, control: Control);

@@ -148,7 +148,7 @@ impl Seats {
         let mut more = false;
         for (key, seat) in self.each() {
             if seat.post.framed.swap(false, Ordering::AcqRel) {
-                core.frame(key);
+                core.frame(key, now_micros);
             }
             let mut left = COMMANDS_PER_ROUND;
             while left > 0

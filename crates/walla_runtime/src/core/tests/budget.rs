@@ -104,6 +104,23 @@ fn a_slow_step_is_paid_for_by_the_next_frames() {
 }
 
 #[test]
+fn a_rest_pays_what_is_owed() {
+    let after_a_rest_of = |micros: u64| {
+        let mut stage = framed(1_000);
+        stage.core.budget.pretended = Some(|_| 9_000_000);
+        let agent = stage.agent(AgentSpec { sampling: Sampling::greedy(), ..speaker(1, 60) });
+        let generation = stage.ask(agent, tokens("ab"));
+        stage.frame();
+        stage.core.budget.pretended = Some(as_expected);
+        let before = stage.reply(generation).tokens;
+        stage.now_micros += micros;
+        stage.frame();
+        stage.reply(generation).tokens - before
+    };
+    assert_eq!([after_a_rest_of(0), after_a_rest_of(300_000)], [0, 1]);
+}
+
+#[test]
 fn a_voice_that_is_late_gets_more_than_one_token_a_frame() {
     let spoken = |voice_rate| {
         let mut stage = framed(4_000);

@@ -105,7 +105,7 @@ fn what_was_set_and_counted_goes_on() {
     (0..20).for_each(|_| stage.frame());
     let before = stage.core.stats();
     handle.lose();
-    stage.core.frame(HOST);
+    stage.core.frame(HOST, stage.now_micros);
     while !advance_or_fall_back(&mut stage, &options, &registry) {}
     (0..20).for_each(|_| stage.frame());
     let after = stage.core.stats();

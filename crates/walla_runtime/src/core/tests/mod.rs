@@ -139,7 +139,7 @@ impl Stage {
     /// One frame of the host.
     fn frame(&mut self) {
         self.now_micros += FRAME_MICROS;
-        self.core.frame(HOST);
+        self.core.frame(HOST, self.now_micros);
         while self.advance() == Advance::Again {}
     }
 

@@ -101,6 +101,27 @@ fn a_panic_while_loading_is_a_failure() {
 }
 
 #[test]
+fn what_hosts_set_for_all_arrives_whenever_they_set_it() {
+    let (go, wait) = mpsc::channel();
+    let script = Arc::new(Script::default());
+    let of_core = Arc::clone(&script);
+    let load = move |_: &mut Progress<'_>| {
+        wait.recv().unwrap();
+        Ok(Fake::new(of_core))
+    };
+    let engine = Engine::launch((4, 64), Clock::real(), Some(load)).unwrap();
+    engine.set_budget(None);
+    engine.set_budget(Some(Duration::from_millis(2)));
+    go.send(()).unwrap();
+    let budget = Control::Budget(Some(Duration::from_millis(2)));
+    let heard = || script.controls.lock().unwrap().clone();
+    eventually("set before it was ready", || (heard() == [budget]).then_some(()));
+    let client = engine.client(Pacing::default()).unwrap();
+    client.set_kv_tokens(640);
+    eventually("set", || (heard() == [budget, Control::KvTokens(640)]).then_some(()));
+}
+
+#[test]
 fn stopping_fails_open_replies_once_and_ends_the_thread() {
     let (engine, script) = engine();
     let client = engine.client(Pacing::default()).unwrap();

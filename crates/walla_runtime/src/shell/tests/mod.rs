@@ -128,7 +128,7 @@ impl EngineCore for Fake {
         }
     }
 
-    fn frame(&mut self, _client: ClientKey) {
+    fn frame(&mut self, _client: ClientKey, _now_micros: u64) {
         self.script.frames.fetch_add(1, Ordering::SeqCst);
     }
 
