@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
+use bevy_diagnostic::DiagnosticsStore;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::{Engine, EngineOptions, ModelSource, ReplyError};
@@ -112,6 +113,31 @@ fn a_talk_goes_on_where_it_was_saved() {
     ask(&mut app, agent, "two");
     run_until(&mut app, |app| log(app).ends() == 1);
     assert_eq!(turns(&app, agent), expected);
+}
+
+#[test]
+fn the_budget_of_the_plugin_can_be_changed_in_play_and_is_measured() {
+    let Some(path) = model() else { return };
+    let mut app = app_with(plugin(path).budget(Duration::from_millis(3)));
+    app.add_plugins(WallaDiagnosticsPlugin);
+    let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
+    for &agent in &agents {
+        ask(&mut app, agent, "Who are you?");
+    }
+    let budget = |app: &App| app.world().resource::<Walla>().stats().budget;
+    run_until(&mut app, |app| budget(app).used > Duration::ZERO);
+    assert_eq!(budget(&app).budget, Some(Duration::from_millis(3)));
+    app.world().resource::<Walla>().set_budget(Duration::from_micros(700));
+    run_until(&mut app, |app| budget(app).budget == Some(Duration::from_micros(700)));
+    app.world().resource::<Walla>().set_budget(None);
+    run_until(&mut app, |app| budget(app).budget.is_none());
+    run_until(&mut app, |app| log(app).ends() == agents.len());
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    let diagnostics = app.world().resource::<DiagnosticsStore>();
+    for path in [WallaDiagnosticsPlugin::BUDGET_MS, WallaDiagnosticsPlugin::USED_MS] {
+        let measured = diagnostics.get(&path).and_then(|diagnostic| diagnostic.value());
+        assert!(measured.is_some_and(|value| value > 0.0), "{path:?}");
+    }
 }
 
 #[test]
