@@ -27,6 +27,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("bevy_diagnostic", &["bevy_walla"]),
     ("bevy_ecs", &["bevy_walla"]),
     ("bevy_time", &["bevy_walla"]),
+    ("bevy_transform", &["bevy_walla"]),
     ("clap", &["walla"]),
     ("cudarc", &["walla_cuda", "walla_trace"]),
     ("indicatif", &["walla"]),
