@@ -35,6 +35,9 @@ fn ci() -> Result<(), String> {
     let timing = ["--package", "walla_cuda", "--features", "cupti", "--all-targets"];
     cargo(&[&["clippy"], &timing[..], &["--", "-D", "warnings"]].concat())?;
     cargo(&["test", "--package", "walla_cuda", "--features", "cupti", "--lib"])?;
+    let lod = ["--package", "bevy_walla", "--features", "lod"];
+    cargo(&[&["clippy"], &lod[..], &["--all-targets", "--", "-D", "warnings"]].concat())?;
+    cargo(&[&["test"], &lod[..], &["--lib", "--test", "level_of_detail"]].concat())?;
     run(cargo_command(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
     kernels::run(&["--check".to_owned()])

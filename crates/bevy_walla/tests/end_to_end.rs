@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
-use bevy_diagnostic::DiagnosticsStore;
+use bevy_diagnostic::{Diagnostic, DiagnosticsStore};
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::{Engine, EngineOptions, ModelSource, ReplyError};
@@ -135,7 +135,7 @@ fn the_budget_of_the_plugin_can_be_changed_in_play_and_is_measured() {
     assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
     let diagnostics = app.world().resource::<DiagnosticsStore>();
     for path in [WallaDiagnosticsPlugin::BUDGET_MS, WallaDiagnosticsPlugin::USED_MS] {
-        let measured = diagnostics.get(&path).and_then(|diagnostic| diagnostic.value());
+        let measured = diagnostics.get(&path).and_then(Diagnostic::value);
         assert!(measured.is_some_and(|value| value > 0.0), "{path:?}");
     }
 }
