@@ -186,7 +186,8 @@ impl<'a> Bench<'a> {
             threads: arguments.threads,
             context_tokens: arguments.context,
             agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
-            rows_max: 512.min(128.max(agents as u32 + 64)),
+            // Everybody's next token and part of a prompt; whole buckets of 64.
+            rows_max: (agents as u32 + 63).next_multiple_of(64).clamp(128, 512),
             ..EngineOptions::new(model)
         };
         if key.governed {
