@@ -73,6 +73,9 @@
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] speaks from a script, one word a frame.
 //!
+//! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or ask [`WallaPlugin::trace`], and open the file in
+//! <https://ui.perfetto.dev>: host frame, device thread, device and copies, one above the other.
+//!
 //! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
 
 mod agent;
