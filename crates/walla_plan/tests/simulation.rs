@@ -23,7 +23,9 @@ fn a_crowd_keeps_its_budget_and_nobody_is_forgotten() {
     assert!(report.planner_wait.0 <= report.planner_wait.1, "{:?}", report.planner_wait);
     for of in &mut report.details {
         assert!(of.replies > 100);
-        assert!(of.waits().at([0.99])[0] <= 60.0);
+        let [waited] = of.waits().at([0.99]);
+        // A second until whoever is of low priority is served all the same, and some that have waited as long.
+        assert!(waited <= 75.0, "{waited}");
     }
     let full = &report.details[0];
     assert!((full.tokens_late as f64) < 0.01 * full.tokens as f64, "{full:?}");

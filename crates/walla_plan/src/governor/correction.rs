@@ -26,20 +26,23 @@ const CARE_MAX: f32 = 0.6;
 /// system says nothing about the next step.
 const OUTLIER: f32 = 1.0;
 
+/// Programs of a bucket that are corrected apart: those of steps with and without prompt tokens.
+const PROGRAMS: usize = 2 * BUCKETS.len();
+
 /// A cost model with corrections. `expected = overall * (bucket_table * bucket + reads * (context + prompt terms))`.
 #[derive(Clone, Debug)]
 pub(super) struct Corrections {
     cost: StepCost,
     overall: f32,
     reads: f32,
-    bucket: [f32; BUCKETS.len()],
-    measured: [u32; BUCKETS.len()],
+    bucket: [f32; PROGRAMS],
+    measured: [u32; PROGRAMS],
     measured_in_all: u32,
     deviation: f32,
-    deviation_of_bucket: [f32; BUCKETS.len()],
+    deviation_of_bucket: [f32; PROGRAMS],
     care: f32,
     /// Upper predictions of the table's part, ascending: they follow from all above.
-    upper: [f32; BUCKETS.len()],
+    upper: [f32; PROGRAMS],
     /// Factor of the upper predictions' other part.
     upper_reads: f32,
 }
@@ -50,14 +53,14 @@ impl Corrections {
             cost,
             overall: 1.0,
             reads: 1.0,
-            bucket: [1.0; BUCKETS.len()],
-            measured: [0; BUCKETS.len()],
+            bucket: [1.0; PROGRAMS],
+            measured: [0; PROGRAMS],
             measured_in_all: 0,
             // Before anything was measured: a margin of 15 %.
             deviation: 0.05,
-            deviation_of_bucket: [0.0; BUCKETS.len()],
+            deviation_of_bucket: [0.0; PROGRAMS],
             care: 0.0,
-            upper: [0.0; BUCKETS.len()],
+            upper: [0.0; PROGRAMS],
             upper_reads: 1.0,
         };
         new.predict_anew();
@@ -66,17 +69,17 @@ impl Corrections {
 
     /// Without margin.
     pub fn expect_micros(&self, work: StepWork) -> f32 {
-        let index = bucket_index(work.rows());
+        let index = program(work);
         self.overall * (self.table_part(index) + self.reads * self.cost.reads_micros(work))
     }
 
     fn table_part(&self, index: usize) -> f32 {
-        self.cost.bucket_micros()[index] * self.bucket[index]
+        self.cost.bucket_micros()[index % BUCKETS.len()] * self.bucket[index]
     }
 
     /// A step took so long.
     pub fn learn(&mut self, work: StepWork, micros: f32) {
-        let index = bucket_index(work.rows());
+        let index = program(work);
         let expected = self.expect_micros(work);
         // Negated, so that what is not a number goes no further.
         if !(expected > 0.0 && micros.is_finite() && micros > 0.0) {
@@ -123,14 +126,20 @@ impl Corrections {
         self.predict_anew();
     }
 
-    /// Makes the upper predictions: never less for more rows, as a [`CostModel`] must be.
+    /// Makes the upper predictions: never less for more rows, nor for prompt tokens in place of speakers, as a [`CostModel`] must be.
     fn predict_anew(&mut self) {
         let mut highest = 0.0_f32;
-        for index in 0..BUCKETS.len() {
+        for index in 0..PROGRAMS {
+            if index == BUCKETS.len() {
+                highest = 0.0;
+            }
             let is_known = self.measured[index] > 0;
             let deviation = if is_known { self.deviation_of_bucket[index] } else { self.deviation };
             let margin = 1.0 + DEVIATIONS * deviation + self.care;
             highest = highest.max(self.overall * self.table_part(index) * margin);
+            // Steps with prompt tokens come second, and cost no less than those without.
+            let without = index.checked_sub(BUCKETS.len()).map_or(0.0, |same| self.upper[same]);
+            highest = highest.max(without);
             self.upper[index] = highest;
         }
         self.upper_reads =
@@ -138,12 +147,17 @@ impl Corrections {
     }
 }
 
+/// The place of a step's program: buckets without prompt tokens, then buckets with them.
+fn program(work: StepWork) -> usize {
+    bucket_index(work.rows()) + if work.prefill_tokens > 0 { BUCKETS.len() } else { 0 }
+}
+
 impl CostModel for Corrections {
     fn predict_micros(&self, work: StepWork) -> f32 {
         if work.is_empty() {
             return 0.0;
         }
-        self.upper[bucket_index(work.rows())] + self.upper_reads * self.cost.reads_micros(work)
+        self.upper[program(work)] + self.upper_reads * self.cost.reads_micros(work)
     }
 }
 
@@ -220,6 +234,23 @@ mod tests {
             assert!(predicted >= last, "{decode_rows} rows");
             last = predicted;
         }
+    }
+
+    #[test]
+    fn steps_with_prompts_are_corrected_apart_and_never_predicted_to_be_shorter() {
+        let mut known = Corrections::new(cost());
+        let reading = StepWork { decode_rows: 3, prefill_tokens: 1, prefill_pairs: 10, ..WORK };
+        for _ in 0..600 {
+            known.learn(WORK, 900.0);
+            known.learn(reading, 1_800.0);
+        }
+        assert!((known.expect_micros(WORK) / 900.0 - 1.0).abs() < 0.02);
+        assert!((known.expect_micros(reading) / 1_800.0 - 1.0).abs() < 0.02);
+        for _ in 0..600 {
+            known.learn(WORK, 1_800.0);
+            known.learn(reading, 900.0);
+        }
+        assert!(known.predict_micros(reading) >= known.predict_micros(WORK));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use crate::frame::{BUCKETS, CostModel, LinearCost, StepWork, bucket_index};
 /// Samples that one fit looks at; more are left out.
 pub const SAMPLES_MAX: usize = 64;
 
-/// Unknowns of a fit: what each bucket takes more than the one before it, and three rates.
+/// Unknowns of a fit: what each bucket takes more than the one before it, and the rates.
 const UNKNOWNS: usize = BUCKETS.len() + RATES;
-const RATES: usize = 3;
+const RATES: usize = 5;
 
 /// Rounds of the fit in which samples far off lose weight.
 const ROBUST_ROUNDS: usize = 8;
@@ -32,32 +32,67 @@ pub struct CostSample {
 #[error("a cost model needs finite numbers that are not negative, and a table that does not fall")]
 pub struct InvalidCost;
 
-/// What a step costs on a device, in microseconds: `table[bucket] + context_token * context_tokens + prefill_token *
-/// prefill_tokens + prefill_pair * prefill_pairs`.
-///
-/// The table holds the weights' bytes, the kernels' boundaries and the arithmetic of the rows; the rates are the cache's bytes, what
-/// prompt tokens cost beyond their rows, and their attention.
+/// What a step costs on a device: a table over buckets (the weights' bytes, the kernels' boundaries, the arithmetic of rows) and
+/// [`Rates`] of all else, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCost {
     bucket_micros: [f32; BUCKETS.len()],
-    context_token_micros: f32,
-    prefill_token_micros: f32,
-    prefill_pair_micros: f32,
+    rates: Rates,
+}
+
+/// What a step costs beyond its bucket, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// A cached token that is read: the cache's bytes.
+    pub context_token: f32,
+    /// A prompt token, beyond its row.
+    pub prefill_token: f32,
+    /// A prompt token's look at one cached token: its attention.
+    pub prefill_pair: f32,
+    /// A step with prompt tokens, however few: devices have other programs for those.
+    pub prefill_step: f32,
+    /// A cached token that is read in such a step, beyond [`context_token`](Self::context_token).
+    pub prefill_context_token: f32,
+}
+
+impl Rates {
+    /// In the order of the fields.
+    #[must_use]
+    pub const fn to_array(self) -> [f32; 5] {
+        let Self { context_token, prefill_token, prefill_pair, .. } = self;
+        let Self { prefill_step, prefill_context_token, .. } = self;
+        [context_token, prefill_token, prefill_pair, prefill_step, prefill_context_token]
+    }
+
+    /// In the order of the fields.
+    #[must_use]
+    pub const fn from_array(rates: [f32; 5]) -> Self {
+        let [context_token, prefill_token, prefill_pair, prefill_step, prefill_context_token] =
+            rates;
+        Self { context_token, prefill_token, prefill_pair, prefill_step, prefill_context_token }
+    }
+}
+
+/// How much of each rate a step has.
+fn counts(work: StepWork) -> [f32; RATES] {
+    let context = work.context_tokens as f32;
+    let (is_mixed, mixed_context) =
+        if work.prefill_tokens > 0 { (1.0, context) } else { (0.0, 0.0) };
+    [context, work.prefill_tokens as f32, work.prefill_pairs as f32, is_mixed, mixed_context]
 }
 
 impl StepCost {
-    /// A cost of known numbers: the table for [`BUCKETS`], then the rates of context tokens, prompt tokens and prompt pairs.
+    /// A cost of known numbers: the table for [`BUCKETS`], and the rates.
     ///
     /// # Errors
     /// [`InvalidCost`].
-    pub fn new(bucket_micros: [f32; BUCKETS.len()], rates: [f32; 3]) -> Result<Self, InvalidCost> {
+    pub fn new(bucket_micros: [f32; BUCKETS.len()], rates: Rates) -> Result<Self, InvalidCost> {
         let is_cost = |micros: &f32| micros.is_finite() && (0.0..1e9).contains(micros);
         let falls = bucket_micros.windows(2).any(|two| two[1] < two[0]);
-        if falls || !bucket_micros.iter().chain(&rates).all(is_cost) {
+        if falls || !bucket_micros.iter().chain(&rates.to_array()).all(is_cost) {
             return Err(InvalidCost);
         }
-        let [context_token_micros, prefill_token_micros, prefill_pair_micros] = rates;
-        Ok(Self { bucket_micros, context_token_micros, prefill_token_micros, prefill_pair_micros })
+        Ok(Self { bucket_micros, rates })
     }
 
     /// The same costs as a linear model.
@@ -65,9 +100,11 @@ impl StepCost {
     pub fn from_linear(linear: LinearCost) -> Self {
         Self {
             bucket_micros: BUCKETS.map(|rows| linear.step_micros + linear.row_micros * rows as f32),
-            context_token_micros: linear.context_token_micros,
-            prefill_token_micros: linear.prefill_token_micros,
-            prefill_pair_micros: 0.0,
+            rates: Rates {
+                context_token: linear.context_token_micros,
+                prefill_token: linear.prefill_token_micros,
+                ..Rates::default()
+            },
         }
     }
 
@@ -96,7 +133,7 @@ impl StepCost {
     /// let sample = |rows, context_tokens, micros| CostSample { work: StepWork::decode(rows, context_tokens), micros };
     /// let cost = StepCost::fit(&[sample(1, 1, 500.0), sample(8, 8, 640.0), sample(8, 8_008, 1_440.0)]).expect("samples");
     /// assert!((cost.bucket_micros()[5] - 640.0).abs() < 10.0); // 8 rows
-    /// assert!((cost.rates()[0] - 0.1).abs() < 0.01);
+    /// assert!((cost.rates().context_token - 0.1).abs() < 0.01);
     /// ```
     #[must_use]
     pub fn fit(samples: &[CostSample]) -> Option<Self> {
@@ -117,17 +154,16 @@ impl StepCost {
         &self.bucket_micros
     }
 
-    /// Microseconds of a cached token read, of a prompt token beyond its row, and of a prompt token's look at one cached token.
+    /// All else.
     #[must_use]
-    pub fn rates(&self) -> [f32; 3] {
-        [self.context_token_micros, self.prefill_token_micros, self.prefill_pair_micros]
+    pub fn rates(&self) -> Rates {
+        self.rates
     }
 
     /// What does not depend on the bucket.
     pub(super) fn reads_micros(&self, work: StepWork) -> f32 {
-        self.context_token_micros * work.context_tokens as f32
-            + self.prefill_token_micros * work.prefill_tokens as f32
-            + self.prefill_pair_micros * work.prefill_pairs as f32
+        let each = self.rates.to_array().into_iter().zip(counts(work));
+        each.map(|(rate, count)| rate * count).sum()
     }
 }
 
@@ -162,10 +198,8 @@ impl Fit {
         self.is_measured[index] = true;
         let factors = &mut self.factors[self.count];
         factors[..=index].fill(1.0 / micros);
-        let rates =
-            [work.context_tokens as f32, work.prefill_tokens as f32, work.prefill_pairs as f32];
-        for (factor, rate) in factors[BUCKETS.len()..].iter_mut().zip(rates) {
-            *factor = rate / micros;
+        for (factor, count) in factors[BUCKETS.len()..].iter_mut().zip(counts(work)) {
+            *factor = count / micros;
         }
         self.count += 1;
     }
@@ -183,14 +217,8 @@ impl Fit {
                 *weight = (USUAL_ERROR / error.max(USUAL_ERROR)).min(1.0);
             }
         }
-        let [context_token_micros, prefill_token_micros, prefill_pair_micros] =
-            [0, 1, 2].map(|rate| unknowns[BUCKETS.len() + rate]);
-        StepCost {
-            bucket_micros: self.table(&unknowns),
-            context_token_micros,
-            prefill_token_micros,
-            prefill_pair_micros,
-        }
+        let rates = std::array::from_fn(|rate| unknowns[BUCKETS.len() + rate]);
+        StepCost { bucket_micros: self.table(&unknowns), rates: Rates::from_array(rates) }
     }
 
     /// Sets one unknown after the other to its best value, the others as they are.
@@ -261,6 +289,17 @@ mod tests {
             + 0.05 * work.context_tokens as f32
             + 4.0 * work.prefill_tokens as f32
             + 0.002 * work.prefill_pairs as f32
+            + if work.prefill_tokens > 0 { 90.0 + 0.03 * work.context_tokens as f32 } else { 0.0 }
+    }
+
+    fn mixed(decode_rows: u32, each: u64, prefill_tokens: u32) -> StepWork {
+        let (speaking, reading) =
+            (decode(decode_rows, each), StepWork::prefill(prefill_tokens, 20));
+        StepWork {
+            decode_rows,
+            context_tokens: speaking.context_tokens + reading.context_tokens,
+            ..reading
+        }
     }
 
     fn decode(decode_rows: u32, each: u64) -> StepWork {
@@ -277,11 +316,20 @@ mod tests {
             decode(64, 500),
             StepWork::prefill(64, 0),
             StepWork::prefill(64, 900),
+            StepWork::prefill(16, 0),
+            mixed(8, 20, 48),
+            mixed(8, 900, 48),
         ]
     }
 
     fn assert_predicts(cost: &StepCost, tolerance: f32) {
-        for work in [decode(3, 200), decode(16, 100), decode(48, 300), StepWork::prefill(48, 400)] {
+        for work in [
+            decode(3, 200),
+            decode(16, 100),
+            decode(48, 300),
+            StepWork::prefill(48, 400),
+            mixed(20, 300, 30),
+        ] {
             let (predicted, expected) = (cost.predict_micros(work), truth(work));
             let error = predicted / expected - 1.0;
             assert!(error.abs() < tolerance, "{work:?}: {predicted} for {expected}");
@@ -341,10 +389,16 @@ mod tests {
         let table = [100.0; BUCKETS.len()];
         let mut falling = table;
         falling[3] = 99.0;
-        assert_eq!(StepCost::new(falling, [0.0; 3]), Err(InvalidCost));
-        assert_eq!(StepCost::new(table, [0.0, f32::NAN, 0.0]), Err(InvalidCost));
-        assert_eq!(StepCost::new(table, [0.0, -1.0, 0.0]), Err(InvalidCost));
-        assert_eq!(StepCost::new([1e30; BUCKETS.len()], [0.0; 3]), Err(InvalidCost));
-        assert!(StepCost::new(table, [0.0; 3]).is_ok());
+        assert_eq!(StepCost::new(falling, Rates::default()), Err(InvalidCost));
+        assert_eq!(
+            StepCost::new(table, Rates { prefill_token: f32::NAN, ..Rates::default() }),
+            Err(InvalidCost)
+        );
+        assert_eq!(
+            StepCost::new(table, Rates { prefill_step: -1.0, ..Rates::default() }),
+            Err(InvalidCost)
+        );
+        assert_eq!(StepCost::new([1e30; BUCKETS.len()], Rates::default()), Err(InvalidCost));
+        assert!(StepCost::new(table, Rates::default()).is_ok());
     }
 }

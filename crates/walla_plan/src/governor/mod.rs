@@ -56,7 +56,7 @@ mod fit;
 mod frames;
 mod prediction_error;
 
-pub use fit::{CostSample, InvalidCost, SAMPLES_MAX, StepCost};
+pub use fit::{CostSample, InvalidCost, Rates, SAMPLES_MAX, StepCost};
 pub use frames::DEBT_FRAMES_MAX;
 pub use prediction_error::{BucketError, PredictionErrors};
 

@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 
-use walla_plan::governor::{BucketError, CostSample};
+use walla_plan::governor::{BucketError, CostSample, Rates};
 use walla_plan::{
     AgentState, BUCKETS, CostModel, Deferral, Detail, Governor, GovernorOptions, GovernorStats,
-    KvCommands, KvLedger, LedgerOptions, Limits, LinearCost, Plan, PlanRequest, STEPS_MAX,
-    StepCost, StepWork, SubmittedStep, plan,
+    KvCommands, KvLedger, LedgerOptions, Limits, Plan, PlanRequest, STEPS_MAX, StepCost, StepWork,
+    SubmittedStep, plan,
 };
 use walla_types::SeqId;
 
@@ -156,12 +156,15 @@ struct Device {
 impl Device {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let model = StepCost::from_linear(LinearCost {
-            step_micros: 260.0,
-            row_micros: 4.0,
-            context_token_micros: 0.006,
-            prefill_token_micros: 1.5,
-        });
+        let rates = Rates {
+            context_token: 0.006,
+            prefill_token: 1.5,
+            prefill_pair: 0.001,
+            prefill_step: 40.0,
+            prefill_context_token: 0.002,
+        };
+        let table = BUCKETS.map(|rows| 260.0 + 4.0 * rows as f32);
+        let model = StepCost::new(table, rates).expect("costs");
         let of_bucket = BUCKETS.map(|_| 0.85 + 0.4 * random.share());
         Self { model, of_bucket, random }
     }
@@ -189,6 +192,8 @@ impl Device {
             StepWork::decode(128, 128 * 16),
             StepWork::prefill(64, 16),
             StepWork::prefill(64, 768),
+            StepWork { decode_rows: 8, ..StepWork::prefill(48, 16) },
+            StepWork { decode_rows: 8, ..StepWork::prefill(48, 768) },
         ];
         let mut samples = Vec::new();
         for work in works {

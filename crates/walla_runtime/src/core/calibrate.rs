@@ -21,21 +21,30 @@ const REPEATS: usize = 3;
 const SHORT_TOKENS: u32 = 16;
 const LONG_TOKENS: u32 = 768;
 
-/// A kind of step: decode rows, or a chunk of a prompt, behind so many cached tokens in each sequence.
+/// A kind of step: speakers, and somebody who reads so many tokens of a prompt, if any. All of them have so many cached tokens.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    sequences: u32,
-    rows_each: u32,
+    speakers: u32,
+    prompt_tokens: u32,
     cached_tokens: u32,
 }
 
 impl Trial {
     fn work(self) -> StepWork {
-        if self.rows_each > 1 {
-            return StepWork::prefill(self.rows_each, self.cached_tokens);
+        let context_tokens = u64::from(self.speakers) * u64::from(self.cached_tokens + 1);
+        if self.prompt_tokens == 0 {
+            return StepWork::decode(self.speakers, context_tokens);
         }
-        let context_tokens = u64::from(self.sequences) * u64::from(self.cached_tokens + 1);
-        StepWork::decode(self.sequences, context_tokens)
+        let reading = StepWork::prefill(self.prompt_tokens, self.cached_tokens);
+        let context_tokens = context_tokens + reading.context_tokens;
+        StepWork { decode_rows: self.speakers, context_tokens, ..reading }
+    }
+
+    /// Sequences of the step, with their rows.
+    fn sequences(self) -> impl Iterator<Item = (SeqId, u32)> {
+        let speaking = (0..self.speakers).map(|seq| (SeqId(seq), 1));
+        let reader = (self.prompt_tokens > 0).then_some((SeqId(self.speakers), self.prompt_tokens));
+        speaking.chain(reader)
     }
 }
 
@@ -104,33 +113,36 @@ fn measure(
 /// Small steps first: what they say decides which larger ones are tried.
 fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
     let limits = sequences.limits();
-    let rows_max = limits.tokens_max.min(limits.batch_sequences_max).min(limits.outputs_max);
+    let sequences_max = limits.tokens_max.min(limits.batch_sequences_max).min(limits.outputs_max);
     let options = sequences.ledger.options();
     let context = options.page_tokens * options.pages_per_sequence_max;
     let pages = sequences.ledger.free_pages();
     let mut trials = Vec::new();
-    let mut add = |sequences: u32, rows_each: u32| {
+    let mut add = |speakers: u32, prompt_tokens: u32| {
+        let sequences = speakers + u32::from(prompt_tokens > 0);
+        if sequences > sequences_max || speakers + prompt_tokens > limits.tokens_max {
+            return;
+        }
         // A page less for each, so that the step's own rows find room.
         let room = (pages / sequences).saturating_sub(1) * options.page_tokens;
-        let room = room.min(context.saturating_sub(rows_each + options.page_tokens));
-        let short = SHORT_TOKENS.min(room);
-        let long = LONG_TOKENS.min(room);
-        trials.push(Trial { sequences, rows_each, cached_tokens: short });
+        let room = room.min(context.saturating_sub(options.page_tokens));
+        let room = room.saturating_sub(prompt_tokens);
+        let (short, long) = (SHORT_TOKENS.min(room), LONG_TOKENS.min(room));
+        trials.push(Trial { speakers, prompt_tokens, cached_tokens: short });
         if long > 2 * short {
-            trials.push(Trial { sequences, rows_each, cached_tokens: long });
+            trials.push(Trial { speakers, prompt_tokens, cached_tokens: long });
         }
     };
-    add(1, 1);
-    for rows in [4, 8, 16, 64, rows_max] {
-        if rows < rows_max || (rows == rows_max && rows > 1) {
-            add(rows, 1);
-        }
+    let crowds = [1, 4, 8, 16, 64];
+    crowds.into_iter().for_each(|speakers| add(speakers, 0));
+    if !crowds.contains(&sequences_max) {
+        add(sequences_max, 0);
     }
-    let chunk = prefill_tokens_max.min(limits.tokens_max).min(context / 2);
-    for rows in [chunk / 4, chunk] {
-        if rows > 1 {
-            add(1, rows);
-        }
+    let chunk = prefill_tokens_max.min(context / 2);
+    if chunk >= 8 {
+        add(0, chunk / 4);
+        add(0, chunk);
+        add(8, chunk / 2);
     }
     trials
 }
@@ -143,11 +155,11 @@ fn time(
 ) -> Result<Option<f32>, StepError> {
     let sampling = Sampling::greedy();
     let mut batch = Batch::new(sequences.limits());
-    for seq in (0..trial.sequences).map(SeqId) {
+    for (seq, rows) in trial.sequences() {
         // Cells that nothing was written to cost as much to read as others.
         sequences.ledger.append(seq, trial.cached_tokens, &mut sequences.commands)?;
-        for row in 1..=trial.rows_each {
-            let output = if row == trial.rows_each { Output::Sample } else { Output::None };
+        for row in 1..=rows {
+            let output = if row == rows { Output::Sample } else { Output::None };
             batch.push(TokenInput::Id(TokenId(0)), None, seq, output)?;
         }
     }
@@ -160,12 +172,12 @@ fn time(
         })?;
         sequences.release(completed);
     }
-    forget(sequences, trial.sequences)?;
+    forget(sequences, trial.speakers + 1)?;
     Ok((nanos > 0).then_some(nanos as f32 / 1e3))
 }
 
 fn forget(sequences: &mut Sequences, count: u32) -> Result<(), StepError> {
-    for seq in (0..count).map(SeqId) {
+    for seq in (0..count.min(sequences.limits().sequences_max)).map(SeqId) {
         sequences.forget(seq)?;
     }
     sequences.settle();

@@ -6,7 +6,7 @@
 //! key cpu|avx512vnni|2 threads|…
 //! buckets 1 2 3 4 …
 //! micros 310.5 322 …
-//! rates 0.05 0 0.0002
+//! rates 0.05 0 0.0002 0 0
 //! ```
 
 use std::fmt::Write as _;
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use walla_exec::Executor;
 use walla_model::ModelSpec;
+use walla_plan::governor::Rates;
 use walla_plan::{BUCKETS, StepCost};
 
 const FIRST_LINE: &str = "walla step cost 1";
@@ -86,7 +87,7 @@ fn text(key: &str, cost: &StepCost) -> String {
     };
     numbers("", &BUCKETS.map(|rows| rows as f32));
     numbers("\nmicros", cost.bucket_micros());
-    numbers("\nrates", &cost.rates());
+    numbers("\nrates", &cost.rates().to_array());
     text.push('\n');
     text
 }
@@ -100,7 +101,7 @@ fn parse(text: &str, key: &str) -> Option<StepCost> {
     let micros = numbers(lines.next()?, "micros")?;
     let rates = numbers(lines.next()?, "rates")?;
     lines.next().is_none().then_some(())?;
-    StepCost::new(micros, rates).ok()
+    StepCost::new(micros, Rates::from_array(rates)).ok()
 }
 
 fn numbers<const N: usize>(line: &str, name: &str) -> Option<[f32; N]> {
