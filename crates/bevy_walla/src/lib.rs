@@ -57,6 +57,12 @@
 //! at once a frame pays some ten microseconds and allocates nothing (`cargo bench -p bevy_walla`, `tests/no_allocation.rs`).
 //! When the engine's mailbox is full, what there is to say waits for the next frame; nothing is lost.
 //!
+//! # What the device pays
+//! A frame may use a quarter of a 60 Hz frame of the device's time, unless you say otherwise ([`WallaPlugin::budget`], in play
+//! [`Walla::set_budget`]): work that is predicted not to fit waits for the next one. Agents that matter go first
+//! ([`AgentPriority`], [`LevelOfDetail`]), voices that are due before prompts, and nobody waits for ever.
+//! [`Walla::stats`] and [`WallaDiagnosticsPlugin`] say how the budget is kept.
+//!
 //! # Questions
 //! **Several characters, one model?** That is the point: all agents share the model and run as one batch. A second agent costs
 //! its context's memory and a little time, not a second model.
