@@ -28,16 +28,16 @@ struct MatmulParams {
     StepRef step;
     PackedRef x;
     PackedRef packed;          // GATE: where the result goes; ADD: where the next norm's input goes; or null
-    const float* squares;      // [rows, squares_count], or null: the factor is 1
+    const float* squares;      // [rows, squares_count], squares_count a multiple of 4; or null: the factor is 1
     const float* used;         // [rows]: factor that x was packed with
     float* factors;            // [rows]: where the norm's factor is left
     const float* next_norm;    // weights of the next norm, or null
     const float* next_factors; // [rows]: factor to pack with, near to what the next norm will find
-    float* next_squares;       // [rows, tiles]
+    float* next_squares;       // [rows, next_squares_count]: of a tile each, then zeros
     float* partials;           // [splits, tiles, grid.y, 8 * GROUPS, 16]: sums of the splits of a launch in splits
     uint32_t* arrivals;        // [grid.y, grid.x], zero between launches
     uint32_t squares_count;
-    uint32_t width;  // of the norm
+    float inverse_width;  // 1 / numbers that the norm is over
     float eps;
     uint32_t mode;
     uint32_t parts;
@@ -53,7 +53,7 @@ struct MatmulParams {
     float unscale;            // 1 / x.scale
     uint32_t run;             // segments of a split that a warp takes
     uint32_t teams;           // of a block
-    uint32_t reserved;
+    uint32_t next_squares_count;
     Segment part[3];  // first_pair counts tiles
 };
 static_assert(sizeof(MatmulParams) == 360, "as in params.rs");
@@ -263,7 +263,7 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
 #pragma unroll
     for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? y[c] * near * p.next_norm[row + c] : 0.0f;
     store_packed(p.packed, r, row, y);
-    if (quad == 0) p.next_squares[size_t(r) * div_up(part.weight.rows, TILE_ROWS) + tile.row / TILE_ROWS] = squares;
+    if (quad == 0) p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;
 }
 
 // A warp's ring of `depth` stages: records copied ahead, a barrier for each.
@@ -505,10 +505,13 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         float its = 1.0f;
         if (p.squares && row0 + n < p.rows_max) {
             const uint32_t r = p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n;
+            const float4* squares = reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
             float sum = 0.0f;
-#pragma unroll 4
-            for (uint32_t i = lane; i < p.squares_count; i += WARP) sum += p.squares[size_t(r) * p.squares_count + i];
-            const float exact = rsqrtf(warp_sum(sum) / float(p.width) + p.eps);
+            for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
+                const float4 four = squares[i];
+                sum += (four.x + four.y) + (four.z + four.w);
+            }
+            const float exact = rsqrtf(warp_sum(sum) * p.inverse_width + p.eps);
             its = __fdividef(exact, p.used[r]);
             if (p.factors && blockIdx.x == 0 && split0 == 0 && lane == 0) p.factors[r] = exact;
         }

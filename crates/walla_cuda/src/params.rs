@@ -125,7 +125,7 @@ pub(crate) struct MatmulParams {
     pub partials: Address,
     pub arrivals: Address,
     pub squares_count: u32,
-    pub width: u32,
+    pub inverse_width: f32,
     pub eps: f32,
     pub mode: u32,
     pub parts: u32,
@@ -141,7 +141,7 @@ pub(crate) struct MatmulParams {
     pub unscale: f32,
     pub run: u32,
     pub teams: u32,
-    pub reserved: u32,
+    pub next_squares_count: u32,
     pub part: [Segment; 3],
 }
 

@@ -73,6 +73,11 @@ fn group_rows(rows: u32, width: u32) -> u32 {
     }
 }
 
+/// Sums of squares of a row: one for each tile that makes it, and zeros up to a multiple of four.
+pub(super) fn squares_count(width: u32) -> u32 {
+    width.div_ceil(repack::TILE_ROWS as u32).next_multiple_of(4)
+}
+
 /// Describes packed rows at an address.
 pub(super) fn packed(
     rows: Address,
@@ -353,7 +358,7 @@ impl Lowering<'_> {
             norm: self.resources.vector(norm.weight)?.memory.address(),
             rows: packed(at, Packing::Half, (program.rows_max, width), true),
             used: self.factors(self.factors),
-            squares: Some((squares, width.div_ceil(repack::TILE_ROWS as u32))),
+            squares: Some((squares, squares_count(width))),
         })
     }
 
@@ -391,7 +396,7 @@ impl Lowering<'_> {
             used: x.used,
             // Every launch of an op leaves the same.
             factors: if squares == 0 || input.by_output { 0 } else { self.factors(!self.factors) },
-            width: input.width,
+            inverse_width: 1.0 / input.width as f32,
             eps: input.norm.map_or(0.0, |(_, eps)| eps),
             mode: then.mode() as u32,
             parts: parts.len() as u32,
@@ -418,7 +423,7 @@ impl Lowering<'_> {
                 params.packed = next.rows;
                 params.next_norm = next.norm;
                 params.next_factors = next.used;
-                params.next_squares = next.squares.map_or(0, |(at, _)| at);
+                (params.next_squares, params.next_squares_count) = next.squares.unwrap_or_default();
             }
         }
         let mut first = 0;

@@ -99,8 +99,9 @@ impl Tiling {
         let (wide, rings): (&[u32], _) = match groups {
             // Depth before whole runs: bytes under way matter more than the number of copies.
             1 => (&[1], vec![(self.run, 4), (self.run, 2), (few, 4), (few, 2), (1, 2), (1, 1)]),
-            2 => (&[2, 1], vec![(few, 3), (1, 4), (few, 2), (1, 3), (1, 2), (1, 1)]),
-            _ => (&[4, 2, 1], vec![(few, 3), (1, 4), (few, 2), (1, 3), (1, 2), (1, 1)]),
+            // The rows of x fill the memory; a copy fewer is worth more than a stage more.
+            2 => (&[2, 1], vec![(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)]),
+            _ => (&[4, 2, 1], vec![(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)]),
         };
         let shapes = wide.iter().flat_map(move |&groups| {
             let warps_max = WARPS_MAX[usize::from(groups > 1)];

@@ -1,7 +1,6 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
 use super::{Lowering, attend, attention, linear, sample};
-use crate::repack;
 use crate::resources::Resources;
 
 /// Where the parts of the workspace lie, shared by programs that are prepared together. All of it starts as zeros.
@@ -15,7 +14,7 @@ pub(crate) struct Workspace {
     pub(super) packed: usize,
     /// The same, as a norm's input.
     pub(super) packed_normed: usize,
-    /// Sums of squares of those: `[rows, width / 16]` f32.
+    /// Sums of squares of those: `[rows, squares_count]` f32.
     pub(super) squares: usize,
     /// The factors of two norms: `[2, rows]` f32.
     pub(super) factors: usize,
@@ -198,6 +197,6 @@ impl Wanted {
     /// Rows as a norm's input, and the squares of whoever made them.
     fn norms(&mut self, width: u32, rows: u32) {
         self.packed_normed = linear::packed_bytes(rows, width);
-        self.squares = 4 * rows as usize * (width as usize).div_ceil(repack::TILE_ROWS);
+        self.squares = 4 * rows as usize * linear::squares_count(width) as usize;
     }
 }
