@@ -6,7 +6,7 @@
 //! cargo run --release -p walla_benches --bin simulate
 //! ```
 
-#[path = "../../crates/walla_plan/tests/common/simulation.rs"]
+#[path = "../../crates/walla_plan/tests/common/simulation/mod.rs"]
 mod simulation;
 
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use simulation::{OfDetail, Report, Settings, run};
+use simulation::report::{OfDetail, Report};
+use simulation::{Settings, run};
 use walla_plan::GovernorOptions;
 
 /// Simulates a crowd under a frame budget.

@@ -1,6 +1,6 @@
 //! A crowd of 500 through half a minute: budgets are kept, nobody is forgotten. In large: `benches/src/simulate.rs`.
 
-#[path = "common/simulation.rs"]
+#[path = "common/simulation/mod.rs"]
 mod simulation;
 
 use simulation::{Settings, run};

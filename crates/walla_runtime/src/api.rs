@@ -375,7 +375,7 @@ pub struct BudgetStats {
     pub frames_sat_out: u64,
     /// Prompt tokens that the latest frame was granted.
     pub prefill_tokens: u32,
-    /// Agents that wanted something of the latest frame and got nothing.
+    /// Agents that have wanted something since before the latest frame and got nothing of it.
     pub agents_deferred: u32,
     /// Half of the steps took no more and no less than predicted but for this share: 0.1 is 10 %.
     pub error_p50: f32,

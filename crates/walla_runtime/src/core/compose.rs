@@ -109,12 +109,22 @@ impl Core {
 
     /// Decides who gets what of the next step. `false`: nobody, the plan is an old one.
     fn plan(&mut self) -> bool {
-        let Self { composer, budget, sequences, .. } = self;
+        let Self { composer, budget, sequences, agents, .. } = self;
         let Composer { requests, plan, batch, is_lifted, .. } = composer;
         let lengths = requests.iter().map(|request| sequences.ledger.len(request.seq));
-        let Some(shortest) = lengths.min() else { return false };
+        let Some(shortest) = lengths.min() else {
+            budget.agents_deferred = 0;
+            return false;
+        };
+        // Some want more than what they have had of this frame already.
+        let ticks = budget.ticks;
+        let waits = |seq: &SeqId| {
+            let agent = agents.get(seq.index()).and_then(Option::as_ref);
+            agent.is_some_and(|agent| agent.waiting_since < ticks)
+        };
+        let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
         if !*is_lifted && budget.governor.is_spent() {
-            budget.agents_deferred = requests.len() as u32;
+            budget.agents_deferred = unserved(&mut requests.iter().map(|request| request.seq));
             return false;
         }
         // What is left of a frame is not spent on crumbs.
@@ -137,7 +147,7 @@ impl Core {
             planned.is_ok(),
             "there are as many requests as sequences at most: {planned:?}"
         );
-        budget.agents_deferred = plan.deferred().len() as u32;
+        budget.agents_deferred = unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq));
         true
     }
 

@@ -2,15 +2,19 @@
 //!
 //! Used by the test `simulation.rs` in small and by `benches/src/simulate.rs` in large. One seed, one story.
 
+mod device;
+pub mod report;
+
 use std::collections::VecDeque;
 
-use walla_plan::governor::{BucketError, CostSample, Rates};
 use walla_plan::{
-    AgentState, BUCKETS, CostModel, Deferral, Detail, Governor, GovernorOptions, GovernorStats,
-    KvCommands, KvLedger, LedgerOptions, Limits, Plan, PlanRequest, STEPS_MAX, StepCost, StepWork,
-    SubmittedStep, plan,
+    AgentState, Deferral, Detail, Governor, GovernorOptions, GovernorStats, KvCommands, KvLedger,
+    LedgerOptions, Limits, Plan, PlanRequest, STEPS_MAX, StepWork, SubmittedStep, plan,
 };
 use walla_types::SeqId;
+
+use self::device::{Device, Random};
+use self::report::{Report, Spread};
 
 /// Frames of a second.
 const HERTZ: f32 = 60.0;
@@ -30,70 +34,6 @@ pub struct Settings {
     pub options: GovernorOptions,
     /// Asks in a quiet frame, on average.
     pub asks_per_frame: f32,
-}
-
-/// Numbers in ascending order, and what most of them are below.
-#[derive(Clone, Debug, Default)]
-pub struct Spread(Vec<f32>);
-
-impl Spread {
-    pub fn add(&mut self, value: f32) {
-        self.0.push(value);
-    }
-
-    /// At each share of 0 to 1, the value that so many are at or below; 0 without any.
-    pub fn at<const N: usize>(&mut self, shares: [f64; N]) -> [f32; N] {
-        self.0.sort_unstable_by(f32::total_cmp);
-        let last = self.0.len().saturating_sub(1) as f64;
-        shares.map(|share| self.0.get((share * last).round() as usize).copied().unwrap_or(0.0))
-    }
-}
-
-/// What became of the agents of one level of detail.
-#[derive(Clone, Debug, Default)]
-pub struct OfDetail {
-    pub replies: u64,
-    pub tokens: u64,
-    /// Tokens of voices that came more than a frame after they were due.
-    pub tokens_late: u64,
-    /// Frames in a row in which somebody's voice or prompt wanted something and got nothing, at most.
-    pub longest_wait: u32,
-    /// Frames from an ask to its first token.
-    pub first_token_frames: Spread,
-    waits: Spread,
-}
-
-impl OfDetail {
-    /// Waits of those who had to wait at all.
-    pub fn waits(&mut self) -> &mut Spread {
-        &mut self.waits
-    }
-}
-
-/// What came of it.
-#[derive(Clone, Debug)]
-pub struct Report {
-    pub stats: GovernorStats,
-    /// Frames that ran something.
-    pub frames_used: u64,
-    /// Device time of such a frame over its budget.
-    pub use_share: Spread,
-    pub errors: Vec<BucketError>,
-    pub details: [OfDetail; 3],
-    /// Steps, and rows of all of them.
-    pub steps: u64,
-    pub rows: u64,
-    pub agents_active_max: usize,
-    pub preemptions: u64,
-    /// Frames in a row that the planner counted, at most, and the most that it may.
-    pub planner_wait: (u32, u32),
-}
-
-impl Report {
-    /// The share of frames that kept to their budget.
-    pub fn adherence(&self) -> f64 {
-        1.0 - self.stats.frames_over as f64 / self.frames_used.max(1) as f64
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,91 +56,6 @@ struct Agent {
     /// Those of them in which its voice or its prompt wanted something.
     waited_due: u32,
     taken: u32,
-}
-
-/// Random numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to below 1.
-    fn share(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 24) as f32
-    }
-
-    fn below(&mut self, end: u32) -> u32 {
-        (self.next() % u64::from(end.max(1))) as u32
-    }
-
-    /// About normally distributed.
-    fn normal(&mut self) -> f32 {
-        (0..12).map(|_| self.share()).sum::<f32>() - 6.0
-    }
-}
-
-/// A device whose true costs are not the model's: other factors for each bucket, noise, hiccups, slow drift, and spells in which
-/// somebody else has a part of it.
-struct Device {
-    model: StepCost,
-    of_bucket: [f32; BUCKETS.len()],
-    random: Random,
-}
-
-impl Device {
-    fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
-        let rates = Rates {
-            context_token: 0.006,
-            prefill_token: 1.5,
-            prefill_pair: 0.001,
-            prefill_step: 40.0,
-            prefill_context_token: 0.002,
-        };
-        let table = BUCKETS.map(|rows| 260.0 + 4.0 * rows as f32);
-        let model = StepCost::new(table, rates).expect("costs");
-        let of_bucket = BUCKETS.map(|_| 0.85 + 0.4 * random.share());
-        Self { model, of_bucket, random }
-    }
-
-    fn micros(&mut self, work: StepWork, frame: u32) -> f32 {
-        let bucket = BUCKETS.partition_point(|&rows| rows < work.rows()).min(BUCKETS.len() - 1);
-        let seconds = frame as f32 / HERTZ;
-        let warm = 1.0 + 0.1 * (seconds / 97.0).sin();
-        let shared = if frame % 10_000 > 8_800 { 1.35 } else { 1.0 };
-        let noise = 1.0 + 0.02 * self.random.normal();
-        let hiccup =
-            if self.random.below(20_000) == 0 { 2.0 + 3.0 * self.random.share() } else { 1.0 };
-        self.model.predict_micros(work) * self.of_bucket[bucket] * warm * shared * noise * hiccup
-    }
-
-    /// What a calibration at load finds out.
-    fn calibrated(&mut self) -> StepCost {
-        let works = [
-            StepWork::decode(1, 16),
-            StepWork::decode(1, 768),
-            StepWork::decode(8, 8 * 16),
-            StepWork::decode(8, 8 * 768),
-            StepWork::decode(64, 64 * 16),
-            StepWork::decode(64, 64 * 768),
-            StepWork::decode(128, 128 * 16),
-            StepWork::prefill(64, 16),
-            StepWork::prefill(64, 768),
-            StepWork { decode_rows: 8, ..StepWork::prefill(48, 16) },
-            StepWork { decode_rows: 8, ..StepWork::prefill(48, 768) },
-        ];
-        let mut samples = Vec::new();
-        for work in works {
-            samples.extend((0..3).map(|_| CostSample { work, micros: self.micros(work, 0) }));
-        }
-        StepCost::fit(&samples).expect("samples")
-    }
 }
 
 struct World {

@@ -1,0 +1,91 @@
+//! A device whose true costs are not its model's, and where chance comes from.
+
+use walla_plan::governor::{CostSample, Rates};
+use walla_plan::{BUCKETS, CostModel, StepCost, StepWork};
+
+use super::HERTZ;
+
+/// Random numbers (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to below 1.
+    pub fn share(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+    }
+
+    pub fn below(&mut self, end: u32) -> u32 {
+        (self.next() % u64::from(end.max(1))) as u32
+    }
+
+    /// About normally distributed.
+    pub fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.share()).sum::<f32>() - 6.0
+    }
+}
+
+/// A device whose true costs are not the model's: other factors for each bucket, noise, hiccups, slow drift, and spells in which
+/// somebody else has a part of it.
+pub struct Device {
+    model: StepCost,
+    of_bucket: [f32; BUCKETS.len()],
+    random: Random,
+}
+
+impl Device {
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let rates = Rates {
+            context_token: 0.006,
+            prefill_token: 1.5,
+            prefill_pair: 0.001,
+            prefill_step: 40.0,
+            prefill_context_token: 0.002,
+        };
+        let table = BUCKETS.map(|rows| 260.0 + 4.0 * rows as f32);
+        let model = StepCost::new(table, rates).expect("costs");
+        let of_bucket = BUCKETS.map(|_| 0.85 + 0.4 * random.share());
+        Self { model, of_bucket, random }
+    }
+
+    pub fn micros(&mut self, work: StepWork, frame: u32) -> f32 {
+        let bucket = BUCKETS.partition_point(|&rows| rows < work.rows()).min(BUCKETS.len() - 1);
+        let seconds = frame as f32 / HERTZ;
+        let warm = 1.0 + 0.1 * (seconds / 97.0).sin();
+        let shared = if frame % 10_000 > 8_800 { 1.35 } else { 1.0 };
+        let noise = 1.0 + 0.02 * self.random.normal();
+        let hiccup =
+            if self.random.below(20_000) == 0 { 2.0 + 3.0 * self.random.share() } else { 1.0 };
+        self.model.predict_micros(work) * self.of_bucket[bucket] * warm * shared * noise * hiccup
+    }
+
+    /// What a calibration at load finds out.
+    pub fn calibrated(&mut self) -> StepCost {
+        let works = [
+            StepWork::decode(1, 16),
+            StepWork::decode(1, 768),
+            StepWork::decode(8, 8 * 16),
+            StepWork::decode(8, 8 * 768),
+            StepWork::decode(64, 64 * 16),
+            StepWork::decode(64, 64 * 768),
+            StepWork::decode(128, 128 * 16),
+            StepWork::prefill(64, 16),
+            StepWork::prefill(64, 768),
+            StepWork { decode_rows: 8, ..StepWork::prefill(48, 16) },
+            StepWork { decode_rows: 8, ..StepWork::prefill(48, 768) },
+        ];
+        let mut samples = Vec::new();
+        for work in works {
+            samples.extend((0..3).map(|_| CostSample { work, micros: self.micros(work, 0) }));
+        }
+        StepCost::fit(&samples).expect("samples")
+    }
+}
