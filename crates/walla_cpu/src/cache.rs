@@ -12,7 +12,8 @@ const RECENT: usize = PENALTY_WINDOW_MAX as usize;
 /// Keys and values of one attention layer.
 ///
 /// Keys lie transposed, `[kv_heads, pages, head_dim, stride]`, so that one vector register holds the same number of 16
-/// neighbouring cells and scores need no sum across lanes. Values lie as `[kv_heads, pages, page_tokens, head_dim]`.
+/// neighbouring cells and scores need no sum across lanes. Values lie as `[kv_heads, pages, page_tokens, head_dim]`. Scales of
+/// 8-bit ones lie apart, `[kv_heads, pages, page_tokens]` each; there are none else.
 pub(crate) struct KvLayer {
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -24,6 +25,8 @@ pub(crate) struct KvLayer {
     rope: Option<usize>,
     keys: Bytes,
     values: Bytes,
+    /// Of keys and of values.
+    scales: [Bytes; 2],
 }
 
 /// Numbers of a page's keys or values, for one head.
@@ -31,6 +34,33 @@ pub(crate) struct KvLayer {
 pub(crate) enum Numbers<'a> {
     F32(&'a [f32]),
     F16(&'a [u16]),
+    Q8 { numbers: &'a [i8], scales: &'a [u16], order: Order },
+}
+
+/// Which cell a number is of.
+#[derive(Clone, Copy)]
+pub(crate) enum Order {
+    /// Rows of so many cells: keys.
+    Rows(usize),
+    /// Cells of so many numbers: values.
+    Cells(usize),
+}
+
+/// The scale of a head's key or value as stored, and what its numbers are divided by. A lost row stays lost: its scale is none.
+fn scale_of(numbers: &[f32]) -> (u16, f32) {
+    let largest = numbers.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
+    let scale = if numbers.iter().all(|number| number.is_finite()) {
+        f16::from_f32((largest / 127.0).min(f16::MAX.to_f32()))
+    } else {
+        f16::NAN
+    };
+    (scale.to_bits(), scale.to_f32())
+}
+
+/// `number` in units of `scale`; 0 where that is none.
+fn quantise(number: f32, scale: f32) -> i8 {
+    let units = if scale > 0.0 { number / scale } else { 0.0 };
+    units.round_ties_even().clamp(-127.0, 127.0) as i8
 }
 
 impl<'a> Numbers<'a> {
@@ -38,17 +68,32 @@ impl<'a> Numbers<'a> {
     pub(crate) fn halves(self) -> &'a [u16] {
         match self {
             Self::F16(all) => all,
-            Self::F32(_) => &[],
+            Self::F32(_) | Self::Q8 { .. } => &[],
         }
     }
 
-    /// Numbers `from..from + out.len()` as f32.
+    /// Numbers `from..from + out.len()` as f32: of one row of keys, or of one value.
     pub(crate) fn read(self, from: usize, out: &mut [f32]) {
         match self {
             Self::F32(all) => out.copy_from_slice(&all[from..from + out.len()]),
             Self::F16(all) => {
                 let bits: &[f16] = all[from..from + out.len()].reinterpret_cast();
                 bits.convert_to_f32_slice(out);
+            }
+            Self::Q8 { numbers, scales, order } => {
+                match order {
+                    Order::Rows(stride) => {
+                        let scales: &[f16] =
+                            scales[from % stride..][..out.len()].reinterpret_cast();
+                        scales.convert_to_f32_slice(out);
+                    }
+                    Order::Cells(head_dim) => {
+                        out.fill(f16::from_bits(scales[from / head_dim]).to_f32());
+                    }
+                }
+                for (out, number) in out.iter_mut().zip(&numbers[from..]) {
+                    *out *= f32::from(*number);
+                }
             }
         }
     }
@@ -69,6 +114,11 @@ impl KvLayer {
             let total = sizes.iter().try_fold(1_usize, |total, size| total.checked_mul(*size));
             Bytes::zeroed("keys and values", total.unwrap_or(usize::MAX / 2))
         };
+        let scales = || {
+            let sizes = [kv_heads, pages, page_tokens, desc.kv_type.scale_bytes()];
+            let total = sizes.iter().try_fold(1_usize, |total, size| total.checked_mul(*size));
+            Bytes::zeroed("scales of keys and values", total.unwrap_or(usize::MAX / 2))
+        };
         Ok(Self {
             kv_heads,
             head_dim,
@@ -79,23 +129,35 @@ impl KvLayer {
             rope,
             keys: bytes(stride)?,
             values: bytes(page_tokens)?,
+            scales: [scales()?, scales()?],
         })
     }
 
     /// Keys of one head in one page: `[head_dim, stride]`.
     pub(crate) fn keys(&self, head: usize, page: usize) -> Numbers<'_> {
         let numbers = self.head_dim * self.stride;
-        self.part(&self.keys, (head * self.pages + page) * numbers, numbers)
+        self.part(0, head * self.pages + page, numbers)
     }
 
     /// Values of one head in one page: `[page_tokens, head_dim]`.
     pub(crate) fn values(&self, head: usize, page: usize) -> Numbers<'_> {
         let numbers = self.head_dim * self.page_tokens;
-        self.part(&self.values, (head * self.pages + page) * numbers, numbers)
+        self.part(1, head * self.pages + page, numbers)
     }
 
-    fn part<'a>(&self, bytes: &'a Bytes, from: usize, numbers: usize) -> Numbers<'a> {
+    /// Numbers of the keys (0) or values (1) of one head's page, which has `numbers` of them.
+    fn part(&self, which: usize, page: usize, numbers: usize) -> Numbers<'_> {
+        let (bytes, order) = match which {
+            0 => (&self.keys, Order::Rows(self.stride)),
+            _ => (&self.values, Order::Cells(self.head_dim)),
+        };
+        let from = page * numbers;
         match self.kv_type {
+            KvType::Q8 => {
+                let scales: &[u16] = self.scales[which].as_slice();
+                let scales = &scales[page * self.page_tokens..][..self.page_tokens];
+                Numbers::Q8 { numbers: &bytes.as_slice()[from..from + numbers], scales, order }
+            }
             KvType::F16 => Numbers::F16(&bytes.as_slice()[from..from + numbers]),
             _ => Numbers::F32(&bytes.as_slice()[from..from + numbers]),
         }
@@ -115,6 +177,21 @@ impl KvLayer {
         let value_at =
             (head * self.pages + page) * self.page_tokens * self.head_dim + cell * self.head_dim;
         match self.kv_type {
+            KvType::Q8 => {
+                let place = (head * self.pages + page) * self.page_tokens + cell;
+                let [(key_bits, key_scale), (value_bits, value_scale)] = [key, value].map(scale_of);
+                for (scales, bits) in self.scales.iter_mut().zip([key_bits, value_bits]) {
+                    scales.as_mut_slice::<u16>()[place] = bits;
+                }
+                let keys: &mut [i8] = self.keys.as_mut_slice();
+                for (d, key) in key.iter().enumerate() {
+                    keys[key_at(d)] = quantise(*key, key_scale);
+                }
+                let values: &mut [i8] = self.values.as_mut_slice();
+                for (to, value) in values[value_at..].iter_mut().zip(value) {
+                    *to = quantise(*value, value_scale);
+                }
+            }
             KvType::F16 => {
                 let keys: &mut [u16] = self.keys.as_mut_slice();
                 let mut rounded = [f16::ZERO; 32];
@@ -153,6 +230,13 @@ impl KvLayer {
         for (bytes, cells) in [(&mut self.keys, self.stride), (&mut self.values, self.page_tokens)]
         {
             let page_bytes = self.head_dim * cells * number;
+            for head in 0..self.kv_heads {
+                let start = |page: usize| (head * self.pages + page) * page_bytes;
+                bytes.bytes_mut().copy_within(start(from)..start(from) + page_bytes, start(to));
+            }
+        }
+        let page_bytes = self.page_tokens * self.kv_type.scale_bytes();
+        for bytes in &mut self.scales {
             for head in 0..self.kv_heads {
                 let start = |page: usize| (head * self.pages + page) * page_bytes;
                 bytes.bytes_mut().copy_within(start(from)..start(from) + page_bytes, start(to));
@@ -213,7 +297,10 @@ impl Cache {
         let layers = desc.layers.iter().map(|layer| match *layer {
             CacheLayer::Kv { kv_heads, head_dim, .. } => {
                 let number = desc.kv_type.bytes() as u64;
-                product(&[kv_heads.into(), desc.pages.into(), head_dim.into(), cells, number])
+                let scale = 2 * desc.kv_type.scale_bytes() as u64;
+                let pages = [kv_heads.into(), desc.pages.into()];
+                let numbers = product(&[product(&pages), head_dim.into(), cells, number]);
+                numbers.saturating_add(product(&[product(&pages), desc.page_tokens.into(), scale]))
             }
             CacheLayer::ShortConv { width, taps } => {
                 product(&[taps.saturating_sub(1).into(), width.into(), sequences, 4])
@@ -278,7 +365,10 @@ impl Cache {
     /// Bytes that it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         let layers = self.layers.iter().map(|layer| match layer {
-            Layer::Kv(kv) => kv.keys.len() + kv.values.len(),
+            Layer::Kv(kv) => {
+                let scales = kv.scales.iter().map(Bytes::len).sum::<usize>();
+                kv.keys.len() + kv.values.len() + scales
+            }
             Layer::Conv(conv) => conv.state.len(),
         });
         layers.sum::<usize>() + (self.last.len() + self.recent.len()) * size_of::<u32>()

@@ -74,15 +74,52 @@ fn what_is_appended_is_read_in_both_types() {
 }
 
 #[test]
-fn a_copied_page_is_the_same_in_every_layer() {
-    let mut cache = cache(KvType::F16);
+fn eight_bits_are_off_by_half_a_scale() {
+    let mut cache = cache(KvType::Q8);
     fill(&mut cache);
-    cache.maintain(&CacheCommand::CopyPage { from: 1, to: 4 }, &[rope()]);
+    let largest = |numbers: &[f32]| numbers.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+    // The scale itself is rounded to 11 bits, which moves the largest number by up to 127 / 2048 of a scale.
+    let close = |got: &[f32], wanted: &[f32]| {
+        let bound = largest(wanted) / 127.0 * 0.57;
+        got.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= bound)
+    };
     for (index, heads) in [(0, 2), (2, 1)] {
         let kv = layer(&mut cache, index);
-        for (head, at) in (0..heads).flat_map(|head| (0..6).map(move |at| (head, at))) {
-            assert_eq!(cell(kv, head, 4, at), cell(kv, head, 1, at));
-            assert_eq!(cell(kv, head, 3, at).1, [0.0; DIM]);
+        for (head, token) in (0..heads).flat_map(|head| (0..6).map(move |at| (head, at))) {
+            let (keys, values) = cell(kv, head, 1, token);
+            assert!(close(&keys, &key(token, head, token as u32)), "{keys:?}");
+            assert!(close(&values, &value(token, head)), "{values:?}");
+        }
+    }
+    // Several cells of a row of keys are read as each alone.
+    let kv = layer(&mut cache, 0);
+    let mut row = [0.0; 4];
+    kv.keys(1, 1).read(3 * kv.stride + 2, &mut row);
+    assert_eq!(row, [2, 3, 4, 5].map(|token| cell(kv, 1, 1, token).0[3]));
+    // Zeros have no scale, and numbers beyond what a scale can say are cut, not lost.
+    let kv = layer(&mut cache, 0);
+    kv.append(0, 2, 0, &[0.0; DIM], &[1e9; DIM]);
+    let (keys, values) = cell(kv, 0, 2, 0);
+    assert_eq!(keys, [0.0; DIM]);
+    assert!(values.iter().all(|value| *value > 8e6), "{values:?}");
+    // A lost row stays lost.
+    kv.append(0, 2, 1, &[f32::NAN; DIM], &[1.0, f32::INFINITY, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    let (keys, values) = cell(kv, 0, 2, 1);
+    assert!(keys.iter().chain(&values).all(|number| number.is_nan()), "{keys:?} {values:?}");
+}
+
+#[test]
+fn a_copied_page_is_the_same_in_every_layer() {
+    for kv_type in [KvType::F16, KvType::Q8] {
+        let mut cache = cache(kv_type);
+        fill(&mut cache);
+        cache.maintain(&CacheCommand::CopyPage { from: 1, to: 4 }, &[rope()]);
+        for (index, heads) in [(0, 2), (2, 1)] {
+            let kv = layer(&mut cache, index);
+            for (head, at) in (0..heads).flat_map(|head| (0..6).map(move |at| (head, at))) {
+                assert_eq!(cell(kv, head, 4, at), cell(kv, head, 1, at));
+                assert_eq!(cell(kv, head, 3, at).1, [0.0; DIM]);
+            }
         }
     }
 }
@@ -175,7 +212,7 @@ fn commands_that_reach_outside_are_refused() {
 
 #[test]
 fn what_a_cache_takes_is_known_before() {
-    for kv_type in [KvType::F16, KvType::F32] {
+    for kv_type in [KvType::Q8, KvType::F16, KvType::F32] {
         let cache = cache(kv_type);
         assert_eq!(Cache::bytes_of(&cache.desc), cache.held_bytes() as u64);
     }

@@ -121,6 +121,8 @@ pub struct Logits {
 pub enum Kv {
     F16,
     F32,
+    /// 8 bits and a scale for each head's key and value: half of the memory; on the CPU so far
+    Q8,
 }
 
 impl From<Kv> for walla_device::KvType {
@@ -128,6 +130,7 @@ impl From<Kv> for walla_device::KvType {
         match kv {
             Kv::F16 => Self::F16,
             Kv::F32 => Self::F32,
+            Kv::Q8 => Self::Q8,
         }
     }
 }
