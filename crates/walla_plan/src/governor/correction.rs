@@ -29,6 +29,9 @@ const OUTLIER: f32 = 1.0;
 /// Programs of a bucket that are corrected apart: those of steps with and without prompt tokens.
 const PROGRAMS: usize = 2 * BUCKETS.len();
 
+/// Measurements that a fitted model counts as: the first steps of an engine often meet cold caches.
+const FIT_COUNTS: u32 = 8;
+
 /// A cost model with corrections. `expected = overall * (bucket_table * bucket + reads * (context + prompt terms))`.
 #[derive(Clone, Debug)]
 pub(super) struct Corrections {
@@ -87,16 +90,18 @@ impl Corrections {
         }
         let error = micros / expected - 1.0;
         let clipped = error.clamp(-OUTLIER / 2.0, OUTLIER);
+        let is_guess = self.cost == StepCost::guess();
         let (seen, seen_in_all) = (self.measured[index], self.measured_in_all);
         self.measured[index] = seen.saturating_add(1);
         self.measured_in_all = seen_in_all.saturating_add(1);
-        if seen_in_all == 0 {
-            // A model that was not fitted is told once how fast this machine is.
+        if seen_in_all == 0 && is_guess {
+            // It is told once how fast this machine is.
             self.overall *= (1.0 + error).clamp(0.01, 100.0);
         } else {
             let reads_share = self.overall * self.reads * self.cost.reads_micros(work) / expected;
-            let gain = GAIN.max(1.0 / (seen_in_all as f32 + 1.0));
-            let gain_of_bucket = GAIN_OF_BUCKET.max(0.5 / (seen as f32 + 1.0));
+            let known = if is_guess { 1 } else { FIT_COUNTS };
+            let gain = GAIN.max(1.0 / (seen_in_all.saturating_add(known)) as f32);
+            let gain_of_bucket = GAIN_OF_BUCKET.max(0.5 / (seen.saturating_add(known)) as f32);
             self.overall *= 1.0 + gain * clipped;
             self.bucket[index] *= 1.0 + gain_of_bucket * clipped * (1.0 - reads_share);
             self.reads *= 1.0 + GAIN_OF_BUCKET * clipped * reads_share;
@@ -219,6 +224,14 @@ mod tests {
         let mut known = Corrections::new(StepCost::guess());
         known.learn(WORK, 20_000.0);
         assert!((known.expect_micros(WORK) / 20_000.0 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_fitted_model_is_not_given_up_for_its_first_step() {
+        let mut known = Corrections::new(cost());
+        let usual = known.expect_micros(WORK);
+        known.learn(WORK, 40.0 * usual);
+        assert!(known.expect_micros(WORK) < 1.2 * usual);
     }
 
     #[test]
