@@ -6,7 +6,8 @@ use walla_device::{
 use walla_types::RopePairs;
 
 use super::attend::{self, Form};
-use super::linear::{Packing, Part, Then, packed};
+use super::linear::Part;
+use super::product::{Then, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, ShortConvParams};
@@ -175,7 +176,7 @@ impl Lowering<'_> {
     pub(super) fn attention(
         &mut self,
         program: &Program,
-        (q_slot, out_slot, consumer): (Slot, Slot, Option<Packing>),
+        (q_slot, out_slot, is_packed): (Slot, Slot, bool),
         (shape, layer): (HeadShape, u32),
         scale: f32,
         window: Option<u32>,
@@ -185,11 +186,11 @@ impl Lowering<'_> {
         let (out, out_width) = self.slot(program, out_slot)?;
         same("query slot", q_width, shape.heads * shape.head_dim)?;
         same("attention slot", out_width, shape.heads * shape.head_dim)?;
-        let packed = consumer.map(|packing| {
+        let packed = is_packed.then(|| {
             let at = self.base + self.workspace.packed_mixed as u64;
-            (packed(at, packing, (program.rows_max, out_width), false), packing)
+            packed(at, (program.rows_max, out_width), false)
         });
-        self.packed = packed.map(|(rows, packing)| (out_slot, rows, packing));
+        self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, _)| *slot == q_slot);
         if let Some(form) = self.form(program, shape, name) {
             let (input, head, kernel, tiling) = match unappended {
@@ -207,7 +208,7 @@ impl Lowering<'_> {
                 kv,
                 input,
                 out,
-                packed: packed.map(|(rows, _)| rows).unwrap_or_default(),
+                packed: packed.unwrap_or_default(),
                 head,
                 partials: self.base + self.workspace.partials as u64,
                 arrivals: self.base + self.workspace.arrivals as u64,
@@ -230,7 +231,7 @@ impl Lowering<'_> {
             kv,
             q,
             out,
-            packed: packed.map(|(rows, _)| rows).unwrap_or_default(),
+            packed: packed.unwrap_or_default(),
             partials: self.base + self.workspace.partials as u64,
             arrivals: self.base + self.workspace.arrivals as u64,
             heads: shape.heads,

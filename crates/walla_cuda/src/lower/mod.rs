@@ -3,6 +3,7 @@
 mod attend;
 mod attention;
 mod linear;
+mod product;
 mod sample;
 mod tiling;
 mod workspace;
@@ -11,7 +12,7 @@ use bytemuck::Pod;
 use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
-use self::linear::{Normed, Packing};
+use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
@@ -27,8 +28,8 @@ pub(crate) struct Lowering<'a> {
     workspace: &'a Workspace,
     /// Where the workspace lies.
     base: Address,
-    /// The slot that the latest kernels left packed instead of plain, where, and how.
-    packed: Option<(Slot, PackedRef, Packing)>,
+    /// The slot that the latest kernels left packed instead of plain, and where.
+    packed: Option<(Slot, PackedRef)>,
     /// The rows that are packed for a norm.
     normed: Option<Normed>,
     /// Which of two places has the factors of the last norm.
@@ -121,7 +122,7 @@ impl Lowering<'_> {
                 )?);
             }
             Op::Attention { q, shape, layer, scale, window, out } => {
-                let slots = (*q, *out, self.consumer(later, *out)?);
+                let slots = (*q, *out, self.is_packed(later, *out)?);
                 launches.push(self.attention(program, slots, (*shape, *layer), *scale, *window)?);
             }
             Op::Project { y, linear, post_norm, x } => {
@@ -130,7 +131,7 @@ impl Lowering<'_> {
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
                 let input = self.input(program, *x, Some(norm))?;
-                let h = (*h, self.consumer(later, *h)?);
+                let h = (*h, self.is_packed(later, *h)?);
                 launches.extend(self.gate_up(program, &input, (gate, up), *activation, h)?);
             }
             Op::ShortConv { x, norm, input, kernel, taps, layer, out } => {
@@ -153,13 +154,13 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// How the next op wants a slot packed, if it projects that slot on tensor cores.
-    fn consumer(&self, later: &[Op], slot: Slot) -> Result<Option<Packing>, DeviceError> {
+    /// Whether the next op wants a slot packed: it projects that slot on tensor cores.
+    fn is_packed(&self, later: &[Op], slot: Slot) -> Result<bool, DeviceError> {
         match later.first() {
             Some(Op::Project { y, linear, .. }) if *y == slot => {
-                Ok(self.packing(self.resources.matrix(linear.matrix)?.ty))
+                Ok(on_tensor_cores(self.resources.matrix(linear.matrix)?.ty))
             }
-            _ => Ok(None),
+            _ => Ok(false),
         }
     }
 

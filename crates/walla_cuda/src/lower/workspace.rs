@@ -1,6 +1,6 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
-use super::{Lowering, attend, attention, linear, sample};
+use super::{Lowering, attend, attention, product, sample};
 use crate::resources::Resources;
 
 /// Where the parts of the workspace lie, shared by programs that are prepared together. All of it starts as zeros.
@@ -125,7 +125,7 @@ impl Ground<'_> {
     fn wanted(&self, program: &Program, op: &Op) -> Result<Wanted, DeviceError> {
         let rows = program.rows_max as usize;
         let rows_packed = program.rows_max.max(program.outputs_max);
-        let packed_bytes = |cols| linear::packed_bytes(rows_packed, cols);
+        let packed_bytes = |cols| product::packed_bytes(rows_packed, cols);
         let matrix = |linear: &Linear| self.resources.matrix(linear.matrix);
         let products = |numbers: usize| 4 * rows * numbers;
         let mut wanted = Wanted::default();
@@ -196,7 +196,7 @@ impl Ground<'_> {
 impl Wanted {
     /// Rows as a norm's input, and the squares of whoever made them.
     fn norms(&mut self, width: u32, rows: u32) {
-        self.packed_normed = linear::packed_bytes(rows, width);
-        self.squares = 4 * rows as usize * linear::squares_count(width) as usize;
+        self.packed_normed = product::packed_bytes(rows, width);
+        self.squares = 4 * rows as usize * product::squares_count(width) as usize;
     }
 }
