@@ -23,6 +23,11 @@ pub(crate) fn create(
     let (Some(sizes), Some(recent_bytes)) = (sizes, recent_bytes) else {
         return Err(DeviceError::Invalid("a cache larger than the address space".to_owned()));
     };
+    // Before anything is allocated: the kernels of attention and of upkeep read no other pages.
+    if !matches!(desc.kv_type, KvType::F32 | KvType::F16) {
+        let what = format!("keys and values of {:?}", desc.kv_type);
+        return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
+    }
     for layer in &desc.layers {
         if let CacheLayer::Kv { rope: Some(rope), .. } = layer {
             resources.rope(*rope)?;
