@@ -1,6 +1,7 @@
 //! The device's time in a frame against the budget.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{
     Area, Drawn, GRID, INK, LIMIT, Look, Picture, colour, has_device_time, label, round_up,
@@ -45,6 +46,16 @@ impl Budgets {
         all
     }
 
+    /// Height of the plot: what keeps to a budget is shown whole, what does not is cut at three budgets.
+    fn top(&self) -> f64 {
+        let longest = |bars: &mut dyn Iterator<Item = &Bar>| {
+            bars.map(|bar| bar.marks[3]).fold(self.budget_ms * 1.3, f64::max)
+        };
+        let all = longest(&mut self.bars.iter());
+        let governed = longest(&mut self.bars.iter().filter(|bar| bar.mode.is_governed()));
+        round_up(all.min(governed.max(3.0 * self.budget_ms)) * 1.02)
+    }
+
     fn modes(&self) -> Vec<Mode> {
         let mut modes = Vec::new();
         for bar in &self.bars {
@@ -70,7 +81,7 @@ impl Picture for Budgets {
     fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>, look: Look) -> Drawn<DB> {
         area.fill(&WHITE)?;
         let (modes, agents) = (self.modes(), self.agents());
-        let largest = self.bars.iter().map(|bar| bar.marks[3]).fold(self.budget_ms * 1.3, f64::max);
+        let top = self.top();
         let groups = agents.len() as f64;
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, look.text(26))
@@ -78,7 +89,7 @@ impl Picture for Budgets {
             .margin_right(look.px(28))
             .x_label_area_size(look.px(56))
             .y_label_area_size(look.px(72))
-            .build_cartesian_2d(0.0..groups, 0.0..round_up(largest * 1.02))?;
+            .build_cartesian_2d(0.0..groups, 0.0..top)?;
         let name = |x: &f64| {
             let place = x.floor() as usize;
             let is_middle = (x - x.floor() - 0.5).abs() < 1e-6;
@@ -93,7 +104,8 @@ impl Picture for Budgets {
             .x_labels(2 * agents.len() + 1)
             .x_label_formatter(&name)
             .y_labels(9)
-            .x_desc("agents (bar: median, line: p99, ticks: p99.9 and the longest)")
+            .y_label_formatter(&|ms: &f64| ms.to_string())
+            .x_desc("agents (bar: median, line: p99, ticks: p99.9 and the longest, or its number on top)")
             .y_desc("milliseconds")
             .label_style(look.text(18))
             .axis_desc_style(look.text(18))
@@ -109,7 +121,10 @@ impl Picture for Budgets {
             chart
                 .draw_series(bars().map(|bar| {
                     let x = at(bar);
-                    Rectangle::new([(x, 0.0), (x + width * 0.86, bar.marks[0])], fill.filled())
+                    Rectangle::new(
+                        [(x, 0.0), (x + width * 0.86, bar.marks[0].min(top))],
+                        fill.filled(),
+                    )
                 }))?
                 .label(label(mode))
                 .legend(move |(x, y)| {
@@ -119,15 +134,25 @@ impl Picture for Budgets {
             let thin = fill.stroke_width(look.stroke(3));
             chart.draw_series(bars().map(|bar| {
                 let x = at(bar) + width * 0.43;
-                PathElement::new([(x, bar.marks[0]), (x, bar.marks[1])], thin)
+                PathElement::new([(x, bar.marks[0].min(top)), (x, bar.marks[1].min(top))], thin)
             }))?;
             chart.draw_series(bars().flat_map(|bar| {
                 let x = at(bar);
-                [(0.28, bar.marks[2]), (0.14, bar.marks[3])].map(|(inset, y)| {
+                let ticks = [(0.28, bar.marks[2]), (0.14, bar.marks[3])];
+                ticks.into_iter().filter(|tick| tick.1 <= top).map(move |(inset, y)| {
                     let ends = [(x + width * inset, y), (x + width * (0.86 - inset), y)];
                     PathElement::new(ends, thin)
                 })
             }))?;
+        }
+        for bar in self.bars.iter().filter(|bar| bar.marks[3] > top) {
+            let place = modes.iter().position(|&mode| mode == bar.mode).unwrap_or(0);
+            let group = agents.iter().position(|&agents| agents == bar.agents).unwrap_or(0);
+            let x = group as f64 + 0.1 + (place as f64 + 0.43) * width;
+            let note = format!("{:.0} ms", bar.marks[3]);
+            let style = look.text(15).pos(Pos::new(HPos::Center, VPos::Top));
+            let under = EmptyElement::at((x, top)) + Text::new(note, look.at(0, -20), style);
+            chart.draw_series([under])?;
         }
         let line = [(0.0, self.budget_ms), (groups, self.budget_ms)];
         chart.draw_series(DashedLineSeries::new(

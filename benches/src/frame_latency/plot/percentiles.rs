@@ -1,6 +1,7 @@
 //! Percentile curves: how long frames take, for ever rarer frames.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Area, Drawn, GRID, Group, INK, LIMIT, Look, Picture, colour, label, round_up};
 use crate::args::Mode;
@@ -9,6 +10,15 @@ struct Curve {
     mode: Mode,
     points: Vec<(f64, f64)>,
 }
+
+impl Curve {
+    fn longest(&self) -> f64 {
+        self.points.last().map_or(0.0, |point| point.1)
+    }
+}
+
+/// Height of the plot.
+const PERIODS_SHOWN: f64 = 3.0;
 
 pub struct Percentiles {
     title: String,
@@ -54,13 +64,15 @@ impl Picture for Percentiles {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let x_max = points().map(|point| point.0).fold(1.0, f64::max);
         let y_max = points().map(|point| point.1).fold(self.period_ms, f64::max);
+        // Beyond three periods a frame is lost anyway: the curves that matter should not be flat.
+        let y_max = round_up(y_max.min(PERIODS_SHOWN * self.period_ms) * 1.02);
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, look.text(26))
             .margin(look.px(16))
             .margin_right(look.px(28))
             .x_label_area_size(look.px(56))
             .y_label_area_size(look.px(72))
-            .build_cartesian_2d(0.0..x_max, 0.0..round_up(y_max * 1.02))?;
+            .build_cartesian_2d(0.0..x_max, 0.0..y_max)?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
@@ -69,6 +81,7 @@ impl Picture for Percentiles {
             .x_labels(x_max.floor() as usize + 1)
             .x_label_formatter(&percent)
             .y_labels(9)
+            .y_label_formatter(&|ms: &f64| ms.to_string())
             .x_desc("frames that take no longer, in percent")
             .y_desc("milliseconds")
             .label_style(look.text(18))
@@ -91,6 +104,15 @@ impl Picture for Percentiles {
                 .draw_series(LineSeries::new(curve.points.iter().copied(), style))?
                 .label(label(curve.mode))
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + look.px(26), y)], style));
+        }
+        let beyond = self.curves.iter().filter(|curve| curve.longest() > y_max);
+        for (line, curve) in (0..).zip(beyond) {
+            let note = format!("{} up to {:.0} ms", label(curve.mode), curve.longest());
+            let colour = colour(curve.mode);
+            let style = look.text(16).color(&colour).pos(Pos::new(HPos::Right, VPos::Top));
+            let below = EmptyElement::at((x_max, y_max))
+                + Text::new(note, look.at(-8, 10 + 22 * line), style);
+            chart.draw_series([below])?;
         }
         chart
             .configure_series_labels()
