@@ -14,13 +14,13 @@ const GAIN_OF_BUCKET: f32 = 1.0 / 16.0;
 const DEVIATIONS: f32 = 3.0;
 
 /// What one frame over its budget adds to the margin.
-const CARE: f32 = 0.03;
+const CARE: f32 = 0.05;
 
 /// The share of frames over their budget that keeps the margin where it is.
 const OVER_SHARE: f32 = 0.001;
 
 /// The largest share that caution adds.
-const CARE_MAX: f32 = 0.6;
+const CARE_MAX: f32 = 1.0;
 
 /// One measurement changes the mean as if it were at most so much above or half as much below the prediction: a hiccup of the
 /// system says nothing about the next step.
@@ -122,6 +122,11 @@ impl Corrections {
         for factor in [&mut self.overall, &mut self.reads, &mut self.bucket[index]] {
             *factor = factor.clamp(1e-3, 1e3);
         }
+    }
+
+    /// The share that caution adds.
+    pub fn care(&self) -> f32 {
+        self.care
     }
 
     /// A frame was over its budget, or one that used most of it was not.

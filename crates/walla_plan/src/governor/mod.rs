@@ -20,8 +20,9 @@
 //!    [`Limits::wait_frames_max`] frames. The frames after it pay: over time, use is within the budget. A budget of zero owes
 //!    nothing; it pauses everybody but those who have waited so long.
 //!    Among `n` agents nobody waits longer than `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
-//! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once; frames within
-//!    their budgets lower it, so slowly that one such frame in a thousand keeps it where it is.
+//! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once, and the share of
+//!    a frame that only its first step may use; frames within their budgets lower both, so slowly that one such frame in a
+//!    thousand keeps them where they are.
 //! 5. A new budget counts from the next frame on.
 //! 6. **Launches.** No step is predicted to take longer than `launch_micros_max`, unless the smallest step does: then
 //!    [`OVERDRAFT`] times that one.
@@ -66,6 +67,9 @@ use crate::frame::{CostModel, Limits, StepWork};
 
 /// How much longer than the smallest step a step may be that no limit leaves room for.
 pub const OVERDRAFT: f32 = 1.5;
+
+/// The largest share of a budget that is kept for hiccups once a frame has run something.
+const RESERVE_MAX: f32 = 0.6;
 
 /// A quarter of a frame at 60 Hz, in microseconds.
 pub const DEFAULT_BUDGET_MICROS: u32 = 4_166;
@@ -210,7 +214,7 @@ impl Governor {
             limits.step_micros_max = launch_max.max(whole(least));
         }
         if let Some(budget) = self.options.budget_micros {
-            let left = self.frames.left_micros(budget);
+            let left = self.left_micros(budget);
             let is_too_long = least / OVERDRAFT > budget as f32;
             let granted = if is_too_long && budget > 0 && self.frames.is_fresh() {
                 whole(least)
@@ -242,7 +246,18 @@ impl Governor {
     pub fn is_spent(&self) -> bool {
         self.options
             .budget_micros
-            .is_some_and(|b| self.frames.is_used() && self.frames.left_micros(b) < 1.0)
+            .is_some_and(|budget| self.frames.is_used() && self.left_micros(budget) < 1.0)
+    }
+
+    /// What this frame may still use. After its first step some of the budget is kept in reserve: many small steps in a row use up all
+    /// that their margins leave, and then a hiccup of any of them takes the frame over.
+    fn left_micros(&self, budget: u32) -> f32 {
+        let left = self.frames.left_micros(budget);
+        if !self.frames.is_used() {
+            return left;
+        }
+        let reserve = self.corrections.care().min(RESERVE_MAX) * budget as f32;
+        (left - reserve).max(0.0)
     }
 
     /// Charges a step to the current frame.
