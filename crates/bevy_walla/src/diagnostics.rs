@@ -52,6 +52,13 @@ impl WallaDiagnosticsPlugin {
     /// Agents that wanted something of the latest frame and got nothing.
     pub const AGENTS_DEFERRED: DiagnosticPath = DiagnosticPath::const_new("walla/agents_deferred");
 
+    /// Programs of the device that are launched op by op although they could have been graphs.
+    pub const GRAPH_FALLBACKS: DiagnosticPath = DiagnosticPath::const_new("walla/graph_fallbacks");
+
+    /// Calls of the device's driver for each step, on average since the start.
+    pub const DRIVER_CALLS: DiagnosticPath =
+        DiagnosticPath::const_new("walla/driver_calls_per_step");
+
     /// Takes the measurements of a frame.
     pub fn diagnostic_system(
         mut diagnostics: Diagnostics,
@@ -74,6 +81,11 @@ impl WallaDiagnosticsPlugin {
         diagnostics.add_measurement(&Self::ASKS_WAITING, || walla.asks_waiting() as f64);
         diagnostics.add_measurement(&Self::AGENTS_ACTIVE, || f64::from(stats.agents_active));
         diagnostics.add_measurement(&Self::PAGES_USED, || f64::from(stats.pages_used));
+        diagnostics.add_measurement(&Self::GRAPH_FALLBACKS, || stats.graph_fallbacks as f64);
+        if stats.steps > 0 {
+            let per_step = stats.driver_calls as f64 / stats.steps as f64;
+            diagnostics.add_measurement(&Self::DRIVER_CALLS, || per_step);
+        }
         let used = &stats.budget;
         if let Some(budget) = used.budget {
             diagnostics.add_measurement(&Self::BUDGET_MS, || budget.as_secs_f64() * 1e3);
@@ -95,6 +107,8 @@ impl Plugin for WallaDiagnosticsPlugin {
             .register_diagnostic(Diagnostic::new(Self::ASKS_WAITING))
             .register_diagnostic(Diagnostic::new(Self::AGENTS_ACTIVE))
             .register_diagnostic(Diagnostic::new(Self::PAGES_USED))
+            .register_diagnostic(Diagnostic::new(Self::GRAPH_FALLBACKS))
+            .register_diagnostic(Diagnostic::new(Self::DRIVER_CALLS))
             .register_diagnostic(Diagnostic::new(Self::BUDGET_MS).with_suffix("ms"))
             .register_diagnostic(Diagnostic::new(Self::USED_MS).with_suffix("ms"))
             .register_diagnostic(Diagnostic::new(Self::FRAMES_OVER))

@@ -217,7 +217,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Numbers in [`EngineStats`], those of its budget left out.
-const FIELDS: usize = 13;
+const FIELDS: usize = 15;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -234,6 +234,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         pages_used,
         pages,
         queue_full,
+        driver_calls,
+        graph_fallbacks,
         budget: _,
     } = *stats;
     [
@@ -250,6 +252,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         pages_used.into(),
         pages.into(),
         queue_full,
+        driver_calls,
+        graph_fallbacks,
     ]
 }
 
@@ -263,6 +267,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         step_nanos,
         rest @ ..,
         queue_full,
+        driver_calls,
+        graph_fallbacks,
     ] = values;
     let [step_rows, agents_active, agents, asks_waiting, pages_used, pages] =
         rest.map(|v| v as u32);
@@ -280,6 +286,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         pages_used,
         pages,
         queue_full,
+        driver_calls,
+        graph_fallbacks,
         budget,
     }
 }
@@ -366,6 +374,8 @@ mod tests {
             pages_used: u32::MAX,
             pages: 10,
             queue_full: 11,
+            driver_calls: u64::MAX - 1,
+            graph_fallbacks: 28,
             budget: BudgetStats {
                 budget: Some(Duration::from_micros(12)),
                 used: Duration::from_micros(13),

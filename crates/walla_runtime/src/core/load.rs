@@ -59,6 +59,7 @@ impl Core {
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
         let has_template = text.template.is_some();
+        let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
         let agents = exec_options.sequences_max as usize;
         Ok(Self {
@@ -69,6 +70,7 @@ impl Core {
             worker,
             worker_is_full: false,
             failures_in_a_row: 0,
+            driver_calls_of_load,
             context_tokens,
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             agents: (0..agents).map(|_| None).collect(),

@@ -88,6 +88,7 @@ pub(crate) struct Core {
     budget: Budget,
     in_flight: InFlight,
     failures_in_a_row: u32,
+    driver_calls_of_load: u64,
     stats: EngineStats,
 }
 
@@ -134,6 +135,9 @@ impl Core {
         self.stats.agents_active = active as u32;
         self.stats.asks_waiting = waiting as u32;
         self.stats.pages_used = self.sequences.ledger.used_pages();
+        let device = self.sequences.executor.device();
+        self.stats.driver_calls = device.counters().total() - self.driver_calls_of_load;
+        self.stats.graph_fallbacks = device.graph_fallbacks().total();
         self.stats.budget = self.budget.stats();
     }
 }
