@@ -21,8 +21,10 @@
 // tensor cores. Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
 #pragma once
 
+#include "half_tile.cuh"
 #include "linear.cuh"
 #include "packed.cuh"
+#include "ring.cuh"
 
 struct MatmulParams {
     StepRef step;
@@ -62,129 +64,6 @@ constexpr uint32_t MATMUL_WARPS_MAX = 16;
 constexpr uint32_t MATMUL_TEAM_MAX = 8;
 constexpr uint32_t TEAMS_MAX = 4;
 constexpr uint32_t DEPTH_MAX = 8;
-
-// d += a * b for 16 x 16 times 16 x 8.
-__device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    // Turing multiplies half as many columns at once.
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b0));
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[2]), "r"(a[3]), "r"(b1));
-#endif
-}
-
-__device__ __forceinline__ __half2 as_half2(uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); }
-__device__ __forceinline__ uint32_t as_bits(__half2 two) { return *reinterpret_cast<const uint32_t*>(&two); }
-__device__ __forceinline__ __half2 both(float value) { return __float2half2_rn(value); }
-
-// (a & mask) | c in one instruction, which takes c from a register.
-template <uint32_t MASK>
-__device__ __forceinline__ uint32_t mask_or(uint32_t a, uint32_t c) {
-    uint32_t d;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(a), "n"(MASK), "r"(c));
-    return d;
-}
-
-// Eight of W's rows (half a tile) in a segment of 128 columns: a record (weight.cuh), and what a lane needs of it.
-template <uint32_t TYPE>
-struct HalfTile {
-    using Planes = Record<TYPE>;
-    // The lane's 32 numbers of row lane / 4, and that row's scales.
-    uint4 quants[Planes::PIECES];
-    uint32_t high[2];
-    uint32_t scales[4];
-    __half2 supers;
-
-    __device__ __forceinline__ void load(const uint8_t* from) {
-        const uint32_t lane = threadIdx.x % WARP, row = lane / 4;
-#pragma unroll
-        for (uint32_t i = 0; i < Planes::PIECES; i++)
-            quants[i] = *reinterpret_cast<const uint4*>(from + (i * 32 + lane) * 16);
-        if constexpr (Planes::HIGH == 128) high[0] = reinterpret_cast<const uint32_t*>(from + Planes::HIGH_AT)[lane];
-        if constexpr (Planes::HIGH == 256) {
-            const uint2 two = reinterpret_cast<const uint2*>(from + Planes::HIGH_AT)[lane];
-            high[0] = two.x, high[1] = two.y;
-        }
-        if constexpr (Planes::SCALES == 64) {
-            const uint2 two = reinterpret_cast<const uint2*>(from + Planes::SCALES_AT)[row];
-            scales[0] = two.x, scales[1] = two.y;
-        }
-        if constexpr (Planes::SCALES == 128) {
-            const uint4 four = reinterpret_cast<const uint4*>(from + Planes::SCALES_AT)[row];
-            scales[0] = four.x, scales[1] = four.y, scales[2] = four.z, scales[3] = four.w;
-        }
-        if constexpr (Planes::SUPERS == 32) supers = reinterpret_cast<const __half2*>(from + Planes::SUPERS_AT)[row];
-        if constexpr (Planes::SUPERS == 16) supers = __half2half2(reinterpret_cast<const __half*>(from + Planes::SUPERS_AT)[row]);
-    }
-
-    // The factors of block j: scale (of its two halves) and minimum, each twice.
-    struct Factors {
-        __half2 scale[2];
-        __half2 minimum;
-    };
-    __device__ __forceinline__ Factors factors(uint32_t j) const {
-        Factors f;
-        f.minimum = both(0.0f);
-        if constexpr (TYPE == Q4_1 || TYPE == Q5_1) {
-            const __half2 two = as_half2(scales[j]);
-            f.scale[0] = f.scale[1] = __low2half2(two);
-            f.minimum = __high2half2(two);
-        } else if constexpr (TYPE == Q8_0 || TYPE == Q4_0 || TYPE == Q5_0) {
-            const __half2 two = as_half2(scales[j / 2]);
-            f.scale[0] = f.scale[1] = j % 2 ? __high2half2(two) : __low2half2(two);
-        } else if constexpr (TYPE == Q4K || TYPE == Q5K) {
-            // Both bytes as halves at once: 1024 + byte, less 1024.
-            const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1024.0f));
-            const __half2 two = __hmul2(supers, bytes);
-            f.scale[0] = f.scale[1] = __low2half2(two);
-            f.minimum = __hneg2(__high2half2(two));
-        } else if constexpr (TYPE == Q6K) {
-            const uint32_t biased = scales[j / 2] ^ 0x80808080u;
-            const __half2 bytes = __hsub2(as_half2(__byte_perm(biased, 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1152.0f));
-            const __half2 two = __hmul2(supers, bytes);
-            f.scale[0] = __low2half2(two);
-            f.scale[1] = __high2half2(two);
-        }
-        return f;
-    }
-
-    // Numbers 2 p and 2 p + 1 of block j's eight, as the tensor cores take them. `thousand` is 0x64006400, in a register.
-    __device__ __forceinline__ uint32_t halves(uint32_t j, uint32_t p, const Factors& f, uint32_t thousand) const {
-        if constexpr (TYPE == F16) return (&quants[j].x)[p];
-        // The integers, exact: a mask puts them under the exponent of 1024; those four bits up come as 16 times themselves.
-        __half2 q;
-        if constexpr (TYPE == Q8_0) {
-            const uint32_t word = (&quants[j / 2].x)[j % 2 * 2 + p / 2];
-            q = __hsub2(as_half2(__byte_perm(word, thousand, p % 2 ? 0x5352 : 0x5150)), both(1024.0f + 128.0f));
-        } else {
-            constexpr float offset = Planes::OFFSET;
-            const uint32_t word = (&quants[0].x)[j] >> (p / 2 * 8);
-            const uint32_t up = p % 2 * 4;
-            uint32_t bits = up ? mask_or<0x00f000f0u>(word, thousand) : mask_or<0x000f000fu>(word, thousand);
-            if constexpr (has_fifths(TYPE)) {
-                const int at = int(4 + up) - int(4 * j + p);
-                const uint32_t fifths = at >= 0 ? high[0] << at : high[0] >> -at;
-                bits = up ? mask_or<0x01000100u>(fifths, bits) : mask_or<0x00100010u>(fifths, bits);
-            }
-            if constexpr (TYPE == Q6K) {
-                const int at = int(4 + up) - int(2 * (4 * (j % 2) + p));
-                const uint32_t pairs = at >= 0 ? high[j / 2] << at : high[j / 2] >> -at;
-                bits = up ? mask_or<0x03000300u>(pairs, bits) : mask_or<0x00300030u>(pairs, bits);
-            }
-            q = up ? __hfma2(as_half2(bits), both(0.0625f), both(-64.0f - offset)) : __hsub2(as_half2(bits), both(1024.0f + offset));
-        }
-        const __half2 scale = f.scale[p / 2];
-        return as_bits(Planes::HAS_MINIMUM ? __hfma2(q, scale, f.minimum) : __hmul2(q, scale));
-    }
-};
 
 // What a tile consists of: half a tile of one matrix and half a tile of the same or another.
 struct TileOf {
@@ -264,82 +143,6 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
     for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? y[c] * near * p.next_norm[row + c] : 0.0f;
     store_packed(p.packed, r, row, y);
     if (quad == 0) p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;
-}
-
-// A warp's ring of `depth` stages: records copied ahead, a barrier for each.
-struct Ring {
-    uint32_t stages;    // in shared memory
-    uint32_t barriers;  // likewise
-    uint32_t depth;
-    uint32_t slot;
-    uint32_t phase;
-
-    __device__ __forceinline__ void next() {
-        if (++slot == depth) slot = 0, phase ^= 1;
-    }
-};
-
-#if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void init_barriers(const Ring& ring) {
-    const uint32_t d = threadIdx.x % WARP;
-    if (d < ring.depth)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(ring.barriers + 8 * d) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    __syncwarp();
-}
-// A stage will be complete when `bytes` have come.
-__device__ __forceinline__ void expect(const Ring& ring, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(ring.barriers + 8 * ring.slot), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void copy_record(const Ring& ring, uint32_t to, const uint8_t* from, uint32_t bytes) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-                 "r"(ring.barriers + 8 * ring.slot)
-                 : "memory");
-}
-__device__ __forceinline__ void await_stage(const Ring& ring) {
-    asm volatile(
-        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(
-            ring.barriers + 8 * ring.slot),
-        "r"(ring.phase)
-        : "memory");
-}
-#endif
-
-// Brings a number's line into the first cache.
-__device__ __forceinline__ void come_near(const float* at) { asm volatile("prefetch.global.L1 [%0];" ::"l"(at)); }
-
-// Copies 16 bytes to shared memory without waiting.
-__device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-#else
-    const uint4 value = *static_cast<const uint4*>(from);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w) : "memory");
-#endif
-}
-__device__ __forceinline__ void close_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <uint32_t LEFT>
-__device__ __forceinline__ void await_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-#endif
-}
-// Waits until at most `left` of this thread's closed groups are under way.
-__device__ __forceinline__ void await_copies(uint32_t left) {
-    switch (left) {
-        case 0: await_copies<0>(); break;
-        case 1: await_copies<1>(); break;
-        case 2: await_copies<2>(); break;
-        case 3: await_copies<3>(); break;
-        case 4: await_copies<4>(); break;
-        case 5: await_copies<5>(); break;
-        case 6: await_copies<6>(); break;
-        default: await_copies<7>(); break;
-    }
 }
 
 template <uint32_t TYPE, uint32_t GROUPS>

@@ -1,0 +1,261 @@
+// Where top-k and top-p cut when they look at all scores, and the random numbers of a draw.
+#pragma once
+
+#include "sample.cuh"
+
+// Ten rounds of Philox4x32 (walla_device's philox.rs): the first word for counter (position, token, 0, 0).
+__device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t token, uint32_t key0, uint32_t key1) {
+    uint32_t c0 = position, c1 = token, c2 = 0, c3 = 0;
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const uint32_t high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+        const uint32_t high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+        c0 = high1 ^ c1 ^ key0;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ key1;
+        c3 = low0;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    return c0;
+}
+
+struct Draw {
+    const SampleParams& p;
+    const OutputRow& output;
+    uint64_t* scratch;  // [DRAW_THREADS / WARP]
+    float top;          // the largest score
+
+    __device__ uint64_t block_max(uint64_t key) const {
+        key = key_max(key);
+        if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = key;
+        __syncthreads();
+        key = key_max(scratch[threadIdx.x % WARP]);
+        __syncthreads();
+        return key;
+    }
+
+    // What the draw compares: the larger wins, the lower id of equals.
+    __device__ uint64_t gumbel(uint64_t key) const {
+        const uint32_t token = token_of(key);
+        const uint32_t word = philox(output.position + 1, token, output.seed[0], output.seed[1]);
+        const float u = (float(word >> 9) + 0.5f) / 8388608.0f;
+        return key_of(value_of(key) - logf(-logf(u)), token);
+    }
+
+    __device__ bool likely(uint64_t key) const { return expf(value_of(key) - top) >= output.min_p; }
+
+    // Probability in units of 2^-40 of the likeliest token's: integers, whose sums do not depend on order.
+    __device__ uint64_t weight(uint64_t key) const {
+        return uint64_t(double(expf(value_of(key) - top)) * 1099511627776.0);
+    }
+};
+
+static_assert(DRAW_THREADS / WARP == WARP, "one warp merges what all warps found");
+
+// The lowest key that top-k (when larger than TOP_MAX) and top-p keep, found over all scores, eight bits at a time: first by
+// count, then by weight among what the count keeps.
+__device__ uint64_t lowest_kept(const Draw& draw, const float* scores, bool by_weight, uint64_t floor_, uint64_t wanted) {
+    __shared__ unsigned long long histogram[256];
+    __shared__ uint64_t prefix, need;
+    if (threadIdx.x == 0) prefix = 0, need = wanted;
+    for (uint32_t shift = 64; shift > 0;) {
+        shift -= 8;
+        __syncthreads();
+        if (threadIdx.x < 256) histogram[threadIdx.x] = 0;
+        __syncthreads();
+        const uint64_t above = shift == 56 ? 0 : prefix >> (shift + 8);
+        for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+            const uint64_t key = key_of(scores[t], t);
+            if (key < floor_ || (shift < 56 && key >> (shift + 8) != above)) continue;
+            atomicAdd(&histogram[key >> shift & 255u], by_weight ? draw.weight(key) : 1ull);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            uint64_t sum = 0;
+            uint32_t digit = 255;
+            // Falls through to digit 0 only if rounding left the sum short: then everything is kept.
+            for (; digit > 0 && sum + histogram[digit] < need; digit--) sum += histogram[digit];
+            prefix |= uint64_t(digit) << shift;
+            need -= sum;
+        }
+    }
+    __syncthreads();
+    return prefix > floor_ ? prefix : floor_;
+}
+
+// The lowest key that top-p keeps of those from `floor_` on, by narrowing.
+__device__ uint64_t lowest_by_weight(const Draw& draw, const float* scores, uint64_t floor_, float top_p) {
+    __shared__ unsigned long long total;
+    if (threadIdx.x == 0) total = 0;
+    __syncthreads();
+    uint64_t sum = 0;
+    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+        const uint64_t key = key_of(scores[t], t);
+        if (key >= floor_) sum += draw.weight(key);
+    }
+    atomicAdd(&total, sum);
+    __syncthreads();
+    const uint64_t wanted = uint64_t(ceil(double(top_p) * double(total)));
+    return lowest_kept(draw, scores, true, floor_, wanted > 0 ? wanted : 1);
+}
+
+// Scores in bins below the largest, 1/64 wide as far as DEPTH, then 1/16: how many, and what they weigh. The last bin has all that
+// lies deeper, 28 below the largest, where weights are zero.
+constexpr uint32_t BINS = 1024;
+constexpr uint32_t BIN_MAX = 1024;  // tokens of a bin that are looked at one by one
+constexpr uint32_t BINS_VOCAB_MAX = 1u << 18;  // limbs of 14 bits from as many tokens fit 32 bits
+struct Bins {
+    unsigned long long weights[BINS];
+    uint32_t counts[BINS];
+    uint32_t limbs[3][BINS];  // of the weights' sums, 14 bits a limb: shared memory adds 32 bits at a time
+    uint64_t keys[BIN_MAX];
+    uint64_t in_order[BIN_MAX];
+    unsigned long long weights_in_order[BIN_MAX];
+    unsigned long long total;
+    uint32_t bin, found;
+    unsigned long long before;
+    uint64_t lowest;
+};
+static_assert(sizeof(Bins) == 49184, "as in lower/sample.rs");
+
+// A larger key never falls into a later bin: differences and products round monotonously.
+__device__ __forceinline__ uint32_t bin_of(float score, float top) {
+    constexpr float DEPTH = 12.0f;
+    const float depth = top - score;
+    if (depth < DEPTH) return uint32_t(depth * 64.0f);
+    const float place = DEPTH * 64.0f + (depth - DEPTH) * 16.0f;
+    return place < float(BINS - 1) ? uint32_t(place) : BINS - 1;
+}
+
+// Sum of a list's first `end` entries; every thread of the block gets it.
+__device__ unsigned long long sum_of(Bins& b, const unsigned long long* list, uint32_t end) {
+    unsigned long long sum = 0;
+    for (uint32_t i = threadIdx.x; i < end; i += DRAW_THREADS) sum += list[i];
+    if (threadIdx.x == 0) b.total = 0;
+    __syncthreads();
+    if (sum) atomicAdd(&b.total, sum);
+    __syncthreads();
+    sum = b.total;
+    __syncthreads();
+    return sum;
+}
+
+// Finds the bin in which a list's sum reaches `need`, the last if it does not, and the sum before it.
+template <typename Number>
+__device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
+    if (threadIdx.x < WARP) {
+        constexpr uint32_t EACH = BINS / WARP;
+        const uint32_t lane = threadIdx.x;
+        unsigned long long own = 0;
+        for (uint32_t i = 0; i < EACH; i++) own += list[lane * EACH + i];
+        unsigned long long up_to = own;
+        for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+            const unsigned long long other = __shfl_up_sync(FULL_MASK, up_to, offset);
+            if (lane >= offset) up_to += other;
+        }
+        const uint32_t reached = __ballot_sync(FULL_MASK, up_to >= need);
+        const uint32_t which = reached ? __ffs(reached) - 1 : WARP - 1;
+        if (lane == which) {
+            unsigned long long before = up_to - own;
+            uint32_t bin = lane * EACH;
+            for (; bin + 1 < (lane + 1) * EACH && before + list[bin] < need; bin++) before += list[bin];
+            b.bin = bin;
+            b.before = before;
+        }
+    }
+    __syncthreads();
+}
+
+// Puts the tokens of a bin in order into `in_order`, their weights into `weights_in_order`; false if there are too many. A pass
+// over the scores.
+__device__ bool look_into(Bins& b, const Draw& draw, const float* scores, uint32_t bin) {
+    if (bin == BINS - 1) return false;
+    if (threadIdx.x == 0) b.found = 0;
+    __syncthreads();
+#pragma unroll 8
+    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+        const float score = scores[t];
+        if (bin_of(score, draw.top) != bin) continue;
+        const uint32_t at = atomicAdd(&b.found, 1);
+        if (at < BIN_MAX) b.keys[at] = key_of(score, t);
+    }
+    __syncthreads();
+    const uint32_t count = b.found;
+    if (count > BIN_MAX) return false;
+    if (threadIdx.x < count) {
+        const uint64_t key = b.keys[threadIdx.x];
+        uint32_t larger = 0;
+        for (uint32_t i = 0; i < count; i++) larger += b.keys[i] > key;
+        b.in_order[larger] = key;
+        b.weights_in_order[larger] = draw.weight(key);
+    }
+    __syncthreads();
+    return true;
+}
+
+// The lowest key that top-k (when larger than TOP_MAX) and top-p keep.
+__device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& output) {
+    extern __shared__ __align__(16) uint8_t dynamic[];
+    Bins& b = *reinterpret_cast<Bins*>(dynamic);
+    const bool by_count = output.top_k > 0 && output.top_k < draw.p.vocab, by_weight = output.top_p < 1.0f;
+    if (!by_count && !by_weight) return 0;
+    if (draw.p.vocab > BINS_VOCAB_MAX) {
+        const uint64_t lowest = by_count ? lowest_kept(draw, scores, false, 0, output.top_k) : 0;
+        return by_weight ? lowest_by_weight(draw, scores, lowest, output.top_p) : lowest;
+    }
+    for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
+        b.counts[i] = b.limbs[0][i] = b.limbs[1][i] = b.limbs[2][i] = 0;
+    __syncthreads();
+    // The weight has up to 41 bits.
+#pragma unroll 8
+    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+        const float score = scores[t];
+        const uint32_t bin = bin_of(score, draw.top);
+        if (by_count) atomicAdd(&b.counts[bin], 1);
+        if (!by_weight || bin == BINS - 1) continue;  // that deep, weights are zero
+        const uint64_t weight = draw.weight(key_of(score, t));
+        if (weight) atomicAdd(&b.limbs[0][bin], uint32_t(weight) & 0x3fffu);
+        if (weight >> 14) atomicAdd(&b.limbs[1][bin], uint32_t(weight >> 14) & 0x3fffu);
+        if (weight >> 28) atomicAdd(&b.limbs[2][bin], uint32_t(weight >> 28));
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
+        b.weights[i] = b.limbs[0][i] + (uint64_t(b.limbs[1][i]) << 14) + (uint64_t(b.limbs[2][i]) << 28);
+    __syncthreads();
+    uint64_t lowest = 0;
+    uint32_t last = BINS;             // the bin of the cut by count, whose tokens lie in order
+    unsigned long long in_last = 0;  // what its kept tokens weigh
+    if (by_count) {
+        find_bin(b, b.counts, output.top_k);
+        last = b.bin;
+        const uint32_t kept = output.top_k - uint32_t(b.before);
+        if (look_into(b, draw, scores, last)) {
+            lowest = b.in_order[kept - 1];
+            in_last = sum_of(b, b.weights_in_order, kept);
+        } else {
+            lowest = lowest_kept(draw, scores, false, 0, output.top_k);
+            last = BINS;
+            if (by_weight) return lowest_by_weight(draw, scores, lowest, output.top_p);
+        }
+    }
+    if (!by_weight) return lowest;
+    const unsigned long long total = sum_of(b, b.weights, min(last, BINS)) + in_last;
+    const unsigned long long wanted = max(1ull, (unsigned long long)ceil(double(output.top_p) * double(total)));
+    if (threadIdx.x == 0 && last < BINS) b.weights[last] = in_last;
+    __syncthreads();
+    find_bin(b, b.weights, min(wanted, total));
+    const uint32_t bin = b.bin;
+    if (bin != last && !look_into(b, draw, scores, bin)) return lowest_by_weight(draw, scores, lowest, output.top_p);
+    if (threadIdx.x == 0) {
+        unsigned long long sum = b.before;
+        uint32_t i = 0;
+        for (; i + 1 < b.found; i++) {
+            sum += b.weights_in_order[i];
+            if (sum >= wanted) break;
+        }
+        b.lowest = b.in_order[i];
+    }
+    __syncthreads();
+    return b.lowest > lowest ? b.lowest : lowest;
+}
