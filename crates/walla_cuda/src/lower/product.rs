@@ -6,14 +6,12 @@ use walla_types::TensorType;
 
 use super::Lowering;
 use super::linear::{Input, Part};
-use super::tiling::{GROUP_ROWS, Product, Tiling};
+use super::tiling::{GROUP_ROWS, Product, SHARED_STATIC, Tiling};
 use crate::driver::Launch;
 use crate::params::{Address, LinearMode, MatmulParams, PackParams, PackedRef};
 use crate::repack::{self, Layout};
 use crate::resources::Matrix;
 
-/// Shared memory that a kernel has besides what a launch asks for, at most.
-const SHARED_STATIC: u32 = 2_048;
 /// Rows that are no norm's result are scaled by this before they are rounded to f16, so that activations up to 4 million
 /// stay finite.
 const PROJECT_SCALE: f32 = 1.0 / 64.0;
