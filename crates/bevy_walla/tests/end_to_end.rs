@@ -141,6 +141,25 @@ fn the_budget_of_the_plugin_can_be_changed_in_play_and_is_measured() {
 }
 
 #[test]
+fn a_smaller_cache_makes_agents_read_again_and_loses_no_reply() {
+    let Some(path) = model() else { return };
+    let mut app = app_with(plugin(path));
+    let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
+    for &agent in &agents {
+        ask(&mut app, agent, "Who are you?");
+    }
+    let pages = |app: &App| app.world().resource::<Walla>().stats().pages;
+    run_until(&mut app, |app| !log(app).only("delta").is_empty());
+    let all = pages(&app);
+    app.world().resource::<Walla>().set_kv_tokens(200);
+    run_until(&mut app, |app| pages(app) < all);
+    run_until(&mut app, |app| log(app).ends() == agents.len());
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    app.world().resource::<Walla>().set_kv_tokens(u32::MAX);
+    run_until(&mut app, |app| pages(app) == all);
+}
+
+#[test]
 fn despawning_in_mid_reply_frees_the_pages() {
     let Some(path) = model() else { return };
     let mut app = app_with(plugin(path));
