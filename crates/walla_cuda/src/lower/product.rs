@@ -162,8 +162,12 @@ impl Lowering<'_> {
         then: &Then,
     ) -> Result<Launch, DeviceError> {
         let gpu = &self.context.gpu().facts;
-        let (product, name) = self.product(input, x, parts, then)?;
-        let unsupported = || self.unsupported(format!("{} columns of {name}", input.width));
+        let matrices: Result<Vec<_>, _> =
+            parts.iter().map(|part| self.resources.matrix(part.linear.matrix)).collect();
+        let is_gate = matches!(then, Then::Gate(..));
+        let product = product(&matrices?, input.rows, x.rows.group_rows, is_gate);
+        let unsupported = || self.unsupported(format!("products of {} columns", input.width));
+        let (product, name) = product.ok_or_else(unsupported)?;
         let tiling = Tiling::of(&product, gpu).ok_or_else(unsupported)?;
         let shared_bytes_max = gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
         let (squares, squares_count) = x.squares.unwrap_or_default();
@@ -221,53 +225,42 @@ impl Lowering<'_> {
     }
 
     /// What is to be multiplied, and the name of the weights' type.
-    fn product(
-        &self,
-        input: &Input,
-        x: &Normed,
-        parts: &[Part<'_>],
-        then: &Then,
-    ) -> Result<(Product, String), DeviceError> {
-        let mut tiles = 0;
-        let mut ty = TensorType::F16;
-        for part in parts {
-            let matrix = self.resources.matrix(part.linear.matrix)?;
-            tiles += matrix.rows.div_ceil(repack::TILE_ROWS as u32);
-            ty = matrix.ty;
-            if let Then::Gate(..) = then {
-                // Tiles of eight rows of each of two matrices.
-                tiles = matrix.rows.div_ceil(repack::TILE_ROWS as u32 / 2);
-            }
-        }
-        let layout = Layout::of(ty, input.width as usize);
-        let record_bytes = layout.map_or(0, |layout| layout.record_bytes() as u32);
-        let (segments, group_rows) = (x.rows.segments, x.rows.group_rows);
-        let product = Product { record_bytes, segments, tiles, rows: input.rows, group_rows };
-        Ok((product, repack::kernel_name(ty)))
-    }
-
-    /// Bytes that a product's splits take when they have blocks of their own.
+    /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
     pub(super) fn split_bytes(
         gpu: &GpuFacts,
         matrices: &[&Matrix],
-        rows: u32,
+        (rows, rows_max): (u32, u32),
         is_gate: bool,
     ) -> (usize, usize) {
         let Some(first) = matrices.first() else { return (0, 0) };
-        let Some(layout) = Layout::of(first.ty, first.cols as usize) else { return (0, 0) };
-        let of = |rows_each: usize| matrices.iter().map(move |m| m.rows.div_ceil(rows_each as u32));
-        let tiles = if is_gate {
-            of(repack::TILE_ROWS / 2).next().unwrap_or(0)
-        } else {
-            of(repack::TILE_ROWS).sum()
-        };
-        let product = Product {
-            record_bytes: layout.record_bytes() as u32,
-            segments: layout.segments as u32,
-            tiles,
-            rows,
-            group_rows: group_rows(rows, first.cols),
-        };
-        Tiling::of(&product, gpu).map_or((0, 0), |tiling| tiling.partials(tiles))
+        let group_rows = group_rows(rows_max, first.cols);
+        product(matrices, rows, group_rows, is_gate)
+            .and_then(|(product, _)| Some((product.tiles, Tiling::of(&product, gpu)?)))
+            .map_or((0, 0), |(tiles, tiling)| tiling.partials(tiles))
     }
+}
+
+/// What there is to multiply with matrices of one type, and the name of the type; `None` if there is nothing or no kernel for it.
+fn product(
+    matrices: &[&Matrix],
+    rows: u32,
+    group_rows: u32,
+    is_gate: bool,
+) -> Option<(Product, String)> {
+    let first = matrices.first()?;
+    let layout = Layout::of(first.ty, first.cols as usize)?;
+    let tiles = if is_gate {
+        // Of eight rows of each of two matrices.
+        first.rows.div_ceil(repack::TILE_ROWS as u32 / 2)
+    } else {
+        matrices.iter().map(|matrix| matrix.rows.div_ceil(repack::TILE_ROWS as u32)).sum()
+    };
+    let product = Product {
+        record_bytes: layout.record_bytes() as u32,
+        segments: layout.segments as u32,
+        tiles,
+        rows,
+        group_rows,
+    };
+    Some((product, repack::kernel_name(first.ty)))
 }

@@ -128,13 +128,14 @@ impl Ground<'_> {
         let packed_bytes = |cols| product::packed_bytes(rows_packed, cols);
         let matrix = |linear: &Linear| self.resources.matrix(linear.matrix);
         let products = |numbers: usize| 4 * rows * numbers;
+        let all_rows = (program.rows_max, program.rows_max);
         let mut wanted = Wanted::default();
         match op {
             Op::Qkv { shape, query, key, value, .. } => {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 wanted.products = products(heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);
-                self.splits(&mut wanted, &[query, key, value], program.rows_max, false)?;
+                self.splits(&mut wanted, &[query, key, value], all_rows, false)?;
             }
             Op::Attention { shape, window, .. } => {
                 let chunks = attention::chunks_max(program, *window) as usize;
@@ -149,7 +150,7 @@ impl Ground<'_> {
                     wanted.products = products(matrix(linear)?.rows as usize);
                 }
                 wanted.packed = packed_bytes(matrix(linear)?.cols);
-                self.splits(&mut wanted, &[linear], program.rows_max, false)?;
+                self.splits(&mut wanted, &[linear], all_rows, false)?;
             }
             Op::GateUp { gate, up, .. } => {
                 let (g, u) = (matrix(gate)?, matrix(up)?);
@@ -157,29 +158,34 @@ impl Ground<'_> {
                 wanted.products = products(if is_gate { 0 } else { 2 * g.rows as usize });
                 wanted.norms(g.cols, rows_packed);
                 wanted.packed_hidden = packed_bytes(g.rows);
-                self.splits(&mut wanted, &[gate, up], program.rows_max, is_gate)?;
+                self.splits(&mut wanted, &[gate, up], all_rows, is_gate)?;
             }
             Op::ShortConv { input, .. } => {
                 wanted.products = products(3 * matrix(&input[0])?.rows as usize);
                 wanted.norms(matrix(&input[0])?.cols, rows_packed);
                 let [b, c, v] = input;
-                self.splits(&mut wanted, &[b, c, v], program.rows_max, false)?;
+                self.splits(&mut wanted, &[b, c, v], all_rows, false)?;
             }
             Op::Head { linear, .. } => {
                 wanted.norms(matrix(linear)?.cols, rows_packed);
-                self.splits(&mut wanted, &[linear], program.outputs_max, false)?;
+                self.splits(
+                    &mut wanted,
+                    &[linear],
+                    (program.outputs_max, program.rows_max),
+                    false,
+                )?;
             }
             Op::Embed { .. } | Op::Sample => {}
         }
         Ok(wanted)
     }
 
-    /// Room for the splits of an op's launches: one for each run of one type.
+    /// Room for the splits of an op's launches, one for each run of one type: `rows` that are multiplied, and that are packed.
     fn splits(
         &self,
         wanted: &mut Wanted,
         linears: &[&Linear],
-        rows: u32,
+        rows: (u32, u32),
         is_gate: bool,
     ) -> Result<(), DeviceError> {
         let matrices: Result<Vec<_>, _> =
