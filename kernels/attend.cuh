@@ -12,8 +12,10 @@
 // registers, rounded to f16 and transposed 8 x 8 in place, are the right-hand side of V^T P^T.
 #pragma once
 
+#include "copies.cuh"
 #include "head.cuh"
 #include "packed.cuh"
+#include "tensor.cuh"
 
 struct AttendParams {
     StepRef step;
@@ -45,11 +47,6 @@ __device__ __forceinline__ uint32_t shared_address(const void* at) { return uint
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <uint32_t PENDING>
-__device__ __forceinline__ void wait_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
 
 __device__ __forceinline__ void load_matrices(uint32_t (&a)[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -67,11 +64,6 @@ __device__ __forceinline__ uint32_t transpose(uint32_t matrix) {
     uint32_t out;
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(matrix));
     return out;
-}
-__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 // 2^x, within two units in the last place; 0 for minus infinity.
 __device__ __forceinline__ float power_of_two(float x) {

@@ -68,7 +68,7 @@ struct Few {
                     fetch_tile<DIM>(place(i), from, first, cells.begin, cells.end);
                 }
             }
-            commit_copies();
+            close_copies();
         }
         __device__ __forceinline__ uint32_t place(uint32_t t) const { return ring + t % RING * TILE_BYTES<DIM>; }
         // After the half from tile `t` of `chunk` on has been read: fetches what comes RING tiles later.
@@ -105,7 +105,7 @@ struct Few {
         float s[1][TILES][4];
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t += HALF) {
-            wait_copies<1>();
+            await_copies<1>();
             __syncwarp();
             if (has_own && own_tile / HALF == t / HALF) insert(pipe.place(own_tile), sh.fresh[0], own % TILE);
             score_tiles<DIM, HALF, 1>(s, t, pipe.place(t), q);
@@ -117,7 +117,7 @@ struct Few {
         float sums[1][DIM / 16][4] = {};
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t += HALF) {
-            wait_copies<1>();
+            await_copies<1>();
             __syncwarp();
             if (has_own && own_tile / HALF == t / HALF) insert(pipe.place(TILES + own_tile), sh.fresh[1], own % TILE);
             mix_tiles<DIM, HALF, 1>(sums, t, pipe.place(TILES + t), weights);

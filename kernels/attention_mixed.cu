@@ -53,7 +53,7 @@ struct Many {
                 fetch_tile<DIM>(to, keys + place, first, cells.begin, cells.end);
                 fetch_tile<DIM>(to + TILES * TILE_BYTES<DIM>, values + place, first, cells.begin, cells.end);
             }
-            commit_copies();
+            close_copies();
         };
 #pragma unroll
         for (uint32_t i = 0; i + 1 < STAGES; i++) fetch(share.first + i);
@@ -80,7 +80,7 @@ struct Many {
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++) folded[n][0] = folded[n][1] = Folded::none();
         for (uint32_t c = share.first; c < share.end; c++) {
-            wait_copies<STAGES - 2>();
+            await_copies<STAGES - 2>();
             __syncthreads();
             fetch(c + STAGES - 1);
             const uint32_t first = c * CHUNK;

@@ -1,21 +1,17 @@
 // pack: rows of x, normed or not, as the tensor cores read them (packed.cuh), and the norm's factor of each row.
-// x: [rows, width] f32. With `by_output` row r is the row that output r names (the head). Grid: a block a row.
+// x: [rows, width] f32. Grid: a block a row.
 // Memory-bound: 6 bytes a number. Oracle: walla_cpu's scalar norm.
 #include "packed.cuh"
-#include "step.cuh"
 
 struct PackParams {
-    StepRef step;
     const float* x;
     const float* norm;  // weight, or null
     PackedRef packed;
     float* factors;  // [rows], or null
     uint32_t width;
     float eps;
-    uint32_t by_output;
-    uint32_t rows_last;  // no row is beyond
 };
-static_assert(sizeof(PackParams) == 96, "as in params.rs");
+static_assert(sizeof(PackParams) == 56, "as in params.rs");
 
 constexpr uint32_t PACK_THREADS = 256;
 
@@ -41,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
     let_successors_start();
     wait_for_predecessors();
     const uint32_t r = blockIdx.x;
-    const float* x = p.x + size_t(p.by_output ? min(p.step.output(r).row, p.rows_last) : r) * p.width;
+    const float* x = p.x + size_t(r) * p.width;
     const uint32_t pieces = p.packed.segments * 16;
     float first[8];
     read_piece(x, threadIdx.x, p.width, first);

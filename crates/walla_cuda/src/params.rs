@@ -99,15 +99,12 @@ pub(crate) struct PackedRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PackParams {
-    pub step: StepRef,
     pub x: Address,
     pub norm: Address,
     pub packed: PackedRef,
     pub factors: Address,
     pub width: u32,
     pub eps: f32,
-    pub by_output: u32,
-    pub rows_last: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -305,7 +302,7 @@ const _: () = assert!(size_of::<EmbedParams>() == 112);
 const _: () = assert!(size_of::<Segment>() == 48);
 const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
-const _: () = assert!(size_of::<PackParams>() == 96);
+const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<MatmulParams>() == 360);
 const _: () = assert!(size_of::<KvRef>() == 32);
 const _: () = assert!(size_of::<HeadRef>() == 48);

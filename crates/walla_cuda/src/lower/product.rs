@@ -108,17 +108,8 @@ impl Lowering<'_> {
         let shape = (program.rows_max, input.width);
         let rows = packed(at, shape, is_normed);
         let used = if is_normed { self.factors(self.factors) } else { 0 };
-        let params = PackParams {
-            step: self.step(program)?,
-            x: input.x,
-            norm,
-            packed: rows,
-            factors: used,
-            width: input.width,
-            eps,
-            by_output: 0,
-            rows_last: program.rows_max - 1,
-        };
+        let params =
+            PackParams { x: input.x, norm, packed: rows, factors: used, width: input.width, eps };
         let grid = [program.rows_max, 1, 1];
         launches.push(self.launch(("pack", "pack"), grid, 256, &params)?);
         let operand = Normed { used, ..operand(rows) };
