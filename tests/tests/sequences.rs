@@ -23,18 +23,7 @@ const OPTIONS: ExecOptions = ExecOptions {
 };
 
 fn executor(layers: u32, options: ExecOptions) -> Executor {
-    let shape = Model {
-        name: "test",
-        width: 64,
-        layers,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 16,
-        hidden: 128,
-        vocab: 320,
-        context_train: 512,
-        ..Model::LLAMA_3_2_1B
-    };
+    let shape = Model { layers, ..Model::TINY };
     let bytes =
         synth::write(&shape, Mixture::F16, 3, Vec::new()).expect("a vector takes everything");
     let file = Gguf::from_bytes(bytes).expect("valid");

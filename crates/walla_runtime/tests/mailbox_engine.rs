@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::faulty::{Call, Fault, FaultHandle};
-use walla_device::{
-    Backend, Device, DeviceError, DeviceInfo, FaultPlan, FaultyBackend, OpenOptions, Registry,
-};
+use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
 use walla_exec::ExecError;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
@@ -20,19 +18,7 @@ use walla_types::{Sampling, TokenId};
 fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
-        let shape = Model {
-            name: "test",
-            width: 64,
-            layers: 2,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 16,
-            hidden: 128,
-            vocab: 320,
-            context_train: 512,
-            ..Model::LLAMA_3_2_1B
-        };
-        synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
+        synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
     })
 }
 
@@ -190,33 +176,12 @@ fn a_call_that_fails_once_loses_no_reply() {
     }
 }
 
-/// The CPU under the name of a better device.
-struct Gpu(FaultyBackend<CpuBackend>);
-
-impl Backend for Gpu {
-    fn name(&self) -> &'static str {
-        "gpu"
-    }
-
-    fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
-        let named = |info| DeviceInfo { name: "gpu:0".into(), ..info };
-        self.0.devices().map(|devices| devices.into_iter().map(named).collect())
-    }
-
-    fn score(&self, _info: &DeviceInfo) -> i32 {
-        100
-    }
-
-    fn open(&self, _name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
-        self.0.open("cpu", options)
-    }
-}
-
 #[test]
 fn the_cpu_takes_over_from_a_lost_device_in_mid_sentence() {
     let story = |plan: FaultPlan| {
-        let registry =
-            Registry::new().with(Gpu(FaultyBackend::new(inline_cpu(), plan))).with(inline_cpu());
+        let registry = Registry::new()
+            .with(FaultyBackend::new(inline_cpu(), plan).alias("gpu"))
+            .with(inline_cpu());
         let engine = Engine::start_with(options(), registry).unwrap();
         let client = engine.client(Pacing::FreeRunning).unwrap();
         let asked = [ask(&client), ask(&client), ask(&client)];

@@ -41,6 +41,20 @@ pub struct Model {
 }
 
 impl Model {
+    /// A shape for tests: loaded and run in milliseconds.
+    pub const TINY: Self = Self {
+        name: "tiny",
+        width: 64,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        hidden: 128,
+        vocab: 320,
+        context_train: 512,
+        ..Self::LLAMA_3_2_1B
+    };
+
     /// Llama 3.2, 1.24 billion parameters.
     pub const LLAMA_3_2_1B: Self = Self {
         name: "llama-3.2-1b",

@@ -317,3 +317,17 @@ fn a_device_that_somebody_else_owns_can_be_counted_and_lost() {
     handle.lose();
     assert!(device.create_event().unwrap_err().is_lost());
 }
+
+#[test]
+fn an_alias_names_and_prefers_devices_beside_their_originals() {
+    let faulty = FaultyBackend::new(InstantBackend, FaultPlan::new(0)).alias("better");
+    let handle = faulty.handle();
+    let named = faulty.devices().unwrap();
+    assert_eq!(named[0].name, "better:0");
+    for unknown in ["better:1", "better", "instant"] {
+        assert!(faulty.open(unknown, &OpenOptions::default()).is_err(), "{unknown}");
+    }
+    let registry = Registry::new().with(InstantBackend).with(faulty);
+    registry.open("auto", &OpenOptions::default()).unwrap().create_event().unwrap();
+    assert_eq!(handle.calls(Call::CreateEvent), 1);
+}

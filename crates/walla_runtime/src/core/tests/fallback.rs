@@ -1,38 +1,16 @@
 //! A device is lost in mid-sentence and the CPU goes on: what is heard is what would have been heard.
 
+use walla_device::DeviceError;
 use walla_device::faulty::{FaultHandle, FaultPlan, FaultyBackend};
-use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 
 use super::*;
 use crate::options::EngineError;
 
-/// The CPU under the name of a better device, which can be lost.
-struct Gpu(FaultyBackend<CpuBackend>);
-
-impl Backend for Gpu {
-    fn name(&self) -> &'static str {
-        "gpu"
-    }
-
-    fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
-        let named = |info| DeviceInfo { name: "gpu:0".into(), ..info };
-        self.0.devices().map(|devices| devices.into_iter().map(named).collect())
-    }
-
-    fn score(&self, _info: &DeviceInfo) -> i32 {
-        100
-    }
-
-    fn open(&self, _name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
-        self.0.open("cpu", options)
-    }
-}
-
 fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
     let cpu = || CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
-    let faulty = FaultyBackend::new(cpu(), plan);
+    let faulty = FaultyBackend::new(cpu(), plan).alias("gpu");
     let handle = faulty.handle();
-    (Registry::new().with(Gpu(faulty)).with(cpu()), handle)
+    (Registry::new().with(faulty).with(cpu()), handle)
 }
 
 /// As the device thread does it.

@@ -33,19 +33,7 @@ const FRAME_MICROS: u64 = 16_667;
 fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {
-        let shape = Model {
-            name: "test",
-            width: 64,
-            layers: 2,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 16,
-            hidden: 128,
-            vocab: 320,
-            context_train: 512,
-            ..Model::LLAMA_3_2_1B
-        };
-        synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
+        synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
     })
 }
 
