@@ -4,7 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{
-    Area, Drawn, GRID, INK, LIMIT, Look, Picture, colour, has_device_time, label, round_up,
+    Area, Drawn, GRID, INK, Look, Picture, chart, colour, has_device_time, label, legend, limit,
+    round_up,
 };
 use crate::args::Mode;
 use crate::report::Results;
@@ -83,13 +84,7 @@ impl Picture for Budgets {
         let (modes, agents) = (self.modes(), self.agents());
         let top = self.top();
         let groups = agents.len() as f64;
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, look.text(26))
-            .margin(look.px(16))
-            .margin_right(look.px(28))
-            .x_label_area_size(look.px(56))
-            .y_label_area_size(look.px(72))
-            .build_cartesian_2d(0.0..groups, 0.0..top)?;
+        let mut chart = chart(area, &self.title, (groups, top), look)?;
         let name = |x: &f64| {
             let place = x.floor() as usize;
             let is_middle = (x - x.floor() - 0.5).abs() < 1e-6;
@@ -154,25 +149,11 @@ impl Picture for Budgets {
             let under = EmptyElement::at((x, top)) + Text::new(note, look.at(0, -20), style);
             chart.draw_series([under])?;
         }
-        let line = [(0.0, self.budget_ms), (groups, self.budget_ms)];
-        chart.draw_series(DashedLineSeries::new(
-            line,
-            look.px(6),
-            look.px(5),
-            LIMIT.stroke_width(look.stroke(2)),
-        ))?;
+        limit(&mut chart, self.budget_ms, 2, look)?;
         let note = format!("budget {:.2} ms", self.budget_ms);
         let above = EmptyElement::at((0.0, self.budget_ms))
             + Text::new(note, look.at(6, -22), look.text(16));
         chart.draw_series([above])?;
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .margin(look.px(14))
-            .legend_area_size(look.px(30))
-            .background_style(WHITE.mix(0.9))
-            .border_style(GRID)
-            .label_font(look.text(18))
-            .draw()
+        legend(&mut chart, 30, look)
     }
 }

@@ -10,6 +10,7 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
@@ -23,6 +24,9 @@ type Area<'a, DB> = DrawingArea<DB, Shift>;
 
 /// What a backend can answer.
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+
+/// A plot over numbers.
+type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// The font of all text: registered for PNG; a viewer of SVG takes its own.
 const FONT: &str = "sans-serif";
@@ -62,6 +66,56 @@ impl Look {
     fn text(self, size: i32) -> TextStyle<'static> {
         (FONT, size * self.scale).into_font().color(&INK)
     }
+}
+
+/// Axes from zero, under a title.
+fn chart<'a, DB: DrawingBackend>(
+    area: &'a Area<'_, DB>,
+    title: &str,
+    (x_max, y_max): (f64, f64),
+    look: Look,
+) -> Result<Chart<'a, DB>, DrawingAreaErrorKind<DB::ErrorType>> {
+    ChartBuilder::on(area)
+        .caption(title, look.text(26))
+        .margin(look.px(16))
+        .margin_right(look.px(28))
+        .x_label_area_size(look.px(56))
+        .y_label_area_size(look.px(72))
+        .build_cartesian_2d(0.0..x_max, 0.0..y_max)
+}
+
+/// A dashed line that should not be crossed, from side to side.
+fn limit<'a, DB: DrawingBackend + 'a>(
+    chart: &mut Chart<'a, DB>,
+    y: f64,
+    width: u32,
+    look: Look,
+) -> Drawn<DB> {
+    let sides = chart.x_range();
+    chart.draw_series(DashedLineSeries::new(
+        [(sides.start, y), (sides.end, y)],
+        look.px(6),
+        look.px(5),
+        LIMIT.stroke_width(look.stroke(width)),
+    ))?;
+    Ok(())
+}
+
+/// What the colours stand for; `width` is that of a sample.
+fn legend<'a, DB: DrawingBackend + 'a>(
+    chart: &mut Chart<'a, DB>,
+    width: i32,
+    look: Look,
+) -> Drawn<DB> {
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .margin(look.px(14))
+        .legend_area_size(look.px(width))
+        .background_style(WHITE.mix(0.9))
+        .border_style(GRID)
+        .label_font(look.text(18))
+        .draw()
 }
 
 /// Colours that people with any kind of colour vision tell apart (Okabe and Ito, 2008).

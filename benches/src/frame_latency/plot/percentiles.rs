@@ -3,7 +3,9 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Area, Drawn, GRID, Group, INK, LIMIT, Look, Picture, colour, label, round_up};
+use super::{
+    Area, Drawn, GRID, Group, INK, Look, Picture, chart, colour, label, legend, limit, round_up,
+};
 use crate::args::Mode;
 
 struct Curve {
@@ -66,13 +68,7 @@ impl Picture for Percentiles {
         let y_max = points().map(|point| point.1).fold(self.period_ms, f64::max);
         // Beyond three periods a frame is lost anyway: the curves that matter should not be flat.
         let y_max = round_up(y_max.min(PERIODS_SHOWN * self.period_ms) * 1.02);
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, look.text(26))
-            .margin(look.px(16))
-            .margin_right(look.px(28))
-            .x_label_area_size(look.px(56))
-            .y_label_area_size(look.px(72))
-            .build_cartesian_2d(0.0..x_max, 0.0..y_max)?;
+        let mut chart = chart(area, &self.title, (x_max, y_max), look)?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
@@ -87,13 +83,7 @@ impl Picture for Percentiles {
             .label_style(look.text(18))
             .axis_desc_style(look.text(18))
             .draw()?;
-        let period = [(0.0, self.period_ms), (x_max, self.period_ms)];
-        chart.draw_series(DashedLineSeries::new(
-            period,
-            look.px(6),
-            look.px(5),
-            LIMIT.stroke_width(look.stroke(1)),
-        ))?;
+        limit(&mut chart, self.period_ms, 1, look)?;
         let note = format!("period {:.2} ms", self.period_ms);
         let above = EmptyElement::at((x_max, self.period_ms))
             + Text::new(note, look.at(-130, -22), look.text(16));
@@ -114,14 +104,6 @@ impl Picture for Percentiles {
                 + Text::new(note, look.at(-8, 10 + 22 * line), style);
             chart.draw_series([below])?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .margin(look.px(14))
-            .legend_area_size(look.px(34))
-            .background_style(WHITE.mix(0.9))
-            .border_style(GRID)
-            .label_font(look.text(18))
-            .draw()
+        legend(&mut chart, 34, look)
     }
 }

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::{Area, Drawn, GRID, Group, INK, LIMIT, Look, Picture, colour, label};
+use super::{Area, Drawn, GRID, Group, INK, Look, Picture, colour, label, limit};
 use crate::args::Mode;
 use crate::run::FRAMES_SHOWN;
 
@@ -110,14 +110,8 @@ impl Timeline {
             Rectangle::new([(x as f64, 0.0), (x as f64 + 0.8, -device.min(down))], DEVICE.filled())
         }))?;
         let limits = [Some(self.period_ms), strip.budget_ms.map(|budget| -budget)];
-        for limit in limits.into_iter().flatten() {
-            let line = [(0.0, limit), (frames, limit)];
-            chart.draw_series(DashedLineSeries::new(
-                line,
-                look.px(6),
-                look.px(5),
-                LIMIT.stroke_width(look.stroke(1)),
-            ))?;
+        for ms in limits.into_iter().flatten() {
+            limit(&mut chart, ms, 1, look)?;
         }
         let colour = colour(strip.mode);
         area.draw(&Text::new(label(strip.mode), look.at(92, 2), look.text(18).color(&colour)))
