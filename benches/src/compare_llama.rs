@@ -71,8 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut ours: Vec<Rounds> = arguments.agents.iter().map(|_| Rounds::default()).collect();
         let mut theirs: Vec<Rounds> = arguments.agents.iter().map(|_| Rounds::default()).collect();
         for _ in 0..arguments.rounds {
-            walla(&arguments, model, &mut ours)?;
-            llama(&arguments, model, &mut theirs)?;
+            round(&arguments, model, &mut ours, &mut theirs)?;
         }
         let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         for (index, agents) in arguments.agents.iter().enumerate() {
@@ -105,20 +104,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn run(command: &mut Command) -> Result<String, Box<dyn Error>> {
+fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{command:?}: {}: {said}", output.status).into());
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(())
 }
 
 fn list(numbers: &[u32]) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn walla(arguments: &Arguments, model: &Path, rounds: &mut [Rounds]) -> Result<(), Box<dyn Error>> {
+/// One round: `walla bench` measures itself, then the peer beside it.
+fn round(
+    arguments: &Arguments,
+    model: &Path,
+    ours: &mut [Rounds],
+    theirs: &mut [Rounds],
+) -> Result<(), Box<dyn Error>> {
     let json = std::env::temp_dir().join(format!("walla-bench-{}.json", std::process::id()));
     run(Command::new(&arguments.walla)
         .arg("bench")
@@ -127,35 +132,19 @@ fn walla(arguments: &Arguments, model: &Path, rounds: &mut [Rounds]) -> Result<(
         .args(["--agents", &list(&arguments.agents)])
         .args(["--context", &arguments.context.to_string()])
         .args(["--tokens", &arguments.tokens.to_string()])
+        .arg("--llama")
+        .arg(&arguments.llama_batched_bench)
         .arg("--json")
         .arg(&json))?;
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
     std::fs::remove_file(&json)?;
-    for (index, rounds) in rounds.iter_mut().enumerate() {
+    for (index, (ours, theirs)) in ours.iter_mut().zip(theirs).enumerate() {
         let row = &report["rows"][index];
-        rounds.step_ms.extend(row["step_ms_p50"].as_f64());
-        rounds.prefill.extend(row["prefill_tokens_per_second"].as_f64());
-    }
-    Ok(())
-}
-
-fn llama(arguments: &Arguments, model: &Path, rounds: &mut [Rounds]) -> Result<(), Box<dyn Error>> {
-    let agents_max = arguments.agents.iter().max().copied().unwrap_or(1);
-    let cells = agents_max * (arguments.context + arguments.tokens) + 64;
-    let said = run(Command::new(&arguments.llama_batched_bench)
-        .arg("-m")
-        .arg(model)
-        .args(["-c", &cells.to_string()])
-        .args(["-npp", &arguments.context.to_string()])
-        .args(["-ntg", &arguments.tokens.to_string()])
-        .args(["-npl", &list(&arguments.agents)])
-        .args(["-t", &arguments.threads.to_string(), "-tb", &arguments.threads.to_string()])
-        .args(["--output-format", "jsonl"]))?;
-    let rows = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    for (rounds, row) in rounds.iter_mut().zip(rows) {
-        let seconds = row["t_tg"].as_f64().unwrap_or(f64::INFINITY);
-        rounds.step_ms.push(seconds * 1e3 / f64::from(arguments.tokens));
-        rounds.prefill.extend(row["speed_pp"].as_f64());
+        ours.step_ms.extend(row["step_ms_p50"].as_f64());
+        ours.prefill.extend(row["prefill_tokens_per_second"].as_f64());
+        let row = &row["llama_cpp"];
+        theirs.step_ms.extend(row["step_ms"].as_f64());
+        theirs.prefill.extend(row["prefill_tokens_per_second"].as_f64());
     }
     Ok(())
 }
