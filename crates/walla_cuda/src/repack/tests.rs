@@ -1,0 +1,207 @@
+use super::*;
+
+const COLS: usize = 512;
+const ROW: usize = 11;
+
+/// Row [`ROW`] of a tile, every byte different from its neighbours, and the tile.
+fn repacked(ty: TensorType) -> (Vec<u8>, Layout, Vec<u8>) {
+    let bytes = ty.row_bytes(COLS).unwrap();
+    let row: Vec<u8> = (0..bytes).map(|i| (i * 37 + i / 7 + 11) as u8).collect();
+    let layout = Layout::of(ty, COLS).unwrap();
+    let mut bytes = vec![0; layout.tile_bytes()];
+    Tile { ty, layout: &layout, brain_scale: 1.0, bytes: &mut bytes }.put_row(ROW, &row);
+    (row, layout, bytes)
+}
+
+/// Segment, lane and place in the lane's 32 numbers of number `i` of a row.
+fn lane_of(i: usize) -> (usize, usize, usize) {
+    let within = i % 128 / 32 * 8 + i % 32 / 16 * 4 + i % 4;
+    (i / 128, lane(ROW, i % 16 / 4), within)
+}
+
+/// Bytes of a part: byte `at` of the record of number `i`, and `count` of them.
+fn part(layout: &Layout, tile: &[u8], part: Part, i: usize, at: usize, count: usize) -> Vec<u8> {
+    tile[layout.place(part, ROW, i / 128, at)..][..count].to_vec()
+}
+
+/// The integer of number `i` as a kernel finds it.
+fn code(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> u8 {
+    let (_, lane, within) = lane_of(i);
+    let nibble = NIBBLES.iter().position(|n| *n == within % 8).unwrap();
+    let at = lane * 16 + within / 8 * 4 + nibble / 2;
+    let low = part(layout, tile, Part::Quants, i, at, 1)[0] >> (nibble % 2 * 4) & 15;
+    let bits = |bytes: usize| {
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(&part(layout, tile, Part::High, i, lane * bytes, bytes));
+        u64::from_le_bytes(word)
+    };
+    match ty {
+        TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+            low | ((bits(4) >> (within / 2 + 16 * (within % 2)) & 1) as u8) << 4
+        }
+        TensorType::Q6K => {
+            let at = within / 16 * 32 + within % 16 / 2 * 2 + 16 * (within % 2);
+            low | ((bits(8) >> at & 3) as u8) << 4
+        }
+        _ => low,
+    }
+}
+
+/// The scales of the block of number `i`.
+fn scales(layout: &Layout, tile: &[u8], i: usize, bytes: usize) -> Vec<u8> {
+    let at = (ROW % RECORD_ROWS * 4 + i / 32 % 4) * bytes;
+    part(layout, tile, Part::Scales, i, at, bytes)
+}
+
+#[test]
+fn records_are_as_large_as_the_kernels_say() {
+    let expected = [
+        (TensorType::F32, 4096),
+        (TensorType::F16, 2048),
+        (TensorType::BF16, 2048),
+        (TensorType::Q8_0, 1088),
+        (TensorType::Q4_0, 576),
+        (TensorType::Q4_1, 640),
+        (TensorType::Q5_0, 704),
+        (TensorType::Q5_1, 768),
+        (TensorType::Q4K, 608),
+        (TensorType::Q5K, 736),
+        (TensorType::Q6K, 848),
+    ];
+    for (ty, bytes) in expected {
+        let layout = Layout::of(ty, COLS).unwrap();
+        assert_eq!(layout.record_bytes(), bytes, "{ty}");
+        // Bulk copies and whole pieces: multiples of 16 bytes.
+        assert_eq!(bytes % 16, 0, "{ty}");
+        assert_eq!(layout.tile_bytes(), 8 * bytes, "{ty}");
+    }
+    assert_eq!(Layout::of(TensorType::F16, 33).unwrap().segments, 1);
+    assert_eq!(Layout::of(TensorType::Q4K, 128), None);
+}
+
+#[test]
+fn every_number_of_a_row_has_a_place_of_its_own() {
+    let mut places: Vec<_> = (0..COLS).map(lane_of).collect();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), COLS);
+    let mut numbers: Vec<_> = (0..4).flat_map(owned).collect();
+    numbers.sort_unstable();
+    assert!(numbers.iter().enumerate().all(|(i, number)| i == *number));
+}
+
+#[test]
+fn plain_numbers_lie_in_pieces_of_16_bytes() {
+    for (ty, size) in [(TensorType::F16, 2), (TensorType::F32, 4)] {
+        let (row, layout, tile) = repacked(ty);
+        for i in 0..COLS {
+            let (_, lane, within) = lane_of(i);
+            let at = (within * size / 16 * 32 + lane) * 16 + within * size % 16;
+            let found = part(&layout, &tile, Part::Quants, i, at, size);
+            assert_eq!(found, row[size * i..size * (i + 1)], "{ty}, {i}");
+        }
+    }
+}
+
+#[test]
+fn brain_floats_become_halves_without_loss() {
+    let numbers: Vec<f32> = (0..COLS).map(|i| (i as f32 - 200.0) * 0.0625).collect();
+    let rounded = numbers.iter().map(|n| half::bf16::from_f32(*n));
+    let row: Vec<u8> = rounded.clone().flat_map(half::bf16::to_le_bytes).collect();
+    let scale = brain_scale(&row);
+    // The largest is 19.5, so 2^4 is below it and 2^14 is where it goes.
+    assert_eq!(scale, 1024.0);
+    let layout = Layout::of(TensorType::BF16, COLS).unwrap();
+    let mut tile = vec![0; layout.tile_bytes()];
+    let ty = TensorType::BF16;
+    Tile { ty, layout: &layout, brain_scale: scale, bytes: &mut tile }.put_row(ROW, &row);
+    for (i, number) in rounded.enumerate() {
+        let (_, lane, within) = lane_of(i);
+        let at = (within / 8 * 32 + lane) * 16 + within % 8 * 2;
+        let bytes = part(&layout, &tile, Part::Quants, i, at, 2);
+        let found = half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32() / scale;
+        assert_eq!(found, number.to_f32(), "{i}");
+    }
+}
+
+#[test]
+fn the_scale_of_brain_floats_fits_any_of_them() {
+    let scale = |numbers: &[f32]| {
+        let bytes = numbers.iter().flat_map(|n| half::bf16::from_f32(*n).to_le_bytes());
+        brain_scale(&bytes.collect::<Vec<_>>())
+    };
+    assert_eq!(scale(&[0.0, -0.0]), 1.0);
+    assert_eq!(scale(&[1.0, f32::INFINITY, f32::NAN]), 16_384.0);
+    for number in [1e-38_f32, 3e-5, 0.02, 1.0, 65_504.0, 1e30, 3e38] {
+        let largest = half::bf16::from_f32(number).to_f32() * scale(&[number, -number / 3.0]);
+        assert!(largest < 65_504.0 && largest > 0.0, "{number} becomes {largest}");
+    }
+}
+
+#[test]
+fn bytes_are_stored_in_excess_128() {
+    let (row, layout, tile) = repacked(TensorType::Q8_0);
+    for i in 0..COLS {
+        let (_, lane, within) = lane_of(i);
+        let at = (within / 16 * 32 + lane) * 16 + within % 16;
+        let block = &row[i / 32 * 34..][..34];
+        let found = part(&layout, &tile, Part::Quants, i, at, 1)[0];
+        assert_eq!(found, block[2 + i % 32] ^ 0x80);
+        assert_eq!(scales(&layout, &tile, i, 2), block[..2]);
+    }
+}
+
+#[test]
+fn blocks_of_32_part_into_scales_and_numbers() {
+    for ty in [TensorType::Q4_0, TensorType::Q4_1, TensorType::Q5_0, TensorType::Q5_1] {
+        let (row, layout, tile) = repacked(ty);
+        for i in 0..COLS {
+            let block = &row[i / 32 * ty.block_bytes()..][..ty.block_bytes()];
+            let (fifths, nibbles) = block[..].split_at(block.len() - 16);
+            let within = i % 32;
+            let mut expected = nibbles[within % 16] >> (within / 16 * 4) & 15;
+            if matches!(ty, TensorType::Q5_0 | TensorType::Q5_1) {
+                let fifths = &fifths[fifths.len() - 4..];
+                expected |= (fifths[within / 8] >> (within % 8) & 1) << 4;
+            }
+            assert_eq!(code(ty, &layout, &tile, i), expected, "{ty}, number {i}");
+        }
+    }
+}
+
+#[test]
+fn super_blocks_part_into_sub_blocks() {
+    for ty in [TensorType::Q4K, TensorType::Q5K] {
+        let (row, layout, tile) = repacked(ty);
+        for i in 0..COLS {
+            let block = &row[i / 256 * ty.block_bytes()..][..ty.block_bytes()];
+            let (sub, within) = (i % 256 / 32, i % 32);
+            let found = scales(&layout, &tile, i, 2);
+            assert_eq!(found, scale_and_minimum(&block[4..16], sub));
+            let at = ROW % RECORD_ROWS * 4;
+            assert_eq!(part(&layout, &tile, Part::Supers, i, at, 4), block[..4]);
+            let nibbles = &block[block.len() - 128..];
+            let mut expected = nibbles[sub / 2 * 32 + within] >> (sub % 2 * 4) & 15;
+            if ty == TensorType::Q5K {
+                expected |= (block[16 + within] >> sub & 1) << 4;
+            }
+            assert_eq!(code(ty, &layout, &tile, i), expected, "{ty}, number {i}");
+        }
+    }
+}
+
+#[test]
+fn six_bit_super_blocks_part_too() {
+    let (row, layout, tile) = repacked(TensorType::Q6K);
+    for i in 0..COLS {
+        let block = &row[i / 256 * 210..][..210];
+        let (half, j, within) = (i % 256 / 128, i / 32 % 4, i % 32);
+        let found = scales(&layout, &tile, i, 2);
+        assert_eq!(found, &block[192 + i % 256 / 32 * 2..][..2]);
+        let at = ROW % RECORD_ROWS * 2;
+        assert_eq!(part(&layout, &tile, Part::Supers, i, at, 2), block[208..]);
+        let low = block[64 * half + 32 * (j % 2) + within] >> (j / 2 * 4) & 15;
+        let expected = low | (block[128 + 32 * half + within] >> (2 * j) & 3) << 4;
+        assert_eq!(code(TensorType::Q6K, &layout, &tile, i), expected, "number {i}");
+    }
+}
