@@ -14,9 +14,14 @@
 // With one group, those of the first two segments are numbers in registers by the time that the rows of x arrive, which then
 // stay in shared memory.
 //
-// The order of a row's sums follows from the matrix alone: the columns are cut into `splits`, a split into a run for each warp, in
-// which segments are added in order; the warps' sums are added, w and w + half of them first; then the splits' in order. GROUPS,
-// the grid and whether a block makes one split or all of them change no bit.
+// The order of a row's sums follows from the matrix alone, and every kernel that multiplies such a matrix keeps it bit by bit:
+// 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a split into runs of `run` segments, one for
+//    each of a team's warps (the last ones may have fewer, or none: the sum is zero then);
+// 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in order, their blocks of 32 in order, columns
+//    0 .. 16 of a block before 16 .. 32;
+// 3. a split's sum is ((0 + run 0) + run 1) + …;
+// 4. the sum is ((0 + split 0) + split 1) + ….
+// GROUPS, the grid and whether a block makes one split or all of them change no bit.
 // Grid: (blocks whose teams take turns, rows of x / (8 * GROUPS), splits or 1). Memory-bound (bytes of W) up to some 32 rows, then by the
 // tensor cores. Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
 #pragma once
@@ -174,9 +179,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const uint32_t stage_bytes = 2 * p.chunk * RECORD;
     const uint32_t ring_at = threadIdx.x / WARP * p.depth * stage_bytes;
     const uint32_t ring_bytes = blockDim.x / WARP * p.depth * stage_bytes;
-    // Warp w + kept adds its sums to those of warp w.
-    const uint32_t kept = (warps + 1) / 2;
-    const uint32_t team_sums = (GROUPS == 1 ? (p.tiles > tile_step ? 2 : 1) * splits_here * warps : kept) * SUMS;
+    const uint32_t team_sums = (GROUPS == 1 ? (p.tiles > tile_step ? 2 : 1) * splits_here : 1) * warps * SUMS;
     float* sums = reinterpret_cast<float*>(shared + ring_bytes + GROUPS * group_bytes) + team * team_sums;
     const uint32_t shared_at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     const uint32_t barriers_at = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
@@ -291,7 +294,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const bool copies_whole = false;
 #endif
     if (!copies_whole) {
-        // Row by row: group, segment, block, piece.
+        // Row by row: of each block of 32 its four pieces.
         for (uint32_t s = threadIdx.x / WARP; s < segments_here; s += blockDim.x / WARP)
             for (uint32_t g = 0; g < GROUPS; g++) {
                 if (lane >= rows * 4) continue;
@@ -299,8 +302,8 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                 const uint32_t r = p.by_output ? min(p.step.output(n).row, p.rows_last) : n;
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++)
-                    copy_ahead(x_at + g * group_bytes + ((s * 4 + j) * rows * 4 + lane) * 16,
-                               p.x.rows + piece_of(p.x, r, (first_segment + s) * 4 + j, lane % 4));
+                    copy_ahead(x_at + g * group_bytes + ((s * 16 + j * 4 + lane % 4) * rows + lane / 4) * 16,
+                               p.x.rows + piece_of(p.x, r, (first_segment + s) * 16 + j * 4 + lane % 4));
             }
         close_copies();
     }
@@ -335,8 +338,8 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
 #endif
 
     const auto meet_team = [&] { asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory"); };
-    const uint32_t x_lane = min(lane, rows * 4 - 4 + lane % 4);  // rows that are not there repeat the last
-    const uint8_t* x = shared + ring_bytes + x_lane * 16;
+    // Row lane % 8 of piece lane / 8; rows that are not there repeat the last.
+    const uint32_t x = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
     const uint32_t sum_at = (lane % 4 * 2) * SUM_STRIDE + lane / 4;
     float sum[GROUPS][4] = {};
     bool odd = false;
@@ -350,9 +353,10 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                 const auto multiply_block = [&](const uint32_t(&its)[2][4], uint32_t s, uint32_t j) {
 #pragma unroll
                     for (uint32_t g = 0; g < GROUPS; g++) {
-                        const uint4 rows_of_x = *reinterpret_cast<const uint4*>(x + g * group_bytes + (s * 4 + j) * rows * 64);
-                        multiply(sum[g], its[0], rows_of_x.x, rows_of_x.y);
-                        multiply(sum[g], its[1], rows_of_x.z, rows_of_x.w);
+                        uint32_t rows_of_x[4];
+                        load_matrices(rows_of_x, x + g * group_bytes + (s * 4 + j) * rows * 64);
+                        multiply(sum[g], its[0], rows_of_x[0], rows_of_x[1]);
+                        multiply(sum[g], its[1], rows_of_x[2], rows_of_x[3]);
                     }
                 };
                 if constexpr (GROUPS == 1) {
@@ -391,24 +395,17 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                     sum[0][c] = 0.0f;
                 }
             } else {
-                // The upper half of the warps first, so that the sums of half of them take the room.
-                for (uint32_t upper = 2; upper-- > 0;) {
-                    if (warp >= kept == upper) {
-                        float* to = sums + (warp - upper * kept) * SUMS + sum_at;
+                float* to = sums + warp * SUMS + sum_at;
 #pragma unroll
-                        for (uint32_t g = 0; g < GROUPS; g++)
+                for (uint32_t g = 0; g < GROUPS; g++)
 #pragma unroll
-                            for (uint32_t c = 0; c < 4; c++) {
-                                float& at = to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8];
-                                at = upper == 0 && warp + kept < warps ? sum[g][c] + at : sum[g][c];
-                                sum[g][c] = 0.0f;
-                            }
+                    for (uint32_t c = 0; c < 4; c++) {
+                        to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[g][c];
+                        sum[g][c] = 0.0f;
                     }
-                    meet_team();
-                }
             }
         }
-        if constexpr (GROUPS == 1) meet_team();
+        meet_team();
         // The warps' sums in order, four rows of the result a thread. Where there is work for some warps only, they take turns.
         const TileOf place = tile_of(p, tile);
         const uint32_t rotated = thread + (odd ? threads / 2 : 0);
@@ -423,13 +420,9 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                 for (uint32_t split = 0; split < (GROUPS == 1 ? splits_here : 1); split++) {
                     float its[4] = {};
 #pragma unroll
-                    for (uint32_t w = 0; w < MATMUL_TEAM_MAX / 2; w++) {
-                        if (w >= kept) continue;
-                        float4 four = *reinterpret_cast<const float4*>(at + (split * warps + w) * SUMS);
-                        if (GROUPS == 1 && w + kept < warps) {
-                            const float4 more = *reinterpret_cast<const float4*>(at + (split * warps + w + kept) * SUMS);
-                            four.x += more.x, four.y += more.y, four.z += more.z, four.w += more.w;
-                        }
+                    for (uint32_t w = 0; w < MATMUL_TEAM_MAX; w++) {
+                        if (w >= warps) continue;
+                        const float4 four = *reinterpret_cast<const float4*>(at + (split * warps + w) * SUMS);
                         its[0] += four.x, its[1] += four.y, its[2] += four.z, its[3] += four.w;
                     }
 #pragma unroll

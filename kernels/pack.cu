@@ -15,8 +15,8 @@ static_assert(sizeof(PackParams) == 56, "as in params.rs");
 
 constexpr uint32_t PACK_THREADS = 256;
 
-// Piece `i` of a row: lane i % 4 of block i / 4.
-__device__ __forceinline__ void read_piece(const float* x, uint32_t i, uint32_t width, float (&out)[8]) {
+// What lane i % 4 owns of block i / 4 of a row.
+__device__ __forceinline__ void read_owned(const float* x, uint32_t i, uint32_t width, float (&out)[8]) {
     const uint32_t k = i / 4 * 32 + i % 4 * 4;
     if (width % 4 == 0 && k + 20 <= width) {
         const float4 a = *reinterpret_cast<const float4*>(x + k);
@@ -38,41 +38,41 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
     wait_for_predecessors();
     const uint32_t r = blockIdx.x;
     const float* x = p.x + size_t(r) * p.width;
-    const uint32_t pieces = p.packed.segments * 16;
+    const uint32_t shares = p.packed.segments * 16;
     float first[8];
-    read_piece(x, threadIdx.x, p.width, first);
+    read_owned(x, threadIdx.x, p.width, first);
     float factor = 1.0f;
     if (p.norm) {
         float squares = 0.0f;
 #pragma unroll
         for (uint32_t i = 0; i < 8; i++) squares = fmaf(first[i], first[i], squares);
-        for (uint32_t piece = PACK_THREADS + threadIdx.x; piece < pieces; piece += PACK_THREADS) {
+        for (uint32_t share = PACK_THREADS + threadIdx.x; share < shares; share += PACK_THREADS) {
             float more[8];
-            read_piece(x, piece, p.width, more);
+            read_owned(x, share, p.width, more);
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) squares = fmaf(more[i], more[i], squares);
         }
         factor = rsqrtf(block_sum<PACK_THREADS>(squares, scratch) / float(p.width) + p.eps);
     }
     if (p.factors && threadIdx.x == 0) p.factors[r] = factor;
-    for (uint32_t piece = threadIdx.x; piece < pieces; piece += PACK_THREADS) {
+    for (uint32_t share = threadIdx.x; share < shares; share += PACK_THREADS) {
         float values[8], weights[8];
-        if (piece == threadIdx.x) {
+        if (share == threadIdx.x) {
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) values[i] = first[i];
         } else {
-            read_piece(x, piece, p.width, values);
+            read_owned(x, share, p.width, values);
         }
         if (p.norm) {
-            read_piece(p.norm, piece, p.width, weights);
+            read_owned(p.norm, share, p.width, weights);
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) values[i] = values[i] * factor * weights[i];
         }
-        uint8_t* to = p.packed.rows + piece_of(p.packed, r, piece / 4, piece % 4);
-        uint32_t words[4];
+        const uint32_t k = share / 4 * 32 + share % 4 * 4;
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            words[i] = two_halves(values[2 * i] * p.packed.scale, values[2 * i + 1] * p.packed.scale);
-        *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+        for (uint32_t half = 0; half < 2; half++) {
+            const float four[4] = {values[4 * half], values[4 * half + 1], values[4 * half + 2], values[4 * half + 3]};
+            store_packed(p.packed, r, k + 16 * half, four);
+        }
     }
 }

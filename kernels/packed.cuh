@@ -1,7 +1,9 @@
 // Rows as the tensor cores read them: f16(scale * value).
 //
-// Row r is lane group r % 8 of group r / 8: [groups, blocks of 32, rows of the group, 4 pieces]. A lane's piece of 16 bytes for one block of 32 numbers holds those that the lane owns
-// of the weights (weight.cuh): 4 t .. 4 t + 4 and 16 + 4 t .. 16 + 4 t + 4. Numbers beyond the width are zero.
+// Rows go in groups of 8, columns in pieces of 8: [groups, pieces, rows of the group, 16 bytes]. Where a group has room for 8 rows a piece is 128 bytes, a core matrix as
+// ldmatrix and wgmma read it. A piece's columns are not neighbours: the weights' lane t (weight.cuh) owns columns 4 t .. 4 t + 4 and 16 + 4 t .. 16 + 4 t + 4 of a block of 32, and
+// product m of a block's two takes columns 16 m .. 16 m + 16. Piece 4 * block + 2 * m + h holds columns 16 m + 4 t + 2 h and the next of its block, for t = 0 .. 4: k = 8 h .. 8 h + 8
+// of the product. So the four pieces of a block are what one ldmatrix brings to all lanes. Numbers beyond the width are zero.
 #pragma once
 
 #include "walla.cuh"
@@ -15,10 +17,17 @@ struct PackedRef {
 };
 static_assert(sizeof(PackedRef) == 24, "as in params.rs");
 
-// Byte offset of lane t's piece of block `block` of row r.
-__device__ __forceinline__ size_t piece_of(const PackedRef& p, uint32_t r, uint32_t block, uint32_t t) {
-    const size_t piece = (size_t(r / 8) * p.segments * 4 + block) * (p.group_rows * 4) + r % 8 * 4 + t;
-    return piece * 16;
+// Bytes from a piece of a row to the next.
+__device__ __forceinline__ uint32_t piece_stride(const PackedRef& p) { return p.group_rows * 16; }
+
+// Byte offset of a piece of row r.
+__device__ __forceinline__ size_t piece_of(const PackedRef& p, uint32_t r, uint32_t piece) {
+    return (size_t(r / 8) * p.segments * 16 + piece) * piece_stride(p) + r % 8 * 16;
+}
+
+// Byte offset of an even column and its neighbour in row r.
+__device__ __forceinline__ size_t pair_of(const PackedRef& p, uint32_t r, uint32_t k) {
+    return piece_of(p, r, k / 16 * 2 + k % 4 / 2) + k % 16 / 4 * 4;
 }
 
 // The largest half: beyond it only a lost row can be.
@@ -30,13 +39,13 @@ __device__ __forceinline__ uint32_t two_halves(float a, float b) {
 }
 
 __device__ __forceinline__ void store_packed(const PackedRef& p, uint32_t r, uint32_t k, float value) {
-    uint8_t* at = p.rows + piece_of(p, r, k / 32, k % 16 / 4) + k % 32 / 16 * 8 + k % 4 * 2;
+    uint8_t* at = p.rows + pair_of(p, r, k) + k % 2 * 2;
     *reinterpret_cast<__half*>(at) = __float2half_rn(within_half(value * p.scale));
 }
 
 // Four neighbours, from a column that is a multiple of four.
 __device__ __forceinline__ void store_packed(const PackedRef& p, uint32_t r, uint32_t k, const float (&values)[4]) {
-    uint8_t* at = p.rows + piece_of(p, r, k / 32, k % 16 / 4) + k % 32 / 16 * 8;
-    *reinterpret_cast<uint2*>(at) = make_uint2(two_halves(values[0] * p.scale, values[1] * p.scale),
-                                               two_halves(values[2] * p.scale, values[3] * p.scale));
+    uint8_t* at = p.rows + pair_of(p, r, k);
+    *reinterpret_cast<uint32_t*>(at) = two_halves(values[0] * p.scale, values[1] * p.scale);
+    *reinterpret_cast<uint32_t*>(at + piece_stride(p)) = two_halves(values[2] * p.scale, values[3] * p.scale);
 }

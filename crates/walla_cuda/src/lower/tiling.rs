@@ -146,10 +146,10 @@ impl Tiling {
                 * 256;
             let ring = self.warps * self.teams * self.depth * self.chunk * 2 * product.record_bytes;
             let sums = match self.groups {
-                1 => here * self.warps * if rounds > 1 { 2 } else { 1 },
-                _ => self.warps.div_ceil(2),
+                1 => here * if rounds > 1 { 2 } else { 1 },
+                _ => 1,
             };
-            let sums = sums * self.teams * self.groups * GROUP_ROWS * SUM_STRIDE * 4;
+            let sums = sums * self.warps * self.teams * self.groups * GROUP_ROWS * SUM_STRIDE * 4;
             self.shared_bytes = x + ring + sums;
             let each = u64::from(self.shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
             let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
