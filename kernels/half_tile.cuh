@@ -26,8 +26,8 @@ struct HalfTile {
     uint32_t scales[4];
     __half2 supers;
 
-    __device__ __forceinline__ void load(const uint8_t* from) {
-        const uint32_t lane = threadIdx.x % WARP, row = lane / 4;
+    __device__ __forceinline__ void load(const uint8_t* from, uint32_t lane) {
+        const uint32_t row = lane / 4;
 #pragma unroll
         for (uint32_t i = 0; i < Planes::PIECES; i++)
             quants[i] = *reinterpret_cast<const uint4*>(from + (i * 32 + lane) * 16);
@@ -108,3 +108,13 @@ struct HalfTile {
         return as_bits(Planes::HAS_MINIMUM ? __hfma2(q, scale, f.minimum) : __hmul2(q, scale));
     }
 };
+
+// Block j of a tile's segment as the tensor cores take it: multiplication, register.
+template <uint32_t TYPE>
+__device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const HalfTile<TYPE> (&w)[2], uint32_t j, uint32_t thousand) {
+    const typename HalfTile<TYPE>::Factors f[2] = {w[0].factors(j), w[1].factors(j)};
+#pragma unroll
+    for (uint32_t k = 0; k < 2; k++)
+#pragma unroll
+        for (uint32_t h = 0; h < 4; h++) a[k][h] = w[h % 2].halves(j, 2 * k + h / 2, f[h % 2], thousand);
+}

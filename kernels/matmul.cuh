@@ -1,154 +1,20 @@
-// matmul: out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]) on tensor cores, sums in f32.
-// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
-// With `squares` the rows of x are a norm's input times its weights, and the norm's factor follows here from the sums of squares
-// that whoever made x left: out[r] = factor(r) * W x[r], factor(r) = rsqrt(sum(squares[r]) / width + eps) / used[r].
-// mode ADD with `next_norm`: the sums are also left as the next norm's input, packed, with their squares.
+// matmul: products (product.cuh) for more than 8 rows of x: GROUPS groups of 8, 2 or 4.
 //
-// x: packed rows (packed.cuh), divided by their scale; W: as weight.cuh has it; out: f32. Up to three matrices of one type are
-// parts of one launch.
+// A team of warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
+// warp's own, `chunk` segments at a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change. The
+// rows of x of a split stay in shared memory; every split has blocks of its own, the last of which adds them.
 //
-// Every weight becomes f16(scale * q - minimum) in registers, rows of x are f16, sums are f32. A tile is 16 of W's rows (GATE: 8
-// of each matrix). A team of warps makes a tile a turn for GROUPS groups of 8 rows of x; each of its warps takes a run of
-// neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each warp's own, `chunk` segments at
-// a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change.
-// With one group, those of the first two segments are numbers in registers by the time that the rows of x arrive, which then
-// stay in shared memory.
-//
-// The order of a row's sums follows from the matrix alone, and every kernel that multiplies such a matrix keeps it bit by bit:
-// 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a split into runs of `run` segments, one for
-//    each of a team's warps (the last ones may have fewer, or none: the sum is zero then);
-// 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in order, their blocks of 32 in order, columns
-//    0 .. 16 of a block before 16 .. 32;
-// 3. a split's sum is ((0 + run 0) + run 1) + …;
-// 4. the sum is ((0 + split 0) + split 1) + ….
-// GROUPS, the grid and whether a block makes one split or all of them change no bit.
-// Grid: (blocks whose teams take turns, rows of x / (8 * GROUPS), splits or 1). Memory-bound (bytes of W) up to some 32 rows, then by the
-// tensor cores. Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
+// Grid: (blocks whose teams take turns, rows of x / (8 * GROUPS), splits). Memory-bound (bytes of W) up to some 32 rows, then by the tensor cores.
+// Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
 #pragma once
 
+#include "few.cuh"
 #include "half_tile.cuh"
-#include "linear.cuh"
-#include "packed.cuh"
+#include "product.cuh"
 #include "ring.cuh"
 
-struct MatmulParams {
-    StepRef step;
-    PackedRef x;
-    PackedRef packed;          // GATE: where the result goes; ADD: where the next norm's input goes; or null
-    const float* squares;      // [rows, squares_count], squares_count a multiple of 4; or null: the factor is 1
-    const float* used;         // [rows]: factor that x was packed with
-    float* factors;            // [rows]: where the norm's factor is left
-    const float* next_norm;    // weights of the next norm, or null
-    const float* next_factors; // [rows]: factor to pack with, near to what the next norm will find
-    float* next_squares;       // [rows, next_squares_count]: of a tile each, then zeros
-    float* partials;           // [splits, tiles, grid.y, 8 * GROUPS, 16]: sums of the splits of a launch in splits
-    uint32_t* arrivals;        // [grid.y, grid.x], zero between launches
-    uint32_t squares_count;
-    float inverse_width;  // 1 / numbers that the norm is over
-    float eps;
-    uint32_t mode;
-    uint32_t parts;
-    uint32_t rows_max;  // rows of x beyond are not written
-    uint32_t tiles;
-    uint32_t splits;
-    uint32_t split_segments;  // the last split may have fewer
-    uint32_t depth;           // of the ring, to DEPTH_MAX
-    uint32_t chunk;           // segments of a stage of the ring
-    uint32_t warps;           // of a team, which shares out a tile's columns
-    uint32_t by_output;       // row r is the one that output r names (the head)
-    uint32_t rows_last;       // no row of x is beyond
-    float unscale;            // 1 / x.scale
-    uint32_t run;             // segments of a split that a warp takes
-    uint32_t teams;           // of a block
-    uint32_t next_squares_count;
-    Segment part[3];  // first_pair counts tiles
-};
-static_assert(sizeof(MatmulParams) == 360, "as in params.rs");
-
 constexpr uint32_t MATMUL_WARPS_MAX = 16;
-constexpr uint32_t MATMUL_TEAM_MAX = 8;
 constexpr uint32_t TEAMS_MAX = 4;
-constexpr uint32_t DEPTH_MAX = 8;
-
-// What a tile consists of: half a tile of one matrix and half a tile of the same or another.
-struct TileOf {
-    uint32_t part[2];
-    uint32_t half[2];  // of the part's half tiles
-    uint32_t row;      // first row of the result
-};
-
-__device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) {
-    TileOf at;
-    if (p.mode >= GATE_SILU) {
-        at.part[0] = 0, at.part[1] = 1;
-        at.half[0] = at.half[1] = tile;
-        at.row = tile * 8;
-    } else {
-        uint32_t part = 0;
-        while (part + 1 < p.parts && tile >= p.part[part + 1].first_pair) part++;
-        at.part[0] = at.part[1] = part;
-        tile -= p.part[part].first_pair;
-        at.half[0] = tile * 2, at.half[1] = tile * 2 + 1;
-        at.row = tile * TILE_ROWS;
-    }
-    return at;
-}
-
-// Numbers from one row of x to the next in the sums of a tile: lanes that write at once find 32 different banks.
-constexpr uint32_t SUM_STRIDE = TILE_ROWS + 4;
-
-// Four neighbouring rows of the result, of one row of x. `value` has the sums of a tile: GATE: its lower half the gate.
-__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad, float factor,
-                                           const float (&value)[2][4]) {
-    const bool inside = r < p.rows_max;
-    const Segment& part = p.part[tile.part[0]];
-    const uint32_t row = tile.row + quad * 4;
-    const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    const float unscale = factor * p.unscale * part.weight.scale;
-    float y[4];
-#pragma unroll
-    for (uint32_t c = 0; c < 4; c++) {
-        y[c] = value[0][c] * unscale;
-        if (part.bias && c < left) y[c] += part.bias[row + c];
-    }
-    if (p.mode >= GATE_SILU) {
-        const Segment& other = p.part[1];
-        const float unscale_up = factor * p.unscale * other.weight.scale;
-#pragma unroll
-        for (uint32_t c = 0; c < 4; c++) {
-            float up = value[1][c] * unscale_up;
-            if (other.bias && c < left) up += other.bias[row + c];
-            y[c] = c < left ? activate(y[c], p.mode) * up : 0.0f;
-        }
-        if (left > 0 && p.packed.rows) store_packed(p.packed, r, row, y);
-    }
-    float* out = part.out + size_t(r) * part.out_stride + row;
-    if (p.mode == ADD && left > 0) {
-#pragma unroll
-        for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? out[c] + y[c] : 0.0f;
-    }
-    if (left > 0 && !(p.mode >= GATE_SILU && p.packed.rows)) {
-        if (left == 4 && part.out_stride % 4 == 0)
-            *reinterpret_cast<float4*>(out) = make_float4(y[0], y[1], y[2], y[3]);
-        else
-#pragma unroll
-            for (uint32_t c = 0; c < 4; c++)
-                if (c < left) out[c] = y[c];
-    }
-    if (p.mode != ADD || !p.next_norm) return;
-    // The four lanes of a tile's row of x are neighbours.
-    float squares = 0.0f;
-#pragma unroll
-    for (uint32_t c = 0; c < 4; c++) squares = left > c ? fmaf(y[c], y[c], squares) : squares;
-    squares += __shfl_xor_sync(FULL_MASK, squares, 1);
-    squares += __shfl_xor_sync(FULL_MASK, squares, 2);
-    if (left == 0) return;
-    const float near = p.next_factors[r];
-#pragma unroll
-    for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? y[c] * near * p.next_norm[row + c] : 0.0f;
-    store_packed(p.packed, r, row, y);
-    if (quad == 0) p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;
-}
 
 template <uint32_t TYPE, uint32_t GROUPS>
 __device__ __forceinline__ void matmul(const MatmulParams& p) {
@@ -174,12 +40,12 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const uint32_t first_segment = split0 * p.split_segments;
     const uint32_t segments_here = min(segments - first_segment, splits_here * p.split_segments);
     // Rows of x in a group that are there at all.
-    const uint32_t rows = GROUPS == 1 ? p.x.group_rows : 8;
+    constexpr uint32_t rows = 8;
     const uint32_t group_bytes = segments_here * rows * 256;
     const uint32_t stage_bytes = 2 * p.chunk * RECORD;
     const uint32_t ring_at = threadIdx.x / WARP * p.depth * stage_bytes;
     const uint32_t ring_bytes = blockDim.x / WARP * p.depth * stage_bytes;
-    const uint32_t team_sums = (GROUPS == 1 ? (p.tiles > tile_step ? 2 : 1) * splits_here : 1) * warps * SUMS;
+    const uint32_t team_sums = warps * SUMS;
     float* sums = reinterpret_cast<float*>(shared + ring_bytes + GROUPS * group_bytes) + team * team_sums;
     const uint32_t shared_at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     const uint32_t barriers_at = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
@@ -248,36 +114,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
 
     uint32_t thousand;
     asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
-    // Block j of a segment, as the tensor cores take it: multiplication, register.
-    const auto unpack = [&](uint32_t(&a)[2][4], const HalfTile<TYPE>(&w)[2], uint32_t j) {
-        const typename HalfTile<TYPE>::Factors f[2] = {w[0].factors(j), w[1].factors(j)};
-#pragma unroll
-        for (uint32_t k = 0; k < 2; k++)
-#pragma unroll
-            for (uint32_t h = 0; h < 4; h++) a[k][h] = w[h % 2].halves(j, 2 * k + h / 2, f[h % 2], thousand);
-    };
-    // With one group: two segments, so that there is time to make the next while the rows of x are on their way.
-    uint32_t a[GROUPS == 1 ? 2 : 1][4][2][4];
-    const auto unpack_two = [&](const uint8_t* from, uint32_t count) {
-        if constexpr (GROUPS == 1) {
-#pragma unroll
-            for (uint32_t u = 0; u < 2; u++) {
-                if (u == 1 && count < 2) continue;
-                HalfTile<TYPE> w[2];
-                w[0].load(from + u * RECORD);
-                w[1].load(from + (p.chunk + u) * RECORD);
-#pragma unroll
-                for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j);
-            }
-        }
-    };
     const uint8_t* stages = shared + ring_at;
-    bool is_unpacked = false;
-    if (GROUPS == 1 && tile0 < p.tiles && run_begin(0) < run_end(0)) {
-        await_next();
-        unpack_two(stages, run_end(0) - run_begin(0));
-        is_unpacked = true;
-    }
     wait_for_predecessors();
 
     const uint32_t row0 = blockIdx.y * COLUMNS;
@@ -325,12 +162,6 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     }
     const uint32_t quads = gated ? 2 : 4;
     const uint32_t items = COLUMNS * quads;
-    // What the first results are added to, and what they are packed with, comes near meanwhile.
-    if (p.mode == ADD && GROUPS == 1 && tile0 < p.tiles && thread < items && row0 + thread / quads < p.rows_max) {
-        const uint32_t r = row0 + thread / quads, row = tile0 * TILE_ROWS + thread % quads * 4;
-        come_near(p.part[0].out + size_t(r) * p.part[0].out_stride + row);
-        if (p.next_norm) come_near(p.next_norm + row), come_near(p.next_factors + r);
-    }
     if (!copies_whole) await_copies<0>();
     __syncthreads();
 #if __CUDA_ARCH__ >= 900
@@ -349,7 +180,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             for (uint32_t first = run_begin(split); first < end; first += p.chunk) {
                 const uint32_t chunk_end = min(first + p.chunk, end);
                 const uint8_t* stage = stages + now.slot * stage_bytes;
-                if (!is_unpacked) await_next();
+                await_next();
                 const auto multiply_block = [&](const uint32_t(&its)[2][4], uint32_t s, uint32_t j) {
 #pragma unroll
                     for (uint32_t g = 0; g < GROUPS; g++) {
@@ -359,27 +190,15 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                         multiply(sum[g], its[1], rows_of_x[2], rows_of_x[3]);
                     }
                 };
-                if constexpr (GROUPS == 1) {
-                    for (uint32_t s = first; s < chunk_end; s += 2) {
-                        if (!is_unpacked) unpack_two(stage + (s - first) * RECORD, chunk_end - s);
-                        is_unpacked = false;
+                for (uint32_t s = first; s < chunk_end; s++) {
+                    HalfTile<TYPE> w[2];
+                    w[0].load(stage + (s - first) * RECORD, lane);
+                    w[1].load(stage + (p.chunk + s - first) * RECORD, lane);
 #pragma unroll
-                        for (uint32_t u = 0; u < 2; u++) {
-                            if (u == 1 && s + 1 >= chunk_end) continue;
-#pragma unroll
-                            for (uint32_t j = 0; j < 4; j++) multiply_block(a[u][j], s + u, j);
-                        }
-                    }
-                } else {
-                    for (uint32_t s = first; s < chunk_end; s++) {
-                        HalfTile<TYPE> w[2];
-                        w[0].load(stage + (s - first) * RECORD);
-                        w[1].load(stage + (p.chunk + s - first) * RECORD);
-#pragma unroll
-                        for (uint32_t j = 0; j < 4; j++) {
-                            unpack(a[0][j], w, j);
-                            multiply_block(a[0][j], s, j);
-                        }
+                    for (uint32_t j = 0; j < 4; j++) {
+                        uint32_t a[2][4];
+                        unpack(a, w, j, thousand);
+                        multiply_block(a, s, j);
                     }
                 }
                 now.next();
@@ -387,23 +206,14 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                 fetch();
             }
             // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of the group.
-            if constexpr (GROUPS == 1) {
-                float* to = sums + ((odd ? splits_here : 0) + split) * warps * SUMS + warp * SUMS + sum_at;
+            float* to = sums + warp * SUMS + sum_at;
+#pragma unroll
+            for (uint32_t g = 0; g < GROUPS; g++)
 #pragma unroll
                 for (uint32_t c = 0; c < 4; c++) {
-                    to[c % 2 * SUM_STRIDE + c / 2 * 8] = sum[0][c];
-                    sum[0][c] = 0.0f;
+                    to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[g][c];
+                    sum[g][c] = 0.0f;
                 }
-            } else {
-                float* to = sums + warp * SUMS + sum_at;
-#pragma unroll
-                for (uint32_t g = 0; g < GROUPS; g++)
-#pragma unroll
-                    for (uint32_t c = 0; c < 4; c++) {
-                        to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[g][c];
-                        sum[g][c] = 0.0f;
-                    }
-            }
         }
         meet_team();
         // The warps' sums in order, four rows of the result a thread. Where there is work for some warps only, they take turns.
@@ -416,17 +226,11 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             for (uint32_t half = 0; half < 2; half++) {
                 if (half == 1 && !gated) continue;
                 const float* at = sums + n * SUM_STRIDE + half * 8 + quad * 4;
-                if (GROUPS == 1 && odd) at += splits_here * warps * SUMS;
-                for (uint32_t split = 0; split < (GROUPS == 1 ? splits_here : 1); split++) {
-                    float its[4] = {};
 #pragma unroll
-                    for (uint32_t w = 0; w < MATMUL_TEAM_MAX; w++) {
-                        if (w >= warps) continue;
-                        const float4 four = *reinterpret_cast<const float4*>(at + (split * warps + w) * SUMS);
-                        its[0] += four.x, its[1] += four.y, its[2] += four.z, its[3] += four.w;
-                    }
-#pragma unroll
-                    for (uint32_t c = 0; c < 4; c++) value[half][c] += its[c];
+                for (uint32_t w = 0; w < RUNS_MAX; w++) {
+                    if (w >= warps) continue;
+                    const float4 four = *reinterpret_cast<const float4*>(at + w * SUMS);
+                    value[half][0] += four.x, value[half][1] += four.y, value[half][2] += four.z, value[half][3] += four.w;
                 }
             }
             if (one_split) {
@@ -440,7 +244,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                 write_four(p, place, row0 + n, quad, factor[n], value);
             }
         }
-        if constexpr (GROUPS > 1) meet_team();
+        meet_team();
     }
     if (!one_split) return;
 
@@ -474,10 +278,9 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         }
 }
 
-// With one group two blocks share a multiprocessor; with more the rows of x fill one's shared memory.
-#define MATMUL(TYPE, NAME, GROUPS)                                                                             \
-    extern "C" __global__ void __launch_bounds__((GROUPS == 1 ? 8 : MATMUL_WARPS_MAX) * WARP, GROUPS == 1 ? 2 : 1) \
-        matmul_##NAME##_##GROUPS(const __grid_constant__ MatmulParams p) {                                     \
-        matmul<TYPE, GROUPS>(p);                                                                               \
+#define MATMUL(TYPE, NAME, GROUPS)                                               \
+    extern "C" __global__ void __launch_bounds__(MATMUL_WARPS_MAX * WARP, 1)     \
+        matmul_##NAME##_##GROUPS(const __grid_constant__ MatmulParams p) {       \
+        matmul<TYPE, GROUPS>(p);                                                 \
     }
-#define MATMULS(TYPE, NAME) MATMUL(TYPE, NAME, 1) MATMUL(TYPE, NAME, 2) MATMUL(TYPE, NAME, 4)
+#define MATMULS(TYPE, NAME) FEW(TYPE, NAME) MATMUL(TYPE, NAME, 2) MATMUL(TYPE, NAME, 4)

@@ -138,6 +138,8 @@ pub(crate) struct MatmulParams {
     pub unscale: f32,
     pub run: u32,
     pub teams: u32,
+    pub turn_tiles: u32,
+    pub x_splits: u32,
     pub next_squares_count: u32,
     pub part: [Segment; 3],
 }
@@ -303,7 +305,7 @@ const _: () = assert!(size_of::<Segment>() == 48);
 const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
-const _: () = assert!(size_of::<MatmulParams>() == 360);
+const _: () = assert!(size_of::<MatmulParams>() == 368);
 const _: () = assert!(size_of::<KvRef>() == 32);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 128);

@@ -1,4 +1,4 @@
-//! Products on tensor cores (kernels/matmul.cuh), and the rows that they read: packed by whoever makes them where that can be, as the
+//! Products on tensor cores (kernels/product.cuh), and the rows that they read: packed by whoever makes them where that can be, as the
 //! next norm's input too, else by a kernel of their own.
 
 use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
@@ -182,6 +182,8 @@ impl Lowering<'_> {
             run: tiling.run,
             warps: tiling.warps,
             teams: tiling.teams,
+            turn_tiles: tiling.turn_tiles,
+            x_splits: tiling.x_splits,
             chunk: tiling.chunk,
             depth: tiling.depth,
             by_output: u32::from(input.by_output),

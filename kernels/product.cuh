@@ -1,0 +1,142 @@
+// product: what every kernel for products on tensor cores shares: out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]), sums in f32.
+// mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
+// With `squares` the rows of x are a norm's input times its weights, and the norm's factor follows here from the sums of squares
+// that whoever made x left: out[r] = factor(r) * W x[r], factor(r) = rsqrt(sum(squares[r]) / width + eps) / used[r].
+// mode ADD with `next_norm`: the sums are also left as the next norm's input, packed, with their squares.
+//
+// x: packed rows (packed.cuh), divided by their scale; W: as weight.cuh has it; out: f32. Up to three matrices of one type are
+// parts of one launch. Every weight becomes f16(scale * q - minimum), rows of x are f16. A tile is 16 of W's rows (GATE: 8 of each matrix).
+//
+// The order of a row's sums follows from the matrix alone, and every kernel that multiplies such a matrix keeps it bit by bit:
+// 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a split into runs of `run` segments, the
+//    last ones may have fewer, or none: their sum is zero then;
+// 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in order, their blocks of 32 in order, columns
+//    0 .. 16 of a block before 16 .. 32;
+// 3. a split's sum is ((0 + run 0) + run 1) + …;
+// 4. the sum is ((0 + split 0) + split 1) + ….
+// What decides it is `lower/tiling.rs`'s: neither rows of x, nor the kernel, nor its grid.
+#pragma once
+
+#include "linear.cuh"
+#include "packed.cuh"
+
+constexpr uint32_t RUNS_MAX = 8;   // of a split
+constexpr uint32_t DEPTH_MAX = 8;  // of a ring
+
+struct MatmulParams {
+    StepRef step;
+    PackedRef x;
+    PackedRef packed;          // GATE: where the result goes; ADD: where the next norm's input goes; or null
+    const float* squares;      // [rows, squares_count], squares_count a multiple of 4; or null: the factor is 1
+    const float* used;         // [rows]: factor that x was packed with
+    float* factors;            // [rows]: where the norm's factor is left
+    const float* next_norm;    // weights of the next norm, or null
+    const float* next_factors; // [rows]: factor to pack with, near to what the next norm will find
+    float* next_squares;       // [rows, next_squares_count]: of a tile each, then zeros
+    float* partials;           // [splits, tiles, grid.y, 8 * GROUPS, 16]: sums of the splits of a launch in splits
+    uint32_t* arrivals;        // [grid.y, grid.x], zero between launches
+    uint32_t squares_count;
+    float inverse_width;  // 1 / numbers that the norm is over
+    float eps;
+    uint32_t mode;
+    uint32_t parts;
+    uint32_t rows_max;  // rows of x beyond are not written
+    uint32_t tiles;
+    uint32_t splits;
+    uint32_t split_segments;  // the last split may have fewer
+    uint32_t depth;           // of the ring, to DEPTH_MAX
+    uint32_t chunk;           // segments of a stage of the ring
+    uint32_t warps;           // runs of a split; matmul.cuh: warps of a team, a run each
+    uint32_t by_output;       // row r is the one that output r names (the head)
+    uint32_t rows_last;       // no row of x is beyond
+    float unscale;            // 1 / x.scale
+    uint32_t run;             // segments of a run
+    uint32_t teams;           // of a block
+    uint32_t turn_tiles;      // few.cuh: tiles that a block makes in one turn
+    uint32_t x_splits;        // few.cuh: splits whose rows of x a block has at once
+    uint32_t next_squares_count;
+    Segment part[3];  // first_pair counts tiles
+};
+static_assert(sizeof(MatmulParams) == 368, "as in params.rs");
+
+// What a tile consists of: half a tile of one matrix and half a tile of the same or another.
+struct TileOf {
+    uint32_t part[2];
+    uint32_t half[2];  // of the part's half tiles
+    uint32_t row;      // first row of the result
+};
+
+__device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) {
+    TileOf at;
+    if (p.mode >= GATE_SILU) {
+        at.part[0] = 0, at.part[1] = 1;
+        at.half[0] = at.half[1] = tile;
+        at.row = tile * 8;
+    } else {
+        uint32_t part = 0;
+        while (part + 1 < p.parts && tile >= p.part[part + 1].first_pair) part++;
+        at.part[0] = at.part[1] = part;
+        tile -= p.part[part].first_pair;
+        at.half[0] = tile * 2, at.half[1] = tile * 2 + 1;
+        at.row = tile * TILE_ROWS;
+    }
+    return at;
+}
+
+// Numbers from one row of x to the next in the sums of a tile: lanes that write at once find 32 different banks.
+constexpr uint32_t SUM_STRIDE = TILE_ROWS + 4;
+
+// Four neighbouring rows of the result, of one row of x. `value` has the sums of a tile: GATE: its lower half the gate.
+__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad, float factor,
+                                           const float (&value)[2][4]) {
+    const bool inside = r < p.rows_max;
+    const Segment& part = p.part[tile.part[0]];
+    const uint32_t row = tile.row + quad * 4;
+    const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
+    const float unscale = factor * p.unscale * part.weight.scale;
+    float y[4];
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) {
+        y[c] = value[0][c] * unscale;
+        if (part.bias && c < left) y[c] += part.bias[row + c];
+    }
+    if (p.mode >= GATE_SILU) {
+        const Segment& other = p.part[1];
+        const float unscale_up = factor * p.unscale * other.weight.scale;
+#pragma unroll
+        for (uint32_t c = 0; c < 4; c++) {
+            float up = value[1][c] * unscale_up;
+            if (other.bias && c < left) up += other.bias[row + c];
+            y[c] = c < left ? activate(y[c], p.mode) * up : 0.0f;
+        }
+        if (left > 0 && p.packed.rows) store_packed(p.packed, r, row, y);
+    }
+    float* out = part.out + size_t(r) * part.out_stride + row;
+    if (p.mode == ADD && left > 0) {
+#pragma unroll
+        for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? out[c] + y[c] : 0.0f;
+    }
+    if (left > 0 && !(p.mode >= GATE_SILU && p.packed.rows)) {
+        if (left == 4 && part.out_stride % 4 == 0)
+            *reinterpret_cast<float4*>(out) = make_float4(y[0], y[1], y[2], y[3]);
+        else
+#pragma unroll
+            for (uint32_t c = 0; c < 4; c++)
+                if (c < left) out[c] = y[c];
+    }
+    if (p.mode != ADD || !p.next_norm) return;
+    // The four lanes of a tile's row of x are neighbours.
+    const uint32_t mask = 0xfu << threadIdx.x % WARP / 4 * 4;
+    float square[4];
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) square[c] = c < left ? y[c] * y[c] : 0.0f;
+    float squares = (square[0] + square[1]) + (square[2] + square[3]);
+    squares += __shfl_xor_sync(mask, squares, 1);
+    squares += __shfl_xor_sync(mask, squares, 2);
+    if (left == 0) return;
+    const float near = p.next_factors[r];
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? y[c] * near * p.next_norm[row + c] : 0.0f;
+    store_packed(p.packed, r, row, y);
+    if (quad == 0) p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;
+}
