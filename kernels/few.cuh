@@ -1,11 +1,12 @@
 // few: a product (product.cuh) for 1 to 8 rows of x: bound by the bytes of W, and by the latency of a node that has few of them.
 //
-// A block takes `turn_tiles` tiles a turn. The segments of a split of a tile are a stage of the block's ring: two copies, for its two half tiles. A team of warps takes a
-// stage, a run each; the runs' sums meet in shared memory, where a thread adds those of an output in order. One warp more brings the stages, and makes the norm's factors.
+// A block takes `turn_tiles` tiles a turn. The segments of a split of a tile are a stage of the block's ring: two copies, for its two half
+// tiles. A team of warps takes a stage, a run each; the runs' sums meet in shared memory, where a thread adds those of an output in order.
 //
-// Weights never change: a block asks for as many as its ring holds, unpacks AHEAD segments of each warp and finds out where its results go before it waits for its
-// predecessor, and lets its successor start at once. What is left after the wait is short: x comes near, tensor cores multiply, sums are added and written. Blocks are small
-// enough for kernels that follow each other to share a multiprocessor, so that weights keep coming.
+// Weights never change: a block asks for as many as its ring holds, unpacks the first AHEAD segments of each warp and finds out where its
+// results go before it waits for its predecessor, and lets its successor start at once. What is left after the wait is short: x comes near,
+// tensor cores multiply, sums are added and written. Registers that do not suffice cost more than everything else: what is spilled goes to
+// the first cache, of which shared memory leaves next to nothing. So what is known ahead of an output waits in shared memory.
 //
 // x is in shared memory as a whole, or `x_splits` splits of it at a time.
 // Grid: (blocks, rows of x / 8). Oracle: walla_cpu's scalar linear.
@@ -16,9 +17,10 @@
 #include "ring.cuh"
 
 constexpr uint32_t FEW_WARPS_MAX = 8;
+constexpr uint32_t FIRST_OUTPUTS = 64;  // that are found out before x comes
 constexpr uint32_t AHEAD = 2;  // segments that are unpacked before x comes
 
-// An output of a turn: where it goes, and what is known of it before x is.
+// An output of a turn: where it goes, and what is known of it before x comes.
 struct Output {
     uint32_t tile, n, m;  // of the turn, of the group, of the tile
     bool is_there;
@@ -77,6 +79,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ __align__(8) uint64_t full[DEPTH_MAX], empty[DEPTH_MAX];
     __shared__ float factor[8];
+    __shared__ Output first_outputs[FIRST_OUTPUTS];
     let_successors_start();
     // Read once: special registers are slow.
     uint32_t lane = threadIdx.x % WARP;
@@ -117,7 +120,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     Stage ahead = {base0, 0, team, team, 0};
     while (ahead.split >= p.splits) ahead.split -= p.splits, ahead.at++;
 #if __CUDA_ARCH__ >= 900
-    const auto fetch = [&] {
+    const auto fetch = [&](const Stage& ahead) {
         if (ahead.base + ahead.at >= p.tiles) return;
         const uint8_t* halves[2];
         const uint32_t bytes = halves_of(ahead, halves), to = shared_at + ahead.slot * stage_bytes, barrier = full_at + 8 * ahead.slot;
@@ -128,7 +131,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     if (run == 0 && lane == 0) {
         for (uint32_t slot = team; slot < p.depth; slot += p.teams) init_barrier(full_at + 8 * slot, 1), init_barrier(empty_at + 8 * slot, p.warps);
         fence_barriers();
-        for (; ahead.phase == 0; next_stage(ahead)) fetch();
+        for (; ahead.phase == 0; next_stage(ahead)) fetch(ahead);
     }
 #endif
 
@@ -141,8 +144,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     // What splits come to whose rows of x were here before.
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
     const uint32_t outputs = p.turn_tiles * rows_here * (gated ? 8 : 16);
-    Output output = output_of(p, threadIdx.x, base0, row0, rows_here);
-    float old = 0.0f, near = 0.0f;  // of the first output
+    if (threadIdx.x < FIRST_OUTPUTS) first_outputs[threadIdx.x] = output_of(p, threadIdx.x, base0, row0, rows_here);
     uint32_t thousand;
     asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
 
@@ -158,11 +160,6 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
             for (uint32_t i = threadIdx.x; i < pieces * rows; i += threads) copy_ahead(x_at + i * 16, from + i * 16);
         }
         close_copies();
-    };
-    const auto near_of = [&](const Output& at) {
-        if (p.mode != ADD || !at.is_there) return;
-        old = *at.out;
-        if (p.next_norm) near = p.next_factors[row0 + at.n];
     };
     // The norm's factor of a row is a warp's work; what it is made of comes near with x, the rest is done when the products are.
     const auto squares_of = [&](uint32_t n) {
@@ -181,7 +178,8 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
         wait_for_predecessors();
         fetch_x(0);
         if (p.squares) squares = squares_of(warp);
-        near_of(output);
+        if (p.mode == ADD && threadIdx.x < FIRST_OUTPUTS && first_outputs[threadIdx.x].is_there)
+            come_near(first_outputs[threadIdx.x].out);
         await_copies<0>();
         __syncthreads();
         has_x = true;
@@ -196,6 +194,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     const uint32_t x_lane = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
     // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of x's rows.
     const uint32_t sum_at = run * task_sums + lane % 4 * 2 * SUM_STRIDE + lane / 4;
+    const bool has_more = p.turn_tiles * p.splits > p.depth || base0 + turn < p.tiles;
     bool odd = false, is_first = true;
     uint32_t slot = team, phase = 0;
     for (uint32_t base = base0; base < p.tiles; base += turn) {
@@ -261,10 +260,14 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
                 __syncwarp();
                 if (lane == 0) {
                     arrive_at(empty_at + 8 * slot);
-                    if (run == 0 && ahead.base + ahead.at < p.tiles) {
-                        await_barrier(empty_at + 8 * slot, phase);
-                        fetch();
-                        next_stage(ahead);
+                    // What comes next into this slot.
+                    Stage next = {base, at, first_split + split, slot, phase};
+                    if (run == 0 && has_more) {
+                        for (uint32_t d = 0; d < p.depth; d += p.teams) next_stage(next);
+                        if (next.base + next.at < p.tiles) {
+                            await_barrier(empty_at + 8 * slot, phase);
+                            fetch(next);
+                        }
                     }
                 }
 #endif
@@ -287,8 +290,11 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
                 }
             __syncthreads();
             for (uint32_t index = threadIdx.x; index < outputs; index += threads) {
-                if (base != base0 || index != threadIdx.x) output = output_of(p, index, base, row0, rows_here), near_of(output);
+                const bool is_known = base == base0 && index < FIRST_OUTPUTS;
+                const Output output = is_known ? first_outputs[index] : output_of(p, index, base, row0, rows_here);
                 if (output.tile >= p.turn_tiles || base + output.tile >= p.tiles) continue;
+                const bool adds = p.mode == ADD && output.is_there;
+                const float old = adds ? *output.out : 0.0f, near = adds && p.next_norm ? p.next_factors[row0 + output.n] : 0.0f;
                 float value[2] = {};
                 if (first_split > 0) value[0] = totals[index].x, value[1] = totals[index].y;
 #pragma unroll

@@ -119,6 +119,13 @@ impl Context {
             let result =
                 unsafe { sys::cuFuncSetAttribute(raw, attribute, shared_bytes.cast_signed()) };
             self.check("cuFuncSetAttribute", result)?;
+            // All such kernels want the memory cut alike, so that one can start beside another: a multiprocessor is cut anew only when it is
+            // empty.
+            let attribute =
+                CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+            // SAFETY: as above; 100 is a share in percent.
+            let result = unsafe { sys::cuFuncSetAttribute(raw, attribute, 100) };
+            self.check("cuFuncSetAttribute", result)?;
         }
         Ok(Some(Function(raw)))
     }

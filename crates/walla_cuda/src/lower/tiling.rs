@@ -26,7 +26,7 @@ const TILES_MANY: u32 = 512;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Shared memory that a kernel has besides what a launch asks for, at most.
-pub(super) const SHARED_STATIC: u32 = 2_048;
+pub(super) const SHARED_STATIC: u32 = 4_096;
 /// Shared memory of a multiprocessor that the driver keeps for each block: one block's share is not in what a block may ask for.
 const SHARED_OF_DRIVER: u32 = 1_024;
 
