@@ -85,6 +85,21 @@ pub(crate) struct LinearParams {
     pub segment: [Segment; 3],
 }
 
+/// Which rows outputs name, and where they go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct GatherParams {
+    pub step: StepRef,
+    pub from: PackedRef,
+    pub to: PackedRef,
+    pub squares: Address,
+    pub squares_to: Address,
+    pub used: Address,
+    pub used_to: Address,
+    pub squares_count: u32,
+    pub rows_last: u32,
+}
+
 /// Rows as the tensor cores read them; `rows` 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
@@ -305,6 +320,7 @@ const _: () = assert!(size_of::<Segment>() == 48);
 const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
+const _: () = assert!(size_of::<GatherParams>() == 120);
 const _: () = assert!(size_of::<MatmulParams>() == 368);
 const _: () = assert!(size_of::<KvRef>() == 32);
 const _: () = assert!(size_of::<HeadRef>() == 48);

@@ -3,7 +3,7 @@ use std::ffi::{CStr, c_void};
 use bytemuck::Pod;
 use cudarc::driver::sys::{
     self, CUfunction, CUfunction_attribute, CUjit_option, CUlaunchAttribute, CUlaunchAttributeID,
-    CUlaunchConfig, CUmodule, CUresult,
+    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUmodule, CUresult,
 };
 use walla_device::DeviceError;
 
@@ -40,6 +40,8 @@ pub(crate) struct Launch {
     /// May start before the kernel ahead of it has ended: every kernel of walla waits for that itself.
     pub(crate) overlap: bool,
     pub(crate) shared_bytes: u32,
+    /// Blocks, neighbours along the first side of the grid, that share a cluster; 0 for kernels that know none.
+    pub(crate) cluster: u32,
     /// The kernel's parameter struct, in 8-byte words so that it is aligned as the struct is; the rest is zeros.
     pub(crate) params: [u64; PARAM_WORDS],
 }
@@ -56,7 +58,7 @@ impl Launch {
         let mut words = [0_u64; PARAM_WORDS];
         bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..size_of::<P>()]
             .copy_from_slice(bytemuck::bytes_of(params));
-        Self { function, grid, threads, overlap: false, shared_bytes: 0, params: words }
+        Self { function, grid, threads, overlap: false, shared_bytes: 0, cluster: 0, params: words }
     }
 }
 
@@ -139,10 +141,23 @@ impl Context {
         self.enter()?;
         // Launches into a capture are counted too: loading's share is what it was before play.
         self.count(|c| &mut c.kernel_launches);
-        // SAFETY: the struct is plain data for which zeros are valid.
-        let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
-        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attribute.value.programmaticStreamSerializationAllowed = 1;
+        // SAFETY: the structs are plain data for which zeros are valid.
+        let mut attributes: [CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+        let mut count = 0;
+        if launch.overlap {
+            let attribute = &mut attributes[count];
+            attribute.id =
+                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+            attribute.value.programmaticStreamSerializationAllowed = 1;
+            count += 1;
+        }
+        if launch.cluster > 0 {
+            let attribute = &mut attributes[count];
+            attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            attribute.value.clusterDim =
+                CUlaunchAttributeValue_union__bindgen_ty_1 { x: launch.cluster, y: 1, z: 1 };
+            count += 1;
+        }
         let [grid_x, grid_y, grid_z] = launch.grid;
         let config = CUlaunchConfig {
             gridDimX: grid_x,
@@ -153,8 +168,8 @@ impl Context {
             blockDimZ: 1,
             sharedMemBytes: launch.shared_bytes,
             hStream: stream.0,
-            attrs: &raw mut attribute,
-            numAttrs: u32::from(launch.overlap),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
         };
         let mut params = [launch.params.as_ptr().cast_mut().cast::<c_void>()];
         // SAFETY: the configuration and the parameter live through the call, which copies them; the rest is the caller's.

@@ -204,7 +204,16 @@ impl Lowering<'_> {
             let (now, later) = rest.split_at(run.len());
             if run.first().is_some_and(|ty| on_tensor_cores(*ty)) {
                 let x = self.operand(program, input, &mut launches)?;
-                launches.push(self.matmul(program, input, &x, now, &then)?);
+                let launch = match self.wide(input, &x, now, &then)? {
+                    Some(wide) if input.by_output => {
+                        let (gather, x) = self.gather(program, input, &x)?;
+                        launches.push(gather);
+                        self.matmul_wide(program, input, &x, now, &then, &wide)?
+                    }
+                    Some(wide) => self.matmul_wide(program, input, &x, now, &then, &wide)?,
+                    None => self.matmul(program, input, &x, now, &then)?,
+                };
+                launches.push(launch);
             } else {
                 launches.push(self.linear(program, input, now, then.mode())?);
             }

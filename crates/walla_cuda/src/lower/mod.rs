@@ -3,9 +3,11 @@
 mod attend;
 mod attention;
 mod linear;
+mod order;
 mod product;
 mod sample;
 mod tiling;
+mod wide;
 mod workspace;
 
 use bytemuck::Pod;

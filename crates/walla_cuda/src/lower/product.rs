@@ -6,9 +6,11 @@ use walla_types::TensorType;
 
 use super::Lowering;
 use super::linear::{Input, Part};
+use super::order::Order;
 use super::tiling::{GROUP_ROWS, Product, SHARED_STATIC, Tiling};
-use crate::driver::Launch;
-use crate::params::{Address, LinearMode, MatmulParams, PackParams, PackedRef};
+use super::wide::Wide;
+use crate::driver::{Function, Launch};
+use crate::params::{Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef};
 use crate::repack::{self, Layout};
 use crate::resources::Matrix;
 
@@ -64,6 +66,14 @@ pub(super) fn packed(rows: Address, (rows_max, width): (u32, u32), is_normed: bo
         group_rows: group_rows(rows_max, width),
         reserved: 0,
     }
+}
+
+/// A product by warpgroups: which kernel, and how it is cut.
+pub(super) struct WideLaunch {
+    function: Function,
+    cut: Wide,
+    order: Order,
+    tiles: u32,
 }
 
 /// What becomes of a product.
@@ -144,23 +154,20 @@ impl Lowering<'_> {
         self.base + self.workspace.factors as u64 + half
     }
 
-    pub(super) fn matmul(
-        &mut self,
+    /// The matrices of a launch.
+    fn matrices(&self, parts: &[Part<'_>]) -> Result<Vec<&Matrix>, DeviceError> {
+        parts.iter().map(|part| self.resources.matrix(part.linear.matrix)).collect()
+    }
+
+    /// Parameters of a launch, but for how it is cut.
+    fn matmul_params(
+        &self,
         program: &Program,
         input: &Input,
         x: &Normed,
         parts: &[Part<'_>],
         then: &Then,
-    ) -> Result<Launch, DeviceError> {
-        let gpu = &self.context.gpu().facts;
-        let matrices: Result<Vec<_>, _> =
-            parts.iter().map(|part| self.resources.matrix(part.linear.matrix)).collect();
-        let is_gate = matches!(then, Then::Gate(..));
-        let product = product(&matrices?, input.rows, x.rows.group_rows, is_gate);
-        let unsupported = || self.unsupported(format!("products of {} columns", input.width));
-        let (product, name) = product.ok_or_else(unsupported)?;
-        let tiling = Tiling::of(&product, gpu).ok_or_else(unsupported)?;
-        let shared_bytes_max = gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
+    ) -> Result<MatmulParams, DeviceError> {
         let (squares, squares_count) = x.squares.unwrap_or_default();
         let mut params = MatmulParams {
             step: self.step(program)?,
@@ -176,16 +183,6 @@ impl Lowering<'_> {
             parts: parts.len() as u32,
             rows_max: input.rows,
             rows_last: program.rows_max - 1,
-            tiles: product.tiles,
-            splits: tiling.splits,
-            split_segments: tiling.split_segments,
-            run: tiling.run,
-            warps: tiling.warps,
-            teams: tiling.teams,
-            turn_tiles: tiling.turn_tiles,
-            x_splits: tiling.x_splits,
-            chunk: tiling.chunk,
-            depth: tiling.depth,
             by_output: u32::from(input.by_output),
             unscale: 1.0 / x.rows.scale,
             partials: self.base + self.workspace.split_sums as u64,
@@ -208,6 +205,119 @@ impl Lowering<'_> {
             *segment = self.segment(input, part, matrix, first)?;
             first += matrix.rows.div_ceil(repack::TILE_ROWS as u32);
         }
+        Ok(params)
+    }
+
+    /// How warpgroups would make a product, if it is for them and the image in use has them.
+    pub(super) fn wide(
+        &mut self,
+        input: &Input,
+        x: &Normed,
+        parts: &[Part<'_>],
+        then: &Then,
+    ) -> Result<Option<WideLaunch>, DeviceError> {
+        let facts = self.context.gpu().facts.clone();
+        let is_gate = matches!(then, Then::Gate(..));
+        let product = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate);
+        let Some((product, name)) = product else { return Ok(None) };
+        let order = Order::of(product.tiles, product.segments, &facts);
+        let Some(cut) = Wide::of(&product, &order, &facts) else { return Ok(None) };
+        let form = if cut.cluster.is_some() { "wide_cluster" } else { "wide" };
+        let (file, kernel) = (format!("wide_{name}"), format!("{form}_{name}_{}", cut.columns));
+        let shared_bytes_max = facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
+        let function = self.kernels.find(self.context, &file, &kernel, shared_bytes_max)?;
+        let launch = |function| WideLaunch { function, cut, order, tiles: product.tiles };
+        Ok(function.map(launch))
+    }
+
+    pub(super) fn matmul_wide(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        x: &Normed,
+        parts: &[Part<'_>],
+        then: &Then,
+        &WideLaunch { function, cut, order, tiles }: &WideLaunch,
+    ) -> Result<Launch, DeviceError> {
+        let params = MatmulParams {
+            tiles,
+            splits: order.splits,
+            split_segments: order.split_segments,
+            run: order.run,
+            warps: order.runs,
+            depth: cut.depth,
+            chunk: cut.x_depth,
+            ..self.matmul_params(program, input, x, parts, then)?
+        };
+        Ok(Launch {
+            overlap: self.context.gpu().facts.programmatic_launch,
+            shared_bytes: cut.shared_bytes,
+            cluster: cut.cluster.unwrap_or_default(),
+            ..Launch::new(function, cut.grid, cut.threads, &params)
+        })
+    }
+
+    /// Brings the rows that outputs name side by side.
+    pub(super) fn gather(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        x: &Normed,
+    ) -> Result<(Launch, Normed), DeviceError> {
+        let at = |part: usize| self.base + part as u64;
+        let shape = (input.rows, input.width);
+        let rows =
+            PackedRef { scale: x.rows.scale, ..packed(at(self.workspace.gathered), shape, true) };
+        let (squares, squares_count) = x.squares.unwrap_or_default();
+        let gathered = Normed {
+            rows,
+            used: if squares == 0 { x.used } else { at(self.workspace.gathered_used) },
+            squares: x.squares.map(|(_, count)| (at(self.workspace.gathered_squares), count)),
+            ..*x
+        };
+        let params = GatherParams {
+            step: self.step(program)?,
+            from: x.rows,
+            to: rows,
+            squares,
+            squares_to: at(self.workspace.gathered_squares),
+            used: x.used,
+            used_to: at(self.workspace.gathered_used),
+            squares_count,
+            rows_last: program.rows_max - 1,
+        };
+        let launch = self.launch(("gather", "gather"), [input.rows, 1, 1], 128, &params)?;
+        Ok((launch, gathered))
+    }
+
+    pub(super) fn matmul(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        x: &Normed,
+        parts: &[Part<'_>],
+        then: &Then,
+    ) -> Result<Launch, DeviceError> {
+        let gpu = &self.context.gpu().facts;
+        let is_gate = matches!(then, Then::Gate(..));
+        let product = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate);
+        let unsupported = || self.unsupported(format!("products of {} columns", input.width));
+        let (product, name) = product.ok_or_else(unsupported)?;
+        let tiling = Tiling::of(&product, gpu).ok_or_else(unsupported)?;
+        let shared_bytes_max = gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
+        let params = MatmulParams {
+            tiles: product.tiles,
+            splits: tiling.splits,
+            split_segments: tiling.split_segments,
+            run: tiling.run,
+            warps: tiling.warps,
+            teams: tiling.teams,
+            turn_tiles: tiling.turn_tiles,
+            x_splits: tiling.x_splits,
+            chunk: tiling.chunk,
+            depth: tiling.depth,
+            ..self.matmul_params(program, input, x, parts, then)?
+        };
         let kernel = format!("matmul_{name}_{}", tiling.groups);
         let file = format!("matmul_{name}");
         let function = self.kernels.get(self.context, &file, &kernel, shared_bytes_max)?;
@@ -217,7 +327,6 @@ impl Lowering<'_> {
         Ok(Launch { overlap, shared_bytes, ..Launch::new(function, tiling.grid, threads, &params) })
     }
 
-    /// What is to be multiplied, and the name of the weights' type.
     /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
     pub(super) fn split_bytes(
         gpu: &GpuFacts,

@@ -28,7 +28,7 @@ const SUM_STRIDE: u32 = 20;
 /// Shared memory that a kernel has besides what a launch asks for, at most.
 pub(super) const SHARED_STATIC: u32 = 4_096;
 /// Shared memory of a multiprocessor that the driver keeps for each block: one block's share is not in what a block may ask for.
-const SHARED_OF_DRIVER: u32 = 1_024;
+pub(super) const SHARED_OF_DRIVER: u32 = 1_024;
 
 /// What there is to multiply.
 #[derive(Clone, Copy, Debug)]

@@ -16,6 +16,10 @@ pub(crate) struct Workspace {
     pub(super) packed_normed: usize,
     /// Sums of squares of those: `[rows, squares_count]` f32.
     pub(super) squares: usize,
+    /// Those of the rows that outputs name, with their squares and the factors that they are packed with.
+    pub(super) gathered: usize,
+    pub(super) gathered_squares: usize,
+    pub(super) gathered_used: usize,
     /// The factors of two norms: `[2, rows]` f32.
     pub(super) factors: usize,
     pub(super) factors_bytes: usize,
@@ -43,6 +47,8 @@ struct Wanted {
     packed: usize,
     packed_normed: usize,
     squares: usize,
+    gathered: usize,
+    gathered_squares: usize,
     split_sums: usize,
     split_arrivals: usize,
     packed_mixed: usize,
@@ -78,6 +84,8 @@ impl Workspace {
                 most.packed = most.packed.max(wanted.packed);
                 most.packed_normed = most.packed_normed.max(wanted.packed_normed);
                 most.squares = most.squares.max(wanted.squares);
+                most.gathered = most.gathered.max(wanted.gathered);
+                most.gathered_squares = most.gathered_squares.max(wanted.gathered_squares);
                 most.split_sums = most.split_sums.max(wanted.split_sums);
                 most.split_arrivals = most.split_arrivals.max(wanted.split_arrivals);
                 most.packed_mixed = most.packed_mixed.max(wanted.packed_mixed);
@@ -90,6 +98,10 @@ impl Workspace {
         workspace.packed = workspace.take(most.packed);
         workspace.packed_normed = workspace.take(most.packed_normed);
         workspace.squares = workspace.take(most.squares);
+        workspace.gathered = workspace.take(most.gathered);
+        workspace.gathered_squares = workspace.take(most.gathered_squares);
+        let outputs = programs.iter().map(|p| p.outputs_max as usize).max().unwrap_or_default();
+        workspace.gathered_used = workspace.take(4 * outputs);
         let rows = programs.iter().map(|p| p.rows_max as usize).max().unwrap_or_default();
         workspace.factors_bytes = 2 * 4 * rows;
         workspace.factors = workspace.take(workspace.factors_bytes);
@@ -168,6 +180,8 @@ impl Ground<'_> {
             }
             Op::Head { linear, .. } => {
                 wanted.norms(matrix(linear)?.cols, rows_packed);
+                wanted.gathered = wanted.packed_normed;
+                wanted.gathered_squares = wanted.squares;
                 self.splits(
                     &mut wanted,
                     &[linear],

@@ -1,0 +1,200 @@
+//! How a product of more than eight rows is cut for warpgroups (kernels/wide.cuh).
+
+use walla_device::GpuFacts;
+
+use super::order::{Order, SPLITS_MAX, WIDE_TILES};
+use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
+
+/// Most stages of a ring (`DEPTH_MAX`).
+const DEPTH_MAX: u32 = 8;
+/// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
+const GROUP_BYTES: u32 = 2_048;
+/// Numbers of a row of sums (`SUM_STRIDE`).
+const SUM_STRIDE: u32 = 20;
+
+/// A cut for blocks that take tiles in turns, or for clusters of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wide {
+    /// Rows of x that a block takes: 16, 32 or 64.
+    pub(super) columns: u32,
+    /// Blocks of a cluster, each with a split; `None` where blocks take tiles in turns.
+    pub(super) cluster: Option<u32>,
+    /// Stages of each warp's weights.
+    pub(super) depth: u32,
+    /// Stages of each run's rows of x.
+    pub(super) x_depth: u32,
+    pub(super) grid: [u32; 3],
+    pub(super) threads: u32,
+    /// Dynamic shared memory of a block.
+    pub(super) shared_bytes: u32,
+}
+
+/// Segments of a stage of weights (`weights_chunk`).
+fn weights_chunk(record_bytes: u32) -> u32 {
+    if record_bytes > 1_200 { 1 } else { 2 }
+}
+
+impl Wide {
+    /// Cuts a product; `None` if it is not for these kernels.
+    pub(super) fn of(product: &Product, order: &Order, gpu: &GpuFacts) -> Option<Self> {
+        if product.rows <= GROUP_ROWS || product.group_rows != GROUP_ROWS {
+            return None;
+        }
+        let in_turns = order.runs == 2;
+        if order.splits > if in_turns { 1 } else { SPLITS_MAX } {
+            return None;
+        }
+        let columns = [16, 32].into_iter().find(|n| product.rows <= *n).unwrap_or(64);
+        let row_blocks = product.rows.div_ceil(columns);
+        let groups = product.tiles.div_ceil(WIDE_TILES).max(1);
+        let most = (gpu.multiprocessors / row_blocks).max(1);
+        let rounds = if in_turns { groups.div_ceil(most) } else { 1 };
+        let blocks = if in_turns { groups.div_ceil(rounds) } else { groups * order.splits };
+        let whole = Self {
+            columns,
+            cluster: (!in_turns).then_some(order.splits),
+            depth: 1,
+            x_depth: 1,
+            grid: [blocks, row_blocks, 1],
+            threads: 32 * (WIDE_TILES * order.runs + 1),
+            shared_bytes: 0,
+        };
+        // Two blocks of a cluster share a multiprocessor, if they fit.
+        let residents: &[u64] = if in_turns { &[1] } else { &[2, 1] };
+        residents.iter().find_map(|resident| {
+            whole.with_rings(product, order, rounds, |cut| cut.fits(*resident, gpu))
+        })
+    }
+
+    /// Segments of a stage of x (`X_CHUNK`).
+    fn x_chunk(&self) -> u32 {
+        if self.columns > 32 { 1 } else { 2 }
+    }
+
+    /// Gives both rings as many stages as they can use and fit.
+    fn with_rings(
+        self,
+        product: &Product,
+        order: &Order,
+        rounds: u32,
+        fits: impl Fn(&Self) -> bool,
+    ) -> Option<Self> {
+        let depth_most =
+            (order.run.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(DEPTH_MAX);
+        let x_most = (order.run.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
+        // A stage of x is given back when the next has been read: with one it would never be.
+        let mut cut = Self { x_depth: x_most.min(2), ..self }.sized(product, order);
+        if !fits(&cut) {
+            return None;
+        }
+        loop {
+            let deeper = Self { depth: cut.depth + 1, ..cut }.sized(product, order);
+            let is_deeper = cut.depth < depth_most && fits(&deeper);
+            cut = if is_deeper { deeper } else { cut };
+            let longer = Self { x_depth: cut.x_depth + 1, ..cut }.sized(product, order);
+            let is_longer = cut.x_depth < x_most && fits(&longer);
+            cut = if is_longer { longer } else { cut };
+            if !is_deeper && !is_longer {
+                return Some(cut);
+            }
+        }
+    }
+
+    /// Counts the memory as the kernel lays it out.
+    fn sized(mut self, product: &Product, order: &Order) -> Self {
+        let n = self.columns;
+        let x = order.runs * self.x_depth * self.x_chunk() * (n / GROUP_ROWS) * GROUP_BYTES;
+        let weights = WIDE_TILES
+            * order.runs
+            * self.depth
+            * 2
+            * weights_chunk(product.record_bytes)
+            * product.record_bytes;
+        let tile_sums = 4 * n * SUM_STRIDE;
+        self.shared_bytes = match self.cluster {
+            None => {
+                // What a warp swaps, or 8 rows of x of a tile (`SWAP`).
+                let swap = 4 * (n / 4 * 32).max(GROUP_ROWS * SUM_STRIDE);
+                x + weights + WIDE_TILES * order.runs * swap
+            }
+            Some(splits) => {
+                let received = WIDE_TILES.next_multiple_of(splits) * tile_sums;
+                received + (x + weights).max(WIDE_TILES * tile_sums)
+            }
+        };
+        self
+    }
+
+    /// Whether a multiprocessor holds so many blocks.
+    fn fits(&self, resident: u64, gpu: &GpuFacts) -> bool {
+        let each = u64::from(self.shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
+        let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
+        each * resident <= all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(shared_bytes_per_block_optin: u64) -> GpuFacts {
+        GpuFacts { multiprocessors: 132, shared_bytes_per_block_optin, ..GpuFacts::default() }
+    }
+
+    fn cut(tiles: u32, segments: u32, rows: u32, record_bytes: u32) -> (Order, Option<Wide>) {
+        let gpu = gpu(232_448);
+        let order = Order::of(tiles, segments, &gpu);
+        let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
+        (order, Wide::of(&product, &order, &gpu))
+    }
+
+    #[test]
+    fn every_product_of_more_than_eight_rows_fits() {
+        for record_bytes in [576, 608, 848, 1_088, 768, 2_048] {
+            for segments in [1, 5, 8, 12, 16, 20, 24, 32] {
+                for tiles in [1, 4, 33, 192, 511, 512, 1_024, 8_016] {
+                    for rows in [9, 16, 17, 48, 64, 65, 128, 512] {
+                        let (order, wide) = cut(tiles, segments, rows, record_bytes);
+                        let wide = wide.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
+                        assert!(wide.shared_bytes + SHARED_STATIC <= 232_448);
+                        assert!(wide.columns * wide.grid[1] >= rows);
+                        assert!((1..=DEPTH_MAX).contains(&wide.depth));
+                        // One stage of x is enough only where there is but one.
+                        let is_one = order.run <= wide.x_chunk() && wide.cluster.is_some();
+                        assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
+                        if let Some(cluster) = wide.cluster {
+                            assert_eq!(cluster, order.splits);
+                            assert!(wide.grid[0].is_multiple_of(cluster));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_rows_are_left_to_others() {
+        for rows in 1..=8 {
+            assert_eq!(cut(128, 16, rows, 608).1, None);
+        }
+    }
+
+    #[test]
+    fn splits_cover_the_columns_once() {
+        for segments in 1..=256 {
+            for tiles in [1, 4, 33, 192, 511, 512, 8_016] {
+                for shared in [65_536, 101_376, 166_912, 232_448] {
+                    let gpu = gpu(shared);
+                    let Order { splits, split_segments, runs, run } =
+                        Order::of(tiles, segments, &gpu);
+                    assert!(
+                        (segments..segments + split_segments).contains(&(splits * split_segments))
+                    );
+                    assert!(
+                        runs * run >= split_segments && (runs - 1) * run < split_segments + run
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+// Bulk copies to shared memory and the barriers that count their bytes (from sm_90 on).
+#pragma once
+
+#include "walla.cuh"
+
+// Where a ring of stages is: its slot, and the parity of the barrier's phase there.
+struct Turn {
+    uint32_t slot = 0, phase = 0;
+    __device__ __forceinline__ void next(uint32_t depth) {
+        if (++slot == depth) slot = 0, phase ^= 1;
+    }
+};
+
+__device__ __forceinline__ uint32_t shared_of(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
+
+__device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes barriers visible to copies and to the other blocks of a cluster.
+__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// Arrives; the phase ends when `bytes` have come as well.
+__device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void await_phase(uint32_t barrier, uint32_t phase) {
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(barrier),
+        "r"(phase)
+        : "memory");
+}
+// Copies a multiple of 16 bytes; both addresses are such multiples too.
+__device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, uint32_t bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+                 "r"(barrier)
+                 : "memory");
+}
+
+// Where a block of the cluster has what lies at `shared` in this one.
+__device__ __forceinline__ uint32_t in_block(uint32_t shared, uint32_t rank) {
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
+    return there;
+}
+// Copies from this block's shared memory to that of a block of the cluster, whose barrier counts the bytes.
+__device__ __forceinline__ void copy_to_block(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "r"(from),
+                 "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+// What was written to shared memory can be read by copies.
+__device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// All threads of the cluster meet in two steps.
+__device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

@@ -1,0 +1,355 @@
+// wide: a matmul (product.cuh) for more than 8 rows of x by warpgroups (wgmma.cuh, sm_90a): weights become f16 in registers once for up to 64 rows of x, which
+// are read from shared memory.
+//
+// A block takes 8 tiles, 128 of W's rows. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
+// its predecessor. One warp more brings the rows of x, which the warps of a run share.
+// RUNS = 2, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
+// RUNS = 1, for few: a block makes one split, its run, and a cluster of as many blocks as there are splits makes the same tiles; each block leaves its sums with the one that owns the tile,
+// which adds the splits in order. Two blocks share a multiprocessor.
+// Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N). Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
+// Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
+#pragma once
+
+#include "bulk.cuh"
+#include "half_tile.cuh"
+#include "product.cuh"
+#include "wgmma.cuh"
+
+constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
+constexpr uint32_t WIDE_SPLITS_MAX = 8;
+template <uint32_t RUNS>
+constexpr uint32_t WIDE_THREADS = (WIDE_TILES * RUNS + 1) * WARP;
+// Segments of a stage of weights: copies of 1 to 2 KB.
+__host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) { return record > 1200 ? 1 : 2; }
+template <uint32_t N>
+constexpr uint32_t X_CHUNK = N > 32 ? 1 : 2;  // segments of a stage of x
+constexpr uint32_t GROUP_BYTES = 8 * SEGMENT * 2;  // 8 rows of x, a segment
+
+// The weights of a warp's tiles, turn after turn, on their way to its ring.
+template <uint32_t TYPE>
+struct Weights {
+    static constexpr uint32_t RECORD = Record<TYPE>::BYTES, CHUNK = weights_chunk(RECORD), HALF = CHUNK * RECORD, STAGE = 2 * HALF;
+    const MatmulParams& p;
+    uint32_t stages, barriers;  // in shared memory
+    uint32_t tile, tile_step;   // the next to come
+    uint32_t begin, count;      // segments of every tile
+    uint32_t fetched;           // of the next tile
+    const uint8_t* from[2];
+    Turn ahead, now;
+
+    __device__ __forceinline__ void find() {
+        if (tile >= p.tiles) return;
+        const TileOf at = tile_of(p, tile);
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++)
+            from[h] = p.part[at.part[h]].weight.records + (size_t(at.half[h]) * p.x.segments + begin) * RECORD;
+    }
+    // Asks for the next stage, if there is one: one lane's work.
+    __device__ __forceinline__ void fetch() {
+        if (tile >= p.tiles || count == 0) return;
+        const uint32_t bytes = min(CHUNK, count - fetched) * RECORD;
+        const uint32_t to = stages + ahead.slot * STAGE, barrier = barriers + 8 * ahead.slot;
+        expect_bytes(barrier, 2 * bytes);
+        copy_bulk(to, from[0] + fetched * RECORD, bytes, barrier);
+        copy_bulk(to + HALF, from[1] + fetched * RECORD, bytes, barrier);
+        ahead.next(p.depth);
+        fetched += CHUNK;
+        if (fetched < count) return;
+        fetched = 0;
+        tile += tile_step;
+        find();
+    }
+};
+
+// The rows of x of a run, which a warp for each tile reads.
+struct XRing {
+    uint32_t stages, full, empty;
+};
+
+// A run: the chain of its segments. `is_tile` is false for a warp that has none and only goes along with its group.
+template <uint32_t TYPE, uint32_t N>
+__device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t* weights_from, Weights<TYPE>& weights, const XRing& x, Turn& x_now,
+                                             bool is_tile) {
+    using W = Weights<TYPE>;
+    constexpr uint32_t X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>;
+    const MatmulParams& p = weights.p;
+    const uint32_t lane = threadIdx.x % WARP;
+    uint32_t thousand;
+    asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
+#pragma unroll
+    for (uint32_t c = 0; c < N / 2; c++) sum[c] = 0.0f;
+    uint32_t due = 0;  // barrier of the stage of x that products under way may be the last to read
+    for (uint32_t s = 0; s < weights.count; s++) {
+        const uint32_t w_in = s % W::CHUNK, x_in = s % X_CHUNK<N>;
+        if (w_in == 0 && is_tile) await_phase(weights.barriers + 8 * weights.now.slot, weights.now.phase);
+        HalfTile<TYPE> w[2];
+        const uint8_t* records = weights_from + weights.now.slot * W::STAGE + w_in * W::RECORD;
+        w[0].load(records, lane);
+        w[1].load(records + W::HALF, lane);
+        uint32_t first[2][2][4];
+#pragma unroll
+        for (uint32_t j = 0; j < 2; j++) unpack(first[j], w, j, thousand);
+        if (x_in == 0) await_phase(x.full + 8 * x_now.slot, x_now.phase);
+        const uint64_t b = matrices_at(x.stages + x_now.slot * X_STAGE + x_in * GROUP_BYTES, GROUP_BYTES * X_CHUNK<N>);
+        begin_products();
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++) add_product(sum, first[k / 2][k % 2], further(b, k * 256));
+        close_products();
+        // Those before are done: their registers are free, and their rows of x.
+        await_products<1>();
+        if (due && lane == 0) arrive(due);
+        due = 0;
+        uint32_t second[2][2][4];
+#pragma unroll
+        for (uint32_t j = 0; j < 2; j++) unpack(second[j], w, 2 + j, thousand);
+        begin_products();
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++) add_product(sum, second[k / 2][k % 2], further(b, (4 + k) * 256));
+        close_products();
+        await_products<1>();
+        if (w_in + 1 == W::CHUNK || s + 1 == weights.count) {
+            __syncwarp();
+            if (lane == 0) weights.fetch();
+            weights.now.next(p.depth);
+        }
+        if (x_in + 1 == X_CHUNK<N> || s + 1 == weights.count) {
+            due = x.empty + 8 * x_now.slot;
+            x_now.next(p.chunk);
+        }
+    }
+    await_sums(sum);
+    if (due && lane == 0) arrive(due);
+}
+
+// Norm factors of the block's rows of x; loads of a warp's rows are under way together.
+template <uint32_t N, uint32_t WARPS>
+__device__ __forceinline__ void find_factors(float* factor, uint32_t row0, const MatmulParams& p) {
+    constexpr uint32_t EACH = N / WARPS;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const auto row_of = [&](uint32_t k) { return min(row0 + warp + k * WARPS, p.rows_max - 1); };
+    float sum[EACH] = {}, used[EACH] = {};
+    if (p.squares) {
+#pragma unroll
+        for (uint32_t k = 0; k < EACH; k++) used[k] = p.used[row_of(k)];
+        for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
+            float4 four[EACH];
+#pragma unroll
+            for (uint32_t k = 0; k < EACH; k++) four[k] = reinterpret_cast<const float4*>(p.squares + size_t(row_of(k)) * p.squares_count)[i];
+#pragma unroll
+            for (uint32_t k = 0; k < EACH; k++) sum[k] += (four[k].x + four[k].y) + (four[k].z + four[k].w);
+        }
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < EACH; k++) {
+        float its = 1.0f;
+        if (p.squares) {
+            const float exact = rsqrtf(warp_sum(sum[k]) * p.inverse_width + p.eps);
+            its = __fdividef(exact, used[k]);
+            if (p.factors && blockIdx.x == 0 && lane == 0 && row0 + warp + k * WARPS < p.rows_max) p.factors[row_of(k)] = exact;
+        }
+        if (lane == 0) factor[warp + k * WARPS] = its;
+    }
+}
+
+// Numbers of a tile's sums that a warp adds the runs of.
+template <uint32_t N, uint32_t RUNS>
+constexpr uint32_t SHARE = N / 2 / RUNS;
+// Floats that a warp has to swap them, and to turn 8 rows of x of a tile.
+template <uint32_t N, uint32_t RUNS>
+constexpr uint32_t SWAP = RUNS == 1 ? 0 : SHARE<N, RUNS> * WARP < 8 * SUM_STRIDE ? 8 * SUM_STRIDE : SHARE<N, RUNS> * WARP;
+
+// A tile's two warps leave each other half of their sums, and each adds the runs of its own half.
+template <uint32_t N>
+__device__ __forceinline__ void swap_sums(float (&share)[N / 4], const float (&sum)[N / 2], float* mine, float* other, uint32_t run, uint32_t tile_in) {
+    const uint32_t lane = threadIdx.x % WARP;
+    const auto meet = [&] { asm volatile("bar.sync %0, 64;" ::"r"(2 + tile_in) : "memory"); };
+    meet();
+#pragma unroll
+    for (uint32_t c = 0; c < N / 4; c++) other[c * WARP + lane] = run ? sum[c] : sum[N / 4 + c];
+    meet();
+#pragma unroll
+    for (uint32_t c = 0; c < N / 4; c++) share[c] = (run ? sum[N / 4 + c] : sum[c]) + mine[c * WARP + lane];
+}
+
+template <uint32_t TYPE, uint32_t N, uint32_t RUNS>
+__device__ __forceinline__ void wide(const MatmulParams& p) {
+    using W = Weights<TYPE>;
+    constexpr bool IN_TURNS = RUNS == 2;
+    constexpr uint32_t TILES = WIDE_TILES, WARPS = TILES * RUNS, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_SUMS = N * SUM_STRIDE;
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ __align__(8) uint64_t barriers[WARPS * DEPTH_MAX + RUNS * 2 * DEPTH_MAX + 1];
+    __shared__ float factor[N];
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t splits = IN_TURNS ? 1 : p.splits;
+    const uint32_t group0 = IN_TURNS ? blockIdx.x : blockIdx.x / splits, split = IN_TURNS ? 0 : blockIdx.x % splits;
+    const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? gridDim.x : groups;
+    const uint32_t row0 = blockIdx.y * N;
+    // The split's runs.
+    const uint32_t split_begin = split * p.split_segments, split_end = min(p.x.segments, split_begin + p.split_segments);
+    const auto begin_of = [&](uint32_t run) { return min(split_begin + run * p.run, split_end); };
+    const auto count_of = [&](uint32_t run) { return min(begin_of(run) + p.run, split_end) - begin_of(run); };
+    // Shared memory: sums that the cluster's blocks leave here [own tiles, splits]; x of every run, later this block's
+    // sums; weights; what is swapped.
+    const uint32_t here = min(TILES, p.tiles - group0 * TILES);
+    const uint32_t own = !IN_TURNS && here > split ? div_up(here - split, splits) : 0;
+    const uint32_t received = IN_TURNS ? 0 : div_up(TILES, splits) * splits * TILE_SUMS * 4;
+    const uint32_t x_bytes = p.chunk * X_STAGE, weight_bytes = p.depth * W::STAGE, weights_at = received + RUNS * x_bytes;
+    const uint32_t sums_at = received;
+    float* swaps = reinterpret_cast<float*>(shared + weights_at + WARPS * weight_bytes);
+    const uint32_t barriers_at = shared_of(barriers), x_barriers = barriers_at + 8 * WARPS * DEPTH_MAX;
+    const uint32_t all_received = x_barriers + 8 * RUNS * 2 * DEPTH_MAX;
+    const auto x_of = [&](uint32_t run) {
+        const uint32_t at = x_barriers + run * 8 * 2 * DEPTH_MAX;
+        return XRing{shared_of(shared) + received + run * x_bytes, at, at + 8 * DEPTH_MAX};
+    };
+    const uint32_t run = warp / TILES % RUNS, tile_in = warp % TILES;
+    Weights<TYPE> weights{p,
+                          shared_of(shared) + weights_at + warp * weight_bytes,
+                          barriers_at + 8 * warp * DEPTH_MAX,
+                          group0 * TILES + tile_in,
+                          group_step * TILES,
+                          begin_of(run),
+                          count_of(run),
+                          0};
+    let_successors_start();
+    if (warp < WARPS) {
+        if (lane < DEPTH_MAX) init_barrier(weights.barriers + 8 * lane, 1);
+        publish_barriers();
+        __syncwarp();
+        weights.find();
+        if (lane == 0)
+            for (uint32_t d = 0; d < p.depth; d++) weights.fetch();
+    } else {
+        for (uint32_t i = lane; i < RUNS * DEPTH_MAX; i += WARP) {
+            const XRing x = x_of(i / DEPTH_MAX);
+            init_barrier(x.full + 8 * (i % DEPTH_MAX), 1);
+            init_barrier(x.empty + 8 * (i % DEPTH_MAX), TILES);
+        }
+        if (lane == 0 && !IN_TURNS) {
+            init_barrier(all_received, 1);
+            expect_bytes(all_received, own * splits * TILE_SUMS * 4);
+        }
+        publish_barriers();
+    }
+    __syncthreads();
+    if (!IN_TURNS) arrive_in_cluster();
+    wait_for_predecessors();
+
+    if (warp == WARPS) {
+        // An equal share of the lanes brings the rows of x of each run, a group of 8 rows a lane.
+        constexpr uint32_t LANES = WARP / RUNS;
+        const uint32_t run = lane / LANES, group = lane % LANES, count = count_of(run), longest = count_of(0);
+        const uint32_t groups_here = min(N / 8, div_up(p.rows_max - row0, 8));
+        const XRing x = x_of(run);
+        const uint8_t* from = p.x.rows + (size_t(row0 / 8 + group) * p.x.segments + begin_of(run)) * GROUP_BYTES;
+        Turn turn;
+        turn.phase = 1;
+        for (uint32_t g = group0; g < groups; g += group_step)
+            for (uint32_t s = 0; s < longest; s += X_CHUNK<N>) {
+                const bool is_any = s < count;
+                const uint32_t bytes = is_any ? min(X_CHUNK<N>, count - s) * GROUP_BYTES : 0;
+                if (is_any) await_phase(x.empty + 8 * turn.slot, turn.phase);
+                if (is_any && group == 0) expect_bytes(x.full + 8 * turn.slot, groups_here * bytes);
+                __syncwarp();
+                if (is_any && group < groups_here)
+                    copy_bulk(x.stages + turn.slot * X_STAGE + group * GROUP_BYTES * X_CHUNK<N>, from + s * GROUP_BYTES, bytes, x.full + 8 * turn.slot);
+                if (is_any) turn.next(p.chunk);
+            }
+        if (!IN_TURNS) {
+            await_cluster();
+            arrive_in_cluster();
+            await_cluster();
+        }
+        return;
+    }
+    find_factors<N, WARPS>(factor, row0, p);
+    const auto meet_all = [] { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * WARP) : "memory"); };
+    meet_all();
+    const bool gated = p.mode >= GATE_SILU;
+    const uint32_t quads = gated ? 2 : 4;
+    const XRing x = x_of(run);
+    const uint8_t* weights_from = shared + weights_at + warp * weight_bytes;
+    constexpr uint32_t COUNT = SHARE<N, RUNS>;
+    // Number c of a lane's sums lies at [row of x][row of W] of the tile's.
+    const auto place_of = [&](uint32_t c) {
+        return (c / 4 * 8 + lane % 4 * 2 + c % 2) * SUM_STRIDE + c % 4 / 2 * 8 + lane / 4;
+    };
+    Turn x_now;
+    float sum[N / 2];
+    if constexpr (IN_TURNS) {
+        float share[COUNT];
+        float* mine = swaps + warp * SWAP<N, RUNS>;
+        for (uint32_t group = group0; group < groups; group += group_step) {
+            const uint32_t tile = group * TILES + tile_in;
+            multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, tile < p.tiles);
+            swap_sums<N>(share, sum, mine, swaps + (warp ^ TILES) * SWAP<N, RUNS>, run, tile_in);
+            if (tile >= p.tiles) continue;
+            const TileOf place = tile_of(p, tile);
+#pragma unroll
+            for (uint32_t c = 0; c < COUNT; c += 4) {
+                __syncwarp();
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++) mine[place_of(i)] = share[c + i];
+                __syncwarp();
+                if (lane >= 8 * quads) continue;
+                const uint32_t quad = lane % quads, n = lane / quads, r = run * (N / 2) + c * 2 + n;
+                float value[2][4] = {};
+#pragma unroll
+                for (uint32_t half = 0; half < 2; half++) {
+                    if (half == 1 && !gated) continue;
+                    const float4 four = *reinterpret_cast<const float4*>(mine + n * SUM_STRIDE + half * 8 + quad * 4);
+                    value[half][0] = four.x, value[half][1] = four.y, value[half][2] = four.z, value[half][3] = four.w;
+                }
+                write_four(p, place, row0 + r, quad, factor[r], value);
+            }
+        }
+    } else {
+        multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, group0 * TILES + tile_in < p.tiles);
+        // Nobody reads x and weights any more: their memory is free.
+        meet_all();
+        float* sums = reinterpret_cast<float*>(shared + sums_at) + tile_in * TILE_SUMS;
+#pragma unroll
+        for (uint32_t c = 0; c < N / 2; c++) sums[place_of(c)] = sum[c];
+        publish_to_copies();
+        await_cluster();
+        meet_all();
+        if (lane == 0 && warp < here) {
+            const uint32_t owner = warp % splits, place = warp / splits * splits + split;
+            copy_to_block(in_block(shared_of(shared) + place * TILE_SUMS * 4, owner), shared_of(shared) + sums_at + warp * TILE_SUMS * 4, TILE_SUMS * 4,
+                          in_block(all_received, owner));
+        }
+        if (own > 0) await_phase(all_received, 0);
+        __syncwarp();
+        arrive_in_cluster();
+        for (uint32_t i = 0; i < own; i++) {
+            const TileOf place = tile_of(p, group0 * TILES + split + i * splits);
+            for (uint32_t item = threadIdx.x; item < N * quads; item += WARPS * WARP) {
+                const uint32_t quad = item % quads, n = item / quads;
+                float value[2][4] = {};
+#pragma unroll
+                for (uint32_t half = 0; half < 2; half++) {
+                    if (half == 1 && !gated) continue;
+                    const float* at = reinterpret_cast<const float*>(shared) + i * splits * TILE_SUMS + n * SUM_STRIDE + half * 8 + quad * 4;
+#pragma unroll
+                    for (uint32_t s = 0; s < WIDE_SPLITS_MAX; s++) {
+                        if (s >= splits) continue;
+                        const float4 four = *reinterpret_cast<const float4*>(at + s * TILE_SUMS);
+                        value[half][0] += four.x, value[half][1] += four.y, value[half][2] += four.z, value[half][3] += four.w;
+                    }
+                }
+                write_four(p, place, row0 + n, quad, factor[n], value);
+            }
+        }
+        __syncwarp();
+        await_cluster();
+    }
+}
+
+#define WIDE(TYPE, NAME, N)                                                                                                                \
+    extern "C" __global__ void __launch_bounds__(WIDE_THREADS<2>, 1) wide_##NAME##_##N(const __grid_constant__ MatmulParams p) {         \
+        wide<TYPE, N, 2>(p);                                                                                                               \
+    }                                                                                                                                      \
+    extern "C" __global__ void __launch_bounds__(WIDE_THREADS<1>, 2) wide_cluster_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
+        wide<TYPE, N, 1>(p);                                                                                                               \
+    }
+#define WIDES(TYPE, NAME) WIDE(TYPE, NAME, 16) WIDE(TYPE, NAME, 32) WIDE(TYPE, NAME, 64)

@@ -1,0 +1,5 @@
+// walla: targets sm_90a
+// matmul by warpgroups for F16 matrices: see wide.cuh.
+#include "wide.cuh"
+
+WIDES(F16, f16)

@@ -1,0 +1,5 @@
+// walla: targets sm_90a
+// matmul by warpgroups for Q6K matrices: see wide.cuh.
+#include "wide.cuh"
+
+WIDES(Q6K, q6_k)
