@@ -2,7 +2,8 @@
 // logits: [outputs, vocab] f32, left as they are. Oracle: walla_cpu's sampler.
 //
 // sample_scan cuts the vocabulary into chunks of CHUNK tokens, a block each: applies biases, penalties and temperature, and leaves
-// the chunk's statistics and its best tokens by score, in order, and (if asked) by logit; all scores only for who needs them.
+// the chunk's statistics and its best tokens by score, in order, and (if asked) by logit; all scores only for who needs them. Tokens
+// that the output's mask forbids have negative infinity for a score and no key.
 // sample_draw, a block an output, merges the chunks in order. Top-k up to TOP_MAX needs the chunks' best alone. A larger top-k, or
 // top-p without one, counts and weighs the scores in bins of 1/64 and more below the largest (one pass), looks at the tokens of the bin in
 // which the cut falls (a pass for each cut) and draws (a pass); where a cut falls far below the largest score or into a crowded
@@ -102,6 +103,16 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
     if (bad) return;
 
     const auto id = [](uint32_t i) { return i * SCAN_THREADS + threadIdx.x; };
+    // What the mask forbids is no number from here on, whatever is added to it; a warp's tokens are a word of the mask.
+    if (output.mask) {
+        const uint32_t* mask = p.masks + (output.mask - 1) * div_up(p.vocab, WARP);
+#pragma unroll
+        for (uint32_t i = 0; i < PER_THREAD; i++)
+            if (id(i) < count && !(mask[(first + id(i)) / WARP] >> lane & 1u)) values[i] = NAN;
+    }
+    const auto key_or_none = [id, first, count](float value, float divisor, uint32_t i) {
+        return id(i) < count && value == value ? key_of(value / divisor, first + id(i)) : 0;
+    };
     const auto store = [&]() {
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; i++) chunk[id(i)] = values[i];
@@ -110,10 +121,8 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
     // Greedy works on the logits themselves; others divide what they need.
     const float temperature = output.temperature > 0.0f ? output.temperature : 1.0f;
     // Out of line: it must not take the address of the registers.
-    const auto stored_key = [id, first, count](float divisor) {
-        return [id, first, count, divisor](uint32_t i) {
-            return id(i) < count ? key_of(chunk[id(i)] / divisor, first + id(i)) : 0;
-        };
+    const auto stored_key = [id, key_or_none](float divisor) {
+        return [id, key_or_none, divisor](uint32_t i) { return key_or_none(chunk[id(i)], divisor, i); };
     };
     if (output.candidates > 0) {
         store();
@@ -130,10 +139,10 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
         float* scores = p.scores + size_t(o) * p.vocab + first;
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; i++)
-            if (id(i) < count) scores[id(i)] = values[i] / temperature;
+            if (id(i) < count) scores[id(i)] = values[i] == values[i] ? values[i] / temperature : -INFINITY;
     }
     block_top_sorted<SCAN_THREADS>(
-        values, [&](uint32_t i) { return id(i) < count ? key_of(values[i] / temperature, first + id(i)) : 0; }, store,
+        values, [&](uint32_t i) { return key_or_none(values[i], temperature, i); }, store,
         stored_key(temperature), best_of_chunk(output), p.top + at * TOP_MAX);
 }
 
@@ -200,22 +209,12 @@ __device__ __forceinline__ uint32_t keep(const float* weights, uint32_t end, flo
     return max(1u, likely);
 }
 
-extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __grid_constant__ SampleParams p) {
+// Draws for one output. Its first thread alone writes what others read.
+__device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader& header, uint32_t o) {
     __shared__ uint64_t sorted[TOP_MAX];
     __shared__ float weights[TOP_MAX];
     __shared__ uint64_t scratch[DRAW_THREADS / WARP];
     __shared__ uint32_t kept;
-    let_successors_start();
-    wait_for_predecessors();
-    const StepHeader& header = p.step.header();
-    const uint32_t o = blockIdx.x;
-    ResultHeader& result = p.results.header(header.ring_slot);
-    if (o == 0 && threadIdx.x == 0) {
-        result.step = header.step;
-        result.outputs = header.outputs;
-        result.end_nanos = nanos();
-    }
-    if (o >= header.outputs) return;
     ResultRow& row = p.results.row(header.ring_slot, o);
     const OutputRow output = p.step.output(o);
     if (!(output.flags & OUTPUT_SAMPLE)) {
@@ -248,7 +247,8 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __g
             best = key > best ? key : best;
         }
         best = draw.block_max(best);
-        bad = value_of(best) == -INFINITY;
+        // No key at all: a mask without bits.
+        bad = !best || value_of(best) == -INFINITY;
     }
     if (bad) {
         if (threadIdx.x == 0) row = ResultRow{0, RESULT_NOT_FINITE, 0.0f, 0}, p.last_sampled[output.sequence] = 0;
@@ -270,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __g
                 if (threadIdx.x == 0) kept = count;
             }
             __syncthreads();
-            if (threadIdx.x < kept) mine = draw.gumbel(sorted[threadIdx.x]);
+            if (threadIdx.x < kept && sorted[threadIdx.x]) mine = draw.gumbel(sorted[threadIdx.x]);
         } else {
             const uint64_t lowest = cut(draw, scores, output);
 #pragma unroll 8
@@ -284,23 +284,53 @@ extern "C" __global__ void __launch_bounds__(DRAW_THREADS) sample_draw(const __g
         chosen = draw.block_max(mine);
     }
     const uint32_t token = token_of(chosen);
-    const uint32_t candidates = min(min(output.candidates, CANDIDATES_MAX), p.vocab);
-    if (threadIdx.x == 0) {
-        const float logit = p.logits[size_t(o) * p.vocab + token];
-        row = ResultRow{token, RESULT_SAMPLED, logit - maximum - log_mass, candidates};
-        p.last_sampled[output.sequence] = token;
-    }
-    // The likeliest tokens of the model alone: the best of what the chunks left, one after the other.
+    // The likeliest tokens of the model alone: the best of what the chunks left, one after the other. A mask may leave fewer than asked for.
+    const uint32_t wanted = min(output.candidates, CANDIDATES_MAX);
     const uint64_t* likely = p.likely + size_t(o) * p.chunks * CANDIDATES_MAX;
     uint64_t below = ~uint64_t(0);
-    for (uint32_t c = 0; c < candidates; c++) {
+    uint32_t listed = 0;
+    for (; listed < wanted; listed++) {
         uint64_t next = 0;
         for (uint32_t i = threadIdx.x; i < p.chunks * CANDIDATES_MAX; i += DRAW_THREADS)
             if (likely[i] < below && likely[i] > next) next = likely[i];
         next = draw.block_max(next);
+        if (!next) break;
         if (threadIdx.x == 0)
-            p.results.candidates(header.ring_slot, o)[c] = Candidate{token_of(next), value_of(next) - maximum - log_mass};
+            p.results.candidates(header.ring_slot, o)[listed] = Candidate{token_of(next), value_of(next) - maximum - log_mass};
         below = next;
     }
-    if (o == 0 && threadIdx.x == 0) result.end_nanos = nanos();
+    if (threadIdx.x == 0) {
+        const float logit = p.logits[size_t(o) * p.vocab + token];
+        row = ResultRow{token, RESULT_SAMPLED, logit - maximum - log_mass, listed};
+        p.last_sampled[output.sequence] = token;
+    }
+}
+
+// The host may read the results, which lie in its memory, once the word stands there: whichever block is done last writes it, after
+// everything that any block wrote. For the blocks' first threads.
+__device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeader& header, ResultHeader& result) {
+    __threadfence_system();
+    if (atomicAdd(p.arrivals, 1) + 1 < max(1u, header.outputs)) return;
+    *p.arrivals = 0;
+    result.end_nanos = nanos();
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&result.done), "l"(header.step + 1) : "memory");
+}
+
+extern "C" __global__ void __launch_bounds__(DRAW_THREADS, 1) sample_draw(const __grid_constant__ SampleParams p) {
+    let_successors_start();
+    wait_for_predecessors();
+    const StepHeader& header = p.step.header();
+    const uint32_t o = blockIdx.x;
+    ResultHeader& result = p.results.header(header.ring_slot);
+    if (o == 0 && threadIdx.x == 0) {
+        result.step = header.step;
+        result.outputs = header.outputs;
+    }
+    if (o < header.outputs) draw_one(p, header, o);
+    if (threadIdx.x != 0 || o >= max(1u, header.outputs)) return;
+    if (p.arrivals)
+        tell_host(p, header, result);
+    else if (o == 0)
+        result.end_nanos = nanos();
 }

@@ -27,10 +27,12 @@ struct SampleParams {
     ChunkStats* stats;       // [outputs, chunks]
     uint64_t* top;           // [outputs, chunks, TOP_MAX] by score
     uint64_t* likely;        // [outputs, chunks, CANDIDATES_MAX] by logit
+    const uint32_t* masks;   // [masks, words of vocab]: a bit a token
+    uint32_t* arrivals;      // blocks that are done, 0 between steps; null: nobody reads the results before the program has ended
     uint32_t vocab;
     uint32_t chunks;
 };
-static_assert(sizeof(SampleParams) == 120, "as in params.rs");
+static_assert(sizeof(SampleParams) == 136, "as in params.rs");
 
 __device__ __forceinline__ uint64_t key_of(float value, uint32_t token) {
     // Minus zero and zero are equal: they must differ by id alone.

@@ -11,7 +11,8 @@ struct StepHeader {
     uint32_t sequences;
     uint32_t biases;
     uint32_t ring_slot;
-    uint32_t reserved[9];
+    uint32_t masks;
+    uint32_t reserved[8];
 };
 
 struct StepRow {
@@ -43,7 +44,8 @@ struct OutputRow {
     uint32_t candidates;
     uint32_t bias_first;
     uint32_t bias_count;
-    uint32_t reserved[3];
+    uint32_t mask;  // one more than its place in the mask block; 0 allows all tokens
+    uint32_t reserved[2];
 };
 #define OUTPUT_SAMPLE 1u
 
@@ -58,7 +60,8 @@ struct ResultHeader {
     uint32_t reserved;
     uint64_t begin_nanos;
     uint64_t end_nanos;
-    uint32_t reserved_too[8];
+    uint64_t done;  // step + 1, written last: see sample_draw
+    uint32_t reserved_too[6];
 };
 
 struct ResultRow {

@@ -139,6 +139,7 @@ impl Bench {
             layout,
             results: device.create_buffer("results", layout.result_bytes()).expect("fits"),
             logits: device.create_buffer("logits", logits).expect("fits"),
+            masks: None,
             ops: Vec::new(),
         };
         Self { device, step, layout, program }

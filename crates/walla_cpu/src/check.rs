@@ -1,6 +1,7 @@
 //! Checks a program against the device's resources once, when it is prepared, so that running it can trust every id and
 //! every width. Pure.
 
+use walla_device::step::mask_words;
 use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Slot};
 
 use crate::cache::{Cache, Layer};
@@ -72,6 +73,13 @@ fn check_buffers(program: &Program, buffers: &[Bytes]) -> Checked {
         || program.results == program.logits
     {
         return Err("step block, result block and logits share a buffer".to_owned());
+    }
+    if let Some(masks) = program.masks {
+        let held = buffers.get(masks.0 as usize).map_or(0, Bytes::len);
+        let bytes = mask_words(program.vocab) * size_of::<u32>();
+        if held < bytes || [program.step, program.results, program.logits].contains(&masks) {
+            return Err(format!("masks in buffer {}: {bytes} bytes wanted, {held} there", masks.0));
+        }
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use walla_device::Program;
-use walla_device::step::StepView;
+use walla_device::step::{StepView, mask_words};
 
 use crate::cache::Cache;
 use crate::check::Resources;
@@ -105,16 +105,27 @@ impl Machine {
     fn launch(&mut self, graph: usize, cancel: &AtomicBool) -> Result<(), String> {
         let program = &self.programs[graph];
         let ids = [program.step, program.results, program.logits].map(|id| id.0 as usize);
-        let buffers = self.buffers.get_disjoint_mut(ids).map_err(|error| error.to_string())?;
-        let [step, results, logits] = buffers;
+        let (step, results, logits, masks): (_, _, _, &[u32]) = match program.masks {
+            Some(masks) => {
+                let ids = [ids[0], ids[1], ids[2], masks.0 as usize];
+                let buffers = self.buffers.get_disjoint_mut(ids).map_err(|e| e.to_string())?;
+                let [step, results, logits, masks] = buffers;
+                (step, results, logits, masks.as_slice())
+            }
+            None => {
+                let buffers = self.buffers.get_disjoint_mut(ids).map_err(|e| e.to_string())?;
+                let [step, results, logits] = buffers;
+                (step, results, logits, &[])
+            }
+        };
         let step =
             StepView::new(step.bytes(), &program.layout).ok_or("the step block is too short")?;
         let cache = &mut self.caches[program.cache.0 as usize];
         let result_bytes = program.layout.result_bytes();
         let workspace = &mut self.workspace;
         let tokens = tokens(program, &self.matrices);
-        let result_slots = results.len() / result_bytes;
-        step_check::check(&step, program, cache, result_slots, tokens, &mut workspace.reach)?;
+        let slots = (results.len() / result_bytes, masks.len() / mask_words(program.vocab));
+        step_check::check(&step, program, cache, slots, tokens, &mut workspace.reach)?;
         let first = step.header.ring_slot as usize * result_bytes;
         let mut frame = Frame {
             variant: self.variant,
@@ -123,6 +134,7 @@ impl Machine {
             rows: &step.rows[..step.header.rows as usize],
             outputs: &step.outputs[..step.header.outputs as usize],
             biases: step.biases,
+            masks,
             tables: step.tables,
             header: step.header,
             matrices: &self.matrices,

@@ -74,6 +74,20 @@ fn insert_top(values: &[f32], ids: &mut [u32]) {
     }
 }
 
+/// The same of the tokens that a mask allows, of which there are `ids.len()` at least.
+fn insert_top_of(values: &[f32], mask: &[u32], ids: &mut [u32]) {
+    let (wanted, mut count) = (ids.len(), 0);
+    for token in (0..values.len()).filter(|token| allows(mask, *token)) {
+        let value = values[token];
+        let at = ids[..count].partition_point(|id| values[*id as usize] >= value);
+        if at < wanted {
+            count = (count + 1).min(wanted);
+            ids[at..count].rotate_right(1);
+            ids[at] = token as u32;
+        }
+    }
+}
+
 /// Puts the first `count` tokens in [`order`] in front of `ids`, which holds every token once.
 fn select_top(values: &[f32], ids: &mut [u32], count: usize) {
     if count < ids.len() {
@@ -82,16 +96,32 @@ fn select_top(values: &[f32], ids: &mut [u32], count: usize) {
     ids[..count].sort_unstable_by(|a, b| order(values, *a, *b));
 }
 
-/// The likeliest tokens under the model alone; zeros if the logits are not finite.
-pub(crate) fn candidates(variant: Variant, logits: &[f32], out: &mut [Candidate]) {
+/// Packed bits of the tokens that may be drawn; `None` allows all.
+pub(crate) type Mask<'a> = Option<&'a [u32]>;
+
+/// Whether a mask allows a token.
+fn allows(mask: &[u32], token: usize) -> bool {
+    mask[token / 32] >> (token % 32) & 1 == 1
+}
+
+/// Tokens of a vocabulary that a mask allows.
+fn allowed(mask: Mask<'_>, vocab: usize) -> usize {
+    mask.map_or(vocab, |mask| (0..vocab).filter(|token| allows(mask, *token)).count())
+}
+
+/// The likeliest allowed tokens under the model alone; zeros if the logits are not finite.
+pub(crate) fn candidates(variant: Variant, logits: &[f32], mask: Mask<'_>, out: &mut [Candidate]) {
     out.fill(Candidate::default());
     if out.is_empty() {
         return;
     }
     let Some(normaliser) = Normaliser::of(variant, logits) else { return };
     let mut ids = [0; walla_types::CANDIDATES_MAX as usize];
-    let count = out.len().min(ids.len()).min(logits.len());
-    insert_top(logits, &mut ids[..count]);
+    let count = out.len().min(ids.len()).min(allowed(mask, logits.len()));
+    match mask {
+        None => insert_top(logits, &mut ids[..count]),
+        Some(mask) => insert_top_of(logits, mask, &mut ids[..count]),
+    }
     for (out, id) in out.iter_mut().zip(&ids[..count]) {
         let log_probability = normaliser.log_probability(logits[*id as usize]);
         *out = Candidate { token: *id, log_probability };
@@ -104,6 +134,7 @@ pub(crate) struct Draw<'a> {
     pub logits: &'a [f32],
     pub output: &'a OutputRow,
     pub biases: &'a [BiasRow],
+    pub mask: Mask<'a>,
     /// Recent tokens of the sequence, by position modulo their number.
     pub recent: &'a [u32],
 }
@@ -133,11 +164,11 @@ impl Draw<'_> {
             token,
             flags: ResultRow::SAMPLED,
             log_probability: normaliser.log_probability(self.logits[token as usize]),
-            candidates: self.output.candidates.min(vocab as u32),
+            candidates: self.output.candidates.min(allowed(self.mask, vocab) as u32),
         }
     }
 
-    /// Biases, then penalties.
+    /// Biases, then penalties, then the mask.
     fn adjust(&self, values: &mut [f32]) {
         for bias in self.biases {
             if let Some(value) = values.get_mut(bias.token as usize) {
@@ -157,6 +188,14 @@ impl Draw<'_> {
             let repetition = output.repetition_penalty;
             *value = if *value > 0.0 { *value / repetition } else { *value * repetition };
             *value -= output.presence_penalty + same.len() as f32 * output.frequency_penalty;
+        }
+        let Some(mask) = self.mask else { return };
+        for (values, word) in values.chunks_mut(32).zip(mask) {
+            if *word != u32::MAX {
+                let forbidden =
+                    values.iter_mut().enumerate().filter(|(bit, _)| word >> bit & 1 == 0);
+                forbidden.for_each(|(_, value)| *value = f32::NEG_INFINITY);
+            }
         }
     }
 
@@ -264,11 +303,22 @@ mod tests {
         candidates: 0,
         bias_first: 0,
         bias_count: 0,
-        reserved: [0; 3],
+        mask: 0,
+        reserved: [0; 2],
     };
 
     fn draw(logits: &[f32], output: OutputRow, biases: &[BiasRow], recent: &[u32]) -> ResultRow {
-        let draw = Draw { variant: Variant::Scalar, logits, output: &output, biases, recent };
+        masked(logits, output, biases, recent, None)
+    }
+
+    fn masked(
+        logits: &[f32],
+        output: OutputRow,
+        biases: &[BiasRow],
+        recent: &[u32],
+        mask: Mask<'_>,
+    ) -> ResultRow {
+        let draw = Draw { variant: Variant::Scalar, logits, output: &output, biases, mask, recent };
         draw.draw(&mut vec![0.0; logits.len()], &mut vec![0; logits.len()])
     }
 
@@ -326,6 +376,54 @@ mod tests {
     }
 
     #[test]
+    fn a_masked_draw_is_the_draw_from_the_allowed_tokens_alone() {
+        for case in 0..300_u32 {
+            let vocab = [3, 64, 65, 300, 1000][case as usize % 5];
+            let logits = numbers(vocab, case);
+            let output = OutputRow {
+                temperature: [0.3, 1.0, 2.5][case as usize % 3],
+                top_k: [0, 1, 5, 40, 200, 2000][(case / 3) as usize % 6],
+                top_p: [1.0, 0.9, 0.3][(case / 5) as usize % 3],
+                min_p: [0.0, 0.05, 0.5][(case / 7) as usize % 3],
+                seed: [case, 3],
+                candidates: 7,
+                ..GREEDY
+            };
+            let mut mask: Vec<u32> = (0..vocab.div_ceil(32) as u32)
+                .map(|i| philox4x32([i, 1, 0, 0], [case, 9])[0])
+                .collect();
+            mask[0] |= 2;
+            let forbidden: Vec<f32> = (0..vocab)
+                .map(|t| if allows(&mask, t) { logits[t] } else { f32::NEG_INFINITY })
+                .collect();
+            let row = masked(&logits, output, &[], &[0; 256], Some(&mask));
+            assert!(allows(&mask, row.token as usize));
+            assert_eq!(row.token, oracle(&forbidden, &output), "{output:?}");
+            // The probability is the model's, which knows no mask.
+            let all: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
+            let exact = f64::from(logits[row.token as usize]) - all.ln();
+            assert!((f64::from(row.log_probability) - exact).abs() < 1e-5);
+            let mut out = [Candidate::default(); 7];
+            candidates(Variant::Scalar, &logits, Some(&mask), &mut out);
+            let mut ids: Vec<u32> = (0..vocab as u32).collect();
+            ids.retain(|t| allows(&mask, *t as usize));
+            ids.sort_by(|a, b| order(&logits, *a, *b));
+            ids.truncate(7);
+            assert_eq!(row.candidates as usize, ids.len());
+            assert_eq!(out[..ids.len()].iter().map(|c| c.token).collect::<Vec<_>>(), ids);
+        }
+    }
+
+    #[test]
+    fn a_mask_beats_a_bias_and_one_without_bits_draws_nothing() {
+        let bias = BiasRow { token: 0, bias: 50.0 };
+        let row = masked(&[1.0, 3.0, 2.0], GREEDY, &[bias], &[0; 256], Some(&[0b100]));
+        assert_eq!((row.token, row.flags), (2, ResultRow::SAMPLED));
+        let row = masked(&[1.0, 3.0, 2.0], GREEDY, &[], &[0; 256], Some(&[0b1000]));
+        assert_eq!((row.token, row.flags), (0, ResultRow::NOT_FINITE));
+    }
+
+    #[test]
     fn draws_follow_the_distribution() {
         let logits = [0.0, 1.0, 2.0];
         let mut counts = [0_u32; 3];
@@ -380,6 +478,7 @@ mod tests {
             logits: &[],
             output: &output,
             biases: &[],
+            mask: None,
             recent: &recent,
         }
         .adjust(&mut values);
@@ -402,7 +501,7 @@ mod tests {
     fn candidates_are_sorted_and_their_probabilities_add_up() {
         let logits = [0.5, 2.0, 2.0, -1.0, f32::NEG_INFINITY];
         let mut out = [Candidate::default(); 5];
-        candidates(Variant::Scalar, &logits, &mut out);
+        candidates(Variant::Scalar, &logits, None, &mut out);
         assert_eq!(out.map(|c| c.token), [1, 2, 0, 3, 4]);
         let sum: f32 = out.iter().map(|c| c.log_probability.exp()).sum();
         assert!((sum - 1.0).abs() < 1e-6);

@@ -15,7 +15,7 @@ pub(crate) fn check(
     step: &StepView<'_>,
     program: &Program,
     cache: &Cache,
-    result_slots: usize,
+    (result_slots, mask_slots): (usize, usize),
     tokens: u32,
     reach: &mut [u32],
 ) -> Result<(), String> {
@@ -30,6 +30,9 @@ pub(crate) fn check(
         if count > max {
             return Err(format!("{count} {what} in a step of at most {max}"));
         }
+    }
+    if header.masks as usize > mask_slots {
+        return Err(format!("{} masks, of which {mask_slots} fit", header.masks));
     }
     if header.ring_slot as usize >= result_slots {
         return Err(format!("result slot {} of {result_slots}", header.ring_slot));
@@ -92,6 +95,9 @@ fn check_output(output: &OutputRow, step: &StepView<'_>, cache: &Cache) -> Resul
     let biases_end = output.bias_first.checked_add(output.bias_count);
     if biases_end.is_none_or(|end| end > step.header.biases) {
         return Err(format!("biases {} + {}", output.bias_first, output.bias_count));
+    }
+    if output.mask > step.header.masks {
+        return Err(format!("mask {} of {}", output.mask, step.header.masks));
     }
     if output.candidates > CANDIDATES_MAX || output.penalty_window > PENALTY_WINDOW_MAX {
         return Err("more candidates or a longer penalty window than there can be".to_owned());

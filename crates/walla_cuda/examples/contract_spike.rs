@@ -204,6 +204,7 @@ fn program(rig: &mut Rig, heads: usize, w: &Weights) -> Result<Program, Box<dyn 
         layout: LAYOUT,
         results: rig.results,
         logits,
+        masks: None,
         ops,
     })
 }
@@ -375,6 +376,7 @@ fn bandwidth(rig: &mut Rig, ty: TensorType, rows: u32) -> Result<String, Box<dyn
         layout: LAYOUT,
         results: rig.results,
         logits,
+        masks: None,
         ops,
     };
     let graph = d.prepare(vec![program])?[0].graph;

@@ -105,6 +105,7 @@ fn prepare(
         layout: LAYOUT,
         results: device.create_buffer("results", LAYOUT.result_bytes())?,
         logits: device.create_buffer("logits", 4 * 64 * shape.vocab as usize)?,
+        masks: None,
         ops: model.ops,
     };
     let host = device.create_host("step", LAYOUT.bytes())?;

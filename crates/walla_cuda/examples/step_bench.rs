@@ -49,6 +49,7 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
         layout: LAYOUT,
         results,
         logits,
+        masks: None,
         ops: model.ops.clone(),
     };
     let tiers = CONTEXTS.map(|context| context + PAGE_TOKENS);

@@ -1,7 +1,7 @@
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceCounters, DeviceError, DeviceInfo,
     DeviceKind, EventId, GraphFallbacks, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
-    MemoryUse, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+    MemoryUse, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, Watch,
 };
 
 use crate::cache;
@@ -22,7 +22,7 @@ use crate::resources::{
 #[derive(Debug)]
 pub struct CudaDevice {
     info: DeviceInfo,
-    used: MemoryUse,
+    pub(crate) used: MemoryUse,
     pub(crate) resources: Resources,
     pub(crate) kernels: Kernels,
     fetch: Fetch,
@@ -264,8 +264,16 @@ impl Device for CudaDevice {
         let memory = self.context.allocate_pinned(bytes)?;
         self.used.host_bytes += memory.bytes() as u64;
         let id = HostId(next(&self.resources.hosts));
-        self.resources.hosts.push(Host { memory, copies: Vec::with_capacity(8) });
+        self.resources.hosts.push(Host { memory, copies: Vec::with_capacity(8), written: None });
         Ok(id)
+    }
+
+    fn create_mapped(
+        &mut self,
+        _what: &str,
+        bytes: usize,
+    ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
+        self.map_memory(bytes)
     }
 
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
@@ -278,7 +286,7 @@ impl Device for CudaDevice {
     fn create_event(&mut self) -> Result<EventId, DeviceError> {
         let raw = self.context.create_event()?;
         let id = EventId(next(&self.resources.events));
-        self.resources.events.push(EventState { raw, recorded: None });
+        self.resources.events.push(EventState { raw, recorded: None, word: None });
         Ok(id)
     }
 
@@ -300,7 +308,8 @@ impl Device for CudaDevice {
             let launches = lowering.program(program)?;
             let (graph, mode) = self.capture_program(&launches)?;
             let id = GraphId(next(&self.resources.programs));
-            self.resources.programs.push(ProgramState { launches, graph });
+            let result_bytes = program.layout.result_bytes();
+            self.resources.programs.push(ProgramState { launches, result_bytes, graph });
             prepared.push(Prepared { graph: id, mode });
         }
         self.context.synchronise()?;
@@ -317,6 +326,9 @@ impl Device for CudaDevice {
         self.host_is_free(host)?;
         let state = self.resources.hosts.get_mut(host.0 as usize).ok_or_else(|| unknown(&host))?;
         let range = range(state.memory.bytes(), offset, bytes)?;
+        if state.written.is_some() {
+            return Err(DeviceError::Invalid(format!("{host:?} is for programs to write")));
+        }
         write(&mut state.memory.as_mut_slice()[range]);
         Ok(())
     }
@@ -331,7 +343,10 @@ impl Device for CudaDevice {
         self.host_is_free(host)?;
         let state = self.resources.host(host)?;
         let range = range(state.memory.bytes(), offset, bytes)?;
-        read(&state.memory.as_slice()[range]);
+        if !self.resources.is_written(state, &range) {
+            return Err(DeviceError::HostInFlight { host: host.0 });
+        }
+        read(state.memory.slice(range));
         Ok(())
     }
 
@@ -382,6 +397,15 @@ impl Device for CudaDevice {
         lower::enqueue(&self.context, raw, &program.launches)
     }
 
+    fn launch_watched(
+        &mut self,
+        stream: StreamId,
+        graph: GraphId,
+        watch: &Watch,
+    ) -> Result<(), DeviceError> {
+        self.launch_and_watch(stream, graph, watch)
+    }
+
     fn maintain(
         &mut self,
         stream: StreamId,
@@ -399,18 +423,26 @@ impl Device for CudaDevice {
             self.resources.events.get_mut(event.0 as usize).ok_or_else(|| unknown(&event))?;
         self.context.record(raw, state.raw)?;
         state.recorded = Some((stream, ticket));
+        state.word = None;
         Ok(())
     }
 
     fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
         let (raw, ticket) = self.resources.ticket(stream)?;
-        self.context.wait(raw, self.resources.event(event)?.raw)?;
+        let state = self.resources.event(event)?;
+        if state.word.is_some() {
+            return Err(DeviceError::Invalid(format!("{event:?} is not recorded")));
+        }
+        self.context.wait(raw, state.raw)?;
         self.resources.wait_enqueued(stream, ticket, event);
         Ok(())
     }
 
     fn poll(&mut self, event: EventId) -> Result<bool, DeviceError> {
         let state = self.resources.event(event)?;
+        if let Some(word) = state.word {
+            return self.poll_word(event, word);
+        }
         let complete = self.context.event_is_complete(state.raw)?;
         if let (true, Some((stream, ticket))) = (complete, state.recorded) {
             self.resources.reached(stream, ticket);

@@ -20,6 +20,7 @@ mod repack;
 mod resources;
 #[cfg(feature = "cupti")]
 pub mod timing;
+mod watch;
 
 pub use backend::CudaBackend;
 pub use device::CudaDevice;

@@ -274,6 +274,9 @@ pub(crate) struct SampleParams {
     pub stats: Address,
     pub top: Address,
     pub likely: Address,
+    /// The mask block.
+    pub masks: Address,
+    pub arrivals: Address,
     pub vocab: u32,
     pub chunks: u32,
 }
@@ -330,6 +333,6 @@ const _: () = assert!(size_of::<AttentionParams>() == 112 + size_of::<PackedRef>
 const _: () = assert!(size_of::<AddNormParams>() == 64);
 const _: () = assert!(size_of::<GateParams>() == 56);
 const _: () = assert!(size_of::<ShortConvParams>() == 72);
-const _: () = assert!(size_of::<SampleParams>() == 120);
+const _: () = assert!(size_of::<SampleParams>() == 136);
 const _: () = assert!(size_of::<LayerRef>() == 56);
 const _: () = assert!(size_of::<CacheParams>() == 64);

@@ -1,6 +1,7 @@
 //! What a device holds, by handle.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use walla_device::{
     BufferId, CacheDesc, CacheId, DeviceError, EventId, HostId, MatrixId, MatrixUse, RopeId,
@@ -87,8 +88,29 @@ impl StreamState {
 #[derive(Debug)]
 pub(crate) struct EventState {
     pub(crate) raw: Event,
-    /// Stream and ticket of the latest record.
+    /// Stream and ticket of the latest record, or of the launch that it watches.
     pub(crate) recorded: Option<(StreamId, u64)>,
+    /// The word that completes it, if no record does.
+    pub(crate) word: Option<Word>,
+}
+
+/// A word of mapped memory that a program writes at its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    pub(crate) host: HostId,
+    pub(crate) offset: usize,
+    /// What stands there then.
+    pub(crate) value: u64,
+    /// Looks that did not find it.
+    pub(crate) misses: u32,
+}
+
+/// A result block of mapped memory and the launch that wrote it last.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub(crate) range: Range<usize>,
+    pub(crate) stream: StreamId,
+    pub(crate) ticket: u64,
 }
 
 /// Pinned memory and the copies that may be in flight: at most one entry a stream.
@@ -96,12 +118,16 @@ pub(crate) struct EventState {
 pub(crate) struct Host {
     pub(crate) memory: PinnedMemory,
     pub(crate) copies: Vec<(StreamId, u64)>,
+    /// Of memory that programs write; `None` for any other.
+    pub(crate) written: Option<Vec<Written>>,
 }
 
 /// A program ready to launch.
 #[derive(Debug)]
 pub(crate) struct ProgramState {
     pub(crate) launches: Vec<Launch>,
+    /// Bytes of a result block.
+    pub(crate) result_bytes: usize,
     /// `None`: launched one by one.
     pub(crate) graph: Option<GraphExec>,
 }
@@ -175,6 +201,12 @@ impl Resources {
             }
             stream.waits.push_back((ticket, other, other_ticket));
         }
+    }
+
+    /// Whether programs write a buffer in the host's memory.
+    pub(crate) fn is_mapped(&self, buffer: &DeviceMemory) -> bool {
+        let mut mapped = self.hosts.iter().filter(|host| host.written.is_some());
+        mapped.any(|host| host.memory.address() == buffer.address())
     }
 
     /// Notes a copy from or to a host buffer.

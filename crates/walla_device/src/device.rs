@@ -113,6 +113,19 @@ pub struct MemoryUse {
     pub host_bytes: u64,
 }
 
+/// How the end of a step is told whose results lie in [mapped](Device::create_mapped) memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Completes when the step's results can be read.
+    pub event: EventId,
+    /// The mapped memory that has the program's ring of result blocks.
+    pub results: HostId,
+    /// Which of them the step writes: [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot).
+    pub ring_slot: u32,
+    /// [`StepHeader::step`](crate::step::StepHeader::step).
+    pub step: u64,
+}
+
 /// Something that runs programs asynchronously. See the [crate's rules](crate#rules).
 ///
 /// Calls up to [`prepare`](Self::prepare) belong to loading: they may allocate and take long. The others belong to play: they
@@ -165,6 +178,17 @@ pub trait Device: Send {
     /// Allocates zeroed host memory that copies can run on asynchronously.
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError>;
 
+    /// Allocates zeroed host memory that programs write to as they go, under both names: for a program's
+    /// [`results`](crate::Program::results) and nothing else. `None` where the device has no such thing; then results are copied.
+    fn create_mapped(
+        &mut self,
+        what: &str,
+        bytes: usize,
+    ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
+        let _ = (what, bytes);
+        Ok(None)
+    }
+
     /// Makes a stream.
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError>;
 
@@ -214,6 +238,18 @@ pub trait Device: Send {
 
     /// Enqueues one run of a prepared program over the step block as it is when the stream gets there.
     fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError>;
+
+    /// Enqueues a program whose results lie in mapped memory. `watch.event` completes, without a record, when the step's result block can be
+    /// read there; [`wait`](Self::wait) does not take it. What was enqueued on the stream before is complete by then.
+    fn launch_watched(
+        &mut self,
+        stream: StreamId,
+        graph: GraphId,
+        watch: &Watch,
+    ) -> Result<(), DeviceError> {
+        let _ = (stream, graph);
+        Err(DeviceError::Invalid(format!("{watch:?} without mapped memory")))
+    }
 
     /// Enqueues upkeep of a cache, in order.
     fn maintain(

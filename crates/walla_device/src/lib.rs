@@ -18,6 +18,7 @@
 //! 3. A host buffer with a copy in flight cannot be read or written: [`DeviceError::HostInFlight`].
 //!    Completion is known through streams and events: if an upload on stream A is followed by a record of event e there, stream B waits
 //!    for e and then records f, a completed f makes the upload's buffer free.
+//!    Where a device [writes results into the host's memory](Device::create_mapped), a step is `upload ▶ launch_watched`: no copy, no record.
 //! 4. Work on one stream runs in order; streams are ordered among themselves by events alone.
 //! 5. After [`DeviceError::Lost`] every further call answers `Lost` and touches no driver.
 //! 6. A row of a step depends on nothing else in the step: not on other rows, their number, or the bucket.
@@ -39,7 +40,7 @@ pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
 pub use counters::{DeviceCounters, GraphFallbacks};
 pub use device::{
     BufferId, CacheId, Device, EventId, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
-    MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+    MatrixUse, MemoryUse, Prepared, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, Watch,
 };
 pub use error::DeviceError;
 pub use faulty::{FaultPlan, Faulty, FaultyBackend, VirtualClock};

@@ -154,15 +154,16 @@ pub enum Op {
     /// 1. `l[t] += bias` for each of its biases.
     /// 2. For each token `t` that occurs `n > 0` times among the recent tokens in the window: `l[t]` is divided by the
     ///    repetition penalty if positive, else multiplied; then `presence + n * frequency` is subtracted.
-    /// 3. Temperature 0: the largest `l`, the lower id of equals. Else `s[t] = l[t] / temperature`.
-    /// 4. Top-k keeps the k largest `s` (the lower id first of equals); with `P = softmax(s)` over what is kept, top-p keeps the
+    /// 3. Tokens whose bit in the output's mask is 0 get negative infinity.
+    /// 4. Temperature 0: the largest `l`, the lower id of equals. Else `s[t] = l[t] / temperature`.
+    /// 5. Top-k keeps the k largest `s` (the lower id first of equals); with `P = softmax(s)` over what is kept, top-p keeps the
     ///    shortest prefix in that order whose sum reaches p; min-p keeps those with `P[t] >= min_p * P[first]`.
-    /// 5. The token drawn is the kept one with the largest `s[t] - ln(-ln u[t])`, where
+    /// 6. The token drawn is the kept one with the largest `s[t] - ln(-ln u[t])`, where
     ///    `u[t] = unit_interval(philox4x32([position + 1, t, 0, 0], seed)[0])` (the Gumbel-max draw: the same distribution as
     ///    softmax, and the sum over the vocabulary does not decide, so that devices agree). The lower id wins ties.
     ///
     /// The token is left as the sequence's last sampled one and reported in the result block with its log-probability
-    /// under the model alone. Logits that are not finite (other than some negative infinities) give
+    /// under the model alone. Forbidden tokens are no candidates either. A mask that forbids all, and logits that are not finite (other than some negative infinities) give
     /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE) and token 0 for that output only.
     Sample,
 }
@@ -206,6 +207,9 @@ pub struct Program {
     pub results: BufferId,
     /// `[outputs_max, vocab]` f32.
     pub logits: BufferId,
+    /// The mask block: `[masks, mask_words(vocab)]` u32, see [`mask_words`](crate::step::mask_words); as many masks as fit. `None`: no
+    /// step has masks.
+    pub masks: Option<BufferId>,
     /// In order.
     pub ops: Vec<Op>,
 }

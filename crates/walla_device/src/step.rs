@@ -10,7 +10,8 @@
 //! | biases | [`BiasRow`] | `biases_max` |
 //! | page tables | `u32` | `sequences_max * pages_per_sequence` |
 //!
-//! Page tables come last, so that a copy can stop after the sequences that the step has. A **result block** comes back:
+//! Page tables come last, so that a copy can stop after the sequences that the step has. Masks of allowed tokens lie in a block of their
+//! own, the **mask block** ([`Program::masks`](crate::Program::masks)), which a step without masks need not copy. A **result block** comes back:
 //! [`ResultHeader`], [`ResultRow`] × `outputs_max`, [`Candidate`] × `outputs_max * CANDIDATES_MAX`.
 //!
 //! All numbers are little-endian, as on every machine that walla supports.
@@ -34,8 +35,10 @@ pub struct StepHeader {
     pub biases: u32,
     /// Which block of the result ring to write.
     pub ring_slot: u32,
+    /// Masks in use.
+    pub masks: u32,
     /// Room to grow.
-    pub reserved: [u32; 9],
+    pub reserved: [u32; 8],
 }
 
 /// One token to evaluate.
@@ -106,13 +109,21 @@ pub struct OutputRow {
     pub bias_first: u32,
     /// Number of this output's biases.
     pub bias_count: u32,
+    /// One more than the place of its mask in the mask block; 0 allows all tokens.
+    pub mask: u32,
     /// Room to grow.
-    pub reserved: [u32; 3],
+    pub reserved: [u32; 2],
 }
 
 impl OutputRow {
     /// Draw a token; without it the output is logits only.
     pub const SAMPLE: u32 = 1;
+}
+
+/// Words of a mask of allowed tokens: a bit a token, the lowest bit first. Bits beyond the vocabulary mean nothing.
+#[must_use]
+pub const fn mask_words(vocab: u32) -> usize {
+    vocab.div_ceil(u32::BITS) as usize
 }
 
 /// A logit bias.
@@ -140,8 +151,11 @@ pub struct ResultHeader {
     pub begin_nanos: u64,
     /// The device's clock when the sampler ended.
     pub end_nanos: u64,
+    /// [`StepHeader::step`] + 1, written after all else by a device that writes results straight into the host's memory
+    /// ([`Device::create_mapped`](crate::Device::create_mapped)); 0 before.
+    pub done: u64,
     /// Room to grow.
-    pub reserved_too: [u32; 8],
+    pub reserved_too: [u32; 6],
 }
 
 /// What came out of one output that was sampled.
@@ -156,6 +170,11 @@ pub struct ResultRow {
     pub log_probability: f32,
     /// Candidates reported.
     pub candidates: u32,
+}
+
+impl ResultHeader {
+    /// Byte offset of [`done`](Self::done).
+    pub const DONE_OFFSET: usize = std::mem::offset_of!(Self, done);
 }
 
 impl ResultRow {

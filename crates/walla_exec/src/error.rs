@@ -30,6 +30,14 @@ pub enum ExecError {
         /// The bound.
         max: u32,
     },
+    /// A mask of allowed tokens forbids the whole vocabulary: nothing could be drawn.
+    #[error("mask {mask} of the step forbids all {vocab} tokens of the vocabulary")]
+    NothingAllowed {
+        /// Its place in the step.
+        mask: u32,
+        /// Tokens of the vocabulary.
+        vocab: u32,
+    },
     /// The caller stopped the load.
     #[error("loading was stopped")]
     Stopped,

@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
-use walla_device::{BufferId, CacheDesc, CacheId, Device, DeviceError, StreamId, StreamPriority};
+use walla_device::{
+    BufferId, CacheDesc, CacheId, Device, DeviceError, HostId, StreamId, StreamPriority, Watch,
+};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{KvCommand, KvLedger, UBatch};
 use walla_trace::{Stage, enter};
@@ -12,6 +14,7 @@ use crate::buckets::{self, PreparedBucket};
 use crate::error::ExecError;
 use crate::fill::{self, SamplingOf};
 use crate::load::Weights;
+use crate::masks::{self, Masks};
 use crate::options::ExecOptions;
 use crate::program::{self, Buffers};
 use crate::ring::{Completed, Ring, RingSlot, StepShape};
@@ -30,7 +33,10 @@ pub struct Executor {
     cache: CacheId,
     step: BufferId,
     results: BufferId,
+    /// `results` as the host sees it, where the device writes there.
+    mapped: Option<HostId>,
     logits: BufferId,
+    masks: Masks,
     buckets: Vec<PreparedBucket>,
     ring: Ring,
     /// The step submitted last failed half-way.
@@ -76,18 +82,30 @@ impl Executor {
             kv_type: options.kv_type,
         })?;
         let logits_bytes = options.outputs_max as usize * model.vocab * size_of::<f32>();
+        let results_bytes = layout.result_bytes() * options.ring as usize;
+        let mapped = match options.mapped_results {
+            true => device.create_mapped("results", results_bytes)?,
+            false => None,
+        };
+        let masks = Masks::create(&mut *device, options.masks_max, model.vocab as u32)?;
         let buffers = Buffers {
             cache,
+            masks: masks.block,
             step: device.create_buffer("step block", layout.bytes())?,
-            results: device
-                .create_buffer("results", layout.result_bytes() * options.ring as usize)?,
+            results: match mapped {
+                Some((buffer, _)) => buffer,
+                None => device.create_buffer("results", results_bytes)?,
+            },
             logits: device.create_buffer("logits", logits_bytes)?,
         };
         let compute = device.create_stream(StreamPriority::Low)?;
         let copy = device.create_stream(StreamPriority::High)?;
         let logits_row_bytes = model.vocab * size_of::<f32>();
         let logits_bytes = options.logits_rows_max as usize * logits_row_bytes;
-        let ring = Ring::create(&mut *device, options.ring, &layout, logits_bytes)?;
+        let mapped = mapped.map(|(_, host)| host);
+        let mask_bytes = masks.bytes();
+        let ring =
+            Ring::create(&mut *device, options.ring, &layout, logits_bytes, mask_bytes, mapped)?;
         let buckets = buckets::prepare(&mut *device, model, &weights, &options, layout, buffers)?;
         Ok(Self {
             device,
@@ -100,7 +118,9 @@ impl Executor {
             cache,
             step: buffers.step,
             results: buffers.results,
+            mapped,
             logits: buffers.logits,
+            masks,
             buckets,
             ring,
             is_torn: false,
@@ -181,6 +201,9 @@ impl Executor {
         sampling: &SamplingOf<'_>,
     ) -> Result<u64, ExecError> {
         let (biases, candidates) = fill::extras(ubatch, sampling);
+        let mut masks = self.masks.take_list();
+        fill::collect_masks(ubatch, sampling, &mut masks);
+        self.masks.join_held(&mut masks);
         let mut logits = std::mem::take(&mut self.logits_wanted);
         logits.clear();
         let first_output = ubatch.output_rows().start;
@@ -193,21 +216,24 @@ impl Executor {
             biases,
             candidates,
             logits: &logits,
+            masks: &masks,
         };
         let pages_per_sequence = self.layout.pages_per_sequence as usize;
         let step = self.submit(&shape, &mut |view| {
-            fill::fill(view, ubatch, ledger, pages_per_sequence, sampling);
+            fill::fill(view, ubatch, ledger, pages_per_sequence, sampling, &masks);
         });
+        self.masks.keep_list(masks);
         self.logits_wanted = logits;
         step
     }
 
     /// Enqueues one step and returns its number. `fill` writes rows, outputs, biases and page tables; the header is written here.
     ///
-    /// Enqueues one copy to the device, one launch, one copy back (and one for each row of logits asked for); never waits.
+    /// Enqueues one copy to the device (and one more if some output has a mask that the device does not hold), one launch, one copy back where
+    /// the device does not write results to the host itself, and one for each row of logits asked for; never waits.
     ///
     /// # Errors
-    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], or what the device says. After
+    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], [`ExecError::NothingAllowed`], or what the device says. After
     /// [`DeviceError::HostInFlight`] nothing has happened: an earlier step failed half-way and its copies still run; try again
     /// later. After other errors nobody knows how much of the step happened.
     pub fn submit(
@@ -233,6 +259,7 @@ impl Executor {
             }
         })?;
         drop(stage);
+        let upload_masks = self.masks.write(&mut *self.device, shape.masks, slot.masks)?;
         self.is_torn = true;
         // The logits buffer is one for all steps: the next pass must not overwrite rows that are still being copied.
         if let Some(copied) = self.ring.latest_logits_copy() {
@@ -240,17 +267,28 @@ impl Executor {
         }
         let stage = enter(Stage::Upload);
         self.device.upload(self.compute, slot.step, self.step, upload_bytes)?;
+        if let (Some(bytes), Some(host), Some(block)) = (upload_masks, slot.masks, self.masks.block)
+        {
+            self.device.upload(self.compute, host, block, bytes)?;
+        }
         drop(stage);
         let stage = enter(Stage::Launch);
         let launched_nanos = if walla_trace::is_listening() { walla_trace::now_nanos() } else { 0 };
-        self.device.launch(self.compute, graph)?;
+        match self.mapped {
+            Some(results) => {
+                let watch = Watch { event: slot.copied, results, ring_slot: index, step: number };
+                self.device.launch_watched(self.compute, graph, &watch)?;
+            }
+            None => self.device.launch(self.compute, graph)?,
+        }
         drop(stage);
-        let stage = enter(Stage::CopyBack);
-        self.device.record(self.compute, slot.computed)?;
-        self.device.wait(self.copy, slot.computed)?;
-        self.copy_back(shape, index)?;
-        self.device.record(self.copy, slot.copied)?;
-        drop(stage);
+        if self.mapped.is_none() || !shape.logits.is_empty() {
+            let _stage = enter(Stage::CopyBack);
+            self.device.record(self.compute, slot.computed)?;
+            self.device.wait(self.copy, slot.computed)?;
+            self.copy_back(shape, index)?;
+            self.device.record(self.copy, slot.copied)?;
+        }
         self.ring.launched(number, shape, launched_nanos);
         self.is_torn = false;
         Ok(number)
@@ -264,6 +302,7 @@ impl Executor {
             self.device.wait(self.copy, slot.computed)?;
             self.device.record(self.copy, slot.copied)?;
             self.is_torn = false;
+            self.masks.forget();
             self.is_reclaiming = true;
         }
         if self.is_reclaiming {
@@ -281,23 +320,26 @@ impl Executor {
             ("outputs", shape.outputs, self.layout.outputs_max),
             ("sequences", shape.sequences, self.layout.sequences_max),
             ("biases", shape.biases, self.layout.biases_max),
+            ("masks", shape.masks.len() as u32, self.options.masks_max),
             ("rows of logits", shape.logits.len() as u32, self.options.logits_rows_max),
         ];
         match bounds.into_iter().find(|(_, wanted, max)| wanted > max) {
             Some((what, wanted, max)) => Err(ExecError::StepTooLarge { what, wanted, max }),
-            None => Ok(()),
+            None => masks::check(shape.masks, self.vocab),
         }
     }
 
     fn copy_back(&mut self, shape: &StepShape<'_>, index: u32) -> Result<(), ExecError> {
         let slot = self.ring.slot(index);
-        let bytes = if shape.candidates {
-            self.layout.result_bytes()
-        } else {
-            self.layout.result_bytes_without_candidates()
-        };
-        let from = index as usize * self.layout.result_bytes();
-        self.device.download(self.copy, (self.results, from), (slot.results, 0), bytes)?;
+        if self.mapped.is_none() {
+            let bytes = if shape.candidates {
+                self.layout.result_bytes()
+            } else {
+                self.layout.result_bytes_without_candidates()
+            };
+            let from = index as usize * self.layout.result_bytes();
+            self.device.download(self.copy, (self.results, from), slot.results, bytes)?;
+        }
         let row_bytes = self.vocab as usize * size_of::<f32>();
         for (row, &output) in shape.logits.iter().enumerate() {
             let from = (self.logits, output as usize * row_bytes);
@@ -325,8 +367,8 @@ impl Executor {
         read: &mut dyn FnMut(&ResultView<'_>),
     ) -> Result<(), ExecError> {
         let layout = self.layout;
-        let host = self.ring.slot(completed.slot).results;
-        Ok(self.device.read_host(host, 0, layout.result_bytes(), &mut |bytes| {
+        let (host, offset) = self.ring.slot(completed.slot).results;
+        Ok(self.device.read_host(host, offset, layout.result_bytes(), &mut |bytes| {
             if let Some(view) = ResultView::new(bytes, &layout) {
                 read(&view);
             }

@@ -1,9 +1,11 @@
 //! From a micro-batch to a step block.
 
+use std::sync::Arc;
+
 use walla_device::CacheCommand;
 use walla_device::step::{BiasRow, OutputRow, StepRow, StepViewMut};
 use walla_plan::{KvCommand, KvLedger, Row, TokenInput, UBatch};
-use walla_types::{Sampling, SeqId};
+use walla_types::{Sampling, SeqId, TokenMask};
 
 /// How the tokens of a sequence are drawn; `None` for sequences that only want logits.
 pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
@@ -16,6 +18,27 @@ pub(crate) fn extras(ubatch: &UBatch, sampling: &SamplingOf<'_>) -> (u32, bool) 
     })
 }
 
+/// Collects the masks that a micro-batch's outputs need, each once.
+pub(crate) fn collect_masks(
+    ubatch: &UBatch,
+    sampling: &SamplingOf<'_>,
+    masks: &mut Vec<Arc<TokenMask>>,
+) {
+    for row in ubatch.rows().iter().filter(|row| row.output.samples()) {
+        let Some(sampling) = sampling(row.seq) else { continue };
+        let Some(mask) = sampling.allowed_tokens() else { continue };
+        if place_of(masks, sampling).is_none() {
+            masks.push(Arc::clone(mask));
+        }
+    }
+}
+
+/// Where among `masks` the mask of `sampling` is. Equal masks of other owners are others: comparing them would take longer than copying.
+fn place_of(masks: &[Arc<TokenMask>], sampling: &Sampling) -> Option<usize> {
+    let mask = sampling.allowed_tokens()?;
+    masks.iter().position(|other| Arc::ptr_eq(other, mask))
+}
+
 /// Writes rows, outputs, biases and page tables. Outputs are numbered from the micro-batch's first output row.
 pub(crate) fn fill(
     view: &mut StepViewMut<'_>,
@@ -23,6 +46,7 @@ pub(crate) fn fill(
     ledger: &KvLedger,
     pages_per_sequence: usize,
     sampling: &SamplingOf<'_>,
+    masks: &[Arc<TokenMask>],
 ) {
     let first_output = ubatch.output_rows().start;
     for (table, run) in ubatch.runs().iter().enumerate() {
@@ -45,6 +69,7 @@ pub(crate) fn fill(
             continue;
         };
         *place = output_row(row, index as u32, sampling, biases);
+        place.mask = place_of(masks, sampling).map_or(0, |place| place as u32 + 1);
         for bias in sampling.biases() {
             view.biases[biases as usize] = BiasRow { token: bias.token.0, bias: bias.bias };
             biases += 1;
@@ -91,7 +116,8 @@ fn output_row(row: &Row, index: u32, sampling: &Sampling, bias_first: u32) -> Ou
         candidates: sampling.candidates(),
         bias_first,
         bias_count: sampling.biases().len() as u32,
-        reserved: [0; 3],
+        mask: 0,
+        reserved: [0; 2],
     }
 }
 

@@ -11,6 +11,7 @@ mod executor;
 mod fill;
 mod load;
 mod lockstep;
+mod masks;
 mod options;
 mod program;
 mod ring;

@@ -24,6 +24,12 @@ pub struct ExecOptions {
     /// Rows of logits that one step can bring to the host. Default 4: few agents ask for logits, and a row of a
     /// 150,000-token vocabulary is 600 kB.
     pub logits_rows_max: u32,
+    /// Different masks of allowed tokens that one step can have. A mask takes a bit a token on the device (16 KB of a vocabulary of
+    /// 128,000 tokens) and as much pinned memory for each step in flight. Default 0: no step has masks.
+    pub masks_max: u32,
+    /// Whether steps write their results straight into the host's memory and tell their end there, on devices that can: fewer calls of the
+    /// driver and an earlier end than a copy behind an event (`benches/results/cuda-host.md`). Default: yes.
+    pub mapped_results: bool,
     /// How keys and values are stored. Default f16.
     pub kv_type: KvType,
     /// Steps in flight. Default 3: one runs, one is launched ahead, one is being read.
@@ -40,6 +46,8 @@ impl Default for ExecOptions {
             rows_max: 128,
             outputs_max: 64,
             logits_rows_max: 4,
+            masks_max: 0,
+            mapped_results: true,
             kv_type: KvType::F16,
             ring: 3,
         }

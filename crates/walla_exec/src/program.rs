@@ -30,6 +30,7 @@ pub(crate) struct Buffers {
     pub step: BufferId,
     pub results: BufferId,
     pub logits: BufferId,
+    pub masks: Option<BufferId>,
 }
 
 /// Shape bucket of a program.
@@ -93,6 +94,7 @@ pub(crate) fn build(
         layout,
         results: buffers.results,
         logits: buffers.logits,
+        masks: buffers.masks,
         ops: lowering.ops,
     })
 }

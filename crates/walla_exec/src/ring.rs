@@ -3,8 +3,12 @@
 //! A slot belongs to the device from `submit` until its `copied` event has completed, then to the host until `release`.
 //! Steps take slots in order and give them back in order, so two counters say everything.
 
+use std::sync::Arc;
+
 use walla_device::step::{StepHeader, StepLayout};
 use walla_device::{Device, DeviceError, EventId, HostId};
+
+use walla_types::TokenMask;
 
 use crate::error::ExecError;
 
@@ -23,6 +27,8 @@ pub struct StepShape<'a> {
     pub candidates: bool,
     /// Outputs whose logits come to the host.
     pub logits: &'a [u32],
+    /// Masks that outputs name by one more than their place here.
+    pub masks: &'a [Arc<TokenMask>],
 }
 
 impl StepShape<'_> {
@@ -34,7 +40,8 @@ impl StepShape<'_> {
             sequences: self.sequences,
             biases: self.biases,
             ring_slot,
-            reserved: [0; 9],
+            masks: self.masks.len() as u32,
+            reserved: [0; 8],
         }
     }
 }
@@ -58,8 +65,10 @@ pub struct Completed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingSlot {
     pub step: HostId,
-    pub results: HostId,
+    /// Where its result block comes to.
+    pub results: (HostId, usize),
     pub logits: HostId,
+    pub masks: Option<HostId>,
     pub computed: EventId,
     pub copied: EventId,
     rows: u32,
@@ -83,12 +92,21 @@ impl Ring {
         slots: u32,
         layout: &StepLayout,
         logits_bytes: usize,
+        masks_bytes: usize,
+        mapped: Option<HostId>,
     ) -> Result<Self, DeviceError> {
-        let mut slot = || {
+        let slot = |index: u32| {
             Ok(RingSlot {
                 step: device.create_host("step block", layout.bytes())?,
-                results: device.create_host("results", layout.result_bytes())?,
+                results: match mapped {
+                    Some(ring) => (ring, index as usize * layout.result_bytes()),
+                    None => (device.create_host("results", layout.result_bytes())?, 0),
+                },
                 logits: device.create_host("logits", logits_bytes.max(64))?,
+                masks: match masks_bytes {
+                    0 => None,
+                    bytes => Some(device.create_host("masks", bytes)?),
+                },
                 computed: device.create_event()?,
                 copied: device.create_event()?,
                 rows: 0,
@@ -97,7 +115,7 @@ impl Ring {
                 logits_rows: 0,
             })
         };
-        let slots = (0..slots).map(|_| slot()).collect::<Result<_, DeviceError>>()?;
+        let slots = (0..slots).map(slot).collect::<Result<_, DeviceError>>()?;
         Ok(Self { slots, submitted: 0, released: 0 })
     }
 

@@ -252,6 +252,9 @@ pub enum ReplyError {
         /// Pages left.
         free_pages: u32,
     },
+    /// The agent's [`allowed_tokens`](walla_types::Sampling::allowed_tokens) are none of the model's: make the mask for its vocabulary.
+    #[error("none of the model's tokens is allowed")]
+    NothingAllowed,
     /// The model computed something that is not a number.
     #[error("the model's output is not finite")]
     NotFinite,

@@ -6,6 +6,7 @@ mod ids;
 mod operators;
 mod sampling;
 mod tensor_type;
+mod token_mask;
 
 pub use ids::{Position, SeqId, TokenId};
 pub use operators::{Activation, RopePairs};
@@ -14,3 +15,4 @@ pub use sampling::{
     SamplingBuilder,
 };
 pub use tensor_type::{TensorType, UnknownTensorType};
+pub use token_mask::{InvalidTokenMask, TokenMask};

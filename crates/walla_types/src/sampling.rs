@@ -1,4 +1,6 @@
-use crate::TokenId;
+use std::sync::Arc;
+
+use crate::{TokenId, TokenMask};
 
 /// Most recent tokens that a penalty can look back on.
 ///
@@ -25,7 +27,7 @@ pub struct LogitBias {
 /// How the next token is drawn from the logits: checked when it is built, so a value of this type
 /// is always valid.
 ///
-/// The order is fixed: logit biases, penalties, temperature, then top-k, top-p and min-p, then the
+/// The order is fixed: logit biases, penalties, the mask of allowed tokens, temperature, then top-k, top-p and min-p, then the
 /// draw. All three cuts look at the tempered distribution: top-k keeps the `k` likeliest tokens (ties broken by the
 /// lower id), top-p the shortest prefix of those whose probability, normalised over what top-k left, reaches `p`,
 /// min-p those at least `min_p` times as likely as the likeliest. At least one token always remains.
@@ -54,6 +56,7 @@ pub struct Sampling {
     seed: u64,
     candidates: u32,
     biases: Vec<LogitBias>,
+    allowed_tokens: Option<Arc<TokenMask>>,
 }
 
 impl Default for Sampling {
@@ -71,6 +74,7 @@ impl Default for Sampling {
             seed: 0,
             candidates: 0,
             biases: Vec::new(),
+            allowed_tokens: None,
         }
     }
 }
@@ -158,6 +162,12 @@ impl Sampling {
         &self.biases
     }
 
+    /// The only tokens that may be drawn or be candidates; `None` allows all.
+    #[must_use]
+    pub fn allowed_tokens(&self) -> Option<&Arc<TokenMask>> {
+        self.allowed_tokens.as_ref()
+    }
+
     /// Whether any penalty changes a logit.
     #[must_use]
     pub fn has_penalties(&self) -> bool {
@@ -240,6 +250,13 @@ impl SamplingBuilder {
     pub fn bias(mut self, token: TokenId, bias: f32) -> Self {
         self.draft.biases.retain(|b| b.token != token);
         self.draft.biases.push(LogitBias { token, bias });
+        self
+    }
+
+    /// Forbids all other tokens, as draws and as candidates; `None` allows all again. A reply ends by itself only if the mask
+    /// allows a token that ends it. Agents that share one mask share its memory on the device.
+    pub fn allowed_tokens(mut self, mask: impl Into<Option<Arc<TokenMask>>>) -> Self {
+        self.draft.allowed_tokens = mask.into();
         self
     }
 

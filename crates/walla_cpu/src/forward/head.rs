@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use walla_device::step::{BiasRow, OutputRow, ResultHeader, ResultRow, ResultViewMut};
+use walla_device::step::{BiasRow, OutputRow, ResultHeader, ResultRow, ResultViewMut, mask_words};
 use walla_device::{Linear, Norm, Slot};
 use walla_types::CANDIDATES_MAX;
 
 use super::Frame;
 use super::linear::{Joined, Tools, first};
-use crate::sample::{self, Draw};
+use crate::sample::{self, Draw, Mask};
 use crate::scalar;
 use crate::workspace::Workspace;
 
@@ -29,7 +29,8 @@ impl Frame<'_> {
 
     /// Draws the tokens of all outputs that ask for one, and writes the result block.
     pub(super) fn sample(&mut self) {
-        let (outputs, biases, vocab) = (self.outputs, self.biases, self.program.vocab as usize);
+        let (outputs, biases, masks) = (self.outputs, self.biases, self.masks);
+        let vocab = self.program.vocab as usize;
         let Some(result) = ResultViewMut::new(self.result, &self.program.layout) else { return };
         *result.header = ResultHeader {
             step: self.header.step,
@@ -47,7 +48,8 @@ impl Frame<'_> {
             let output = &outputs[tile.row];
             let logits = &logits[tile.row * vocab..][..vocab];
             let wanted = if samples(output) { output.candidates as usize } else { 0 };
-            sample::candidates(variant, logits, &mut tile.row_mut(0)[..wanted]);
+            let mask = own_mask(output, masks, self.program.vocab);
+            sample::candidates(variant, logits, mask, &mut tile.row_mut(0)[..wanted]);
         });
         self.pool.grid(rows, 1, (1, 1), &|worker, tile| {
             let output = &outputs[tile.row];
@@ -58,6 +60,7 @@ impl Frame<'_> {
                         logits: &logits[tile.row * vocab..][..vocab],
                         output,
                         biases: own_biases(output, biases),
+                        mask: own_mask(output, masks, self.program.vocab),
                         recent: cache.recent(output.sequence as usize),
                     };
                     draw.draw(scratch.logits.as_mut_slice(), &mut scratch.ids)
@@ -80,6 +83,13 @@ fn nanos(duration: Duration) -> u64 {
 
 fn samples(output: &OutputRow) -> bool {
     output.flags & OutputRow::SAMPLE != 0
+}
+
+/// The output's mask, if it has one.
+fn own_mask<'a>(output: &OutputRow, masks: &'a [u32], vocab: u32) -> Mask<'a> {
+    let words = mask_words(vocab);
+    let place = output.mask.checked_sub(1)? as usize;
+    Some(&masks[place * words..][..words])
 }
 
 fn own_biases<'a>(output: &OutputRow, biases: &'a [BiasRow]) -> &'a [BiasRow] {

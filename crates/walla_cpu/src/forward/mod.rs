@@ -30,6 +30,8 @@ pub(crate) struct Frame<'a> {
     /// Outputs in use.
     pub outputs: &'a [OutputRow],
     pub biases: &'a [BiasRow],
+    /// `[masks, mask_words(vocab)]`.
+    pub masks: &'a [u32],
     /// `[sequences_max, pages_per_sequence]`.
     pub tables: &'a [u32],
     pub matrices: &'a [Matrix],

@@ -227,6 +227,7 @@ impl Harness {
             layout: LAYOUT,
             results: results.1,
             logits: logits.1,
+            masks: None,
             ops,
         };
         let graph = d.prepare(vec![program]).unwrap()[0].graph;

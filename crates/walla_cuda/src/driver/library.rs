@@ -73,6 +73,8 @@ pub(crate) struct Gpu {
     pub(crate) description: String,
     /// All memory in bytes.
     pub(crate) memory_total_bytes: u64,
+    /// Whether kernels can write to the host's memory.
+    pub(crate) maps_host_memory: bool,
     /// What it has.
     pub(crate) facts: GpuFacts,
 }
@@ -125,7 +127,15 @@ impl Library {
             programmatic_launch: major >= 9 && self.driver_version >= 12_030,
             ..GpuFacts::default()
         };
-        Ok(Gpu { device, description: name_of(device)?, memory_total_bytes: total as u64, facts })
+        Ok(Gpu {
+            device,
+            description: name_of(device)?,
+            memory_total_bytes: total as u64,
+            // The address that kernels use is the host's.
+            maps_host_memory: get(Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) != 0
+                && get(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) != 0,
+            facts,
+        })
     }
 }
 

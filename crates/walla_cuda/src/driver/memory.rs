@@ -1,3 +1,6 @@
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+
 use cudarc::driver::sys::{
     self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUdeviceptr, CUresult,
 };
@@ -59,11 +62,35 @@ impl PinnedMemory {
         self.start as u64
     }
 
-    /// The bytes. The caller has seen to it that no copy is in flight.
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: `start` is valid for `bytes` initialised bytes as long as the context lives; the device that owns both
-        // calls this only when no copy is in flight.
-        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    /// The same bytes as kernels see them.
+    pub(crate) fn mapped(&self) -> DeviceMemory {
+        DeviceMemory { address: self.address(), bytes: self.bytes }
+    }
+
+    /// Some of the bytes.
+    ///
+    /// # Panics
+    /// If the range is not inside. The caller has seen to it that no copy and no kernel writes there.
+    pub(crate) fn slice(&self, range: Range<usize>) -> &[u8] {
+        assert!(range.start <= range.end && range.end <= self.bytes, "inside");
+        // SAFETY: inside by the line above.
+        let start = unsafe { self.start.add(range.start) };
+        // SAFETY: valid for that many initialised bytes as long as the context lives; the device that owns both
+        // calls this only when nothing in flight writes them.
+        unsafe { std::slice::from_raw_parts(start, range.len()) }
+    }
+
+    /// A word that kernels may write while the host looks.
+    ///
+    /// # Panics
+    /// If it is not inside or not aligned.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "inside and aligned");
+        // SAFETY: inside by the line above.
+        let word = unsafe { self.start.add(offset) };
+        // SAFETY: aligned, since the start is to a page; valid as long as the context lives; the host touches it as an atomic
+        // alone while a kernel may write it, and reads it as bytes only after.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
     /// The bytes. The caller has seen to it that no copy is in flight.

@@ -1,11 +1,12 @@
 //! The sampler.
 
-use walla_device::{DeviceError, Op, Program};
+use walla_device::step::mask_words;
+use walla_device::{BufferId, DeviceError, Op, Program};
 use walla_types::CANDIDATES_MAX;
 
 use super::Lowering;
 use crate::driver::Launch;
-use crate::params::SampleParams;
+use crate::params::{Address, SampleParams};
 
 /// Tokens that one block scans (`CHUNK` in sample.cu).
 const CHUNK: u32 = 4096;
@@ -25,6 +26,8 @@ pub(super) struct Parts {
     stats: usize,
     top: usize,
     likely: usize,
+    /// Outputs that are drawn: zero between steps.
+    arrivals: usize,
 }
 
 impl Parts {
@@ -40,11 +43,22 @@ impl Parts {
             stats: take(most(&|p| STATS_BYTES * chunks(p))),
             top: take(most(&|p| 8 * TOP_MAX as usize * chunks(p))),
             likely: take(most(&|p| 8 * CANDIDATES_MAX as usize * chunks(p))),
+            arrivals: take(most(&|_| 4)),
         }
     }
 }
 
 impl Lowering<'_> {
+    /// Where the mask block lies.
+    fn masks(&self, program: &Program, masks: BufferId) -> Result<Address, DeviceError> {
+        let block = self.resources.buffer(masks)?;
+        let wanted = mask_words(program.vocab) * size_of::<u32>();
+        if block.bytes() < wanted {
+            return Err(DeviceError::Invalid(format!("mask block below {wanted} bytes")));
+        }
+        Ok(block.address())
+    }
+
     pub(super) fn sample(&mut self, program: &Program) -> Result<[Launch; 2], DeviceError> {
         let cache = self.resources.cache(program.cache)?;
         let chunks = program.vocab.div_ceil(CHUNK);
@@ -53,6 +67,11 @@ impl Lowering<'_> {
         }
         let parts = self.workspace.sampler;
         let at = |offset: usize| self.base + offset as u64;
+        let masks = match program.masks {
+            Some(masks) => self.masks(program, masks)?,
+            None => 0,
+        };
+        let tells_host = self.resources.is_mapped(self.resources.buffer(program.results)?);
         let params = SampleParams {
             step: self.step(program)?,
             results: self.results(program)?,
@@ -63,6 +82,8 @@ impl Lowering<'_> {
             stats: at(parts.stats),
             top: at(parts.top),
             likely: at(parts.likely),
+            masks,
+            arrivals: if tells_host { at(parts.arrivals) } else { 0 },
             vocab: program.vocab,
             chunks,
         };

@@ -2,6 +2,7 @@
 
 use walla_device::step::{
     BiasRow, Candidate, OutputRow, ResultRow, ResultView, StepLayout, StepRow, StepViewMut,
+    mask_words,
 };
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, GraphId, HostId, KvType, Phase, Program,
@@ -19,6 +20,8 @@ pub const LAYOUT: StepLayout = StepLayout {
     sequences_max: 8,
     pages_per_sequence: 40,
 };
+/// Masks of one step.
+const MASKS_MAX: usize = 8;
 /// Buckets: a step takes the smallest that it fits.
 const BUCKETS: [u32; 6] = [1, 2, 3, 8, 16, 64];
 
@@ -31,6 +34,8 @@ pub struct Piece {
     pub all_outputs: bool,
     pub sampling: OutputRow,
     pub biases: Vec<BiasRow>,
+    /// Words of a mask of allowed tokens.
+    pub mask: Option<Vec<u32>>,
 }
 
 impl Piece {
@@ -47,6 +52,7 @@ impl Piece {
                 ..OutputRow::default()
             },
             biases: vec![],
+            mask: None,
         }
     }
 }
@@ -67,9 +73,13 @@ pub struct Rig {
     pub step: BufferId,
     pub results: BufferId,
     logits: BufferId,
+    masks: BufferId,
+    /// The results as the host sees them, if programs write there.
+    pub mapped: Option<HostId>,
     step_host: HostId,
     results_host: HostId,
     logits_host: HostId,
+    masks_host: HostId,
     /// Of each bucket: for any step, and for steps of one row a sequence.
     pub graphs: Vec<[GraphId; 2]>,
     /// Whether steps of one row a sequence run the programs made for them.
@@ -78,7 +88,18 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(mut device: Box<dyn Device>, shape: &Shape, kv_type: KvType, seed: u64) -> Self {
+    pub fn new(device: Box<dyn Device>, shape: &Shape, kv_type: KvType, seed: u64) -> Self {
+        Self::with_results(device, shape, kv_type, seed, false)
+    }
+
+    /// `is_mapped`: results are written to the host's memory, where the device can.
+    pub fn with_results(
+        mut device: Box<dyn Device>,
+        shape: &Shape,
+        kv_type: KvType,
+        seed: u64,
+        is_mapped: bool,
+    ) -> Self {
         let d = &mut *device;
         let model = Model::load(d, shape, seed);
         let cache = CacheDesc {
@@ -91,7 +112,13 @@ impl Rig {
         let cache = d.create_cache(&cache).unwrap();
         let logits_bytes = 4 * LAYOUT.outputs_max as usize * model.vocab as usize;
         let step = d.create_buffer("step", LAYOUT.bytes()).unwrap();
-        let results = d.create_buffer("results", 2 * LAYOUT.result_bytes()).unwrap();
+        let results_bytes = 2 * LAYOUT.result_bytes();
+        let mapped =
+            is_mapped.then(|| d.create_mapped("results", results_bytes).unwrap()).flatten();
+        let results = mapped
+            .map_or_else(|| d.create_buffer("results", results_bytes).unwrap(), |both| both.0);
+        let masks_bytes = 4 * MASKS_MAX * mask_words(model.vocab);
+        let masks = d.create_buffer("masks", masks_bytes).unwrap();
         let logits = d.create_buffer("logits", logits_bytes).unwrap();
         let program = |rows: u32, one_row_a_sequence: bool| Program {
             name: format!("bucket {rows}"),
@@ -107,6 +134,7 @@ impl Rig {
             layout: LAYOUT,
             results,
             logits,
+            masks: Some(masks),
             ops: model.ops.clone(),
         };
         let programs = BUCKETS.iter().flat_map(|&rows| [program(rows, false), program(rows, true)]);
@@ -118,6 +146,9 @@ impl Rig {
             step,
             results,
             logits,
+            masks,
+            mapped: mapped.map(|both| both.1),
+            masks_host: d.create_host("masks", masks_bytes).unwrap(),
             step_host: d.create_host("step", LAYOUT.bytes()).unwrap(),
             results_host: d.create_host("results", LAYOUT.result_bytes()).unwrap(),
             logits_host: d.create_host("logits", logits_bytes).unwrap(),
@@ -172,8 +203,23 @@ impl Rig {
         outcome
     }
 
+    /// Uploads the masks of those that have one, in order; answers how many.
+    fn upload_masks(&mut self, pieces: &[Piece]) -> u32 {
+        let masks: Vec<_> = pieces.iter().filter_map(|piece| piece.mask.as_ref()).collect();
+        let words: Vec<u32> = masks.iter().flat_map(|mask| mask.iter().copied()).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if !bytes.is_empty() {
+            let d = &mut *self.device;
+            d.write_host(self.masks_host, 0, bytes.len(), &mut |to| to.copy_from_slice(&bytes))
+                .unwrap();
+            d.upload(self.stream, self.masks_host, self.masks, bytes.len()).unwrap();
+        }
+        masks.len() as u32
+    }
+
     fn upload(&mut self, pieces: &[Piece]) -> usize {
         let (mut r, mut o, mut b) = (0, 0, 0);
+        let masks = self.upload_masks(pieces);
         let steps = self.steps;
         self.device
             .write_host(self.step_host, 0, LAYOUT.bytes(), &mut |bytes| {
@@ -191,6 +237,8 @@ impl Rig {
                         view.biases[b] = *bias;
                         b += 1;
                     }
+                    let mask =
+                        pieces[..t].iter().filter(|piece| piece.mask.is_some()).count() as u32;
                     for (i, token) in piece.tokens.iter().enumerate() {
                         let last = i + 1 == piece.tokens.len();
                         let position = piece.position + i as u32;
@@ -212,6 +260,7 @@ impl Rig {
                                 position,
                                 bias_first: first_bias as u32,
                                 bias_count: piece.biases.len() as u32,
+                                mask: if piece.mask.is_some() { mask + 1 } else { 0 },
                                 ..piece.sampling
                             };
                             o += 1;
@@ -224,6 +273,7 @@ impl Rig {
                 view.header.outputs = o as u32;
                 view.header.sequences = pieces.len() as u32;
                 view.header.biases = b as u32;
+                view.header.masks = masks;
                 view.header.ring_slot = (steps % 2) as u32;
             })
             .unwrap();

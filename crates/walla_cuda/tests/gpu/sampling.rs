@@ -32,6 +32,30 @@ fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
 
 #[test]
 fn draws_are_the_oracles() {
+    compare(&|_, _| None);
+}
+
+/// Masks of every kind: few bits, half of them, all but a few, whole chunks without any.
+#[test]
+fn masked_draws_are_the_oracles_and_allowed() {
+    compare(&|random, vocab| {
+        let mut mask = vec![0_u32; vocab.div_ceil(32) as usize];
+        match random.below(5) {
+            0 => return None,
+            1 => {}
+            2 => mask.iter_mut().for_each(|word| *word = random.bits() as u32),
+            3 => mask.iter_mut().for_each(|word| *word = (random.bits() | random.bits()) as u32),
+            _ => mask.iter_mut().take(100).for_each(|word| *word = u32::MAX),
+        }
+        for _ in 0..1 + random.below(9) {
+            let token = random.below(vocab);
+            mask[token as usize / 32] |= 1 << (token % 32);
+        }
+        Some(mask)
+    });
+}
+
+fn compare(mask: &dyn Fn(&mut Random, u32) -> Option<Vec<u32>>) {
     let Some(device) = gpu() else { return };
     // One vocabulary in one chunk, one over several with a short last one.
     let mut device = Some(device);
@@ -47,6 +71,7 @@ fn draws_are_the_oracles() {
             for sequence in 0..6 {
                 let mut piece = Piece::new(sequence, step, &tokens(vocab, 1, random.bits()));
                 sampling(&mut piece, &mut random, vocab);
+                piece.mask = mask(&mut random, vocab);
                 pieces.push(piece);
             }
             let (a, b) = (cuda.step(&pieces, 0), cpu.step(&pieces, 0));
@@ -54,6 +79,13 @@ fn draws_are_the_oracles() {
                 draws += 1;
                 assert_eq!(a.rows[o].flags, b.rows[o].flags);
                 assert_eq!(a.rows[o].candidates, b.rows[o].candidates);
+                if let Some(mask) =
+                    piece.mask.as_ref().filter(|_| a.rows[o].flags == ResultRow::SAMPLED)
+                {
+                    let allows = |token: u32| mask[token as usize / 32] >> (token % 32) & 1 == 1;
+                    assert!(allows(a.rows[o].token), "{} {:?}", a.rows[o].token, piece.sampling);
+                    assert!(a.candidates[o].iter().all(|candidate| allows(candidate.token)));
+                }
                 if a.rows[o].token != b.rows[o].token {
                     // A near-tie or a cut within rounding; rare.
                     others += 1;
@@ -72,6 +104,22 @@ fn draws_are_the_oracles() {
         }
         println!("vocabulary {vocab}: {others} of {draws} draws differ");
         assert!(others * 100 <= draws, "{others} of {draws} draws differ");
+    }
+}
+
+#[test]
+fn a_mask_without_bits_fails_its_own_row_only() {
+    let Some(device) = gpu() else { return };
+    let shape = Shape { vocab: 9001, layers: 1, ..Shape::llama(TensorType::F32) };
+    let mut rig = Rig::new(device, &shape, KvType::F32, 8);
+    for (temperature, top_k) in [(0.0, 0), (1.0, 40), (1.0, 0), (1.0, 500)] {
+        let mut empty = Piece::new(0, 0, &[3]);
+        empty.mask = Some(vec![0; 9001_usize.div_ceil(32)]);
+        (empty.sampling.temperature, empty.sampling.top_k) = (temperature, top_k);
+        empty.sampling.candidates = 4;
+        let outcome = rig.step(&[empty, Piece::new(1, 0, &[4])], 0);
+        assert_eq!(outcome.rows[0].flags, ResultRow::NOT_FINITE);
+        assert_eq!(outcome.rows[1].flags, ResultRow::SAMPLED);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who gets rows in the next step, and the step's block.
 
+use std::sync::Arc;
+
 use walla_exec::StepError;
 use walla_plan::{
     AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, Deferral, Deferred, Limits,
@@ -10,7 +12,7 @@ use walla_types::SeqId;
 use super::agent::AgentState;
 use super::collect::Tag;
 use super::{ClientState, Core, STEPS_AHEAD_MAX};
-use crate::api::Pacing;
+use crate::api::{Pacing, ReplyError};
 
 /// Storage that is reused from step to step.
 #[derive(Debug)]
@@ -198,6 +200,7 @@ impl Core {
         // Finding room for others may have taken the agent's own pages, and with them its work.
         if self.composer.includes(slot)
             || self.work_of(slot).is_none()
+            || !self.has_room_for_mask(slot)
             || !self.make_room(slot, tokens)
         {
             return;
@@ -217,6 +220,26 @@ impl Core {
             }
         }
         self.composer.included.push((slot, rows));
+    }
+
+    /// Whether the agent's mask of allowed tokens, if it has one, finds room beside those of the agents in the batch. A mask that allows
+    /// nothing of this vocabulary ends the reply.
+    fn has_room_for_mask(&mut self, slot: usize) -> bool {
+        let mask_of = |slot: usize| self.agents[slot].as_ref()?.spec.sampling.allowed_tokens();
+        let Some(mask) = mask_of(slot) else { return true };
+        if !mask.allows_some_of(self.sequences.executor.vocab()) {
+            self.fail(slot, ReplyError::NothingAllowed);
+            return false;
+        }
+        let slots = || self.composer.included.iter().map(|&(slot, _)| slot);
+        let is_first = |&slot: &usize| {
+            let Some(mask) = mask_of(slot) else { return false };
+            let mut same = slots().filter(|&s| mask_of(s).is_some_and(|m| Arc::ptr_eq(m, mask)));
+            same.next() == Some(slot)
+        };
+        let is_there = slots().filter_map(mask_of).any(|other| Arc::ptr_eq(other, mask));
+        let different = slots().filter(is_first).count() as u32;
+        is_there || different < self.sequences.executor.options().masks_max
     }
 
     /// Takes an agent's rows out of the batch again: its sequence has been dropped.
@@ -294,7 +317,7 @@ impl Core {
             let Some(reply) = agent.reply.as_mut() else { continue };
             reply.retries += 1;
             if reply.retries > super::RETRIES_MAX {
-                self.fail(slot, crate::api::ReplyError::Device(reason.to_owned()));
+                self.fail(slot, ReplyError::Device(reason.to_owned()));
             }
         }
         self.composer.included.clear();

@@ -115,6 +115,10 @@ fn model_text(file: &Gguf) -> Result<ModelText, EngineError> {
     Ok(ModelText { tokenizer, template })
 }
 
+/// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no
+/// room waits for the next step.
+const MASKS_MAX: u32 = 8;
+
 fn exec_options(options: &EngineOptions, context_tokens: u32) -> ExecOptions {
     let agents_max = options.agents_max.max(1);
     let per_agent = context_tokens.div_ceil(PAGE_TOKENS);
@@ -130,6 +134,8 @@ fn exec_options(options: &EngineOptions, context_tokens: u32) -> ExecOptions {
         rows_max,
         outputs_max: agents_max.min(rows_max),
         logits_rows_max: 0,
+        masks_max: MASKS_MAX,
+        mapped_results: true,
         kv_type: options.kv_type,
         ring: STEPS_AHEAD_MAX + 1,
     }

@@ -75,6 +75,7 @@ impl Rig {
             layout: LAYOUT,
             results,
             logits: results,
+            masks: None,
             ops: Vec::new(),
         };
         Ok(Self {

@@ -5,6 +5,7 @@ mod determinism;
 mod fallback;
 mod faults;
 mod journeys;
+mod masks;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,0 +1,112 @@
+//! Results that programs write into the host's memory, and the word that tells that they are there.
+//!
+//! A step then needs no copy, no record of an event and no question to the driver: the sampler's last block writes the word after
+//! everything else (`kernels/sample.cu`), the host loads it. A device that breaks writes no word, so the driver is asked now and then.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use walla_device::step::ResultHeader;
+use walla_device::{BufferId, Device, DeviceError, EventId, GraphId, HostId, Watch};
+
+use crate::device::CudaDevice;
+use crate::resources::{Host, Resources, Word, Written, unknown};
+
+/// Looks at a word after which the driver is asked whether the device still works. A question takes as long as some hundred looks.
+const MISSES_MAX: u32 = 32;
+
+/// Result blocks of one piece of mapped memory: as many as an executor's ring can have.
+const BLOCKS_MAX: usize = 64;
+
+impl Resources {
+    /// Whether whatever wrote this range of mapped memory has completed.
+    pub(crate) fn is_written(&self, host: &Host, range: &Range<usize>) -> bool {
+        host.written.iter().flatten().all(|written| {
+            let apart = written.range.end <= range.start || range.end <= written.range.start;
+            let stream = self.streams.get(written.stream.0 as usize);
+            apart || stream.is_some_and(|stream| stream.completed >= written.ticket)
+        })
+    }
+}
+
+impl CudaDevice {
+    /// Memory of the host under its two names.
+    pub(crate) fn map_memory(
+        &mut self,
+        bytes: usize,
+    ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
+        if !self.context.gpu().maps_host_memory {
+            return Ok(None);
+        }
+        let memory = self.context.allocate_pinned(bytes)?;
+        self.used.host_bytes += memory.bytes() as u64;
+        let buffer = BufferId(self.resources.buffers.len() as u32);
+        let host = HostId(self.resources.hosts.len() as u32);
+        self.resources.buffers.push(memory.mapped());
+        let written = Some(Vec::with_capacity(BLOCKS_MAX));
+        self.resources.hosts.push(Host { memory, copies: Vec::new(), written });
+        Ok(Some((buffer, host)))
+    }
+
+    /// Launches a program and notes which word its end writes.
+    pub(crate) fn launch_and_watch(
+        &mut self,
+        stream: walla_device::StreamId,
+        graph: GraphId,
+        watch: &Watch,
+    ) -> Result<(), DeviceError> {
+        let programs = &self.resources.programs;
+        let bytes = programs.get(graph.0 as usize).ok_or_else(|| unknown(&graph))?.result_bytes;
+        self.resources.event(watch.event)?;
+        let start = watch.ring_slot as usize * bytes;
+        let range = start..start + bytes;
+        let host = self.resources.host(watch.results)?;
+        let is_mapped = host.written.is_some() && range.end <= host.memory.bytes();
+        if !is_mapped || !self.resources.is_written(host, &range) {
+            return Err(DeviceError::Invalid(format!("{watch:?} is not to be written")));
+        }
+        // A step that was given up may have had the same number.
+        let offset = start + ResultHeader::DONE_OFFSET;
+        host.memory.word(offset).store(0, Ordering::Release);
+        self.launch(stream, graph)?;
+        let ticket = self.resources.stream(stream)?.enqueued;
+        if let Some(event) = self.resources.events.get_mut(watch.event.0 as usize) {
+            event.recorded = Some((stream, ticket));
+            let value = watch.step.wrapping_add(1);
+            event.word = Some(Word { host: watch.results, offset, value, misses: 0 });
+        }
+        let host = self.resources.hosts.get_mut(watch.results.0 as usize);
+        if let Some(written) = host.and_then(|host| host.written.as_mut()) {
+            written.retain(|other| other.range != range);
+            written.push(Written { range, stream, ticket });
+        }
+        Ok(())
+    }
+
+    /// Whether the word stands there.
+    pub(crate) fn poll_word(&mut self, event: EventId, word: Word) -> Result<bool, DeviceError> {
+        let Some((stream, ticket)) = self.resources.event(event)?.recorded else { return Ok(true) };
+        let stands = |device: &Self| -> Result<bool, DeviceError> {
+            let memory = &device.resources.host(word.host)?.memory;
+            Ok(memory.word(word.offset).load(Ordering::Acquire) == word.value)
+        };
+        let mut is_there = stands(self)?;
+        let misses = word.misses + 1;
+        if self.context.is_lost() || (!is_there && misses.is_multiple_of(MISSES_MAX)) {
+            // A broken device is heard of here.
+            let raw = self.resources.stream(stream)?.raw;
+            let is_idle = self.context.stream_is_idle(raw)?;
+            is_there = stands(self)?;
+            if is_idle && !is_there {
+                let reason = "a step ended without telling so".to_owned();
+                return Err(DeviceError::Failed { call: "cuGraphLaunch", reason });
+            }
+        }
+        if is_there {
+            self.resources.reached(stream, ticket);
+        } else if let Some(event) = self.resources.events.get_mut(event.0 as usize) {
+            event.word = Some(Word { misses, ..word });
+        }
+        Ok(is_there)
+    }
+}

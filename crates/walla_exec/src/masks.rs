@@ -1,0 +1,107 @@
+//! The mask block: which tokens may be drawn, for outputs that say so.
+//!
+//! Masks stay on the device until other ones take their places, so agents that keep theirs for a whole reply are copied once.
+
+use std::sync::Arc;
+
+use walla_device::step::mask_words;
+use walla_device::{BufferId, Device, DeviceError, HostId};
+use walla_types::TokenMask;
+
+use crate::error::ExecError;
+
+#[derive(Debug)]
+pub(crate) struct Masks {
+    /// `None`: no step has masks.
+    pub block: Option<BufferId>,
+    masks_max: u32,
+    words: usize,
+    /// What the block holds once everything submitted has run, from its start on.
+    held: Vec<Arc<TokenMask>>,
+    /// Reused: masks of the step being made up.
+    list: Vec<Arc<TokenMask>>,
+}
+
+impl Masks {
+    pub fn create(
+        device: &mut dyn Device,
+        masks_max: u32,
+        vocab: u32,
+    ) -> Result<Self, DeviceError> {
+        let mut masks = Self {
+            block: None,
+            masks_max,
+            words: mask_words(vocab),
+            held: Vec::with_capacity(masks_max as usize),
+            list: Vec::with_capacity(masks_max as usize),
+        };
+        if masks_max > 0 {
+            masks.block = Some(device.create_buffer("masks", masks.bytes())?);
+        }
+        Ok(masks)
+    }
+
+    /// Bytes of the whole block.
+    pub fn bytes(&self) -> usize {
+        self.masks_max as usize * self.words * size_of::<u32>()
+    }
+
+    /// An empty list, to be given back.
+    pub fn take_list(&mut self) -> Vec<Arc<TokenMask>> {
+        std::mem::take(&mut self.list)
+    }
+
+    /// Puts what the block holds in front of the masks that a step needs, if there is room for all: then they stay where they are.
+    pub fn join_held(&self, list: &mut Vec<Arc<TokenMask>>) {
+        let is_new = |mask: &&Arc<TokenMask>| !self.held.iter().any(|h| Arc::ptr_eq(h, mask));
+        let new = list.iter().filter(is_new).count();
+        if list.is_empty() || self.held.len() + new > self.masks_max as usize {
+            return;
+        }
+        list.retain(|mask| is_new(&mask));
+        list.extend(self.held.iter().cloned());
+        list.rotate_right(self.held.len());
+    }
+
+    pub fn keep_list(&mut self, mut list: Vec<Arc<TokenMask>>) {
+        list.clear();
+        self.list = list;
+    }
+
+    /// Nobody knows any more what the block holds.
+    pub fn forget(&mut self) {
+        self.held.clear();
+    }
+
+    /// Writes the masks of a step to pinned memory unless the block holds them already. Answers the bytes to upload.
+    pub fn write(
+        &mut self,
+        device: &mut dyn Device,
+        wanted: &[Arc<TokenMask>],
+        host: Option<HostId>,
+    ) -> Result<Option<usize>, DeviceError> {
+        let mut pairs = self.held.iter().zip(wanted);
+        let is_held = wanted.len() <= self.held.len() && pairs.all(|(a, b)| Arc::ptr_eq(a, b));
+        let Some(host) = host.filter(|_| !is_held) else { return Ok(None) };
+        let bytes = wanted.len() * self.words * size_of::<u32>();
+        device.write_host(host, 0, bytes, &mut |bytes| {
+            for (place, mask) in bytes.chunks_exact_mut(self.words * size_of::<u32>()).zip(wanted) {
+                let given: &[u8] = bytemuck::cast_slice(mask.words());
+                let known = given.len().min(place.len());
+                place[..known].copy_from_slice(&given[..known]);
+                place[known..].fill(0);
+            }
+        })?;
+        self.held.clear();
+        self.held.extend(wanted.iter().cloned());
+        Ok(Some(bytes))
+    }
+}
+
+/// Refuses masks that allow nothing of the vocabulary.
+pub(crate) fn check(masks: &[Arc<TokenMask>], vocab: u32) -> Result<(), ExecError> {
+    match masks.iter().zip(0..).find(|(mask, _)| !mask.allows_some_of(vocab)) {
+        Some((_, mask)) => Err(ExecError::NothingAllowed { mask, vocab }),
+        None => Ok(()),
+    }
+}
