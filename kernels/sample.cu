@@ -309,11 +309,13 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
 // The host may read the results, which lie in its memory, once the word stands there: whichever block is done last writes it, after
 // everything that any block wrote. For the blocks' first threads.
 __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeader& header, ResultHeader& result) {
-    __threadfence_system();
-    if (atomicAdd(p.arrivals, 1) + 1 < max(1u, header.outputs)) return;
-    *p.arrivals = 0;
+    if (header.outputs > 1) {
+        __threadfence();
+        if (atomicAdd(p.arrivals, 1) + 1 < header.outputs) return;
+        *p.arrivals = 0;
+    }
     result.end_nanos = nanos();
-    __threadfence_system();
+    // What other blocks wrote before their fence comes before this block's count, and so, release being cumulative, before the word.
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&result.done), "l"(header.step + 1) : "memory");
 }
 

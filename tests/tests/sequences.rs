@@ -18,6 +18,8 @@ const OPTIONS: ExecOptions = ExecOptions {
     rows_max: 32,
     outputs_max: 32,
     logits_rows_max: 32,
+    masks_max: 2,
+    mapped_results: true,
     kv_type: KvType::F32,
     ring: 2,
 };

@@ -16,6 +16,8 @@ use self::shapes::{LAYOUT, PAGE_TOKENS, Result, SHAPES, Shape, fill, model};
 
 const BUCKETS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const CONTEXTS: [u32; 2] = [128, 1024];
+/// Contexts that programs are made for: one that just fits, and a long one. What the second costs is what tiers of context would bring.
+const LONGEST: u32 = 16_384;
 
 fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
     let mut device = CudaBackend::from_env().open("cuda:0", &OpenOptions::default())?;
@@ -52,7 +54,8 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
         masks: None,
         ops: model.ops.clone(),
     };
-    let tiers = CONTEXTS.map(|context| context + PAGE_TOKENS);
+    let tiers = CONTEXTS.map(|context| [context + PAGE_TOKENS, LONGEST]);
+    let tiers = tiers.as_flattened();
     let programs = tiers.iter().flat_map(|tier| BUCKETS.map(|rows| program(rows, *tier)));
     let preparing = Instant::now();
     let prepared = d.prepare(programs.collect())?;
@@ -65,7 +68,8 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
         preparing.elapsed().as_secs_f64(),
         prepared[0].mode,
     );
-    for (c, context) in CONTEXTS.into_iter().enumerate() {
+    for (c, &context_max) in tiers.iter().enumerate() {
+        let context = CONTEXTS[c / 2];
         for (b, rows) in BUCKETS.into_iter().enumerate() {
             if only.is_some_and(|only| only != rows) {
                 continue;
@@ -88,7 +92,7 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
             let kv = 4 * u64::from(shape.layers * kv_heads * head_dim) * u64::from(context * rows);
             let floor_ms = (model.weight_bytes + kv) as f64 / 4.3e12 * 1e3;
             println!(
-                "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"context\": {context}, \"agents\": {rows}, \
+                "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"context\": {context}, \"context_max\": {context_max}, \"agents\": {rows}, \
                  \"step_ms\": {best:.3}, \"floor_ms\": {floor_ms:.3}, \"share\": {:.2}}}",
                 shape.name,
                 floor_ms / best

@@ -25,12 +25,12 @@ use crate::cache::{CacheCommand, CacheDesc};
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::device::{
     BufferId, CacheId, Device, EventId, GraphId, HostId, MatrixDesc, MatrixId, MemoryUse, Prepared,
-    RopeDesc, RopeId, StreamId, StreamPriority, VectorId,
+    RopeDesc, RopeId, StreamId, StreamPriority, VectorId, Watch,
 };
 use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::op::Program;
-use crate::step::StepHeader;
+use crate::step::{StepHeader, StepLayout};
 
 /// A device that breaks as planned. See the [module](self).
 pub struct Faulty {
@@ -39,6 +39,8 @@ pub struct Faulty {
     handle: FaultHandle,
     timeline: Timeline,
     poisoner: Poisoner,
+    /// Step blocks of prepared programs, if their page tables are to be misdirected.
+    step_blocks: Vec<(BufferId, StepLayout)>,
     /// Bytes allocated, as the caller asked for them.
     allocated_bytes: u64,
 }
@@ -65,7 +67,8 @@ impl Faulty {
         handle: FaultHandle,
     ) -> Self {
         let (timeline, poisoner) = (Timeline::default(), Poisoner::default());
-        Self { inner, plan, handle, timeline, poisoner, allocated_bytes: 0 }
+        let step_blocks = Vec::new();
+        Self { inner, plan, handle, timeline, poisoner, step_blocks, allocated_bytes: 0 }
     }
 
     /// Counts calls and breaks the device, also after an engine has taken it.
@@ -140,6 +143,30 @@ impl Faulty {
     }
 }
 
+/// A page that no memory of a device can be at.
+const PAGE_OUTSIDE: u32 = 0x3fff_fff0;
+
+impl Faulty {
+    /// Spoils the page tables of a step that is about to be uploaded, if that is planned.
+    fn misdirect(&mut self, from: HostId, to: BufferId, bytes: usize) -> Result<(), DeviceError> {
+        let Some(first) = self.plan.misdirected_from else { return Ok(()) };
+        let block = self.step_blocks.iter().find(|(block, _)| *block == to);
+        let Some(tables) = block.map(|(_, layout)| layout.tables_offset()) else { return Ok(()) };
+        let mut step = 0;
+        self.inner.read_host(from, 0, size_of::<StepHeader>(), &mut |header| {
+            step = bytemuck::pod_read_unaligned::<StepHeader>(header).step;
+        })?;
+        if step < first || bytes <= tables {
+            return Ok(());
+        }
+        self.inner.write_host(from, tables, bytes - tables, &mut |tables| {
+            for page in tables.chunks_exact_mut(size_of::<u32>()) {
+                page.copy_from_slice(&PAGE_OUTSIDE.to_le_bytes());
+            }
+        })
+    }
+}
+
 impl Device for Faulty {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
@@ -192,6 +219,20 @@ impl Device for Faulty {
         self.allocate(Call::CreateHost, what, bytes as u64, |inner| inner.create_host(what, bytes))
     }
 
+    /// `None` where ends are to be late or results to be changed: then they are copied, which this device sees.
+    fn create_mapped(
+        &mut self,
+        what: &str,
+        bytes: usize,
+    ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
+        if self.plan.delays() || !self.plan.poisons.is_empty() {
+            return Ok(None);
+        }
+        self.allocate(Call::CreateHost, what, bytes as u64, |inner| {
+            inner.create_mapped(what, bytes)
+        })
+    }
+
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
         self.call(Call::CreateStream, |this| this.inner.create_stream(priority))
     }
@@ -204,6 +245,10 @@ impl Device for Faulty {
         self.call(Call::Prepare, |this| {
             let of_poisoner =
                 if this.plan.poisons.is_empty() { Vec::new() } else { programs.clone() };
+            if this.plan.misdirected_from.is_some() {
+                let blocks = programs.iter().map(|program| (program.step, program.layout));
+                this.step_blocks.extend(blocks);
+            }
             let prepared = this.inner.prepare(programs)?;
             for (prepared, program) in prepared.iter().zip(&of_poisoner) {
                 this.poisoner.prepare(prepared.graph, program);
@@ -255,6 +300,7 @@ impl Device for Faulty {
     ) -> Result<(), DeviceError> {
         self.call(Call::Upload, |this| {
             this.look_at_upload(from, to, bytes);
+            this.misdirect(from, to, bytes)?;
             this.inner.upload(stream, from, to, bytes)?;
             if this.plan.delays() {
                 this.timeline.copy(stream, from);
@@ -288,6 +334,15 @@ impl Device for Faulty {
             this.poisoner.launch(graph, &this.plan);
             Ok(())
         })
+    }
+
+    fn launch_watched(
+        &mut self,
+        stream: StreamId,
+        graph: GraphId,
+        watch: &Watch,
+    ) -> Result<(), DeviceError> {
+        self.call(Call::Launch, |this| this.inner.launch_watched(stream, graph, watch))
     }
 
     fn maintain(

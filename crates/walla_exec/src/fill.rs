@@ -51,8 +51,8 @@ pub(crate) fn fill(
     let first_output = ubatch.output_rows().start;
     for (table, run) in ubatch.runs().iter().enumerate() {
         let pages = ledger.pages(run.seq);
-        let entries = view.tables.iter_mut().skip(table * pages_per_sequence);
-        for (entry, page) in entries.zip(pages) {
+        let entries = &mut view.tables[table * pages_per_sequence..][..pages.len()];
+        for (entry, page) in entries.iter_mut().zip(pages) {
             *entry = page.0;
         }
         let rows = run.first_row as usize..(run.first_row + run.rows) as usize;

@@ -110,9 +110,9 @@ impl Sequences {
         batch: &mut Batch,
         sampling: &SamplingOf<'_>,
     ) -> Result<u64, StepError> {
-        self.ledger.reserve_batch(batch.check(&self.ledger)?, &mut self.commands)?;
-        self.upkeep()?;
         let checked = batch.check(&self.ledger)?;
+        self.ledger.reserve_batch(checked, &mut self.commands)?;
+        self.upkeep()?;
         // A batch is bounded by the rows of a step, so one micro-batch takes it all.
         let mut split = checked.split(&mut self.splitter, &mut self.outputs);
         split.ragged(self.limits.tokens_max, &mut self.ubatch);

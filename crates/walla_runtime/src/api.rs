@@ -355,7 +355,8 @@ pub struct EngineStats {
     pub pages: u32,
     /// Outputs that could not be delivered at once because a client's queue was full.
     pub queue_full: u64,
-    /// Calls of the device's driver since it was loaded, of all kinds: six a step, and one each time the engine asks whether it is done.
+    /// Calls of the device's driver since it was loaded, of all kinds: two a step where programs write results to the
+    /// host themselves and one for some thirty looks; else six a step, and one each time the engine asks whether it is done.
     /// Zero on devices without a driver.
     pub driver_calls: u64,
     /// Programs that the device launches op by op although they could have been graphs: slower, with the same tokens. Its log and

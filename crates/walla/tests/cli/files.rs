@@ -107,8 +107,20 @@ fn devices_lists_the_cpu() {
     assert_eq!(cpu["variant"], "scalar", "WALLA_CPU_VARIANT is heard");
     assert!(cpu["threads"].as_u64().unwrap() >= 1);
     assert!(cpu["memory_total_bytes"].as_u64().unwrap() > 0);
+    assert!(cpu["programs"].is_null(), "only an open device has programs");
     let text = succeed(&["devices"]);
     assert!(text.lines().any(|line| line.starts_with("cpu: ")), "{text}");
+}
+
+#[test]
+fn an_open_device_says_how_it_runs_programs() {
+    let list = json_line(&succeed(&["devices", "-v", "--json"]));
+    let cpu = list.as_array().unwrap().iter().find(|device| device["name"] == "cpu").unwrap();
+    assert!(cpu["programs"]["graphs"].as_u64().unwrap() > 0, "{cpu}");
+    assert_eq!(cpu["programs"]["op_by_op"], serde_json::json!([]));
+    assert_eq!(cpu["programs"]["graph_fallbacks"]["capture failed"], 0);
+    let text = succeed(&["devices", "-v"]);
+    assert!(text.contains("are graphs, 0 are launched op by op (none)"), "{text}");
 }
 
 /// The smallest real shape: 135 million weights at 4.5 bits are 100 MB on a disk, so this is the only one here.

@@ -140,6 +140,7 @@ fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
     let slots: [Slot; RING] = std::array::from_fn(|_| Slot::create(&mut *rig.device));
     let before = rig.device.counters();
     let mut gaps_nanos = Vec::with_capacity(STEPS as usize);
+    let mut periods_nanos = Vec::with_capacity(STEPS as usize);
     let mut submits_nanos = Vec::with_capacity(STEPS as usize);
     let mut last_end = None;
     for step in 0..STEPS + RING as u64 {
@@ -147,6 +148,7 @@ fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
         if let Some(done) = step.checked_sub(RING as u64) {
             let (begin, end) = collect(&mut rig, slot, done);
             gaps_nanos.extend(last_end.map(|last_end| begin.saturating_sub(last_end)));
+            periods_nanos.extend(last_end.map(|last_end| end.saturating_sub(last_end)));
             last_end = Some(end);
         }
         if step < STEPS {
@@ -180,11 +182,12 @@ fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
         list[list.len() / 2]
     };
     println!(
-        "results {}: {STEPS} steps, {:.2} driver calls a step ({calls}); medians: submit {} ns, device idle between steps {} ns, awaited step beyond \
+        "results {}: {STEPS} steps, {:.2} driver calls a step ({calls}); medians: submit {} ns, step to step {} ns, device idle between {} ns, awaited step beyond \
          the device's time {} ns",
         if is_mapped { "written to the host" } else { "copied" },
         calls.total() as f64 / STEPS as f64,
         median(&mut submits_nanos),
+        median(&mut periods_nanos),
         median(&mut gaps_nanos),
         median(&mut beyond_nanos),
     );

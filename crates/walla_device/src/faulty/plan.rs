@@ -111,6 +111,7 @@ pub struct FaultPlan {
     pub(super) delay_micros: Option<RangeInclusive<u64>>,
     pub(super) never: Vec<u64>,
     pub(super) poisons: Vec<Poison>,
+    pub(super) misdirected_from: Option<u64>,
     pub(super) clock: VirtualClock,
 }
 
@@ -184,6 +185,14 @@ impl FaultPlan {
     #[must_use]
     pub fn poison(mut self, nth: u64, output: u32) -> Self {
         self.poisons.push(Poison { launch: nth, output });
+        self
+    }
+
+    /// From step number `step` on, page tables point outside of all memory. This is a real fault, not one that is told: a GPU reads an illegal
+    /// address and its context is lost, devices that check what they are given refuse the step.
+    #[must_use]
+    pub fn misdirect_from(mut self, step: u64) -> Self {
+        self.misdirected_from = Some(step);
         self
     }
 

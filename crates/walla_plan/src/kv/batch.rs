@@ -23,6 +23,9 @@ impl KvLedger {
             pages += growth.pages();
             copies += usize::from(growth.copied.is_some());
         }
+        if pages == 0 && copies == 0 {
+            return Ok(());
+        }
         self.refuse_pages(pages)?;
         self.refuse_commands(copies, commands)?;
         for (seq, tokens) in batch.sequences() {

@@ -247,6 +247,9 @@ pub struct Bench {
     /// Measured steps
     #[arg(long, default_value_t = 64)]
     pub tokens: u32,
+    /// Copy results to the host behind an event even where programs can write them there
+    #[arg(long)]
+    pub copied_results: bool,
     /// Compare agents 0, 1, 3, 4 of eight with agents 0, 1, 2, 3
     #[arg(long)]
     pub holes: bool,
@@ -271,7 +274,7 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 pub struct Devices {
-    /// Open each device: free memory, what its driver was asked, refused graphs
+    /// Open each device: free memory, what its driver was asked, how many programs are graphs and why others are not
     #[arg(short, long)]
     pub verbose: bool,
     /// One JSON array instead of text

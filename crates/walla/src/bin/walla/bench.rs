@@ -101,6 +101,7 @@ fn bench_context(
         rows_max: PREFILL_ROWS.max(agents_max),
         outputs_max: sequences_max,
         logits_rows_max: 0,
+        mapped_results: !arguments.copied_results,
         ..ExecOptions::default()
     };
     let options = options.with_full_pages();

@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::ops::ControlFlow;
 
 use serde_json::{Map, Value, json};
-use walla_device::{Device, DeviceInfo, GpuFacts, OpenOptions};
+use walla_device::{Device, DeviceInfo, GpuFacts, GraphFallbacks, LaunchMode, OpenOptions};
+use walla_exec::{ExecOptions, Executor};
+use walla_model::{Gguf, ModelSpec, synth};
 
 use crate::Failure;
 use crate::args::Devices;
@@ -16,7 +19,7 @@ pub fn run(arguments: &Devices) -> Result<(), Failure> {
         let opened =
             arguments.verbose.then(|| registry.open(&listed.name, &OpenOptions::default()));
         reports.push(match opened {
-            Some(Ok(device)) => Report::opened(&*device, score),
+            Some(Ok(device)) => Report::opened(device, score),
             Some(Err(error)) => {
                 Report { failure: Some(error.to_string()), ..Report::new(listed, score) }
             }
@@ -44,18 +47,25 @@ struct Report {
     score: i32,
     /// What opening it asked of its driver, by kind, if it was opened.
     calls: Option<Vec<(&'static str, u64)>>,
+    /// How it runs programs, if it was opened.
+    programs: Option<Programs>,
     /// Why it could not be opened.
     failure: Option<String>,
 }
 
 impl Report {
     fn new(info: DeviceInfo, score: i32) -> Self {
-        Self { info, score, calls: None, failure: None }
+        Self { info, score, calls: None, programs: None, failure: None }
     }
 
-    fn opened(device: &dyn Device, score: i32) -> Self {
+    fn opened(device: Box<dyn Device>, score: i32) -> Self {
         let calls = device.counters().named();
-        Self { calls: Some(calls.to_vec()), ..Self::new(device.info().clone(), score) }
+        let info = device.info().clone();
+        let (programs, failure) = match Programs::of(device) {
+            Ok(programs) => (Some(programs), None),
+            Err(failure) => (None, Some(failure.to_string())),
+        };
+        Self { calls: Some(calls.to_vec()), programs, failure, ..Self::new(info, score) }
     }
 
     fn to_text(&self) -> String {
@@ -85,6 +95,9 @@ impl Report {
                 text += &format!("\n  opening it called: {}", made.join(", "));
             }
         }
+        if let Some(programs) = &self.programs {
+            programs.describe(&mut text);
+        }
         if let Some(reason) = &self.failure {
             text += &format!("\n  does not open: {reason}");
         }
@@ -110,7 +123,71 @@ impl Report {
             "score": self.score,
             "gpu": info.gpu.as_ref().map(gpu_to_json),
             "calls_of_opening": calls,
+            "programs": self.programs.as_ref().map(Programs::to_json),
             "failure": self.failure,
+        })
+    }
+}
+
+/// How a device runs the programs of a tiny model: as graphs, or op by op and why.
+struct Programs {
+    graphs: usize,
+    /// Reasons in the device's words, with the number of programs.
+    op_by_op: Vec<(String, usize)>,
+    fallbacks: GraphFallbacks,
+}
+
+impl Programs {
+    fn of(device: Box<dyn Device>) -> Result<Self, Failure> {
+        let bytes = synth::write(&synth::Model::TINY, synth::Mixture::Q8_0, 0, Vec::new())?;
+        let file = Gguf::from_bytes(bytes)?;
+        let options = ExecOptions {
+            sequences_max: 4,
+            rows_max: 8,
+            context_tokens: 64,
+            ..ExecOptions::default()
+        };
+        let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let executor = Executor::load(device, &file, &model, options.with_full_pages(), go_on)?;
+        let mut programs = Self {
+            graphs: 0,
+            op_by_op: Vec::new(),
+            fallbacks: executor.device().graph_fallbacks(),
+        };
+        for bucket in executor.buckets() {
+            let LaunchMode::Eager(reason) = &bucket.mode else {
+                programs.graphs += 1;
+                continue;
+            };
+            match programs.op_by_op.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, count)) => *count += 1,
+                None => programs.op_by_op.push((reason.clone(), 1)),
+            }
+        }
+        Ok(programs)
+    }
+
+    fn describe(&self, text: &mut String) {
+        let single: usize = self.op_by_op.iter().map(|(_, count)| count).sum();
+        let _ = write!(
+            text,
+            "\n  programs of a tiny model: {} are graphs, {single} are launched op by op ({})",
+            self.graphs, self.fallbacks
+        );
+        for (reason, count) in &self.op_by_op {
+            let _ = write!(text, "\n    {count}: {reason}");
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let counts = self.fallbacks.named();
+        let counts = counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count)));
+        let reasons = self.op_by_op.iter().map(|(reason, count)| json!([reason, count]));
+        json!({
+            "graphs": self.graphs,
+            "op_by_op": reasons.collect::<Vec<_>>(),
+            "graph_fallbacks": counts.collect::<Map<_, _>>(),
         })
     }
 }

@@ -332,3 +332,19 @@ fn an_alias_names_and_prefers_devices_beside_their_originals() {
     registry.open("auto", &OpenOptions::default()).unwrap().create_event().unwrap();
     assert_eq!(handle.calls(Call::CreateEvent), 1);
 }
+
+#[test]
+fn misdirected_steps_have_pages_outside_of_all_memory_and_earlier_ones_their_own() {
+    let mut rig = Rig::load(FaultPlan::new(0).misdirect_from(2)).unwrap();
+    for step in 0..4 {
+        rig.step(step).unwrap();
+        let mut page = 0;
+        let tables = LAYOUT.tables_offset();
+        rig.device
+            .read_host(rig.step_host, tables, size_of::<u32>(), &mut |bytes| {
+                page = bytemuck::pod_read_unaligned(bytes);
+            })
+            .unwrap();
+        assert_eq!(page, if step < 2 { 0 } else { PAGE_OUTSIDE }, "{step}");
+    }
+}

@@ -61,7 +61,9 @@ pub fn row(out: &mut impl Write, agents: u32, measured: &Measured, floor_ms: f64
         measured.gap_us.quantile(0.5),
         measured.submit_us.quantile(0.5),
         // Whoever waits asks as often as it likes; in play a frame asks once.
-        (measured.calls.total() - measured.calls.event_queries) as f64 / f64::from(measured.steps),
+        (measured.calls.total() - measured.calls.event_queries - measured.calls.stream_queries)
+            as f64
+            / f64::from(measured.steps),
         f64::from(agents) / step_ms * 1e3,
         measured.prefill_tokens_per_second,
         100.0 * floor_ms / step_ms,

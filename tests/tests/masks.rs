@@ -1,0 +1,113 @@
+//! Masks of allowed tokens at the executor: what they allow, what is refused, and how often they are copied.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use walla_cpu::{CpuDevice, CpuOptions};
+use walla_device::faulty::{Call, FaultHandle};
+use walla_device::{FaultPlan, Faulty};
+use walla_exec::{ExecError, ExecOptions, Executor, Sequences, StepError};
+use walla_model::synth::{self, Mixture, Model};
+use walla_model::{Gguf, ModelSpec};
+use walla_plan::{Batch, Output, TokenInput};
+use walla_types::{Sampling, SeqId, TokenId, TokenMask};
+
+fn sequences(masks_max: u32) -> (Sequences, FaultHandle) {
+    let options = ExecOptions {
+        sequences_max: 4,
+        context_tokens: 128,
+        rows_max: 8,
+        outputs_max: 8,
+        masks_max,
+        ..ExecOptions::default()
+    };
+    let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 3, Vec::new()).expect("it fits");
+    let file = Gguf::from_bytes(bytes).expect("valid");
+    let model = ModelSpec::from_gguf(&file, options.context_tokens).expect("supported");
+    let cpu = CpuOptions { inline: true, ..CpuOptions::default() };
+    let cpu = CpuDevice::new(cpu).expect("a CPU is here");
+    let device = Faulty::new(Box::new(cpu), FaultPlan::new(0));
+    let handle = device.handle();
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let executor =
+        Executor::load(Box::new(device), &file, &model, options.with_full_pages(), go_on);
+    (Sequences::new(executor.expect("it loads")).expect("a ledger"), handle)
+}
+
+fn mask(first: u32) -> Arc<TokenMask> {
+    Arc::new(TokenMask::allow(320, (first..first + 3).map(TokenId)).expect("a mask"))
+}
+
+fn with_mask(mask: &Arc<TokenMask>) -> Sampling {
+    Sampling::greedy().to_builder().allowed_tokens(Arc::clone(mask)).build().expect("valid")
+}
+
+/// One token of each sequence, drawn as it says; the tokens drawn.
+fn step(sequences: &mut Sequences, samplings: &[Sampling]) -> Result<Vec<u32>, StepError> {
+    let mut batch = Batch::new(sequences.limits());
+    for seq in 0..samplings.len() as u32 {
+        batch.push(TokenInput::Id(TokenId(65 + seq)), None, SeqId(seq), Output::Sample)?;
+    }
+    sequences.submit(&mut batch, &|seq| samplings.get(seq.index()))?;
+    let completed = sequences.wait()?.expect("inline steps are complete");
+    let mut drawn = Vec::new();
+    sequences.executor.read_results(completed, &mut |view| {
+        drawn.extend(view.rows[..samplings.len()].iter().map(|row| row.token));
+    })?;
+    sequences.release(completed);
+    Ok(drawn)
+}
+
+#[test]
+fn each_row_draws_from_its_own_mask_and_a_mask_is_copied_once() {
+    let (mut sequences, device) = sequences(2);
+    let masks = [mask(10), mask(200)];
+    let [ten, two_hundred] = [with_mask(&masks[0]), with_mask(&masks[1])];
+    let free = Sampling::greedy();
+    let mut copies = |samplings: &[Sampling], copies: u64| {
+        let before = device.calls(Call::Upload);
+        let drawn = step(&mut sequences, samplings).expect("it runs");
+        for (token, sampling) in drawn.iter().zip(samplings) {
+            let allowed = sampling.allowed_tokens();
+            assert!(allowed.is_none_or(|mask| mask.allows(TokenId(*token))), "{token}");
+        }
+        // The step block, and perhaps masks.
+        assert_eq!(device.calls(Call::Upload) - before, 1 + copies, "{samplings:?}");
+        drawn
+    };
+    let unmasked = copies(&[free.clone(), free.clone()], 0);
+    assert!(unmasked.iter().any(|token| !masks[0].allows(TokenId(*token))));
+    copies(&[ten.clone(), free.clone()], 1);
+    copies(&[ten.clone(), ten.clone(), free.clone()], 0);
+    copies(&[two_hundred.clone(), ten.clone()], 1);
+    // Both are there, in whatever company.
+    copies(&[ten.clone(), two_hundred.clone()], 0);
+    copies(&[free.clone(), two_hundred.clone()], 0);
+    copies(&[free], 0);
+    // A third one takes the place of another.
+    let third = mask(100);
+    copies(&[with_mask(&third)], 1);
+    copies(&[with_mask(&third), ten], 1);
+}
+
+#[test]
+fn masks_that_cannot_be_are_refused_before_anything_runs() {
+    let (mut sequences, device) = sequences(2);
+    let outside = TokenMask::allow(1_000, [TokenId(900)]).expect("a mask for a larger vocabulary");
+    let before = device.calls(Call::Upload) + device.calls(Call::Launch);
+    let refused = step(&mut sequences, &[with_mask(&mask(1)), with_mask(&Arc::new(outside))]);
+    assert!(
+        matches!(refused, Err(StepError::Exec(ExecError::NothingAllowed { mask: 1, vocab: 320 }))),
+        "{refused:?}"
+    );
+    let three = [mask(1), mask(2), mask(3)];
+    let refused = step(&mut sequences, &three.each_ref().map(with_mask));
+    let too_many = ExecError::StepTooLarge { what: "masks", wanted: 3, max: 2 };
+    assert!(
+        matches!(&refused, Err(StepError::Exec(error)) if error.to_string() == too_many.to_string()),
+        "{refused:?}"
+    );
+    assert_eq!(device.calls(Call::Upload) + device.calls(Call::Launch), before);
+    // The executor goes on.
+    step(&mut sequences, &[with_mask(&three[0])]).expect("it runs");
+}
