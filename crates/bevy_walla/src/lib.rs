@@ -130,7 +130,9 @@ pub use walla_runtime::{
     ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail,
     TrySendError, Turn, Usage,
 };
-pub use walla_types::{InvalidSampling, Sampling, SamplingBuilder, TokenId};
+pub use walla_types::{
+    InvalidSampling, InvalidTokenMask, Sampling, SamplingBuilder, TokenId, TokenMask,
+};
 
 /// What most programs need.
 pub mod prelude {

@@ -37,4 +37,6 @@ pub use walla_runtime::{
     FinishReason, ModelCard, Prompt, ReplyError, SentenceSplitter, Speaker, TokenDetail, Turn,
     Usage,
 };
-pub use walla_types::{InvalidSampling, LogitBias, Sampling, SamplingBuilder, TokenId};
+pub use walla_types::{
+    InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
+};

@@ -9,6 +9,7 @@
 //! load:  load_matrix / load_vector / load_rope ▶ create_cache ▶ create_buffer / create_host ▶ prepare(programs)
 //! step:  write_host ▶ upload ▶ launch ▶ record ┐            (compute stream)
 //!                                   wait ◀────┘ download ▶ record   (copy stream)
+//!    or  write_host ▶ upload ▶ launch_watched
 //! later: poll ▶ read_host
 //! ```
 //!

@@ -2,7 +2,8 @@
 //!
 //! [`Executor::load`] copies a model's weights to a device, builds one [`Program`](walla_device::Program) for each bucket
 //! of rows from its [`ModelSpec`](walla_model::ModelSpec) and has the device prepare them. From then on a step is: fill a
-//! pinned block, one copy, one launch, one copy back behind an event. Nothing is allocated, captured or waited for.
+//! pinned block, one copy, one launch, and either results that the program writes to the host's memory itself or one copy back behind an event.
+//! Nothing is allocated, captured or waited for.
 
 mod buckets;
 mod error;

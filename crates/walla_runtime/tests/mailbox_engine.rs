@@ -1,6 +1,6 @@
 //! A whole engine on a device that breaks as planned, seen from its hosts.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use walla_runtime::{
     AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
     GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
 };
-use walla_types::{Sampling, TokenId};
+use walla_types::{Sampling, TokenId, TokenMask};
 
 fn model() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -49,8 +49,11 @@ fn start_with(plan: FaultPlan, options: EngineOptions) -> (Engine, FaultHandle) 
 }
 
 fn ask(client: &Client) -> GenerationId {
+    ask_with(client, Sampling::builder().seed(client.new_agent().0).build().unwrap())
+}
+
+fn ask_with(client: &Client, sampling: Sampling) -> GenerationId {
     let (agent, generation) = (client.new_agent(), client.new_generation());
-    let sampling = Sampling::builder().seed(agent.0).build().unwrap();
     let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
     let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
@@ -87,7 +90,7 @@ fn text(events: &[Event], generation: GenerationId) -> String {
     deltas.collect()
 }
 
-fn failure(engine: &Engine) -> std::sync::Arc<EngineError> {
+fn failure(engine: &Engine) -> Arc<EngineError> {
     eventually("failed", || match engine.state() {
         EngineState::Failed(error) => Some(error),
         _ => None,
@@ -238,4 +241,30 @@ fn exits_in_any_state_take_no_time() {
     // 100 ms are promised; the rest is for machines that are busy elsewhere.
     assert!(longest < Duration::from_millis(400), "{longest:?}");
     println!("longest exit: {longest:?}");
+}
+
+#[test]
+fn a_reply_says_what_its_mask_allows() {
+    let (engine, _device) = start(FaultPlan::new(0));
+    let client = engine.client(Pacing::FreeRunning).unwrap();
+    eventually("ready", || engine.model());
+    let vocab = engine.model().unwrap().vocab;
+    let yes_or_no = TokenMask::allow(vocab, b"YN".map(|byte| TokenId(byte.into()))).unwrap();
+    let sampling = Sampling::builder().temperature(2.0).allowed_tokens(Arc::new(yes_or_no));
+    let masked = ask_with(&client, sampling.candidates(4).build().unwrap());
+    let free = ask(&client);
+    let events = ends(&client, 2);
+    let mut drawn = 0;
+    for event in events.iter().filter(|event| event.generation == masked) {
+        if let ReplyEvent::Token(detail) = &event.what {
+            let tokens = detail.candidates.iter().map(|(token, _)| *token).chain([detail.token]);
+            assert_eq!(detail.candidates.len(), 2, "no more are allowed");
+            assert!(
+                tokens.into_iter().all(|token| b"YN".contains(&(token.0 as u8)) && token.0 < 256)
+            );
+            drawn += 1;
+        }
+    }
+    assert_eq!(drawn, 24, "nothing that ends the reply is allowed");
+    assert!(!text(&events, free).is_empty());
 }

@@ -19,7 +19,7 @@
 //! | `walla::step` | `fill` | device thread | the step's block is written |
 //! | `walla::step` | `upload` | device thread | its copy to the device is enqueued |
 //! | `walla::step` | `launch` | device thread | its program is enqueued |
-//! | `walla::step` | `copy back` | device thread | the copy of its results is enqueued |
+//! | `walla::step` | `copy back` | device thread | the copy of its results is enqueued; left out where programs write them to the host's memory |
 //! | `walla::step` | `read` | device thread | its results become tokens, text and events |
 //! | `walla::text` | `encode` | text thread | a prompt becomes tokens |
 //! | `walla::device` | `step` | device | the device runs the program, by the device's own clock |
