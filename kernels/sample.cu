@@ -103,16 +103,6 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
     if (bad) return;
 
     const auto id = [](uint32_t i) { return i * SCAN_THREADS + threadIdx.x; };
-    // What the mask forbids is no number from here on, whatever is added to it; a warp's tokens are a word of the mask.
-    if (output.mask) {
-        const uint32_t* mask = p.masks + (output.mask - 1) * div_up(p.vocab, WARP);
-#pragma unroll
-        for (uint32_t i = 0; i < PER_THREAD; i++)
-            if (id(i) < count && !(mask[(first + id(i)) / WARP] >> lane & 1u)) values[i] = NAN;
-    }
-    const auto key_or_none = [id, first, count](float value, float divisor, uint32_t i) {
-        return id(i) < count && value == value ? key_of(value / divisor, first + id(i)) : 0;
-    };
     const auto store = [&]() {
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; i++) chunk[id(i)] = values[i];
@@ -120,17 +110,30 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
     };
     // Greedy works on the logits themselves; others divide what they need.
     const float temperature = output.temperature > 0.0f ? output.temperature : 1.0f;
-    // Out of line: it must not take the address of the registers.
-    const auto stored_key = [id, key_or_none](float divisor) {
-        return [id, key_or_none, divisor](uint32_t i) { return key_or_none(chunk[id(i)], divisor, i); };
+    // Marks what the output's mask forbids; a warp's tokens are a word of it.
+    const auto forbid = [&](float mark) {
+        const uint32_t* mask = p.masks + (output.mask - 1) * div_up(p.vocab, WARP) + first / WARP;
+#pragma unroll 1
+        for (uint32_t t = threadIdx.x; t < count; t += SCAN_THREADS)
+            if (!(mask[t / WARP] >> lane & 1u)) chunk[t] = mark;
+        __syncthreads();
+    };
+    // Out of line: it must not take the address of the registers. What is no number has no key.
+    const auto stored_key = [id, first, count](float divisor) {
+        return [id, first, count, divisor](uint32_t i) {
+            const float value = chunk[id(i)];
+            return id(i) < count && value == value ? key_of(value / divisor, first + id(i)) : 0;
+        };
     };
     if (output.candidates > 0) {
         store();
+        if (output.mask) forbid(NAN);
         block_top<SCAN_THREADS, PER_THREAD>(stored_key(1.0f), CANDIDATES_MAX, p.likely + at * CANDIDATES_MAX);
     }
-    if (output.bias_count > 0 || output.penalty_window > 0) {
+    if (output.bias_count > 0 || output.penalty_window > 0 || output.mask) {
         store();
         adjust(p, output, chunk, first, count);
+        if (output.mask) forbid(-INFINITY);
         __syncthreads();
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; i++) values[i] = chunk[id(i)];
@@ -139,10 +142,11 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
         float* scores = p.scores + size_t(o) * p.vocab + first;
 #pragma unroll
         for (uint32_t i = 0; i < PER_THREAD; i++)
-            if (id(i) < count) scores[id(i)] = values[i] == values[i] ? values[i] / temperature : -INFINITY;
+            if (id(i) < count) scores[id(i)] = values[i] / temperature;
     }
+    // What has no probability at all needs no key: tokens beyond the end, forbidden ones.
     block_top_sorted<SCAN_THREADS>(
-        values, [&](uint32_t i) { return key_or_none(values[i], temperature, i); }, store,
+        values, [&](uint32_t i) { return values[i] > -INFINITY ? key_of(values[i] / temperature, first + id(i)) : 0; }, store,
         stored_key(temperature), best_of_chunk(output), p.top + at * TOP_MAX);
 }
 
