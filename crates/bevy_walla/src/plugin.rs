@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
-use walla_runtime::{Engine, EngineOptions, ModelSource, Pacing};
+use walla_runtime::{Engine, EngineOptions, GpuContext, ModelSource, Pacing};
 
 use crate::ask::{self, Ask, Cancel};
 use crate::error::WallaError;
@@ -88,6 +88,15 @@ impl WallaPlugin {
     #[must_use]
     pub fn threads(self, threads: u32) -> Self {
         self.change(|options| options.threads = Some(threads))
+    }
+
+    /// In which context a GPU device works: one of its own (the default), one on a part of the multiprocessors
+    /// (`GpuContext::Share { percent: 25 }`: the rest is always free for the renderer), or one that the program has already. What driver or
+    /// platform do not have is no error: `walla devices` tells.
+    #[must_use]
+    pub fn gpu_context(self, context: impl Into<GpuContext>) -> Self {
+        let context = context.into();
+        self.change(|options| options.gpu_context = context)
     }
 
     /// Agents at the same time; their memory is reserved when the model loads. Default: `64`.

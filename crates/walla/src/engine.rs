@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use walla_device::{KvType, Registry};
+use walla_device::{GpuContext, KvType, Registry};
 use walla_runtime::{
     AgentSpec, EngineError, EngineOptions, EngineState, EngineStats, ModelCard, ModelSource, Pacing,
 };
@@ -36,6 +36,13 @@ impl EngineBuilder {
     /// Threads that a CPU device may use. Default: half of the cores.
     pub fn threads(mut self, threads: u32) -> Self {
         self.options.threads = Some(threads);
+        self
+    }
+
+    /// In which context a GPU device works: one of its own (the default), one on a part of the multiprocessors, or one that the program
+    /// has already.
+    pub fn gpu_context(mut self, context: impl Into<GpuContext>) -> Self {
+        self.options.gpu_context = context.into();
         self
     }
 

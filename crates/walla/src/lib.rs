@@ -32,10 +32,12 @@ mod reply;
 pub use agent::Agent;
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
+#[cfg(feature = "cuda")]
+pub use walla_runtime::cuda;
 pub use walla_runtime::{
     AgentSpec, BudgetStats, ContextPolicy, Detail, EngineError, EngineState, EngineStats,
-    FinishReason, ModelCard, Prompt, ReplyError, SentenceSplitter, Speaker, TokenDetail, Turn,
-    Usage,
+    FinishReason, GpuContext, ModelCard, Prompt, ReplyError, SentenceSplitter, Speaker,
+    TokenDetail, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

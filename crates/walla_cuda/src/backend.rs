@@ -87,7 +87,7 @@ impl CudaBackend {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
         let eager = self.eager.clone();
-        CudaDevice::open(ordinal, gpu, &self.images, eager, options.memory_bytes_max)
+        CudaDevice::open(ordinal, gpu, &self.images, eager, options)
     }
 }
 

@@ -1,7 +1,8 @@
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceCounters, DeviceError, DeviceInfo,
     DeviceKind, EventId, GraphFallbacks, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
-    MemoryUse, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority, VectorId, Watch,
+    MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority,
+    VectorId, Watch,
 };
 
 use crate::cache;
@@ -18,7 +19,8 @@ use crate::resources::{
 
 /// A GPU behind the device contract.
 ///
-/// It owns a context of its own; dropping it waits at most 100 ms for work in flight.
+/// It has a context of its own, or works in one that its [options](OpenOptions::gpu_context) name; dropping it waits at most 100 ms for
+/// work in flight.
 #[derive(Debug)]
 pub struct CudaDevice {
     info: DeviceInfo,
@@ -70,7 +72,7 @@ impl CudaDevice {
         gpu: &Gpu,
         images: &Images,
         eager: Option<String>,
-        memory_bytes_max: Option<u64>,
+        options: &OpenOptions,
     ) -> Result<Self, DeviceError> {
         let mut info = info(ordinal, gpu, images, eager.as_deref());
         let (major, minor) = gpu.facts.compute_capability;
@@ -79,13 +81,17 @@ impl CudaDevice {
             let what = format!("compute capability {major}.{minor} (7.5 or later needed)");
             return Err(DeviceError::Unsupported { device: info.name, what });
         }
-        let context = Context::create(gpu, memory_bytes_max)?;
+        let context = Context::open(gpu, options)?;
         info.memory_free_bytes = Some(context.memory_free_bytes()?);
         let (mut kernels, refused) = Kernels::open(&context, &ranked)?;
         info.variant = kernels.target().to_owned();
         if let Some(facts) = &mut info.gpu {
             facts.kernel_image = ranked[refused.len()].to_string();
             facts.kernel_images_refused.extend(refused);
+            let seen = &context.gpu().facts;
+            facts.context.clone_from(&seen.context);
+            facts.multiprocessors_used = seen.multiprocessors_used;
+            facts.vmm_granularity_bytes = seen.vmm_granularity_bytes;
         }
         let fetch = Fetch::load(&context, &mut kernels)?;
         let staging = Staging::create(&context)?;

@@ -24,3 +24,4 @@ mod watch;
 
 pub use backend::CudaBackend;
 pub use device::CudaDevice;
+pub use driver::{GraphicsQueue, SharedContext};

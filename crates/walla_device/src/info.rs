@@ -1,3 +1,5 @@
+use crate::sharing::Support;
+
 /// What kind of machine a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
@@ -14,6 +16,8 @@ pub struct GpuFacts {
     pub compute_capability: (u32, u32),
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// Of them, those that an open device works on.
+    pub multiprocessors_used: u32,
     /// Threads in a warp.
     pub warp_threads: u32,
     /// Shared memory of a block without opting in, in bytes.
@@ -34,6 +38,14 @@ pub struct GpuFacts {
     pub graphs_off: Option<String>,
     /// Images that were found but refused, with the reason: a line each.
     pub kernel_images_refused: Vec<String>,
+    /// The context that an open device works in, and why it is not the one that was asked for, if so. Empty before it is opened.
+    pub context: String,
+    /// Whether a device can be kept to a part of the multiprocessors ([`GpuContext::Share`](crate::GpuContext::Share)).
+    pub green_contexts: Support,
+    /// Whether the system ends kernels that run too long: a sign that a display is on this GPU. Another one keeps dialogue from its frames.
+    pub runs_display: bool,
+    /// Whether a device can work in the renderer's own time (CUDA in Graphics).
+    pub graphics_contexts: Support,
 }
 
 /// What a device is and has: `walla devices` prints it.

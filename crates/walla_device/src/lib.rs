@@ -35,6 +35,7 @@ mod info;
 mod op;
 mod philox;
 mod registry;
+mod sharing;
 pub mod step;
 
 pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
@@ -49,3 +50,4 @@ pub use info::{DeviceInfo, DeviceKind, GpuFacts};
 pub use op::{HeadShape, Linear, Norm, Op, Phase, Program, Slot, SlotDesc};
 pub use philox::{philox4x32, unit_interval};
 pub use registry::{Backend, OpenOptions, Registry, RegistryError};
+pub use sharing::{GpuContext, GpuHandle, Support};

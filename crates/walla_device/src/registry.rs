@@ -3,15 +3,18 @@ use std::fmt;
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::info::DeviceInfo;
+use crate::sharing::GpuContext;
 
 /// How to open a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Threads that a CPU device may use. Default `None`: half of the cores, at least one, because a game keeps its own.
     pub threads: Option<u32>,
     /// Ceiling of device memory in bytes: allocations beyond it answer
     /// [`OutOfMemory`](DeviceError::OutOfMemory). Default: what the device has free.
     pub memory_bytes_max: Option<u64>,
+    /// In which context a GPU device works. Default: one of its own.
+    pub gpu_context: GpuContext,
 }
 
 /// A family of devices: lists them, scores them, opens them.

@@ -37,6 +37,13 @@ pub use options::{EngineError, EngineOptions, ModelSource};
 pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};
+pub use walla_device::GpuContext;
 pub use walla_plan::Detail;
 pub use walla_plan::governor::BucketError;
 pub use walla_trace;
+
+/// Handles of what a program has already on a GPU, for [`EngineOptions::gpu_context`].
+#[cfg(feature = "cuda")]
+pub mod cuda {
+    pub use walla_cuda::{GraphicsQueue, SharedContext};
+}

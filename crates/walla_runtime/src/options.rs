@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use walla_device::{DeviceError, KvType, RegistryError};
+use walla_device::{DeviceError, GpuContext, KvType, RegistryError};
 use walla_exec::{ExecError, StepError};
 use walla_model::tokenizer::VocabularyError;
 use walla_model::{GgufError, SpecError};
@@ -49,6 +49,8 @@ pub struct EngineOptions {
     pub device: String,
     /// Threads that a CPU device may use. Default: `None`, half of the cores, because a game keeps its own.
     pub threads: Option<u32>,
+    /// In which context a GPU device works: one of its own, one on a part of the multiprocessors, or the program's. Default: its own.
+    pub gpu_context: GpuContext,
     /// Tokens of each agent's context, at most those that the model was trained for. Default: `1_024`, a persona and some
     /// twenty turns.
     pub context_tokens: u32,
@@ -99,6 +101,7 @@ impl EngineOptions {
             model,
             device: "auto".to_owned(),
             threads: None,
+            gpu_context: GpuContext::default(),
             context_tokens: 1_024,
             agents_max: 64,
             kv_tokens: None,

@@ -1,20 +1,25 @@
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUresult};
-use walla_device::{DeviceCounters, DeviceError};
+use cudarc::driver::sys::{self, CUcontext, CUresult};
+use walla_device::{DeviceCounters, DeviceError, OpenOptions};
 
 use super::arena::Arena;
+use super::green;
 use super::library::{Gpu, describe};
+use super::objects::Object;
+use super::place::{self, Place};
 use super::stream::Stream;
 
 /// Longest that dropping a context waits for work in flight before it gives up and leaks.
 const DROP_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// A context of its own on one GPU: after a sticky error it is lost, but the process can open another.
+/// A context on one GPU: after a sticky error it is lost, but the process can open another (unless the context is the program's).
 #[derive(Debug)]
 pub(crate) struct Context {
     raw: CUcontext,
+    pub(super) place: Place,
     gpu: Gpu,
     lost: RefCell<Option<DeviceError>>,
     /// Device memory that may be allocated in all, and how much is.
@@ -23,6 +28,8 @@ pub(crate) struct Context {
     /// Streams made so far: dropping polls them.
     pub(super) streams: RefCell<Vec<Stream>>,
     counters: RefCell<DeviceCounters>,
+    /// Everything made here: what nobody else frees.
+    pub(super) objects: RefCell<Vec<Object>>,
     /// Memory that destroying the context does not free.
     pub(super) arenas: RefCell<Vec<Arena>>,
 }
@@ -32,28 +39,26 @@ pub(crate) struct Context {
 unsafe impl Send for Context {}
 
 impl Context {
-    /// Creates a context. Takes some hundred milliseconds.
-    pub(crate) fn create(gpu: &Gpu, memory_bytes_max: Option<u64>) -> Result<Self, DeviceError> {
-        let mut raw: CUcontext = std::ptr::null_mut();
-        let flags = CUctx_flags::CU_CTX_SCHED_YIELD as u32;
-        // SAFETY: `raw` lives through the call; the device came from cuDeviceGet; a `Gpu` proves the library.
-        let result = unsafe { sys::cuCtxCreate_v2(&raw mut raw, flags, gpu.device) };
-        if result != CUresult::CUDA_SUCCESS {
-            return Err(DeviceError::Failed { call: "cuCtxCreate", reason: describe(result) });
-        }
+    /// Finds or makes the context that the options ask for. Takes some hundred milliseconds.
+    pub(crate) fn open(gpu: &Gpu, options: &OpenOptions) -> Result<Self, DeviceError> {
+        let mut found = place::find(gpu, &options.gpu_context)?;
+        // Kernels share their work out among the multiprocessors that they get.
+        found.gpu.facts.multiprocessors = found.gpu.facts.multiprocessors_used;
         Ok(Self {
-            raw,
-            gpu: gpu.clone(),
+            raw: found.raw,
+            place: found.place,
+            gpu: found.gpu,
             lost: RefCell::new(None),
-            memory_bytes_max: memory_bytes_max.unwrap_or(u64::MAX),
+            memory_bytes_max: options.memory_bytes_max.unwrap_or(u64::MAX),
             allocated_bytes: Cell::new(0),
             streams: RefCell::new(Vec::new()),
             counters: RefCell::default(),
+            objects: RefCell::default(),
             arenas: RefCell::default(),
         })
     }
 
-    /// The GPU that it is on.
+    /// The GPU as it is seen from here: with the multiprocessors that this context has.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.gpu
     }
@@ -116,6 +121,15 @@ impl Context {
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.synchronisations);
+        if !matches!(self.place, Place::Own) {
+            // Others may work in the same context: wait for what is ours.
+            for stream in &*self.streams.borrow() {
+                // SAFETY: the stream was made in this context, which is alive.
+                let result = unsafe { sys::cuStreamSynchronize(stream.0) };
+                self.check("cuStreamSynchronize", result)?;
+            }
+            return Ok(());
+        }
         // SAFETY: the context is current.
         let result = unsafe { sys::cuCtxSynchronize() };
         self.check("cuCtxSynchronize", result)
@@ -133,20 +147,38 @@ impl Context {
 
 impl Drop for Context {
     /// Frees everything at once. A lost context is destroyed too, which only tears down the driver's bookkeeping; work that
-    /// does not end in time is left to the end of the process, because freeing under a running copy would block on it.
+    /// does not end in time is left to the end of the process, because freeing under a running copy would block on it. A context that is
+    /// not the device's own is left as it was found.
     fn drop(&mut self) {
         let deadline = Instant::now() + DROP_WAIT_MAX;
         while !self.is_lost() {
             match self.is_idle() {
                 Ok(true) | Err(_) => break,
-                Ok(false) if Instant::now() >= deadline => return,
+                Ok(false) if Instant::now() >= deadline => return self.leak(),
                 Ok(false) => std::thread::sleep(Duration::from_micros(200)),
             }
         }
-        // SAFETY: nothing uses the context after this; every handle made in it is owned by the device that owns `self`.
-        let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
+        let is_usable = self.enter().is_ok();
+        if matches!(self.place, Place::Own | Place::Graphics(_)) {
+            // SAFETY: nothing uses the context after this; every handle made in it is owned by the device that owns `self`.
+            let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
+        } else if is_usable {
+            self.free_objects();
+        }
         for arena in self.arenas.get_mut().drain(..) {
             arena.give_back();
+        }
+        if let Place::Green(green) = self.place {
+            green::destroy(green);
+        }
+    }
+}
+
+impl Context {
+    /// Leaves everything to the end of the process, and what is the program's with it: work is in flight there.
+    fn leak(&mut self) {
+        if let Place::Program(owner) | Place::Graphics(owner) = &self.place {
+            std::mem::forget(Arc::clone(owner));
         }
     }
 }

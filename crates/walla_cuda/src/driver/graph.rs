@@ -1,6 +1,7 @@
 use cudarc::driver::sys::{self, CUgraph, CUgraphExec, CUresult, CUstreamCaptureMode};
 use walla_device::DeviceError;
 
+use super::objects::Object;
 use super::{Context, Stream};
 
 /// A captured graph, instantiated and uploaded.
@@ -58,6 +59,7 @@ impl Context {
         // SAFETY: `raw` lives through the call; the graph was just captured.
         let result = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut raw, graph, 0) };
         self.check("cuGraphInstantiate", result)?;
+        self.keep(Object::Graph(raw));
         // SAFETY: both are alive.
         let result = unsafe { sys::cuGraphUpload(raw, stream.0) };
         self.check("cuGraphUpload", result)?;

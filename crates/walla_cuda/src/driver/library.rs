@@ -5,6 +5,7 @@ use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute, CUres
 use walla_device::GpuFacts;
 
 use super::arena::properties;
+use super::{graphics, green};
 
 /// Entry points without which walla does not use a driver: all of CUDA 12.0.
 const REQUIRED: &[&CStr] = &[
@@ -17,10 +18,13 @@ const REQUIRED: &[&CStr] = &[
     c"cuDeviceTotalMem_v2",
     c"cuCtxCreate_v2",
     c"cuCtxDestroy_v2",
+    c"cuCtxGetDevice",
+    c"cuCtxGetLimit",
     c"cuCtxGetStreamPriorityRange",
     c"cuCtxSetCurrent",
     c"cuCtxSynchronize",
     c"cuEventCreate",
+    c"cuEventDestroy_v2",
     c"cuEventElapsedTime",
     c"cuEventQuery",
     c"cuEventRecord",
@@ -28,11 +32,14 @@ const REQUIRED: &[&CStr] = &[
     c"cuGetErrorName",
     c"cuGetErrorString",
     c"cuGraphDestroy",
+    c"cuGraphExecDestroy",
     c"cuGraphInstantiateWithFlags",
     c"cuGraphLaunch",
     c"cuGraphUpload",
     c"cuLaunchKernelEx",
     c"cuMemAlloc_v2",
+    c"cuMemFreeHost",
+    c"cuMemFree_v2",
     c"cuMemGetInfo_v2",
     c"cuMemHostAlloc",
     c"cuMemcpyDtoHAsync_v2",
@@ -40,10 +47,13 @@ const REQUIRED: &[&CStr] = &[
     c"cuMemsetD8Async",
     c"cuModuleGetFunction",
     c"cuModuleLoadDataEx",
+    c"cuModuleUnload",
     c"cuStreamBeginCapture_v2",
     c"cuStreamCreateWithPriority",
+    c"cuStreamDestroy_v2",
     c"cuStreamEndCapture",
     c"cuStreamQuery",
+    c"cuStreamSynchronize",
     c"cuStreamWaitEvent",
 ];
 
@@ -125,6 +135,9 @@ impl Library {
             driver_version: self.driver_version,
             // In graphs since CUDA 12.3.
             programmatic_launch: major >= 9 && self.driver_version >= 12_030,
+            runs_display: get(Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT) != 0,
+            green_contexts: green::support(device),
+            graphics_contexts: graphics::support(device),
             ..GpuFacts::default()
         };
         Ok(Gpu {
@@ -144,17 +157,8 @@ fn probe() -> Result<Library, String> {
     if !unsafe { sys::is_culib_present() } {
         return Err("no NVIDIA driver library (libcuda) on this machine".to_owned());
     }
-    // SAFETY: the library is present, so this cannot panic.
-    let library = unsafe { sys::culib() };
-    for name in REQUIRED {
-        // SAFETY: the symbol is only looked up, not called.
-        let found = unsafe { library.get::<*const c_void>(name.to_bytes_with_nul()) };
-        if found.is_err() {
-            let name = name.to_string_lossy();
-            return Err(format!(
-                "the NVIDIA driver is too old: it has no {name} (CUDA 12.0 needed)"
-            ));
-        }
+    if let Some(name) = lacks(REQUIRED) {
+        return Err(format!("the NVIDIA driver is too old: it has no {name} (CUDA 12.0 needed)"));
     }
     // SAFETY: the symbol was just found.
     said(unsafe { sys::cuInit(0) }, "cuInit")?;
@@ -162,6 +166,17 @@ fn probe() -> Result<Library, String> {
     // SAFETY: `version` lives through the call.
     said(unsafe { sys::cuDriverGetVersion(&raw mut version) }, "cuDriverGetVersion")?;
     Ok(Library { driver_version: version.unsigned_abs() })
+}
+
+/// The first of some entry points that the driver library does not have. The library is there.
+pub(super) fn lacks(names: &[&CStr]) -> Option<String> {
+    // SAFETY: the library is present, so this cannot panic.
+    let library = unsafe { sys::culib() };
+    let is_missing = |name: &&&CStr| {
+        // SAFETY: the symbol is only looked up, not called.
+        unsafe { library.get::<*const c_void>(name.to_bytes_with_nul()) }.is_err()
+    };
+    names.iter().find(is_missing).map(|name| name.to_string_lossy().into_owned())
 }
 
 fn attribute_of(device: CUdevice, attribute: Attribute) -> Option<c_int> {
@@ -180,12 +195,8 @@ fn name_of(device: CUdevice) -> Result<String, String> {
 }
 
 fn vmm_granularity(device: CUdevice) -> Option<u64> {
-    // SAFETY: the library was found when it was probed.
-    let library = unsafe { sys::culib() };
-    for name in VIRTUAL_MEMORY {
-        // SAFETY: only looked up; the entry points are optional.
-        let found = unsafe { library.get::<*const c_void>(name.to_bytes_with_nul()) };
-        found.ok()?;
+    if lacks(VIRTUAL_MEMORY).is_some() {
+        return None;
     }
     let wanted = properties(device);
     let mut bytes: usize = 0;

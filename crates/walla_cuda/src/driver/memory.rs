@@ -6,6 +6,7 @@ use cudarc::driver::sys::{
 };
 use walla_device::DeviceError;
 
+use super::objects::Object;
 use super::{Context, Stream};
 
 /// Memory of the device: lives as long as its context.
@@ -121,6 +122,7 @@ impl Context {
             return Err(refused());
         }
         self.check("cuMemAlloc", result)?;
+        self.keep(Object::Memory(address));
         self.allocated_bytes.set(self.allocated_bytes.get() + bytes as u64);
         Ok(DeviceMemory { address, bytes })
     }
@@ -149,6 +151,7 @@ impl Context {
         // SAFETY: `start` lives through the call.
         let result = unsafe { sys::cuMemHostAlloc(&raw mut start, bytes, flags) };
         self.check("cuMemHostAlloc", result)?;
+        self.keep(Object::Pinned(start));
         let start = start.cast::<u8>();
         // SAFETY: the driver gave `bytes` bytes, and nothing else knows them yet.
         unsafe { start.write_bytes(0, bytes) };

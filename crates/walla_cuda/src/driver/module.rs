@@ -8,6 +8,7 @@ use cudarc::driver::sys::{
 use walla_device::DeviceError;
 
 use super::library::describe;
+use super::objects::Object;
 use super::{Context, Stream};
 use crate::images::Code;
 
@@ -96,6 +97,7 @@ impl Context {
                 _ => DeviceError::Failed { call: "cuModuleLoadDataEx", reason },
             });
         }
+        self.keep(Object::Module(raw));
         Ok(Module(raw))
     }
 

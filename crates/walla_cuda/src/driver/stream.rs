@@ -2,6 +2,8 @@ use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult, CUstream, CUst
 use walla_device::{DeviceError, StreamPriority};
 
 use super::Context;
+use super::objects::Object;
+use super::place::Place;
 
 /// An ordered work queue of a context.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +34,21 @@ impl Context {
         let mut raw: CUstream = std::ptr::null_mut();
         // Not ordered with the legacy default stream, which other code in the process may use.
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: `raw` lives through the call.
-        let result = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
-        self.check("cuStreamCreateWithPriority", result)?;
+        match self.place {
+            Place::Green(green) => {
+                // SAFETY: `raw` lives through the call; the green context is alive, and its entry points were found.
+                let result =
+                    unsafe { sys::cuGreenCtxStreamCreate(&raw mut raw, green, flags, priority) };
+                self.check("cuGreenCtxStreamCreate", result)?;
+            }
+            _ => {
+                // SAFETY: `raw` lives through the call.
+                let result =
+                    unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
+                self.check("cuStreamCreateWithPriority", result)?;
+            }
+        }
+        self.keep(Object::Stream(raw));
         self.streams.borrow_mut().push(Stream(raw));
         Ok(Stream(raw))
     }
@@ -47,6 +61,7 @@ impl Context {
         // SAFETY: `raw` lives through the call.
         let result = unsafe { sys::cuEventCreate(&raw mut raw, flags) };
         self.check("cuEventCreate", result)?;
+        self.keep(Object::Event(raw));
         Ok(Event(raw))
     }
 
@@ -59,6 +74,7 @@ impl Context {
         // SAFETY: `raw` lives through the call.
         let result = unsafe { sys::cuEventCreate(&raw mut raw, 0) };
         self.check("cuEventCreate", result)?;
+        self.keep(Object::Event(raw));
         Ok(Event(raw))
     }
 

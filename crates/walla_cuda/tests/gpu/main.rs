@@ -14,6 +14,7 @@ mod parity;
 mod play;
 mod rig;
 mod sampling;
+mod sharing;
 
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;

@@ -8,7 +8,7 @@ use crate::gpu;
 const MIB: u64 = 1 << 20;
 
 /// A cache of `mib` MiB in 16 layers.
-fn cache(mib: u32) -> CacheDesc {
+pub fn cache(mib: u32) -> CacheDesc {
     // A page of 16 tokens, 8 heads of 64 halves: 16 KiB of keys, as much of values; 16 layers: 512 KiB.
     CacheDesc {
         layers: vec![CacheLayer::Kv { kv_heads: 8, head_dim: 64, rope: None }; 16],

@@ -28,8 +28,12 @@ pub(super) fn key(model: &ModelSpec, file_bytes: u64, executor: &Executor) -> St
     let info = executor.device().info();
     let options = executor.options();
     let name = model.name.as_deref().unwrap_or_default();
+    // A part of the GPU's multiprocessors is another device.
+    let used = info.gpu.as_ref().map(|gpu| (gpu.multiprocessors_used, gpu.multiprocessors));
+    let part = used.filter(|(used, all)| used < all);
+    let part = part.map(|(used, all)| format!("{used} of {all}|")).unwrap_or_default();
     let key = format!(
-        "{}|{}|{}|{} threads|{}|{name}|{} layers|{} wide|{} tokens|{file_bytes} bytes|{} rows|{:?}",
+        "{}|{}|{part}{}|{} threads|{}|{name}|{} layers|{} wide|{} tokens|{file_bytes} bytes|{} rows|{:?}",
         info.name,
         info.description,
         info.variant,

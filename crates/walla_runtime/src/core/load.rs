@@ -43,7 +43,11 @@ impl Core {
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
         let text = Arc::new(model_text(&file)?);
-        let open = OpenOptions { threads: options.threads, ..OpenOptions::default() };
+        let open = OpenOptions {
+            threads: options.threads,
+            gpu_context: options.gpu_context.clone(),
+            ..OpenOptions::default()
+        };
         let device = registry.open(&options.device, &open)?;
         let exec_options = exec_options(options, context_tokens);
         let executor = Executor::load(device, &file, &model, exec_options, progress)?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use walla_device::{GpuContext, OpenOptions};
 
 /// Talking agents for games and robots: look into model files, try them, measure them.
 #[derive(Debug, Parser)]
@@ -80,6 +81,31 @@ pub struct DeviceArgs {
     /// CPU threads [default: half of the cores]
     #[arg(long)]
     pub threads: Option<u32>,
+    #[command(flatten)]
+    pub share: ShareArgs,
+}
+
+impl DeviceArgs {
+    /// As a registry takes it.
+    pub fn open_options(&self) -> OpenOptions {
+        let gpu_context = self.share.gpu_context();
+        OpenOptions { threads: self.threads, gpu_context, ..OpenOptions::default() }
+    }
+}
+
+/// How much of a GPU.
+#[derive(Debug, Args)]
+pub struct ShareArgs {
+    /// Per cent of a GPU's multiprocessors, where driver and GPU can part them [default: all]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub gpu_share: Option<u32>,
+}
+
+impl ShareArgs {
+    /// The context that it asks for.
+    pub fn gpu_context(&self) -> GpuContext {
+        self.gpu_share.map_or(GpuContext::Own, |percent| GpuContext::Share { percent })
+    }
 }
 
 /// What is left of the machine for others.
@@ -277,6 +303,8 @@ pub struct Devices {
     /// Open each device: free memory, what its driver was asked, how many programs are graphs and why others are not
     #[arg(short, long)]
     pub verbose: bool,
+    #[command(flatten)]
+    pub share: ShareArgs,
     /// One JSON array instead of text
     #[arg(long)]
     pub json: bool,

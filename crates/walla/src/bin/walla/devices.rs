@@ -16,8 +16,9 @@ pub fn run(arguments: &Devices) -> Result<(), Failure> {
     let registry = walla_runtime::default_registry();
     let mut reports = Vec::new();
     for (listed, score) in registry.devices() {
-        let opened =
-            arguments.verbose.then(|| registry.open(&listed.name, &OpenOptions::default()));
+        let gpu_context = arguments.share.gpu_context();
+        let open = OpenOptions { gpu_context, ..OpenOptions::default() };
+        let opened = arguments.verbose.then(|| registry.open(&listed.name, &open));
         reports.push(match opened {
             Some(Ok(device)) => Report::opened(device, score),
             Some(Err(error)) => {
@@ -215,6 +216,17 @@ fn describe(text: &mut String, gpu: &GpuFacts) {
         gpu.kernel_image,
         if gpu.programmatic_launch { "on" } else { "off" },
     );
+    if !gpu.context.is_empty() {
+        let _ = write!(text, "\n  context: {}", gpu.context);
+    }
+    let _ = write!(
+        text,
+        "\n  parts of its multiprocessors (green contexts): {}\n  CUDA in Graphics: {}",
+        gpu.green_contexts, gpu.graphics_contexts
+    );
+    if gpu.runs_display {
+        text.push_str("\n  a display may be on it: kernels that run for seconds are ended");
+    }
     for reason in &gpu.kernel_images_refused {
         let _ = write!(text, "\n  kernel image refused: {reason}");
     }
@@ -234,5 +246,10 @@ fn gpu_to_json(gpu: &GpuFacts) -> Value {
         "kernel_image": gpu.kernel_image,
         "kernel_images_refused": gpu.kernel_images_refused,
         "graphs_off": gpu.graphs_off,
+        "context": (!gpu.context.is_empty()).then_some(&gpu.context),
+        "multiprocessors_used": (!gpu.context.is_empty()).then_some(gpu.multiprocessors_used),
+        "green_contexts": gpu.green_contexts.to_string(),
+        "graphics_contexts": gpu.graphics_contexts.to_string(),
+        "runs_display": gpu.runs_display,
     })
 }

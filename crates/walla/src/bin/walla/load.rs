@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use walla::{Engine, EngineBuilder};
-use walla_device::OpenOptions;
 use walla_exec::{ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
 
@@ -33,8 +32,7 @@ pub fn executor(
     options: ExecOptions,
 ) -> Result<Executor, Failure> {
     let registry = walla_runtime::default_registry();
-    let open = OpenOptions { threads: device.threads, ..OpenOptions::default() };
-    let device = registry.open(&device.device, &open)?;
+    let device = registry.open(&device.device, &device.open_options())?;
     let bar = bar();
     let progress = &mut |share: f32| {
         bar.set_position((share * 1_000.0) as u64);
@@ -67,6 +65,7 @@ pub async fn engine(
     };
     let mut builder = builder
         .device(&device.device)
+        .gpu_context(device.share.gpu_context())
         .context_tokens(context_tokens)
         .agents_max(1)
         .prefill_tokens_max(128);

@@ -2,16 +2,13 @@
 
 use std::time::Instant;
 
-use walla_device::OpenOptions;
-
 use crate::Failure;
 use crate::args::DeviceArgs;
 
 /// Opens the device for this alone: what the measurement allocates goes when it is closed.
 pub fn measure(device: &DeviceArgs) -> Result<f64, Failure> {
     let registry = walla_runtime::default_registry();
-    let open = OpenOptions { threads: device.threads, ..OpenOptions::default() };
-    let mut device = registry.open(&device.device, &open)?;
+    let mut device = registry.open(&device.device, &device.open_options())?;
     let threads = device.info().threads;
     Ok(match device.read_bytes_per_second()? {
         Some(measured) => measured,

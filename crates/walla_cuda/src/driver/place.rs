@@ -1,0 +1,178 @@
+//! Which context a device works in.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUcontext, CUctx_flags, CUdevice, CUgreenCtx, CUlimit, CUresult};
+use walla_device::{DeviceError, GpuContext, GpuHandle};
+
+use super::graphics::{self, GraphicsQueue};
+use super::green;
+use super::library::{Gpu, describe};
+
+/// A CUDA context that the program has already: the device works in it, beside whatever else the program does there, frees what it made when
+/// it is dropped, and never destroys the context.
+#[derive(Clone)]
+pub struct SharedContext {
+    pub(super) raw: CUcontext,
+    /// What keeps it alive.
+    pub(super) owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: driver contexts may be used from any thread that makes them current.
+unsafe impl Send for SharedContext {}
+// SAFETY: as above; nothing here changes.
+unsafe impl Sync for SharedContext {}
+
+impl fmt::Debug for SharedContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SharedContext").field(&self.raw).finish()
+    }
+}
+
+impl SharedContext {
+    /// Lets devices work in the context `raw` (a `CUcontext` of the driver API, for example the GPU's primary context, which the runtime
+    /// API uses). `owner` is dropped when the last device in it and the last clone are gone.
+    ///
+    /// # Safety
+    /// - `raw` is a context of this process's driver, and stays one until `owner` is dropped: nobody destroys it, resets its GPU or
+    ///   releases the last hold on a primary context before. `()` is an owner for a context that lives as long as the process.
+    /// - Work that the program runs there keeps to its own memory. A fault in the context (an illegal address, say) ends both the
+    ///   program's use of it and the device, whoever made it.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # fn primary_context() -> *mut std::ffi::c_void { std::ptr::null_mut() }
+    /// use walla_cuda::SharedContext;
+    /// use walla_device::OpenOptions;
+    ///
+    /// // SAFETY: the primary context is retained until the process ends.
+    /// let shared = unsafe { SharedContext::new(primary_context(), ()) };
+    /// let options = OpenOptions { gpu_context: shared.into(), ..OpenOptions::default() };
+    /// ```
+    #[must_use]
+    pub unsafe fn new(raw: *mut c_void, owner: impl Any + Send + Sync) -> Self {
+        Self { raw: raw.cast(), owner: Arc::new(owner) }
+    }
+}
+
+impl From<SharedContext> for GpuContext {
+    fn from(context: SharedContext) -> Self {
+        Self::Of(GpuHandle::new(context))
+    }
+}
+
+/// How a context came to be, and so what becomes of it.
+pub(super) enum Place {
+    /// Made by the device: destroyed with everything in it.
+    Own,
+    /// A green context made by the device, which shares its addresses with the GPU's primary context.
+    Green(CUgreenCtx),
+    /// The program's.
+    Program(Arc<dyn Any + Send + Sync>),
+    /// Made by the device for the program's queue, which it keeps alive.
+    Graphics(Arc<dyn Any + Send + Sync>),
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Own => "Own",
+            Self::Green(_) => "Green",
+            Self::Program(_) => "Program",
+            Self::Graphics(_) => "Graphics",
+        })
+    }
+}
+
+/// A context found or made.
+pub(super) struct Found {
+    pub(super) raw: CUcontext,
+    pub(super) place: Place,
+    /// The GPU as the context shows it: how many multiprocessors, whether virtual memory.
+    pub(super) gpu: Gpu,
+}
+
+/// Finds or makes the context that was asked for, or one of the device's own where driver or platform do not have that.
+pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError> {
+    match wanted {
+        GpuContext::Own => own(gpu, "its own".to_owned()),
+        GpuContext::Share { percent: 0 } => {
+            Err(DeviceError::Invalid("a share of 0 % of the multiprocessors".to_owned()))
+        }
+        GpuContext::Share { percent } => match green::create(gpu, *percent) {
+            Ok(found) => Ok(found),
+            Err(why) => own(gpu, format!("its own; {percent} % of the GPU: {why}")),
+        },
+        GpuContext::Of(handle) => {
+            if let Some(context) = handle.get::<SharedContext>() {
+                program(gpu, context)
+            } else if let Some(queue) = handle.get::<GraphicsQueue>() {
+                match graphics::create(gpu, queue) {
+                    Ok(found) => Ok(found),
+                    Err(why) => own(gpu, format!("its own; CUDA in Graphics: {why}")),
+                }
+            } else {
+                let what = "a handle that is neither a context nor a queue".to_owned();
+                Err(DeviceError::Unsupported { device: "cuda".to_owned(), what })
+            }
+        }
+    }
+}
+
+/// The GPU with what is known about a context.
+pub(super) fn seen(gpu: &Gpu, context: String) -> Gpu {
+    let mut gpu = gpu.clone();
+    gpu.facts.context = context;
+    gpu.facts.multiprocessors_used = gpu.facts.multiprocessors;
+    gpu
+}
+
+fn own(gpu: &Gpu, words: String) -> Result<Found, DeviceError> {
+    let mut raw: CUcontext = std::ptr::null_mut();
+    let flags = CUctx_flags::CU_CTX_SCHED_YIELD as u32;
+    // SAFETY: `raw` lives through the call; the device came from cuDeviceGet; a `Gpu` proves the library.
+    let result = unsafe { sys::cuCtxCreate_v2(&raw mut raw, flags, gpu.device) };
+    if result != CUresult::CUDA_SUCCESS {
+        return Err(DeviceError::Failed { call: "cuCtxCreate", reason: describe(result) });
+    }
+    Ok(Found { raw, place: Place::Own, gpu: seen(gpu, words) })
+}
+
+fn program(gpu: &Gpu, context: &SharedContext) -> Result<Found, DeviceError> {
+    let failed = |call, result| DeviceError::Failed { call, reason: describe(result) };
+    if context.raw.is_null() {
+        return Err(DeviceError::Invalid("the program's context is null".to_owned()));
+    }
+    // SAFETY: the maker of the handle promised that the context is alive.
+    let result = unsafe { sys::cuCtxSetCurrent(context.raw) };
+    if result != CUresult::CUDA_SUCCESS {
+        return Err(failed("cuCtxSetCurrent", result));
+    }
+    let mut device: CUdevice = 0;
+    // SAFETY: `device` lives through the call.
+    let result = unsafe { sys::cuCtxGetDevice(&raw mut device) };
+    if result != CUresult::CUDA_SUCCESS {
+        return Err(failed("cuCtxGetDevice", result));
+    }
+    if device != gpu.device {
+        let what = format!("the program's context is on GPU {device}, not on {}", gpu.device);
+        return Err(DeviceError::Invalid(what));
+    }
+    let mut gpu = seen(gpu, "the program's".to_owned());
+    if let Some(multiprocessors) = green::multiprocessors_of(context.raw) {
+        gpu.facts.multiprocessors_used = multiprocessors.min(gpu.facts.multiprocessors);
+    }
+    let mut shares_graphics: usize = 0;
+    // SAFETY: the value lives through the call; a driver that does not know the limit refuses it.
+    let result =
+        unsafe { sys::cuCtxGetLimit(&raw mut shares_graphics, CUlimit::CU_LIMIT_CIG_ENABLED) };
+    if result == CUresult::CUDA_SUCCESS && shares_graphics != 0 {
+        gpu.facts.context += ", which shares the GPU with graphics";
+        gpu.facts.vmm_granularity_bytes = None;
+    }
+    let place = Place::Program(Arc::clone(&context.owner));
+    Ok(Found { raw: context.raw, place, gpu })
+}
