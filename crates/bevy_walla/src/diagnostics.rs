@@ -33,6 +33,9 @@ impl WallaDiagnosticsPlugin {
     /// KV pages in use.
     pub const PAGES_USED: DiagnosticPath = DiagnosticPath::const_new("walla/pages_used");
 
+    /// Memory that the device holds for KV pages, in MiB.
+    pub const KV_MIB: DiagnosticPath = DiagnosticPath::const_new("walla/kv_mib");
+
     /// Device time that a frame may use, in milliseconds; not measured while there is no limit.
     pub const BUDGET_MS: DiagnosticPath = DiagnosticPath::const_new("walla/budget_ms");
 
@@ -81,6 +84,7 @@ impl WallaDiagnosticsPlugin {
         diagnostics.add_measurement(&Self::ASKS_WAITING, || walla.asks_waiting() as f64);
         diagnostics.add_measurement(&Self::AGENTS_ACTIVE, || f64::from(stats.agents_active));
         diagnostics.add_measurement(&Self::PAGES_USED, || f64::from(stats.pages_used));
+        diagnostics.add_measurement(&Self::KV_MIB, || stats.kv_bytes as f64 / f64::from(1 << 20));
         diagnostics.add_measurement(&Self::GRAPH_FALLBACKS, || stats.graph_fallbacks as f64);
         if stats.steps > 0 {
             let per_step = stats.driver_calls as f64 / stats.steps as f64;
@@ -107,6 +111,7 @@ impl Plugin for WallaDiagnosticsPlugin {
             .register_diagnostic(Diagnostic::new(Self::ASKS_WAITING))
             .register_diagnostic(Diagnostic::new(Self::AGENTS_ACTIVE))
             .register_diagnostic(Diagnostic::new(Self::PAGES_USED))
+            .register_diagnostic(Diagnostic::new(Self::KV_MIB).with_suffix("MiB"))
             .register_diagnostic(Diagnostic::new(Self::GRAPH_FALLBACKS))
             .register_diagnostic(Diagnostic::new(Self::DRIVER_CALLS))
             .register_diagnostic(Diagnostic::new(Self::BUDGET_MS).with_suffix("ms"))

@@ -106,7 +106,8 @@ impl Walla {
 
     /// Changes how many tokens all conversations together keep on the device, up to what was reserved when the model was loaded. If
     /// they hold more, idle agents lose their cache first, then those of the lowest priority; they read their history again when
-    /// there is room. Without an engine of its own (agents from a script) it does nothing.
+    /// there is room. Memory goes back to the system where the device can: `stats().kv_bytes` tells, and `pages_refused` what could not come
+    /// back. Without an engine of its own (agents from a script) it does nothing.
     pub fn set_kv_tokens(&self, tokens: u32) {
         if let Some(engine) = &self.engine {
             engine.set_kv_tokens(tokens);

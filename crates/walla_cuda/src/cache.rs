@@ -3,11 +3,14 @@
 use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeviceError, KvType};
 use walla_types::{PENALTY_WINDOW_MAX, RopePairs};
 
-use crate::driver::{Context, DeviceMemory, Launch, Stream};
+use crate::driver::{Blocks, Context, DeviceMemory, Launch, Resized, Stream};
 use crate::kernels::Kernels;
 use crate::lower::enqueue;
 use crate::params::{CacheParams, LayerRef};
 use crate::resources::{Cache, LayerMemory, Resources};
+
+/// For refusals.
+const WHAT: &str = "the cache";
 
 /// Allocates a cache; answers it with its bytes. What the layers keep is one arena, the rest is plain memory.
 pub(crate) fn create(
@@ -35,32 +38,49 @@ pub(crate) fn create(
     }
     // Refused as a whole before any part of it is allocated.
     let aligned = |bytes: usize| bytes.max(1).next_multiple_of(256);
-    let wanted: usize = sizes.iter().map(|(count, bytes)| count * aligned(*bytes)).sum();
+    let blocks = sizes.iter().flat_map(|(count, bytes)| vec![aligned(*bytes); *count]);
+    let blocks: Vec<usize> = blocks.collect();
+    let wanted: usize = blocks.iter().sum();
     let free_bytes = context.memory_left_bytes()?;
     if (wanted + recent_bytes) as u64 > free_bytes {
         let wanted_bytes = (wanted + recent_bytes) as u64;
         let what = "the cache".to_owned();
         return Err(DeviceError::OutOfMemory { what, wanted_bytes, free_bytes });
     }
-    let mut arena = zeroed(context.allocate_arena("the cache", wanted)?)?;
-    let mut layers = Vec::with_capacity(sizes.len());
-    for (layer, (_, bytes)) in desc.layers.iter().zip(sizes) {
-        layers.push(match layer {
-            CacheLayer::Kv { .. } => LayerMemory::Kv {
-                keys: arena.take(aligned(bytes)),
-                values: arena.take(aligned(bytes)),
-            },
-            CacheLayer::ShortConv { .. } => {
-                LayerMemory::ShortConv { state: arena.take(aligned(bytes)) }
-            }
+    let Blocks { whole, blocks, arena } = context.allocate_blocks(WHAT, &blocks)?;
+    zeroed(whole)?;
+    let mut blocks = blocks.into_iter();
+    let mut layers = Vec::with_capacity(desc.layers.len());
+    for layer in &desc.layers {
+        let (first, second) = match layer {
+            CacheLayer::Kv { .. } => (blocks.next(), blocks.next()),
+            CacheLayer::ShortConv { .. } => (blocks.next(), None),
+        };
+        layers.extend(match (first, second) {
+            (Some(keys), Some(values)) => Some(LayerMemory::Kv { keys, values }),
+            (state, _) => state.map(|state| LayerMemory::ShortConv { state }),
         });
     }
     let last_sampled = zeroed(context.allocate("last sampled tokens", 4 * sequences)?)?;
     let recent = zeroed(context.allocate("recent tokens", recent_bytes)?)?;
     let table_bytes = layers.len() * size_of::<LayerRef>();
     let table = zeroed(context.allocate("the table of layers", table_bytes)?)?;
-    let bytes = (wanted + recent_bytes + 4 * sequences + table_bytes) as u64;
-    Ok((Cache { desc: desc.clone(), layers, table, last_sampled, recent }, bytes))
+    let bytes = (whole.bytes() + recent_bytes + 4 * sequences + table_bytes) as u64;
+    Ok((Cache { desc: desc.clone(), layers, arena, table, last_sampled, recent }, bytes))
+}
+
+/// Keeps memory behind the first pages of every layer alone: answers what came and went. The caller sees to it that nothing enqueued
+/// touches other pages, and fills new memory with zeros.
+pub(crate) fn resize(context: &Context, cache: &Cache, pages: u32) -> Result<Resized, DeviceError> {
+    let Some(arena) = cache.arena else { return Ok(Resized::default()) };
+    let desc = &cache.desc;
+    let shorter = CacheDesc { pages: pages.clamp(1, desc.pages), ..desc.clone() };
+    let kept = |layer: &CacheLayer| {
+        let (count, bytes) = layer_bytes(&shorter, layer).unwrap_or((0, 0));
+        vec![bytes; count]
+    };
+    let kept: Vec<usize> = desc.layers.iter().flat_map(kept).collect();
+    context.resize_arena(arena, WHAT, &kept)
 }
 
 /// How many blocks of memory a layer has, and the bytes of each.

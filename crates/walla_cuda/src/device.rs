@@ -258,6 +258,18 @@ impl Device for CudaDevice {
         Ok(id)
     }
 
+    fn resize_cache(&mut self, cache: CacheId, pages: u32) -> Result<(), DeviceError> {
+        self.synchronise()?;
+        let resized = cache::resize(&self.context, self.resources.cache(cache)?, pages)?;
+        self.used.cache_bytes += resized.mapped_bytes;
+        self.used.cache_bytes -= resized.unmapped_bytes;
+        // Cells that nobody has written yet are multiplied by zero: they must be numbers.
+        for memory in &resized.mapped {
+            self.context.fill(self.capture, memory, 0)?;
+        }
+        self.context.synchronise()
+    }
+
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
         let memory = self.zeroed(self.context.allocate(what, bytes)?)?;
         self.used.workspace_bytes += memory.bytes() as u64;

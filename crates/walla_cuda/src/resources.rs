@@ -9,7 +9,7 @@ use walla_device::{
 };
 use walla_types::{RopePairs, TensorType};
 
-use crate::driver::{DeviceMemory, Event, GraphExec, Launch, PinnedMemory, Stream};
+use crate::driver::{ArenaId, DeviceMemory, Event, GraphExec, Launch, PinnedMemory, Stream};
 use crate::params::WeightRef;
 
 /// A repacked matrix.
@@ -57,6 +57,8 @@ pub(crate) enum LayerMemory {
 pub(crate) struct Cache {
     pub(crate) desc: CacheDesc,
     pub(crate) layers: Vec<LayerMemory>,
+    /// Where its layers lie, if memory behind their last pages can be given back.
+    pub(crate) arena: Option<ArenaId>,
     /// What the kernels of upkeep read of each layer.
     pub(crate) table: DeviceMemory,
     /// `[sequences]` u32.

@@ -172,6 +172,14 @@ pub trait Device: Send {
     /// Allocates a cache.
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError>;
 
+    /// Keeps memory behind the first `pages` pages of a cache alone, where the device can: it gives back what it can of the rest, and what
+    /// comes back later holds zeros. [`memory`](Self::memory) tells what is held. Addresses stay, so programs stay valid; the caller sees
+    /// to it that nothing enqueued later touches other pages. May wait for everything enqueued before, so not a matter of every
+    /// frame. Default: memory stays as it is. [`OutOfMemory`](DeviceError::OutOfMemory) if what is to come back is taken: then nothing has come back.
+    fn resize_cache(&mut self, _cache: CacheId, _pages: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Allocates zeroed device memory.
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError>;
 

@@ -209,6 +209,10 @@ impl Device for Faulty {
         self.allocate(Call::CreateCache, "cache", bytes, |inner| inner.create_cache(desc))
     }
 
+    fn resize_cache(&mut self, cache: CacheId, pages: u32) -> Result<(), DeviceError> {
+        self.call(Call::ResizeCache, |this| this.inner.resize_cache(cache, pages))
+    }
+
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
         self.allocate(Call::CreateBuffer, what, bytes as u64, |inner| {
             inner.create_buffer(what, bytes)

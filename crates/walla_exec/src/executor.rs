@@ -189,6 +189,14 @@ impl Executor {
         Ok(())
     }
 
+    /// Keeps memory behind the first `pages` pages of the cache alone, where the device can. Waits for steps in flight.
+    ///
+    /// # Errors
+    /// What the device says: [`DeviceError::OutOfMemory`] if memory for more pages is not there.
+    pub fn resize_cache(&mut self, pages: u32) -> Result<(), ExecError> {
+        Ok(self.device.resize_cache(self.cache, pages)?)
+    }
+
     /// Enqueues a micro-batch: its rows, the page tables of its sequences, and how each sequence draws its tokens.
     /// Outputs of the step are the micro-batch's [`output_rows`](UBatch::output_rows) in order.
     ///

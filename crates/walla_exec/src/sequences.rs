@@ -144,6 +144,35 @@ impl Sequences {
         }
     }
 
+    /// Keeps memory for `pages` pages of sequences, where the device can: what is held beyond them moves below, and the memory above is
+    /// given back; or memory comes back. Sequences own no more than `pages` pages together, and nothing is in flight. Not a matter of
+    /// every frame.
+    ///
+    /// # Errors
+    /// What the device says: if there is no memory for more pages, there are as many as before.
+    pub fn resize(&mut self, pages: u32) -> Result<(), ExecError> {
+        let end = pages.saturating_add(1).clamp(2, self.executor.options().pages);
+        if end >= self.ledger.pages_end() {
+            self.executor.resize_cache(end)?;
+            self.ledger.confine(end, &mut self.commands);
+            return Ok(());
+        }
+        let mut held = u32::MAX;
+        while held > 0 {
+            self.settle();
+            self.upkeep()?;
+            let left = self.ledger.confine(end, &mut self.commands);
+            if left > 0 && left == held {
+                // More is owned than fits: all of it stays.
+                return Ok(());
+            }
+            held = left;
+        }
+        self.upkeep()?;
+        self.settle();
+        self.executor.resize_cache(end)
+    }
+
     /// Waits for the oldest step in flight: for tests, tools and benchmarks, never in play.
     ///
     /// # Errors

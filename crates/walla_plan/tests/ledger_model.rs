@@ -24,6 +24,7 @@ enum Operation {
     Keep { seq: u32 },
     Trim { seq: u32 },
     Limit { pages: u32 },
+    Confine { end: u32 },
     EndStep { lag: u64 },
 }
 
@@ -42,6 +43,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => seq().prop_map(|seq| Keep { seq }),
         1 => seq().prop_map(|seq| Trim { seq }),
         1 => prop_oneof![0u32..12, Just(u32::MAX)].prop_map(|pages| Limit { pages }),
+        1 => prop_oneof![2u32..20, Just(u32::MAX)].prop_map(|end| Confine { end }),
         6 => (0u64..3).prop_map(|lag| EndStep { lag }),
     ]
 }
@@ -168,6 +170,14 @@ impl World {
                         && ledger.usable_pages() < ledger.options().pages
                 );
             }
+            Operation::Confine { end } => {
+                let held = ledger.confine(end, commands);
+                let above = |page: &&PageId| page.0 >= end;
+                let tables = (0..SEQUENCES).flat_map(|seq| ledger.pages(SeqId(seq)));
+                let owned: std::collections::BTreeSet<_> = tables.filter(above).collect();
+                assert_eq!(held as usize, owned.len());
+                assert!(ledger.usable_pages() < ledger.pages_end());
+            }
             Operation::EndStep { lag } => self.end_step(lag),
         }
         for (from, list) in self.appended_from.iter_mut().zip(&self.model) {
@@ -279,6 +289,7 @@ proptest! {
         world.end_step(0);
         // With every fence passed and no limit, nothing has leaked.
         world.ledger.limit_pages(u32::MAX);
+        world.ledger.confine(u32::MAX, &mut world.commands);
         world.ledger.clear(&mut world.commands).unwrap();
         world.ledger.retire(world.step);
         world.ledger.release_up_to(world.step);

@@ -353,6 +353,10 @@ pub struct EngineStats {
     pub pages_used: u32,
     /// KV pages in all.
     pub pages: u32,
+    /// Memory that the device holds for them now, in bytes.
+    pub kv_bytes: u64,
+    /// Pages that [`set_kv_tokens`](crate::Engine::set_kv_tokens) last asked for and that there was no memory for any more: ask again later.
+    pub pages_refused: u32,
     /// Outputs that could not be delivered at once because a client's queue was full.
     pub queue_full: u64,
     /// Calls of the device's driver since it was loaded, of all kinds: two a step where programs write results to the

@@ -217,7 +217,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Numbers in [`EngineStats`], those of its budget left out.
-const FIELDS: usize = 15;
+const FIELDS: usize = 17;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -233,6 +233,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         asks_waiting,
         pages_used,
         pages,
+        kv_bytes,
+        pages_refused,
         queue_full,
         driver_calls,
         graph_fallbacks,
@@ -251,6 +253,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         asks_waiting.into(),
         pages_used.into(),
         pages.into(),
+        pages_refused.into(),
+        kv_bytes,
         queue_full,
         driver_calls,
         graph_fallbacks,
@@ -266,11 +270,12 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         device_nanos,
         step_nanos,
         rest @ ..,
+        kv_bytes,
         queue_full,
         driver_calls,
         graph_fallbacks,
     ] = values;
-    let [step_rows, agents_active, agents, asks_waiting, pages_used, pages] =
+    let [step_rows, agents_active, agents, asks_waiting, pages_used, pages, pages_refused] =
         rest.map(|v| v as u32);
     EngineStats {
         tokens,
@@ -285,6 +290,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         asks_waiting,
         pages_used,
         pages,
+        kv_bytes,
+        pages_refused,
         queue_full,
         driver_calls,
         graph_fallbacks,
@@ -373,6 +380,8 @@ mod tests {
             asks_waiting: 8,
             pages_used: u32::MAX,
             pages: 10,
+            kv_bytes: u64::MAX - 2,
+            pages_refused: 29,
             queue_full: 11,
             driver_calls: u64::MAX - 1,
             graph_fallbacks: 28,

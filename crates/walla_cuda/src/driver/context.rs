@@ -165,7 +165,7 @@ impl Drop for Context {
         } else if is_usable {
             self.free_objects();
         }
-        for arena in self.arenas.get_mut().drain(..) {
+        for arena in self.arenas.get_mut() {
             arena.give_back();
         }
         if let Place::Green(green) = self.place {

@@ -24,6 +24,7 @@ mod objects;
 mod place;
 mod stream;
 
+pub(crate) use arena::{ArenaId, Blocks, Resized};
 pub(crate) use context::Context;
 pub(crate) use graph::GraphExec;
 pub use graphics::GraphicsQueue;

@@ -26,11 +26,12 @@ pub enum Call {
     Wait,
     Poll,
     Synchronise,
+    ResizeCache,
 }
 
 impl Call {
     /// All calls.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::LoadMatrix,
         Self::LoadVector,
         Self::LoadRope,
@@ -50,12 +51,13 @@ impl Call {
         Self::Wait,
         Self::Poll,
         Self::Synchronise,
+        Self::ResizeCache,
     ];
 
     /// Whether it belongs to play rather than to loading.
     #[must_use]
     pub fn is_play(self) -> bool {
-        self as usize >= Self::WriteHost as usize && self != Self::Synchronise
+        (Self::WriteHost as usize..Self::Synchronise as usize).contains(&(self as usize))
     }
 
     pub(super) const fn name(self) -> &'static str {
@@ -63,6 +65,7 @@ impl Call {
             Self::LoadMatrix => "load_matrix",
             Self::LoadVector => "load_vector",
             Self::LoadRope => "load_rope",
+            Self::ResizeCache => "resize_cache",
             Self::CreateCache => "create_cache",
             Self::CreateBuffer => "create_buffer",
             Self::CreateHost => "create_host",

@@ -40,6 +40,7 @@
 mod batch;
 mod check;
 mod command;
+mod confine;
 mod error;
 mod ledger;
 mod operations;

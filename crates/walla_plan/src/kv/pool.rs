@@ -16,8 +16,12 @@ pub(super) struct PagePool {
     /// Entries at the end of `retired` that no fence covers yet.
     unfenced: usize,
     last_fence: Fence,
-    /// Pages that are not handed out although nobody owns them.
-    withheld: u32,
+    /// Pages that may be owned at the same time.
+    limit: u32,
+    /// Pages from here on are out of use: none of them is handed out.
+    end: u32,
+    /// Those of them that nobody owns or waits for.
+    outside: Vec<PageId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +41,9 @@ impl PagePool {
             retired: VecDeque::with_capacity(pages as usize),
             unfenced: 0,
             last_fence: 0,
-            withheld: 0,
+            limit: pages - 1,
+            end: pages,
+            outside: Vec::with_capacity(pages as usize),
         }
     }
 
@@ -79,8 +85,10 @@ impl PagePool {
         let mut released = 0;
         while self.retired.len() > self.unfenced {
             match self.retired.front() {
-                Some(retired) if retired.fence <= fence => self.free.push(retired.page),
-                _ => break,
+                Some(retired) if retired.fence > fence => break,
+                Some(retired) if retired.page.0 < self.end => self.free.push(retired.page),
+                Some(retired) => self.outside.push(retired.page),
+                None => break,
             }
             self.retired.pop_front();
             released += 1;
@@ -95,22 +103,47 @@ impl PagePool {
 
     /// Pages that can be taken.
     pub(super) fn free_pages(&self) -> u32 {
-        (self.free.len() as u32).saturating_sub(self.withheld)
+        let left = self.usable_pages().saturating_sub(self.used_pages() + self.fenced_pages());
+        left.min(self.free.len() as u32)
     }
 
     /// Pages that somebody owns; the reserved one is nobody's.
     pub(super) fn used_pages(&self) -> u32 {
-        self.pages() - 1 - self.free.len() as u32 - self.fenced_pages()
+        let unowned = self.free.len() + self.outside.len() + self.retired.len();
+        self.pages() - 1 - unowned as u32
     }
 
     /// Lets so many pages be owned at the same time, of those that there are.
     pub(super) fn limit(&mut self, pages: u32) {
-        self.withheld = (self.pages() - 1).saturating_sub(pages);
+        self.limit = pages.min(self.pages() - 1);
     }
 
     /// The limit.
     pub(super) fn usable_pages(&self) -> u32 {
-        self.pages() - 1 - self.withheld
+        self.limit.min(self.end - 1)
+    }
+
+    /// First page that is out of use.
+    pub(super) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Takes pages from `end` on out of use, or brings those below back. Pages that are owned stay their owners'.
+    pub(super) fn set_end(&mut self, end: u32) {
+        self.end = end.clamp(1, self.pages());
+        let end = self.end;
+        self.outside.extend(self.free.extract_if(.., |page| page.0 >= end));
+        let mut back: Vec<_> = self.outside.extract_if(.., |page| page.0 < end).collect();
+        // At the bottom of the stack, highest first, as at the start.
+        back.sort_unstable_by(|a, b| b.cmp(a));
+        self.free.splice(0..0, back);
+    }
+
+    /// All owners of a page own another instead, which was just taken; the old one retires.
+    pub(super) fn move_owners(&mut self, from: PageId, to: PageId) {
+        self.owners[to.index()] = std::mem::take(&mut self.owners[from.index()]);
+        self.retired.push_back(Retired { page: from, fence: Fence::MAX });
+        self.unfenced += 1;
     }
 
     pub(super) fn fenced_pages(&self) -> u32 {
@@ -121,8 +154,9 @@ impl PagePool {
         self.owners[page.index()]
     }
 
-    /// Pages that nobody owns: free ones, then retired ones.
+    /// Pages that nobody owns: free ones, those out of use, then retired ones.
     pub(super) fn unowned(&self) -> impl Iterator<Item = PageId> {
-        self.free.iter().copied().chain(self.retired.iter().map(|retired| retired.page))
+        let retired = self.retired.iter().map(|retired| retired.page);
+        self.free.iter().chain(&self.outside).copied().chain(retired)
     }
 }

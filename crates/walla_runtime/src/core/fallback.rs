@@ -54,6 +54,7 @@ impl Core {
         let pages = lost.sequences.ledger.usable_pages();
         self.sequences.ledger.limit_pages(pages);
         let pages = self.sequences.ledger.usable_pages();
-        self.stats = EngineStats { pages, pages_used: 0, ..stats };
+        let kv_bytes = self.sequences.executor.device().memory().cache_bytes;
+        self.stats = EngineStats { pages, pages_used: 0, kv_bytes, ..stats };
     }
 }

@@ -68,7 +68,12 @@ impl Core {
         let agents = exec_options.sequences_max as usize;
         Ok(Self {
             card: ModelCard::new(&file, &model, &sequences.executor, context_tokens, has_template),
-            stats: EngineStats { pages: exec_options.pages - 1, ..EngineStats::default() },
+            stats: EngineStats {
+                pages: exec_options.pages - 1,
+                kv_bytes: sequences.executor.device().memory().cache_bytes,
+                ..EngineStats::default()
+            },
+            shrinks_to: None,
             sequences,
             text,
             worker,

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use walla_exec::ExecError;
 use walla_plan::LedgerError;
 use walla_types::{SeqId, TokenId};
 
@@ -91,7 +92,14 @@ impl Core {
         let ledger = &mut self.sequences.ledger;
         let pages = tokens.div_ceil(ledger.options().page_tokens).max(1);
         ledger.limit_pages(pages);
-        self.stats.pages = ledger.usable_pages();
+        let end = ledger.pages_end();
+        let wanted = pages.min(ledger.options().pages - 1);
+        self.stats.pages_refused = 0;
+        self.shrinks_to = (wanted + 1 < end).then_some(wanted);
+        if wanted + 1 > end {
+            self.grow(wanted);
+        }
+        self.stats.pages = self.sequences.ledger.usable_pages();
         while self.sequences.ledger.used_pages() > self.sequences.ledger.usable_pages() {
             if self.evict_idle(usize::MAX) {
                 continue;
@@ -101,6 +109,35 @@ impl Core {
             let Some(victim) = held.min_by_key(|&slot| self.urgency(slot)) else { return };
             self.drop_sequence(victim);
         }
+    }
+
+    /// Gets memory for more pages, if it is still there.
+    fn grow(&mut self, pages: u32) {
+        if let Err(error) = self.sequences.resize(pages) {
+            // A device that is lost says so again.
+            let usable = self.sequences.ledger.usable_pages();
+            self.stats.pages_refused = pages.saturating_sub(usable);
+            tracing::warn!(target: "walla::load", %error, pages, usable, "no memory for a larger cache");
+        }
+        self.stats.kv_bytes = self.sequences.executor.device().memory().cache_bytes;
+    }
+
+    /// Gives memory back that the cache is not to have any more, as soon as no step is in flight. Answers whether steps have to wait
+    /// for that.
+    pub(super) fn shrink(&mut self) -> Result<bool, ExecError> {
+        let Some(pages) = self.shrinks_to else { return Ok(false) };
+        if self.sequences.executor.in_flight() > 0 {
+            return Ok(true);
+        }
+        self.shrinks_to = None;
+        match self.sequences.resize(pages) {
+            Err(ExecError::Device(error)) if !error.is_lost() => {
+                tracing::warn!(target: "walla::load", %error, "the cache's memory is not given back");
+            }
+            resized => resized?,
+        }
+        self.stats.kv_bytes = self.sequences.executor.device().memory().cache_bytes;
+        Ok(false)
     }
 
     /// Drops the cache of the agent that has been idle longest.

@@ -193,12 +193,17 @@ impl Engine {
     }
 
     /// Changes how many tokens all agents' conversations together keep on the device, up to what was reserved when the model was
-    /// loaded ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)): for a game that needs the memory's bandwidth, or an
-    /// ordered retreat before it does. Never waits.
+    /// loaded ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)): for a game that needs the memory, or an ordered retreat before
+    /// it does. Never waits.
     ///
     /// If they hold more, idle agents lose their cache first, then those of the lowest priority. Nobody loses a word: who speaks
     /// on reads its history again when there is room. A reply that cannot fit in what is left fails with
-    /// [`ReplyError::NoPages`](crate::ReplyError::NoPages). The memory itself stays reserved, so growing again cannot fail.
+    /// [`ReplyError::NoPages`](crate::ReplyError::NoPages).
+    ///
+    /// The memory itself goes back to the system between two steps, where the device can (a GPU with virtual memory management, in pieces of a
+    /// sixteenth of the cache or more; [`EngineStats::kv_bytes`](crate::EngineStats::kv_bytes) tells). It comes back when tokens
+    /// rise, unless somebody else has taken it: then the cache stays as it is, and
+    /// [`EngineStats::pages_refused`](crate::EngineStats::pages_refused) says how many pages are missing. Ask again later.
     pub fn set_kv_tokens(&self, tokens: u32) {
         self.set(Control::KvTokens(tokens));
     }

@@ -255,3 +255,34 @@ fn seeded_story(seed: u64) {
     stage.frame();
     assert_eq!(stage.core.stats().pages_used, 0, "seed {seed}: every page comes back");
 }
+
+#[test]
+fn memory_that_does_not_come_back_leaves_the_cache_as_it_is_and_is_told() {
+    // The first call gives memory back; the next two find it taken.
+    let plan = (1..3)
+        .fold(FaultPlan::new(1), |plan, n| plan.fail_call(Call::ResizeCache, n, Fault::Failed));
+    let (registry, _) = faulty(plan);
+    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = stage.agent(speaker(3, 40));
+    let ask = stage.ask(agent, tokens("a prompt"));
+    for _ in 0..5 {
+        stage.advance();
+    }
+    stage.core.control(crate::shell::Control::KvTokens(16 * 12));
+    for _ in 0..3 {
+        stage.advance();
+    }
+    for (wanted, pages, refused) in [(30, 12, 18), (u32::MAX / 16, 12, 52), (10, 10, 0)] {
+        stage.core.control(crate::shell::Control::KvTokens(16 * wanted));
+        let stats = stage.core.stats();
+        assert_eq!((stats.pages, stats.pages_refused), (pages, refused), "{wanted} pages");
+    }
+    for _ in 0..3 {
+        stage.advance();
+    }
+    stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
+    let stats = stage.core.stats();
+    assert_eq!((stats.pages, stats.pages_refused), (64, 0), "now it is there");
+    stage.run();
+    assert!(stage.reply(ask).ends[0].is_ok());
+}

@@ -276,6 +276,11 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
                 assert_eq!(stats.pages, kv_tokens / 16);
                 let used = stage.core.sequences.ledger.used_pages();
                 assert!(used <= stats.pages, "{used} of {}", stats.pages);
+                stage.advance();
+                assert_eq!(stage.core.shrinks_to, None, "steps in flight end within a round here");
+                let ledger = &stage.core.sequences.ledger;
+                assert_eq!(ledger.pages_end(), stats.pages + 1, "and no page above is in use");
+                ledger.assert_consistent();
                 let urgent = stage.core.sequences.ledger.len(SeqId(7));
                 assert!(
                     urgent > 0

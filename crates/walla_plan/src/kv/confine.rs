@@ -1,0 +1,70 @@
+//! Pages that have no memory behind them for now.
+
+use walla_types::SeqId;
+
+use super::{KvCommand, KvCommands, KvLedger, PageId};
+
+impl KvLedger {
+    /// First page that is out of use: all that there are, unless [`confine`](Self::confine) said otherwise.
+    #[must_use]
+    pub fn pages_end(&self) -> u32 {
+        self.pool.end()
+    }
+
+    /// Takes the pages from `end` on out of use, so that a device can do without their memory, or brings those below back.
+    ///
+    /// What sequences hold there moves below, as far as there are free pages and room for commands. Returns the pages that are still
+    /// held at `end` and above: call again when the commands have run, or when pages have become free. With 0 nothing will touch
+    /// those pages again, once the commands and the steps before them have run.
+    ///
+    /// # Examples
+    /// ```
+    /// # use walla_plan::{KvCommand, KvCommands, KvLedger, LedgerOptions, PageId};
+    /// # use walla_types::SeqId;
+    /// # let mut commands = KvCommands::with_capacity(8);
+    /// let options = LedgerOptions { page_tokens: 16, pages: 11, ..LedgerOptions::default() };
+    /// let mut ledger = KvLedger::new(options)?;
+    /// ledger.append(SeqId(0), 3 * 16, &mut commands)?; // pages 1, 2, 3
+    /// ledger.append(SeqId(1), 16, &mut commands)?; // page 4
+    /// ledger.remove(SeqId(0), .., &mut commands)?;
+    /// ledger.retire(1);
+    /// ledger.release_up_to(1);
+    ///
+    /// assert_eq!(ledger.confine(4, &mut commands), 0);
+    /// assert_eq!(commands.as_slice(), [KvCommand::CopyPage { from: PageId(4), to: PageId(3) }]);
+    /// assert_eq!(ledger.pages(SeqId(1)), [PageId(3)]);
+    /// assert_eq!(ledger.usable_pages(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn confine(&mut self, end: u32, commands: &mut KvCommands) -> u32 {
+        self.pool.set_end(end);
+        let end = self.pool.end();
+        let mut held = 0;
+        for page in (end..self.options.pages).map(PageId) {
+            if self.pool.owners(page) == 0 {
+                continue;
+            }
+            let below = if commands.free() > 0 { self.pool.take() } else { None };
+            let Some(below) = below else {
+                held += 1;
+                continue;
+            };
+            commands.push(KvCommand::CopyPage { from: page, to: below });
+            self.pool.move_owners(page, below);
+            self.replace(page, below);
+        }
+        held
+    }
+
+    /// Writes another page into every table that has this one.
+    fn replace(&mut self, from: PageId, to: PageId) {
+        for seq in (0..self.options.sequences_max).map(SeqId) {
+            let table = self.table(seq, self.sequences[seq.index()].pages);
+            let held = self.tables[table].iter_mut().find(|page| **page == from);
+            if let Some(page) = held {
+                *page = to;
+                self.mark_changed(seq);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The cache gives memory back in play and takes it again, and nobody says another word for it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use walla_model::synth::{self, Mixture, Model};
+use walla_runtime::{
+    AgentSpec, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
+    default_registry,
+};
+use walla_types::{Sampling, TokenId};
+
+/// Pages of several MiB in each layer: large enough to be given back in pieces.
+const MODEL: Model = Model {
+    width: 256,
+    layers: 3,
+    heads: 4,
+    kv_heads: 4,
+    head_dim: 64,
+    context_train: 8_192,
+    ..Model::TINY
+};
+
+const SPEAKERS: u64 = 6;
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "never happened: {what}");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// What everybody says, and the cache's bytes: before, with a small cache, and with all of it again.
+struct Story {
+    texts: Vec<String>,
+    kv_bytes: [u64; 3],
+}
+
+fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> Story {
+    let file = synth::write(&MODEL, Mixture::Q8_0, 7, Vec::new()).unwrap();
+    let options = EngineOptions {
+        device: device.to_owned(),
+        threads: Some(1),
+        context_tokens: 4_096,
+        agents_max: 16,
+        budget: None,
+        ..EngineOptions::new(ModelSource::Static(file.leak()))
+    };
+    let engine = Engine::start(options).unwrap();
+    let client = engine.client(Pacing::FreeRunning).unwrap();
+    eventually("loaded", || engine.model());
+    let stats = || engine.stats();
+    let whole = eventually("counted", || Some(stats()).filter(|stats| stats.kv_bytes > 0));
+    let free_before = free_bytes();
+    let mut generations = Vec::new();
+    for seed in 0..SPEAKERS {
+        let (agent, generation) = (client.new_agent(), client.new_generation());
+        let sampling = Sampling::builder().seed(seed).build().unwrap();
+        let spec = AgentSpec { sampling, reply_tokens_max: 700, ..AgentSpec::new("") };
+        client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
+        let prompt = Prompt::Tokens((1..60 + seed as u32 * 9).map(TokenId).collect());
+        client.try_send(Command::Ask { agent, generation, prompt }).unwrap();
+        generations.push(generation);
+    }
+    let mut texts = vec![String::new(); generations.len()];
+    let mut ended = 0;
+    let mut hear = |count: u64| {
+        let target = stats().tokens + count;
+        while ended < SPEAKERS && stats().tokens < target {
+            while let Some(event) = client.try_recv() {
+                let who = generations.iter().position(|g| *g == event.generation).unwrap();
+                match event.what {
+                    ReplyEvent::Delta { text, .. } => texts[who].push_str(text.as_str()),
+                    what => ended += u64::from(what.is_terminal()),
+                }
+            }
+            thread::yield_now();
+        }
+    };
+    hear(300);
+    let mut kv_bytes = [whole.kv_bytes; 3];
+    if changes {
+        // Less than they hold by now, so somebody yields; then less again; then more.
+        for (tokens, of_bytes) in [(2_048, 1), (1_024, 1), (4_096, 1), (u32::MAX, 2)] {
+            engine.set_kv_tokens(tokens);
+            hear(300);
+            kv_bytes[of_bytes] = stats().kv_bytes;
+            if tokens == 1_024 {
+                assert_eq!(stats().pages, 64);
+                let gained = free_bytes().saturating_sub(free_before);
+                let gave = whole.kv_bytes - stats().kv_bytes;
+                println!("{device}: gave {gave} bytes back, {gained} are free");
+                assert!(free_before == 0 || gained * 10 > gave * 9, "{gained} of {gave}");
+                kv_bytes[1] = stats().kv_bytes;
+            }
+        }
+        assert_eq!((stats().pages, stats().pages_refused), (whole.pages, 0));
+    }
+    while ended < SPEAKERS {
+        let Some(event) = client.try_recv() else {
+            thread::yield_now();
+            continue;
+        };
+        let who = generations.iter().position(|g| *g == event.generation).unwrap();
+        match event.what {
+            ReplyEvent::Delta { text, .. } => texts[who].push_str(text.as_str()),
+            ReplyEvent::Failed(error) => panic!("{error}"),
+            what => ended += u64::from(what.is_terminal()),
+        }
+    }
+    Story { texts, kv_bytes }
+}
+
+#[test]
+fn on_the_cpu() {
+    let still = story("cpu", false, || 0);
+    let moved = story("cpu", true, || 0);
+    assert_eq!(moved.texts, still.texts);
+    assert!(still.texts.iter().all(|text| !text.is_empty()));
+}
+
+/// Needs a GPU: without one it says that it skips.
+#[test]
+fn on_a_gpu() {
+    let registry = default_registry();
+    if !registry.devices().iter().any(|(info, _)| info.name == "cuda:0") {
+        println!("SKIPPED: no cuda:0 in this build on this machine");
+        return;
+    }
+    let free_bytes = || {
+        let device = registry.open("cuda:0", &walla_device::OpenOptions::default()).unwrap();
+        device.info().memory_free_bytes.unwrap()
+    };
+    let still = story("cuda:0", false, || 0);
+    let moved = story("cuda:0", true, free_bytes);
+    assert_eq!(moved.texts, still.texts);
+    let [whole, small, again] = moved.kv_bytes;
+    println!("cuda:0: {whole} bytes, {small} with 1,024 tokens, {again} with all again");
+    assert!(small * 4 < whole, "{small} of {whole}");
+    assert_eq!(again, whole);
+}
