@@ -32,6 +32,52 @@ fn a_quick_run_writes_numbers_and_pictures() {
     }
 }
 
+/// Runs the benchmark's command, which must succeed.
+fn frame_latency(arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frame_latency"));
+    let output = command.args(arguments).env_remove("WALLA_LLAMA_SERVER").output();
+    output.expect("it starts")
+}
+
+#[test]
+fn parts_of_a_long_run_make_one_result() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    for (part, frames) in [("one", "20"), ("two", "30")] {
+        let quick = ["--quick", "--part", "--modes", "walla", "--threads", "1", "--warm-up", "5"];
+        let rest = ["--frames", frames, "--prefill-event", "60", "--out", &at(part)];
+        let output = frame_latency(&[&quick[..], &rest[..]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let output = frame_latency(&["--out", &at("both"), "--merge", &at("one"), &at("two")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [one, two, both] =
+        ["one", "two", "both"].map(|name| json(&folder.path().join(name).join("summary.json")));
+    assert_eq!(both["machine"]["parts"].as_array().map(Vec::len), Some(2));
+    for cell in 0..2 {
+        let of = |summary: &Value, path: &str| {
+            summary["cells"][cell].pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN)
+        };
+        for sum in ["/frames", "/tokens", "/replies", "/frame_work_ms/count", "/stutters"] {
+            assert_eq!(of(&both, sum), of(&one, sum) + of(&two, sum), "{cell} {sum}");
+        }
+        for most in ["/frame_work_ms/max", "/frame_interval_ms/max"] {
+            assert_eq!(of(&both, most), of(&one, most).max(of(&two, most)), "{cell} {most}");
+        }
+    }
+    for sum in ["frames_booked", "steps", "frames_over"] {
+        let of = |summary: &Value| summary["cells"][1]["engine"][sum].as_u64().unwrap_or(0);
+        assert_eq!(of(&both), of(&one) + of(&two), "{sum}");
+    }
+    assert!(!both["cells"][1]["engine"]["prediction_error_by_bucket"].is_null());
+    assert!(both["cells"][1]["prefill_event"].is_object());
+    check_picture(&folder.path().join("both"), "percentiles-cpu-60hz-2");
+
+    let refused = frame_latency(&["--out", &at("none"), "--merge", &at("one"), &at("three")]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("three"));
+}
+
 fn json(path: &Path) -> Value {
     let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

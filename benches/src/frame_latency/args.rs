@@ -35,6 +35,9 @@ pub struct Arguments {
     /// Measured frames of each cell
     #[arg(long, value_name = "N", default_value_t = 1_800)]
     pub frames: usize,
+    /// Measured frames of the game alone [default: as many]; 0 leaves it out
+    #[arg(long, value_name = "N")]
+    pub alone_frames: Option<usize>,
     /// Frames before them, counted from when everybody has begun to speak
     #[arg(long, value_name = "N", default_value_t = 180)]
     pub warm_up: usize,
@@ -68,6 +71,12 @@ pub struct Arguments {
     /// A trace of the first 300 measured frames of the first cell in mode walla, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Write every frame as well, so that `--merge` can make one result of several runs
+    #[arg(long)]
+    pub part: bool,
+    /// Run nothing: make one result of the parts in these folders
+    #[arg(long, value_name = "FOLDER", num_args = 1.., conflicts_with_all = ["part", "quick"])]
+    pub merge: Vec<PathBuf>,
     /// Folder for the results
     #[arg(long, value_name = "FOLDER", default_value = "target/frame-latency")]
     pub out: PathBuf,
@@ -104,6 +113,12 @@ impl Mode {
         }
     }
 
+    /// The mode of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Off, Self::Walla, Self::WallaNoOverlap, Self::Blocking, Self::Llama];
+        all.into_iter().find(|mode| mode.name() == name)
+    }
+
     /// Whether a budget bounds its frames.
     pub fn is_governed(self) -> bool {
         matches!(self, Self::Walla | Self::WallaNoOverlap)
@@ -117,11 +132,18 @@ impl Arguments {
             self.rates = vec![60];
             self.agents = vec![0, 2];
             self.frames = self.frames.min(90);
+            self.alone_frames = self.alone_frames.map(|frames| frames.min(90));
             self.warm_up = self.warm_up.min(20);
             self.host_load_ms = Some(self.host_load_ms.unwrap_or(2.0));
             self.reply_tokens = self.reply_tokens.min(24);
         }
         self
+    }
+
+    /// Measured frames of a mode.
+    pub fn frames_of(&self, mode: Mode) -> usize {
+        let alone = self.alone_frames.filter(|_| mode == Mode::Off);
+        alone.unwrap_or(self.frames)
     }
 
     /// Work of a frame at this rate.

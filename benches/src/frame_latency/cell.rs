@@ -50,7 +50,9 @@ pub fn cells(arguments: &Arguments) -> Vec<Cell> {
                 let device = device.clone();
                 Cell { mode, device, rate, agents, budget, load }
             };
-            cells.push(cell(Mode::Off, 0));
+            if arguments.frames_of(Mode::Off) > 0 {
+                cells.push(cell(Mode::Off, 0));
+            }
             for &agents in arguments.agents.iter().filter(|&&agents| agents > 0) {
                 cells.extend(arguments.modes.iter().map(|&mode| cell(mode, agents)));
             }
@@ -74,5 +76,17 @@ mod tests {
         assert_eq!(names[0], "off-cpu-60hz-0");
         assert_eq!(names[1..3], ["walla-cpu-60hz-1", "blocking-cpu-60hz-1"]);
         assert_eq!(names[5], "off-cpu-120hz-0");
+    }
+
+    #[test]
+    fn the_game_alone_can_be_shorter_or_left_out() {
+        let arguments = |alone| {
+            let line = ["frame_latency", "--agents", "4", "--rates", "60", "--modes", "walla"];
+            Arguments::parse_from(line.into_iter().chain(["--alone-frames", alone]))
+        };
+        assert_eq!(cells(&arguments("9")).len(), 2);
+        assert_eq!(arguments("9").frames_of(Mode::Off), 9);
+        assert_eq!(arguments("9").frames_of(Mode::Walla), 1_800);
+        assert_eq!(cells(&arguments("0")).len(), 1);
     }
 }

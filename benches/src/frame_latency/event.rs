@@ -1,10 +1,14 @@
 //! A newcomer with a long prompt, while everybody speaks: how much later does anybody's next token come?
 
+use std::error::Error;
+use std::fmt;
+
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use serde_json::{Value, json};
 
+use crate::parts;
 use crate::talk::{self, Place};
 use crate::voices::Voices;
 
@@ -32,7 +36,7 @@ pub struct Newcomer {
 struct IsNewcomer;
 
 /// What the prompt did to those who spoke.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Met {
     pub prompt_tokens: u32,
     /// Whether the newcomer said anything before the run ended.
@@ -52,6 +56,21 @@ pub struct Met {
 }
 
 impl Met {
+    /// As [`to_json`](Self::to_json) wrote it.
+    pub fn of(value: &Value) -> Result<Self, Box<dyn Error>> {
+        let count = |name: &str| parts::count(&value[name]);
+        Ok(Self {
+            prompt_tokens: count("prompt_tokens")? as u32,
+            was_answered: value["answered"] == true,
+            frames: count("frames_to_first_token")?,
+            speaking: count("agents_speaking")? as usize,
+            gap_usual: count("frames_between_tokens_usually")?,
+            moved_max: count("tokens_moved_frames_max")?,
+            moved_agents: count("agents_moved_more_than_one_frame")? as usize,
+            tokens_late: count("deadlines_missed")?,
+        })
+    }
+
     pub fn to_json(&self) -> Value {
         let Self { prompt_tokens, was_answered, frames, speaking, gap_usual, .. } = self;
         let Self { moved_max, moved_agents, tokens_late, .. } = self;
@@ -65,6 +84,19 @@ impl Met {
             "agents_moved_more_than_one_frame": moved_agents,
             "deadlines_missed": tokens_late,
         })
+    }
+}
+
+impl fmt::Display for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prompt_tokens, frames, speaking, gap_usual, moved_max, moved_agents, .. } = self;
+        let answered = if self.was_answered { "answered after" } else { "not answered within" };
+        write!(
+            f,
+            "a newcomer with {prompt_tokens} tokens was {answered} {frames} frames; of {speaking} who spoke, a token every {gap_usual} \
+             frames, {moved_agents} had one come more than one frame later ({moved_max} at most), and {} missed a deadline",
+            self.tokens_late
+        )
     }
 }
 

@@ -23,6 +23,15 @@ impl Power {
         if key(&other) > key(&self) { other } else { self }
     }
 
+    /// As [`to_json`](Self::to_json) wrote it.
+    pub fn of(value: &Value) -> Self {
+        let number = |name: &str| value[name].as_f64();
+        Self {
+            watts: number("watts_mean").zip(number("watts_max")),
+            memory_mib: number("memory_used_mib_max"),
+        }
+    }
+
     pub fn to_json(self) -> Value {
         json!({
             "watts_mean": self.watts.map(|watts| watts.0),

@@ -16,6 +16,7 @@ mod load;
 mod machine;
 mod measure;
 mod model;
+mod parts;
 mod plot;
 mod report;
 mod run;
@@ -29,6 +30,7 @@ use clap::Parser;
 
 use crate::args::Arguments;
 use crate::cell::cells;
+use crate::parts::Facts;
 use crate::run::{Bench, Outcome};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -37,6 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         arguments.model = Some(model::synthetic(synth)?);
     }
     std::fs::create_dir_all(&arguments.out)?;
+    if !arguments.merge.is_empty() {
+        let (facts, outcomes) = parts::read(&arguments.merge)?;
+        return publish(&arguments, &facts, &outcomes);
+    }
     let mut bench = Bench::new(&arguments)?;
     let mut outcomes = Vec::new();
     for round in 0..arguments.rounds.max(1) {
@@ -48,10 +54,24 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let results = report::Results { arguments: &arguments, outcomes: &outcomes };
-    results.write(&bench)?;
+    let facts =
+        Facts { machine: machine::facts(), model: bench.model, voice_rate: arguments.voice_rate };
+    if arguments.part {
+        parts::write(&arguments.out, &facts, &outcomes)?;
+    }
+    publish(&arguments, &facts, &outcomes)
+}
+
+/// Writes files and pictures, and shows the table.
+fn publish(
+    arguments: &Arguments,
+    facts: &Facts,
+    outcomes: &[Outcome],
+) -> Result<(), Box<dyn Error>> {
+    let results = report::Results { arguments, facts, outcomes };
+    results.write()?;
     plot::draw(&results)?;
-    println!("{}", results.table());
+    println!("{}{}", results.table(), results.notes());
     println!("written to {}", arguments.out.display());
     Ok(())
 }

@@ -58,6 +58,23 @@ impl Times {
         })
     }
 
+    /// Nanoseconds (to three digits) and how often: what [`from_counts`](Self::from_counts) takes.
+    pub fn counts(&self) -> Vec<[u64; 2]> {
+        self.0
+            .iter_recorded()
+            .map(|step| [step.value_iterated_to(), step.count_at_value()])
+            .collect()
+    }
+
+    /// The same distribution.
+    pub fn from_counts(counts: &[[u64; 2]]) -> Self {
+        let mut times = Self::default();
+        for [nanos, count] in counts {
+            times.0.saturating_record_n((*nanos).max(1), *count);
+        }
+        times
+    }
+
     /// As HdrHistogram's tools write and plot it (`.hgrm`): value in milliseconds, share, count up to there, 1 / (1 - share).
     pub fn to_hgrm(&self) -> String {
         let mut text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n".to_owned();
@@ -112,6 +129,13 @@ mod tests {
             assert!((value - expected).abs() < 0.1, "{name}: {value}");
         }
         assert_eq!(Times::default().at(0.99), Duration::ZERO);
+    }
+
+    #[test]
+    fn counts_make_the_same_distribution() {
+        let again = Times::from_counts(&hundred().counts());
+        assert_eq!(again.to_json(), hundred().to_json());
+        assert_eq!(Times::from_counts(&[]).count(), 0);
     }
 
     #[test]

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use crate::args::{Arguments, Mode};
 use crate::cell::Cell;
 use crate::event::Met;
-use crate::machine;
 use crate::measure::{Times, rounded};
-use crate::run::{Bench, Frame, Outcome};
+use crate::parts::Facts;
+use crate::run::{Frame, Outcome};
 
 /// Everything that was measured.
 pub struct Results<'a> {
     pub arguments: &'a Arguments,
+    pub facts: &'a Facts,
     pub outcomes: &'a [Outcome],
 }
 
@@ -73,12 +74,13 @@ impl Results<'_> {
     }
 
     /// Writes all files but the plots.
-    pub fn write(&self, bench: &Bench<'_>) -> io::Result<()> {
+    pub fn write(&self) -> io::Result<()> {
         let out = &self.arguments.out;
         let cells: Vec<Value> = self.outcomes.iter().map(|outcome| self.to_json(outcome)).collect();
-        let summary = json!({ "machine": machine::facts(), "model": bench.model, "cells": cells });
+        let Facts { machine, model, .. } = self.facts;
+        let summary = json!({ "machine": machine, "model": model, "cells": cells });
         std::fs::write(out.join("summary.json"), format!("{summary:#}\n"))?;
-        std::fs::write(out.join("table.md"), self.table())?;
+        std::fs::write(out.join("table.md"), self.table() + &self.notes())?;
         for outcome in self.outcomes {
             let summary = Summary::of(outcome);
             let write = |what: &str, times: &Times| {
@@ -126,7 +128,7 @@ impl Results<'_> {
             "tokens": outcome.heard.tokens,
             "tokens_per_second": rounded(summary.tokens_per_second),
             "deadline_misses_share": rounded(summary.late_share),
-            "voice_rate": self.arguments.voice_rate,
+            "voice_rate": self.facts.voice_rate,
             "replies": outcome.heard.replies,
             "replies_failed": outcome.heard.replies_failed,
             "first_token_ms": outcome.heard.first_token.to_json(),
@@ -146,6 +148,32 @@ impl Results<'_> {
             let _ = writeln!(table, "{}", self.row(outcome));
         }
         table
+    }
+
+    /// What does not fit in the table, a line each: what frames were over the budget, what a GPU used, and what became of a newcomer.
+    pub fn notes(&self) -> String {
+        let mut notes = String::new();
+        for outcome in self.outcomes {
+            let mut note = |text: &str| {
+                let _ = write!(notes, "\n- {}: {text}.", outcome.cell);
+            };
+            if outcome.cell.mode.is_governed() {
+                let over = outcome.counted(|stats| stats.budget.frames_over);
+                let frames = outcome.counted(|stats| stats.budget.frames);
+                note(&format!("{over} of {frames} frames over their budget"));
+            }
+            if let Some((mean, max)) = outcome.power.watts {
+                let mib = outcome.power.memory_mib.unwrap_or(f64::NAN);
+                note(&format!("{mean:.0} W, {max:.0} W at most, {mib:.0} MiB of the GPU in use"));
+            }
+            if let Some(met) = &outcome.met {
+                note(&met.to_string());
+            }
+        }
+        if !notes.is_empty() {
+            notes.push('\n');
+        }
+        notes
     }
 
     fn row(&self, outcome: &Outcome) -> String {
@@ -198,5 +226,6 @@ fn engine_json(outcome: &Outcome) -> Option<Value> {
         "frames_sat_out": outcome.counted(|stats| stats.budget.frames_sat_out),
         "prediction_error_p50": rounded(f64::from(last.budget.error_p50)),
         "prediction_error_p99": rounded(f64::from(last.budget.error_p99)),
+        "prediction_error_by_bucket": outcome.buckets.iter().map(|bucket| bucket.to_json()).collect::<Vec<_>>(),
     }))
 }

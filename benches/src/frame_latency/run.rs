@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
-use bevy_walla::{Engine, EngineOptions, EngineState, EngineStats, Link, ModelSource, Pacing};
+use bevy_walla::{
+    BucketError, Engine, EngineOptions, EngineState, EngineStats, Link, ModelSource, Pacing,
+};
+use serde_json::{Value, json};
 use walla_trace::{TraceFile, host_span, now_nanos};
 
 use crate::args::{Arguments, Mode};
@@ -16,7 +19,7 @@ use crate::event::{self, Met, Newcomer};
 use crate::llama::Llama;
 use crate::load::{self, Load};
 use crate::machine::{Power, PowerMeter};
-use crate::measure::Times;
+use crate::measure::{Times, rounded};
 use crate::model;
 use crate::talk;
 use crate::voices::{Heard, Voices};
@@ -57,6 +60,32 @@ pub struct Frame {
     pub device: Duration,
 }
 
+/// How far the governor's predictions of one bucket were off, as shares, since the engine was started.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bucket {
+    pub rows: u64,
+    pub steps: u64,
+    pub p50: f64,
+    pub p99: f64,
+}
+
+impl Bucket {
+    pub fn to_json(self) -> Value {
+        let Self { rows, steps, p50, p99 } = self;
+        json!({ "rows": rows, "steps": steps, "p50": rounded(p50), "p99": rounded(p99) })
+    }
+
+    /// As [`to_json`](Self::to_json) wrote it.
+    pub fn of(value: &Value) -> Option<Self> {
+        Some(Self {
+            rows: value["rows"].as_u64()?,
+            steps: value["steps"].as_u64()?,
+            p50: value["p50"].as_f64()?,
+            p99: value["p99"].as_f64()?,
+        })
+    }
+}
+
 /// What a cell gave.
 pub struct Outcome {
     pub cell: Cell,
@@ -65,6 +94,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// The engine's counters when each round's measurement began and when it ended.
     pub stats: Vec<(EngineStats, EngineStats)>,
+    /// Of the round with the most steps, buckets that ran.
+    pub buckets: Vec<Bucket>,
     /// Of the round that used most.
     pub power: Power,
     /// Of the round in which somebody waited longest.
@@ -81,6 +112,10 @@ impl Outcome {
         same.heard.add(&outcome.heard);
         same.elapsed += outcome.elapsed;
         same.stats.extend(outcome.stats);
+        let steps = |buckets: &[Bucket]| buckets.iter().map(|bucket| bucket.steps).sum::<u64>();
+        if steps(&outcome.buckets) > steps(&same.buckets) {
+            same.buckets = outcome.buckets;
+        }
         same.power = same.power.larger(outcome.power);
         let moved = |met: &Option<Met>| met.as_ref().map(|met| met.moved_max);
         if moved(&outcome.met) > moved(&same.met) {
@@ -134,6 +169,15 @@ impl<'a> Bench<'a> {
         let meter = PowerMeter::start(&cell.device);
         let mut outcome = self.frames(app, cell)?;
         outcome.power = meter.finish();
+        if let (true, Some((_, engine))) = (cell.mode.is_governed(), &self.engine) {
+            let bucket = |error: BucketError| Bucket {
+                rows: error.bucket.into(),
+                steps: error.steps,
+                p50: error.p50.into(),
+                p99: error.p99.into(),
+            };
+            outcome.buckets = engine.prediction_errors().into_iter().map(bucket).collect();
+        }
         drop(llama);
         self.wait_until_empty();
         Ok(Some(outcome))
@@ -214,7 +258,8 @@ impl<'a> Bench<'a> {
     }
 
     fn frames(&mut self, mut app: App, cell: &Cell) -> Result<Outcome, Box<dyn Error>> {
-        let Arguments { warm_up, frames, prefill_event, .. } = *self.arguments;
+        let Arguments { warm_up, prefill_event, .. } = *self.arguments;
+        let frames = self.arguments.frames_of(cell.mode);
         app.finish();
         app.cleanup();
         let mut pacer = Pacer::new(cell.period());
@@ -263,8 +308,8 @@ impl<'a> Bench<'a> {
         event::end(&mut app);
         let met = app.world().get_resource::<Newcomer>().and_then(|newcomer| newcomer.met.clone());
         let heard = app.world().resource::<Voices>().measured.clone();
-        let (cell, power) = (cell.clone(), Power::default());
-        Ok(Outcome { cell, frames: measured, heard, elapsed, stats, power, met })
+        let (cell, power, buckets) = (cell.clone(), Power::default(), Vec::new());
+        Ok(Outcome { cell, frames: measured, heard, elapsed, stats, buckets, power, met })
     }
 }
 
