@@ -4,7 +4,7 @@
 //! |---|---|
 //! | any `tracing` subscriber | spans and events at level `TRACE`, by the targets below |
 //! | a trace file for <https://ui.perfetto.dev> or `chrome://tracing` | [`TraceFile`], or `WALLA_TRACE=file.json` in the environment |
-//! | NVIDIA's profilers | feature `nvtx`: ranges on the thread that does the work |
+//! | NVIDIA's profilers | feature `nvtx`: ranges on the thread that does the work, for the tool that started the program |
 //!
 //! While nobody listens a mark is two relaxed loads: nothing is timed, nothing is allocated.
 //!
@@ -40,7 +40,8 @@ pub use clock::{DeviceClock, now_nanos};
 pub use file::{TraceError, TraceFile, TraceSummary};
 pub use stage::{Entered, Stage, StepTimes, Track, device_step, enter, host_span, is_listening};
 
-/// Lets NVIDIA's profilers see every stage as a range, if the library is there (feature `nvtx`; nothing otherwise).
+/// Lets NVIDIA's profilers see every stage as a range, if one started the program or the old NVTX library is there (feature `nvtx`; nothing
+/// otherwise).
 pub fn listen_nvtx() {
     #[cfg(feature = "nvtx")]
     nvtx::listen();

@@ -68,6 +68,18 @@ macro_rules! stages {
                 match self { $(Self::$stage => $name,)* }
             }
 
+            /// Its name as C has it.
+            #[cfg(feature = "nvtx")]
+            const fn c_name(self) -> &'static std::ffi::CStr {
+                const fn terminated(bytes: &'static [u8]) -> &'static std::ffi::CStr {
+                    match std::ffi::CStr::from_bytes_with_nul(bytes) {
+                        Ok(name) => name,
+                        Err(_) => c"",
+                    }
+                }
+                match self { $(Self::$stage => terminated(concat!($name, "\0").as_bytes()),)* }
+            }
+
             /// Where the file shows it.
             #[must_use]
             pub const fn track(self) -> Track {
@@ -144,7 +156,7 @@ pub fn enter(stage: Stage) -> Entered {
 fn begin(stage: Stage, listeners: u8, is_traced: bool) -> Entered {
     #[cfg(feature = "nvtx")]
     if listeners & NVTX != 0 {
-        crate::nvtx::push(stage.name());
+        crate::nvtx::push(stage.c_name());
     }
     let timed = (listeners != 0).then(|| Timed { stage, begin_nanos: now_nanos(), listeners });
     Entered { _span: is_traced.then(|| stage.span().entered()), timed }

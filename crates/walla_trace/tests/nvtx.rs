@@ -1,0 +1,187 @@
+//! Ranges as profilers get them, with libraries that stand in for them: compiled here from C, where there is a compiler.
+//!
+//! What a process loads stays loaded, so the ranges are made by children of this test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use walla_trace::{Stage, enter, listen_nvtx};
+
+/// Set in a child: it makes ranges.
+const CHILD: &str = "WALLA_TEST_NVTX_CHILD";
+
+const NAME: &str = "a_child_makes_ranges";
+
+/// Writes a line for each range: the thread, its depth, and the name or `-`.
+const RECORDER: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/syscall.h>
+static __thread int depth;
+static int say(const char* name) {
+    FILE* file = fopen(getenv("RANGES"), "a");
+    fprintf(file, "%ld %d %s\n", (long)syscall(SYS_gettid), depth, name);
+    fclose(file);
+    return depth;
+}
+int push(const char* name) { say(name); return depth++; }
+int pop(void) { depth--; say("-"); return depth; }
+"#;
+
+/// The old library.
+const LIBRARY: &str = r"
+int nvtxRangePushA(const char* name) { return push(name); }
+int nvtxRangePop(void) { return pop(); }
+";
+
+/// A tool that is let in: it takes the version, then writes its functions where the table says.
+const TOOL: &str = r"
+typedef void (*function)(void);
+struct callbacks { size_t bytes; int (*table)(int, function***, unsigned*); };
+struct version { size_t bytes; unsigned version, reserved; void (*set)(unsigned); };
+int InitializeInjectionNvtx2(const void* (*export_table)(unsigned)) {
+    const struct version* version = export_table(3);
+    const struct callbacks* callbacks = export_table(1);
+    function** table = 0;
+    unsigned functions = 0;
+    if (!version || version->version != 3 || version->bytes < 24) return 0;
+    version->set(3);
+    if (!callbacks || callbacks->bytes < 16 || export_table(2) || export_table(4)) return 0;
+    if (callbacks->table(2, &table, &functions) || callbacks->table(99, 0, 0)) return 0;
+    if (!callbacks->table(5, &table, &functions) || functions < 16 || table[0] || !table[15]) return 0;
+    if (!callbacks->table(1, &table, &functions) || functions < 16) return 0;
+    *table[9] = (function)push;
+    *table[11] = (function)pop;
+    return 1;
+}
+";
+
+/// A tool that does not want to.
+const REFUSES: &str = "int InitializeInjectionNvtx2(void* table) { return 0; }";
+
+/// Compiles a library; `None` (and a line that says so) where there is no compiler.
+fn library(folder: &Path, name: &str, code: &str) -> Option<PathBuf> {
+    let (source, library) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&source, [RECORDER, code].concat()).unwrap();
+    let mut compiler = Command::new("cc");
+    match compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(library)
+        }
+        Err(error) => {
+            println!("SKIPPED: no C compiler ({error})");
+            None
+        }
+    }
+}
+
+/// Ranges of a child with this in its environment, as the stand-in wrote them.
+fn ranges(folder: &Path, environment: &[(&str, &Path)]) -> Vec<(u64, i32, String)> {
+    let log = folder.join("ranges");
+    std::fs::write(&log, "").unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").env("RANGES", &log);
+    child.env_remove("NVTX_INJECTION64_PATH").envs(environment.iter().copied());
+    let output = child.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(log).unwrap();
+    let line = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let thread = words.next().unwrap().parse().unwrap();
+        (thread, words.next().unwrap().parse().unwrap(), words.next().unwrap().to_owned())
+    };
+    text.lines().map(line).collect()
+}
+
+/// Every stage begins and ends on its thread, inside those around it.
+fn assert_ranges(found: &[(u64, i32, String)]) {
+    let mut threads: Vec<u64> = found.iter().map(|(thread, ..)| *thread).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    assert_eq!(threads.len(), 3, "{found:?}");
+    let mut of_stages = vec![0; Stage::ALL.len()];
+    for thread in threads {
+        let mut open: Vec<&str> = Vec::new();
+        for (_, depth, name) in found.iter().filter(|(of, ..)| *of == thread) {
+            if name == "-" {
+                assert!(open.pop().is_some(), "an end without a begin");
+            } else {
+                let stage = Stage::ALL.iter().position(|stage| stage.name() == name);
+                of_stages[stage.unwrap_or_else(|| panic!("{name} is no stage"))] += 1;
+                open.push(name);
+            }
+            assert_eq!(*depth as usize, open.len() - usize::from(name != "-"), "{found:?}");
+        }
+        assert!(open.is_empty(), "{open:?} never end");
+    }
+    // Each thread makes every stage once, and plans once more around a panic.
+    let expected: Vec<_> =
+        Stage::ALL.iter().map(|stage| if *stage == Stage::Plan { 6 } else { 3 }).collect();
+    assert_eq!(of_stages, expected);
+}
+
+#[test]
+fn a_child_makes_ranges() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    drop(enter(Stage::Plan)); // nobody listens yet
+    let begun_before = enter(Stage::Fill);
+    listen_nvtx();
+    listen_nvtx();
+    drop(begun_before);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for pair in Stage::ALL.chunks(2) {
+                    let _outer = enter(pair[0]);
+                    match pair.get(1) {
+                        Some(stage) if *stage == Stage::Launch => enter(*stage).forget(),
+                        Some(stage) => drop(enter(*stage)),
+                        None => {}
+                    }
+                }
+                let panicked = std::panic::catch_unwind(|| {
+                    let _plan = enter(Stage::Plan);
+                    std::panic::resume_unwind(Box::new("planned"));
+                });
+                assert!(panicked.is_err());
+            });
+        }
+    });
+}
+
+#[test]
+fn a_profiler_that_started_the_program_hears_balanced_ranges() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(tool) = library(folder.path(), "tool.so", TOOL) else { return };
+    assert_ranges(&ranges(folder.path(), &[("NVTX_INJECTION64_PATH", &tool)]));
+}
+
+#[test]
+fn the_old_library_hears_balanced_ranges() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(_) = library(folder.path(), "libnvToolsExt.so.1", LIBRARY) else { return };
+    assert_ranges(&ranges(folder.path(), &[("LD_LIBRARY_PATH", folder.path())]));
+    // Under its other name.
+    std::fs::rename(
+        folder.path().join("libnvToolsExt.so.1"),
+        folder.path().join("libnvToolsExt.so"),
+    )
+    .unwrap();
+    assert_ranges(&ranges(folder.path(), &[("LD_LIBRARY_PATH", folder.path())]));
+}
+
+#[test]
+fn without_a_tool_that_takes_them_there_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.so");
+    assert_eq!(ranges(folder.path(), &[("NVTX_INJECTION64_PATH", &missing)]), []);
+    let Some(refuses) = library(folder.path(), "refuses.so", REFUSES) else { return };
+    assert_eq!(ranges(folder.path(), &[("NVTX_INJECTION64_PATH", &refuses)]), []);
+    let Some(no_tool) = library(folder.path(), "no_tool.so", LIBRARY) else { return };
+    assert_eq!(ranges(folder.path(), &[("NVTX_INJECTION64_PATH", &no_tool)]), []);
+}
