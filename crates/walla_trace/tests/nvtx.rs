@@ -49,8 +49,13 @@ int InitializeInjectionNvtx2(const void* (*export_table)(unsigned)) {
     if (!version || version->version != 3 || version->bytes < 24) return 0;
     version->set(3);
     if (!callbacks || callbacks->bytes < 16 || export_table(2) || export_table(4)) return 0;
-    if (callbacks->table(2, &table, &functions) || callbacks->table(99, 0, 0)) return 0;
-    if (!callbacks->table(5, &table, &functions) || functions < 16 || table[0] || !table[15]) return 0;
+    static const unsigned sizes[] = {0, 16, 9, 15, 7, 16, 7};
+    for (int module = 1; module < 7; module++) {
+        if (!callbacks->table(module, &table, &functions) || functions != sizes[module]) return 0;
+        if (table[0] || table[functions]) return 0;
+        for (unsigned i = 1; i < functions; i++) *table[i] = (function)0;
+    }
+    if (callbacks->table(0, 0, 0) || callbacks->table(7, 0, 0) || callbacks->table(-1, 0, 0)) return 0;
     if (!callbacks->table(1, &table, &functions) || functions < 16) return 0;
     *table[9] = (function)push;
     *table[11] = (function)pop;

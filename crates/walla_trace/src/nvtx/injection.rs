@@ -16,37 +16,41 @@ const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const CALLBACKS: u32 = 1;
 const VERSION_INFO: u32 = 3;
 
-/// Tables of functions: the calls without domains, and those with. walla makes none of the latter, but tools expect both.
-const CORE: c_uint = 1;
-const DOMAINS: c_uint = 5;
+/// Tables of functions, by module, and how many functions each has, with a first one that is none: the core, CUDA, OpenCL, CUDA's runtime, domains,
+/// synchronisation. walla calls two of the core alone, but tools refuse a program that lacks a table.
+const FUNCTIONS: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 
-/// Functions of either table, the unused first one included.
-const FUNCTIONS: usize = 16;
+const FUNCTIONS_MAX: usize = 16;
 
-/// `nvtxRangePushA` and `nvtxRangePop` in the first.
+const CORE: usize = 1;
+
+/// `nvtxRangePushA` and `nvtxRangePop` in the core.
 const PUSH: usize = 9;
 const POP: usize = 11;
 
 /// A tool's function, or null while it has none.
 type Slot = AtomicPtr<c_void>;
 
-static CORE_SLOTS: [Slot; FUNCTIONS] = [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS];
-static DOMAIN_SLOTS: [Slot; FUNCTIONS] = [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS];
+static SLOTS: [[Slot; FUNCTIONS_MAX]; FUNCTIONS.len()] =
+    [const { [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS_MAX] }; FUNCTIONS.len()];
 
-/// Where tools write: a pointer to each slot, but for the first, which is none.
-type Table = [Option<&'static Slot>; FUNCTIONS];
+/// Where tools write: a pointer to each slot, but for the first, which is none; ended by another that is none.
+type Table = [Option<&'static Slot>; FUNCTIONS_MAX + 1];
 
-static CORE_TABLE: Table = table(&CORE_SLOTS);
-static DOMAIN_TABLE: Table = table(&DOMAIN_SLOTS);
+static TABLES: [Table; FUNCTIONS.len()] = tables();
 
-const fn table(slots: &'static [Slot; FUNCTIONS]) -> Table {
-    let mut table: Table = [None; FUNCTIONS];
-    let mut i = 1;
-    while i < FUNCTIONS {
-        table[i] = Some(&slots[i]);
-        i += 1;
+const fn tables() -> [Table; FUNCTIONS.len()] {
+    let mut tables = [[None; FUNCTIONS_MAX + 1]; FUNCTIONS.len()];
+    let mut module = CORE;
+    while module < FUNCTIONS.len() {
+        let mut function = 1;
+        while function < FUNCTIONS[module] {
+            tables[module][function] = Some(&SLOTS[module][function]);
+            function += 1;
+        }
+        module += 1;
     }
-    table
+    tables
 }
 
 #[repr(C)]
@@ -84,18 +88,16 @@ extern "system" fn function_table(
     table: *mut *const Table,
     functions: *mut c_uint,
 ) -> c_int {
-    let found = match module {
-        CORE => &CORE_TABLE,
-        DOMAINS => &DOMAIN_TABLE,
-        _ => return 0,
-    };
+    let module = module as usize;
+    let known = TABLES.get(module).zip(FUNCTIONS.get(module)).filter(|_| module >= CORE);
+    let Some((found, &count)) = known else { return 0 };
     if !table.is_null() {
         // SAFETY: the tool gives a place for a pointer, or null.
         unsafe { table.write(found) };
     }
     if !functions.is_null() {
         // SAFETY: the tool gives a place for a number, or null.
-        unsafe { functions.write(FUNCTIONS as c_uint) };
+        unsafe { functions.write(count as c_uint) };
     }
     1
 }
@@ -135,6 +137,6 @@ pub(super) fn find() -> Option<Ranges> {
 
 /// What the tool wrote. It takes no ranges if it wrote nothing.
 fn slot(which: usize) -> Option<*mut c_void> {
-    let function = CORE_SLOTS[which].load(Ordering::Acquire);
+    let function = SLOTS[CORE][which].load(Ordering::Acquire);
     (!function.is_null()).then_some(function)
 }
