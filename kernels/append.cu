@@ -11,7 +11,7 @@ struct AppendParams {
     float* q;
     HeadRef head;
 };
-static_assert(sizeof(AppendParams) == 128, "as in params.rs");
+static_assert(sizeof(AppendParams) == 144, "as in params.rs");
 
 constexpr uint32_t APPEND_WARPS = 4;
 constexpr uint32_t HEAD_DIM_MAX = 256;
@@ -46,9 +46,7 @@ __device__ __forceinline__ void append(const AppendParams& p) {
         return;
     }
     const uint32_t kv_head = head - heads - (is_value ? p.kv.kv_heads : 0);
-    Number* base = reinterpret_cast<Number*>(is_value ? p.kv.values : p.kv.keys);
-    Number* cell = base + cell_of(p.kv, p.step.table(row.table), kv_head, row.position);
-    for (uint32_t d = lane; d < dim; d += WARP) store_number(cell + d, at[d]);
+    store_head<Number>(p.kv, is_value, cell_of(p.kv, p.step.table(row.table), kv_head, row.position), at, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(APPEND_WARPS* WARP) append_f32(const __grid_constant__ AppendParams p) {
@@ -56,4 +54,7 @@ extern "C" __global__ void __launch_bounds__(APPEND_WARPS* WARP) append_f32(cons
 }
 extern "C" __global__ void __launch_bounds__(APPEND_WARPS* WARP) append_f16(const __grid_constant__ AppendParams p) {
     append<__half>(p);
+}
+extern "C" __global__ void __launch_bounds__(APPEND_WARPS* WARP) append_q8(const __grid_constant__ AppendParams p) {
+    append<Biased>(p);
 }

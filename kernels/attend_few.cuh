@@ -5,7 +5,7 @@
 // At least half of the ring is on its way at any time: with 16 warps a multiprocessor, 64 KiB; the memory wants some 40.
 #pragma once
 
-#include "attend.cuh"
+#include "attend_heads.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
@@ -21,23 +21,23 @@ struct Share {
     uint32_t shares;
 };
 
-template <uint32_t DIM_, uint32_t WARPS_, uint32_t RING_>
+template <uint32_t DIM_, uint32_t WARPS_, uint32_t RING_, typename Number_>
 struct Few {
+    using Number = Number_;
+    using T = Tile<DIM_, Number>;
     static constexpr uint32_t DIM = DIM_, WARPS = WARPS_, RING = RING_;
     static constexpr uint32_t THREADS = WARPS * WARP;
     static constexpr uint32_t HALF = RING / 2;
     static_assert(HALF == TILES || HALF == TILES / 2, "tiles have fixed places");
-    static constexpr uint32_t STRIDE = DIM + 4;  // of a column's sums: 8 rows x 4 column pairs in different banks
-    // Numbers of the folded result that a thread holds, and columns that these belong to.
+    static constexpr uint32_t STRIDE = T::SUM_STRIDE;
+    // Numbers of the folded result that a thread holds, neighbours of one column.
     static constexpr uint32_t EACH = COLUMNS * DIM / THREADS;
-    static constexpr uint32_t A_COLUMN = DIM > THREADS ? DIM / THREADS : 1;
+    static_assert(EACH % 2 == 0 && DIM % EACH == 0, "read in pairs");
 
     struct Shared {
-        __align__(128) uint8_t ring[WARPS][RING][TILE_BYTES<DIM>];
+        __align__(128) uint8_t ring[WARPS][RING][T::BYTES];
         __align__(16) float sums[WARPS][COLUMNS][STRIDE];  // before the first round: heads in the making
-        __align__(16) __half columns[COLUMNS][DIM + 8];
-        __align__(16) __half fresh[2][DIM];  // the row's own key and value
-        float2 turns[DIM / 2];
+        RowHeads<DIM, Number> heads;
         float maxima[WARPS][COLUMNS];
         float masses[WARPS][COLUMNS];
         Sight sight[COLUMNS];
@@ -48,92 +48,88 @@ struct Few {
     // Ring, tables and position of one warp in its chunks `first + warp`, `first + warp + WARPS` ...
     struct Pipe {
         const Cells& cells;
-        const __half *keys, *values;
+        Pages<Number> keys, values;
         uint32_t ring;
         uint32_t end;
-        uint32_t pages, next_pages;  // lane t: the page of tile t, of the chunk in hand and of the warp's next
+        uint32_t places, next_places;  // lane t: the first cell of tile t, of the chunk in hand and of the warp's next
 
         __device__ __forceinline__ uint32_t look_up(uint32_t chunk) const {
-            const uint32_t lane = threadIdx.x % WARP;
-            return lane < TILES && chunk < end ? cells.page_of(chunk * CHUNK + lane * TILE) : 0;
+            const uint32_t first = chunk * CHUNK + threadIdx.x % TILES * TILE;
+            return chunk < end ? cells.cell_of(cells.page_of(first), first) : 0;
         }
         // Fetches HALF tiles from tile `t` of 2 * TILES of a chunk on: keys, then values.
-        __device__ __forceinline__ void fetch(uint32_t chunk, uint32_t table, uint32_t t) const {
+        __device__ __forceinline__ void fetch(uint32_t chunk, uint32_t tile_places, uint32_t t) const {
             if (chunk < end) {
+                const Pages<Number>& pages = t < TILES ? keys : values;
 #pragma unroll
                 for (uint32_t i = t; i < t + HALF; i++) {
-                    const uint32_t first = chunk * CHUNK + i % TILES * TILE;
-                    const uint32_t page = __shfl_sync(FULL_MASK, table, i % TILES);
-                    const __half* from = (t < TILES ? keys : values) + cells.place_of(page, first);
-                    fetch_tile<DIM>(place(i), from, first, cells.begin, cells.end);
+                    const uint32_t cell = __shfl_sync(FULL_MASK, tile_places, i % TILES);
+                    T::fetch(place(i), pages, cell, chunk * CHUNK + i % TILES * TILE, cells.begin, cells.end);
                 }
+                // All tiles' scales at once: a lane has the place of its tile.
+                const uint32_t tile = threadIdx.x % TILES, half = threadIdx.x % WARP / TILES;
+                if (half < 2 && tile / HALF == t % TILES / HALF)
+                    T::fetch_scales(place(t / TILES * TILES + tile), pages, tile_places, half, chunk * CHUNK + tile * TILE, cells.begin,
+                                    cells.end);
             }
             close_copies();
         }
-        __device__ __forceinline__ uint32_t place(uint32_t t) const { return ring + t % RING * TILE_BYTES<DIM>; }
+        __device__ __forceinline__ uint32_t place(uint32_t t) const { return ring + t % RING * T::BYTES; }
         // After the half from tile `t` of `chunk` on has been read: fetches what comes RING tiles later.
         __device__ __forceinline__ void refill(uint32_t chunk, uint32_t t) const {
             __syncwarp();
             if (t + RING < 2 * TILES)
-                fetch(chunk, pages, t + RING);
+                fetch(chunk, places, t + RING);
             else
-                fetch(chunk + WARPS, next_pages, t + RING - 2 * TILES);
+                fetch(chunk + WARPS, next_places, t + RING - 2 * TILES);
         }
     };
-
-    // Puts the row's own key or value into the tile that has its cell.
-    static __device__ __forceinline__ void insert(uint32_t tile, const __half* fresh, uint32_t cell) {
-        const uint32_t lane = threadIdx.x % WARP;
-#pragma unroll
-        for (uint32_t piece = lane; piece < DIM / 8; piece += WARP) {
-            const uint4 words = *reinterpret_cast<const uint4*>(fresh + piece * 8);
-            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(tile + piece_place<DIM>(cell, piece)), "r"(words.x),
-                         "r"(words.y), "r"(words.z), "r"(words.w)
-                         : "memory");
-        }
-        __syncwarp();
-    }
 
     // One chunk: leaves its maxima, masses and sums in shared memory. `own`: position of the row's own cell, or none.
     static __device__ __forceinline__ void chunk(const AttendParams& p, Shared& sh, Pipe& pipe, uint32_t c,
                                                  const uint32_t (&q)[1][DIM / 16][2], const Sight (&sight)[2], bool all_seen,
                                                  uint32_t columns, uint32_t own) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        pipe.next_pages = pipe.look_up(c + WARPS);
+        pipe.next_places = pipe.look_up(c + WARPS);
         const bool has_own = own / CHUNK == c;
         const uint32_t own_tile = own % CHUNK / TILE;
-        float s[1][TILES][4];
+        float s[1][TILES][4] = {};
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t += HALF) {
             await_copies<1>();
             __syncwarp();
-            if (has_own && own_tile / HALF == t / HALF) insert(pipe.place(own_tile), sh.fresh[0], own % TILE);
-            score_tiles<DIM, HALF, 1>(s, t, pipe.place(t), q);
+            if (has_own && own_tile / HALF == t / HALF) T::insert(pipe.place(own_tile), sh.heads.fresh[0], own % TILE);
+            T::template score<HALF, 1>(s, t, pipe.place(t), q);
             pipe.refill(c, t);
         }
-        uint32_t weights[1][TILES][2];
-        float maximum[2], mass[2];
-        weigh_chunk(s[0], weights[0], maximum, mass, p.scale * 1.44269504f, c * CHUNK, sight, all_seen);
+        float base[2], mass[4] = {};
+        uint32_t weights[TILES][1][2];
+        mask_scores(s[0], p.scale * 1.44269504f, c * CHUNK, sight, all_seen);
+        find_base(s[0], base);
+#pragma unroll
+        for (uint32_t t = 0; t < TILES; t++) {
+            weigh_tile(s[0][t], base, weights[t][0]);
+            add_mass(mass, weights[t][0]);
+        }
         float sums[1][DIM / 16][4] = {};
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t += HALF) {
             await_copies<1>();
             __syncwarp();
-            if (has_own && own_tile / HALF == t / HALF) insert(pipe.place(TILES + own_tile), sh.fresh[1], own % TILE);
-            mix_tiles<DIM, HALF, 1>(sums, t, pipe.place(TILES + t), weights);
+            if (has_own && own_tile / HALF == t / HALF) T::insert(pipe.place(TILES + own_tile), sh.heads.fresh[1], own % TILE);
+#pragma unroll
+            for (uint32_t i = t; i < t + HALF; i++)
+                T::template mix<DIM / 16, 1>(sums, pipe.place(TILES + i), weights[i], 0);
             pipe.refill(c, TILES + t);
         }
-        pipe.pages = pipe.next_pages;
+        pipe.places = pipe.next_places;
         const uint32_t row = lane / 4, column = lane % 4 * 2;
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
             if (column + i >= columns) continue;
 #pragma unroll
-            for (uint32_t d = 0; d < DIM / 16; d++) {
-                sh.sums[warp][column + i][d * 16 + row] = sums[0][d][i];
-                sh.sums[warp][column + i][d * 16 + row + 8] = sums[0][d][2 + i];
-            }
-            if (row == 0) sh.maxima[warp][column + i] = maximum[i], sh.masses[warp][column + i] = mass[i];
+            for (uint32_t m = 0; m < DIM / 16; m++) T::store_sums(sh.sums[warp][column + i], column, m, row, sums[0][m][i], sums[0][m][2 + i]);
+            if (row == 0) sh.maxima[warp][column + i] = base[i], sh.masses[warp][column + i] = mass[i];
         }
     }
 
@@ -143,51 +139,49 @@ struct Few {
         return p.partials + (size_t(share.slot + index) * groups + share.group) * columns * (DIM + 2);
     }
 
-    // The folded result, spread over the threads: number i of a thread is number `place(i)` of [COLUMNS, DIM].
+    // The folded result, spread over the threads: EACH numbers of [COLUMNS, DIM] side by side.
     struct Result {
         float sums[EACH];
-        Folded folded[EACH / A_COLUMN];
+        Folded folded;
 
         __device__ __forceinline__ void clear() {
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++) sums[i] = 0.0f;
-#pragma unroll
-            for (uint32_t j = 0; j < EACH / A_COLUMN; j++) folded[j] = Folded::none();
+            folded = Folded::none();
         }
-        static __device__ __forceinline__ uint32_t place(uint32_t i) { return i * THREADS + threadIdx.x; }
+        static __device__ __forceinline__ uint32_t column() { return threadIdx.x * EACH / DIM; }
+        static __device__ __forceinline__ uint32_t number() { return threadIdx.x * EACH % DIM; }
 
-        // Folds in `count` chunks, at most BATCH, in order: `at(chunk, column, d)`, `maximum(chunk, column)`, `mass(chunk, column)`.
+        // Folds in `count` chunks, at most BATCH, in order: `at(chunk, number)` answers two numbers, `maximum(chunk)`, `mass(chunk)`.
         // All are read before the first is used, so that reading takes the time of one.
         template <uint32_t BATCH, typename At, typename Maximum, typename Mass>
-        __device__ __forceinline__ void take(uint32_t count, uint32_t columns, At at, Maximum maximum, Mass mass) {
+        __device__ __forceinline__ void take(uint32_t count, At at, Maximum maximum, Mass mass) {
+            float maxima[BATCH], masses[BATCH];
+            float2 next[BATCH][EACH / 2];
 #pragma unroll
-            for (uint32_t j = 0; j < EACH / A_COLUMN; j++) {
-                const uint32_t column = place(j * A_COLUMN) / DIM;
-                if (column >= columns) break;  // of later numbers too
-                float maxima[BATCH], masses[BATCH], next[BATCH][A_COLUMN];
+            for (uint32_t c = 0; c < BATCH; c++) {
+                const bool is_there = c < count;
+                maxima[c] = is_there ? maximum(c) : 0.0f;
+                masses[c] = is_there ? mass(c) : 0.0f;
 #pragma unroll
-                for (uint32_t c = 0; c < BATCH; c++) {
-                    const bool is_there = c < count;
-                    maxima[c] = is_there ? maximum(c, column) : 0.0f;
-                    masses[c] = is_there ? mass(c, column) : 0.0f;
+                for (uint32_t i = 0; i < EACH / 2; i++)
+                    next[c][i] = is_there ? at(c, number() + 2 * i) : make_float2(0.0f, 0.0f);
+            }
 #pragma unroll
-                    for (uint32_t i = 0; i < A_COLUMN; i++)
-                        next[c][i] = is_there ? at(c, column, place(j * A_COLUMN + i) % DIM) : 0.0f;
-                }
+            for (uint32_t c = 0; c < BATCH; c++) {
+                if (c >= count) break;
+                const float2 factor = folded.grow(maxima[c], masses[c]);
 #pragma unroll
-                for (uint32_t c = 0; c < BATCH; c++) {
-                    if (c >= count) break;
-                    const float2 factor = folded[j].grow(maxima[c], masses[c]);
-#pragma unroll
-                    for (uint32_t i = 0; i < A_COLUMN; i++)
-                        sums[j * A_COLUMN + i] = fold(sums[j * A_COLUMN + i], next[c][i], factor);
+                for (uint32_t i = 0; i < EACH / 2; i++) {
+                    sums[2 * i] = fold(sums[2 * i], next[c][i].x, factor);
+                    sums[2 * i + 1] = fold(sums[2 * i + 1], next[c][i].y, factor);
                 }
             }
         }
     };
 
     // The rounds of a share. On entry the pipe is filled and the columns lie in shared memory, behind a barrier.
-    // `store(column, d, value)` takes the result.
+    // `store(column, d, values)` takes the result, one number or four.
     template <typename Store>
     static __device__ __forceinline__ void run(const AttendParams& p, Shared& sh, Pipe& pipe, const Share& share, uint32_t groups,
                                                uint32_t slot_columns, uint32_t columns, uint32_t seen_first, uint32_t seen_end,
@@ -195,7 +189,7 @@ struct Few {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         const bool is_first = share.first == share.unit_first;
         uint32_t q[1][DIM / 16][2];
-        load_columns<DIM>(q[0], sh.columns[0]);
+        load_columns<DIM, Number>(q[0], sh.heads.columns[0]);
         const Sight sight[2] = {sh.sight[lane % 4 * 2], sh.sight[lane % 4 * 2 + 1]};
         Result result;
         result.clear();
@@ -208,14 +202,18 @@ struct Few {
             __syncthreads();
             const uint32_t count = min(WARPS, share.end - round);
             if (is_first) {
-                result.template take<WARPS>(
-                    count, columns, [&](uint32_t w, uint32_t column, uint32_t d) { return sh.sums[w][column][d]; },
-                    [&](uint32_t w, uint32_t column) { return sh.maxima[w][column]; },
-                    [&](uint32_t w, uint32_t column) { return sh.masses[w][column]; });
+                const uint32_t column = Result::column();
+                if (column < columns)
+                    result.template take<WARPS>(
+                        count,
+                        [&](uint32_t w, uint32_t d) {
+                            return *reinterpret_cast<const float2*>(&sh.sums[w][column][T::sum_place(column, d)]);
+                        },
+                        [&](uint32_t w) { return sh.maxima[w][column]; }, [&](uint32_t w) { return sh.masses[w][column]; });
             } else {
                 for (uint32_t w = 0; w < count; w++) {
                     float* to = slot(p, share, groups, slot_columns, 1 + round + w - share.first_share_end);
-                    for (uint32_t i = threadIdx.x; i < columns * DIM; i += THREADS) to[i] = sh.sums[w][i / DIM][i % DIM];
+                    for (uint32_t i = threadIdx.x; i < columns * DIM; i += THREADS) to[i] = sh.sums[w][i / DIM][T::sum_place(i / DIM, i % DIM)];
                     if (threadIdx.x < columns) {
                         to[slot_columns * DIM + threadIdx.x] = sh.maxima[w][threadIdx.x];
                         to[slot_columns * (DIM + 1) + threadIdx.x] = sh.masses[w][threadIdx.x];
@@ -225,28 +223,31 @@ struct Few {
             __syncthreads();
         }
         if (share.shares > 1) {
-            if (is_first) {
+            const uint32_t column = Result::column(), d = Result::number();
+            if (is_first && column < columns) {
                 float* to = slot(p, share, groups, slot_columns, 0);
 #pragma unroll
-                for (uint32_t i = 0; i < EACH; i++) {
-                    const uint32_t place = Result::place(i), column = place / DIM;
-                    if (column >= columns) continue;
-                    to[place] = result.sums[i];
-                    if (place % DIM == 0) {
-                        to[slot_columns * DIM + column] = result.folded[i / A_COLUMN].maximum;
-                        to[slot_columns * (DIM + 1) + column] = result.folded[i / A_COLUMN].mass;
-                    }
+                for (uint32_t i = 0; i < EACH; i++) to[column * DIM + d + i] = result.sums[i];
+                if (d == 0) {
+                    to[slot_columns * DIM + column] = result.folded.maximum;
+                    to[slot_columns * (DIM + 1) + column] = result.folded.mass;
                 }
             }
             if (!ends_last(p, sh, share, groups)) return;
             merge(p, share, groups, slot_columns, columns, result);
         }
+        const uint32_t column = Result::column();
+        if (column >= columns) return;
+        const float inverse = 1.0f / result.folded.mass;
 #pragma unroll
-        for (uint32_t i = 0; i < EACH; i++) {
-            const uint32_t place = Result::place(i), column = place / DIM;
-            if (column >= columns) continue;
-            const float inverse = 1.0f / result.folded[i / A_COLUMN].mass;
-            store(column, place % DIM, result.sums[i] * inverse);
+        for (uint32_t i = 0; i < EACH; i++) result.sums[i] *= inverse;
+        if constexpr (EACH % 4 == 0) {
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i += 4)
+                store(column, Result::number() + i, *reinterpret_cast<const float(*)[4]>(&result.sums[i]));
+        } else {
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++) store(column, Result::number() + i, result.sums[i]);
         }
     }
 
@@ -254,11 +255,11 @@ struct Few {
     static __device__ __forceinline__ bool ends_last(const AttendParams& p, Shared& sh, const Share& share, uint32_t groups) {
         __syncthreads();
         if (threadIdx.x == 0) {
-            __threadfence();  // of all that the barrier ordered before it
             uint32_t* arrivals = p.arrivals + size_t(share.row) * groups + share.group;
-            sh.is_last = atomicAdd(arrivals, 1) == share.shares - 1;
+            uint32_t before;  // releases all that the barrier ordered before it, and acquires what others released
+            asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrivals) : "memory");
+            sh.is_last = before == share.shares - 1;
             if (sh.is_last) *arrivals = 0;
-            __threadfence();
         }
         __syncthreads();
         return sh.is_last;
@@ -269,14 +270,16 @@ struct Few {
         result.clear();
         const uint32_t slots = 1 + share.unit_end - share.first_share_end;
         const size_t stride = size_t(groups) * slot_columns * (DIM + 2);
-        constexpr uint32_t BATCH = A_COLUMN == 1 ? 8 : 4;
+        constexpr uint32_t BATCH = 8;
+        const uint32_t column = Result::column();
+        if (column >= columns) return;
         for (uint32_t first = 0; first < slots; first += BATCH) {
             const float* from = slot(p, share, groups, slot_columns, first);
             result.template take<BATCH>(
-                min(BATCH, slots - first), columns,
-                [&](uint32_t s, uint32_t column, uint32_t d) { return __ldcg(from + s * stride + column * DIM + d); },
-                [&](uint32_t s, uint32_t column) { return __ldcg(from + s * stride + slot_columns * DIM + column); },
-                [&](uint32_t s, uint32_t column) { return __ldcg(from + s * stride + slot_columns * (DIM + 1) + column); });
+                min(BATCH, slots - first),
+                [&](uint32_t s, uint32_t d) { return __ldcg(reinterpret_cast<const float2*>(from + s * stride + column * DIM + d)); },
+                [&](uint32_t s) { return __ldcg(from + s * stride + slot_columns * DIM + column); },
+                [&](uint32_t s) { return __ldcg(from + s * stride + slot_columns * (DIM + 1) + column); });
         }
     }
 };

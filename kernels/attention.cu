@@ -4,7 +4,7 @@
 // A block takes one row, one KV head with up to GROUP of its query heads, and CHUNK cells; the block that ends last for a row and
 // head merges the chunks in order. Chunks start at the row's first cell, so a row's sums depend on its position alone.
 // Grid: (kv_heads * query groups, chunks of context_max, rows); blocks beyond a row's chunks return. head_dim <= 8 * LANES, a
-// multiple of 8: LANES lanes share a cell, 8 numbers each, so a load is 16 bytes of f16.
+// multiple of 8: LANES lanes share a cell, 8 numbers each, so a load is 16 bytes of f16, or 8 of 8 bits.
 // Memory-bound: keys and values read once a row. Oracle: walla_cpu's scalar attention.
 #include "kv.cuh"
 #include "packed.cuh"
@@ -22,7 +22,7 @@ struct AttentionParams {
     float scale;
     uint32_t chunks_max;
 };
-static_assert(sizeof(AttentionParams) == 112 + sizeof(PackedRef), "as in params.rs");
+static_assert(sizeof(AttentionParams) == 128 + sizeof(PackedRef), "as in params.rs");
 
 constexpr uint32_t CHUNK = 128;
 constexpr uint32_t ATTENTION_THREADS = 128;
@@ -76,16 +76,21 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
     const Number* keys = reinterpret_cast<const Number*>(p.kv.keys);
     const Number* values = reinterpret_cast<const Number*>(p.kv.values);
     Eight<Number> ahead[AHEAD];
-    const auto fetch = [&](const Number* numbers, uint32_t c0) {
+    const auto fetch = [&](bool is_value, uint32_t c0) {
+        const Number* numbers = is_value ? values : keys;
+        const __half* scales = is_value ? p.kv.value_scales : p.kv.key_scales;
 #pragma unroll
         for (uint32_t a = 0; a < AHEAD; a++) {
             const uint32_t c = c0 + a * CELLS + cell0;
             ahead[a].zero();
-            if (c < count && inside) ahead[a].load(numbers + cell_of(p.kv, table, kv_head, from + c) + d0);
+            if (c < count && inside) {
+                const size_t cell = cell_of(p.kv, table, kv_head, from + c);
+                ahead[a].load(numbers + cell * dim + d0, scales + cell);
+            }
         }
     };
 
-    fetch(keys, 0);
+    fetch(false, 0);
     {
         float q[GROUP][8];
 #pragma unroll
@@ -110,7 +115,7 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
             }
             // The next keys, or the first values, are on their way while the lanes add up.
             const bool more = c0 + CELLS * AHEAD < count;
-            fetch(more ? keys : values, more ? c0 + CELLS * AHEAD : 0);
+            fetch(!more, more ? c0 + CELLS * AHEAD : 0);
 #pragma unroll
             for (uint32_t offset = LANES / 2; offset > 0; offset /= 2)
 #pragma unroll
@@ -154,7 +159,7 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
         Eight<Number> now[AHEAD];
 #pragma unroll
         for (uint32_t a = 0; a < AHEAD; a++) now[a] = ahead[a];
-        if (c0 + CELLS * AHEAD < count) fetch(values, c0 + CELLS * AHEAD);
+        if (c0 + CELLS * AHEAD < count) fetch(true, c0 + CELLS * AHEAD);
 #pragma unroll
         for (uint32_t a = 0; a < AHEAD; a++) {
             // Beyond the last cell the values are zeros and the scores, up to CHUNK, too.
@@ -239,3 +244,6 @@ ATTENTIONS(float, f32, 32)
 ATTENTIONS(__half, f16, 8)
 ATTENTIONS(__half, f16, 16)
 ATTENTIONS(__half, f16, 32)
+ATTENTIONS(Biased, q8, 8)
+ATTENTIONS(Biased, q8, 16)
+ATTENTIONS(Biased, q8, 32)

@@ -1,9 +1,9 @@
 // attention_decode: appends and attends in one launch, for steps in which every row is of another sequence (a program's promise).
 // q = rope(head_norm(Q n)); key and value of the row to its cell as append does it; out[r] = softmax(scale * q K^T) V over the
-// cells max(0, p + 1 - window) ..= p. input: products as in append.cu; pages f16; head_dim 64, 128 or 256.
+// cells max(0, p + 1 - window) ..= p. input: products as in append.cu; pages f16 or 8 bits; head_dim 64, 128 or 256.
 //
 // Grid: as many blocks as the device holds at once or fewer; each takes shares (attend_few.cuh) in turn. Lengths are read here.
-// Memory-bound: 4 * head_dim bytes a cell and KV head. Oracle: walla_cpu's scalar qkv and attention.
+// Memory-bound: 4 * head_dim bytes a cell and KV head, half of that for 8 bits. Oracle: walla_cpu's scalar qkv and attention.
 //
 // Cells before the row's own were written by earlier steps or by the cache's upkeep. Whatever comes first in a program is
 // launched without overlap, so all earlier work of the stream is complete before any kernel of this step starts; so this kernel
@@ -13,9 +13,9 @@
 // The instructions are of sm_80; older chips run the plain kernels.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-template <uint32_t DIM, uint32_t WARPS, uint32_t RING>
+template <uint32_t DIM, uint32_t WARPS, uint32_t RING, typename Number>
 __device__ __forceinline__ void decode(const AttendParams& p) {
-    using F = Few<DIM, WARPS, RING>;
+    using F = Few<DIM, WARPS, RING, Number>;
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
@@ -63,87 +63,43 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
         const uint32_t* table = p.step.table(row.table);
         const Cells cells{p.kv, table, group.kv_head, begin, position};
         typename F::Pipe pipe{cells,
-                              reinterpret_cast<const __half*>(p.kv.keys),
-                              reinterpret_cast<const __half*>(p.kv.values),
+                              {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
+                              {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
                               shared_address(sh.ring[warp]),
                               share.end,
                               0,
                               0};
-        pipe.pages = pipe.look_up(share.first + warp);
+        pipe.places = pipe.look_up(share.first + warp);
 #pragma unroll
-        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.pages, t);
-        if (p.head.frequencies)
-            for (uint32_t i = threadIdx.x; i < p.head.pairs; i += F::THREADS) sh.turns[i] = turn_of(p.head, position, i);
+        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.places, t);
+        sh.heads.make_turns(p.head, position, F::THREADS);
         if (threadIdx.x < COLUMNS) sh.sight[threadIdx.x] = Sight{begin, position + 1};
         __syncthreads();
         if (!waited) wait_for_predecessors();
         waited = true;
 
-        // Query heads of the group, then the key, then the value: a warp each, all on their way at once.
-        constexpr uint32_t JOBS = (COLUMNS + 2 + WARPS - 1) / WARPS;
-        const uint32_t jobs = group.heads + (has_own ? 2 : 0);
-        const uint32_t all_heads = p.head.heads + 2 * p.kv.kv_heads;
-        const float* products = p.input + size_t(share.row) * all_heads * DIM;
-        float made[JOBS][DIM / WARP];
-#pragma unroll
-        for (uint32_t j = 0; j < JOBS; j++) {
-            const uint32_t job = j * WARPS + warp;
-            const uint32_t key_or_value = p.head.heads + (job - group.heads) * p.kv.kv_heads + group.kv_head;
-            const uint32_t head = job < group.heads ? group.first_head + job : key_or_value;
-#pragma unroll
-            for (uint32_t i = 0; i < DIM / WARP; i++)
-                made[j][i] = job < jobs ? products[size_t(head) * DIM + i * WARP + lane] : 0.0f;
-        }
-        float* at = &sh.sums[0][0][0] + warp * DIM;
-#pragma unroll
-        for (uint32_t j = 0; j < JOBS; j++) {
-            const uint32_t job = j * WARPS + warp;
-            if (job >= max(jobs, COLUMNS)) break;
-            const bool is_query = job < group.heads, is_value = job == group.heads + 1;
-#pragma unroll
-            for (uint32_t i = 0; i < DIM / WARP; i++) at[i * WARP + lane] = made[j][i];
-            __syncwarp();
-            if (job < jobs && !is_value)
-                finish_head(p.head, at, DIM, lane, is_query ? p.head.query_norm : p.head.key_norm,
-                            is_query ? p.head.query_eps : p.head.key_eps, [&](uint32_t i) { return sh.turns[i]; });
-            if (!is_query && job < jobs) {
-                uint8_t* pages = is_value ? p.kv.values : p.kv.keys;
-                __half* cell = reinterpret_cast<__half*>(pages) + cell_of(p.kv, table, group.kv_head, position);
-#pragma unroll
-                for (uint32_t i = 0; i < DIM / WARP; i++) {
-                    const uint32_t d = i * WARP + lane;
-                    store_number(&sh.fresh[is_value][d], at[d]);
-                    if (group.index_of_kv == 0) store_number(cell + d, at[d]);
-                }
-            }
-            // Columns beyond the group's heads are zeros.
-            if (is_query || (job >= jobs && job < COLUMNS))
-#pragma unroll
-                for (uint32_t i = 0; i < DIM / WARP; i++)
-                    sh.columns[job][i * WARP + lane] = __float2half_rn(at[i * WARP + lane]);
-            __syncwarp();
-        }
-        for (uint32_t i = threadIdx.x; i < (min(jobs, COLUMNS) - group.heads) * DIM; i += F::THREADS)
-            sh.columns[group.heads + i / DIM][i % DIM] = __half();
+        sh.heads.template make<WARPS>(p, share.row, group, has_own, cell_of(p.kv, table, group.kv_head, position),
+                                      &sh.sums[0][0][0] + warp * DIM);
         __syncthreads();
         const uint32_t own = has_own ? position : ~0u;
         const uint32_t slot_columns = min(COLUMNS, p.head.heads / p.kv.kv_heads);
         F::run(p, sh, pipe, share, groups, slot_columns, group.heads, begin, position + 1, own,
-               [&](uint32_t column, uint32_t d, float value) {
+               [&](uint32_t column, uint32_t d, const auto& value) {
                    store_mixed(p, share.row, group.first_head + column, d, value);
                });
         __syncthreads();
     }
 }
 
-#define DECODE(DIM, WARPS, RING, BLOCKS)                                                                      \
-    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_decode_##DIM##_##WARPS##x##RING( \
+#define DECODE(NAME, NUMBER, DIM, WARPS, RING, BLOCKS)                                                     \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_decode_##NAME##_##WARPS##x##RING( \
         const __grid_constant__ AttendParams p) {                                                             \
-        decode<DIM, WARPS, RING>(p);                                                                          \
+        decode<DIM, WARPS, RING, NUMBER>(p);                                                                  \
     }
-DECODE(64, 8, 8, 1)
-DECODE(64, 4, 4, 4)
-DECODE(128, 8, 4, 1)
-DECODE(128, 4, 4, 2)
-DECODE(256, 4, 4, 1)
+DECODE(f16_64, __half, 64, 4, 4, 4)
+DECODE(f16_128, __half, 128, 4, 4, 2)
+DECODE(f16_256, __half, 256, 4, 4, 1)
+DECODE(q8_64, Biased, 64, 4, 8, 4)
+DECODE(q8_128, Biased, 128, 4, 8, 2)
+DECODE(q8_256, Biased, 256, 4, 4, 1)
 #endif

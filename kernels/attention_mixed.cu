@@ -1,5 +1,5 @@
 // attention_mixed: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p of the row's sequence, for any
-// step; append runs before it. input: q [rows, heads * head_dim] f32; pages f16; head_dim 64, 128 or 256.
+// step; append runs before it. input: q [rows, heads * head_dim] f32; pages f16 or 8 bits; head_dim 64, 128 or 256.
 //
 // Neighbouring rows of one sequence are taken together: their columns (a row's query heads of one KV head, side by side) share one
 // reading of keys and values. Up to 8 columns go the way of decoding (attend_few.cuh: warps share out the cells), more go the way
@@ -11,13 +11,18 @@
 // The instructions are of sm_80; older chips run the plain kernels.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
+constexpr uint32_t ROWS_MAX = 512;  // of the longest step
+constexpr uint32_t RUN_COLUMNS = 256;
+
 // The way of prompts: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks.
 template <typename F, uint32_t NS>
 struct Many {
+    using T = typename F::T;
+    using Number = typename F::Number;
     static constexpr uint32_t DIM = F::DIM, WARPS = F::WARPS;
     static constexpr uint32_t COLUMNS_MAX = WARPS * NS * COLUMNS;
-    static constexpr uint32_t STAGE_BYTES = 2 * TILES * TILE_BYTES<DIM>;
-    static constexpr uint32_t STAGES = F::WARPS * F::RING * TILE_BYTES<DIM> / STAGE_BYTES;
+    static constexpr uint32_t STAGE_BYTES = 2 * TILES * T::BYTES;
+    static constexpr uint32_t STAGES = F::WARPS * F::RING * T::BYTES / STAGE_BYTES;
     static_assert(WARPS == TILES && STAGES >= 2, "each warp fetches one tile of keys and one of values");
 
     // Columns `first` .. of the unit as right-hand sides; columns beyond are zeros.
@@ -28,10 +33,11 @@ struct Many {
         for (uint32_t n = 0; n < NS; n++) {
             const uint32_t column = first + n * COLUMNS + lane / 4;
             const uint32_t r = share.row + column / group.heads, head = group.first_head + column % group.heads;
-            const float* from = p.input + (size_t(r) * p.head.heads + head) * DIM + lane % 4 * 2;
+            const float* from = p.input + (size_t(r) * p.head.heads + head) * DIM;
 #pragma unroll
             for (uint32_t k = 0; k < 2 * (DIM / 16); k++) {
-                const float2 two = column < columns ? *reinterpret_cast<const float2*>(from + k * 8) : make_float2(0.0f, 0.0f);
+                const uint32_t d = T::depth_of(k / 2, k % 2, lane % 4);
+                const float2 two = column < columns ? *reinterpret_cast<const float2*>(from + d) : make_float2(0.0f, 0.0f);
                 q[n][k / 2][k % 2] = pack_halves(two.x, two.y);
             }
         }
@@ -43,15 +49,19 @@ struct Many {
         const Group group = group_of(p, share.group);
         const uint32_t columns = share.rows * group.heads;
         const uint32_t ring = shared_address(sh.ring);
-        const __half* keys = reinterpret_cast<const __half*>(p.kv.keys);
-        const __half* values = reinterpret_cast<const __half*>(p.kv.values);
+        const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
+        const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
         const auto fetch = [&](uint32_t c) {
             if (c < share.end) {
                 const uint32_t first = c * CHUNK + warp * TILE;
-                const size_t place = cells.place_of(cells.page_of(first), first);
-                const uint32_t to = ring + c % STAGES * STAGE_BYTES + warp * TILE_BYTES<DIM>;
-                fetch_tile<DIM>(to, keys + place, first, cells.begin, cells.end);
-                fetch_tile<DIM>(to + TILES * TILE_BYTES<DIM>, values + place, first, cells.begin, cells.end);
+                const uint32_t cell = cells.cell_of(cells.page_of(first), first);
+                const uint32_t to = ring + c % STAGES * STAGE_BYTES + warp * T::BYTES;
+                T::fetch(to, keys, cell, first, cells.begin, cells.end);
+                T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
+                if (lane < 2) {
+                    T::fetch_scales(to, keys, cell, lane, first, cells.begin, cells.end);
+                    T::fetch_scales(to + TILES * T::BYTES, values, cell, lane, first, cells.begin, cells.end);
+                }
             }
             close_copies();
         };
@@ -87,19 +97,27 @@ struct Many {
             if (first_column >= columns || first >= end_max || first + CHUNK <= begin_min) continue;
             const bool all_seen = first >= begin_max && first + CHUNK <= end_min;
             const uint32_t tiles = ring + c % STAGES * STAGE_BYTES;
-            float s[NS][TILES][4];
-            score_tiles<DIM, TILES, NS>(s, 0, tiles, q);
-            uint32_t weights[NS][TILES][2];
+            float s[NS][TILES][4] = {};
+            T::template score<TILES, NS>(s, 0, tiles, q);
+            uint32_t weights[TILES][NS][2];
             float2 factor[NS][2];
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++) {
-                float maximum[2], mass[2];
-                weigh_chunk(s[n], weights[n], maximum, mass, p.scale * 1.44269504f, first, sight[n], all_seen);
+                float base[2], mass[4] = {};
+                mask_scores(s[n], p.scale * 1.44269504f, first, sight[n], all_seen);
+                find_base(s[n], base);
 #pragma unroll
-                for (uint32_t i = 0; i < 2; i++) factor[n][i] = folded[n][i].grow(maximum[i], mass[i]);
+                for (uint32_t t = 0; t < TILES; t++) {
+                    weigh_tile(s[n][t], base, weights[t][n]);
+                    add_mass(mass, weights[t][n]);
+                }
+#pragma unroll
+                for (uint32_t i = 0; i < 2; i++) factor[n][i] = folded[n][i].grow(base[i], mass[i]);
             }
             float next[NS][DIM / 16][4] = {};
-            mix_tiles<DIM, TILES, NS>(next, 0, tiles + TILES * TILE_BYTES<DIM>, weights);
+#pragma unroll
+            for (uint32_t t = 0; t < TILES; t++)
+                T::template mix<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES, weights[t], 0);
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++)
 #pragma unroll
@@ -118,8 +136,8 @@ struct Many {
                 const float inverse = 1.0f / folded[n][i].mass;
 #pragma unroll
                 for (uint32_t d = 0; d < DIM / 16; d++) {
-                    store_mixed(p, r, head, d * 16 + lane / 4, sums[n][d][i] * inverse);
-                    store_mixed(p, r, head, d * 16 + lane / 4 + 8, sums[n][d][2 + i] * inverse);
+                    store_mixed(p, r, head, T::number_of(d, 0, lane / 4), sums[n][d][i] * inverse);
+                    store_mixed(p, r, head, T::number_of(d, 1, lane / 4), sums[n][d][2 + i] * inverse);
                 }
             }
     }
@@ -127,54 +145,66 @@ struct Many {
 
 // Rows of a step in units: runs of neighbouring rows with one table and consecutive positions, cut into pieces.
 struct Units {
-    uint32_t* row;   // [rows_max]
-    uint32_t* rows;  // [rows_max]
+    // Where runs begin, a bit for each row, and one beyond the last.
+    uint32_t* starts;  // [(rows_max + 1) / 32, rounded up]
 
-    // By the first warp of a block. Runs of up to 32 columns are cut for the way of decoding: more blocks can share the work then.
-    // Answers how many units there are; `add(unit, row, rows, is_few)` hears of each.
+    __device__ __forceinline__ uint32_t run_begin(uint32_t r) const {
+        uint32_t word = r / WARP, bits = starts[word] & (FULL_MASK >> (31 - r % WARP));
+        while (!bits) bits = starts[--word];
+        return word * WARP + 31 - __clz(bits);
+    }
+    __device__ __forceinline__ uint32_t run_end(uint32_t r) const {
+        uint32_t word = (r + 1) / WARP, bits = starts[word] & (FULL_MASK << (r + 1) % WARP);
+        while (!bits) bits = starts[++word];
+        return word * WARP + __ffs(bits) - 1;
+    }
+
+    // By the first warp of a block. Runs of up to RUN_COLUMNS columns are cut for the way of decoding: more blocks can share the work
+    // then. Answers how many units there are; `add(unit, row, rows, is_few)` hears of each.
     template <typename Add>
-    static __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t rows_max, uint32_t heads, uint32_t columns_max,
-                                                   Add add) {
+    __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t heads, uint32_t columns_max, Add add) const {
         const uint32_t lane = threadIdx.x % WARP;
         const uint32_t rows = step.header().rows;
-        const auto starts = [&](uint32_t r) {
-            if (r == 0 || r >= rows) return r <= rows;
-            const StepRow here = step.row(r), before = step.row(r - 1);
-            return here.table != before.table || here.position != before.position + 1;
-        };
-        uint32_t units = 0, run = 0;
+        for (uint32_t base = 0; base <= rows; base += WARP) {
+            const uint32_t r = base + lane;
+            bool is_start = r == 0 || r == rows;
+            if (r > 0 && r < rows) {
+                const StepRow here = step.row(r), before = step.row(r - 1);
+                is_start = here.table != before.table || here.position != before.position + 1;
+            }
+            const uint32_t bits = __ballot_sync(FULL_MASK, is_start);
+            if (lane == 0) starts[base / WARP] = bits;
+        }
+        __syncwarp();
+        uint32_t units = 0;
         for (uint32_t base = 0; base < rows; base += WARP) {
             const uint32_t r = base + lane;
-            const uint32_t here = __ballot_sync(FULL_MASK, r < rows && starts(r));
-            const uint32_t up_to_lane = here & (FULL_MASK >> (31 - lane));
-            const uint32_t first = up_to_lane ? base + 31 - __clz(up_to_lane) : run;
-            // The run's end is looked for no further than decides how it is cut.
-            uint32_t end = r + 1;
-            const uint32_t far = first + 32 / heads + 1;
-            while (end < rows && end < far && !starts(end)) end++;
-            const bool is_few = r < rows && (end - first) * heads <= 32;
-            const uint32_t each = max(1u, (is_few ? COLUMNS : columns_max) / heads);
-            const bool is_unit = r < rows && (r - first) % each == 0;
-            uint32_t length = 1;
-            while (is_unit && length < each && r + length < rows && !starts(r + length)) length++;
+            bool is_unit = false;
+            uint32_t length = 0;
+            if (r < rows) {
+                const uint32_t first = run_begin(r), end = run_end(r);
+                const bool is_few = (end - first) * heads <= RUN_COLUMNS;
+                const uint32_t each = max(1u, (is_few ? COLUMNS : columns_max) / heads);
+                is_unit = (r - first) % each == 0;
+                length = min(each, end - r);
+            }
             const uint32_t all = __ballot_sync(FULL_MASK, is_unit);
             if (is_unit) add(units + __popc(all & ((1u << lane) - 1)), r, length, length * heads <= COLUMNS);
             units += __popc(all);
-            if (here) run = base + 31 - __clz(here);
         }
         __syncwarp();
         return units;
     }
 };
 
-template <uint32_t DIM, uint32_t WARPS, uint32_t RING, uint32_t NS>
+template <uint32_t DIM, uint32_t WARPS, uint32_t RING, uint32_t NS, typename Number>
 __device__ __forceinline__ void mixed(const AttendParams& p) {
-    using F = Few<DIM, WARPS, RING>;
+    using F = Few<DIM, WARPS, RING, Number>;
     using M = Many<F, NS>;
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename F::Shared& sh = *reinterpret_cast<typename F::Shared*>(dynamic);
     uint32_t* lists = reinterpret_cast<uint32_t*>(dynamic + sizeof(typename F::Shared));
-    __shared__ uint32_t segment, units_count;
+    __shared__ uint32_t segment, units_count, starts[ROWS_MAX / WARP + 1];
     let_successors_start();
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t groups = groups_of_kv(p) * p.kv.kv_heads;
@@ -186,13 +216,12 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
     };
     if (warp == 0) {
-        shares.units = Units::cut(p.step, p.rows_max, heads_max, M::COLUMNS_MAX,
-                                  [&](uint32_t unit, uint32_t row, uint32_t rows, bool is_few) {
-                                      const uint32_t position = p.step.row(row).position;
-                                      const uint32_t end = (position + rows - 1) / CHUNK + 1;
-                                      shares.chunks[unit] = (end - begin_of(position) / CHUNK) | (is_few ? 0 : Shares::WHOLE);
-                                      places[unit] = row | rows << 16;
-                                  });
+        shares.units = Units{starts}.cut(p.step, heads_max, M::COLUMNS_MAX, [&](uint32_t unit, uint32_t row, uint32_t rows, bool is_few) {
+            const uint32_t position = p.step.row(row).position;
+            const uint32_t end = (position + rows - 1) / CHUNK + 1;
+            shares.chunks[unit] = (end - begin_of(position) / CHUNK) | (is_few ? 0 : Shares::WHOLE);
+            places[unit] = row | rows << 16;
+        });
         shares.make(groups, WARPS, p.slots_max, &segment);
         if (threadIdx.x == 0) units_count = shares.units;
     }
@@ -227,21 +256,21 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
             continue;
         }
         typename F::Pipe pipe{cells,
-                              reinterpret_cast<const __half*>(p.kv.keys),
-                              reinterpret_cast<const __half*>(p.kv.values),
+                              {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
+                              {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
                               shared_address(sh.ring[warp]),
                               share.end,
                               0,
                               0};
-        pipe.pages = pipe.look_up(share.first + warp);
+        pipe.places = pipe.look_up(share.first + warp);
 #pragma unroll
-        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.pages, t);
+        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.places, t);
         const uint32_t columns = share.rows * group.heads;
         for (uint32_t i = threadIdx.x; i < COLUMNS * DIM; i += F::THREADS) {
             const uint32_t column = i / DIM, d = i % DIM;
             const uint32_t r = share.row + column / group.heads, head = group.first_head + column % group.heads;
             const float q = column < columns ? p.input[(size_t(r) * p.head.heads + head) * DIM + d] : 0.0f;
-            sh.columns[column][d] = __float2half_rn(q);
+            sh.heads.columns[column][d] = __float2half_rn(q);
         }
         if (threadIdx.x < COLUMNS) {
             const uint32_t its = position + min(threadIdx.x, columns - 1) / group.heads;
@@ -249,19 +278,22 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         }
         __syncthreads();
         F::run(p, sh, pipe, share, groups, COLUMNS, columns, begin_of(last), position + 1, ~0u,
-               [&](uint32_t column, uint32_t d, float value) {
+               [&](uint32_t column, uint32_t d, const auto& value) {
                    store_mixed(p, share.row + column / group.heads, group.first_head + column % group.heads, d, value);
                });
         __syncthreads();
     }
 }
 
-#define MIXED(DIM, WARPS, RING, NS, BLOCKS)                                                                          \
-    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_mixed_##DIM(                         \
+#define MIXED(NAME, NUMBER, DIM, WARPS, RING, NS, BLOCKS)                                                         \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_mixed_##NAME(                        \
         const __grid_constant__ AttendParams p) {                                                                    \
-        mixed<DIM, WARPS, RING, NS>(p);                                                                              \
+        mixed<DIM, WARPS, RING, NS, NUMBER>(p);                                                                      \
     }
-MIXED(64, 4, 8, 2, 2)
-MIXED(128, 4, 4, 1, 2)
-MIXED(256, 4, 4, 1, 1)
+MIXED(f16_64, __half, 64, 4, 8, 2, 2)
+MIXED(f16_128, __half, 128, 4, 4, 1, 2)
+MIXED(f16_256, __half, 256, 4, 4, 1, 1)
+MIXED(q8_64, Biased, 64, 4, 8, 2, 2)
+MIXED(q8_128, Biased, 128, 4, 8, 1, 2)
+MIXED(q8_256, Biased, 256, 4, 4, 1, 1)
 #endif

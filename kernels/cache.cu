@@ -6,6 +6,8 @@
 struct LayerRef {
     uint8_t* keys;
     uint8_t* values;
+    __half* key_scales;  // of 8 bits, else null
+    __half* value_scales;
     float* state;  // [sequences, state_numbers]
     const float* frequencies;
     uint32_t kv_heads;
@@ -15,7 +17,7 @@ struct LayerRef {
     uint32_t state_numbers;
     uint32_t reserved;
 };
-static_assert(sizeof(LayerRef) == 56, "as in params.rs");
+static_assert(sizeof(LayerRef) == 72, "as in params.rs");
 
 struct CacheParams {
     const LayerRef* layers;
@@ -39,12 +41,17 @@ extern "C" __global__ void __launch_bounds__(256) copy_page(const __grid_constan
     wait_for_predecessors();
     const LayerRef& layer = p.layers[blockIdx.y];
     if (!layer.keys) return;
-    const size_t bytes = size_t(layer.kv_heads) * p.page_tokens * layer.head_dim * p.number_bytes;
+    const size_t cells = size_t(layer.kv_heads) * p.page_tokens;
+    const size_t bytes = cells * layer.head_dim * p.number_bytes;
     uint8_t* pages = blockIdx.z ? layer.values : layer.keys;
-    // Halves are the smallest numbers and page sizes are whole ones.
-    const uint16_t* from = reinterpret_cast<const uint16_t*>(pages + p.from * bytes);
-    uint16_t* to = reinterpret_cast<uint16_t*>(pages + p.to * bytes);
-    for (size_t i = blockIdx.x * 256 + threadIdx.x; i < bytes / 2; i += size_t(gridDim.x) * 256) to[i] = from[i];
+    // A head has a multiple of eight numbers, so pages are whole words.
+    const uint64_t* from = reinterpret_cast<const uint64_t*>(pages + p.from * bytes);
+    uint64_t* to = reinterpret_cast<uint64_t*>(pages + p.to * bytes);
+    const size_t first = blockIdx.x * 256 + threadIdx.x, stride = size_t(gridDim.x) * 256;
+    for (size_t i = first; i < bytes / 8; i += stride) to[i] = from[i];
+    if (!layer.key_scales) return;
+    __half* scales = blockIdx.z ? layer.value_scales : layer.key_scales;
+    for (size_t i = first; i < cells; i += stride) scales[p.to * cells + i] = scales[p.from * cells + i];
 }
 
 // Grid: (KV heads of the widest layer, layers). Cells in order, and a thread owns its numbers in all of them: where source and
@@ -86,6 +93,49 @@ extern "C" __global__ void __launch_bounds__(128) move_cells_f32(const __grid_co
 }
 extern "C" __global__ void __launch_bounds__(128) move_cells_f16(const __grid_constant__ CacheParams p) {
     move_cells<__half>(p);
+}
+
+// The same of 8 bits: a cell's key is rounded anew after its turn, so one warp has all of it; the others have the values.
+constexpr uint32_t MOVE_THREADS = 128;
+constexpr uint32_t HEAD_DIM_MAX = 256;
+extern "C" __global__ void __launch_bounds__(MOVE_THREADS) move_cells_q8(const __grid_constant__ CacheParams p) {
+    __shared__ float at[HEAD_DIM_MAX];
+    wait_for_predecessors();
+    const LayerRef& layer = p.layers[blockIdx.y];
+    const uint32_t head = blockIdx.x;
+    if (!layer.keys || head >= layer.kv_heads) return;
+    const uint32_t dim = layer.head_dim;
+    const size_t from0 = (size_t(p.from) * layer.kv_heads + head) * p.page_tokens + p.from_cell;
+    const size_t to0 = (size_t(p.to) * layer.kv_heads + head) * p.page_tokens + p.to_cell;
+    Biased* keys = reinterpret_cast<Biased*>(layer.keys);
+    Biased* values = reinterpret_cast<Biased*>(layer.values);
+    if (threadIdx.x >= WARP) {
+        for (uint32_t d = threadIdx.x - WARP; d < dim; d += MOVE_THREADS - WARP)
+            for (uint32_t c = 0; c < p.cells; c++) values[(to0 + c) * dim + d] = values[(from0 + c) * dim + d];
+        if (threadIdx.x == WARP)
+            for (uint32_t c = 0; c < p.cells; c++) layer.value_scales[to0 + c] = layer.value_scales[from0 + c];
+        return;
+    }
+    const uint32_t lane = threadIdx.x;
+    const uint32_t pairs = layer.frequencies ? layer.pairs : 0;
+    for (uint32_t c = 0; c < p.cells; c++) {
+        const float scale = __half2float(layer.key_scales[from0 + c]);
+        for (uint32_t d = lane; d < dim; d += WARP) at[d] = load_number(keys + (from0 + c) * dim + d, scale);
+        __syncwarp();
+        for (uint32_t i = lane; i < pairs; i += WARP) {
+            const uint2 pair = pair_of(i, pairs, layer.neighbours);
+            float sine, cosine;
+            sincosf(float(p.turn) * layer.frequencies[i], &sine, &cosine);
+            const float a = at[pair.x], b = at[pair.y];
+            at[pair.x] = a * cosine - b * sine;
+            at[pair.y] = a * sine + b * cosine;
+        }
+        __syncwarp();
+        const Encoder<Biased> encoder(at, dim, lane);
+        for (uint32_t d = lane; d < dim; d += WARP) encoder.store(keys + (to0 + c) * dim + d, at[d]);
+        encoder.store_scale(layer.key_scales + to0 + c, lane);
+        __syncwarp();
+    }
 }
 
 // One block of PENALTY_WINDOW_MAX threads: `from` first old position, `from_cell` old end, `to` sequence.

@@ -1,7 +1,7 @@
 //! Milliseconds of one decode step of real shapes with random weights, at several numbers of agents and contexts, as JSON lines.
 //!
 //! `cargo run --release -p walla_cuda --example step_bench -- [SHAPE:TYPE …]`, for example `llama-3.2-1b:q4_k_m`, or
-//! `llama-3.2-1b:q4_k_m:64` for 64 agents alone.
+//! `llama-3.2-1b:q4_k_m:64` for 64 agents alone, or `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits.
 
 mod shapes;
 
@@ -19,7 +19,7 @@ const CONTEXTS: [u32; 2] = [128, 1024];
 /// Contexts that programs are made for: one that just fits, and a long one. What the second costs is what tiers of context would bring.
 const LONGEST: u32 = 16_384;
 
-fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
+fn run(shape: &Shape, mixture: &str, only: Option<u32>, kv_type: KvType) -> Result<()> {
     let mut device = CudaBackend::from_env().open("cuda:0", &OpenOptions::default())?;
     let d = &mut *device;
     let loading = Instant::now();
@@ -30,7 +30,7 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
         pages: 64 * LAYOUT.pages_per_sequence + 1,
         page_tokens: PAGE_TOKENS,
         sequences_max: 64,
-        kv_type: KvType::F16,
+        kv_type,
     })?;
     let step = d.create_buffer("step", LAYOUT.bytes())?;
     let results = d.create_buffer("results", LAYOUT.result_bytes())?;
@@ -60,7 +60,7 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
     let preparing = Instant::now();
     let prepared = d.prepare(programs.collect())?;
     println!(
-        "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"weight_gb\": {:.3}, \"load_s\": {:.2}, \
+        "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"kv\": \"{kv_type:?}\", \"weight_gb\": {:.3}, \"load_s\": {:.2}, \
          \"prepare_s\": {:.2}, \"mode\": \"{:?}\"}}",
         shape.name,
         model.weight_bytes as f64 / 1e9,
@@ -89,7 +89,9 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>) -> Result<()> {
                 best = best.min(start.elapsed().as_secs_f64() * 1e3 / f64::from(times));
             }
             let HeadShape { kv_heads, head_dim, .. } = shape.heads;
-            let kv = 4 * u64::from(shape.layers * kv_heads * head_dim) * u64::from(context * rows);
+            let head_bytes = head_dim * kv_type.bytes() as u32 + kv_type.scale_bytes() as u32;
+            let kv =
+                2 * u64::from(shape.layers * kv_heads * head_bytes) * u64::from(context * rows);
             let floor_ms = (model.weight_bytes + kv) as f64 / 4.3e12 * 1e3;
             println!(
                 "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"context\": {context}, \"context_max\": {context_max}, \"agents\": {rows}, \
@@ -108,13 +110,19 @@ fn main() -> Result<()> {
         wanted.push("llama-3.2-1b:q4_k_m".to_owned());
     }
     for item in wanted {
-        let (name, rest) = item.split_once(':').ok_or("expected SHAPE:TYPE")?;
-        let (mixture, only) = match rest.split_once(':') {
-            Some((mixture, agents)) => (mixture, Some(agents.parse()?)),
-            None => (rest, None),
+        let mut parts = item.split(':');
+        let (Some(name), Some(mixture)) = (parts.next(), parts.next()) else {
+            return Err("expected SHAPE:TYPE".into());
         };
+        let (mut only, mut kv_type) = (None, KvType::F16);
+        for part in parts {
+            match part {
+                "kv8" => kv_type = KvType::Q8,
+                agents => only = Some(agents.parse()?),
+            }
+        }
         let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;
-        run(shape, mixture, only)?;
+        run(shape, mixture, only, kv_type)?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ pub(crate) fn create(
         return Err(DeviceError::Invalid("a cache larger than the address space".to_owned()));
     };
     // Before anything is allocated: the kernels of attention and of upkeep read no other pages.
-    if !matches!(desc.kv_type, KvType::F32 | KvType::F16) {
+    if !matches!(desc.kv_type, KvType::F32 | KvType::F16 | KvType::Q8) {
         let what = format!("keys and values of {:?}", desc.kv_type);
         return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
     }
@@ -37,9 +37,8 @@ pub(crate) fn create(
         }
     }
     // Refused as a whole before any part of it is allocated.
-    let aligned = |bytes: usize| bytes.max(1).next_multiple_of(256);
-    let blocks = sizes.iter().flat_map(|(count, bytes)| vec![aligned(*bytes); *count]);
-    let blocks: Vec<usize> = blocks.collect();
+    let blocks: Vec<usize> =
+        sizes.iter().flat_map(LayerBytes::blocks).map(|bytes| aligned(*bytes)).collect();
     let wanted: usize = blocks.iter().sum();
     let free_bytes = context.memory_left_bytes()?;
     if (wanted + recent_bytes) as u64 > free_bytes {
@@ -51,14 +50,17 @@ pub(crate) fn create(
     zeroed(whole)?;
     let mut blocks = blocks.into_iter();
     let mut layers = Vec::with_capacity(desc.layers.len());
-    for layer in &desc.layers {
-        let (first, second) = match layer {
-            CacheLayer::Kv { .. } => (blocks.next(), blocks.next()),
-            CacheLayer::ShortConv { .. } => (blocks.next(), None),
-        };
-        layers.extend(match (first, second) {
-            (Some(keys), Some(values)) => Some(LayerMemory::Kv { keys, values }),
-            (state, _) => state.map(|state| LayerMemory::ShortConv { state }),
+    for (layer, bytes) in desc.layers.iter().zip(&sizes) {
+        let own: Vec<_> = blocks.by_ref().take(bytes.blocks().len()).collect();
+        layers.extend(match (layer, &own[..]) {
+            (CacheLayer::Kv { .. }, &[keys, values]) => {
+                Some(LayerMemory::Kv { keys, values, scales: None })
+            }
+            (CacheLayer::Kv { .. }, &[keys, values, key_scales, value_scales]) => {
+                let scales = Some([key_scales, value_scales]);
+                Some(LayerMemory::Kv { keys, values, scales })
+            }
+            (_, own) => own.first().map(|state| LayerMemory::ShortConv { state: *state }),
         });
     }
     let last_sampled = zeroed(context.allocate("last sampled tokens", 4 * sequences)?)?;
@@ -76,35 +78,63 @@ pub(crate) fn resize(context: &Context, cache: &Cache, pages: u32) -> Result<Res
     let desc = &cache.desc;
     let shorter = CacheDesc { pages: pages.clamp(1, desc.pages), ..desc.clone() };
     let kept = |layer: &CacheLayer| {
-        let (count, bytes) = layer_bytes(&shorter, layer).unwrap_or((0, 0));
-        vec![bytes; count]
+        layer_bytes(&shorter, layer).map(|bytes| bytes.blocks().to_vec()).unwrap_or_default()
     };
     let kept: Vec<usize> = desc.layers.iter().flat_map(kept).collect();
     context.resize_arena(arena, WHAT, &kept)
 }
 
-/// How many blocks of memory a layer has, and the bytes of each.
-fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<(usize, usize)> {
+/// Every block of memory begins at a multiple of 256 bytes.
+fn aligned(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(256)
+}
+
+/// Bytes of a layer's blocks: keys and values, and their scales where there are any; or a state.
+enum LayerBytes {
+    Plain([usize; 2]),
+    Scaled([usize; 4]),
+    State([usize; 1]),
+}
+
+impl LayerBytes {
+    fn blocks(&self) -> &[usize] {
+        match self {
+            Self::Plain(blocks) => blocks,
+            Self::Scaled(blocks) => blocks,
+            Self::State(blocks) => blocks,
+        }
+    }
+}
+
+/// Bytes of a layer, if they can be counted.
+fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
     let product = |factors: &[u32]| {
         factors.iter().try_fold(1_usize, |product, f| product.checked_mul(*f as usize))
     };
     match *layer {
         CacheLayer::Kv { kv_heads, head_dim, .. } => {
-            let numbers = product(&[desc.pages, kv_heads, desc.page_tokens, head_dim])?;
-            Some((2, numbers.checked_mul(desc.kv_type.bytes())?))
+            let cells = product(&[desc.pages, kv_heads, desc.page_tokens])?;
+            let numbers = cells.checked_mul(head_dim as usize)?;
+            let numbers = numbers.checked_mul(desc.kv_type.bytes())?;
+            let scales = cells.checked_mul(desc.kv_type.scale_bytes())?;
+            Some(match scales {
+                0 => LayerBytes::Plain([numbers; 2]),
+                _ => LayerBytes::Scaled([numbers, numbers, scales, scales]),
+            })
         }
         CacheLayer::ShortConv { width, taps } => {
             let numbers = product(&[desc.sequences_max, taps.saturating_sub(1), width])?;
-            Some((1, numbers.checked_mul(4)?))
+            Some(LayerBytes::State([numbers.checked_mul(4)?]))
         }
     }
 }
 
 /// The kernels of upkeep and the numbers that one moves.
-const KERNELS: [&str; 6] = [
+const KERNELS: [&str; 7] = [
     "copy_page",
     "move_cells_f32",
     "move_cells_f16",
+    "move_cells_q8",
     "shift_recent",
     "copy_sequence",
     "clear_sequence",
@@ -124,8 +154,9 @@ pub(crate) fn layer_table(
     let layer = |(desc, memory): (&CacheLayer, &LayerMemory)| {
         let mut layer = LayerRef::default();
         match (*desc, memory) {
-            (CacheLayer::Kv { kv_heads, head_dim, rope }, LayerMemory::Kv { keys, values }) => {
+            (CacheLayer::Kv { kv_heads, head_dim, rope }, LayerMemory::Kv { keys, values, .. }) => {
                 (layer.keys, layer.values) = (keys.address(), values.address());
+                [layer.key_scales, layer.value_scales] = memory.scales();
                 (layer.kv_heads, layer.head_dim) = (kv_heads, head_dim);
                 if let Some(rope) = rope {
                     let rope = resources.rope(rope)?;
@@ -210,6 +241,7 @@ fn lower(cache: &Cache, command: &CacheCommand) -> (&'static str, [u32; 3], u32,
             });
             let name = match cache.desc.kv_type {
                 KvType::F32 => "move_cells_f32",
+                KvType::Q8 => "move_cells_q8",
                 _ => "move_cells_f16",
             };
             (name, [heads.max().unwrap_or(1).max(1), layers.max(1), 1], 128, params)

@@ -164,6 +164,9 @@ pub(crate) struct MatmulParams {
 pub(crate) struct KvRef {
     pub keys: Address,
     pub values: Address,
+    /// Scales of 8-bit pages.
+    pub key_scales: Address,
+    pub value_scales: Address,
     pub kv_heads: u32,
     pub head_dim: u32,
     pub page_tokens: u32,
@@ -287,6 +290,9 @@ pub(crate) struct SampleParams {
 pub(crate) struct LayerRef {
     pub keys: Address,
     pub values: Address,
+    /// Scales of 8-bit pages.
+    pub key_scales: Address,
+    pub value_scales: Address,
     pub state: Address,
     pub frequencies: Address,
     pub kv_heads: u32,
@@ -325,14 +331,14 @@ const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
 const _: () = assert!(size_of::<MatmulParams>() == 368);
-const _: () = assert!(size_of::<KvRef>() == 32);
+const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
-const _: () = assert!(size_of::<AppendParams>() == 128);
-const _: () = assert!(size_of::<AttendParams>() == 160 + size_of::<PackedRef>());
-const _: () = assert!(size_of::<AttentionParams>() == 112 + size_of::<PackedRef>());
+const _: () = assert!(size_of::<AppendParams>() == 144);
+const _: () = assert!(size_of::<AttendParams>() == 176 + size_of::<PackedRef>());
+const _: () = assert!(size_of::<AttentionParams>() == 128 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AddNormParams>() == 64);
 const _: () = assert!(size_of::<GateParams>() == 56);
 const _: () = assert!(size_of::<ShortConvParams>() == 72);
 const _: () = assert!(size_of::<SampleParams>() == 136);
-const _: () = assert!(size_of::<LayerRef>() == 56);
+const _: () = assert!(size_of::<LayerRef>() == 72);
 const _: () = assert!(size_of::<CacheParams>() == 64);

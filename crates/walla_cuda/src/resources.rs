@@ -10,7 +10,7 @@ use walla_device::{
 use walla_types::{RopePairs, TensorType};
 
 use crate::driver::{ArenaId, DeviceMemory, Event, GraphExec, Launch, PinnedMemory, Stream};
-use crate::params::WeightRef;
+use crate::params::{Address, WeightRef};
 
 /// A repacked matrix.
 #[derive(Debug)]
@@ -46,10 +46,20 @@ pub(crate) struct Rope {
 /// What one layer keeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LayerMemory {
-    /// `[pages, kv_heads, page_tokens, head_dim]` each.
-    Kv { keys: DeviceMemory, values: DeviceMemory },
+    /// `[pages, kv_heads, page_tokens, head_dim]` each; of 8 bits with scales, `[pages, kv_heads, page_tokens]` each.
+    Kv { keys: DeviceMemory, values: DeviceMemory, scales: Option<[DeviceMemory; 2]> },
     /// `[sequences, taps - 1, width]` f32.
     ShortConv { state: DeviceMemory },
+}
+
+impl LayerMemory {
+    /// Where the scales of keys and of values lie; zeros where there are none.
+    pub(crate) fn scales(&self) -> [Address; 2] {
+        match self {
+            Self::Kv { scales: Some(scales), .. } => scales.map(|memory| memory.address()),
+            Self::Kv { .. } | Self::ShortConv { .. } => [0; 2],
+        }
+    }
 }
 
 /// A cache and everything in it.

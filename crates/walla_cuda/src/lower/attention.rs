@@ -5,7 +5,7 @@ use walla_device::{
 };
 use walla_types::RopePairs;
 
-use super::attend::{self, Form};
+use super::attend::{self, Chosen, Form};
 use super::linear::Part;
 use super::product::{Then, packed};
 use super::{Lowering, same};
@@ -125,11 +125,14 @@ impl Lowering<'_> {
     /// The form that attention on tensor cores takes, where it can be: the same answer for every program of a model, since its
     /// rounding differs from the plain kernels'.
     fn form(&self, program: &Program, shape: HeadShape, name: &str) -> Option<Form> {
-        let page_tokens = self.resources.cache(program.cache).ok()?.desc.page_tokens;
-        if name != "f16" || !page_tokens.is_multiple_of(attend::TILE) {
+        let desc = &self.resources.cache(program.cache).ok()?.desc;
+        // The kernels count cells of all pages and heads in 32 bits.
+        let cells = [desc.pages, shape.kv_heads, desc.page_tokens].map(u64::from);
+        let is_countable = cells.iter().product::<u64>() <= u64::from(u32::MAX);
+        if name == "f32" || !desc.page_tokens.is_multiple_of(attend::TILE) || !is_countable {
             return None;
         }
-        Form::of(&self.context.gpu().facts, program, shape)
+        Form::of(&self.context.gpu().facts, program, shape, name == "q8")
     }
 
     /// The pages of a layer, and the name of their numbers.
@@ -150,6 +153,7 @@ impl Lowering<'_> {
         let name = match cache.desc.kv_type {
             KvType::F32 => "f32",
             KvType::F16 => "f16",
+            KvType::Q8 => "q8",
             other => return Err(self.unsupported(format!("keys and values of {other:?}"))),
         };
         let index = layer as usize;
@@ -157,11 +161,14 @@ impl Lowering<'_> {
         match desc {
             Some((
                 CacheLayer::Kv { kv_heads: has_heads, head_dim: has_dim, .. },
-                LayerMemory::Kv { keys, values },
+                memory @ LayerMemory::Kv { keys, values, .. },
             )) if (*has_heads, *has_dim) == (kv_heads, head_dim) => {
+                let [key_scales, value_scales] = memory.scales();
                 let kv = KvRef {
                     keys: keys.address(),
                     values: values.address(),
+                    key_scales,
+                    value_scales,
                     kv_heads,
                     head_dim,
                     page_tokens: cache.desc.page_tokens,
@@ -193,14 +200,14 @@ impl Lowering<'_> {
         self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, _)| *slot == q_slot);
         if let Some(form) = self.form(program, shape, name) {
-            let (input, head, kernel, tiling) = match unappended {
+            let (input, head, chosen) = match unappended {
                 Some((_, head)) => {
                     let products = self.base + self.workspace.products as u64;
-                    (products, head, ("attention_decode", form.decode_kernel()), form.decode)
+                    (products, head, self.decode_kernel(&form, program, shape)?)
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
-                    (q, head, ("attention_mixed", form.mixed_kernel()), form.mixed)
+                    (q, head, form.mixed(program, shape))
                 }
             };
             let params = AttendParams {
@@ -217,11 +224,14 @@ impl Lowering<'_> {
                 slots_max: attend::slots_max(program),
                 rows_max: program.rows_max,
             };
-            let shared = tiling.shared_bytes(shape.head_dim);
-            let blocks = form.blocks(tiling, program, shape);
-            let threads = tiling.threads();
-            let kernel = (kernel.0, kernel.1.as_str());
-            return self.launch_shared(kernel, [blocks, 1, 1], threads, shared, &params);
+            let kernel = (chosen.file, chosen.name.as_str());
+            return self.launch_shared(
+                kernel,
+                chosen.grid,
+                chosen.threads,
+                chosen.shared_bytes,
+                &params,
+            );
         }
         let per_kv = shape.heads / shape.kv_heads;
         let group = per_kv.next_power_of_two().min(8);
@@ -243,6 +253,22 @@ impl Lowering<'_> {
         let lanes = (shape.head_dim / 8).next_power_of_two().max(8);
         let kernel = format!("attention_{name}_{group}x{lanes}");
         self.launch(("attention", &kernel), grid, 128, &params)
+    }
+
+    /// The kernel that decodes: in clusters where that is quicker and the image in use has it.
+    fn decode_kernel(
+        &mut self,
+        form: &Form,
+        program: &Program,
+        shape: HeadShape,
+    ) -> Result<Chosen, DeviceError> {
+        if let Some(chosen) = form.decode_in_clusters(program, shape) {
+            let Chosen { file, ref name, shared_bytes, .. } = chosen;
+            if self.kernels.find(self.context, file, name, shared_bytes)?.is_some() {
+                return Ok(chosen);
+            }
+        }
+        Ok(form.decode(program, shape))
     }
 
     pub(super) fn short_conv(

@@ -1,4 +1,4 @@
-//! Attention on tensor cores: pages of f16, heads of 64, 128 and 256.
+//! Attention on tensor cores: pages of f16 and of 8 bits, heads of 64, 128 and 256.
 
 use walla_device::{CacheCommand, HeadShape, KvType};
 use walla_types::{RopePairs, TensorType};
@@ -47,11 +47,17 @@ fn shapes() -> Vec<(&'static str, Shape)> {
     ]
 }
 
+fn shapes_and_types() -> impl Iterator<Item = ((&'static str, Shape), KvType)> {
+    shapes().into_iter().flat_map(|shape| [KvType::F16, KvType::Q8].map(|kv| (shape.clone(), kv)))
+}
+
 #[test]
 fn tensor_cores_agree_with_the_oracle() {
     // Queries and weights are rounded to f16 (11 bits): some 2e-4 of an attention's output.
     for (name, shape) in shapes() {
         check(name, &shape, KvType::F16, 5e-3);
+        // A number on the edge between two integers may become either: some 0.8 % of its head's largest.
+        check(name, &shape, KvType::Q8, 2e-2);
     }
     // Packed for a product on tensor cores.
     let (_, shape) = shapes().remove(0);
@@ -61,9 +67,9 @@ fn tensor_cores_agree_with_the_oracle() {
 #[test]
 fn a_row_does_not_depend_on_company_bucket_chunks_or_promise() {
     let mut mixes = 0;
-    for (name, shape) in shapes() {
+    for ((name, shape), kv_type) in shapes_and_types() {
         let Some(device) = gpu() else { return };
-        let mut rig = Rig::new(device, &shape, KvType::F16, 3);
+        let mut rig = Rig::new(device, &shape, kv_type, 3);
         let mut random = Random(7);
         let text = tokens(shape.vocab, 300, 9);
         let expected = logits(&mut rig, &text, &mut random, true);
@@ -75,7 +81,11 @@ fn a_row_does_not_depend_on_company_bucket_chunks_or_promise() {
             rig.keeps_promise = mix % 3 != 0;
             let found = logits(&mut rig, &text, &mut random, false);
             let same = found.iter().zip(&expected).filter(|(a, b)| a == b).count();
-            assert_eq!(same, expected.len(), "{name}, mix {mix}: rows that are bit-identical");
+            assert_eq!(
+                same,
+                expected.len(),
+                "{name} {kv_type:?}, mix {mix}: rows that are bit-identical"
+            );
             mixes += 1;
         }
     }
@@ -84,9 +94,9 @@ fn a_row_does_not_depend_on_company_bucket_chunks_or_promise() {
 
 #[test]
 fn reading_row_by_row_and_at_once_leaves_the_same() {
-    for (name, shape) in shapes() {
+    for ((name, shape), kv_type) in shapes_and_types() {
         let Some(device) = gpu() else { return };
-        let mut rig = Rig::new(device, &shape, KvType::F16, 3);
+        let mut rig = Rig::new(device, &shape, kv_type, 3);
         let text = tokens(shape.vocab, 140, 9);
         let bits = |row: &Vec<f32>| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let mut at_once = vec![];
@@ -97,7 +107,7 @@ fn reading_row_by_row_and_at_once_leaves_the_same() {
         }
         for (at, token) in text.iter().enumerate() {
             let row = rig.step(&[Piece::new(1, at as u32, &[*token])], 0);
-            assert_eq!(bits(&row.logits[0]), at_once[at], "{name}, position {at}");
+            assert_eq!(bits(&row.logits[0]), at_once[at], "{name} {kv_type:?}, position {at}");
         }
     }
 }

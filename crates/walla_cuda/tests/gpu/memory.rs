@@ -49,6 +49,19 @@ fn a_dropped_device_gives_all_memory_back() {
 }
 
 #[test]
+fn a_cache_takes_what_its_description_counts() {
+    for kv_type in [KvType::F16, KvType::Q8] {
+        let Some(mut device) = gpu() else { return };
+        let desc = CacheDesc { kv_type, ..cache(100) };
+        device.create_cache(&desc).unwrap();
+        let wanted = desc.page_bytes() * u64::from(desc.pages);
+        let found = device.memory().cache_bytes;
+        // Besides pages: recent tokens of four sequences, a table of layers, 64 blocks of memory rounded up.
+        assert!((wanted..wanted + 32 * 1024).contains(&found), "{kv_type:?}: {found} for {wanted}");
+    }
+}
+
+#[test]
 fn a_ceiling_holds_for_arenas() {
     if gpu().is_none() {
         return;

@@ -90,6 +90,20 @@ fn half_pages_agree_with_the_oracle() {
 }
 
 #[test]
+fn pages_of_8_bits_agree_with_the_oracle() {
+    // Heads that the plain kernels take. Numbers on the edge between two integers may become either.
+    check("Q8_0", &Shape::llama(TensorType::Q8_0), KvType::Q8, 3e-2);
+    let shape = Shape {
+        heads: HeadShape { heads: 14, kv_heads: 2, head_dim: 40 },
+        pairs_count: 16,
+        head_norms: true,
+        window: Some(50),
+        ..Shape::llama(TensorType::F32)
+    };
+    check("heads of 40, norms, window", &shape, KvType::Q8, 2e-2);
+}
+
+#[test]
 fn mixed_types_agree_with_the_oracle() {
     let shape = Shape {
         types: [

@@ -147,7 +147,7 @@ pub struct Logits {
 pub enum Kv {
     F16,
     F32,
-    /// 8 bits and a scale for each head's key and value: half of the memory; on the CPU so far
+    /// 8 bits and a scale for each head's key and value: half of the memory
     Q8,
 }
 

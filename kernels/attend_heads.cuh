@@ -1,0 +1,76 @@
+// From a row's products to what decoding attention needs of them, in the same launch: columns in shared memory, and the row's own key
+// and value, in its cell and beside the columns.
+#pragma once
+
+#include "attend.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+// What a block of decoding attention keeps of its row.
+template <uint32_t DIM, typename Number>
+struct RowHeads {
+    __align__(16) __half columns[COLUMNS][DIM + 8];
+    Fresh<DIM, Number> fresh[2];  // key, value
+    float2 turns[DIM / 2];
+
+    __device__ __forceinline__ void make_turns(const HeadRef& head, uint32_t position, uint32_t threads) {
+        if (head.frequencies)
+            for (uint32_t i = threadIdx.x; i < head.pairs; i += threads) turns[i] = turn_of(head, position, i);
+    }
+
+    // Query heads of the group, then, if `has_own`, the key and the value: a warp each, all on their way at once. `at`: room for
+    // the head in the making, of the warp's own. `own_cell`: index of the row's cell. Needs a barrier before others read.
+    template <uint32_t WARPS>
+    __device__ __forceinline__ void make(const AttendParams& p, uint32_t row, const Group& group, bool has_own, size_t own_cell,
+                                         float* at) {
+        const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        constexpr uint32_t JOBS = (COLUMNS + 2 + WARPS - 1) / WARPS;
+        const uint32_t jobs = group.heads + (has_own ? 2 : 0);
+        const uint32_t all_heads = p.head.heads + 2 * p.kv.kv_heads;
+        const float* products = p.input + size_t(row) * all_heads * DIM;
+        float made[JOBS][DIM / WARP];
+#pragma unroll
+        for (uint32_t j = 0; j < JOBS; j++) {
+            const uint32_t job = j * WARPS + warp;
+            const uint32_t key_or_value = p.head.heads + (job - group.heads) * p.kv.kv_heads + group.kv_head;
+            const uint32_t head = job < group.heads ? group.first_head + job : key_or_value;
+#pragma unroll
+            for (uint32_t i = 0; i < DIM / WARP; i++)
+                made[j][i] = job < jobs ? products[size_t(head) * DIM + i * WARP + lane] : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < JOBS; j++) {
+            const uint32_t job = j * WARPS + warp;
+            if (job >= max(jobs, COLUMNS)) break;
+            const bool is_query = job < group.heads, is_value = job == group.heads + 1;
+#pragma unroll
+            for (uint32_t i = 0; i < DIM / WARP; i++) at[i * WARP + lane] = made[j][i];
+            __syncwarp();
+            if (job < jobs && !is_value)
+                finish_head(p.head, at, DIM, lane, is_query ? p.head.query_norm : p.head.key_norm,
+                            is_query ? p.head.query_eps : p.head.key_eps, [&](uint32_t i) { return turns[i]; });
+            if (!is_query && job < jobs) {
+                const Encoder<Number> encoder(at, DIM, lane);
+                Number* numbers = reinterpret_cast<Number*>(is_value ? p.kv.values : p.kv.keys) + own_cell * DIM;
+#pragma unroll
+                for (uint32_t i = 0; i < DIM / WARP; i++) {
+                    const uint32_t d = i * WARP + lane;
+                    encoder.store(&fresh[is_value].numbers[d], at[d]);
+                    if (group.index_of_kv == 0) numbers[d] = fresh[is_value].numbers[d];
+                }
+                encoder.store_scale(&fresh[is_value].scale, lane);
+                if (group.index_of_kv == 0)
+                    encoder.store_scale((is_value ? p.kv.value_scales : p.kv.key_scales) + own_cell, lane);
+            }
+            // Columns beyond the group's heads are zeros.
+            if (is_query || (job >= jobs && job < COLUMNS))
+#pragma unroll
+                for (uint32_t i = 0; i < DIM / WARP; i++)
+                    columns[job][i * WARP + lane] = __float2half_rn(at[i * WARP + lane]);
+            __syncwarp();
+        }
+        for (uint32_t i = threadIdx.x; i < (min(jobs, COLUMNS) - group.heads) * DIM; i += WARPS * WARP)
+            columns[group.heads + i / DIM][i % DIM] = __half();
+    }
+};
+#endif
