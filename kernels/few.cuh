@@ -131,6 +131,9 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     if (run == 0 && lane == 0) {
         for (uint32_t slot = team; slot < p.depth; slot += p.teams) init_barrier(full_at + 8 * slot, 1), init_barrier(empty_at + 8 * slot, p.warps);
         fence_barriers();
+    }
+    __syncthreads();
+    if (run == 0 && lane == 0) {
         for (; ahead.phase == 0; next_stage(ahead)) fetch(ahead);
     }
 #endif
@@ -184,9 +187,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
         __syncthreads();
         has_x = true;
     };
-#if __CUDA_ARCH__ >= 900
-    __syncthreads();
-#else
+#if __CUDA_ARCH__ < 900
     await_x();
 #endif
 
@@ -194,7 +195,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     const uint32_t x_lane = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
     // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of x's rows.
     const uint32_t sum_at = run * task_sums + lane % 4 * 2 * SUM_STRIDE + lane / 4;
-    const bool has_more = p.turn_tiles * p.splits > p.depth || base0 + turn < p.tiles;
+    [[maybe_unused]] const bool has_more = p.turn_tiles * p.splits > p.depth || base0 + turn < p.tiles;
     bool odd = false, is_first = true;
     uint32_t slot = team, phase = 0;
     for (uint32_t base = base0; base < p.tiles; base += turn) {
