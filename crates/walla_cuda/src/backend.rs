@@ -9,6 +9,9 @@ use crate::images::Images;
 /// `0` in this environment variable keeps programs from being captured as graphs.
 const GRAPHS: &str = "WALLA_CUDA_GRAPHS";
 
+/// `1` in this environment variable has warpgroups multiply more than eight rows.
+const WARPGROUPS: &str = "WALLA_CUDA_WARPGROUPS";
+
 /// Kernel images to consider beside those of the crate: files and folders, separated as in `PATH`.
 const IMAGES: &str = "WALLA_CUDA_IMAGES";
 
@@ -16,6 +19,7 @@ const IMAGES: &str = "WALLA_CUDA_IMAGES";
 #[derive(Clone, Debug, Default)]
 pub struct CudaBackend {
     eager: Option<String>,
+    warpgroups: bool,
     images: Images,
 }
 
@@ -23,18 +27,31 @@ impl CudaBackend {
     /// A backend with settings from the environment: `WALLA_CUDA_GRAPHS=0` launches programs op by op, `WALLA_CUDA_IMAGES` names kernel
     /// images (files and folders, separated as in `PATH`) that are used where they are as good as the crate's or better. Images in a
     /// folder `walla_images` beside the program are considered as well.
+    ///
+    /// `WALLA_CUDA_WARPGROUPS=1` is an experiment, off unless it is asked for: GPUs of compute capability 9.0 multiply more than eight rows by
+    /// warpgroups (`kernels/wide.cuh`). They add columns in another order than the kernels for fewer rows, so what an agent says may then depend on
+    /// how many others are in its step.
     #[must_use]
     pub fn from_env() -> Self {
         let off = std::env::var_os(GRAPHS).is_some_and(|value| value == "0");
+        let warpgroups = std::env::var_os(WARPGROUPS).is_some_and(|value| value == "1");
         let named = std::env::var_os(IMAGES);
         let named = named.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();
-        Self { eager: off.then(|| format!("{GRAPHS} is 0")), images: Images::find(&named) }
+        let eager = off.then(|| format!("{GRAPHS} is 0"));
+        Self { eager, warpgroups, images: Images::find(&named) }
     }
 
     /// A backend that launches programs op by op, for the stated reason.
     #[must_use]
     pub fn eager(reason: &str) -> Self {
-        Self { eager: Some(reason.to_owned()), images: Images::default() }
+        Self { eager: Some(reason.to_owned()), ..Self::default() }
+    }
+
+    /// The backend with more than eight rows multiplied by warpgroups, where kernels and chip have them: see [`from_env`](Self::from_env).
+    #[must_use]
+    pub fn with_warpgroups(mut self) -> Self {
+        self.warpgroups = true;
+        self
     }
 
     /// The backend with kernel images found in the named files and folders, and beside the program, and in the crate.
@@ -87,7 +104,7 @@ impl CudaBackend {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
         let eager = self.eager.clone();
-        CudaDevice::open(ordinal, gpu, &self.images, eager, options)
+        CudaDevice::open(ordinal, gpu, &self.images, (eager, self.warpgroups), options)
     }
 }
 

@@ -33,6 +33,8 @@ pub struct CudaDevice {
     pub(crate) capture: Stream,
     /// Why graphs are not used at all, if so.
     eager: Option<String>,
+    /// Whether more than eight rows are multiplied by warpgroups.
+    warpgroups: bool,
     fallbacks: GraphFallbacks,
     /// A benchmark captures what it launches: launches must be single ones.
     pub(crate) is_capturing: bool,
@@ -71,7 +73,7 @@ impl CudaDevice {
         ordinal: usize,
         gpu: &Gpu,
         images: &Images,
-        eager: Option<String>,
+        (eager, warpgroups): (Option<String>, bool),
         options: &OpenOptions,
     ) -> Result<Self, DeviceError> {
         let mut info = info(ordinal, gpu, images, eager.as_deref());
@@ -105,6 +107,7 @@ impl CudaDevice {
             staging,
             capture: context.create_stream(StreamPriority::Low)?,
             eager,
+            warpgroups,
             fallbacks: GraphFallbacks::default(),
             is_capturing: false,
             context,
@@ -322,6 +325,7 @@ impl Device for CudaDevice {
                 &mut self.kernels,
                 &self.resources,
                 (&workspace, memory.address()),
+                self.warpgroups,
             );
             let launches = lowering.program(program)?;
             let (graph, mode) = self.capture_program(&launches)?;

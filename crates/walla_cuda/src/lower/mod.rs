@@ -38,6 +38,8 @@ pub(crate) struct Lowering<'a> {
     factors: bool,
     /// Queries, keys and values that the next attention makes of the products itself: their slot, and how.
     unappended: Option<(Slot, HeadRef)>,
+    /// Whether more than eight rows are multiplied by warpgroups.
+    warpgroups: bool,
 }
 
 impl<'a> Lowering<'a> {
@@ -48,6 +50,7 @@ impl<'a> Lowering<'a> {
         kernels: &'a mut Kernels,
         resources: &'a Resources,
         (workspace, base): (&'a Workspace, Address),
+        warpgroups: bool,
     ) -> Self {
         Self {
             device,
@@ -60,6 +63,7 @@ impl<'a> Lowering<'a> {
             normed: None,
             factors: false,
             unappended: None,
+            warpgroups,
         }
     }
 }

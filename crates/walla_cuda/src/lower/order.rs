@@ -1,5 +1,5 @@
-//! The order of a row's sums (kernels/product.cuh): decided by the matrices of a launch and the chip alone, so that every kernel that
-//! multiplies with them, for however many rows, leaves the same bits.
+//! The order of a row's sums (kernels/product.cuh) that suits warpgroups (kernels/wide.cuh): decided by the matrices of a launch and the chip
+//! alone. Kernels for fewer rows have their own ([`super::tiling`]) until they are as fast in this one.
 
 use walla_device::GpuFacts;
 

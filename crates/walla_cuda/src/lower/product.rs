@@ -216,6 +216,9 @@ impl Lowering<'_> {
         parts: &[Part<'_>],
         then: &Then,
     ) -> Result<Option<WideLaunch>, DeviceError> {
+        if !self.warpgroups {
+            return Ok(None);
+        }
         let facts = self.context.gpu().facts.clone();
         let is_gate = matches!(then, Then::Gate(..));
         let product = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate);
