@@ -124,13 +124,13 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
         if (ahead.base + ahead.at >= p.tiles) return;
         const uint8_t* halves[2];
         const uint32_t bytes = halves_of(ahead, halves), to = shared_at + ahead.slot * stage_bytes, barrier = full_at + 8 * ahead.slot;
-        expect(barrier, 2 * bytes);
-        copy_bulk(barrier, to, halves[0], bytes);
-        copy_bulk(barrier, to + half_bytes, halves[1], bytes);
+        expect_bytes(barrier, 2 * bytes);
+        copy_bulk(to, halves[0], bytes, barrier);
+        copy_bulk(to + half_bytes, halves[1], bytes, barrier);
     };
     if (run == 0 && lane == 0) {
         for (uint32_t slot = team; slot < p.depth; slot += p.teams) init_barrier(full_at + 8 * slot, 1), init_barrier(empty_at + 8 * slot, p.warps);
-        fence_barriers();
+        publish_barriers();
     }
     __syncthreads();
     if (run == 0 && lane == 0) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
                 const uint32_t end = min(min(first + p.run, (first_split + split + 1) * p.split_segments), segments);
                 const uint8_t* from = shared + slot * stage_bytes + run * p.run * RECORD;
 #if __CUDA_ARCH__ >= 900
-                await_barrier(full_at + 8 * slot, phase);
+                await_phase(full_at + 8 * slot, phase);
 #else
                 // A stage at a time, by the team that needs it.
                 {
@@ -260,13 +260,13 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
 #if __CUDA_ARCH__ >= 900
                 __syncwarp();
                 if (lane == 0) {
-                    arrive_at(empty_at + 8 * slot);
+                    arrive(empty_at + 8 * slot);
                     // What comes next into this slot.
                     Stage next = {base, at, first_split + split, slot, phase};
                     if (run == 0 && has_more) {
                         for (uint32_t d = 0; d < p.depth; d += p.teams) next_stage(next);
                         if (next.base + next.at < p.tiles) {
-                            await_barrier(empty_at + 8 * slot, phase);
+                            await_phase(empty_at + 8 * slot, phase);
                             fetch(next);
                         }
                     }
