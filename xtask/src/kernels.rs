@@ -3,14 +3,16 @@
 //! for one chip.
 //!
 //! Freshness is a hash over every source file and the compiler's flags, kept in the manifest beside the images, so the check
-//! needs no compiler. Where nvcc is found (in `NVCC`, on the path), the check compiles again too and compares the kernels by name: nvcc
-//! numbers registers differently from run to run, so bytes say nothing.
+//! needs no compiler. Where nvcc is found (in `NVCC`, on the path, or where `xtask kernels --fetch` puts it: a virtual environment of Python in
+//! the target folder), the check compiles again too and compares the kernels by name: nvcc numbers registers differently from run to run, so bytes
+//! say nothing.
 //!
 //! `xtask kernels --out FOLDER [--only TARGET]` writes images elsewhere, for `WALLA_CUDA_IMAGES`.
 //!
 //! What was compiled before is kept in the target folder by the hash of a file and everything that it includes: a change compiles what it touches.
 
 mod compiler;
+mod fetch;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -49,7 +51,7 @@ const FLAGS: &[&str] = &["-std=c++17", "-fmad=false"];
 /// its own version, which older drivers refuse; the assembler checks the text against the version it states.
 const PTX_VERSION: &str = "8.3";
 
-const USAGE: &str = "usage: xtask kernels [--check | --out FOLDER [--only TARGET]]";
+const USAGE: &str = "usage: xtask kernels [--check | --fetch | --out FOLDER [--only TARGET]]";
 
 /// Runs `xtask kernels`.
 ///
@@ -63,6 +65,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
     match args[..] {
         [] => build(&root, &sources, &shipped, TARGETS),
         ["--check"] => check(&root, &sources, &shipped),
+        ["--fetch"] => fetch::fetch(&environment(&root)).map(|nvcc| println!("{}", nvcc.display())),
         ["--out", folder] => build(&root, &sources, Path::new(folder), TARGETS),
         ["--out", folder, "--only", target] => {
             let wanted = TARGETS.iter().find(|t| t.name == target);
@@ -80,14 +83,24 @@ fn root() -> Result<PathBuf, String> {
     manifest.parent().map(Path::to_path_buf).ok_or_else(|| "xtask has no parent folder".to_owned())
 }
 
+fn target(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// Where compiled files are kept between runs.
 fn store(root: &Path) -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR");
-    target.map_or_else(|| root.join("target"), PathBuf::from).join("walla_kernels")
+    target(root).join("walla_kernels")
+}
+
+/// Where a compiler is fetched to.
+fn environment(root: &Path) -> PathBuf {
+    target(root).join("walla_nvcc")
 }
 
 fn build(root: &Path, sources: &Sources, folder: &Path, targets: &[Target]) -> Result<(), String> {
-    let compiler = Compiler::find().ok_or("nvcc not found: put it on PATH or name it in NVCC")?;
+    let compiler = Compiler::find(&environment(root)).ok_or(
+        "nvcc not found: put it on PATH, name it in NVCC, or run `cargo xtask kernels --fetch`",
+    )?;
     let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
     let mut manifest = format!(
@@ -133,7 +146,8 @@ fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
         }
         packed.push(image);
     }
-    let compiler = Compiler::find().filter(|c| has(format!("compiler {}", c.version)));
+    let compiler =
+        Compiler::find(&environment(root)).filter(|c| has(format!("compiler {}", c.version)));
     if let Some(compiler) = &compiler {
         let again = compiler.images(sources, TARGETS, &store(root))?;
         for ((target, image), packed) in TARGETS.iter().zip(again).zip(packed) {

@@ -15,8 +15,13 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    pub fn find() -> Option<Self> {
-        let nvcc = env::var_os("NVCC").map_or_else(|| PathBuf::from("nvcc"), PathBuf::from);
+    /// The one that `NVCC` names, the one on the path, or one that was fetched.
+    pub fn find(fetched: &Path) -> Option<Self> {
+        let named = env::var_os("NVCC").map_or_else(|| PathBuf::from("nvcc"), PathBuf::from);
+        Self::at(named).or_else(|| Self::at(super::fetch::find(fetched)?))
+    }
+
+    fn at(nvcc: PathBuf) -> Option<Self> {
         let output = Command::new(&nvcc).arg("--version").output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         // "Cuda compilation tools, release 13.0, V13.0.88"
