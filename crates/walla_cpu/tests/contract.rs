@@ -155,7 +155,8 @@ fn memory_is_counted_and_capped() {
     let memory = harness.device.memory();
     assert!(memory.weight_bytes > 0 && memory.cache_bytes > 0);
     assert!(memory.workspace_bytes > 0 && memory.host_bytes > 0);
-    let options = OpenOptions { threads: Some(1), memory_bytes_max: Some(1 << 20) };
+    let options =
+        OpenOptions { threads: Some(1), memory_bytes_max: Some(1 << 20), ..OpenOptions::default() };
     let mut device = CpuBackend::default().open("cpu", &options).unwrap();
     device.create_buffer("half", 1 << 19).unwrap();
     let error = device.create_buffer("more", (1 << 19) + 1).unwrap_err();
