@@ -107,6 +107,8 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         "--tokens",
         "4",
         "--holes",
+        "--kv",
+        "q8",
         "--device",
         "cpu",
         "--threads",
@@ -146,4 +148,5 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
     let holes = &report["holes"][0];
     assert!(holes["step_ms_0123"].as_f64() > Some(0.0) && holes["step_ms_0134"].is_number());
     assert_eq!(report["device"]["threads"], 1);
+    assert_eq!(report["kv"], "q8");
 }

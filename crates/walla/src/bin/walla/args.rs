@@ -273,6 +273,9 @@ pub struct Bench {
     /// Measured steps
     #[arg(long, default_value_t = 64)]
     pub tokens: u32,
+    /// How keys and values are stored
+    #[arg(long, value_enum, default_value_t = Kv::F16)]
+    pub kv: Kv,
     /// Copy results to the host behind an event even where programs can write them there
     #[arg(long)]
     pub copied_results: bool,

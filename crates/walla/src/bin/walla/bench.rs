@@ -10,8 +10,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use walla_device::DeviceInfo;
+use walla_device::{DeviceInfo, KvType};
 use walla_exec::{ExecOptions, Lockstep};
+use walla_model::spec::Mixer;
 use walla_model::{Gguf, ModelSpec};
 use walla_types::{Sampling, SeqId};
 
@@ -70,6 +71,7 @@ impl Report {
             "model": arguments.model.display().to_string(),
             "file_bytes": file.file_bytes(),
             "context": arguments.context,
+            "kv": format!("{:?}", arguments.kv).to_lowercase(),
             "steps": arguments.tokens,
             "device": device,
             "read_bytes_per_second": bytes_per_second,
@@ -102,6 +104,7 @@ fn bench_context(
         outputs_max: sequences_max,
         logits_rows_max: 0,
         mapped_results: !arguments.copied_results,
+        kv_type: arguments.kv.into(),
         ..ExecOptions::default()
     };
     let options = options.with_full_pages();
@@ -112,7 +115,7 @@ fn bench_context(
     let embedding = if model.is_tied() { 0 } else { matrix_bytes(&model.embedding) };
     let bytes = StepBytes {
         weights: weight_bytes.saturating_sub(embedding),
-        per_token: model.kv_numbers_per_token() as u64 * options.kv_type.bytes() as u64,
+        per_token: kv_bytes_per_token(&model, options.kv_type),
     };
     table::heading(out, arguments, context, &device, bytes_per_second)?;
     let fallbacks = executor.device().graph_fallbacks();
@@ -153,6 +156,15 @@ impl StepBytes {
     fn of(&self, agents: u32, run: Run) -> u64 {
         self.weights + u64::from(agents) * u64::from(run.context_mean()) * self.per_token
     }
+}
+
+/// Keys and values of one token in all layers, with their scales.
+fn kv_bytes_per_token(model: &ModelSpec, kv_type: KvType) -> u64 {
+    let scales = model.layers.iter().map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => 2 * attention.kv_heads * kv_type.scale_bytes(),
+        Mixer::ShortConv(_) => 0,
+    });
+    (model.kv_numbers_per_token() * kv_type.bytes() + scales.sum::<usize>()) as u64
 }
 
 fn sequences(numbers: impl IntoIterator<Item = u32>) -> Vec<SeqId> {
