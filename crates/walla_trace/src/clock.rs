@@ -19,7 +19,8 @@ const DRIFT_PPM: u64 = 100;
 ///
 /// A program begins after the host launched it and ends before the host saw its results. Each step so bounds the offset `o` between the
 /// clocks: `launched - begin <= o <= seen - end`. The tightest bounds of all steps are kept, and loosened by 100 ppm of the time that
-/// passes. A step launched on an idle device begins some microseconds later: the lower bound is that close, so it is the estimate.
+/// passes. A step launched on an idle device begins some microseconds later: the lower bound is that close, so it is the estimate. It changes
+/// from step to step, but a step that follows another on the device follows it here.
 ///
 /// # Examples
 /// ```
@@ -31,6 +32,8 @@ const DRIFT_PPM: u64 = 100;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceClock {
     bounds: Option<Bounds>,
+    /// When the latest step ended: by the device's clock, and what that was for the host.
+    ended: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +60,11 @@ impl DeviceClock {
         let bounds = if tightest.low <= tightest.high { tightest } else { own };
         self.bounds = Some(bounds);
         let shift = |nanos: u64| nanos.checked_add_signed(bounds.low).unwrap_or(0);
-        let begin = shift(device.start);
-        begin..shift(device.end).max(begin)
+        let before = self.ended.filter(|(ended, _)| *ended <= device.start);
+        let begin = shift(device.start).max(before.map_or(0, |(_, host)| host));
+        let end = shift(device.end).max(begin);
+        self.ended = Some((device.end, end));
+        begin..end
     }
 }
 
@@ -116,6 +122,20 @@ mod tests {
                 host.start.abs_diff(begin) <= 10_000,
                 "step {step}: {host:?}, began at {begin}"
             );
+        }
+    }
+
+    #[test]
+    fn steps_that_follow_each_other_do_not_overlap() {
+        let mut clock = DeviceClock::default();
+        let mut ended = 0;
+        for step in 0..1_000_u64 {
+            let begin = 1_000_000 + step * 5_000_000;
+            // After the first, steps are launched ahead on a busy device: drift alone moves the estimate, and back.
+            let ahead = if step == 0 { 5_000 } else { 900_000 };
+            let host = clock.to_host(begin - ahead, begin..begin + 5_000_000, begin + 5_100_000);
+            assert!(host.start >= ended, "step {step}: {host:?} begins before {ended}");
+            ended = host.end;
         }
     }
 
