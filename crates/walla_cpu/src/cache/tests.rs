@@ -1,3 +1,4 @@
+use walla_device::KvType;
 use walla_types::RopePairs;
 
 use super::*;
