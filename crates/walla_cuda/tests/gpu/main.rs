@@ -22,7 +22,11 @@ use walla_device::{Backend, Device, OpenOptions};
 
 /// The first GPU, or `None` (and a line that says so) where there is none.
 fn gpu() -> Option<Box<dyn Device>> {
-    let backend = CudaBackend::from_env();
+    gpu_of(CudaBackend::from_env())
+}
+
+/// The same, of a backend.
+fn gpu_of(backend: CudaBackend) -> Option<Box<dyn Device>> {
     match backend.devices() {
         Ok(_) => Some(backend.open("cuda:0", &OpenOptions::default()).unwrap()),
         Err(reason) => {

@@ -1,9 +1,10 @@
-use walla_device::{HeadShape, KvType};
+use walla_cuda::CudaBackend;
+use walla_device::{Device, HeadShape, KvType};
 use walla_types::{Activation, RopePairs, TensorType};
 
 use crate::model::{Random, Shape};
 use crate::rig::{Outcome, Piece, Rig};
-use crate::{gpu, oracle};
+use crate::{gpu, gpu_of, oracle};
 
 /// Tokens of the test's sequences.
 pub fn tokens(vocab: u32, count: usize, seed: u64) -> Vec<i32> {
@@ -48,7 +49,17 @@ pub fn distance(a: &Outcome, b: &Outcome) -> f64 {
 }
 
 pub fn check(name: &str, shape: &Shape, kv_type: KvType, tolerance: f64) {
-    let Some(device) = gpu() else { return };
+    check_on(gpu(), name, shape, kv_type, tolerance);
+}
+
+fn check_on(
+    device: Option<Box<dyn Device>>,
+    name: &str,
+    shape: &Shape,
+    kv_type: KvType,
+    tolerance: f64,
+) {
+    let Some(device) = device else { return };
     let mut cuda = Rig::new(device, shape, kv_type, 11);
     let mut cpu = Rig::new(oracle(), shape, kv_type, 11);
     let mut worst = 0.0_f64;
@@ -78,6 +89,15 @@ fn tolerance(ty: TensorType) -> f64 {
 fn every_type_agrees_with_the_oracle() {
     for ty in TensorType::ALL {
         check(ty.name(), &Shape::llama(ty), KvType::F32, tolerance(ty));
+    }
+}
+
+#[test]
+fn products_by_warpgroups_agree_with_the_oracle() {
+    let backend = || CudaBackend::default().with_warpgroups();
+    for ty in TensorType::ALL {
+        let device = gpu_of(backend());
+        check_on(device, ty.name(), &Shape::llama(ty), KvType::F32, tolerance(ty));
     }
 }
 
