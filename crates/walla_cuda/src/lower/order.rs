@@ -16,6 +16,8 @@ const SPLIT_SEGMENTS_LARGE: u32 = 32;
 const SPLIT_SEGMENTS_MAX: u32 = 16;
 const SPLIT_SEGMENTS_SMALL: u32 = 8;
 const SHARED_SMALL: u64 = 128 << 10;
+/// Segments of a split of few tiles from which on it has two runs: warps that take a run each then have about as much to do, whatever the matrix.
+const SPLIT_SEGMENTS_LONG: u32 = 8;
 
 /// Columns are cut into splits, a split into runs: chains of segments that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +47,9 @@ impl Order {
         }
         // As many splits as fill the chip with two blocks a multiprocessor.
         let groups = tiles.div_ceil(WIDE_TILES).max(1);
-        let splits = (2 * gpu.multiprocessors / groups).clamp(1, SPLITS_MAX);
-        Self::cut(segments, splits.max(least), 1)
+        let splits = (2 * gpu.multiprocessors / groups).clamp(1, SPLITS_MAX).max(least);
+        let is_long = segments.div_ceil(splits) >= SPLIT_SEGMENTS_LONG;
+        Self::cut(segments, splits, if is_long { 2 } else { 1 })
     }
 
     fn cut(segments: u32, splits: u32, runs: u32) -> Self {
@@ -54,5 +57,52 @@ impl Order {
         let splits = segments.div_ceil(split_segments);
         let run = split_segments.div_ceil(runs);
         Self { splits, split_segments, runs: split_segments.div_ceil(run), run }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(tiles: u32, segments: u32, multiprocessors: u32, shared: u64) -> [u32; 4] {
+        let facts = GpuFacts {
+            multiprocessors,
+            shared_bytes_per_block_optin: shared,
+            ..GpuFacts::default()
+        };
+        let Order { splits, split_segments, runs, run } = Order::of(tiles, segments, &facts);
+        [splits, split_segments, runs, run]
+    }
+
+    #[test]
+    fn splits_fill_a_large_chip_and_long_ones_have_two_runs() {
+        let large = |tiles, segments| order(tiles, segments, 132, 232_448);
+        // Llama 3.2 1B: query, key and value; output; down; gate and up; head.
+        assert_eq!(large(192, 16), [8, 2, 1, 2]);
+        assert_eq!(large(128, 16), [8, 2, 1, 2]);
+        assert_eq!(large(128, 64), [8, 8, 2, 4]);
+        assert_eq!(large(1024, 16), [1, 16, 2, 8]);
+        assert_eq!(large(8016, 16), [1, 16, 2, 8]);
+        // Qwen 3 0.6B: gate and up; down.
+        assert_eq!(large(384, 8), [4, 2, 1, 2]);
+        assert_eq!(large(64, 24), [8, 3, 1, 3]);
+        // Many tiles of more columns than a block has room for.
+        assert_eq!(large(1024, 64), [2, 32, 2, 16]);
+    }
+
+    #[test]
+    fn columns_are_covered_once_and_splits_fit_the_chip() {
+        for (multiprocessors, shared, most) in [(132, 232_448, 32), (40, 65_536, 8)] {
+            for segments in 1..=256 {
+                for tiles in [1, 4, 33, 64, 128, 192, 384, 511, 512, 1024, 8016] {
+                    let [splits, split, runs, run] =
+                        order(tiles, segments, multiprocessors, shared);
+                    assert!(split <= most && (1..=2).contains(&runs));
+                    // No split and no run is empty, but for the second run of the last split.
+                    assert!((splits - 1) * split < segments && segments <= splits * split);
+                    assert!((runs - 1) * run < split && split <= runs * run);
+                }
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use walla_device::GpuFacts;
 
-use super::order::{Order, SPLITS_MAX, WIDE_TILES};
+use super::order::{Order, SPLITS_MAX, TILES_MANY, WIDE_TILES};
 use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
 
 /// Most stages of a ring (`DEPTH_MAX`).
@@ -40,8 +40,14 @@ impl Wide {
         if product.rows <= GROUP_ROWS || product.group_rows != GROUP_ROWS {
             return None;
         }
-        let in_turns = order.runs == 2;
-        if order.splits > if in_turns { 1 } else { SPLITS_MAX } {
+        let in_turns = product.tiles >= TILES_MANY && order.runs == 2;
+        // A block of a cluster makes one run so far.
+        let fits = if in_turns {
+            order.splits == 1
+        } else {
+            order.splits <= SPLITS_MAX && order.runs == 1
+        };
+        if !fits {
             return None;
         }
         let columns = [16, 32].into_iter().find(|n| product.rows <= *n).unwrap_or(64);
@@ -155,6 +161,9 @@ mod tests {
                 for tiles in [1, 4, 33, 192, 511, 512, 1_024, 8_016] {
                     for rows in [9, 16, 17, 48, 64, 65, 128, 512] {
                         let (order, wide) = cut(tiles, segments, rows, record_bytes);
+                        if tiles < 512 && order.runs == 2 {
+                            continue;
+                        }
                         let wide = wide.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
                         assert!(wide.shared_bytes + SHARED_STATIC <= 232_448);
                         assert!(wide.columns * wide.grid[1] >= rows);
