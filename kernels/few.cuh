@@ -1,7 +1,7 @@
 // few: a product (product.cuh) for 1 to 8 rows of x: bound by the bytes of W, and by the latency of a node that has few of them.
 //
-// A block takes `turn_tiles` tiles a turn. The segments of a split of a tile are a stage of the block's ring: two copies, for its two half
-// tiles. A team of warps takes a stage, a run each; the runs' sums meet in shared memory, where a thread adds those of an output in order.
+// A block takes `turn_tiles` tiles a turn; a team of as many warps as a split has runs takes a split of a tile, a run each. What a warp multiplies comes through a ring of
+// its own, `chunk` segments a stage: two copies, for the two half tiles. The runs' sums meet in shared memory, where a thread adds those of an output in order.
 //
 // Weights never change: a block asks for as many as its ring holds, unpacks the first AHEAD segments of each warp and finds out where its
 // results go before it waits for its predecessor, and lets its successor start at once. What is left after the wait is short: x comes near,
@@ -18,11 +18,12 @@
 
 constexpr uint32_t FEW_WARPS_MAX = 8;
 constexpr uint32_t FIRST_OUTPUTS = 64;  // that are found out before x comes
-constexpr uint32_t AHEAD = 2;  // segments that are unpacked before x comes
+constexpr uint32_t AHEAD = 2;           // segments that are unpacked before x comes
+constexpr uint32_t SPLITS_AT_ONCE = 4;  // that an output's sums are loaded of
 
 // An output of a turn: where it goes, and what is known of it before x comes.
 struct Output {
-    uint32_t tile, n, m;  // of the turn, of the group, of the tile
+    uint8_t tile, n, m;  // of the turn, of the group, of the tile
     bool is_there;
     float* out;
     uint8_t* packed;
@@ -34,9 +35,10 @@ __device__ __forceinline__ Output output_of(const MatmulParams& p, uint32_t inde
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t height = gated ? 8 : 16;
     Output at;
-    at.m = index % height, at.n = index / height, at.tile = 0;
-    while (at.n >= rows_here && at.tile < p.turn_tiles) at.n -= rows_here, at.tile++;
-    at.is_there = at.tile < p.turn_tiles && base + at.tile < p.tiles;
+    uint32_t n = index / height, of_turn = 0;
+    while (n >= rows_here && of_turn < p.turn_tiles) n -= rows_here, of_turn++;
+    at.m = index % height, at.n = n, at.tile = of_turn;
+    at.is_there = of_turn < p.turn_tiles && base + of_turn < p.tiles;
     if (!at.is_there) return at;
     const TileOf tile = tile_of(p, base + at.tile);
     const Segment& part = p.part[tile.part[0]];
@@ -77,7 +79,7 @@ template <uint32_t TYPE>
 __device__ __forceinline__ void few(const MatmulParams& p) {
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ __align__(8) uint64_t full[DEPTH_MAX], empty[DEPTH_MAX];
+    [[maybe_unused]] __shared__ __align__(8) uint64_t full[FEW_WARPS_MAX * DEPTH_MAX];
     __shared__ float factor[8];
     __shared__ Output first_outputs[FIRST_OUTPUTS];
     let_successors_start();
@@ -87,67 +89,81 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t threads = blockDim.x;
     const uint32_t segments = p.x.segments, rows = p.x.group_rows;
-    const uint32_t half_bytes = p.split_segments * RECORD, stage_bytes = 2 * half_bytes;
-    const uint32_t shared_at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-    const uint32_t full_at = static_cast<uint32_t>(__cvta_generic_to_shared(full)), empty_at = static_cast<uint32_t>(__cvta_generic_to_shared(empty));
+    const uint32_t half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes, ring_bytes = p.depth * stage_bytes;
+    const uint32_t shared_at = shared_of(shared), rings_bytes = threads / WARP * ring_bytes;
     const uint32_t turn = gridDim.x * p.turn_tiles, base0 = blockIdx.x * p.turn_tiles;
     const uint32_t row0 = blockIdx.y * 8;
     const uint32_t rows_here = min(8, p.rows_max - row0);
     const auto row_of = [&](uint32_t n) { return p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n; };
 
-    // Stages in order: of the turn's tiles one after another, of a tile its splits.
-    struct Stage {
-        uint32_t base, at, split, slot, phase;
-    };
-    const auto next_stage = [&](Stage& s) {
-        s.split += p.teams, s.slot += p.teams;
-        while (s.split >= p.splits) {
-            s.split -= p.splits;
-            if (++s.at == p.turn_tiles) s.at = 0, s.base += turn;
-        }
-        if (s.slot >= p.depth) s.slot -= p.depth, s.phase ^= 1;
-    };
-    const auto halves_of = [&](const Stage& s, const uint8_t*(&halves)[2]) {
-        const TileOf tile = tile_of(p, s.base + s.at);
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++)
-            halves[h] = p.part[tile.part[h]].weight.records + (size_t(tile.half[h]) * segments + s.split * p.split_segments) * RECORD;
-        return min(p.split_segments, segments - s.split * p.split_segments) * RECORD;
-    };
     uint32_t team = 0, run = warp;
     while (run >= p.warps) run -= p.warps, team++;
-    // A team's stages have slots of their own, which one of its lanes fills.
-    Stage ahead = {base0, 0, team, team, 0};
-    while (ahead.split >= p.splits) ahead.split -= p.splits, ahead.at++;
+    const auto splits_from = [&](uint32_t first_split) { return min(p.x_splits, p.splits - first_split); };
+    const auto begin_of = [&](uint32_t split) { return split * p.split_segments + run * p.run; };
+    const auto end_of = [&](uint32_t split) { return min(min(begin_of(split) + p.run, (split + 1) * p.split_segments), segments); };
+    // What this warp asks for next: a segment of its run in a split of a tile. Splits whose x is here at once go tile by tile, teams take them in turns.
+    struct {
+        uint32_t base, first_split, at, split, done, slot;
+    } ahead = {base0, 0, 0, team, 0, 0};
+    const auto fetch = [&] {
+        uint32_t begin, end;
+        while (true) {
+            if (ahead.base >= p.tiles) return;
+            const uint32_t splits_here = splits_from(ahead.first_split);
+            while (ahead.split >= splits_here) ahead.split -= splits_here, ahead.at++;
+            if (ahead.at >= p.turn_tiles || ahead.base + ahead.at >= p.tiles) {
+                ahead.at = 0, ahead.split = team, ahead.first_split += p.x_splits;
+                if (ahead.first_split >= p.splits) ahead.first_split = 0, ahead.base += turn;
+                continue;
+            }
+            begin = begin_of(ahead.first_split + ahead.split) + ahead.done, end = end_of(ahead.first_split + ahead.split);
+            if (begin < end) break;
+            ahead.split += p.teams, ahead.done = 0;
+        }
+        const TileOf tile = tile_of(p, ahead.base + ahead.at);
+        const uint32_t bytes = min(p.chunk, end - begin) * RECORD, to = shared_at + warp * ring_bytes + ahead.slot * stage_bytes;
+        [[maybe_unused]] const uint32_t barrier = shared_of(full) + 8 * (warp * DEPTH_MAX + ahead.slot);
 #if __CUDA_ARCH__ >= 900
-    const auto fetch = [&](const Stage& ahead) {
-        if (ahead.base + ahead.at >= p.tiles) return;
-        const uint8_t* halves[2];
-        const uint32_t bytes = halves_of(ahead, halves), to = shared_at + ahead.slot * stage_bytes, barrier = full_at + 8 * ahead.slot;
         expect_bytes(barrier, 2 * bytes);
-        copy_bulk(to, halves[0], bytes, barrier);
-        copy_bulk(to + half_bytes, halves[1], bytes, barrier);
-    };
-    if (run == 0 && lane == 0) {
-        for (uint32_t slot = team; slot < p.depth; slot += p.teams) init_barrier(full_at + 8 * slot, 1), init_barrier(empty_at + 8 * slot, p.warps);
-        publish_barriers();
-    }
-    __syncthreads();
-    if (run == 0 && lane == 0) {
-        for (; ahead.phase == 0; next_stage(ahead)) fetch(ahead);
-    }
 #endif
+#pragma unroll
+        for (uint32_t h = 0; h < 2; h++) {
+            const uint8_t* from = p.part[tile.part[h]].weight.records + (size_t(tile.half[h]) * segments + begin) * RECORD;
+#if __CUDA_ARCH__ >= 900
+            copy_bulk(to + h * half_bytes, from, bytes, barrier);
+#else
+            for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) copy_ahead(to + h * half_bytes + i, from + i);
+#endif
+        }
+        ahead.done += p.chunk;
+        if (++ahead.slot == p.depth) ahead.slot = 0;
+    };
+    // One lane's work where copies go by themselves.
+    const auto fetch_next = [&] {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0) fetch();
+#else
+        fetch();
+        close_copies();
+#endif
+    };
+#if __CUDA_ARCH__ >= 900
+    if (lane < DEPTH_MAX) init_barrier(shared_of(full) + 8 * (warp * DEPTH_MAX + lane), 1);
+    publish_barriers();
+    __syncwarp();
+#endif
+    for (uint32_t d = 0; d < p.depth; d++) fetch_next();
 
-    const uint32_t x_at = shared_at + p.depth * stage_bytes;
+    const uint32_t x_at = shared_at + rings_bytes;
     const uint32_t x_segments = min(segments, p.x_splits * p.split_segments);
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t task_sums = rows * SUM_STRIDE;
     const uint32_t pass_sums = p.turn_tiles * p.x_splits * p.warps * task_sums;
-    float* sums = reinterpret_cast<float*>(shared + p.depth * stage_bytes + x_segments * rows * 256);
+    float* sums = reinterpret_cast<float*>(shared + rings_bytes + x_segments * rows * 256);
     // What splits come to whose rows of x were here before.
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
     const uint32_t outputs = p.turn_tiles * rows_here * (gated ? 8 : 16);
-    if (threadIdx.x < FIRST_OUTPUTS) first_outputs[threadIdx.x] = output_of(p, threadIdx.x, base0, row0, rows_here);
+    for (uint32_t i = threadIdx.x; i < FIRST_OUTPUTS; i += threads) first_outputs[i] = output_of(p, i, base0, row0, rows_here);
     uint32_t thousand;
     asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
 
@@ -181,8 +197,9 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
         wait_for_predecessors();
         fetch_x(0);
         if (p.squares) squares = squares_of(warp);
-        if (p.mode == ADD && threadIdx.x < FIRST_OUTPUTS && first_outputs[threadIdx.x].is_there)
-            come_near(first_outputs[threadIdx.x].out);
+        if (p.mode == ADD)
+            for (uint32_t i = threadIdx.x; i < FIRST_OUTPUTS; i += threads)
+                if (first_outputs[i].is_there) come_near(first_outputs[i].out);
         await_copies<0>();
         __syncthreads();
         has_x = true;
@@ -195,12 +212,12 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     const uint32_t x_lane = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
     // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of x's rows.
     const uint32_t sum_at = run * task_sums + lane % 4 * 2 * SUM_STRIDE + lane / 4;
-    [[maybe_unused]] const bool has_more = p.turn_tiles * p.splits > p.depth || base0 + turn < p.tiles;
     bool odd = false, is_first = true;
-    uint32_t slot = team, phase = 0;
+    uint32_t slot = 0;
+    [[maybe_unused]] uint32_t phase = 0;
     for (uint32_t base = base0; base < p.tiles; base += turn) {
         for (uint32_t first_split = 0; first_split < p.splits; first_split += p.x_splits) {
-            const uint32_t splits_here = min(p.x_splits, p.splits - first_split);
+            const uint32_t splits_here = splits_from(first_split);
             const uint32_t x_first = p.x_splits < p.splits ? first_split * p.split_segments : 0;
             if (has_x && p.x_splits < p.splits) {
                 fetch_x(x_first);
@@ -211,74 +228,52 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
             uint32_t at = 0, split = team;
             while (split >= splits_here) split -= splits_here, at++;
             while (at < p.turn_tiles && base + at < p.tiles) {
-                const uint32_t first = (first_split + split) * p.split_segments + run * p.run;
-                const uint32_t end = min(min(first + p.run, (first_split + split + 1) * p.split_segments), segments);
-                const uint8_t* from = shared + slot * stage_bytes + run * p.run * RECORD;
-#if __CUDA_ARCH__ >= 900
-                await_phase(full_at + 8 * slot, phase);
-#else
-                // A stage at a time, by the team that needs it.
-                {
-                    const auto meet_team = [&] { asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(p.warps * WARP) : "memory"); };
-                    const uint8_t* halves[2];
-                    const uint32_t bytes = halves_of({base, at, first_split + split, 0, 0}, halves), to = shared_at + team * stage_bytes;
-                    from = shared + team * stage_bytes + run * p.run * RECORD;
-                    meet_team();
-                    for (uint32_t i = (run * WARP + lane) * 16; i < bytes; i += p.warps * WARP * 16)
-                        copy_ahead(to + i, halves[0] + i), copy_ahead(to + half_bytes + i, halves[1] + i);
-                    close_copies();
-                    await_copies<0>();
-                    meet_team();
-                }
-#endif
+                const uint32_t end = end_of(first_split + split);
                 float sum[4] = {};
-                for (uint32_t s = first; s < end; s += AHEAD, from += AHEAD * RECORD) {
-                    uint32_t a[AHEAD][4][2][4];
-#pragma unroll
-                    for (uint32_t u = 0; u < AHEAD; u++) {
-                        if (u > 0 && s + u >= end) continue;
-                        HalfTile<TYPE> w[2];
-                        w[0].load(from + u * RECORD, lane);
-                        w[1].load(from + half_bytes + u * RECORD, lane);
-#pragma unroll
-                        for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j, thousand);
-                    }
-                    if (!has_x) await_x();
-                    const uint32_t x = x_lane + (s - x_first) * rows * 256;
-#pragma unroll
-                    for (uint32_t u = 0; u < AHEAD; u++) {
-                        if (u > 0 && s + u >= end) continue;
-#pragma unroll
-                        for (uint32_t j = 0; j < 4; j++) {
-                            uint32_t b[4];
-                            load_matrices(b, x + (u * 4 + j) * rows * 64);
-                            multiply(sum, a[u][j][0], b[0], b[1]);
-                            multiply(sum, a[u][j][1], b[2], b[3]);
-                        }
-                    }
-                }
+                for (uint32_t stage = begin_of(first_split + split); stage < end; stage += p.chunk) {
+                    const uint32_t stage_end = min(stage + p.chunk, end);
+                    const uint8_t* from = shared + warp * ring_bytes + slot * stage_bytes;
 #if __CUDA_ARCH__ >= 900
-                __syncwarp();
-                if (lane == 0) {
-                    arrive(empty_at + 8 * slot);
-                    // What comes next into this slot.
-                    Stage next = {base, at, first_split + split, slot, phase};
-                    if (run == 0 && has_more) {
-                        for (uint32_t d = 0; d < p.depth; d += p.teams) next_stage(next);
-                        if (next.base + next.at < p.tiles) {
-                            await_phase(empty_at + 8 * slot, phase);
-                            fetch(next);
+                    await_phase(shared_of(full) + 8 * (warp * DEPTH_MAX + slot), phase);
+#else
+                    await_copies(p.depth - 1);
+                    __syncwarp();
+#endif
+                    for (uint32_t s = stage; s < stage_end; s += AHEAD, from += AHEAD * RECORD) {
+                        uint32_t a[AHEAD][4][2][4];
+#pragma unroll
+                        for (uint32_t u = 0; u < AHEAD; u++) {
+                            if (u > 0 && s + u >= stage_end) continue;
+                            HalfTile<TYPE> w[2];
+                            w[0].load(from + u * RECORD, lane);
+                            w[1].load(from + half_bytes + u * RECORD, lane);
+#pragma unroll
+                            for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j, thousand);
+                        }
+                        if (!has_x) await_x();
+                        const uint32_t x = x_lane + (s - x_first) * rows * 256;
+#pragma unroll
+                        for (uint32_t u = 0; u < AHEAD; u++) {
+                            if (u > 0 && s + u >= stage_end) continue;
+#pragma unroll
+                            for (uint32_t j = 0; j < 4; j++) {
+                                uint32_t b[4];
+                                load_matrices(b, x + (u * 4 + j) * rows * 64);
+                                multiply(sum, a[u][j][0], b[0], b[1]);
+                                multiply(sum, a[u][j][1], b[2], b[3]);
+                            }
                         }
                     }
+                    __syncwarp();
+                    fetch_next();
+                    if (++slot == p.depth) slot = 0, phase ^= 1;
                 }
-#endif
                 float* to = pass + (at * p.x_splits + split) * p.warps * task_sums + sum_at;
 #pragma unroll
                 for (uint32_t c = 0; c < 4; c++)
                     if (lane % 4 * 2 + c % 2 < rows_here) to[c % 2 * SUM_STRIDE + c / 2 * 8] = sum[c];
-                split += p.teams, slot += p.teams;
+                split += p.teams;
                 while (split >= splits_here) split -= splits_here, at++;
-                if (slot >= p.depth) slot -= p.depth, phase ^= 1;
             }
             if (!has_x) await_x();
             if (is_first && p.squares)
@@ -302,14 +297,20 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
                 for (uint32_t half = 0; half < 2; half++) {
                     if (half == 1 && !gated) continue;
                     const float* from = pass + output.tile * p.x_splits * p.warps * task_sums + output.n * SUM_STRIDE + half * 8 + output.m;
-                    for (uint32_t split = 0; split < splits_here; split++, from += p.warps * task_sums) {
-                        float its[RUNS_MAX];
+                    for (uint32_t split = 0; split < splits_here; split += SPLITS_AT_ONCE, from += SPLITS_AT_ONCE * p.warps * task_sums) {
+                        float its[SPLITS_AT_ONCE][RUNS_MAX];
 #pragma unroll
-                        for (uint32_t w = 0; w < RUNS_MAX; w++) its[w] = w < p.warps ? from[w * task_sums] : 0.0f;
-                        float all = 0.0f;
+                        for (uint32_t i = 0; i < SPLITS_AT_ONCE; i++)
 #pragma unroll
-                        for (uint32_t w = 0; w < RUNS_MAX; w++) all += its[w];
-                        value[half] += all;
+                            for (uint32_t w = 0; w < RUNS_MAX; w++)
+                                its[i][w] = split + i < splits_here && w < p.warps ? from[(i * p.warps + w) * task_sums] : 0.0f;
+#pragma unroll
+                        for (uint32_t i = 0; i < SPLITS_AT_ONCE; i++) {
+                            float all = 0.0f;
+#pragma unroll
+                            for (uint32_t w = 0; w < RUNS_MAX; w++) all += its[i][w];
+                            value[half] += all;
+                        }
                     }
                 }
                 if (first_split + splits_here < p.splits)

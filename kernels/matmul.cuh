@@ -1,6 +1,6 @@
 // matmul: products (product.cuh) for more than 8 rows of x: GROUPS groups of 8, 2 or 4.
 //
-// A team of warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
+// A team of one or two warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
 // warp's own, `chunk` segments at a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change. The
 // rows of x of a split stay in shared memory; every split has blocks of its own, the last of which adds them.
 //
@@ -14,7 +14,6 @@
 #include "ring.cuh"
 
 constexpr uint32_t MATMUL_WARPS_MAX = 16;
-constexpr uint32_t TEAMS_MAX = 4;
 
 template <uint32_t TYPE, uint32_t GROUPS>
 __device__ __forceinline__ void matmul(const MatmulParams& p) {
@@ -28,9 +27,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     __shared__ bool is_last;
     // Teams of warps make tiles of their own; only the rows of x are common to the block.
     const uint32_t lane = threadIdx.x % WARP, warps = p.warps, threads = warps * WARP;
-    uint32_t team = 0;
-#pragma unroll
-    for (uint32_t t = 1; t < TEAMS_MAX; t++) team += threadIdx.x >= t * threads;
+    const uint32_t team = threadIdx.x / WARP >> (warps - 1);  // of one warp or two
     const uint32_t thread = threadIdx.x - team * threads, warp = thread / WARP;
     const uint32_t tile0 = blockIdx.x * p.teams + team, tile_step = gridDim.x * p.teams;
     const uint32_t segments = p.x.segments;
@@ -168,7 +165,12 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     if (copies_whole) await_stage(whole);
 #endif
 
-    const auto meet_team = [&] { asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory"); };
+    const auto meet_team = [&] {
+        if (warps == 1)
+            __syncwarp();
+        else
+            asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
+    };
     // Row lane % 8 of piece lane / 8; rows that are not there repeat the last.
     const uint32_t x = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
     const uint32_t sum_at = (lane % 4 * 2) * SUM_STRIDE + lane / 4;

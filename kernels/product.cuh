@@ -14,13 +14,13 @@
 //    0 .. 16 of a block before 16 .. 32;
 // 3. a split's sum is ((0 + run 0) + run 1) + …;
 // 4. the sum is ((0 + split 0) + split 1) + ….
-// What decides it is `lower/tiling.rs`'s: neither rows of x, nor the kernel, nor its grid.
+// What decides it is `lower/order.rs`'s: neither rows of x, nor the kernel, nor its grid.
 #pragma once
 
 #include "linear.cuh"
 #include "packed.cuh"
 
-constexpr uint32_t RUNS_MAX = 8;   // of a split
+constexpr uint32_t RUNS_MAX = 2;   // of a split
 constexpr uint32_t DEPTH_MAX = 8;  // of a ring
 
 struct MatmulParams {
@@ -45,8 +45,8 @@ struct MatmulParams {
     uint32_t splits;
     uint32_t split_segments;  // the last split may have fewer
     uint32_t depth;           // of the ring, to DEPTH_MAX
-    uint32_t chunk;           // segments of a stage of the ring
-    uint32_t warps;           // runs of a split; matmul.cuh: warps of a team, a run each
+    uint32_t chunk;           // segments of a stage of the ring; wide.cuh: stages of the ring of x
+    uint32_t warps;           // runs of a split; few.cuh, matmul.cuh: warps of a team, a run each
     uint32_t by_output;       // row r is the one that output r names (the head)
     uint32_t rows_last;       // no row of x is beyond
     float unscale;            // 1 / x.scale

@@ -4,8 +4,8 @@
 // A block takes 8 tiles, 128 of W's rows. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
 // its predecessor. One warp more brings the rows of x, which the warps of a run share.
 // RUNS = 2, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
-// RUNS = 1, for few: a block makes one split, its run, and a cluster of as many blocks as there are splits makes the same tiles; each block leaves its sums with the one that owns the tile,
-// which adds the splits in order. Two blocks share a multiprocessor.
+// RUNS = 1, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; each block leaves its sums with the
+// one that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
 // Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N). Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
 // Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
 #pragma once
@@ -66,10 +66,11 @@ struct XRing {
     uint32_t stages, full, empty;
 };
 
-// A run: the chain of its segments. `is_tile` is false for a warp that has none and only goes along with its group.
+// A run: the chain of its segments, `first` to `end` of the `weights.count` that the warp multiplies with for a tile. `is_tile` is false for a warp that has none and
+// only goes along with its group.
 template <uint32_t TYPE, uint32_t N>
 __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t* weights_from, Weights<TYPE>& weights, const XRing& x, Turn& x_now,
-                                             bool is_tile) {
+                                             uint32_t first_segment, uint32_t end, bool is_tile) {
     using W = Weights<TYPE>;
     constexpr uint32_t X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>;
     const MatmulParams& p = weights.p;
@@ -79,7 +80,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
 #pragma unroll
     for (uint32_t c = 0; c < N / 2; c++) sum[c] = 0.0f;
     uint32_t due = 0;  // barrier of the stage of x that products under way may be the last to read
-    for (uint32_t s = 0; s < weights.count; s++) {
+    for (uint32_t s = first_segment; s < end; s++) {
         const uint32_t w_in = s % W::CHUNK, x_in = s % X_CHUNK<N>;
         if (w_in == 0 && is_tile) await_phase(weights.barriers + 8 * weights.now.slot, weights.now.phase);
         HalfTile<TYPE> w[2];
@@ -171,6 +172,13 @@ __device__ __forceinline__ void swap_sums(float (&share)[N / 4], const float (&s
     for (uint32_t c = 0; c < N / 4; c++) share[c] = (run ? sum[N / 4 + c] : sum[c]) + mine[c * WARP + lane];
 }
 
+// Where clusters have large sums they lie where x and weights lay, in every block: none sends its own before all have multiplied.
+template <uint32_t N>
+constexpr bool SUMS_LIE_LATE = N > 32;
+// Floats that a warp of a cluster's block has to keep a run's sums in while it makes the next; few stay in registers.
+template <uint32_t N>
+constexpr uint32_t KEPT = N > 32 ? N / 2 * WARP : 0;
+
 template <uint32_t TYPE, uint32_t N, uint32_t RUNS>
 __device__ __forceinline__ void wide(const MatmulParams& p) {
     using W = Weights<TYPE>;
@@ -184,23 +192,25 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
     const uint32_t group0 = IN_TURNS ? blockIdx.x : blockIdx.x / splits, split = IN_TURNS ? 0 : blockIdx.x % splits;
     const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? gridDim.x : groups;
     const uint32_t row0 = blockIdx.y * N;
-    // The split's runs.
+    constexpr bool IS_LATE = !IN_TURNS && SUMS_LIE_LATE<N>;
+    // What a warp multiplies with: a run, or all of the split's.
     const uint32_t split_begin = split * p.split_segments, split_end = min(p.x.segments, split_begin + p.split_segments);
-    const auto begin_of = [&](uint32_t run) { return min(split_begin + run * p.run, split_end); };
-    const auto count_of = [&](uint32_t run) { return min(begin_of(run) + p.run, split_end) - begin_of(run); };
+    const uint32_t each = IN_TURNS ? p.run : p.split_segments;
+    const auto begin_of = [&](uint32_t run) { return min(split_begin + run * each, split_end); };
+    const auto count_of = [&](uint32_t run) { return min(begin_of(run) + each, split_end) - begin_of(run); };
     // Shared memory: sums that the cluster's blocks leave here [own tiles, splits]; x of every run, later this block's
-    // sums; weights; what is swapped.
+    // sums; weights; what is swapped, or kept of a run. With IS_LATE x comes first, and what is left here lies behind this block's sums.
     const uint32_t here = min(TILES, p.tiles - group0 * TILES);
     const uint32_t own = !IN_TURNS && here > split ? div_up(here - split, splits) : 0;
-    const uint32_t received = IN_TURNS ? 0 : div_up(TILES, splits) * splits * TILE_SUMS * 4;
-    const uint32_t x_bytes = p.chunk * X_STAGE, weight_bytes = p.depth * W::STAGE, weights_at = received + RUNS * x_bytes;
-    const uint32_t sums_at = received;
+    const uint32_t x_shared = IN_TURNS || IS_LATE ? 0 : div_up(TILES, splits) * splits * TILE_SUMS * 4;
+    const uint32_t x_bytes = p.chunk * X_STAGE, weight_bytes = p.depth * W::STAGE, weights_at = x_shared + RUNS * x_bytes;
+    const uint32_t sums_at = x_shared, received_at = IS_LATE ? TILES * TILE_SUMS * 4 : 0;
     float* swaps = reinterpret_cast<float*>(shared + weights_at + WARPS * weight_bytes);
     const uint32_t barriers_at = shared_of(barriers), x_barriers = barriers_at + 8 * WARPS * DEPTH_MAX;
     const uint32_t all_received = x_barriers + 8 * RUNS * 2 * DEPTH_MAX;
     const auto x_of = [&](uint32_t run) {
         const uint32_t at = x_barriers + run * 8 * 2 * DEPTH_MAX;
-        return XRing{shared_of(shared) + received + run * x_bytes, at, at + 8 * DEPTH_MAX};
+        return XRing{shared_of(shared) + x_shared + run * x_bytes, at, at + 8 * DEPTH_MAX};
     };
     const uint32_t run = warp / TILES % RUNS, tile_in = warp % TILES;
     Weights<TYPE> weights{p,
@@ -232,7 +242,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
         publish_barriers();
     }
     __syncthreads();
-    if (!IN_TURNS) arrive_in_cluster();
+    if (!IN_TURNS && !IS_LATE) arrive_in_cluster();
     wait_for_predecessors();
 
     if (warp == WARPS) {
@@ -256,6 +266,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
                 if (is_any) turn.next(p.chunk);
             }
         if (!IN_TURNS) {
+            __syncwarp();
+            if (IS_LATE) arrive_in_cluster();
             await_cluster();
             arrive_in_cluster();
             await_cluster();
@@ -281,7 +293,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
         float* mine = swaps + warp * SWAP<N, RUNS>;
         for (uint32_t group = group0; group < groups; group += group_step) {
             const uint32_t tile = group * TILES + tile_in;
-            multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, tile < p.tiles);
+            multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, 0, weights.count, tile < p.tiles);
             swap_sums<N>(share, sum, mine, swaps + (warp ^ TILES) * SWAP<N, RUNS>, run, tile_in);
             if (tile >= p.tiles) continue;
             const TileOf place = tile_of(p, tile);
@@ -304,19 +316,33 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
             }
         }
     } else {
-        multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, group0 * TILES + tile_in < p.tiles);
+        // One run after the other.
+        float kept[KEPT<N> ? 1 : N / 2];
+        float* keeps = swaps + warp * KEPT<N>;
+        const auto kept_of = [&](uint32_t c) -> float& { return KEPT<N> ? keeps[c * WARP + lane] : kept[KEPT<N> ? 0 : c]; };
+        for (uint32_t run = 0; run < p.warps; run++) {
+            if (run > 0)
+#pragma unroll
+                for (uint32_t c = 0; c < N / 2; c++) kept_of(c) = sum[c];
+            const uint32_t first = min(run * p.run, weights.count), end = min(first + p.run, weights.count);
+            multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, first, end, group0 * TILES + tile_in < p.tiles);
+        }
+        if (p.warps > 1)
+#pragma unroll
+            for (uint32_t c = 0; c < N / 2; c++) sum[c] = kept_of(c) + sum[c];
         // Nobody reads x and weights any more: their memory is free.
         meet_all();
         float* sums = reinterpret_cast<float*>(shared + sums_at) + tile_in * TILE_SUMS;
 #pragma unroll
         for (uint32_t c = 0; c < N / 2; c++) sums[place_of(c)] = sum[c];
         publish_to_copies();
+        if (IS_LATE) arrive_in_cluster();
         await_cluster();
         meet_all();
         if (lane == 0 && warp < here) {
             const uint32_t owner = warp % splits, place = warp / splits * splits + split;
-            copy_to_block(in_block(shared_of(shared) + place * TILE_SUMS * 4, owner), shared_of(shared) + sums_at + warp * TILE_SUMS * 4, TILE_SUMS * 4,
-                          in_block(all_received, owner));
+            copy_to_block(in_block(shared_of(shared) + received_at + place * TILE_SUMS * 4, owner), shared_of(shared) + sums_at + warp * TILE_SUMS * 4,
+                          TILE_SUMS * 4, in_block(all_received, owner));
         }
         if (own > 0) await_phase(all_received, 0);
         __syncwarp();
@@ -329,7 +355,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
 #pragma unroll
                 for (uint32_t half = 0; half < 2; half++) {
                     if (half == 1 && !gated) continue;
-                    const float* at = reinterpret_cast<const float*>(shared) + i * splits * TILE_SUMS + n * SUM_STRIDE + half * 8 + quad * 4;
+                    const float* at = reinterpret_cast<const float*>(shared + received_at) + i * splits * TILE_SUMS + n * SUM_STRIDE + half * 8 + quad * 4;
 #pragma unroll
                     for (uint32_t s = 0; s < WIDE_SPLITS_MAX; s++) {
                         if (s >= splits) continue;

@@ -1,8 +1,8 @@
-// The products of a decode step by warpgroups (kernels/wide.cuh) without anything around them: checks every launch bit by bit against a plain chain of
+// The products of a decode step (kernels/few.cuh to 8 rows, kernels/wide.cuh) without anything around them: checks every launch bit by bit against a plain chain of
 // products, and times the products of 16 layers and the head of Llama 3.2 1B in one graph, and each sort of launch alone. Compiles in seconds, so kernels are
-// tuned here first. Cuts are made as crates/walla_cuda/src/lower/{order,wide}.rs make them.
+// tuned here first. Cuts are made as crates/walla_cuda/src/lower/{order,tiling,wide}.rs make them.
 //
-// nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -fmad=false -Ikernels -cudart static tools/products.cu -o products && ./products [--check | --time]
+// nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -fmad=false -Ikernels -cudart static tools/products.cu -o products && ./products [--check | --time] [ROWS …]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,16 +13,19 @@
 #include <utility>
 #include <vector>
 
+#include "few.cuh"
 #include "tensor.cuh"
 #include "wide.cuh"
 
+FEW(Q4K, q4_k)
+FEW(Q6K, q6_k)
 WIDES(Q4K, q4_k)
 WIDES(Q6K, q6_k)
 
 namespace {
 
 constexpr uint32_t WIDTH = 2048, KEYS = 512, HIDDEN = 8192, VOCABULARY = 128256, LAYERS = 16, ROWS_MAX = 128;
-uint32_t multiprocessors = 132;
+uint32_t multiprocessors = 132, columns_max = 0;
 
 void must(cudaError_t error, const char* what) {
     if (error == cudaSuccess) return;
@@ -96,7 +99,7 @@ __global__ void plain(const __grid_constant__ MatmulParams p) {
                     unpack(a, w, j, thousand);
 #pragma unroll
                     for (uint32_t m = 0; m < 2; m++) {
-                        const uint8_t* x = p.x.rows + piece_of(p.x, row0 + g, s * 16 + 4 * j + 2 * m) + t * 4;
+                        const uint8_t* x = p.x.rows + piece_of(p.x, row0 + min(g, p.x.group_rows - 1), s * 16 + 4 * j + 2 * m) + t * 4;
                         multiply(sum, a[m], *reinterpret_cast<const uint32_t*>(x), *reinterpret_cast<const uint32_t*>(x + piece_stride(p.x)));
                     }
                 }
@@ -142,7 +145,7 @@ Matrix matrix(bool is_q6, uint32_t rows, uint32_t cols, uint32_t seed) {
 struct Call {
     std::string name;
     MatmulParams p;
-    bool is_q6, is_cluster;
+    bool is_q6, is_cluster, is_few;
     uint32_t columns, threads, shared_bytes;
     dim3 grid;
     size_t bytes;
@@ -152,6 +155,7 @@ const void* kernel_of(const Call& call) {
     const auto pick = [&](const void* n16, const void* n32, const void* n64) { return call.columns == 16 ? n16 : call.columns == 32 ? n32 : n64; };
 #define PICK(NAME) \
     pick(reinterpret_cast<const void*>(NAME##_16), reinterpret_cast<const void*>(NAME##_32), reinterpret_cast<const void*>(NAME##_64))
+    if (call.is_few) return call.is_q6 ? reinterpret_cast<const void*>(matmul_q6_k_1) : reinterpret_cast<const void*>(matmul_q4_k_1);
     if (call.is_cluster) return call.is_q6 ? PICK(wide_cluster_q6_k) : PICK(wide_cluster_q4_k);
     return call.is_q6 ? PICK(wide_q6_k) : PICK(wide_q4_k);
 #undef PICK
@@ -159,12 +163,44 @@ const void* kernel_of(const Call& call) {
 
 uint32_t ceil_of(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
+// As `Tiling::few` cuts it.
+void cut_few(Call& call, uint32_t record) {
+    MatmulParams& p = call.p;
+    p.teams = 8 / p.warps, p.x_splits = p.splits;
+    for (uint32_t resident : {2u, 1u}) {
+        const uint32_t places = multiprocessors * resident, room = (resident == 2 ? 114 : 228) * 1024 - 1024 - 4096;
+        uint32_t best_cost = ~0u, rounds = 0, units = 0;
+        for (uint32_t turn_tiles = 1; turn_tiles <= 8; turn_tiles++) {
+            const uint32_t blocks = ceil_of(p.tiles, turn_tiles), its_rounds = ceil_of(blocks, places), its_units = ceil_of(turn_tiles * p.splits, p.teams);
+            if (its_rounds * (2 * its_units + 1) >= best_cost) continue;
+            best_cost = its_rounds * (2 * its_units + 1), rounds = its_rounds, units = its_units, p.turn_tiles = turn_tiles;
+            call.grid = dim3(ceil_of(blocks, rounds), 1, 1);
+        }
+        const uint32_t all = p.run * units * rounds;
+        uint32_t best = 0;
+        const auto ring = [&](uint32_t chunk) {
+            for (uint32_t depth = std::min(DEPTH_MAX, ceil_of(p.run, chunk) * units * rounds); depth > 0; depth--) {
+                const uint32_t sums = (rounds > 1 ? 2 : 1) * p.turn_tiles * p.splits * p.warps * p.x.group_rows * SUM_STRIDE * 4;
+                const uint32_t bytes = 8 * depth * chunk * 2 * record + p.x.segments * p.x.group_rows * 256 + sums;
+                if (bytes > room) continue;
+                if (std::min(chunk * depth, all) >= best) best = std::min(chunk * depth, all), p.chunk = chunk, p.depth = depth, call.shared_bytes = bytes;
+                return;
+            }
+        };
+        for (uint32_t chunk = 2; chunk <= std::min(2560 / record, p.run); chunk++)
+            if (chunk % 2 == 0 || chunk == p.run) ring(chunk);
+        if (best == 0) ring(1);
+        if (best >= std::min(resident == 1 ? 1u : 3u, all)) break;
+    }
+    call.is_few = true, call.threads = 256;
+}
+
 Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, uint8_t* x, float* out, uint32_t mode) {
     Call call = {};
     MatmulParams& p = call.p;
     call.name = name, call.is_q6 = parts[0].is_q6;
     const uint32_t record = record_bytes(call.is_q6), segments = parts[0].cols / SEGMENT;
-    p.x = {x, segments, 1.0f, 8, 0};
+    p.x = {x, segments, 1.0f, std::min(rows, 8u), 0};
     p.mode = mode, p.parts = uint32_t(parts.size()), p.rows_max = rows, p.unscale = 1.0f, p.eps = 1e-5f;
     uint32_t stride = 0;
     for (const Matrix& m : parts) stride += m.rows;
@@ -178,19 +214,26 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
     if (mode >= GATE_SILU) p.tiles = ceil_of(parts[0].rows, 8);
     // The order of sums.
     const bool is_many = p.tiles >= 512;
-    const uint32_t groups = ceil_of(p.tiles, WIDE_TILES), runs = is_many ? 2 : 1;
-    const uint32_t splits = is_many ? 1 : std::clamp(2 * multiprocessors / groups, 1u, WIDE_SPLITS_MAX);
-    p.split_segments = ceil_of(segments, splits), p.splits = ceil_of(segments, p.split_segments);
-    p.run = ceil_of(p.split_segments, runs), p.warps = runs;
+    const uint32_t groups = ceil_of(p.tiles, WIDE_TILES);
+    const uint32_t wanted = is_many ? 1 : std::clamp(2 * multiprocessors / groups, 1u, WIDE_SPLITS_MAX), runs = is_many || ceil_of(segments, wanted) >= 8 ? 2 : 1;
+    p.split_segments = ceil_of(segments, wanted), p.splits = ceil_of(segments, p.split_segments);
+    p.run = ceil_of(p.split_segments, runs), p.warps = ceil_of(p.split_segments, p.run);
     // The cut.
-    const uint32_t n = rows <= 16 ? 16 : rows <= 32 ? 32 : 64, x_chunk = n > 32 ? 1 : 2;
+    if (rows <= 8) {
+        cut_few(call, record);
+        return call;
+    }
+    const uint32_t n = !is_many && columns_max && columns_max < rows ? columns_max : rows <= 16 ? 16 : rows <= 32 ? 32 : 64, x_chunk = n > 32 ? 1 : 2;
     const uint32_t rounds = is_many ? ceil_of(groups, multiprocessors) : 1;
-    const uint32_t depth_most = std::min(DEPTH_MAX, ceil_of(p.run, 2) * rounds), x_most = std::min(DEPTH_MAX, ceil_of(p.run, x_chunk) * rounds);
+    const uint32_t each = is_many ? p.run : p.split_segments, at_once = is_many ? 2 : 1;
+    const uint32_t depth_most = std::min(DEPTH_MAX, ceil_of(each, 2) * rounds), x_most = std::min(DEPTH_MAX, ceil_of(each, x_chunk) * rounds);
     const auto bytes_of = [&](uint32_t depth, uint32_t x_depth) {
-        const uint32_t rings = runs * x_depth * x_chunk * (n / 8) * GROUP_BYTES + WIDE_TILES * runs * depth * 4 * record;
+        const uint32_t rings = at_once * x_depth * x_chunk * (n / 8) * GROUP_BYTES + WIDE_TILES * at_once * depth * 4 * record;
         const uint32_t tile_sums = 4 * n * SUM_STRIDE;
-        if (is_many) return rings + WIDE_TILES * runs * 4 * std::max(n / 4 * 32, 8 * SUM_STRIDE);
-        return ceil_of(WIDE_TILES, p.splits) * p.splits * tile_sums + std::max(rings, WIDE_TILES * tile_sums);
+        if (is_many) return rings + WIDE_TILES * at_once * 4 * std::max(n / 4 * 32, 8 * SUM_STRIDE);
+        const uint32_t received = ceil_of(WIDE_TILES, p.splits) * p.splits * tile_sums, kept = p.warps > 1 ? WIDE_TILES * 4 * (n / 2 * 32) : 0;
+        if (n > 32) return std::max(rings + kept, received + WIDE_TILES * tile_sums);
+        return received + std::max(rings, WIDE_TILES * tile_sums);
     };
     const uint32_t room = (is_many ? 227 : 113) * 1024 - 1024 - 4096;
     p.depth = 1, p.chunk = std::min(2u, x_most);
@@ -289,12 +332,12 @@ struct Bench {
         return call;
     }
     Call added(Call call) const {
-        call.p.next_norm = ones, call.p.next_factors = ones, call.p.packed = {packed, WIDTH / SEGMENT, 1.0f, 8, 0};
+        call.p.next_norm = ones, call.p.next_factors = ones, call.p.packed = {packed, WIDTH / SEGMENT, 1.0f, call.p.x.group_rows, 0};
         call.p.next_squares = next_squares, call.p.next_squares_count = WIDTH / 16;
         return call;
     }
     Call gated(Call call, uint32_t hidden) const {
-        call.p.packed = {packed, hidden / SEGMENT, 1.0f / 64, 8, 0};
+        call.p.packed = {packed, hidden / SEGMENT, 1.0f / 64, call.p.x.group_rows, 0};
         return call;
     }
     void layer(const Layer& l, uint32_t rows, std::vector<Call>& calls) const {
@@ -311,11 +354,11 @@ struct Bench {
     Call head_of(uint32_t rows) const { return normed(call_of("head", {head}, rows, x, logits, STORE)); }
 
     // Launches whose results are not those of the plain chain.
-    uint32_t check() const {
+    uint32_t check(const std::vector<uint32_t>& numbers) const {
         const std::vector<std::pair<void*, size_t>> results = {{products, ROWS_MAX * 4096 * 4}, {residual, ROWS_MAX * WIDTH * 4}, {logits, size_t(ROWS_MAX) * VOCABULARY * 4},
                                                                {packed, ROWS_MAX * HIDDEN * 4}, {next_squares, ROWS_MAX * WIDTH / 16 * 4}};
         uint32_t wrong = 0;
-        for (uint32_t rows : {12u, 16u, 27u, 32u, 64u, 100u}) {
+        for (uint32_t rows : numbers) {
             std::vector<Call> calls;
             layer(layers[0], rows, calls), layer(layers[1], rows, calls), calls.push_back(head_of(rows));
             calls.push_back(call_of("37 tiles, 5 segments", {odd[0]}, rows, x, products, STORE));
@@ -340,15 +383,15 @@ struct Bench {
                 }
                 const bool is_right = found[0] == found[1];
                 wrong += !is_right;
-                std::printf("%3u rows, %s: %s (%u columns, %u splits, %u and %u stages, %u bytes)\n", rows, call.name.c_str(), is_right ? "same bits" : "OTHER BITS", call.columns,
+                std::printf("%3u rows, %s: %s (%u columns, %u splits, depth %u, chunk or depth of x %u, %u bytes)\n", rows, call.name.c_str(), is_right ? "same bits" : "OTHER BITS", call.columns,
                             call.p.splits, call.p.depth, call.p.chunk, call.shared_bytes);
             }
         }
         return wrong;
     }
 
-    void time() const {
-        for (uint32_t rows : {16u, 32u, 64u}) {
+    void time(const std::vector<uint32_t>& numbers) const {
+        for (uint32_t rows : numbers) {
             std::vector<Call> all;
             for (const Layer& l : layers) layer(l, rows, all);
             all.push_back(head_of(rows));
@@ -372,9 +415,20 @@ int main(int count, char** arguments) {
     int found = 0;
     must(cudaDeviceGetAttribute(&found, cudaDevAttrMultiProcessorCount, 0), "GPU");
     multiprocessors = uint32_t(found);
-    const std::string only = count > 1 ? arguments[1] : "";
+    std::string only;
+    std::vector<uint32_t> checked, timed;
+    for (int i = 1; i < count; i++) {
+        if (arguments[i][0] == '-' && arguments[i][1] == 'c')
+            columns_max = uint32_t(std::atoi(arguments[i] + 2));
+        else if (arguments[i][0] == '-')
+            only = arguments[i];
+        else
+            checked.push_back(uint32_t(std::atoi(arguments[i])));
+    }
+    timed = checked;
+    if (checked.empty()) checked = {1, 2, 3, 8, 12, 16, 27, 32, 64, 100}, timed = {1, 2, 4, 8, 16, 32, 64};
     const Bench bench;
-    const uint32_t wrong = only == "--time" ? 0 : bench.check();
-    if (only != "--check") bench.time();
+    const uint32_t wrong = only == "--time" ? 0 : bench.check(checked);
+    if (only != "--check") bench.time(timed);
     return wrong > 0;
 }

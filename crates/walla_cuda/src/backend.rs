@@ -9,7 +9,7 @@ use crate::images::Images;
 /// `0` in this environment variable keeps programs from being captured as graphs.
 const GRAPHS: &str = "WALLA_CUDA_GRAPHS";
 
-/// `1` in this environment variable has warpgroups multiply more than eight rows.
+/// `0` in this environment variable keeps warpgroups from multiplying more than eight rows.
 const WARPGROUPS: &str = "WALLA_CUDA_WARPGROUPS";
 
 /// Kernel images to consider beside those of the crate: files and folders, separated as in `PATH`.
@@ -19,7 +19,7 @@ const IMAGES: &str = "WALLA_CUDA_IMAGES";
 #[derive(Clone, Debug, Default)]
 pub struct CudaBackend {
     eager: Option<String>,
-    warpgroups: bool,
+    without_warpgroups: bool,
     images: Images,
 }
 
@@ -28,17 +28,16 @@ impl CudaBackend {
     /// images (files and folders, separated as in `PATH`) that are used where they are as good as the crate's or better. Images in a
     /// folder `walla_images` beside the program are considered as well.
     ///
-    /// `WALLA_CUDA_WARPGROUPS=1` is an experiment, off unless it is asked for: GPUs of compute capability 9.0 multiply more than eight rows by
-    /// warpgroups (`kernels/wide.cuh`). They add columns in another order than the kernels for fewer rows, so what an agent says may then depend on
-    /// how many others are in its step.
+    /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then multiply more than eight rows as others do, instead of by
+    /// warpgroups (`kernels/wide.cuh`). Results are the same, bit by bit.
     #[must_use]
     pub fn from_env() -> Self {
         let off = std::env::var_os(GRAPHS).is_some_and(|value| value == "0");
-        let warpgroups = std::env::var_os(WARPGROUPS).is_some_and(|value| value == "1");
+        let without_warpgroups = std::env::var_os(WARPGROUPS).is_some_and(|value| value == "0");
         let named = std::env::var_os(IMAGES);
         let named = named.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();
         let eager = off.then(|| format!("{GRAPHS} is 0"));
-        Self { eager, warpgroups, images: Images::find(&named) }
+        Self { eager, without_warpgroups, images: Images::find(&named) }
     }
 
     /// A backend that launches programs op by op, for the stated reason.
@@ -47,10 +46,10 @@ impl CudaBackend {
         Self { eager: Some(reason.to_owned()), ..Self::default() }
     }
 
-    /// The backend with more than eight rows multiplied by warpgroups, where kernels and chip have them: see [`from_env`](Self::from_env).
+    /// The backend with more than eight rows multiplied without warpgroups even where kernels and chip have them: see [`from_env`](Self::from_env).
     #[must_use]
-    pub fn with_warpgroups(mut self) -> Self {
-        self.warpgroups = true;
+    pub fn without_warpgroups(mut self) -> Self {
+        self.without_warpgroups = true;
         self
     }
 
@@ -104,7 +103,7 @@ impl CudaBackend {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
         let eager = self.eager.clone();
-        CudaDevice::open(ordinal, gpu, &self.images, (eager, self.warpgroups), options)
+        CudaDevice::open(ordinal, gpu, &self.images, (eager, !self.without_warpgroups), options)
     }
 }
 

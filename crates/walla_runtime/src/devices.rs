@@ -7,7 +7,8 @@ use walla_device::Registry;
 ///
 /// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2`, …) picks the CPU's kernels; an unknown or
 /// unsupported name is ignored. With the feature `cuda`, `WALLA_CUDA_GRAPHS=0` launches programs op by op, and
-/// `WALLA_CUDA_IMAGES` names kernel images to consider; `WALLA_CUDA_WARPGROUPS=1` is an experiment (`walla_cuda::CudaBackend::from_env`).
+/// `WALLA_CUDA_IMAGES` names kernel images to consider; `WALLA_CUDA_WARPGROUPS=0` does without warpgroups
+/// (`walla_cuda::CudaBackend::from_env`).
 #[must_use]
 pub fn default_registry() -> Registry {
     let variant = std::env::var("WALLA_CPU_VARIANT").ok();

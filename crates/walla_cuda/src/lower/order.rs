@@ -1,5 +1,4 @@
-//! The order of a row's sums (kernels/product.cuh) that suits warpgroups (kernels/wide.cuh): decided by the matrices of a launch and the chip
-//! alone. Kernels for fewer rows have their own ([`super::tiling`]) until they are as fast in this one.
+//! The order of a row's sums (kernels/product.cuh): decided by the matrices of a launch and the chip alone, for every kernel that multiplies them.
 
 use walla_device::GpuFacts;
 

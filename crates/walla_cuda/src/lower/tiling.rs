@@ -2,27 +2,22 @@
 
 use walla_device::GpuFacts;
 
+use super::order::Order;
+
 /// Rows of x that one multiplication of tensor cores takes.
 pub(super) const GROUP_ROWS: u32 = 8;
-/// Most segments of a split: the rows of x of a split lie in shared memory, 2 KiB of each group a segment, and so does a tile of the weights.
-const SPLIT_SEGMENTS_MAX: u32 = 16;
-/// The same on chips whose blocks have less shared memory than this.
-const SPLIT_SEGMENTS_SMALL: u32 = 8;
-const SHARED_SMALL: u64 = 128 << 10;
-/// Most runs that a split is cut into (`RUNS_MAX`).
-const RUNS_MAX: u32 = 8;
-/// Most teams of a block (`TEAMS_MAX`).
-const TEAMS_MAX: u32 = 4;
 /// Warps of a block for more than a group of rows (`MATMUL_WARPS_MAX`).
 const WARPS_MAX: u32 = 16;
-/// The same for one group (the launch bounds of kernels/few.cuh): two such blocks share a multiprocessor.
+/// The same for one group (`FEW_WARPS_MAX`): two such blocks share a multiprocessor. Smaller ones would leave shared work to fewer warps.
 const FEW_WARPS: u32 = 8;
 /// Most tiles that such a block makes in one turn: their sums meet in shared memory.
 const TURN_TILES_MAX: u32 = 8;
 /// Most stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
-/// Tiles from which on four warps share one: there are enough tiles for all warps then, and fewer sums to add.
-const TILES_MANY: u32 = 512;
+/// Bytes of half a stage for one group of rows, at most: longer copies bring nothing.
+const FEW_COPY_BYTES: u32 = 2_560;
+/// Segments of a warp that are on their way at least where two blocks share a multiprocessor, if it has as many to do.
+const FEW_SEGMENTS_AHEAD: u32 = 3;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Shared memory that a kernel has besides what a launch asks for, at most.
@@ -45,7 +40,7 @@ pub(super) struct Product {
     pub(super) group_rows: u32,
 }
 
-/// How it is cut. What decides the order of sums (splits, warps and runs) follows from the matrix alone, on a given chip.
+/// How it is cut. What decides the order of sums (splits, warps and runs) is [`Order`]'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
     /// Parts that the columns are cut into.
@@ -60,7 +55,7 @@ pub(super) struct Tiling {
     pub(super) groups: u32,
     /// Teams of a block.
     pub(super) teams: u32,
-    /// Segments of a stage of a ring: a warp's, or the block's for one group of rows.
+    /// Segments of a stage of a warp's ring.
     pub(super) chunk: u32,
     /// Stages of it.
     pub(super) depth: u32,
@@ -77,23 +72,18 @@ pub(super) struct Tiling {
 impl Tiling {
     /// Cuts a product; `None` if not even the smallest blocks fit the device.
     pub(super) fn of(product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        let segments = product.segments.max(1);
-        let is_small = gpu.shared_bytes_per_block_optin < SHARED_SMALL;
-        let most = if is_small { SPLIT_SEGMENTS_SMALL } else { SPLIT_SEGMENTS_MAX };
-        let split_segments = segments.div_ceil(segments.div_ceil(most));
-        let team = if product.tiles >= TILES_MANY { RUNS_MAX / 2 } else { RUNS_MAX };
-        let run = split_segments.div_ceil(team);
+        let order = Order::of(product.tiles, product.segments, gpu);
         let whole = Self {
-            splits: segments.div_ceil(split_segments),
-            split_segments,
-            warps: split_segments.div_ceil(run),
-            run,
+            splits: order.splits,
+            split_segments: order.split_segments,
+            warps: order.runs,
+            run: order.run,
             groups: 1,
             teams: 1,
-            chunk: run,
+            chunk: order.run,
             depth: 2,
             turn_tiles: 1,
-            x_splits: 1,
+            x_splits: order.splits,
             grid: [1; 3],
             shared_bytes: 0,
         };
@@ -107,46 +97,62 @@ impl Tiling {
 
     /// Cuts a product for one group of rows a block (kernels/few.cuh).
     fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
+        let whole = Self { teams: FEW_WARPS / self.warps, ..self };
+        // Two blocks a multiprocessor where they fit. Rows of x that do not fit come in parts.
+        let parts = (1..=self.splits).rev().map(|x_splits| Self { x_splits, ..whole });
+        let mut shapes = parts.flat_map(|shape| [(shape, 2), (shape, 1)]);
+        shapes.find_map(|(shape, resident)| shape.few_turns(product, gpu, resident))
+    }
+
+    /// The same with so many blocks a multiprocessor; `None` if they do not fit, or bring less than half of what one block would.
+    fn few_turns(self, product: &Product, gpu: &GpuFacts, resident: u32) -> Option<Self> {
         let row_blocks = product.rows.div_ceil(GROUP_ROWS).max(1);
-        let multiprocessors = gpu.multiprocessors.max(1);
-        let teams = (FEW_WARPS / self.warps).max(1);
-        // Two blocks a multiprocessor, where there is work for them.
-        let turn_tiles = (product.tiles.div_ceil(2 * multiprocessors)).min(TURN_TILES_MAX);
-        let turn_tiles = if teams == 1 { 1 } else { turn_tiles.next_multiple_of(teams) };
-        let whole = Self { teams, turn_tiles, x_splits: self.splits, ..self };
-        // Rows of x that do not fit come in parts, to blocks that make one tile.
-        let parts = (1..=self.splits).rev().map(|x_splits| Self {
-            teams: 1,
-            turn_tiles: 1,
-            x_splits,
-            ..self
-        });
-        let shapes = std::iter::once(whole).chain(parts);
-        let mut cuts = shapes.flat_map(|shape| [(shape, 2), (shape, 1)]);
-        cuts.find_map(|(shape, resident)| {
-            // Half a ring at least before a block goes without a second one.
-            let stages = shape.turn_tiles * shape.splits;
-            let most = stages.min(DEPTH_MAX) / shape.teams;
-            let least = if resident == 1 { 1 } else { most.div_ceil(2) };
-            (least..=most.max(1)).rev().find_map(|depth| {
-                let blocks = product.tiles.div_ceil(shape.turn_tiles);
-                let rounds = blocks.div_ceil(blocks.min(multiprocessors * resident));
-                let tiling = Self {
-                    depth: depth * shape.teams,
-                    chunk: shape.split_segments,
-                    grid: [blocks.div_ceil(rounds), row_blocks, 1],
-                    ..shape
-                };
-                let shared_bytes = tiling.few_bytes(product, rounds);
-                let tiling = Self { shared_bytes, ..tiling };
-                tiling.fits(resident, gpu).then_some(tiling)
-            })
+        let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
+        let is_in_parts = self.x_splits < self.splits;
+        let most = if is_in_parts { 1 } else { TURN_TILES_MAX };
+        let cut = |turn_tiles: u32| {
+            let blocks = product.tiles.div_ceil(turn_tiles).max(1);
+            let rounds = blocks.div_ceil(places);
+            let units = (turn_tiles * self.splits).div_ceil(self.teams);
+            (turn_tiles, blocks.div_ceil(rounds), rounds, units)
+        };
+        // What the busiest warp has to do: a turn costs about half a unit by itself.
+        let cost = |(.., rounds, units): &(u32, u32, u32, u32)| rounds * (2 * units + 1);
+        let mut cuts: Vec<_> = (1..=most).map(cut).collect();
+        cuts.sort_by_key(cost);
+        let best = cuts.first().map(cost)?;
+        let is_worth = |cut: &(u32, u32, u32, u32)| resident == 1 || 2 * cost(cut) <= 3 * best;
+        cuts.into_iter().filter(is_worth).find_map(|(turn_tiles, blocks, rounds, units)| {
+            let whole = Self { turn_tiles, grid: [blocks, row_blocks, 1], ..self };
+            whole.with_rings(product, gpu, resident, (rounds, units))
         })
     }
 
-    /// Shared memory of a block for one group of rows: the ring, rows of x, sums of runs (of two turns at once if there are more than one), and those of earlier splits.
-    fn few_bytes(&self, product: &Product, rounds: u32) -> u32 {
-        let ring = self.depth * 2 * self.split_segments * product.record_bytes;
+    /// Gives each warp the ring that has most segments ahead: blocks make so many turns, their busiest warp so many runs in each.
+    fn with_rings(
+        self,
+        product: &Product,
+        gpu: &GpuFacts,
+        resident: u32,
+        (rounds, units): (u32, u32),
+    ) -> Option<Self> {
+        let all = self.run * units * rounds;
+        let chunk_most = (FEW_COPY_BYTES / product.record_bytes).clamp(1, self.run);
+        let with_ring = |chunk: u32| {
+            let stages = (self.run.div_ceil(chunk) * units * rounds).min(DEPTH_MAX);
+            let depths = (1..=stages).rev().map(move |depth| Self { chunk, depth, ..self });
+            depths.map(|cut| cut.few_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
+        };
+        let ahead = |cut: &Self| (cut.chunk * cut.depth).min(all);
+        // Of equals the longest copies. Segments that come one by one are unpacked one by one, too: only where pairs do not fit.
+        let pairs = (2..=chunk_most).filter(|chunk| chunk.is_multiple_of(2) || *chunk == self.run);
+        let best = pairs.filter_map(with_ring).max_by_key(ahead).or_else(|| with_ring(1))?;
+        (resident == 1 || ahead(&best) >= FEW_SEGMENTS_AHEAD.min(all)).then_some(best)
+    }
+
+    /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two turns at once if there are more than one), and those of earlier splits.
+    fn few_sized(self, product: &Product, rounds: u32) -> Self {
+        let rings = FEW_WARPS * self.depth * self.chunk * 2 * product.record_bytes;
         let segments = product.segments.min(self.x_splits * self.split_segments);
         let x = segments * product.group_rows * 256;
         let is_in_parts = self.x_splits < self.splits;
@@ -154,7 +160,7 @@ impl Tiling {
         let runs = turns * self.turn_tiles * self.x_splits * self.warps;
         let sums = runs * product.group_rows * SUM_STRIDE * 4;
         let totals = if is_in_parts { GROUP_ROWS * 16 * 8 } else { 0 };
-        ring + x + sums + totals
+        Self { shared_bytes: rings + x + sums + totals, ..self }
     }
 
     /// Whether a multiprocessor holds so many blocks.
@@ -176,7 +182,7 @@ impl Tiling {
         // The rows of x fill the memory; a copy fewer is worth more than a stage more.
         let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];
         wide.iter().flat_map(move |&groups| {
-            let teams_max = (WARPS_MAX / self.warps).clamp(1, TEAMS_MAX);
+            let teams_max = WARPS_MAX / self.warps;
             // More teams share the rows of x, as long as there is a tile for each.
             let blocks = product.tiles * product.rows.div_ceil(GROUP_ROWS * groups);
             let is_worth =
@@ -250,13 +256,12 @@ mod tests {
             let bytes = u64::from(tiling.shared_bytes + SHARED_STATIC);
             assert!(bytes <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
             let warps = tiling.warps * tiling.teams;
-            let warps_max = if tiling.groups == 1 { FEW_WARPS } else { WARPS_MAX };
-            assert!(warps <= warps_max, "{product:?}: {tiling:?}");
-            assert!(tiling.warps <= RUNS_MAX);
+            // Blocks for one group of rows are never smaller.
+            let is_few = tiling.groups == 1;
+            assert!(if is_few { warps == FEW_WARPS } else { warps <= WARPS_MAX }, "{tiling:?}");
+            assert!((1..=2).contains(&tiling.warps));
             assert!((1..=DEPTH_MAX).contains(&tiling.depth));
-            if tiling.groups > 1 {
-                assert!(tiling.teams <= TEAMS_MAX && (1..=tiling.run).contains(&tiling.chunk));
-            }
+            assert!((1..=tiling.run).contains(&tiling.chunk));
         });
     }
 
@@ -278,18 +283,32 @@ mod tests {
     }
 
     #[test]
-    fn teams_of_few_rows_have_stages_and_slots_of_their_own() {
-        all(|product, tiling, _| {
-            if tiling.groups > 1 {
-                return;
+    fn turns_of_few_rows_fill_the_chip() {
+        let gpu = gpu(132, 232_448);
+        let cut = |tiles, segments, rows, record_bytes| {
+            let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
+            let cut = Tiling::of(&product, &gpu).unwrap();
+            (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
+        };
+        // Llama 3.2 1B: query, key and value; output; down; gate and up; head. All that a warp multiplies in a turn is on its way before x is.
+        assert_eq!(cut(192, 16, 1, 608), (192, 1, 8, 2));
+        assert_eq!(cut(128, 16, 1, 608), (128, 1, 8, 2));
+        assert_eq!(cut(128, 64, 1, 608), (128, 1, 4, 8));
+        assert_eq!(cut(1_024, 16, 1, 608), (256, 4, 4, 8));
+        let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
+        assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
+        // Qwen 3 0.6B: gate and up, two tiles of four splits for eight teams.
+        assert_eq!(cut(384, 8, 1, 1_088), (192, 2, 8, 2));
+    }
+
+    #[test]
+    fn rows_of_x_in_parts_go_with_one_tile() {
+        all(|_, tiling, _| {
+            if tiling.groups == 1 {
+                assert!((1..=tiling.splits).contains(&tiling.x_splits));
+                let is_in_parts = tiling.x_splits < tiling.splits;
+                assert!(!is_in_parts || tiling.turn_tiles == 1);
             }
-            let stages = tiling.turn_tiles * tiling.splits;
-            assert!(tiling.depth % tiling.teams == 0, "{product:?}: {tiling:?}");
-            assert!(stages % tiling.teams == 0, "{product:?}: {tiling:?}");
-            assert!((1..=tiling.splits).contains(&tiling.x_splits));
-            // Where x comes in parts, a block makes one tile with one team.
-            let is_in_parts = tiling.x_splits < tiling.splits;
-            assert!(!is_in_parts || (tiling.teams, tiling.turn_tiles) == (1, 1));
         });
     }
 

@@ -29,6 +29,11 @@ pub(super) struct Wide {
     pub(super) shared_bytes: u32,
 }
 
+/// Runs of a tile that a block makes at once, each with warps and rows of x of its own (`RUNS`): the blocks of a cluster make one after the other.
+fn runs_at_once(in_turns: bool) -> u32 {
+    if in_turns { 2 } else { 1 }
+}
+
 /// Segments of a stage of weights (`weights_chunk`).
 fn weights_chunk(record_bytes: u32) -> u32 {
     if record_bytes > 1_200 { 1 } else { 2 }
@@ -41,13 +46,7 @@ impl Wide {
             return None;
         }
         let in_turns = product.tiles >= TILES_MANY && order.runs == 2;
-        // A block of a cluster makes one run so far.
-        let fits = if in_turns {
-            order.splits == 1
-        } else {
-            order.splits <= SPLITS_MAX && order.runs == 1
-        };
-        if !fits {
+        if order.splits > if in_turns { 1 } else { SPLITS_MAX } {
             return None;
         }
         let columns = [16, 32].into_iter().find(|n| product.rows <= *n).unwrap_or(64);
@@ -62,7 +61,7 @@ impl Wide {
             depth: 1,
             x_depth: 1,
             grid: [blocks, row_blocks, 1],
-            threads: 32 * (WIDE_TILES * order.runs + 1),
+            threads: 32 * (WIDE_TILES * runs_at_once(in_turns) + 1),
             shared_bytes: 0,
         };
         // Two blocks of a cluster share a multiprocessor, if they fit.
@@ -85,9 +84,10 @@ impl Wide {
         rounds: u32,
         fits: impl Fn(&Self) -> bool,
     ) -> Option<Self> {
+        let each = if self.cluster.is_none() { order.run } else { order.split_segments };
         let depth_most =
-            (order.run.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(DEPTH_MAX);
-        let x_most = (order.run.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
+            (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(DEPTH_MAX);
+        let x_most = (each.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
         // A stage of x is given back when the next has been read: with one it would never be.
         let mut cut = Self { x_depth: x_most.min(2), ..self }.sized(product, order);
         if !fits(&cut) {
@@ -109,9 +109,10 @@ impl Wide {
     /// Counts the memory as the kernel lays it out.
     fn sized(mut self, product: &Product, order: &Order) -> Self {
         let n = self.columns;
-        let x = order.runs * self.x_depth * self.x_chunk() * (n / GROUP_ROWS) * GROUP_BYTES;
+        let runs = runs_at_once(self.cluster.is_none());
+        let x = runs * self.x_depth * self.x_chunk() * (n / GROUP_ROWS) * GROUP_BYTES;
         let weights = WIDE_TILES
-            * order.runs
+            * runs
             * self.depth
             * 2
             * weights_chunk(product.record_bytes)
@@ -121,11 +122,18 @@ impl Wide {
             None => {
                 // What a warp swaps, or 8 rows of x of a tile (`SWAP`).
                 let swap = 4 * (n / 4 * 32).max(GROUP_ROWS * SUM_STRIDE);
-                x + weights + WIDE_TILES * order.runs * swap
+                x + weights + WIDE_TILES * runs * swap
             }
             Some(splits) => {
                 let received = WIDE_TILES.next_multiple_of(splits) * tile_sums;
-                received + (x + weights).max(WIDE_TILES * tile_sums)
+                let sums = WIDE_TILES * tile_sums;
+                if n > 32 {
+                    // Sums lie where all else lay (`SUMS_LIE_LATE`), and a run is kept beside the rings (`KEPT`).
+                    let kept = if order.runs > 1 { WIDE_TILES * 4 * (n / 2 * 32) } else { 0 };
+                    (x + weights + kept).max(received + sums)
+                } else {
+                    received + (x + weights).max(sums)
+                }
             }
         };
         self
@@ -157,11 +165,13 @@ mod tests {
     #[test]
     fn every_product_of_more_than_eight_rows_fits() {
         for record_bytes in [576, 608, 848, 1_088, 768, 2_048] {
-            for segments in [1, 5, 8, 12, 16, 20, 24, 32] {
+            for segments in [1, 5, 8, 12, 16, 20, 24, 32, 64, 112] {
                 for tiles in [1, 4, 33, 192, 511, 512, 1_024, 8_016] {
                     for rows in [9, 16, 17, 48, 64, 65, 128, 512] {
                         let (order, wide) = cut(tiles, segments, rows, record_bytes);
-                        if tiles < 512 && order.runs == 2 {
+                        // Many tiles of several splits are not for these kernels.
+                        if tiles >= TILES_MANY && order.splits > 1 {
+                            assert_eq!(wide, None);
                             continue;
                         }
                         let wide = wide.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
@@ -169,7 +179,8 @@ mod tests {
                         assert!(wide.columns * wide.grid[1] >= rows);
                         assert!((1..=DEPTH_MAX).contains(&wide.depth));
                         // One stage of x is enough only where there is but one.
-                        let is_one = order.run <= wide.x_chunk() && wide.cluster.is_some();
+                        let is_one =
+                            order.split_segments <= wide.x_chunk() && wide.cluster.is_some();
                         assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
                         if let Some(cluster) = wide.cluster {
                             assert_eq!(cluster, order.splits);

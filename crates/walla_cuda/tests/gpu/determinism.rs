@@ -1,13 +1,16 @@
-use walla_device::KvType;
+use walla_cuda::CudaBackend;
+use walla_device::{CacheCommand, KvType};
 use walla_types::TensorType;
 
-use crate::gpu;
+use crate::gpu_of;
 use crate::model::{Random, Shape};
 use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
 
-/// Of each of five types: 200 in all.
+/// Of each of five types: 200 in all, and as many without warpgroups.
 const MIXES: u32 = 40;
+/// Of each of three types with large matrices.
+const LARGE_MIXES: u32 = 6;
 
 /// Reads sequence 0 in the stated pieces, with random company and in random buckets; answers its logits at every position.
 pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> Vec<Vec<u32>> {
@@ -46,27 +49,43 @@ pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> 
     out
 }
 
+/// Compares rows in so many mixes with the same alone, by all kernels that the chip has and without warpgroups: all have the same bits.
+fn compare(name: &str, shape: &Shape, mixes: u32) {
+    let text = tokens(515, 150, 9);
+    let mut alone = None;
+    for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {
+        let Some(device) = gpu_of(backend) else { return };
+        let mut rig = Rig::new(device, shape, KvType::F16, 3);
+        let mut random = Random(1);
+        for mix in 0..=mixes {
+            for sequence in 0..5 {
+                rig.maintain(&[CacheCommand::ClearSequence { sequence }]);
+            }
+            let found = logits(&mut rig, &text, &mut random, mix == 0);
+            let expected = alone.get_or_insert_with(|| found.clone());
+            let same = found.iter().zip(&*expected).filter(|(a, b)| a == b).count();
+            assert_eq!(same, expected.len(), "{name}, mix {mix}: rows that are bit-identical");
+        }
+    }
+    println!("{name}: twice {mixes} mixes of {} rows bit-identical", text.len());
+}
+
 #[test]
 fn a_row_does_not_depend_on_its_company_or_bucket() {
     for ty in
         [TensorType::Q4K, TensorType::Q8_0, TensorType::BF16, TensorType::F16, TensorType::Q6K]
     {
-        let Some(device) = gpu() else { return };
         let shape = Shape { taps: Some(3), layers: 3, ..Shape::llama(ty) };
-        let mut rig = Rig::new(device, &shape, KvType::F16, 3);
-        let text = tokens(515, 150, 9);
-        let mut random = Random(1);
-        let clear = walla_device::CacheCommand::ClearSequence { sequence: 0 };
-        let expected = logits(&mut rig, &text, &mut random, true);
-        for mix in 0..MIXES {
-            for s in 0..5 {
-                rig.maintain(&[walla_device::CacheCommand::ClearSequence { sequence: s }]);
-            }
-            rig.maintain(&[clear]);
-            let found = logits(&mut rig, &text, &mut random, false);
-            let same = found.iter().zip(&expected).filter(|(a, b)| a == b).count();
-            assert_eq!(same, expected.len(), "{ty}, mix {mix}: rows that are bit-identical");
-        }
-        println!("{ty}: {MIXES} mixes of {} rows bit-identical", expected.len());
+        compare(ty.name(), &shape, MIXES);
+    }
+}
+
+/// Matrices with many tiles, and with splits of two runs.
+#[test]
+fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
+    for ty in [TensorType::Q4K, TensorType::Q8_0, TensorType::BF16] {
+        let shape =
+            Shape { width: 256, hidden: 8_192, vocab: 8_300, layers: 1, ..Shape::llama(ty) };
+        compare(ty.name(), &shape, LARGE_MIXES);
     }
 }

@@ -93,8 +93,8 @@ fn every_type_agrees_with_the_oracle() {
 }
 
 #[test]
-fn products_by_warpgroups_agree_with_the_oracle() {
-    let backend = || CudaBackend::default().with_warpgroups();
+fn products_without_warpgroups_agree_with_the_oracle() {
+    let backend = || CudaBackend::from_env().without_warpgroups();
     for ty in TensorType::ALL {
         let device = gpu_of(backend());
         check_on(device, ty.name(), &Shape::llama(ty), KvType::F32, tolerance(ty));

@@ -23,7 +23,7 @@ pub const LAYOUT: StepLayout = StepLayout {
 /// Masks of one step.
 const MASKS_MAX: usize = 8;
 /// Buckets: a step takes the smallest that it fits.
-const BUCKETS: [u32; 6] = [1, 2, 3, 8, 16, 64];
+const BUCKETS: [u32; 7] = [1, 2, 3, 8, 16, 32, 64];
 
 /// Tokens of one sequence in a step: the first one's position, the tokens, and whether every one is an output (else the last).
 #[derive(Clone, Debug)]
