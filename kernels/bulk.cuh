@@ -45,15 +45,14 @@ __device__ __forceinline__ uint32_t in_block(uint32_t shared, uint32_t rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
     return there;
 }
-// Copies from this block's shared memory to that of a block of the cluster, whose barrier counts the bytes.
-__device__ __forceinline__ void copy_to_block(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "r"(from),
-                 "r"(bytes), "r"(barrier)
+// Four words to the shared memory of a block of the cluster, whose barrier counts the bytes.
+__device__ __forceinline__ void store_there(uint32_t to, float a, float b, float c, float d, uint32_t barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(__float_as_uint(a)),
+                 "r"(__float_as_uint(b)), "r"(__float_as_uint(c)), "r"(__float_as_uint(d)), "r"(barrier)
                  : "memory");
 }
-// What was written to shared memory can be read by copies.
-__device__ __forceinline__ void publish_to_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// All threads of the cluster meet in two steps.
-__device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// All threads of the cluster meet in two steps. To arrive publishes nothing but barriers that were published before, and so waits for no write of this thread, which
+// takes as long as a word's way to memory.
+__device__ __forceinline__ void arrive_in_cluster_silently() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 #endif

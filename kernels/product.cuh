@@ -86,8 +86,30 @@ __device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) 
 // Numbers from one row of x to the next in the sums of a tile: lanes that write at once find 32 different banks.
 constexpr uint32_t SUM_STRIDE = TILE_ROWS + 4;
 
+// What is known of four neighbouring rows of the result before their sums are. ADD: what is added to, and what the next norm's input is packed with.
+struct Known {
+    float old[4], norm[4], near;
+};
+
+__device__ __forceinline__ Known known_of(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad) {
+    const Segment& part = p.part[tile.part[0]];
+    const uint32_t row = tile.row + quad * 4;
+    const uint32_t left = r < p.rows_max && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
+    Known known = {};
+    if (p.mode != ADD || left == 0) return known;
+    const float* out = part.out + size_t(r) * part.out_stride + row;
+    if (p.next_norm) known.near = p.next_factors[r];
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) {
+        if (c >= left) continue;
+        known.old[c] = out[c];
+        if (p.next_norm) known.norm[c] = p.next_norm[row + c];
+    }
+    return known;
+}
+
 // Four neighbouring rows of the result, of one row of x. `value` has the sums of a tile: GATE: its lower half the gate.
-__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad, float factor,
+__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad, float factor, const Known& known,
                                            const float (&value)[2][4]) {
     const bool inside = r < p.rows_max;
     const Segment& part = p.part[tile.part[0]];
@@ -114,7 +136,7 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
     float* out = part.out + size_t(r) * part.out_stride + row;
     if (p.mode == ADD && left > 0) {
 #pragma unroll
-        for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? out[c] + y[c] : 0.0f;
+        for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? known.old[c] + y[c] : 0.0f;
     }
     if (left > 0 && !(p.mode >= GATE_SILU && p.packed.rows)) {
         if (left == 4 && part.out_stride % 4 == 0)
@@ -134,9 +156,12 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
     squares += __shfl_xor_sync(mask, squares, 1);
     squares += __shfl_xor_sync(mask, squares, 2);
     if (left == 0) return;
-    const float near = p.next_factors[r];
 #pragma unroll
-    for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? y[c] * near * p.next_norm[row + c] : 0.0f;
+    for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? y[c] * known.near * known.norm[c] : 0.0f;
     store_packed(p.packed, r, row, y);
     if (quad == 0) p.next_squares[size_t(r) * p.next_squares_count + tile.row / TILE_ROWS] = squares;
+}
+
+__device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad, float factor, const float (&value)[2][4]) {
+    write_four(p, tile, r, quad, factor, known_of(p, tile, r, quad), value);
 }

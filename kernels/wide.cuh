@@ -1,11 +1,12 @@
 // wide: a matmul (product.cuh) for more than 8 rows of x by warpgroups (wgmma.cuh, sm_90a): weights become f16 in registers once for up to 64 rows of x, which
 // are read from shared memory.
 //
-// A block takes 8 tiles, 128 of W's rows. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
+// A block takes 8 tiles, 128 of W's rows, or 4. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
 // its predecessor. One warp more brings the rows of x, which the warps of a run share.
 // RUNS = 2, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
-// RUNS = 1, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; each block leaves its sums with the
-// one that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
+// With 4 tiles it is 8 warps, and two blocks share a multiprocessor: the first of them is there before the kernel ahead has ended, and asks for its weights.
+// RUNS = 1, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
+// with the block that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
 // Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N). Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
 // Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
 #pragma once
@@ -16,9 +17,10 @@
 #include "wgmma.cuh"
 
 constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
+constexpr uint32_t WIDE_TILES_HALF = 4;
 constexpr uint32_t WIDE_SPLITS_MAX = 8;
-template <uint32_t RUNS>
-constexpr uint32_t WIDE_THREADS = (WIDE_TILES * RUNS + 1) * WARP;
+template <uint32_t RUNS, uint32_t TILES>
+constexpr uint32_t WIDE_THREADS = (TILES * RUNS + 1) * WARP;
 // Segments of a stage of weights: copies of 1 to 2 KB.
 __host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) { return record > 1200 ? 1 : 2; }
 template <uint32_t N>
@@ -155,9 +157,14 @@ __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, const
 // Numbers of a tile's sums that a warp adds the runs of.
 template <uint32_t N, uint32_t RUNS>
 constexpr uint32_t SHARE = N / 2 / RUNS;
-// Floats that a warp has to swap them, and to turn 8 rows of x of a tile.
+// Those that it turns at once, of 8 or 16 rows of x: an output of four rows has a lane then, even where a tile has but eight rows.
 template <uint32_t N, uint32_t RUNS>
-constexpr uint32_t SWAP = RUNS == 1 ? 0 : SHARE<N, RUNS> * WARP < 8 * SUM_STRIDE ? 8 * SUM_STRIDE : SHARE<N, RUNS> * WARP;
+constexpr uint32_t TURNED = SHARE<N, RUNS> < 8 ? SHARE<N, RUNS> : 8;
+// Floats that a warp has to swap them, and to turn them.
+template <uint32_t N, uint32_t RUNS>
+constexpr uint32_t SWAP = RUNS == 1                                                              ? 0
+                          : SHARE<N, RUNS> * WARP < TURNED<N, RUNS> * 2 * SUM_STRIDE ? TURNED<N, RUNS> * 2 * SUM_STRIDE
+                                                                                                 : SHARE<N, RUNS> * WARP;
 
 // A tile's two warps leave each other half of their sums, and each adds the runs of its own half.
 template <uint32_t N>
@@ -172,18 +179,18 @@ __device__ __forceinline__ void swap_sums(float (&share)[N / 4], const float (&s
     for (uint32_t c = 0; c < N / 4; c++) share[c] = (run ? sum[N / 4 + c] : sum[c]) + mine[c * WARP + lane];
 }
 
-// Where clusters have large sums they lie where x and weights lay, in every block: none sends its own before all have multiplied.
+// Where clusters have large sums they lie where x and weights lay, in every block: none stores its own before all have multiplied.
 template <uint32_t N>
 constexpr bool SUMS_LIE_LATE = N > 32;
 // Floats that a warp of a cluster's block has to keep a run's sums in while it makes the next; few stay in registers.
 template <uint32_t N>
 constexpr uint32_t KEPT = N > 32 ? N / 2 * WARP : 0;
 
-template <uint32_t TYPE, uint32_t N, uint32_t RUNS>
+template <uint32_t TYPE, uint32_t N, uint32_t RUNS, uint32_t TILES>
 __device__ __forceinline__ void wide(const MatmulParams& p) {
     using W = Weights<TYPE>;
     constexpr bool IN_TURNS = RUNS == 2;
-    constexpr uint32_t TILES = WIDE_TILES, WARPS = TILES * RUNS, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_SUMS = N * SUM_STRIDE;
+    constexpr uint32_t WARPS = TILES * RUNS, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ __align__(8) uint64_t barriers[WARPS * DEPTH_MAX + RUNS * 2 * DEPTH_MAX + 1];
     __shared__ float factor[N];
@@ -198,13 +205,12 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
     const uint32_t each = IN_TURNS ? p.run : p.split_segments;
     const auto begin_of = [&](uint32_t run) { return min(split_begin + run * each, split_end); };
     const auto count_of = [&](uint32_t run) { return min(begin_of(run) + each, split_end) - begin_of(run); };
-    // Shared memory: sums that the cluster's blocks leave here [own tiles, splits]; x of every run, later this block's
-    // sums; weights; what is swapped, or kept of a run. With IS_LATE x comes first, and what is left here lies behind this block's sums.
+    // Shared memory: sums that the cluster's blocks leave here [own tiles, splits, N / 8, lanes, 4], and, unless IS_LATE, behind them: x of every run; weights; what is
+    // swapped, or kept of a run.
     const uint32_t here = min(TILES, p.tiles - group0 * TILES);
     const uint32_t own = !IN_TURNS && here > split ? div_up(here - split, splits) : 0;
-    const uint32_t x_shared = IN_TURNS || IS_LATE ? 0 : div_up(TILES, splits) * splits * TILE_SUMS * 4;
+    const uint32_t received = IN_TURNS ? 0 : div_up(TILES, splits) * splits * TILE_BYTES, x_shared = IS_LATE ? 0 : received;
     const uint32_t x_bytes = p.chunk * X_STAGE, weight_bytes = p.depth * W::STAGE, weights_at = x_shared + RUNS * x_bytes;
-    const uint32_t sums_at = x_shared, received_at = IS_LATE ? TILES * TILE_SUMS * 4 : 0;
     float* swaps = reinterpret_cast<float*>(shared + weights_at + WARPS * weight_bytes);
     const uint32_t barriers_at = shared_of(barriers), x_barriers = barriers_at + 8 * WARPS * DEPTH_MAX;
     const uint32_t all_received = x_barriers + 8 * RUNS * 2 * DEPTH_MAX;
@@ -237,12 +243,12 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
         }
         if (lane == 0 && !IN_TURNS) {
             init_barrier(all_received, 1);
-            expect_bytes(all_received, own * splits * TILE_SUMS * 4);
+            expect_bytes(all_received, own * splits * TILE_BYTES);
         }
         publish_barriers();
     }
     __syncthreads();
-    if (!IN_TURNS && !IS_LATE) arrive_in_cluster();
+    if (!IN_TURNS && !IS_LATE) arrive_in_cluster_silently();
     wait_for_predecessors();
 
     if (warp == WARPS) {
@@ -267,9 +273,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
             }
         if (!IN_TURNS) {
             __syncwarp();
-            if (IS_LATE) arrive_in_cluster();
-            await_cluster();
-            arrive_in_cluster();
+            if (IS_LATE) arrive_in_cluster_silently();
             await_cluster();
         }
         return;
@@ -281,7 +285,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
     const uint32_t quads = gated ? 2 : 4;
     const XRing x = x_of(run);
     const uint8_t* weights_from = shared + weights_at + warp * weight_bytes;
-    constexpr uint32_t COUNT = SHARE<N, RUNS>;
+    constexpr uint32_t COUNT = SHARE<N, RUNS>, ONCE = TURNED<N, RUNS>;
     // Number c of a lane's sums lies at [row of x][row of W] of the tile's.
     const auto place_of = [&](uint32_t c) {
         return (c / 4 * 8 + lane % 4 * 2 + c % 2) * SUM_STRIDE + c % 4 / 2 * 8 + lane / 4;
@@ -298,21 +302,22 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
             if (tile >= p.tiles) continue;
             const TileOf place = tile_of(p, tile);
 #pragma unroll
-            for (uint32_t c = 0; c < COUNT; c += 4) {
+            for (uint32_t c = 0; c < COUNT; c += ONCE) {
                 __syncwarp();
 #pragma unroll
-                for (uint32_t i = 0; i < 4; i++) mine[place_of(i)] = share[c + i];
+                for (uint32_t i = 0; i < ONCE; i++) mine[place_of(i)] = share[c + i];
                 __syncwarp();
-                if (lane >= 8 * quads) continue;
-                const uint32_t quad = lane % quads, n = lane / quads, r = run * (N / 2) + c * 2 + n;
-                float value[2][4] = {};
+                for (uint32_t item = lane; item < ONCE * 2 * quads; item += WARP) {
+                    const uint32_t quad = item % quads, n = item / quads, r = run * (N / 2) + c * 2 + n;
+                    float value[2][4] = {};
 #pragma unroll
-                for (uint32_t half = 0; half < 2; half++) {
-                    if (half == 1 && !gated) continue;
-                    const float4 four = *reinterpret_cast<const float4*>(mine + n * SUM_STRIDE + half * 8 + quad * 4);
-                    value[half][0] = four.x, value[half][1] = four.y, value[half][2] = four.z, value[half][3] = four.w;
+                    for (uint32_t half = 0; half < 2; half++) {
+                        if (half == 1 && !gated) continue;
+                        const float4 four = *reinterpret_cast<const float4*>(mine + n * SUM_STRIDE + half * 8 + quad * 4);
+                        value[half][0] = four.x, value[half][1] = four.y, value[half][2] = four.z, value[half][3] = four.w;
+                    }
+                    write_four(p, place, row0 + r, quad, factor[r], value);
                 }
-                write_four(p, place, row0 + r, quad, factor[r], value);
             }
         }
     } else {
@@ -330,52 +335,62 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
         if (p.warps > 1)
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c++) sum[c] = kept_of(c) + sum[c];
-        // Nobody reads x and weights any more: their memory is free.
-        meet_all();
-        float* sums = reinterpret_cast<float*>(shared + sums_at) + tile_in * TILE_SUMS;
-#pragma unroll
-        for (uint32_t c = 0; c < N / 2; c++) sums[place_of(c)] = sum[c];
-        publish_to_copies();
-        if (IS_LATE) arrive_in_cluster();
-        await_cluster();
-        meet_all();
-        if (lane == 0 && warp < here) {
-            const uint32_t owner = warp % splits, place = warp / splits * splits + split;
-            copy_to_block(in_block(shared_of(shared) + received_at + place * TILE_SUMS * 4, owner), shared_of(shared) + sums_at + warp * TILE_SUMS * 4,
-                          TILE_SUMS * 4, in_block(all_received, owner));
+        if (IS_LATE) arrive_in_cluster_silently();
+        // What the first of its own tiles is added to, and packed with, while the other blocks are awaited: a warp has eight rows of x, a lane four outputs.
+        static_assert(N / 8 <= WARPS);
+        const uint32_t quad = lane % quads, n = warp * 8 + lane / quads;
+        const bool writes = warp < N / 8 && lane < 8 * quads;
+        TileOf place = {};
+        Known known = {};
+        if (own > 0 && writes) {
+            place = tile_of(p, group0 * TILES + split);
+            known = known_of(p, place, row0 + n, quad);
         }
-        if (own > 0) await_phase(all_received, 0);
-        __syncwarp();
-        arrive_in_cluster();
+        await_cluster();
+        if (tile_in < here) {
+            const uint32_t owner = tile_in % splits, barrier = in_block(all_received, owner);
+            const uint32_t to = in_block(shared_of(shared) + (tile_in / splits * splits + split) * TILE_BYTES + lane * 16, owner);
+#pragma unroll
+            for (uint32_t c = 0; c < N / 2; c += 4) store_there(to + c / 4 * (WARP * 16), sum[c], sum[c + 1], sum[c + 2], sum[c + 3], barrier);
+        }
+        if (own == 0 || warp >= N / 8) return;
+        await_phase(all_received, 0);
+        float* turned = reinterpret_cast<float*>(shared + (IS_LATE ? received : weights_at)) + warp * (IS_LATE ? 8 * SUM_STRIDE : weight_bytes / 4);
         for (uint32_t i = 0; i < own; i++) {
-            const TileOf place = tile_of(p, group0 * TILES + split + i * splits);
-            for (uint32_t item = threadIdx.x; item < N * quads; item += WARPS * WARP) {
-                const uint32_t quad = item % quads, n = item / quads;
-                float value[2][4] = {};
-#pragma unroll
-                for (uint32_t half = 0; half < 2; half++) {
-                    if (half == 1 && !gated) continue;
-                    const float* at = reinterpret_cast<const float*>(shared + received_at) + i * splits * TILE_SUMS + n * SUM_STRIDE + half * 8 + quad * 4;
-#pragma unroll
-                    for (uint32_t s = 0; s < WIDE_SPLITS_MAX; s++) {
-                        if (s >= splits) continue;
-                        const float4 four = *reinterpret_cast<const float4*>(at + s * TILE_SUMS);
-                        value[half][0] += four.x, value[half][1] += four.y, value[half][2] += four.z, value[half][3] += four.w;
-                    }
-                }
-                write_four(p, place, row0 + n, quad, factor[n], value);
+            if (i > 0 && writes) {
+                place = tile_of(p, group0 * TILES + split + i * splits);
+                known = known_of(p, place, row0 + n, quad);
             }
+            const float4* its = reinterpret_cast<const float4*>(shared + i * splits * TILE_BYTES) + warp * WARP + lane;
+            float total[4] = {};
+#pragma unroll
+            for (uint32_t s = 0; s < WIDE_SPLITS_MAX; s++) {
+                if (s >= splits) continue;
+                const float4 four = its[s * (TILE_BYTES / 16)];
+                total[0] += four.x, total[1] += four.y, total[2] += four.z, total[3] += four.w;
+            }
+            __syncwarp();
+#pragma unroll
+            for (uint32_t c = 0; c < 4; c++) turned[place_of(c)] = total[c];
+            __syncwarp();
+            if (!writes) continue;
+            float value[2][4] = {};
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                if (half == 1 && !gated) continue;
+                const float4 four = *reinterpret_cast<const float4*>(turned + lane / quads * SUM_STRIDE + half * 8 + quad * 4);
+                value[half][0] = four.x, value[half][1] = four.y, value[half][2] = four.z, value[half][3] = four.w;
+            }
+            write_four(p, place, row0 + n, quad, factor[n], known, value);
         }
-        __syncwarp();
-        await_cluster();
     }
 }
 
-#define WIDE(TYPE, NAME, N)                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(WIDE_THREADS<2>, 1) wide_##NAME##_##N(const __grid_constant__ MatmulParams p) {         \
-        wide<TYPE, N, 2>(p);                                                                                                               \
-    }                                                                                                                                      \
-    extern "C" __global__ void __launch_bounds__(WIDE_THREADS<1>, 2) wide_cluster_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
-        wide<TYPE, N, 1>(p);                                                                                                               \
+#define WIDE(TYPE, NAME, FORM, N, RUNS, TILES, BLOCKS)                                                                                                          \
+    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<RUNS, TILES>), BLOCKS) wide##FORM##_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
+        wide<TYPE, N, RUNS, TILES>(p);                                                                                                                         \
     }
-#define WIDES(TYPE, NAME) WIDE(TYPE, NAME, 16) WIDE(TYPE, NAME, 32) WIDE(TYPE, NAME, 64)
+#define WIDES(TYPE, NAME)                                                                                                                              \
+    WIDE(TYPE, NAME, , 16, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, 2, WIDE_TILES, 1)                         \
+    WIDE(TYPE, NAME, _half, 16, 2, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, 2, WIDE_TILES_HALF, 2)                                              \
+    WIDE(TYPE, NAME, _cluster, 16, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, 1, WIDE_TILES, 2)

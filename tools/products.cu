@@ -145,7 +145,7 @@ Matrix matrix(bool is_q6, uint32_t rows, uint32_t cols, uint32_t seed) {
 struct Call {
     std::string name;
     MatmulParams p;
-    bool is_q6, is_cluster, is_few;
+    bool is_q6, is_cluster, is_few, is_half;
     uint32_t columns, threads, shared_bytes;
     dim3 grid;
     size_t bytes;
@@ -157,6 +157,10 @@ const void* kernel_of(const Call& call) {
     pick(reinterpret_cast<const void*>(NAME##_16), reinterpret_cast<const void*>(NAME##_32), reinterpret_cast<const void*>(NAME##_64))
     if (call.is_few) return call.is_q6 ? reinterpret_cast<const void*>(matmul_q6_k_1) : reinterpret_cast<const void*>(matmul_q4_k_1);
     if (call.is_cluster) return call.is_q6 ? PICK(wide_cluster_q6_k) : PICK(wide_cluster_q4_k);
+    if (call.is_half) {
+        if (call.columns == 16) return call.is_q6 ? reinterpret_cast<const void*>(wide_half_q6_k_16) : reinterpret_cast<const void*>(wide_half_q4_k_16);
+        return call.is_q6 ? reinterpret_cast<const void*>(wide_half_q6_k_32) : reinterpret_cast<const void*>(wide_half_q4_k_32);
+    }
     return call.is_q6 ? PICK(wide_q6_k) : PICK(wide_q4_k);
 #undef PICK
 }
@@ -224,27 +228,27 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
         return call;
     }
     const uint32_t n = !is_many && columns_max && columns_max < rows ? columns_max : rows <= 16 ? 16 : rows <= 32 ? 32 : 64, x_chunk = n > 32 ? 1 : 2;
-    const uint32_t rounds = is_many ? ceil_of(groups, multiprocessors) : 1;
+    call.is_half = is_many && n <= 32 && ceil_of(p.tiles, WIDE_TILES_HALF) <= 2 * multiprocessors && ceil_of(rows, n) == 1;
+    const uint32_t tiles_here = call.is_half ? WIDE_TILES_HALF : WIDE_TILES, groups_here = ceil_of(p.tiles, tiles_here), chunk = weights_chunk(record);
+    const uint32_t rounds = is_many && !call.is_half ? ceil_of(groups_here, multiprocessors) : 1;
     const uint32_t each = is_many ? p.run : p.split_segments, at_once = is_many ? 2 : 1;
-    const uint32_t depth_most = std::min(DEPTH_MAX, ceil_of(each, 2) * rounds), x_most = std::min(DEPTH_MAX, ceil_of(each, x_chunk) * rounds);
+    const uint32_t depth_most = std::min(DEPTH_MAX, ceil_of(each, chunk) * rounds), x_most = std::min(DEPTH_MAX, ceil_of(each, x_chunk) * rounds);
     const auto bytes_of = [&](uint32_t depth, uint32_t x_depth) {
-        const uint32_t rings = at_once * x_depth * x_chunk * (n / 8) * GROUP_BYTES + WIDE_TILES * at_once * depth * 4 * record;
-        const uint32_t tile_sums = 4 * n * SUM_STRIDE;
-        if (is_many) return rings + WIDE_TILES * at_once * 4 * std::max(n / 4 * 32, 8 * SUM_STRIDE);
-        const uint32_t received = ceil_of(WIDE_TILES, p.splits) * p.splits * tile_sums, kept = p.warps > 1 ? WIDE_TILES * 4 * (n / 2 * 32) : 0;
-        if (n > 32) return std::max(rings + kept, received + WIDE_TILES * tile_sums);
-        return received + std::max(rings, WIDE_TILES * tile_sums);
+        const uint32_t rings = at_once * x_depth * x_chunk * (n / 8) * GROUP_BYTES + tiles_here * at_once * depth * 2 * chunk * record;
+        if (is_many) return rings + tiles_here * at_once * 4 * std::max(n / 4 * 32, std::min(n / 2, 16u) * SUM_STRIDE);
+        const uint32_t received = ceil_of(WIDE_TILES, p.splits) * p.splits * n * 64, kept = p.warps > 1 ? WIDE_TILES * 4 * (n / 2 * 32) : 0;
+        return n > 32 ? std::max(rings + kept, received + WIDE_TILES * 8 * SUM_STRIDE * 4) : received + rings;
     };
-    const uint32_t room = (is_many ? 227 : 113) * 1024 - 1024 - 4096;
+    const uint32_t room = (is_many && !call.is_half ? 227 : 113) * 1024 - 1024 - 4096;
     p.depth = 1, p.chunk = std::min(2u, x_most);
     for (bool grows = true; grows;) {
         grows = false;
         if (p.depth < depth_most && bytes_of(p.depth + 1, p.chunk) <= room) p.depth++, grows = true;
         if (p.chunk < x_most && bytes_of(p.depth, p.chunk + 1) <= room) p.chunk++, grows = true;
     }
-    call.is_cluster = !is_many, call.columns = n, call.threads = is_many ? WIDE_THREADS<2> : WIDE_THREADS<1>;
+    call.is_cluster = !is_many, call.columns = n, call.threads = is_many ? (tiles_here * 2 + 1) * WARP : WIDE_THREADS<1, WIDE_TILES>;
     call.shared_bytes = bytes_of(p.depth, p.chunk);
-    call.grid = dim3(is_many ? ceil_of(groups, rounds) : groups * p.splits, ceil_of(rows, n), 1);
+    call.grid = dim3(is_many ? ceil_of(groups_here, rounds) : groups * p.splits, ceil_of(rows, n), 1);
     return call;
 }
 

@@ -225,8 +225,8 @@ impl Lowering<'_> {
         let Some((product, name)) = product else { return Ok(None) };
         let order = Order::of(product.tiles, product.segments, &facts);
         let Some(cut) = Wide::of(&product, &order, &facts) else { return Ok(None) };
-        let form = if cut.cluster.is_some() { "wide_cluster" } else { "wide" };
-        let (file, kernel) = (format!("wide_{name}"), format!("{form}_{name}_{}", cut.columns));
+        let (file, kernel) =
+            (format!("wide_{name}"), format!("{}_{name}_{}", cut.form(), cut.columns));
         let shared_bytes_max = facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
         let function = self.kernels.find(self.context, &file, &kernel, shared_bytes_max)?;
         let launch = |function| WideLaunch { function, cut, order, tiles: product.tiles };

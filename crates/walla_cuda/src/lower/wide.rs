@@ -11,6 +11,9 @@ const DEPTH_MAX: u32 = 8;
 const GROUP_BYTES: u32 = 2_048;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
+/// Tiles of a block that shares a multiprocessor with another one (`WIDE_TILES_HALF`), and most rows of x that it takes.
+const HALF_TILES: u32 = 4;
+const HALF_COLUMNS_MAX: u32 = 32;
 
 /// A cut for blocks that take tiles in turns, or for clusters of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub(super) struct Wide {
     pub(super) columns: u32,
     /// Blocks of a cluster, each with a split; `None` where blocks take tiles in turns.
     pub(super) cluster: Option<u32>,
+    /// Tiles of a block.
+    pub(super) tiles: u32,
     /// Stages of each warp's weights.
     pub(super) depth: u32,
     /// Stages of each run's rows of x.
@@ -51,24 +56,39 @@ impl Wide {
         }
         let columns = [16, 32].into_iter().find(|n| product.rows <= *n).unwrap_or(64);
         let row_blocks = product.rows.div_ceil(columns);
-        let groups = product.tiles.div_ceil(WIDE_TILES).max(1);
+        // Two blocks of half as many tiles a multiprocessor, if all are there at once.
+        let places = 2 * gpu.multiprocessors / row_blocks;
+        let is_half =
+            in_turns && columns <= HALF_COLUMNS_MAX && product.tiles.div_ceil(HALF_TILES) <= places;
+        let tiles = if is_half { HALF_TILES } else { WIDE_TILES };
+        let groups = product.tiles.div_ceil(tiles).max(1);
         let most = (gpu.multiprocessors / row_blocks).max(1);
-        let rounds = if in_turns { groups.div_ceil(most) } else { 1 };
+        let rounds = if in_turns && !is_half { groups.div_ceil(most) } else { 1 };
         let blocks = if in_turns { groups.div_ceil(rounds) } else { groups * order.splits };
         let whole = Self {
             columns,
             cluster: (!in_turns).then_some(order.splits),
+            tiles,
             depth: 1,
             x_depth: 1,
             grid: [blocks, row_blocks, 1],
-            threads: 32 * (WIDE_TILES * runs_at_once(in_turns) + 1),
+            threads: 32 * (tiles * runs_at_once(in_turns) + 1),
             shared_bytes: 0,
         };
-        // Two blocks of a cluster share a multiprocessor, if they fit.
-        let residents: &[u64] = if in_turns { &[1] } else { &[2, 1] };
+        // Two blocks share a multiprocessor, if they fit.
+        let residents: &[u64] = if in_turns && !is_half { &[1] } else { &[2, 1] };
         residents.iter().find_map(|resident| {
             whole.with_rings(product, order, rounds, |cut| cut.fits(*resident, gpu))
         })
+    }
+
+    /// What the kernel's name begins with.
+    pub(super) fn form(&self) -> &'static str {
+        match (self.cluster, self.tiles) {
+            (Some(_), _) => "wide_cluster",
+            (None, HALF_TILES) => "wide_half",
+            (None, _) => "wide",
+        }
     }
 
     /// Segments of a stage of x (`X_CHUNK`).
@@ -111,28 +131,28 @@ impl Wide {
         let n = self.columns;
         let runs = runs_at_once(self.cluster.is_none());
         let x = runs * self.x_depth * self.x_chunk() * (n / GROUP_ROWS) * GROUP_BYTES;
-        let weights = WIDE_TILES
+        let weights = self.tiles
             * runs
             * self.depth
             * 2
             * weights_chunk(product.record_bytes)
             * product.record_bytes;
-        let tile_sums = 4 * n * SUM_STRIDE;
         self.shared_bytes = match self.cluster {
             None => {
-                // What a warp swaps, or 8 rows of x of a tile (`SWAP`).
-                let swap = 4 * (n / 4 * 32).max(GROUP_ROWS * SUM_STRIDE);
-                x + weights + WIDE_TILES * runs * swap
+                // What a warp swaps, or turns at once (`SWAP`).
+                let turned = (n / 2).min(16) * SUM_STRIDE;
+                let swap = 4 * (n / 4 * 32).max(turned);
+                x + weights + self.tiles * runs * swap
             }
             Some(splits) => {
-                let received = WIDE_TILES.next_multiple_of(splits) * tile_sums;
-                let sums = WIDE_TILES * tile_sums;
+                let received = WIDE_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {
-                    // Sums lie where all else lay (`SUMS_LIE_LATE`), and a run is kept beside the rings (`KEPT`).
+                    // Sums lie where all else lay (`SUMS_LIE_LATE`), before what turns them; a run is kept beside the rings (`KEPT`).
                     let kept = if order.runs > 1 { WIDE_TILES * 4 * (n / 2 * 32) } else { 0 };
-                    (x + weights + kept).max(received + sums)
+                    let turned = WIDE_TILES * 4 * GROUP_ROWS * SUM_STRIDE;
+                    (x + weights + kept).max(received + turned)
                 } else {
-                    received + (x + weights).max(sums)
+                    received + x + weights
                 }
             }
         };
@@ -182,6 +202,9 @@ mod tests {
                         let is_one =
                             order.split_segments <= wide.x_chunk() && wide.cluster.is_some();
                         assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
+                        let warps = wide.tiles * runs_at_once(wide.cluster.is_none());
+                        assert_eq!(wide.threads, 32 * (warps + 1));
+                        assert_eq!(wide.form() == "wide_half", wide.tiles == HALF_TILES);
                         if let Some(cluster) = wide.cluster {
                             assert_eq!(cluster, order.splits);
                             assert!(wide.grid[0].is_multiple_of(cluster));
@@ -190,6 +213,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn blocks_are_halves_where_all_are_there_at_once() {
+        // Gate and up of Llama 3.2 1B, and its head.
+        let form = |tiles, rows| cut(tiles, 16, rows, 608).1.unwrap();
+        assert_eq!((form(1_024, 16).form(), form(1_024, 16).grid), ("wide_half", [256, 1, 1]));
+        assert_eq!(form(1_024, 64).form(), "wide");
+        assert_eq!(form(8_016, 16).form(), "wide");
+        assert_eq!(form(128, 16).form(), "wide_cluster");
     }
 
     #[test]
