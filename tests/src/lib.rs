@@ -6,7 +6,7 @@ mod oracle;
 
 use std::path::PathBuf;
 
-pub use oracle::{Class, Differences, OracleModel, OracleSequence, oracle_models};
+pub use oracle::{Class, Differences, OracleModel, OracleSequence, bits, oracle_models};
 
 /// The folder of reference data beside the checkout, if it is there.
 ///

@@ -92,6 +92,14 @@ impl Differences {
         }
     }
 
+    /// Adds the rows of another collection.
+    pub fn add_all(&mut self, other: &Self) {
+        self.max_abs = self.max_abs.max(other.max_abs);
+        self.max_regret = self.max_regret.max(other.max_regret);
+        self.squares += other.squares;
+        self.numbers += other.numbers;
+    }
+
     /// Root mean square.
     #[must_use]
     pub fn rms(&self) -> f64 {
@@ -198,21 +206,95 @@ impl OracleModel {
         Evaluator::new(executor).expect("capacities make a ledger")
     }
 
+    /// Its sequences by the context that they are to be run with, in order of first appearance.
+    #[must_use]
+    pub fn by_context(&self) -> Vec<(u32, Vec<OracleSequence>)> {
+        let mut groups: Vec<(u32, Vec<OracleSequence>)> = Vec::new();
+        for sequence in self.sequences() {
+            match groups.iter_mut().find(|(context, _)| *context == sequence.context_tokens) {
+                Some((_, group)) => group.push(sequence),
+                None => groups.push((sequence.context_tokens, vec![sequence])),
+            }
+        }
+        groups
+    }
+
+    /// Logits after every token of sequences that are evaluated together, `[tokens, vocab]` of each; afterwards they are forgotten.
+    ///
+    /// At most `tokens_max` tokens of a sequence go in at once, and no step has more rows than the evaluator has room for.
+    #[must_use]
+    pub fn logits(
+        &self,
+        evaluator: &mut Evaluator,
+        sequences: &[OracleSequence],
+        tokens_max: usize,
+    ) -> Vec<Vec<f32>> {
+        let room = |s: &OracleSequence| vec![f32::NAN; s.tokens.len() * self.vocab];
+        let mut logits: Vec<Vec<f32>> = sequences.iter().map(room).collect();
+        let longest = sequences.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
+        for start in (0..longest).step_by(tokens_max) {
+            let part = |(index, s): (usize, &'_ OracleSequence)| {
+                let end = s.tokens.len().min(start.saturating_add(tokens_max));
+                (start < end).then(|| (SeqId(index as u32), start..end))
+            };
+            let parts: Vec<_> = sequences.iter().enumerate().filter_map(part).collect();
+            let tokens = |seq: SeqId, range| &sequences[seq.0 as usize].tokens[range];
+            let inputs: Vec<_> =
+                parts.iter().map(|(seq, range)| (*seq, tokens(*seq, range.clone()))).collect();
+            let sink = &mut |index: usize, token: usize, row: &[f32]| {
+                let first = (start + token) * self.vocab;
+                let sequence = inputs[index].0.0 as usize;
+                logits[sequence][first..first + self.vocab].copy_from_slice(row);
+            };
+            evaluator.append(&inputs, sink).expect("the batch is valid");
+        }
+        for index in 0..sequences.len() {
+            let seq = SeqId(index as u32);
+            evaluator.sequences().forget(seq).expect("a sequence can be forgotten");
+        }
+        logits
+    }
+
     /// Evaluates sequences together and compares every known row.
     #[must_use]
     pub fn compare(&self, evaluator: &mut Evaluator, sequences: &[OracleSequence]) -> Differences {
+        let logits = self.logits(evaluator, sequences, usize::MAX);
         let mut differences = Differences::default();
-        let ids = (0..sequences.len()).map(|index| SeqId(index as u32));
-        let inputs: Vec<_> = ids.zip(sequences.iter().map(|s| s.tokens.as_slice())).collect();
-        let sink = &mut |index: usize, position: usize, row: &[f32]| {
-            if let Some(truth) = self.truth(&sequences[index], position) {
-                differences.add(truth, row);
+        for (sequence, logits) in sequences.iter().zip(&logits) {
+            for (position, row) in logits.chunks_exact(self.vocab).enumerate() {
+                if let Some(truth) = self.truth(sequence, position) {
+                    differences.add(truth, row);
+                }
             }
-        };
-        evaluator.append(&inputs, sink).expect("the batch is valid");
-        for (seq, _) in inputs {
-            evaluator.sequences().forget(seq).expect("a sequence can be forgotten");
         }
         differences
     }
+
+    /// Evaluates every sequence alone and then all of them together; panics if either is beyond the class.
+    ///
+    /// Returns the differences of all of these rows, for reports.
+    pub fn assert_all_within(
+        &self,
+        class: Class,
+        evaluator: &mut Evaluator,
+        sequences: &[OracleSequence],
+        how: &str,
+    ) -> Differences {
+        let mut all = Differences::default();
+        for sequence in sequences {
+            let differences = self.compare(evaluator, std::slice::from_ref(sequence));
+            self.assert_within(class, &differences, &format!("{how} {} alone", sequence.id));
+            all.add_all(&differences);
+        }
+        let differences = self.compare(evaluator, sequences);
+        self.assert_within(class, &differences, &format!("{how} all together"));
+        all.add_all(&differences);
+        all
+    }
+}
+
+/// Bits of floating-point numbers, which tell apart what `==` does not.
+#[must_use]
+pub fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|number| number.to_bits()).collect()
 }

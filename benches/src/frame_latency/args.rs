@@ -80,6 +80,9 @@ pub struct Arguments {
     /// Folder for the results
     #[arg(long, value_name = "FOLDER", default_value = "target/frame-latency")]
     pub out: PathBuf,
+    /// Commit that this was built from [default: what git says where it runs]
+    #[arg(long, value_name = "HASH")]
+    pub commit: Option<String>,
     /// Seconds instead of minutes, to see that it runs: the numbers say little
     #[arg(long)]
     pub quick: bool,

@@ -81,9 +81,10 @@ fn reading(line: String) -> Option<[f64; 2]> {
     Some([watts.trim().parse().ok()?, mib.trim().parse().ok()?])
 }
 
-/// Where and when.
-pub fn facts() -> Value {
-    let commit = said("git", &["rev-parse", "--short", "HEAD"]);
+/// Where and when, and built from which commit, if that is known better than git can tell here.
+pub fn facts(commit: Option<&str>) -> Value {
+    let commit =
+        commit.map(str::to_owned).or_else(|| said("git", &["rev-parse", "--short", "HEAD"]));
     json!({
         "processor": processor(),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),

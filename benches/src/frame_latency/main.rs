@@ -54,8 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    let facts =
-        Facts { machine: machine::facts(), model: bench.model, voice_rate: arguments.voice_rate };
+    let machine = machine::facts(arguments.commit.as_deref());
+    let facts = Facts { machine, model: bench.model, voice_rate: arguments.voice_rate };
     if arguments.part {
         parts::write(&arguments.out, &facts, &outcomes)?;
     }

@@ -1,0 +1,81 @@
+//! Every reference model on a GPU: alone, batched, in chunks and token by token. Needs a GPU and the reference data: without either it says that it
+//! skips.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use walla_cuda::CudaBackend;
+use walla_device::{Backend, Device, KvType, OpenOptions};
+use walla_tests::{Class, Differences, bits, oracle_models, shared_data};
+
+/// The reference data, if there is a GPU to compare with it.
+fn data() -> Option<PathBuf> {
+    if let Err(reason) = CudaBackend::from_env().devices() {
+        eprintln!("SKIPPED: {reason}");
+        return None;
+    }
+    shared_data()
+}
+
+fn gpu() -> Box<dyn Device> {
+    CudaBackend::from_env().open("cuda:0", &OpenOptions::default()).expect("the GPU opens")
+}
+
+/// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of an engine that does so, whatever the weights'
+/// type. Prints the differences of each model.
+#[test]
+fn every_model_is_in_the_half_class() {
+    let Some(data) = data() else { return };
+    let models = oracle_models(&data);
+    assert!(models.len() >= 36, "every architecture and type is there: {}", models.len());
+    let mut table = String::new();
+    for model in models {
+        let mut all = Differences::default();
+        for (context, sequences) in model.by_context() {
+            let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
+            all.add_all(&model.assert_all_within(
+                Class::Half,
+                &mut evaluator,
+                &sequences,
+                "on cuda:0",
+            ));
+        }
+        let (max_abs, rms, max_regret) = model.tolerance(Class::Half);
+        let _ = writeln!(
+            table,
+            "| {} | {:.4} of {max_abs} | {:.5} of {rms} | {:.5} of {max_regret} |",
+            model.name,
+            all.max_abs,
+            all.rms(),
+            all.max_regret
+        );
+    }
+    println!("| model | max | rms | regret |\n|---|---|---|---|\n{table}");
+}
+
+/// How sequences are cut into steps and who else is in a step changes no bit: one token of each at once, seven, or all that fit; alone or together.
+#[test]
+fn steps_of_any_size_and_any_company_give_the_same_bits() {
+    let Some(data) = data() else { return };
+    for model in oracle_models(&data) {
+        for (context, sequences) in model.by_context() {
+            let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
+            let alone: Vec<_> = sequences
+                .iter()
+                .map(|s| bits(&model.logits(&mut evaluator, std::slice::from_ref(s), 64)[0]))
+                .collect();
+            for tokens in [1, 7, 64] {
+                let together = model.logits(&mut evaluator, &sequences, tokens);
+                for ((sequence, alone), together) in sequences.iter().zip(&alone).zip(&together) {
+                    let same = *alone == bits(together);
+                    assert!(same, "{} {}: {tokens} tokens at once", model.name, sequence.id);
+                }
+            }
+            let Some(place) = sequences.iter().position(|s| s.id == "len33") else { continue };
+            for tokens in [1, 7] {
+                let cut = &model.logits(&mut evaluator, &sequences[place..=place], tokens)[0];
+                assert!(alone[place] == bits(cut), "{}: {tokens} tokens at once", model.name);
+            }
+        }
+    }
+}
