@@ -155,20 +155,31 @@ impl OracleModel {
         (limit("max_abs"), limit("rms"), limit("max_regret"))
     }
 
-    /// Panics if `differences` are beyond the class.
-    pub fn assert_within(&self, class: Class, differences: &Differences, how: &str) {
+    /// Whether `differences` are within the class; if not, a line that says by how much.
+    ///
+    /// # Errors
+    /// The differences beside their limits.
+    pub fn within(&self, class: Class, differences: &Differences, how: &str) -> Result<(), String> {
         let (max_abs, rms, max_regret) = self.tolerance(class);
-        let name = &self.name;
         let within = differences.max_abs <= max_abs
             && differences.rms() <= rms
             && differences.max_regret <= max_regret;
-        assert!(
-            within,
-            "{name} {how}: max {} (limit {max_abs}), rms {} (limit {rms}), regret {} (limit {max_regret})",
+        if within {
+            return Ok(());
+        }
+        Err(format!(
+            "{} {how}: max {} (limit {max_abs}), rms {} (limit {rms}), regret {} (limit {max_regret})",
+            self.name,
             differences.max_abs,
             differences.rms(),
             differences.max_regret
-        );
+        ))
+    }
+
+    /// Panics if `differences` are beyond the class.
+    pub fn assert_within(&self, class: Class, differences: &Differences, how: &str) {
+        let within = self.within(class, differences, how);
+        assert!(within.is_ok(), "{}", within.unwrap_err());
     }
 
     /// The known rows of a sequence, by position.
@@ -270,26 +281,35 @@ impl OracleModel {
         differences
     }
 
-    /// Evaluates every sequence alone and then all of them together; panics if either is beyond the class.
-    ///
-    /// Returns the differences of all of these rows, for reports.
+    /// Evaluates every sequence alone and then all of them together: the differences of each, with its name.
+    #[must_use]
+    pub fn compare_all(
+        &self,
+        evaluator: &mut Evaluator,
+        sequences: &[OracleSequence],
+    ) -> Vec<(String, Differences)> {
+        let mut all: Vec<_> = sequences
+            .iter()
+            .map(|sequence| {
+                let differences = self.compare(evaluator, std::slice::from_ref(sequence));
+                (format!("{} alone", sequence.id), differences)
+            })
+            .collect();
+        all.push(("all together".to_owned(), self.compare(evaluator, sequences)));
+        all
+    }
+
+    /// As [`compare_all`](Self::compare_all); panics if anything is beyond the class.
     pub fn assert_all_within(
         &self,
         class: Class,
         evaluator: &mut Evaluator,
         sequences: &[OracleSequence],
         how: &str,
-    ) -> Differences {
-        let mut all = Differences::default();
-        for sequence in sequences {
-            let differences = self.compare(evaluator, std::slice::from_ref(sequence));
-            self.assert_within(class, &differences, &format!("{how} {} alone", sequence.id));
-            all.add_all(&differences);
+    ) {
+        for (name, differences) in self.compare_all(evaluator, sequences) {
+            self.assert_within(class, &differences, &format!("{how} {name}"));
         }
-        let differences = self.compare(evaluator, sequences);
-        self.assert_within(class, &differences, &format!("{how} all together"));
-        all.add_all(&differences);
-        all
     }
 }
 

@@ -5,8 +5,9 @@ use walla_model::{
     gguf::{Integers, Strings},
     spec::Mixer,
     synth::{self, Mixture, Model},
+    tokenizer::{EncodeOptions, Tokenizer},
 };
-use walla_types::TensorType;
+use walla_types::{TensorType, TokenId};
 
 /// The same structure in small: heads of 32, rows of 256 (or 288, for a model whose rows are no multiple of 256).
 fn small(model: &Model) -> Model {
@@ -116,6 +117,18 @@ fn the_vocabulary_ends_in_control_tokens() {
     let kinds: Integers<'_> = gguf.require("tokenizer.ggml.token_type").unwrap();
     assert_eq!((tokens.len(), kinds.len()), (300, 300));
     assert_eq!((tokens.get(299), kinds.get(299)), (Some("<|im_end|>"), Some(3)));
-    assert_eq!((tokens.get(256), kinds.get(256)), (Some("Ġw256"), Some(1)));
+    assert_eq!((tokens.get(256), kinds.get(256)), (Some("Ġa"), Some(1)));
     assert_eq!(gguf.require::<u32>("tokenizer.ggml.eos_token_id"), Ok(299));
+}
+
+/// A conversation is encoded anew for every reply: what was said has to become the tokens that were said, or it is evaluated again.
+#[test]
+fn words_that_were_said_are_encoded_to_the_tokens_that_said_them() {
+    for shape in [Model::QWEN3_0_6B, Model::LLAMA_3_2_1B] {
+        let model = Model { vocab: 20_000, ..small(&shape) };
+        let tokenizer = Tokenizer::from_gguf(&file(&model, Mixture::Q8_0)).unwrap();
+        let words: Vec<TokenId> = (256..model.vocab - 3).map(TokenId).collect();
+        let said = tokenizer.decode(&words).unwrap();
+        assert_eq!(tokenizer.encode(&said, EncodeOptions::default()).unwrap(), words);
+    }
 }

@@ -1,8 +1,8 @@
 //! Models of real shapes with random weights: for measurements and tests where the true weights are not at hand.
 //!
 //! A synthetic file has the size, types, tensor names and metadata of a published model, so it costs what the model
-//! costs, in walla as in llama.cpp; it says nothing sensible. Its tokenizer knows the 256 bytes, filler words up to the
-//! model's vocabulary and the control tokens of ChatML, which its chat template uses.
+//! costs, in walla as in llama.cpp; it says nothing sensible. Its tokenizer knows the 256 bytes, words of letters up to
+//! the model's vocabulary and the control tokens of ChatML, which its chat template uses.
 
 mod blocks;
 mod models;

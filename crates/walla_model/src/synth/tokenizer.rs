@@ -18,6 +18,7 @@ const CHATML: &str = "{% for message in messages %}\
 /// Adds tokenizer and chat template.
 pub(super) fn describe(writer: &mut Writer, model: &Model) {
     let tokens = tokens(model.vocab as usize);
+    let merges = merges(model.vocab as usize);
     let controls_from = tokens.len() - CONTROLS.len();
     let kind = |index| if index < controls_from { NORMAL } else { CONTROL };
     let kinds: Vec<i32> = (0..tokens.len()).map(kind).collect();
@@ -28,7 +29,7 @@ pub(super) fn describe(writer: &mut Writer, model: &Model) {
         .str("tokenizer.ggml.pre", splitter)
         .strings("tokenizer.ggml.tokens", tokens.iter().map(String::as_str))
         .i32s("tokenizer.ggml.token_type", &kinds)
-        .strings("tokenizer.ggml.merges", core::iter::empty())
+        .strings("tokenizer.ggml.merges", merges.iter().map(String::as_str))
         .u32("tokenizer.ggml.bos_token_id", end_of_text)
         .u32("tokenizer.ggml.eos_token_id", end_of_message)
         .u32("tokenizer.ggml.padding_token_id", end_of_text)
@@ -37,11 +38,35 @@ pub(super) fn describe(writer: &mut Writer, model: &Model) {
         .str("tokenizer.chat_template", CHATML);
 }
 
-/// The 256 bytes, filler words (which no merge ever makes, but sampling finds) and control tokens.
+/// The 256 bytes, words and control tokens.
 fn tokens(vocab: usize) -> Vec<String> {
     let bytes = (0..=u8::MAX).map(|byte| letter(byte).to_string());
-    let fillers = (256..vocab.saturating_sub(CONTROLS.len())).map(|id| format!("Ġw{id}"));
-    bytes.chain(fillers).chain(CONTROLS.map(str::to_owned)).collect()
+    let words = (0..words(vocab)).map(|index| word(index).concat());
+    bytes.chain(words).chain(CONTROLS.map(str::to_owned)).collect()
+}
+
+/// A word is a shorter word, or the space before it, and a letter. What agents say (words, but for a byte here and there) is thus encoded to the
+/// tokens that they said, as with a real model: otherwise every turn of a conversation would be read again, in letters.
+fn merges(vocab: usize) -> Vec<String> {
+    (0..words(vocab)).map(|index| word(index).join(" ")).collect()
+}
+
+fn words(vocab: usize) -> usize {
+    vocab.saturating_sub(256 + CONTROLS.len())
+}
+
+/// Word `index` of a, b, … z, aa, ab and so on, behind a space: all but its last letter, and that. Only letters, since splitters part them from digits.
+fn word(index: usize) -> [String; 2] {
+    let letter = |index: usize| char::from(b'a' + (index % 26) as u8);
+    let mut earlier = Vec::new();
+    let mut rest = index / 26;
+    while rest > 0 {
+        rest -= 1;
+        earlier.push(letter(rest));
+        rest /= 26;
+    }
+    let shorter = ['Ġ'].into_iter().chain(earlier.into_iter().rev()).collect();
+    [shorter, letter(index).to_string()]
 }
 
 /// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and up.
@@ -77,6 +102,21 @@ mod tests {
             assert_eq!(tokens.len(), vocab);
             assert_eq!(tokens.iter().collect::<HashSet<_>>().len(), vocab);
             assert_eq!(tokens[vocab - 1], "<|im_end|>");
+        }
+    }
+
+    #[test]
+    fn words_are_made_of_shorter_words() {
+        let tokens = tokens(49_152);
+        let words = ["Ġa", "Ġz", "Ġaa", "Ġaz", "Ġba", "Ġzz", "Ġaaa", "Ġbcd"];
+        let places = [0, 25, 26, 51, 52, 701, 702, 1_433];
+        assert_eq!(places.map(|index| &*tokens[256 + index]), words);
+        let mut known: HashSet<&str> = tokens[..256].iter().map(String::as_str).collect();
+        for (merge, token) in merges(49_152).iter().zip(&tokens[256..]) {
+            let (shorter, letter) = merge.split_once(' ').expect("a merge has two sides");
+            assert!(known.contains(shorter) && known.contains(letter), "{merge}");
+            assert_eq!([shorter, letter].concat(), *token);
+            known.insert(token);
         }
     }
 }
