@@ -155,12 +155,19 @@ impl OracleModel {
         (limit("max_abs"), limit("rms"), limit("max_regret"))
     }
 
-    /// Whether `differences` are within the class; if not, a line that says by how much.
+    /// Whether `differences` are within `times` the limits of the class (but for regret, which is never more); if not, a line that says by how much.
     ///
     /// # Errors
     /// The differences beside their limits.
-    pub fn within(&self, class: Class, differences: &Differences, how: &str) -> Result<(), String> {
+    pub fn within(
+        &self,
+        class: Class,
+        times: f64,
+        differences: &Differences,
+        how: &str,
+    ) -> Result<(), String> {
         let (max_abs, rms, max_regret) = self.tolerance(class);
+        let (max_abs, rms) = (times * max_abs, times * rms);
         let within = differences.max_abs <= max_abs
             && differences.rms() <= rms
             && differences.max_regret <= max_regret;
@@ -178,7 +185,7 @@ impl OracleModel {
 
     /// Panics if `differences` are beyond the class.
     pub fn assert_within(&self, class: Class, differences: &Differences, how: &str) {
-        let within = self.within(class, differences, how);
+        let within = self.within(class, 1.0, differences, how);
         assert!(within.is_ok(), "{}", within.unwrap_err());
     }
 

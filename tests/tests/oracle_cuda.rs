@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
-use walla_tests::{Class, Differences, bits, oracle_models, shared_data};
+use walla_tests::{Class, Differences, OracleModel, bits, oracle_models, shared_data};
 
 /// The reference data, if there is a GPU to compare with it.
 fn data() -> Option<PathBuf> {
@@ -21,8 +21,17 @@ fn gpu() -> Box<dyn Device> {
     CudaBackend::from_env().open("cuda:0", &OpenOptions::default()).expect("the GPU opens")
 }
 
-/// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of an engine that does so, whatever the weights'
-/// type. Prints the differences of each model, all of its sequences together.
+/// How many times the limits of its class a model may be off: see `benches/results/cuda-oracle.md`.
+///
+/// Weights of Q4_K and Q5_K are rounded three times: scale and minimum of a block of 32 (products of an f16 and 6 bits), and the number they make.
+/// That is 7e-4 of a product of random numbers; rounding rows of x is 2e-4, and so is rounding such a weight once.
+fn times_the_limits(model: &OracleModel) -> f64 {
+    let types = model.json["tensor_types"].as_object().expect("types are listed");
+    if types.keys().any(|name| matches!(name.as_str(), "Q4_K" | "Q5_K")) { 2.0 } else { 1.0 }
+}
+
+/// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of an engine that does so. Prints the differences of
+/// each model, all of its sequences together.
 #[test]
 fn every_model_is_in_the_half_class() {
     let Some(data) = data() else { return };
@@ -31,10 +40,11 @@ fn every_model_is_in_the_half_class() {
     let (mut table, mut beyond) = (String::new(), Vec::new());
     for model in models {
         let mut all = Differences::default();
+        let times = times_the_limits(&model);
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
             for (how, differences) in model.compare_all(&mut evaluator, &sequences) {
-                beyond.extend(model.within(Class::Half, &differences, &how).err());
+                beyond.extend(model.within(Class::Half, times, &differences, &how).err());
                 all.add_all(&differences);
             }
         }
@@ -45,7 +55,7 @@ fn every_model_is_in_the_half_class() {
             model.name,
             all.max_abs,
             all.rms(),
-            all.max_regret
+            all.max_regret,
         );
     }
     println!("| model | max | rms | regret |\n|---|---|---|---|\n{table}");

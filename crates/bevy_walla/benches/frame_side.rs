@@ -1,13 +1,14 @@
 //! What the plugin costs a game's frame, apart from any model: agents speak from a script.
 //!
 //! ```text
-//! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE]
+//! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE --parallel]
 //! ```
 //!
 //! Every agent says one word in every frame, all of it published as messages and events, with one observer on each agent.
 //! Columns: *systems* is the time inside the plugin's systems, as the plugin itself measures it; *frame* is a whole
 //! `App::update` less that of an app without the plugin, so it holds Bevy's share (running schedules, applying
-//! commands, observers) and the script's. Both in microseconds. *allocations* are of the whole process, per frame.
+//! commands, observers) and the script's. Both in microseconds. *allocations* are of the whole process, per frame. Schedules run on one thread; with
+//! `--parallel` they run as in most games, on Bevy's task pools, and frames have a pause between them in which its threads fall asleep.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,8 +74,10 @@ fn main() {
         |flag: &str| arguments.iter().position(|a| a == flag).and_then(|i| arguments.get(i + 1));
     let frames =
         after("--frames").and_then(|n| n.parse().ok()).unwrap_or(FRAMES_MAX).min(FRAMES_MAX);
-    let bare = bare_frame(frames);
-    let rows: Vec<Row> = [64, 1_024].map(|agents| measure(agents, frames, bare)).into();
+    let kind =
+        if arguments.iter().any(|a| a == "--parallel") { Kind::Parallel } else { Kind::OneThread };
+    let bare = bare_frame(frames, kind);
+    let rows: Vec<Row> = [64, 1_024].map(|agents| measure(agents, frames, bare, kind)).into();
     print_table(&rows, frames, bare);
     let json = to_json(&rows, frames, bare);
     println!("{json}");
@@ -87,12 +90,13 @@ fn main() {
 }
 
 /// Median duration of a frame without the plugin.
-fn bare_frame(frames: usize) -> Duration {
+fn bare_frame(frames: usize, kind: Kind) -> Duration {
     let mut app = App::new();
     app.init_resource::<Heard>();
-    single_threaded(&mut app);
+    kind.prepare(&mut app);
     let mut times = histogram();
     for _ in 0..frames {
+        kind.pause();
         let start = Instant::now();
         app.update();
         record(&mut times, start.elapsed());
@@ -100,11 +104,11 @@ fn bare_frame(frames: usize) -> Duration {
     Duration::from_nanos(times.value_at_quantile(0.5))
 }
 
-fn measure(agents: usize, frames: usize, bare: Duration) -> Row {
+fn measure(agents: usize, frames: usize, bare: Duration, kind: Kind) -> Row {
     let engine = ScriptedEngine::new(|_, _| SPEECH.to_owned()).endless();
     let mut app = App::new();
     app.add_plugins(WallaPlugin::with_link(engine.linker())).init_resource::<Heard>();
-    single_threaded(&mut app);
+    kind.prepare(&mut app);
     for i in 0..agents {
         let parts = (Agent::persona("A"), AgentSeed(i as u64), ReplyLimits::tokens(u32::MAX));
         let agent = app
@@ -118,6 +122,7 @@ fn measure(agents: usize, frames: usize, bare: Duration) -> Row {
     let (mut systems, mut frame) = (histogram(), histogram());
     let allocations_before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..frames {
+        kind.pause();
         let start = Instant::now();
         app.update();
         record(&mut frame, start.elapsed().saturating_sub(bare));
@@ -128,10 +133,28 @@ fn measure(agents: usize, frames: usize, bare: Duration) -> Row {
     Row { agents, systems, frame, allocations: allocations as f64 / frames as f64 }
 }
 
-/// Bevy's parallel executor allocates a task for each system it runs, and hands it to another thread: measured apart from it.
-fn single_threaded(app: &mut App) {
-    for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
-        schedule.set_executor(SingleThreadedExecutor::new());
+/// How schedules run.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Bevy's parallel executor allocates a task for each system it runs, and hands it to another thread: measured apart from it.
+    OneThread,
+    Parallel,
+}
+
+impl Kind {
+    fn prepare(self, app: &mut App) {
+        if let Self::Parallel = self {
+            return;
+        }
+        for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
+            schedule.set_executor(SingleThreadedExecutor::new());
+        }
+    }
+
+    fn pause(self) {
+        if let Self::Parallel = self {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

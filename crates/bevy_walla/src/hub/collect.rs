@@ -1,4 +1,5 @@
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, ReplyError};
 use walla_trace::Stage as Mark;
 
@@ -19,6 +20,7 @@ pub(crate) fn collect(
     mut agents: Query<Agents>,
     mut cancels: MessageReader<Cancel>,
     mut asks: MessageReader<Ask>,
+    _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Mark::Collect);
     let hub = &mut *hub;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bevy_ecs::prelude::*;
-use bevy_ecs::system::SystemParam;
+use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
     AgentId, Event, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, Usage,
 };
@@ -28,6 +28,7 @@ pub(crate) fn publish(
     settings: Res<WallaSettings>,
     mut voices: Voices,
     mut out: Announcer,
+    _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Mark::Publish);
     let hub = &mut *hub;

@@ -1,4 +1,5 @@
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError};
 use walla_trace::Stage as Mark;
 
@@ -13,7 +14,12 @@ use crate::settings::WallaSettings;
 type Specs<'w, 's> = Query<'w, 's, (AgentParts, Option<&'static Conversation>)>;
 
 /// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's steps.
-pub(crate) fn submit(mut hub: ResMut<Hub>, settings: Res<WallaSettings>, specs: Specs) {
+pub(crate) fn submit(
+    mut hub: ResMut<Hub>,
+    settings: Res<WallaSettings>,
+    specs: Specs,
+    _here: NonSendMarker,
+) {
     let watch = Stopwatch::start(Mark::Submit);
     let hub = &mut *hub;
     if hub.failure.is_some() {
