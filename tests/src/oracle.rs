@@ -251,9 +251,9 @@ impl OracleModel {
         let mut logits: Vec<Vec<f32>> = sequences.iter().map(room).collect();
         let longest = sequences.iter().map(|s| s.tokens.len()).max().unwrap_or(0);
         for start in (0..longest).step_by(tokens_max) {
-            let part = |(index, s): (usize, &'_ OracleSequence)| {
+            let part = |(index, s): (usize, &OracleSequence)| {
                 let end = s.tokens.len().min(start.saturating_add(tokens_max));
-                (start < end).then(|| (SeqId(index as u32), start..end))
+                (start < end).then_some((SeqId(index as u32), start..end))
             };
             let parts: Vec<_> = sequences.iter().enumerate().filter_map(part).collect();
             let tokens = |seq: SeqId, range| &sequences[seq.0 as usize].tokens[range];

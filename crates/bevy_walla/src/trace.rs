@@ -5,6 +5,7 @@ use std::path::Path;
 use bevy_app::prelude::*;
 use bevy_ecs::message::MessageUpdateSystems;
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::NonSendMarker;
 use walla_trace::{TraceFile, host_span, now_nanos};
 
 /// Lives as long as the app.
@@ -26,10 +27,11 @@ pub(crate) fn add(app: &mut App, path: Option<&Path>) {
         .add_systems(Last, end);
 }
 
-fn begin(mut tracing: ResMut<Tracing>) {
+/// On the frame's own thread, as the plugin's other systems: another thread would have to wake up first.
+fn begin(mut tracing: ResMut<Tracing>, _here: NonSendMarker) {
     tracing.frame_begin_nanos = now_nanos();
 }
 
-fn end(tracing: Res<Tracing>) {
+fn end(tracing: Res<Tracing>, _here: NonSendMarker) {
     host_span("frame", tracing.frame_begin_nanos..now_nanos());
 }

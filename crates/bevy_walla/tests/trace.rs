@@ -35,7 +35,7 @@ fn run(path: &Path) {
     let mut app = app_with(plugin);
     app.add_systems(Update, work);
     for persona in ["You are Greta.", "You are Odo.", "You are Pip.", "You are Wren."] {
-        let limits = ReplyLimits::tokens(12);
+        let limits = ReplyLimits::tokens(48);
         let agent = app.world_mut().spawn((Agent::persona(persona), limits)).id();
         ask(&mut app, agent, "Who are you?");
     }

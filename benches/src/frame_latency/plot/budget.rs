@@ -69,8 +69,21 @@ impl Budgets {
 
     fn agents(&self) -> Vec<usize> {
         let mut agents: Vec<_> = self.bars.iter().map(|bar| bar.agents).collect();
+        agents.sort_unstable();
         agents.dedup();
         agents
+    }
+
+    /// Where a bar begins: those of as many agents stand side by side, in the middle of their place.
+    fn left(&self, bar: &Bar, agents: &[usize], modes: &[Mode], width: f64) -> f64 {
+        let group = agents.iter().position(|&agents| agents == bar.agents).unwrap_or(0);
+        let is_beside = |mode: &&Mode| {
+            self.bars.iter().any(|other| other.mode == **mode && other.agents == bar.agents)
+        };
+        let beside: Vec<_> = modes.iter().filter(is_beside).collect();
+        let place = beside.iter().position(|&&mode| mode == bar.mode).unwrap_or(0);
+        // A bar fills 0.86 of its width.
+        group as f64 + 0.5 + (place as f64 + 0.07 - beside.len() as f64 / 2.0) * width
     }
 }
 
@@ -100,18 +113,17 @@ impl Picture for Budgets {
             .x_label_formatter(&name)
             .y_labels(9)
             .y_label_formatter(&|ms: &f64| ms.to_string())
-            .x_desc("agents (bar: median, line: p99, ticks: p99.9 and the longest, or its number on top)")
+            .x_desc(
+                "agents (bar: median, line: p99, ticks: p99.9 and the longest, or its number on top; by the frame that saw the results)",
+            )
             .y_desc("milliseconds")
             .label_style(look.text(18))
             .axis_desc_style(look.text(18))
             .draw()?;
-        let width = 0.8 / modes.len().max(1) as f64;
-        for (place, &mode) in modes.iter().enumerate() {
+        let width = 0.8 / modes.len().max(2) as f64;
+        let at = |bar: &Bar| self.left(bar, &agents, &modes, width);
+        for &mode in &modes {
             let fill = colour(mode);
-            let at = |bar: &Bar| {
-                let group = agents.iter().position(|&agents| agents == bar.agents).unwrap_or(0);
-                group as f64 + 0.1 + place as f64 * width
-            };
             let bars = || self.bars.iter().filter(|bar| bar.mode == mode);
             chart
                 .draw_series(bars().map(|bar| {
@@ -141,9 +153,7 @@ impl Picture for Budgets {
             }))?;
         }
         for bar in self.bars.iter().filter(|bar| bar.marks[3] > top) {
-            let place = modes.iter().position(|&mode| mode == bar.mode).unwrap_or(0);
-            let group = agents.iter().position(|&agents| agents == bar.agents).unwrap_or(0);
-            let x = group as f64 + 0.1 + (place as f64 + 0.43) * width;
+            let x = at(bar) + width * 0.43;
             let note = format!("{:.0} ms", bar.marks[3]);
             let style = look.text(15).pos(Pos::new(HPos::Center, VPos::Top));
             let under = EmptyElement::at((x, top)) + Text::new(note, look.at(0, -20), style);

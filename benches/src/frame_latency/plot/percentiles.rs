@@ -79,15 +79,12 @@ impl Picture for Percentiles {
             .y_labels(9)
             .y_label_formatter(&|ms: &f64| ms.to_string())
             .x_desc("frames that take no longer, in percent")
-            .y_desc("milliseconds")
+            // Here no curve runs through it.
+            .y_desc(format!("milliseconds (dashed: the period of {:.2})", self.period_ms))
             .label_style(look.text(18))
             .axis_desc_style(look.text(18))
             .draw()?;
         limit(&mut chart, self.period_ms, 1, look)?;
-        let note = format!("period {:.2} ms", self.period_ms);
-        let above = EmptyElement::at((x_max, self.period_ms))
-            + Text::new(note, look.at(-130, -22), look.text(16));
-        chart.draw_series([above])?;
         for curve in &self.curves {
             let style = colour(curve.mode).stroke_width(look.stroke(3));
             chart

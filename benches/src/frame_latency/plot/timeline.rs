@@ -82,9 +82,9 @@ impl Timeline {
         area: &Area<'_, DB>,
         look: Look,
     ) -> Drawn<DB> {
-        // Room for what is over the budget, too.
-        let down = strip.budget_ms.map_or(0.0, |budget| 1.3 * budget).max(0.6 * self.period_ms);
-        let up = 1.7 * self.period_ms;
+        // Room for what is over the budget, too; the same in all strips, so that heights can be compared.
+        let budget_ms = self.strips.iter().filter_map(|strip| strip.budget_ms).fold(0.0, f64::max);
+        let (up, down) = (1.7 * self.period_ms, (1.3 * budget_ms).max(0.6 * self.period_ms));
         let frames = strip.frames.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
             .margin(look.px(4))
