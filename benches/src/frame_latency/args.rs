@@ -59,7 +59,7 @@ pub struct Arguments {
     /// Tokens of one reply, at most
     #[arg(long, value_name = "N", default_value_t = 120)]
     pub reply_tokens: u32,
-    /// In the middle of each cell a newcomer arrives with a prompt of about so many tokens; 0: nobody
+    /// In the middle of each cell a newcomer arrives with a prompt of so many tokens; 0: nobody
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub prefill_event: u32,
     /// llama.cpp's server: without it, its mode is left out

@@ -5,15 +5,21 @@ use std::fmt;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_walla::ModelSource;
 use bevy_walla::prelude::*;
 use serde_json::{Value, json};
+use walla_model::Gguf;
+use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 
 use crate::parts;
-use crate::talk::{self, Place};
+use crate::talk;
 use crate::voices::Voices;
 
 /// Frames after which the newcomer is given up.
 const FRAMES_MAX: u64 = 3_000;
+
+/// Who the newcomer is.
+const PERSONA: &str = "You are a bard with a long song.";
 
 /// What a chat template adds to a persona and a question, about.
 const TEMPLATE_TOKENS: u32 = 15;
@@ -26,8 +32,6 @@ pub struct Newcomer {
     /// Tokens that had missed their deadline by then.
     late_before: u64,
     prompt_tokens: u32,
-    /// As the first prompt of an agent came out, the template's own tokens aside.
-    bytes_per_token: Option<f64>,
     /// What came of it.
     pub met: Option<Met>,
 }
@@ -127,37 +131,23 @@ pub fn add_newcomer(app: &mut App) {
         });
 }
 
-fn started(
-    started: On<ReplyStarted>,
-    who: Query<&IsNewcomer>,
-    places: Query<&Place>,
-    mut newcomer: ResMut<Newcomer>,
-) {
+fn started(started: On<ReplyStarted>, who: Query<&IsNewcomer>, mut newcomer: ResMut<Newcomer>) {
     if who.contains(started.agent) {
         newcomer.prompt_tokens = started.prompt_tokens;
-    } else if newcomer.bytes_per_token.is_none()
-        && let Ok(place) = places.get(started.agent)
-    {
-        let bytes = talk::persona(place.place).len() + talk::question(place.place).len();
-        let tokens = started.prompt_tokens.saturating_sub(TEMPLATE_TOKENS).max(1);
-        newcomer.bytes_per_token = Some(bytes as f64 / f64::from(tokens));
     }
 }
 
-/// Lets the newcomer arrive, with a prompt of about so many tokens.
-pub fn arrive(app: &mut App, tokens: u32) {
+/// Lets the newcomer arrive, with a song to ask about.
+pub fn arrive(app: &mut App, song: String) {
     let world = app.world_mut();
-    let parts =
-        (IsNewcomer, Agent::persona("You are a bard with a long song."), ReplyLimits::tokens(4));
+    let parts = (IsNewcomer, Agent::persona(PERSONA), ReplyLimits::tokens(4));
     let agent = world.spawn(parts).id();
     let mut voices = world.resource_mut::<Voices>();
     voices.watch();
     let (frame, late_before) = (voices.frame, voices.measured.tokens_late);
     let mut newcomer = world.resource_mut::<Newcomer>();
-    let bytes_per_token = newcomer.bytes_per_token.unwrap_or(4.0);
     (newcomer.asked, newcomer.late_before) = (Some(frame), late_before);
-    let bytes = f64::from(tokens) * bytes_per_token;
-    world.trigger(Ask { agent, text: song(bytes as usize) });
+    world.trigger(Ask { agent, text: song });
 }
 
 /// The run is over: whoever waits still, has waited that long.
@@ -170,13 +160,32 @@ pub fn end(app: &mut App) {
     });
 }
 
-/// Everything that agents and those who ask them say, over and over: `bytes` of it.
-fn song(bytes: usize) -> String {
-    let verse: String =
-        (0..8).map(|i| [talk::persona(i), " ", talk::question(i), " "].concat()).collect();
-    let mut song = verse.repeat(bytes / verse.len() + 1);
-    song.truncate(bytes.max(1));
-    song
+/// Everything that agents and those who ask them say, over and over, in as many of the model's tokens as make a prompt of `tokens`.
+///
+/// # Errors
+/// What is wrong with the model's file.
+pub fn song(model: &ModelSource, tokens: u32) -> Result<String, Box<dyn Error>> {
+    let file = match model {
+        ModelSource::Path(path) => Gguf::open(path)?,
+        ModelSource::Static(bytes) => Gguf::from_static(bytes)?,
+    };
+    let tokenizer = Tokenizer::from_gguf(&file)?;
+    let count = |text: &str| tokenizer.encode(text, EncodeOptions::default()).map(|all| all.len());
+    let words: Vec<&str> = (0..8)
+        .flat_map(|i| [talk::persona(i), talk::question(i)])
+        .flat_map(str::split_whitespace)
+        .collect();
+    let text = |words_in_all: usize| -> String {
+        words.iter().cycle().take(words_in_all).flat_map(|word| [*word, " "]).collect()
+    };
+    let wanted = (tokens.saturating_sub(TEMPLATE_TOKENS) as usize).saturating_sub(count(PERSONA)?);
+    // Tokens are at least as many as words, about: the most words whose tokens are not too many.
+    let (mut enough, mut too_many) = (1, wanted + 2);
+    while too_many - enough > 1 {
+        let middle = enough.midpoint(too_many);
+        if count(&text(middle))? <= wanted { enough = middle } else { too_many = middle }
+    }
+    Ok(text(enough))
 }
 
 impl Newcomer {

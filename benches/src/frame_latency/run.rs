@@ -218,13 +218,16 @@ impl<'a> Bench<'a> {
         Ok(engine.clone())
     }
 
+    fn source(&self) -> Result<ModelSource, Box<dyn Error>> {
+        match &self.arguments.model {
+            Some(path) => Ok(ModelSource::Path(path.clone())),
+            None => model::built_in(),
+        }
+    }
+
     fn options(&self, key: &EngineKey) -> Result<EngineOptions, Box<dyn Error>> {
         let arguments = self.arguments;
         let agents = arguments.agents.iter().copied().max().unwrap_or(1) + 1;
-        let model = match &arguments.model {
-            Some(path) => ModelSource::Path(path.clone()),
-            None => model::built_in()?,
-        };
         let options = EngineOptions {
             device: key.device.clone(),
             threads: arguments.threads,
@@ -232,7 +235,7 @@ impl<'a> Bench<'a> {
             agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
             // Everybody's next token and part of a prompt; whole buckets of 64.
             rows_max: (agents as u32 + 63).next_multiple_of(64).clamp(128, 512),
-            ..EngineOptions::new(model)
+            ..EngineOptions::new(self.source()?)
         };
         if key.governed {
             return Ok(options);
@@ -285,6 +288,8 @@ impl<'a> Bench<'a> {
             }
             _ => None,
         };
+        let tokens = prefill_event.min(self.arguments.context * 3 / 4);
+        let mut song = (tokens > 0).then(|| event::song(&self.source()?, tokens)).transpose()?;
         app.world_mut().resource_mut::<Voices>().measured = Heard::default();
         let stats = stats(&app);
         let mut measured = Vec::with_capacity(frames);
@@ -299,7 +304,7 @@ impl<'a> Bench<'a> {
                 && prefill_event > 0
                 && app.world().contains_resource::<Newcomer>()
             {
-                event::arrive(&mut app, prefill_event.min(self.arguments.context * 3 / 4));
+                event::arrive(&mut app, song.take().unwrap_or_default());
             }
             measured.push(watch.frame(&mut app, &mut pacer));
         }
