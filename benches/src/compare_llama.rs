@@ -1,12 +1,16 @@
-//! Decode steps of walla and of llama.cpp on the same files, machine and threads, in turns.
+//! Decode steps of walla and of llama.cpp on the same files and device, in turns.
 //!
 //! ```text
 //! cargo build --release -p walla && cargo run --release -p walla_benches --bin compare_llama -- \
 //!     --llama-batched-bench PATH --json benches/results/cpu-vs-llama.json model.gguf …
+//! cargo build --release -p walla --features cuda && cargo run --release -p walla_benches --bin compare_llama -- \
+//!     --llama-batched-bench PATH --llama-args "-fa on" --device cuda:0 --synth llama-3.2-1b:q4_k_m,llama-3.2-1b:bf16 \
+//!     --agents 1,2,4,8,16,32,64 --contexts 128,1024 --json benches/results/cuda-vs-llama.json
 //! ```
 //!
 //! The two run alternately, several rounds; for each number the best round counts, because other work on the machine only ever adds
-//! time. `llama-batched-bench` is found at the path given; nothing of it is part of this project.
+//! time. `llama-batched-bench` is found at the path given; nothing of it is part of this project. Results are written after every round, so whoever
+//! runs out of time keeps what was measured.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -14,93 +18,178 @@ use std::process::Command;
 
 use clap::Parser;
 use serde_json::{Value, json};
+use walla_benches::{machine, synthetic};
 
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The peer's `llama-batched-bench`
     #[arg(long)]
     llama_batched_bench: PathBuf,
+    /// More arguments for it
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    llama_args: String,
     /// The `walla` command
     #[arg(long, default_value = "target/release/walla")]
     walla: PathBuf,
+    /// Device of both: `cpu`, or a GPU such as `cuda:0`
+    #[arg(long, default_value = "cpu")]
+    device: String,
     /// Numbers of agents
     #[arg(long, value_delimiter = ',', default_value = "1,4,8")]
     agents: Vec<u32>,
-    /// Threads of both
+    /// Threads of both, on a CPU
     #[arg(long, default_value_t = 2)]
     threads: u32,
     /// Prompt tokens of each agent
-    #[arg(long, default_value_t = 128)]
-    context: u32,
+    #[arg(long, value_delimiter = ',', default_value = "128")]
+    contexts: Vec<u32>,
     /// Measured steps
     #[arg(long, default_value_t = 32)]
     tokens: u32,
     /// Rounds
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Models of random weights, `shape:types`, made if they are not there
+    #[arg(long, value_delimiter = ',')]
+    synth: Vec<String>,
+    /// The commit that `walla` was built from, where there is no git to ask
+    #[arg(long)]
+    commit: Option<String>,
     /// File to write
     #[arg(long)]
     json: Option<PathBuf>,
     /// GGUF files
-    #[arg(required = true)]
+    #[arg(required_unless_present = "synth")]
     models: Vec<PathBuf>,
 }
 
-/// One number of agents, all rounds: milliseconds per step and prompt tokens a second.
+/// A number of agents at a length of context: what every round gave, in milliseconds a step and prompt tokens a second.
 #[derive(Debug, Default)]
 struct Rounds {
-    step_ms: Vec<f64>,
-    prefill: Vec<f64>,
+    model: String,
+    context: u32,
+    agents: u32,
+    ours: Vec<Reading>,
+    theirs: Vec<Reading>,
+    /// What the memory alone needs, and what walla spends beside the device: of the last round.
+    floor_ms: f64,
+    submit_us: f64,
+    gap_us: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Reading {
+    step_ms: f64,
+    prefill: f64,
+}
+
+impl Reading {
+    /// The shortest step and the fastest prompt, whichever rounds they are of.
+    fn best(all: &[Self]) -> Self {
+        let step_ms = all.iter().map(|one| one.step_ms).fold(f64::INFINITY, f64::min);
+        Self { step_ms, prefill: all.iter().map(|one| one.prefill).fold(0.0, f64::max) }
+    }
+
+    fn of(row: &Value, step: &str) -> Option<Self> {
+        let prefill = row["prefill_tokens_per_second"].as_f64()?;
+        Some(Self { step_ms: row[step].as_f64()?, prefill })
+    }
+
+    fn list(all: &[Self]) -> Value {
+        json!({
+            "step_ms_rounds": all.iter().map(|one| one.step_ms).collect::<Vec<_>>(),
+            "prefill_tokens_per_second_rounds": all.iter().map(|one| one.prefill).collect::<Vec<_>>(),
+        })
+    }
 }
 
 impl Rounds {
-    fn best(&self) -> (f64, f64) {
-        let step_ms = self.step_ms.iter().copied().fold(f64::INFINITY, f64::min);
-        (step_ms, self.prefill.iter().copied().fold(0.0, f64::max))
+    /// Takes a row of `walla bench --json`.
+    fn add(&mut self, row: &Value) {
+        self.ours.extend(Reading::of(row, "step_ms_p50"));
+        self.theirs.extend(Reading::of(&row["llama_cpp"], "step_ms"));
+        let number = |name: &str| row[name].as_f64().unwrap_or_default();
+        (self.floor_ms, self.submit_us, self.gap_us) =
+            (number("floor_ms"), number("submit_us_p50"), number("gap_us_p50"));
+    }
+
+    fn to_json(&self) -> Value {
+        let ratio = Reading::best(&self.theirs).step_ms / Reading::best(&self.ours).step_ms;
+        json!({
+            "model": self.model,
+            "context": self.context,
+            "agents": self.agents,
+            "walla": Reading::list(&self.ours),
+            "llama_cpp": Reading::list(&self.theirs),
+            "ratio_of_best_steps": ratio,
+            "floor_ms": self.floor_ms,
+            "submit_us_p50": self.submit_us,
+            "gap_us_p50": self.gap_us,
+        })
+    }
+
+    fn row(&self) -> String {
+        let (ours, theirs) = (Reading::best(&self.ours), Reading::best(&self.theirs));
+        let Self { model, context, agents, floor_ms, submit_us, gap_us, .. } = self;
+        format!(
+            "| {model} | {context} | {agents} | {:.3} | {:.0} % | {:.3} | {:.2}x | {:.0} | {:.0} | {submit_us:.1} | {gap_us:.1} |",
+            ours.step_ms,
+            100.0 * floor_ms / ours.step_ms,
+            theirs.step_ms,
+            theirs.step_ms / ours.step_ms,
+            ours.prefill,
+            theirs.prefill,
+        )
     }
 }
 
+const HEADING: &str = "| model | context | agents | walla ms/step | of floor | llama.cpp ms/step | ratio | walla prefill tok/s | llama.cpp | submit µs | gap µs |\n\
+                       |---|---|---|---|---|---|---|---|---|---|---|";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
-    let mut report = Vec::new();
-    println!(
-        "| model | agents | walla ms/step | llama.cpp ms/step | ratio | walla prefill tok/s | llama.cpp |"
-    );
-    println!("|---|---|---|---|---|---|---|");
-    for model in &arguments.models {
-        let mut ours: Vec<Rounds> = arguments.agents.iter().map(|_| Rounds::default()).collect();
-        let mut theirs: Vec<Rounds> = arguments.agents.iter().map(|_| Rounds::default()).collect();
-        for _ in 0..arguments.rounds {
-            round(&arguments, model, &mut ours, &mut theirs)?;
-        }
-        let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        for (index, agents) in arguments.agents.iter().enumerate() {
-            let ((step, prefill), (their_step, their_prefill)) =
-                (ours[index].best(), theirs[index].best());
-            println!(
-                "| {name} | {agents} | {step:.2} | {their_step:.2} | {:.2}x | {prefill:.0} | {their_prefill:.0} |",
-                their_step / step
-            );
-            report.push(json!({
-                "model": name,
-                "agents": agents,
-                "walla": {"step_ms_rounds": ours[index].step_ms, "prefill_tokens_per_second_rounds": ours[index].prefill},
-                "llama_cpp": {"step_ms_rounds": theirs[index].step_ms, "prefill_tokens_per_second_rounds": theirs[index].prefill},
-                "ratio_of_best_steps": their_step / step,
+    let mut models = arguments.models.clone();
+    for name in &arguments.synth {
+        models.push(synthetic(name)?);
+    }
+    let mut all = Vec::new();
+    println!("{HEADING}");
+    for model in &models {
+        for &context in &arguments.contexts {
+            let first = all.len();
+            all.extend(arguments.agents.iter().map(|&agents| Rounds {
+                model: name_of(model),
+                context,
+                agents,
+                ..Rounds::default()
             }));
+            for _ in 0..arguments.rounds {
+                round(&arguments, model, context, &mut all[first..])?;
+                write(&arguments, &all)?;
+            }
+            all[first..].iter().for_each(|rounds| println!("{}", rounds.row()));
         }
     }
-    if let Some(path) = &arguments.json {
-        let report = json!({
-            "machine": machine(),
-            "threads": arguments.threads,
-            "context": arguments.context,
-            "steps": arguments.tokens,
-            "rounds": arguments.rounds,
-            "rows": report,
-        });
-        std::fs::write(path, format!("{report:#}\n"))?;
-    }
+    Ok(())
+}
+
+fn name_of(model: &Path) -> String {
+    let stem = model.file_stem().unwrap_or_default().to_string_lossy();
+    stem.strip_prefix("walla-").unwrap_or(&stem).to_owned()
+}
+
+fn write(arguments: &Arguments, all: &[Rounds]) -> Result<(), Box<dyn Error>> {
+    let Some(path) = &arguments.json else { return Ok(()) };
+    let report = json!({
+        "machine": machine::facts(arguments.commit.as_deref()),
+        "device": arguments.device,
+        "threads": arguments.threads,
+        "steps": arguments.tokens,
+        "rounds": arguments.rounds,
+        "llama_cpp_arguments": arguments.llama_args,
+        "rows": all.iter().map(Rounds::to_json).collect::<Vec<_>>(),
+    });
+    std::fs::write(path, format!("{report:#}\n"))?;
     Ok(())
 }
 
@@ -113,46 +202,64 @@ fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn list(numbers: &[u32]) -> String {
-    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// One round: `walla bench` measures itself, then the peer beside it.
 fn round(
     arguments: &Arguments,
     model: &Path,
-    ours: &mut [Rounds],
-    theirs: &mut [Rounds],
+    context: u32,
+    rows: &mut [Rounds],
 ) -> Result<(), Box<dyn Error>> {
     let json = std::env::temp_dir().join(format!("walla-bench-{}.json", std::process::id()));
+    let agents: Vec<_> = arguments.agents.iter().map(u32::to_string).collect();
     run(Command::new(&arguments.walla)
         .arg("bench")
         .arg(model)
-        .args(["--device", "cpu", "--threads", &arguments.threads.to_string()])
-        .args(["--agents", &list(&arguments.agents)])
-        .args(["--context", &arguments.context.to_string()])
+        .args(["--device", &arguments.device, "--threads", &arguments.threads.to_string()])
+        .args(["--agents", &agents.join(",")])
+        .args(["--context", &context.to_string()])
         .args(["--tokens", &arguments.tokens.to_string()])
         .arg("--llama")
         .arg(&arguments.llama_batched_bench)
+        .args(["--llama-args", &arguments.llama_args])
         .arg("--json")
         .arg(&json))?;
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
     std::fs::remove_file(&json)?;
-    for (index, (ours, theirs)) in ours.iter_mut().zip(theirs).enumerate() {
-        let row = &report["rows"][index];
-        ours.step_ms.extend(row["step_ms_p50"].as_f64());
-        ours.prefill.extend(row["prefill_tokens_per_second"].as_f64());
-        let row = &row["llama_cpp"];
-        theirs.step_ms.extend(row["step_ms"].as_f64());
-        theirs.prefill.extend(row["prefill_tokens_per_second"].as_f64());
+    for rounds in rows {
+        let found = report["rows"].as_array().into_iter().flatten();
+        let mut found = found.filter(|row| row["agents"].as_u64() == Some(rounds.agents.into()));
+        if let Some(row) = found.next() {
+            rounds.add(row);
+        }
     }
     Ok(())
 }
 
-/// What the processor calls itself.
-fn machine() -> String {
-    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = facts.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{}, {cores} cores", model.map_or("unknown processor", |(_, name)| name))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_of_all_rounds_counts() {
+        let mut rounds = Rounds { model: "m".into(), context: 128, agents: 4, ..Rounds::default() };
+        for (ours, theirs) in [(2.0, 5.0), (1.0, 6.0)] {
+            rounds.add(&json!({
+                "step_ms_p50": ours, "prefill_tokens_per_second": 100.0, "floor_ms": 0.5, "submit_us_p50": 5.0, "gap_us_p50": 2.0,
+                "llama_cpp": {"step_ms": theirs, "prefill_tokens_per_second": 50.0},
+            }));
+        }
+        let found = rounds.to_json();
+        assert_eq!(found["ratio_of_best_steps"], 5.0);
+        assert_eq!(found["walla"]["step_ms_rounds"], json!([2.0, 1.0]));
+        assert_eq!(
+            rounds.row(),
+            "| m | 128 | 4 | 1.000 | 50 % | 5.000 | 5.00x | 100 | 50 | 5.0 | 2.0 |"
+        );
+    }
+
+    #[test]
+    fn names_are_those_of_models() {
+        assert_eq!(name_of(Path::new("x/walla-qwen3-0.6b-q8_0.gguf")), "qwen3-0.6b-q8_0");
+        assert_eq!(name_of(Path::new("greta.gguf")), "greta");
+    }
 }

@@ -13,7 +13,6 @@ mod cell;
 mod event;
 mod llama;
 mod load;
-mod machine;
 mod measure;
 mod model;
 mod parts;
@@ -27,6 +26,7 @@ mod waiting;
 use std::error::Error;
 
 use clap::Parser;
+use walla_benches::machine;
 
 use crate::args::Arguments;
 use crate::cell::cells;
@@ -36,7 +36,7 @@ use crate::run::{Bench, Outcome};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = Arguments::parse().with_quick();
     if let Some(synth) = &arguments.synth {
-        arguments.model = Some(model::synthetic(synth)?);
+        arguments.model = Some(walla_benches::synthetic(synth)?);
     }
     std::fs::create_dir_all(&arguments.out)?;
     if !arguments.merge.is_empty() {

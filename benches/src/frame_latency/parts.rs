@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use bevy_walla::{BudgetStats, EngineStats};
 use serde_json::{Value, json};
+use walla_benches::machine::Power;
 
 use crate::args::Mode;
 use crate::cell::Cell;
 use crate::event::Met;
-use crate::machine::Power;
 use crate::measure::Times;
 use crate::run::{Bucket, Frame, Outcome};
 use crate::voices::Heard;

@@ -11,6 +11,7 @@ use bevy_walla::{
     BucketError, Engine, EngineOptions, EngineState, EngineStats, Link, ModelSource, Pacing,
 };
 use serde_json::{Value, json};
+use walla_benches::machine::{Power, PowerMeter};
 use walla_trace::{TraceFile, host_span, now_nanos};
 
 use crate::args::{Arguments, Mode};
@@ -18,7 +19,6 @@ use crate::cell::Cell;
 use crate::event::{self, Met, Newcomer};
 use crate::llama::Llama;
 use crate::load::{self, Load};
-use crate::machine::{Power, PowerMeter};
 use crate::measure::{Times, rounded};
 use crate::model;
 use crate::talk;

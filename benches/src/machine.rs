@@ -32,6 +32,8 @@ impl Power {
         }
     }
 
+    /// For a file of results; what was not read is null.
+    #[must_use]
     pub fn to_json(self) -> Value {
         json!({
             "watts_mean": self.watts.map(|watts| watts.0),
@@ -61,6 +63,8 @@ impl PowerMeter {
         Self(Some((child, std::thread::spawn(move || lines().collect()))))
     }
 
+    /// What was read since the start.
+    #[must_use]
     pub fn finish(self) -> Power {
         let Some((mut child, reader)) = self.0 else { return Power::default() };
         let _gone_already = child.kill();

@@ -1,0 +1,29 @@
+//! Models of real shapes with random weights.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use walla_model::synth::{self, Mixture, Model};
+
+/// A file of random weights, `shape:types`, in the system's folder for temporary files; made if it is not there.
+///
+/// # Errors
+/// No such shape or types, or what is wrong with the file.
+pub fn synthetic(name: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let (shape, types) = name.split_once(':').ok_or("expected SHAPE:TYPES")?;
+    let model = Model::named(shape).ok_or_else(|| format!("no shape {shape:?}"))?;
+    let mixture = Mixture::named(types).ok_or_else(|| format!("no types {types:?}"))?;
+    let path = std::env::temp_dir().join(format!("walla-{shape}-{types}.gguf"));
+    if path.is_file() {
+        return Ok(path);
+    }
+    // Under another name until it is whole.
+    let part = path.with_extension("part");
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(&part)?);
+    synth::write(&model, mixture, 0, &mut out)?;
+    out.flush()?;
+    std::fs::rename(&part, &path)?;
+    Ok(path)
+}
