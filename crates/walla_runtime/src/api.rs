@@ -204,7 +204,7 @@ pub enum FinishReason {
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Those of them that were still in the cache from the turns before.
+    /// Those of them that were still in the cache, from the turns before or from another agent whose prompt begins alike.
     pub cached_tokens: u32,
     /// Tokens of the reply, the end-of-turn token not counted.
     pub reply_tokens: u32,

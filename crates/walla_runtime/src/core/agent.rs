@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use walla_types::TokenId;
+use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
 use crate::api::{AgentId, AgentSpec, GenerationId, Prompt, Speaker, Turn, Usage};
 use crate::reply_text::ReplyText;
@@ -68,6 +68,12 @@ pub(super) struct AgentState {
     pub reply: Option<Reply>,
     pub text: ReplyText,
     pub history: Vec<TokenId>,
+    /// Tokens of the cache whose steps have completed: what another agent may share. No more than the ledger has where that is less.
+    pub evaluated: u32,
+    /// Tokens that the sequence has had at most since it was empty.
+    pub reached: u32,
+    /// Whether nothing of the prompt has been submitted yet, so that another agent's beginning can become this one's.
+    pub may_share: bool,
     /// Draws submitted whose results the host has not read.
     pub unread: u32,
     /// Changes whenever results in flight no longer concern the agent. Never the same for two agents: one that takes a freed
@@ -96,6 +102,9 @@ impl AgentState {
             reply: None,
             text,
             history: Vec::with_capacity(context_tokens as usize + 1),
+            evaluated: 0,
+            reached: 0,
+            may_share: false,
             unread: 0,
             epoch: Epoch { agent: id, turn: 0 },
             last_step: 0,
@@ -131,6 +140,30 @@ impl AgentState {
         Some(waited_seconds - tokens as f32 / 1e3)
     }
 
+    /// Tokens that penalties look back on when the agent draws.
+    fn window(&self) -> u32 {
+        let sampling = &self.spec.sampling;
+        if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
+    }
+
+    /// How many tokens of `prompt` the agent can begin with of a sequence that begins with `same` of them and has had `reached` tokens.
+    ///
+    /// At least one token is evaluated anew: its output is what the reply begins with. And penalties count tokens by position modulo
+    /// [`PENALTY_WINDOW_MAX`]: where later ones of the sequence have taken the place of those that the first draw counts, these are read anew.
+    pub fn begins_with(&self, prompt: &[TokenId], same: u32, reached: u32) -> u32 {
+        let prompt_tokens = prompt.len() as u32;
+        let keep = same.min(prompt_tokens - 1);
+        let window = self.window();
+        let is_remembered = reached + window <= keep + PENALTY_WINDOW_MAX;
+        if is_remembered { keep } else { keep.min(prompt_tokens.saturating_sub(window)) }
+    }
+
+    /// The cache has nothing of the sequence any more.
+    pub fn forget_cache(&mut self) {
+        (self.evaluated, self.reached, self.may_share) = (0, 0, true);
+        self.forget_in_flight();
+    }
+
     /// Forgets results in flight: they belong to a reply that has ended or to tokens that are evaluated anew.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;
@@ -148,5 +181,39 @@ impl AgentState {
             }
             (false, _) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use walla_types::Sampling;
+
+    use super::*;
+
+    fn agent(window: u32) -> AgentState {
+        let sampling = Sampling::builder().repetition_penalty(1.3).penalty_window(window);
+        let spec = AgentSpec { sampling: sampling.build().expect("valid"), ..AgentSpec::new("") };
+        AgentState::new(ClientKey(0), AgentId(1), spec, 1_024)
+    }
+
+    #[test]
+    fn penalties_count_no_token_of_a_longer_past() {
+        let prompt = vec![TokenId(1); 400];
+        let agent = agent(64);
+        // Position 336 is still there when 591 is the last.
+        assert_eq!(agent.begins_with(&prompt, 400, 592 - 1), 399);
+        // Another token has taken its place: the last 64 tokens are read anew.
+        assert_eq!(agent.begins_with(&prompt, 400, 592), 336);
+        assert_eq!(agent.begins_with(&prompt, 200, 592), 200);
+        assert_eq!(agent.begins_with(&prompt[..40], 40, 592), 0);
+    }
+
+    #[test]
+    fn without_penalties_all_but_one_token_may_be_another_s() {
+        let prompt = vec![TokenId(1); 400];
+        let mut agent = agent(64);
+        agent.spec.sampling = Sampling::greedy();
+        assert_eq!(agent.begins_with(&prompt, 400, 1_000), 399);
+        assert_eq!(agent.begins_with(&prompt[..1], 1, 1_000), 0);
     }
 }

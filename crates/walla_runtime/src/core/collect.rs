@@ -143,8 +143,11 @@ impl Core {
         let Some(reply) = agent.reply.as_mut() else { return };
         agent.unread = agent.unread.saturating_sub(1);
         if row.flags & ResultRow::NOT_FINITE != 0 {
-            return self.fail(tag.slot, ReplyError::NotFinite);
+            self.fail(tag.slot, ReplyError::NotFinite);
+            // What made it so is in the cache, perhaps: neither this agent nor another is to go on from there.
+            return self.drop_sequence(tag.slot);
         }
+        agent.evaluated = agent.evaluated.max(tag.position + 1);
         debug_assert_eq!(agent.history.len() as u32, tag.position + 1, "draws come back in order");
         let token = TokenId(row.token);
         agent.history.push(token);

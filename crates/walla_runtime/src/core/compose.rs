@@ -70,6 +70,12 @@ impl Core {
         }
     }
 
+    /// The same, after the agent has begun as another does, if one does.
+    fn work_of_shared(&mut self, slot: usize) -> Option<PlanState> {
+        self.share_prefix(slot);
+        self.work_of(slot)
+    }
+
     /// Whether the reply can go on after the draws in flight: a step launched ahead is wasted if the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
         let drawn = agent.reply.as_ref().map_or(0, |reply| reply.usage.reply_tokens);
@@ -201,8 +207,14 @@ impl Core {
         if self.composer.includes(slot)
             || self.work_of(slot).is_none()
             || !self.has_room_for_mask(slot)
-            || !self.make_room(slot, tokens)
         {
+            return;
+        }
+        let (rows, tokens) = match self.work_of_shared(slot) {
+            Some(PlanState::Prefill { tokens: left }) => (rows.min(left), tokens.min(left)),
+            _ => (rows.min(1), tokens.min(1)),
+        };
+        if !self.make_room(slot, tokens) {
             return;
         }
         let Some(agent) = self.agents[slot].as_ref() else { return };
@@ -272,6 +284,8 @@ impl Core {
             let (slot, rows) = self.composer.included[place];
             let Some(agent) = self.agents[slot].as_mut() else { continue };
             agent.last_step = step;
+            agent.may_share = false;
+            agent.reached = agent.reached.max(self.sequences.ledger.len(SeqId(slot as u32)));
             agent.waiting_since = self.budget.ticks;
             let client = agent.client;
             if rows > 1 {

@@ -42,7 +42,7 @@ impl Core {
             text, worker, worker_is_full, mut agents, slots, clients, stats, budget, ..
         } = lost;
         for agent in agents.iter_mut().flatten() {
-            agent.forget_in_flight();
+            agent.forget_cache();
         }
         self.text = text;
         self.worker = worker;

@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 
-use walla_exec::ExecError;
+use walla_exec::{ExecError, Sequences};
 use walla_plan::LedgerError;
 use walla_types::{SeqId, TokenId};
 
 use super::Core;
+use super::agent::AgentState;
 use crate::api::ReplyError;
 
 impl Core {
@@ -14,15 +15,55 @@ impl Core {
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
         let seq = SeqId(slot as u32);
         let cached = self.sequences.ledger.len(seq);
-        let Some(agent) = self.agents[slot].as_ref() else { return 0 };
-        let same = agent.history.iter().zip(prompt).take_while(|(a, b)| a == b).count() as u32;
-        // At least one token is evaluated anew: its output is what the reply begins with.
-        let keep = same.min(cached).min(prompt.len() as u32 - 1);
+        let Some(agent) = self.agents[slot].as_mut() else { return 0 };
+        let same = common_tokens(&agent.history, prompt).min(cached);
+        let keep = agent.begins_with(prompt, same, agent.reached);
+        agent.evaluated = agent.evaluated.min(keep);
         if keep == cached || self.cut(seq, keep) {
             return keep;
         }
         self.drop_sequence(slot);
         0
+    }
+
+    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Keys and values of a
+    /// token depend on the tokens before it alone, so nobody can tell.
+    pub(super) fn share_prefix(&mut self, slot: usize) {
+        let seq = SeqId(slot as u32);
+        let options = *self.sequences.ledger.options();
+        let Some(agent) = self.agents[slot].as_mut() else { return };
+        // What a recurrent layer remembers is that of a whole sequence.
+        if !std::mem::take(&mut agent.may_share) || options.recurrent {
+            return;
+        }
+        let Some(agent) = self.agents[slot].as_ref() else { return };
+        let own = self.sequences.ledger.len(seq);
+        let shares = |(other, source): (usize, &Option<Box<AgentState>>)| {
+            let source = source.as_ref().filter(|_| other != slot)?;
+            let evaluated = source.evaluated.min(self.sequences.ledger.len(SeqId(other as u32)));
+            let same = common_tokens(&source.history, &agent.history).min(evaluated);
+            let tokens = agent.begins_with(&agent.history, same, source.reached);
+            let tokens = tokens / options.page_tokens * options.page_tokens;
+            (tokens > own).then_some((tokens, Reverse(other)))
+        };
+        let best = self.agents.iter().enumerate().filter_map(shares).max();
+        let Some((tokens, Reverse(other))) = best else { return };
+        if own > 0 {
+            self.drop_sequence(slot);
+        }
+        let from = SeqId(other as u32);
+        let Sequences { ledger, commands, .. } = &mut self.sequences;
+        if ledger.copy(from, seq, ..tokens, commands).is_err() {
+            // No room for the command: the prompt is read as if nobody had it.
+            return;
+        }
+        let reached = self.agents[other].as_ref().map_or(0, |source| source.reached);
+        let Some(agent) = self.agents[slot].as_mut() else { return };
+        (agent.evaluated, agent.reached, agent.may_share) = (tokens, reached, false);
+        if let Some(reply) = agent.reply.as_mut() {
+            reply.usage.cached_tokens = tokens;
+        }
+        tracing::debug!(target: "walla::reply", agent = agent.id.0, tokens, "begins as another agent does");
     }
 
     /// Drops the tokens from `keep` on, where the model's layers allow it.
@@ -43,7 +84,7 @@ impl Core {
             );
         }
         if let Some(agent) = self.agents[slot].as_mut() {
-            agent.forget_in_flight();
+            agent.forget_cache();
         }
     }
 
@@ -173,4 +214,9 @@ impl Core {
     fn is_alone(&self, slot: usize) -> bool {
         (0..self.agents.len()).all(|s| s == slot || self.sequences.ledger.is_empty(SeqId(s as u32)))
     }
+}
+
+/// Tokens with which both begin.
+fn common_tokens(a: &[TokenId], b: &[TokenId]) -> u32 {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count() as u32
 }

@@ -297,3 +297,99 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
     };
     assert_eq!(story(true), story(false));
 }
+
+/// Tokens of the lore that everybody's prompt begins with: more than two pages.
+const LORE: &str =
+    "the inn stands by the ford and the river sings all night to whoever listens to it";
+
+/// What an agent with such a prompt says when nobody else is there.
+fn alone(seed: u64, prompt: &str) -> Heard {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(seed, 12));
+    let generation = stage.ask(agent, tokens(prompt));
+    stage.run();
+    stage.reply(generation).clone()
+}
+
+#[test]
+fn prompts_that_begin_alike_are_read_once() {
+    let mut stage = Stage::free();
+    let pages = |stage: &Stage| stage.core.sequences.ledger.used_pages();
+    let teller = stage.agent(speaker(1, 40));
+    stage.ask(teller, tokens(&format!("{LORE}, says the innkeeper")));
+    stage.run();
+    let (own, read) = (pages(&stage), stage.core.stats().prefill_tokens);
+    let page_tokens = stage.core.sequences.ledger.options().page_tokens;
+    let shared = LORE.len() as u32 / page_tokens * page_tokens;
+    assert!(shared > page_tokens, "there is something to share");
+    for (seed, end) in [(2, ", says the smith"), (3, ", asks the guard"), (4, "")] {
+        let listener = stage.agent(speaker(seed, 12));
+        let generation = stage.ask(listener, tokens(&format!("{LORE}{end}")));
+        stage.run();
+        let heard = stage.reply(generation).clone();
+        // The last token is read anew, and with it its page.
+        let expected = if end.is_empty() {
+            (LORE.len() as u32 - 1) / page_tokens * page_tokens
+        } else {
+            shared
+        };
+        assert_eq!(heard.usage.cached_tokens, expected, "{end:?}");
+        let alone = alone(seed, &format!("{LORE}{end}"));
+        assert_eq!((heard.text, heard.ends), (alone.text, alone.ends), "{end:?}");
+    }
+    let each = stage.core.stats().prefill_tokens - read;
+    assert!(each < 3 * u64::from(LORE.len() as u32 - shared + 20), "{each} tokens read by three");
+    assert!(pages(&stage) < 2 * own + 2, "{} pages for four, {own} for one", pages(&stage));
+    stage.assert_all_ended();
+}
+
+#[test]
+fn whoever_shares_keeps_what_its_neighbour_loses() {
+    let mut stage = Stage::free();
+    let teller = stage.agent(speaker(1, 40));
+    stage.ask(teller, tokens(&format!("{LORE}, says the innkeeper")));
+    stage.run();
+    let listener = stage.agent(speaker(2, 12));
+    let generation = stage.ask(listener, tokens(&format!("{LORE}, says the smith")));
+    // The listener has begun when the teller goes.
+    for _ in 0..3 {
+        stage.advance();
+    }
+    assert!(stage.core.stats().steps > 0 && stage.reply(generation).ends.is_empty());
+    stage.command(Command::RemoveAgent { agent: teller });
+    let stranger = stage.agent(speaker(5, 30));
+    stage.ask(
+        stranger,
+        tokens("somebody else takes the pages that are free now, and writes into them"),
+    );
+    stage.run();
+    let heard = stage.reply(generation).clone();
+    assert_eq!(heard.text, alone(2, &format!("{LORE}, says the smith")).text);
+    stage.assert_all_ended();
+}
+
+/// The teller's words stand where the device remembers the lore's tokens, by position: penalties of whoever shares the lore count the lore's.
+#[test]
+fn penalties_of_a_shared_prompt_count_its_own_tokens() {
+    let options = EngineOptions { context_tokens: 512, ..options() };
+    let stage = || Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let lore = LORE.repeat(2);
+    let listener = || {
+        let sampling = speaker(2, 1).sampling.to_builder().repetition_penalty(3.0);
+        AgentSpec { sampling: sampling.build().expect("valid"), ..speaker(2, 12) }
+    };
+    let mut quiet = stage();
+    let agent = quiet.agent(listener());
+    let alone = quiet.ask(agent, tokens(&lore));
+    quiet.run();
+    let mut told = stage();
+    let teller = told.agent(speaker(1, 330));
+    told.ask(teller, tokens(&lore));
+    told.run();
+    let agent = told.agent(listener());
+    let shared = told.ask(agent, tokens(&lore));
+    told.run();
+    let (alone, shared) = (quiet.reply(alone), told.reply(shared));
+    assert!(shared.usage.cached_tokens > 0, "{shared:?}");
+    assert_eq!(shared.text, alone.text);
+}
