@@ -72,8 +72,6 @@ pub(super) struct AgentState {
     pub evaluated: u32,
     /// Tokens that the sequence has had at most since it was empty.
     pub reached: u32,
-    /// Whether nothing of the prompt has been submitted yet, so that another agent's beginning can become this one's.
-    pub may_share: bool,
     /// Draws submitted whose results the host has not read.
     pub unread: u32,
     /// Changes whenever results in flight no longer concern the agent. Never the same for two agents: one that takes a freed
@@ -104,7 +102,6 @@ impl AgentState {
             history: Vec::with_capacity(context_tokens as usize + 1),
             evaluated: 0,
             reached: 0,
-            may_share: false,
             unread: 0,
             epoch: Epoch { agent: id, turn: 0 },
             last_step: 0,
@@ -160,7 +157,7 @@ impl AgentState {
 
     /// The cache has nothing of the sequence any more.
     pub fn forget_cache(&mut self) {
-        (self.evaluated, self.reached, self.may_share) = (0, 0, true);
+        (self.evaluated, self.reached) = (0, 0);
         self.forget_in_flight();
     }
 

@@ -70,12 +70,6 @@ impl Core {
         }
     }
 
-    /// The same, after the agent has begun as another does, if one does.
-    fn work_of_shared(&mut self, slot: usize) -> Option<PlanState> {
-        self.share_prefix(slot);
-        self.work_of(slot)
-    }
-
     /// Whether the reply can go on after the draws in flight: a step launched ahead is wasted if the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
         let drawn = agent.reply.as_ref().map_or(0, |reply| reply.usage.reply_tokens);
@@ -204,16 +198,15 @@ impl Core {
     fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
         let seq = SeqId(slot as u32);
         // Finding room for others may have taken the agent's own pages, and with them its work.
-        if self.composer.includes(slot)
-            || self.work_of(slot).is_none()
-            || !self.has_room_for_mask(slot)
-        {
+        let work = self.work_of(slot).filter(|_| !self.composer.includes(slot));
+        if work.is_none() || !self.has_room_for_mask(slot) {
             return;
         }
-        let (rows, tokens) = match self.work_of_shared(slot) {
-            Some(PlanState::Prefill { tokens: left }) => (rows.min(left), tokens.min(left)),
-            _ => (rows.min(1), tokens.min(1)),
+        let missing = match work {
+            Some(PlanState::Prefill { tokens }) => tokens - self.share_prefix(slot),
+            _ => 1,
         };
+        let (rows, tokens) = (rows.min(missing), tokens.min(missing));
         if !self.make_room(slot, tokens) {
             return;
         }
@@ -284,7 +277,6 @@ impl Core {
             let (slot, rows) = self.composer.included[place];
             let Some(agent) = self.agents[slot].as_mut() else { continue };
             agent.last_step = step;
-            agent.may_share = false;
             agent.reached = agent.reached.max(self.sequences.ledger.len(SeqId(slot as u32)));
             agent.waiting_since = self.budget.ticks;
             let client = agent.client;

@@ -187,7 +187,6 @@ impl Core {
         agent.history.clear();
         agent.history.extend_from_slice(&prompt);
         agent.text.reset();
-        agent.may_share = true;
         agent.forget_in_flight();
         agent.waiting_since = self.budget.ticks;
         let (client, id) = (agent.client, agent.id);

@@ -26,17 +26,15 @@ impl Core {
         0
     }
 
-    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Keys and values of a
-    /// token depend on the tokens before it alone, so nobody can tell.
-    pub(super) fn share_prefix(&mut self, slot: usize) {
+    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Returns by how many tokens
+    /// it is more. Keys and values of a token depend on the tokens before it alone, so nobody can tell.
+    pub(super) fn share_prefix(&mut self, slot: usize) -> u32 {
         let seq = SeqId(slot as u32);
         let options = *self.sequences.ledger.options();
-        let Some(agent) = self.agents[slot].as_mut() else { return };
         // What a recurrent layer remembers is that of a whole sequence.
-        if !std::mem::take(&mut agent.may_share) || options.recurrent {
-            return;
-        }
-        let Some(agent) = self.agents[slot].as_ref() else { return };
+        let Some(agent) = self.agents[slot].as_ref().filter(|_| !options.recurrent) else {
+            return 0;
+        };
         let own = self.sequences.ledger.len(seq);
         let shares = |(other, source): (usize, &Option<Box<AgentState>>)| {
             let source = source.as_ref().filter(|_| other != slot)?;
@@ -47,23 +45,28 @@ impl Core {
             (tokens > own).then_some((tokens, Reverse(other)))
         };
         let best = self.agents.iter().enumerate().filter_map(shares).max();
-        let Some((tokens, Reverse(other))) = best else { return };
-        if own > 0 {
-            self.drop_sequence(slot);
-        }
-        let from = SeqId(other as u32);
+        let Some((tokens, Reverse(other))) = best else { return 0 };
         let Sequences { ledger, commands, .. } = &mut self.sequences;
-        if ledger.copy(from, seq, ..tokens, commands).is_err() {
-            // No room for the command: the prompt is read as if nobody had it.
-            return;
+        // One to forget its own tokens, one to take the other's.
+        if commands.free() < 2 {
+            return 0;
         }
+        let copied = ledger
+            .remove(seq, .., commands)
+            .and_then(|()| ledger.copy(SeqId(other as u32), seq, ..tokens, commands));
+        debug_assert!(copied.is_ok(), "a sequence that is there, and room: {copied:?}");
         let reached = self.agents[other].as_ref().map_or(0, |source| source.reached);
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        (agent.evaluated, agent.reached, agent.may_share) = (tokens, reached, false);
+        let Some(agent) = self.agents[slot].as_mut() else { return 0 };
+        agent.forget_cache();
+        if copied.is_err() {
+            return 0;
+        }
+        (agent.evaluated, agent.reached) = (tokens, reached);
         if let Some(reply) = agent.reply.as_mut() {
             reply.usage.cached_tokens = tokens;
         }
         tracing::debug!(target: "walla::reply", agent = agent.id.0, tokens, "begins as another agent does");
+        tokens - own
     }
 
     /// Drops the tokens from `keep` on, where the model's layers allow it.

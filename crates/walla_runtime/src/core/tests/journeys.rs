@@ -344,6 +344,29 @@ fn prompts_that_begin_alike_are_read_once() {
 }
 
 #[test]
+fn a_crowd_that_is_asked_at_once_reads_its_lore_once_or_twice() {
+    let options = EngineOptions { context_tokens: 256, ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let lore = LORE.repeat(2);
+    let asks: Vec<_> = (0..6)
+        .map(|seed| {
+            let agent = stage.agent(speaker(seed, 12));
+            stage.ask(agent, tokens(&format!("{lore}, says number {seed}")))
+        })
+        .collect();
+    stage.run();
+    let read = stage.core.stats().prefill_tokens;
+    assert!(read < 3 * lore.len() as u64 + 6 * 40, "{read} tokens read for {}", lore.len());
+    for (seed, ask) in asks.into_iter().enumerate() {
+        let mut quiet = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agent = quiet.agent(speaker(seed as u64, 12));
+        let alone = quiet.ask(agent, tokens(&format!("{lore}, says number {seed}")));
+        quiet.run();
+        assert_eq!(stage.reply(ask).text, quiet.reply(alone).text);
+    }
+}
+
+#[test]
 fn whoever_shares_keeps_what_its_neighbour_loses() {
     let mut stage = Stage::free();
     let teller = stage.agent(speaker(1, 40));
