@@ -26,8 +26,8 @@ impl Core {
         0
     }
 
-    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Returns by how many tokens
-    /// it is more. Keys and values of a token depend on the tokens before it alone, so nobody can tell.
+    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Returns by
+    /// how many tokens it is more. Keys and values of a token depend on the tokens before it alone, so nobody can tell.
     pub(super) fn share_prefix(&mut self, slot: usize) -> u32 {
         let seq = SeqId(slot as u32);
         let options = *self.sequences.ledger.options();
@@ -63,7 +63,8 @@ impl Core {
         }
         (agent.evaluated, agent.reached) = (tokens, reached);
         if let Some(reply) = agent.reply.as_mut() {
-            reply.usage.cached_tokens = tokens;
+            // Evaluated anew, a reply's own words may be another's too.
+            reply.usage.cached_tokens = tokens.min(reply.usage.prompt_tokens);
         }
         tracing::debug!(target: "walla::reply", agent = agent.id.0, tokens, "begins as another agent does");
         tokens - own
