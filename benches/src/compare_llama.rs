@@ -152,6 +152,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in &arguments.synth {
         models.push(synthetic(name)?);
     }
+    let machine = machine::facts(arguments.commit.as_deref());
     let mut all = Vec::new();
     println!("{HEADING}");
     for model in &models {
@@ -165,7 +166,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }));
             for _ in 0..arguments.rounds {
                 round(&arguments, model, context, &mut all[first..])?;
-                write(&arguments, &all)?;
+                write(&arguments, &machine, &all)?;
             }
             all[first..].iter().for_each(|rounds| println!("{}", rounds.row()));
         }
@@ -178,10 +179,10 @@ fn name_of(model: &Path) -> String {
     stem.strip_prefix("walla-").unwrap_or(&stem).to_owned()
 }
 
-fn write(arguments: &Arguments, all: &[Rounds]) -> Result<(), Box<dyn Error>> {
+fn write(arguments: &Arguments, machine: &Value, all: &[Rounds]) -> Result<(), Box<dyn Error>> {
     let Some(path) = &arguments.json else { return Ok(()) };
     let report = json!({
-        "machine": machine::facts(arguments.commit.as_deref()),
+        "machine": machine,
         "device": arguments.device,
         "threads": arguments.threads,
         "steps": arguments.tokens,

@@ -8,7 +8,6 @@ use bevy_ecs::prelude::*;
 use bevy_walla::ModelSource;
 use bevy_walla::prelude::*;
 use serde_json::{Value, json};
-use walla_model::Gguf;
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 
 use crate::parts;
@@ -165,11 +164,7 @@ pub fn end(app: &mut App) {
 /// # Errors
 /// What is wrong with the model's file.
 pub fn song(model: &ModelSource, tokens: u32) -> Result<String, Box<dyn Error>> {
-    let file = match model {
-        ModelSource::Path(path) => Gguf::open(path)?,
-        ModelSource::Static(bytes) => Gguf::from_static(bytes)?,
-    };
-    let tokenizer = Tokenizer::from_gguf(&file)?;
+    let tokenizer = Tokenizer::from_gguf(&model.open()?)?;
     let count = |text: &str| tokenizer.encode(text, EncodeOptions::default()).map(|all| all.len());
     let words: Vec<&str> = (0..8)
         .flat_map(|i| [talk::persona(i), talk::question(i)])

@@ -39,6 +39,8 @@ pub struct Bench<'a> {
     engine: Option<(EngineKey, Engine)>,
     pub model: String,
     trace: Option<&'a std::path::Path>,
+    /// What a newcomer asks about, where one arrives.
+    song: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +144,10 @@ impl Outcome {
 impl<'a> Bench<'a> {
     pub fn new(arguments: &'a Arguments) -> Result<Self, Box<dyn Error>> {
         let trace = arguments.trace.as_deref();
-        Ok(Self { arguments, loads: HashMap::new(), engine: None, model: String::new(), trace })
+        let tokens = arguments.prefill_event.min(arguments.context * 3 / 4);
+        let song = (tokens > 0).then(|| event::song(&source(arguments)?, tokens)).transpose()?;
+        let (loads, model) = (HashMap::new(), String::new());
+        Ok(Self { arguments, loads, engine: None, model, trace, song })
     }
 
     /// Runs a cell; `None` if this machine has not what it needs.
@@ -218,13 +223,6 @@ impl<'a> Bench<'a> {
         Ok(engine.clone())
     }
 
-    fn source(&self) -> Result<ModelSource, Box<dyn Error>> {
-        match &self.arguments.model {
-            Some(path) => Ok(ModelSource::Path(path.clone())),
-            None => model::built_in(),
-        }
-    }
-
     fn options(&self, key: &EngineKey) -> Result<EngineOptions, Box<dyn Error>> {
         let arguments = self.arguments;
         let agents = arguments.agents.iter().copied().max().unwrap_or(1) + 1;
@@ -235,7 +233,7 @@ impl<'a> Bench<'a> {
             agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
             // Everybody's next token and part of a prompt; whole buckets of 64.
             rows_max: (agents as u32 + 63).next_multiple_of(64).clamp(128, 512),
-            ..EngineOptions::new(self.source()?)
+            ..EngineOptions::new(source(arguments)?)
         };
         if key.governed {
             return Ok(options);
@@ -261,7 +259,7 @@ impl<'a> Bench<'a> {
     }
 
     fn frames(&mut self, mut app: App, cell: &Cell) -> Result<Outcome, Box<dyn Error>> {
-        let Arguments { warm_up, prefill_event, .. } = *self.arguments;
+        let warm_up = self.arguments.warm_up;
         let frames = self.arguments.frames_of(cell.mode);
         app.finish();
         app.cleanup();
@@ -288,8 +286,6 @@ impl<'a> Bench<'a> {
             }
             _ => None,
         };
-        let tokens = prefill_event.min(self.arguments.context * 3 / 4);
-        let mut song = (tokens > 0).then(|| event::song(&self.source()?, tokens)).transpose()?;
         app.world_mut().resource_mut::<Voices>().measured = Heard::default();
         let stats = stats(&app);
         let mut measured = Vec::with_capacity(frames);
@@ -301,10 +297,10 @@ impl<'a> Bench<'a> {
                 trace.finish()?;
             }
             if number == frames / 2
-                && prefill_event > 0
                 && app.world().contains_resource::<Newcomer>()
+                && let Some(song) = &self.song
             {
-                event::arrive(&mut app, song.take().unwrap_or_default());
+                event::arrive(&mut app, song.clone());
             }
             measured.push(watch.frame(&mut app, &mut pacer));
         }
@@ -315,6 +311,13 @@ impl<'a> Bench<'a> {
         let heard = app.world().resource::<Voices>().measured.clone();
         let (cell, power, buckets) = (cell.clone(), Power::default(), Vec::new());
         Ok(Outcome { cell, frames: measured, heard, elapsed, stats, buckets, power, met })
+    }
+}
+
+fn source(arguments: &Arguments) -> Result<ModelSource, Box<dyn Error>> {
+    match &arguments.model {
+        Some(path) => Ok(ModelSource::Path(path.clone())),
+        None => model::built_in(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 use walla_device::{DeviceError, GpuContext, KvType, RegistryError};
 use walla_exec::{ExecError, StepError};
 use walla_model::tokenizer::VocabularyError;
-use walla_model::{GgufError, SpecError};
+use walla_model::{Gguf, GgufError, SpecError};
 
 /// Where a model comes from.
 #[derive(Clone, PartialEq, Eq)]
@@ -16,6 +16,17 @@ pub enum ModelSource {
 }
 
 impl ModelSource {
+    /// Opens the file: its tokenizer, say, without an engine.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn open(&self) -> Result<Gguf, GgufError> {
+        match self {
+            Self::Path(path) => Gguf::open(path),
+            Self::Static(bytes) => Gguf::from_static(bytes),
+        }
+    }
+
     /// The small model that is part of the program: tavern characters and a robot's JSON actions.
     #[cfg(feature = "demo")]
     #[must_use]

@@ -69,6 +69,25 @@ pub(super) struct Tiling {
     pub(super) shared_bytes: u32,
 }
 
+/// How blocks for one group of rows go through the tiles.
+#[derive(Clone, Copy, Debug)]
+struct Turns {
+    /// Tiles of a turn.
+    tiles: u32,
+    /// Blocks, and the turns that each makes.
+    blocks: u32,
+    rounds: u32,
+    /// Runs that the busiest warp makes in a turn.
+    units: u32,
+}
+
+impl Turns {
+    /// What the busiest warp has to do: a turn costs about half a unit by itself.
+    fn cost(&self) -> u32 {
+        self.rounds * (2 * self.units + 1)
+    }
+}
+
 impl Tiling {
     /// Cuts a product; `None` if not even the smallest blocks fit the device.
     pub(super) fn of(product: &Product, gpu: &GpuFacts) -> Option<Self> {
@@ -110,31 +129,30 @@ impl Tiling {
         let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
         let is_in_parts = self.x_splits < self.splits;
         let most = if is_in_parts { 1 } else { TURN_TILES_MAX };
-        let cut = |turn_tiles: u32| {
-            let blocks = product.tiles.div_ceil(turn_tiles).max(1);
+        let cut = |tiles: u32| {
+            let blocks = product.tiles.div_ceil(tiles).max(1);
             let rounds = blocks.div_ceil(places);
-            let units = (turn_tiles * self.splits).div_ceil(self.teams);
-            (turn_tiles, blocks.div_ceil(rounds), rounds, units)
+            let units = (tiles * self.splits).div_ceil(self.teams);
+            Turns { tiles, blocks: blocks.div_ceil(rounds), rounds, units }
         };
-        // What the busiest warp has to do: a turn costs about half a unit by itself.
-        let cost = |(.., rounds, units): &(u32, u32, u32, u32)| rounds * (2 * units + 1);
         let mut cuts: Vec<_> = (1..=most).map(cut).collect();
-        cuts.sort_by_key(cost);
-        let best = cuts.first().map(cost)?;
-        let is_worth = |cut: &(u32, u32, u32, u32)| resident == 1 || 2 * cost(cut) <= 3 * best;
-        cuts.into_iter().filter(is_worth).find_map(|(turn_tiles, blocks, rounds, units)| {
-            let whole = Self { turn_tiles, grid: [blocks, row_blocks, 1], ..self };
-            whole.with_rings(product, gpu, resident, (rounds, units))
+        cuts.sort_by_key(Turns::cost);
+        let best = cuts.first().map(Turns::cost)?;
+        let is_worth = |turns: &Turns| resident == 1 || 2 * turns.cost() <= 3 * best;
+        cuts.into_iter().filter(is_worth).find_map(|turns| {
+            let grid = [turns.blocks, row_blocks, 1];
+            let whole = Self { turn_tiles: turns.tiles, grid, ..self };
+            whole.with_rings(product, gpu, resident, turns)
         })
     }
 
-    /// Gives each warp the ring that has most segments ahead: blocks make so many turns, their busiest warp so many runs in each.
+    /// Gives each warp the ring that has most segments ahead.
     fn with_rings(
         self,
         product: &Product,
         gpu: &GpuFacts,
         resident: u32,
-        (rounds, units): (u32, u32),
+        Turns { rounds, units, .. }: Turns,
     ) -> Option<Self> {
         let all = self.run * units * rounds;
         let chunk_most = (FEW_COPY_BYTES / product.record_bytes).clamp(1, self.run);

@@ -68,7 +68,7 @@ pub(super) struct AgentState {
     pub reply: Option<Reply>,
     pub text: ReplyText,
     pub history: Vec<TokenId>,
-    /// Tokens of the cache whose steps have completed: what another agent may share. No more than the ledger has where that is less.
+    /// Tokens of the cache whose steps have completed: what another agent may share.
     pub evaluated: u32,
     /// Tokens that the sequence has had at most since it was empty.
     pub reached: u32,

@@ -16,7 +16,7 @@ use super::compose::Composer;
 use super::text::{ModelText, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
-use crate::options::{EngineError, EngineOptions, ModelSource};
+use crate::options::{EngineError, EngineOptions};
 use crate::shell::Progress;
 use crate::state::ModelCard;
 
@@ -36,10 +36,7 @@ impl Core {
         registry: &Registry,
         progress: &mut Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let file = match &options.model {
-            ModelSource::Path(path) => Gguf::open(path)?,
-            ModelSource::Static(bytes) => Gguf::from_static(bytes)?,
-        };
+        let file = options.model.open()?;
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
         let text = Arc::new(model_text(&file)?);

@@ -37,30 +37,29 @@ impl Core {
         };
         let own = self.sequences.ledger.len(seq);
         let shares = |(other, source): (usize, &Option<Box<AgentState>>)| {
-            let source = source.as_ref().filter(|_| other != slot)?;
-            let evaluated = source.evaluated.min(self.sequences.ledger.len(SeqId(other as u32)));
-            let same = common_tokens(&source.history, &agent.history).min(evaluated);
+            let source = source.as_ref().filter(|s| other != slot && s.evaluated > own)?;
+            debug_assert!(source.evaluated <= self.sequences.ledger.len(SeqId(other as u32)));
+            let evaluated = &source.history[..source.evaluated as usize];
+            let same = common_tokens(evaluated, &agent.history);
             let tokens = agent.begins_with(&agent.history, same, source.reached);
             let tokens = tokens / options.page_tokens * options.page_tokens;
             (tokens > own).then_some((tokens, Reverse(other)))
         };
         let best = self.agents.iter().enumerate().filter_map(shares).max();
         let Some((tokens, Reverse(other))) = best else { return 0 };
-        let Sequences { ledger, commands, .. } = &mut self.sequences;
         // One to forget its own tokens, one to take the other's.
-        if commands.free() < 2 {
+        if self.sequences.commands.free() < 2 {
             return 0;
         }
-        let copied = ledger
-            .remove(seq, .., commands)
-            .and_then(|()| ledger.copy(SeqId(other as u32), seq, ..tokens, commands));
+        self.drop_sequence(slot);
+        let Sequences { ledger, commands, .. } = &mut self.sequences;
+        let copied = ledger.copy(SeqId(other as u32), seq, ..tokens, commands);
         debug_assert!(copied.is_ok(), "a sequence that is there, and room: {copied:?}");
-        let reached = self.agents[other].as_ref().map_or(0, |source| source.reached);
-        let Some(agent) = self.agents[slot].as_mut() else { return 0 };
-        agent.forget_cache();
         if copied.is_err() {
             return 0;
         }
+        let reached = self.agents[other].as_ref().map_or(0, |source| source.reached);
+        let Some(agent) = self.agents[slot].as_mut() else { return 0 };
         (agent.evaluated, agent.reached) = (tokens, reached);
         if let Some(reply) = agent.reply.as_mut() {
             // Evaluated anew, a reply's own words may be another's too.

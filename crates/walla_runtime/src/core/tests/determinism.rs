@@ -2,15 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The reply of an agent that is alone.
-fn alone(seed: u64, prompt: &str, reply_tokens_max: u32) -> Heard {
-    let mut stage = Stage::free();
-    let agent = stage.agent(speaker(seed, reply_tokens_max));
-    let generation = stage.ask(agent, tokens(prompt));
-    stage.run();
-    stage.reply(generation).clone()
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -25,7 +16,7 @@ proptest! {
     ) {
         // Prompts that begin alike share pages, which nobody is to hear.
         let prompt = format!("{lore}{prompt}");
-        let expected = alone(seed, &prompt, 24);
+        let expected = alone(&options(), speaker(seed, 24), &prompt);
         let mut stage = Stage::free();
         let mut coming: Vec<_> = others.into_iter().collect();
         let mut generation = None;

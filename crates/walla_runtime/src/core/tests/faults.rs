@@ -133,13 +133,7 @@ fn slow_completions_change_no_word() {
 /// An agent that takes the place of one who left in mid-sentence hears nothing of that one's steps in flight.
 #[test]
 fn a_place_taken_over_brings_no_foreign_tokens() {
-    let alone = |seed: u64| {
-        let mut stage = Stage::free();
-        let agent = stage.agent(speaker(seed, 12));
-        let ask = stage.ask(agent, tokens("one after the other"));
-        stage.run();
-        stage.reply(ask).clone()
-    };
+    let alone = |seed: u64| alone(&options(), speaker(seed, 12), "one after the other");
     for leave_after in 1..12 {
         let clock = VirtualClock::new();
         let (registry, _) = faulty(FaultPlan::new(3).clock(&clock).delay_micros(100..=100));

@@ -302,15 +302,6 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
 const LORE: &str =
     "the inn stands by the ford and the river sings all night to whoever listens to it";
 
-/// What an agent with such a prompt says when nobody else is there.
-fn alone(seed: u64, prompt: &str) -> Heard {
-    let mut stage = Stage::free();
-    let agent = stage.agent(speaker(seed, 12));
-    let generation = stage.ask(agent, tokens(prompt));
-    stage.run();
-    stage.reply(generation).clone()
-}
-
 #[test]
 fn prompts_that_begin_alike_are_read_once() {
     let mut stage = Stage::free();
@@ -334,7 +325,7 @@ fn prompts_that_begin_alike_are_read_once() {
             shared
         };
         assert_eq!(heard.usage.cached_tokens, expected, "{end:?}");
-        let alone = alone(seed, &format!("{LORE}{end}"));
+        let alone = alone(&options(), speaker(seed, 12), &format!("{LORE}{end}"));
         assert_eq!((heard.text, heard.ends), (alone.text, alone.ends), "{end:?}");
     }
     let each = stage.core.stats().prefill_tokens - read;
@@ -358,11 +349,9 @@ fn a_crowd_that_is_asked_at_once_reads_its_lore_once_or_twice() {
     let read = stage.core.stats().prefill_tokens;
     assert!(read < 3 * lore.len() as u64 + 6 * 40, "{read} tokens read for {}", lore.len());
     for (seed, ask) in asks.into_iter().enumerate() {
-        let mut quiet = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
-        let agent = quiet.agent(speaker(seed as u64, 12));
-        let alone = quiet.ask(agent, tokens(&format!("{lore}, says number {seed}")));
-        quiet.run();
-        assert_eq!(stage.reply(ask).text, quiet.reply(alone).text);
+        let prompt = format!("{lore}, says number {seed}");
+        let alone = alone(&options, speaker(seed as u64, 12), &prompt);
+        assert_eq!(stage.reply(ask).text, alone.text);
     }
 }
 
@@ -387,7 +376,8 @@ fn whoever_shares_keeps_what_its_neighbour_loses() {
     );
     stage.run();
     let heard = stage.reply(generation).clone();
-    assert_eq!(heard.text, alone(2, &format!("{LORE}, says the smith")).text);
+    let alone = alone(&options(), speaker(2, 12), &format!("{LORE}, says the smith"));
+    assert_eq!(heard.text, alone.text);
     stage.assert_all_ended();
 }
 
@@ -395,24 +385,20 @@ fn whoever_shares_keeps_what_its_neighbour_loses() {
 #[test]
 fn penalties_of_a_shared_prompt_count_its_own_tokens() {
     let options = EngineOptions { context_tokens: 512, ..options() };
-    let stage = || Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let lore = LORE.repeat(2);
     let listener = || {
         let sampling = speaker(2, 1).sampling.to_builder().repetition_penalty(3.0);
         AgentSpec { sampling: sampling.build().expect("valid"), ..speaker(2, 12) }
     };
-    let mut quiet = stage();
-    let agent = quiet.agent(listener());
-    let alone = quiet.ask(agent, tokens(&lore));
-    quiet.run();
-    let mut told = stage();
+    let alone = alone(&options, listener(), &lore);
+    let mut told = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let teller = told.agent(speaker(1, 330));
     told.ask(teller, tokens(&lore));
     told.run();
     let agent = told.agent(listener());
     let shared = told.ask(agent, tokens(&lore));
     told.run();
-    let (alone, shared) = (quiet.reply(alone), told.reply(shared));
+    let shared = told.reply(shared);
     assert!(shared.usage.cached_tokens > 0, "{shared:?}");
     assert_eq!(shared.text, alone.text);
 }

@@ -188,3 +188,12 @@ fn speaker(seed: u64, reply_tokens_max: u32) -> AgentSpec {
         ..AgentSpec::new("You are a test.")
     }
 }
+
+/// The reply of an agent that nobody is beside.
+fn alone(options: &EngineOptions, spec: AgentSpec, prompt: &str) -> Heard {
+    let mut stage = Stage::new(options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = stage.agent(spec);
+    let generation = stage.ask(agent, tokens(prompt));
+    stage.run();
+    stage.reply(generation).clone()
+}
