@@ -9,7 +9,7 @@
 // the first cache, of which shared memory leaves next to nothing. So what is known ahead of an output waits in shared memory.
 //
 // x is in shared memory as a whole, or `x_splits` splits of it at a time.
-// Grid: (blocks, rows of x / 8). Oracle: walla_cpu's scalar linear.
+// Grid: (blocks, rows of x / 8); of a pair the blocks of one product, then of the other. Oracle: walla_cpu's scalar linear.
 #pragma once
 
 #include "half_tile.cuh"
@@ -20,6 +20,9 @@ constexpr uint32_t FEW_WARPS_MAX = 8;
 constexpr uint32_t FIRST_OUTPUTS = 64;  // that are found out before x comes
 constexpr uint32_t AHEAD = 2;           // segments that are unpacked before x comes
 constexpr uint32_t SPLITS_AT_ONCE = 4;  // that an output's sums are loaded of
+
+// n / d, exact below 2^20.
+__device__ __forceinline__ uint32_t quotient(uint32_t n, uint32_t d) { return __float2uint_rz(__fdividef(float(n) + 0.5f, float(d))); }
 
 // An output of a turn: where it goes, and what is known of it before x comes.
 struct Output {
@@ -75,13 +78,20 @@ __device__ __forceinline__ void write_one(const MatmulParams& p, const Output& a
     if (at.m == 0) p.next_squares[size_t(row0 + at.n) * p.next_squares_count + base + at.tile] = squares;
 }
 
+// What a block shares, besides what is as large as a launch asks for.
+struct FewShared {
+    __align__(8) uint64_t full[FEW_WARPS_MAX * DEPTH_MAX];
+    float factor[8];
+    Output first_outputs[FIRST_OUTPUTS];
+};
+
 template <uint32_t TYPE>
-__device__ __forceinline__ void few(const MatmulParams& p) {
+__device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, Blocks blocks) {
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     extern __shared__ __align__(128) uint8_t shared[];
-    [[maybe_unused]] __shared__ __align__(8) uint64_t full[FEW_WARPS_MAX * DEPTH_MAX];
-    __shared__ float factor[8];
-    __shared__ Output first_outputs[FIRST_OUTPUTS];
+    [[maybe_unused]] auto& full = of_block.full;
+    auto& factor = of_block.factor;
+    auto& first_outputs = of_block.first_outputs;
     let_successors_start();
     // Read once: special registers are slow.
     uint32_t lane = threadIdx.x % WARP;
@@ -91,7 +101,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     const uint32_t segments = p.x.segments, rows = p.x.group_rows;
     const uint32_t half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes, ring_bytes = p.depth * stage_bytes;
     const uint32_t shared_at = shared_of(shared), rings_bytes = threads / WARP * ring_bytes;
-    const uint32_t turn = gridDim.x * p.turn_tiles, base0 = blockIdx.x * p.turn_tiles;
+    const uint32_t turn = blocks.count * p.turn_tiles, base0 = blocks.index * p.turn_tiles;
     const uint32_t row0 = blockIdx.y * 8;
     const uint32_t rows_here = min(8, p.rows_max - row0);
     const auto row_of = [&](uint32_t n) { return p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n; };
@@ -101,58 +111,55 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     const auto splits_from = [&](uint32_t first_split) { return min(p.x_splits, p.splits - first_split); };
     const auto begin_of = [&](uint32_t split) { return split * p.split_segments + run * p.run; };
     const auto end_of = [&](uint32_t split) { return min(min(begin_of(split) + p.run, (split + 1) * p.split_segments), segments); };
-    // What this warp asks for next: a segment of its run in a split of a tile. Splits whose x is here at once go tile by tile, teams take them in turns.
-    struct {
-        uint32_t base, first_split, at, split, done, slot;
-    } ahead = {base0, 0, 0, team, 0, 0};
-    const auto fetch = [&] {
-        uint32_t begin, end;
-        while (true) {
-            if (ahead.base >= p.tiles) return;
-            const uint32_t splits_here = splits_from(ahead.first_split);
-            while (ahead.split >= splits_here) ahead.split -= splits_here, ahead.at++;
-            if (ahead.at >= p.turn_tiles || ahead.base + ahead.at >= p.tiles) {
-                ahead.at = 0, ahead.split = team, ahead.first_split += p.x_splits;
-                if (ahead.first_split >= p.splits) ahead.first_split = 0, ahead.base += turn;
-                continue;
-            }
-            begin = begin_of(ahead.first_split + ahead.split) + ahead.done, end = end_of(ahead.first_split + ahead.split);
-            if (begin < end) break;
-            ahead.split += p.teams, ahead.done = 0;
-        }
-        const TileOf tile = tile_of(p, ahead.base + ahead.at);
-        const uint32_t bytes = min(p.chunk, end - begin) * RECORD, to = shared_at + warp * ring_bytes + ahead.slot * stage_bytes;
-        [[maybe_unused]] const uint32_t barrier = shared_of(full) + 8 * (warp * DEPTH_MAX + ahead.slot);
-#if __CUDA_ARCH__ >= 900
-        expect_bytes(barrier, 2 * bytes);
-#endif
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++) {
-            const uint8_t* from = p.part[tile.part[h]].weight.records + (size_t(tile.half[h]) * segments + begin) * RECORD;
-#if __CUDA_ARCH__ >= 900
-            copy_bulk(to + h * half_bytes, from, bytes, barrier);
-#else
-            for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) copy_ahead(to + h * half_bytes + i, from + i);
-#endif
-        }
-        ahead.done += p.chunk;
-        if (++ahead.slot == p.depth) ahead.slot = 0;
+    // What this warp multiplies with comes in stages, which are numbered through all turns: tasks of a turn's pass (a split of a tile each; splits whose x is here at once go
+    // tile by tile, teams take them in turns), and stages of a task. Some are empty. A lane knows where one of the next 32 stages lies, so all of them are found at once.
+    const uint32_t task_stages = div_up(p.run, p.chunk), passes = div_up(p.splits, p.x_splits);
+    const uint32_t tasks = team < p.turn_tiles * p.x_splits ? div_up(p.turn_tiles * p.x_splits - team, p.teams) : 0;
+    const ptrdiff_t apart = p.mode >= GATE_SILU ? p.part[1].weight.records - p.part[0].weight.records : ptrdiff_t(segments) * RECORD;
+    const uint8_t* coming = nullptr;
+    uint32_t coming_bytes = 0, fetched = 0;
+    const auto find = [&](uint32_t stage) {
+        coming_bytes = 0;
+        if (tasks == 0) return;
+        const uint32_t task = quotient(stage, task_stages), pass = quotient(task, tasks), round = quotient(pass, passes);
+        const uint32_t first_split = (pass - round * passes) * p.x_splits, splits_here = splits_from(first_split);
+        const uint32_t index = team + (task - pass * tasks) * p.teams, at = quotient(index, splits_here), split = first_split + index - at * splits_here;
+        const uint32_t tile = base0 + round * turn + at, begin = begin_of(split) + (stage - task * task_stages) * p.chunk, end = end_of(split);
+        if (at >= p.turn_tiles || tile >= p.tiles || begin >= end) return;
+        const TileOf place = tile_of(p, tile);
+        coming = p.part[place.part[0]].weight.records + (size_t(place.half[0]) * segments + begin) * RECORD;
+        coming_bytes = min(p.chunk, end - begin) * RECORD;
     };
-    // One lane's work where copies go by themselves.
-    const auto fetch_next = [&] {
+    find(lane);
+    // Asks for the next stage.
+    const auto fetch = [&](uint32_t slot) {
+        const uint32_t to = shared_at + warp * ring_bytes + slot * stage_bytes;
 #if __CUDA_ARCH__ >= 900
-        if (lane == 0) fetch();
+        const uint32_t barrier = shared_of(full) + 8 * (warp * DEPTH_MAX + slot);
+        if (lane == fetched % WARP) {
+            expect_bytes(barrier, 2 * coming_bytes);
+            if (coming_bytes > 0) {
+                copy_bulk(to, coming, coming_bytes, barrier);
+                copy_bulk(to + half_bytes, coming + apart, coming_bytes, barrier);
+            }
+        }
 #else
-        fetch();
+        const uint32_t bytes = __shfl_sync(FULL_MASK, coming_bytes, fetched % WARP);
+        const uint8_t* from = reinterpret_cast<const uint8_t*>(__shfl_sync(FULL_MASK, reinterpret_cast<unsigned long long>(coming), fetched % WARP));
+        for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) {
+            copy_ahead(to + i, from + i);
+            copy_ahead(to + half_bytes + i, from + apart + i);
+        }
         close_copies();
 #endif
+        if (++fetched % WARP == 0) find(fetched + lane);
     };
 #if __CUDA_ARCH__ >= 900
     if (lane < DEPTH_MAX) init_barrier(shared_of(full) + 8 * (warp * DEPTH_MAX + lane), 1);
     publish_barriers();
     __syncwarp();
 #endif
-    for (uint32_t d = 0; d < p.depth; d++) fetch_next();
+    for (uint32_t d = 0; d < p.depth; d++) fetch(d);
 
     const uint32_t x_at = shared_at + rings_bytes;
     const uint32_t x_segments = min(segments, p.x_splits * p.split_segments);
@@ -164,8 +171,6 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
     const uint32_t outputs = p.turn_tiles * rows_here * (gated ? 8 : 16);
     for (uint32_t i = threadIdx.x; i < FIRST_OUTPUTS; i += threads) first_outputs[i] = output_of(p, i, base0, row0, rows_here);
-    uint32_t thousand;
-    asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
 
     const auto fetch_x = [&](uint32_t first_segment) {
         const uint32_t pieces = min(segments - first_segment, x_segments) * 16;
@@ -226,15 +231,17 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
             }
             float* pass = sums + (odd ? pass_sums : 0);
             uint32_t at = 0, split = team;
-            while (split >= splits_here) split -= splits_here, at++;
-            while (at < p.turn_tiles && base + at < p.tiles) {
-                const uint32_t end = end_of(first_split + split);
+            for (uint32_t task = 0; task < tasks; task++, split += p.teams) {
+                while (split >= splits_here) split -= splits_here, at++;
+                const bool is_there = at < p.turn_tiles && base + at < p.tiles;
+                const uint32_t end = is_there ? end_of(first_split + split) : 0;
                 float sum[4] = {};
-                for (uint32_t stage = begin_of(first_split + split); stage < end; stage += p.chunk) {
+                uint32_t stage = begin_of(first_split + split);
+                for (uint32_t i = 0; i < task_stages; i++, stage += p.chunk) {
                     const uint32_t stage_end = min(stage + p.chunk, end);
                     const uint8_t* from = shared + warp * ring_bytes + slot * stage_bytes;
 #if __CUDA_ARCH__ >= 900
-                    await_phase(shared_of(full) + 8 * (warp * DEPTH_MAX + slot), phase);
+                    if (stage < stage_end) await_phase(shared_of(full) + 8 * (warp * DEPTH_MAX + slot), phase);
 #else
                     await_copies(p.depth - 1);
                     __syncwarp();
@@ -248,7 +255,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
                             w[0].load(from + u * RECORD, lane);
                             w[1].load(from + half_bytes + u * RECORD, lane);
 #pragma unroll
-                            for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j, thousand);
+                            for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j);
                         }
                         if (!has_x) await_x();
                         const uint32_t x = x_lane + (s - x_first) * rows * 256;
@@ -265,15 +272,14 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
                         }
                     }
                     __syncwarp();
-                    fetch_next();
+                    fetch(slot);
                     if (++slot == p.depth) slot = 0, phase ^= 1;
                 }
+                if (!is_there) continue;
                 float* to = pass + (at * p.x_splits + split) * p.warps * task_sums + sum_at;
 #pragma unroll
                 for (uint32_t c = 0; c < 4; c++)
                     if (lane % 4 * 2 + c % 2 < rows_here) to[c % 2 * SUM_STRIDE + c / 2 * 8] = sum[c];
-                split += p.teams;
-                while (split >= splits_here) split -= splits_here, at++;
             }
             if (!has_x) await_x();
             if (is_first && p.squares)
@@ -282,7 +288,7 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
                     if (lane != 0) continue;
                     const uint32_t r = row_of(n);
                     factor[n] = __fdividef(exact, p.used[r]);
-                    if (p.factors && blockIdx.x == 0) p.factors[r] = exact;
+                    if (p.factors && blocks.index == 0) p.factors[r] = exact;
                 }
             __syncthreads();
             for (uint32_t index = threadIdx.x; index < outputs; index += threads) {
@@ -323,7 +329,14 @@ __device__ __forceinline__ void few(const MatmulParams& p) {
     }
 }
 
-#define FEW(TYPE, NAME)                                                                                                    \
+#define FEW(TYPE, NAME)                                                                                                               \
     extern "C" __global__ void __launch_bounds__(FEW_WARPS_MAX * WARP, 2) matmul_##NAME##_1(const __grid_constant__ MatmulParams p) { \
-        few<TYPE>(p);                                                                                                    \
+        __shared__ FewShared of_block;                                                                                                \
+        few<TYPE>(p, of_block, {blockIdx.x, gridDim.x});                                                                              \
+    }
+#define FEW_PAIR(TYPE, NAME, OTHER, OTHER_NAME)                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(FEW_WARPS_MAX * WARP, 2) matmul_##NAME##_##OTHER_NAME##_1(const __grid_constant__ PairParams p) { \
+        __shared__ FewShared of_block;                                                                                                             \
+        of_pair(                                                                                                                                   \
+            p, [&](Blocks blocks) { few<TYPE>(p.first, of_block, blocks); }, [&](Blocks blocks) { few<OTHER>(p.second, of_block, blocks); });      \
     }

@@ -8,14 +8,6 @@ __device__ __forceinline__ __half2 as_half2(uint32_t bits) { return *reinterpret
 __device__ __forceinline__ uint32_t as_bits(__half2 two) { return *reinterpret_cast<const uint32_t*>(&two); }
 __device__ __forceinline__ __half2 both(float value) { return __float2half2_rn(value); }
 
-// (a & mask) | c in one instruction, which takes c from a register.
-template <uint32_t MASK>
-__device__ __forceinline__ uint32_t mask_or(uint32_t a, uint32_t c) {
-    uint32_t d;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(d) : "r"(a), "n"(MASK), "r"(c));
-    return d;
-}
-
 // Eight of W's rows (half a tile) in a segment of 128 columns: a record (weight.cuh), and what a lane needs of it.
 template <uint32_t TYPE>
 struct HalfTile {
@@ -48,73 +40,80 @@ struct HalfTile {
         if constexpr (Planes::SUPERS == 16) supers = __half2half2(reinterpret_cast<const __half*>(from + Planes::SUPERS_AT)[row]);
     }
 
-    // The factors of block j: scale (of its two halves) and minimum, each twice.
+    // The factors of block j's numbers 0 .. 16 and 16 .. 32, each twice: scale of integers in the lowest bits of a half, scale of those four bits up, and what is added.
     struct Factors {
-        __half2 scale[2];
-        __half2 minimum;
+        __half2 scale[2][2];
+        __half2 minimum[2];
     };
     __device__ __forceinline__ Factors factors(uint32_t j) const {
         Factors f;
-        f.minimum = both(0.0f);
-        if constexpr (TYPE == Q4_1 || TYPE == Q5_1) {
-            const __half2 two = as_half2(scales[j]);
-            f.scale[0] = f.scale[1] = __low2half2(two);
-            f.minimum = __high2half2(two);
-        } else if constexpr (TYPE == Q8_0 || TYPE == Q4_0 || TYPE == Q5_0) {
-            const __half2 two = as_half2(scales[j / 2]);
-            f.scale[0] = f.scale[1] = j % 2 ? __high2half2(two) : __low2half2(two);
-        } else if constexpr (TYPE == Q4K || TYPE == Q5K) {
-            // Both bytes as halves at once: 1024 + byte, less 1024.
-            const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1024.0f));
-            const __half2 two = __hmul2(supers, bytes);
-            f.scale[0] = f.scale[1] = __low2half2(two);
-            f.minimum = __hneg2(__high2half2(two));
-        } else if constexpr (TYPE == Q6K) {
-            const uint32_t biased = scales[j / 2] ^ 0x80808080u;
-            const __half2 bytes = __hsub2(as_half2(__byte_perm(biased, 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1152.0f));
-            const __half2 two = __hmul2(supers, bytes);
-            f.scale[0] = __low2half2(two);
-            f.scale[1] = __high2half2(two);
+        if constexpr (TYPE == F16) return f;
+        if constexpr (Planes::HAS_MINIMUM) {
+            __half2 two;
+            if constexpr (TYPE == Q4K || TYPE == Q5K) {
+                // Both bytes as halves at once: 1024 + byte, less 1024.
+                const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1024.0f));
+                two = __hmul2(supers, bytes);
+            } else {
+                two = as_half2(scales[j]);
+            }
+            const __half2 small = __hmul2(two, __floats2half2_rn(0x1p-4f, TYPE == Q4K || TYPE == Q5K ? -MINIMUM : MINIMUM));
+            f.scale[0][0] = f.scale[1][0] = __low2half2(two);
+            f.scale[0][1] = f.scale[1][1] = __low2half2(small);
+            f.minimum[0] = f.minimum[1] = __high2half2(small);
+        } else {
+            // Scales of blocks j and j + 1, or of the two halves of block j.
+            __half2 two;
+            if constexpr (TYPE == Q6K) {
+                const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1152.0f));
+                two = __hmul2(supers, bytes);
+            } else {
+                two = as_half2(scales[j / 2]);
+            }
+            const __half2 small = __hmul2(two, both(0x1p-4f)), minimum = __hmul2(two, both(-Planes::OFFSET * INTEGER));
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                const bool high = TYPE == Q6K ? half : j % 2;
+                f.scale[half][0] = high ? __high2half2(two) : __low2half2(two);
+                f.scale[half][1] = high ? __high2half2(small) : __low2half2(small);
+                f.minimum[half] = high ? __high2half2(minimum) : __low2half2(minimum);
+            }
         }
         return f;
     }
 
-    // Numbers 2 p and 2 p + 1 of block j's eight, as the tensor cores take them. `thousand` is 0x64006400, in a register.
-    __device__ __forceinline__ uint32_t halves(uint32_t j, uint32_t p, const Factors& f, uint32_t thousand) const {
+    // Numbers 2 p and 2 p + 1 of block j's eight, as the tensor cores take them.
+    __device__ __forceinline__ uint32_t halves(uint32_t j, uint32_t p, const Factors& f) const {
         if constexpr (TYPE == F16) return (&quants[j].x)[p];
-        // The integers, exact: a mask puts them under the exponent of 1024; those four bits up come as 16 times themselves.
-        __half2 q;
+        // An integer below 1024 is a subnormal half, 2^-24 of itself, and exact: a mask is all that it takes.
+        uint32_t bits;
+        uint32_t up = 0;  // bits that it lies higher
         if constexpr (TYPE == Q8_0) {
             const uint32_t word = (&quants[j / 2].x)[j % 2 * 2 + p / 2];
-            q = __hsub2(as_half2(__byte_perm(word, thousand, p % 2 ? 0x5352 : 0x5150)), both(1024.0f + 128.0f));
+            bits = __byte_perm(word, 0, p % 2 ? 0x4342 : 0x4140);
         } else {
-            constexpr float offset = Planes::OFFSET;
             const uint32_t word = (&quants[0].x)[j] >> (p / 2 * 8);
-            const uint32_t up = p % 2 * 4;
-            uint32_t bits = up ? mask_or<0x00f000f0u>(word, thousand) : mask_or<0x000f000fu>(word, thousand);
+            up = p % 2 * 4;
+            bits = word & (0x000f000fu << up);
             if constexpr (has_fifths(TYPE)) {
                 const int at = int(4 + up) - int(4 * j + p);
-                const uint32_t fifths = at >= 0 ? high[0] << at : high[0] >> -at;
-                bits = up ? mask_or<0x01000100u>(fifths, bits) : mask_or<0x00100010u>(fifths, bits);
+                bits |= (at >= 0 ? high[0] << at : high[0] >> -at) & (0x00100010u << up);
             }
             if constexpr (TYPE == Q6K) {
                 const int at = int(4 + up) - int(2 * (4 * (j % 2) + p));
-                const uint32_t pairs = at >= 0 ? high[j / 2] << at : high[j / 2] >> -at;
-                bits = up ? mask_or<0x03000300u>(pairs, bits) : mask_or<0x00300030u>(pairs, bits);
+                bits |= (at >= 0 ? high[j / 2] << at : high[j / 2] >> -at) & (0x00300030u << up);
             }
-            q = up ? __hfma2(as_half2(bits), both(0.0625f), both(-64.0f - offset)) : __hsub2(as_half2(bits), both(1024.0f + offset));
         }
-        const __half2 scale = f.scale[p / 2];
-        return as_bits(Planes::HAS_MINIMUM ? __hfma2(q, scale, f.minimum) : __hmul2(q, scale));
+        return as_bits(__hfma2(as_half2(bits), f.scale[p / 2][up / 4], f.minimum[p / 2]));
     }
 };
 
 // Block j of a tile's segment as the tensor cores take it: multiplication, register.
 template <uint32_t TYPE>
-__device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const HalfTile<TYPE> (&w)[2], uint32_t j, uint32_t thousand) {
+__device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const HalfTile<TYPE> (&w)[2], uint32_t j) {
     const typename HalfTile<TYPE>::Factors f[2] = {w[0].factors(j), w[1].factors(j)};
 #pragma unroll
     for (uint32_t k = 0; k < 2; k++)
 #pragma unroll
-        for (uint32_t h = 0; h < 4; h++) a[k][h] = w[h % 2].halves(j, 2 * k + h / 2, f[h % 2], thousand);
+        for (uint32_t h = 0; h < 4; h++) a[k][h] = w[h % 2].halves(j, 2 * k + h / 2, f[h % 2]);
 }

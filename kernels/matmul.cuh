@@ -1,4 +1,4 @@
-// matmul: products (product.cuh) for more than 8 rows of x: GROUPS groups of 8, 2 or 4.
+// matmul: products (product.cuh) for more than 8 rows of x, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
 //
 // A team of one or two warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
 // warp's own, `chunk` segments at a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change. The
@@ -109,8 +109,6 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     for (uint32_t d = 0; d < p.depth; d++) fetch();
     let_successors_start();
 
-    uint32_t thousand;
-    asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
     const uint8_t* stages = shared + ring_at;
     wait_for_predecessors();
 
@@ -199,7 +197,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
 #pragma unroll
                     for (uint32_t j = 0; j < 4; j++) {
                         uint32_t a[2][4];
-                        unpack(a, w, j, thousand);
+                        unpack(a, w, j);
                         multiply_block(a, s, j);
                     }
                 }

@@ -59,6 +59,27 @@ struct MatmulParams {
 };
 static_assert(sizeof(MatmulParams) == 368, "as in params.rs");
 
+// Products of two types with the same rows of x in one launch: the first blocks make one, the others the other.
+struct PairParams {
+    MatmulParams first, second;
+    uint32_t first_blocks;
+    uint32_t reserved;
+};
+static_assert(sizeof(PairParams) == 744, "as in params.rs");
+
+// A block's number among those of its product, and how many they are.
+struct Blocks {
+    uint32_t index, count;
+};
+// Makes the product that this block belongs to.
+template <typename First, typename Second>
+__device__ __forceinline__ void of_pair(const PairParams& p, First&& make_first, Second&& make_second) {
+    if (blockIdx.x < p.first_blocks)
+        make_first(Blocks{blockIdx.x, p.first_blocks});
+    else
+        make_second(Blocks{blockIdx.x - p.first_blocks, gridDim.x - p.first_blocks});
+}
+
 // What a tile consists of: half a tile of one matrix and half a tile of the same or another.
 struct TileOf {
     uint32_t part[2];

@@ -18,9 +18,19 @@
 __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& output, float* chunk, uint32_t first,
                                        uint32_t count) {
     __shared__ uint32_t window[PENALTY_WINDOW_MAX];
+    // A token that has several is changed by the thread of the first of them, in order.
     for (uint32_t b = threadIdx.x; b < output.bias_count; b += SCAN_THREADS) {
         const BiasRow bias = p.step.bias(output.bias_first + b);
-        if (bias.token - first < count) chunk[bias.token - first] += bias.bias;
+        if (bias.token - first >= count) continue;
+        bool is_first = true;
+        for (uint32_t before = 0; before < b; before++) is_first = is_first && p.step.bias(output.bias_first + before).token != bias.token;
+        if (!is_first) continue;
+        float value = chunk[bias.token - first] + bias.bias;
+        for (uint32_t later = b + 1; later < output.bias_count; later++) {
+            const BiasRow its = p.step.bias(output.bias_first + later);
+            if (its.token == bias.token) value += its.bias;
+        }
+        chunk[bias.token - first] = value;
     }
     __syncthreads();
     const uint32_t length = min(min(output.penalty_window, PENALTY_WINDOW_MAX), output.position + 1);

@@ -16,10 +16,11 @@
 // | Q5_0, Q5_1 | nibbles | u32 | f16 d; Q5_1: f16 d, m | |
 // | Q4_K | nibbles | | u8 scale, u8 minimum | f16 d, dmin |
 // | Q5_K | nibbles | u32 | u8 scale, u8 minimum | f16 d, dmin |
-// | Q6_K | nibbles | 2 u32 | i8 of numbers 0..16, i8 of 16..32 | f16 d |
+// | Q6_K | nibbles | 2 u32 | i8 of numbers 0..16, i8 of 16..32, excess 128 | f16 d |
 //
-// BF16 matrices are stored as F16 with a power of two for all numbers (`scale`), which is exact but for the smallest: those more than
-// 2^29 below the largest.
+// Numbers are stored without a power of two of the whole matrix (`scale`, which is exact): so that BF16 becomes F16, exact but for numbers more than 2^29 below the
+// largest, and so that quantised numbers are INTEGER times their integers with scales (d) in f16's upper range. Minimums (m, dmin) are stored MINIMUM / INTEGER
+// = 16 times smaller than scales, so that f16 has room for them.
 //
 // Nibbles: nibble i of word j holds number 8 j + (0, 2, 4, 6, 1, 3, 5, 7)[i] of the lane, so that a mask leaves two neighbours in
 // the two halves of a word. Fifth bits: bit i of the lower half belongs to number 2 i, of the upper half to 2 i + 1. Upper bit
@@ -40,6 +41,7 @@ struct WeightRef {
 };
 static_assert(sizeof(WeightRef) == 24, "as in params.rs");
 
+constexpr float INTEGER = 0x1p-24f, MINIMUM = 0x1p-20f;
 constexpr uint32_t TILE_ROWS = 16;
 constexpr uint32_t SEGMENT = 128;
 
@@ -101,27 +103,27 @@ struct Block : Record<TYPE> {
         if constexpr (R::SUPERS == 16) supers = __ldg(reinterpret_cast<const uint16_t*>(record + R::SUPERS_AT) + g);
     }
 
-    // Of block j of the segment: number = scale * (integer - OFFSET) + minimum; Q6_K has a scale for each half of the block.
+    // Of block j of the segment: number = factor * (integer - OFFSET) + minimum; Q6_K has a scale for each half of the block.
     __device__ __forceinline__ void factors(uint32_t j, float& low, float& upper, float& minimum) const {
         minimum = 0.0f;
         if constexpr (TYPE == Q4_1 || TYPE == Q5_1) {
-            low = upper = half_bits(scales[j] & 0xffffu);
-            minimum = half_bits(scales[j] >> 16);
+            low = upper = half_bits(scales[j] & 0xffffu) * INTEGER;
+            minimum = half_bits(scales[j] >> 16) * MINIMUM;
             return;
         }
         const uint32_t two = scales[j / 2] >> (16 * (j % 2)) & 0xffffu;
         if constexpr (TYPE == Q8_0 || TYPE == Q4_0 || TYPE == Q5_0) {
-            low = upper = half_bits(two);
+            low = upper = half_bits(two) * INTEGER;
         } else if constexpr (TYPE == Q4K || TYPE == Q5K) {
             // Both bytes as halves at once: 1024 + byte, less 1024.
             const uint32_t biased = __byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140);
             const __half2 bytes = __hsub2(*reinterpret_cast<const __half2*>(&biased), __float2half2_rn(1024.0f));
-            low = upper = half_bits(supers & 0xffffu) * __low2float(bytes);
-            minimum = -half_bits(supers >> 16) * __high2float(bytes);
+            low = upper = half_bits(supers & 0xffffu) * __low2float(bytes) * INTEGER;
+            minimum = half_bits(supers >> 16) * __high2float(bytes) * -MINIMUM;
         } else if constexpr (TYPE == Q6K) {
-            const float d = half_bits(supers);
-            low = d * integer((two & 0xffu) ^ 0x80u, 128.0f);
-            upper = d * integer((two >> 8) ^ 0x80u, 128.0f);
+            const float d = half_bits(supers) * INTEGER;
+            low = d * integer(two & 0xffu, 128.0f);
+            upper = d * integer(two >> 8, 128.0f);
         }
     }
 

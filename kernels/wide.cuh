@@ -7,7 +7,7 @@
 // With 4 tiles it is 8 warps, and two blocks share a multiprocessor: the first of them is there before the kernel ahead has ended, and asks for its weights.
 // RUNS = 1, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
 // with the block that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
-// Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N). Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
+// Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N); of a pair of clusters' products the blocks of one, then of the other. Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
 // Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
 #pragma once
 
@@ -77,8 +77,6 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
     constexpr uint32_t X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>;
     const MatmulParams& p = weights.p;
     const uint32_t lane = threadIdx.x % WARP;
-    uint32_t thousand;
-    asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
 #pragma unroll
     for (uint32_t c = 0; c < N / 2; c++) sum[c] = 0.0f;
     uint32_t due = 0;  // barrier of the stage of x that products under way may be the last to read
@@ -91,7 +89,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
         w[1].load(records + W::HALF, lane);
         uint32_t first[2][2][4];
 #pragma unroll
-        for (uint32_t j = 0; j < 2; j++) unpack(first[j], w, j, thousand);
+        for (uint32_t j = 0; j < 2; j++) unpack(first[j], w, j);
         if (x_in == 0) await_phase(x.full + 8 * x_now.slot, x_now.phase);
         const uint64_t b = matrices_at(x.stages + x_now.slot * X_STAGE + x_in * GROUP_BYTES, GROUP_BYTES * X_CHUNK<N>);
         begin_products();
@@ -104,7 +102,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
         due = 0;
         uint32_t second[2][2][4];
 #pragma unroll
-        for (uint32_t j = 0; j < 2; j++) unpack(second[j], w, 2 + j, thousand);
+        for (uint32_t j = 0; j < 2; j++) unpack(second[j], w, 2 + j);
         begin_products();
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) add_product(sum, second[k / 2][k % 2], further(b, (4 + k) * 256));
@@ -124,9 +122,9 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
     if (due && lane == 0) arrive(due);
 }
 
-// Norm factors of the block's rows of x; loads of a warp's rows are under way together.
+// Norm factors of the block's rows of x, which the first of blocks leaves; loads of a warp's rows are under way together.
 template <uint32_t N, uint32_t WARPS>
-__device__ __forceinline__ void find_factors(float* factor, uint32_t row0, const MatmulParams& p) {
+__device__ __forceinline__ void find_factors(float* factor, uint32_t row0, bool is_first, const MatmulParams& p) {
     constexpr uint32_t EACH = N / WARPS;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const auto row_of = [&](uint32_t k) { return min(row0 + warp + k * WARPS, p.rows_max - 1); };
@@ -148,7 +146,7 @@ __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, const
         if (p.squares) {
             const float exact = rsqrtf(warp_sum(sum[k]) * p.inverse_width + p.eps);
             its = __fdividef(exact, used[k]);
-            if (p.factors && blockIdx.x == 0 && lane == 0 && row0 + warp + k * WARPS < p.rows_max) p.factors[row_of(k)] = exact;
+            if (p.factors && is_first && lane == 0 && row0 + warp + k * WARPS < p.rows_max) p.factors[row_of(k)] = exact;
         }
         if (lane == 0) factor[warp + k * WARPS] = its;
     }
@@ -186,18 +184,25 @@ constexpr bool SUMS_LIE_LATE = N > 32;
 template <uint32_t N>
 constexpr uint32_t KEPT = N > 32 ? N / 2 * WARP : 0;
 
+// What a block shares, besides what is as large as a launch asks for.
+template <uint32_t N, uint32_t RUNS, uint32_t TILES>
+struct WideShared {
+    __align__(8) uint64_t barriers[TILES * RUNS * DEPTH_MAX + RUNS * 2 * DEPTH_MAX + 1];
+    float factor[N];
+};
+
 template <uint32_t TYPE, uint32_t N, uint32_t RUNS, uint32_t TILES>
-__device__ __forceinline__ void wide(const MatmulParams& p) {
+__device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, TILES>& of_block, Blocks blocks) {
     using W = Weights<TYPE>;
     constexpr bool IN_TURNS = RUNS == 2;
     constexpr uint32_t WARPS = TILES * RUNS, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
     extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ __align__(8) uint64_t barriers[WARPS * DEPTH_MAX + RUNS * 2 * DEPTH_MAX + 1];
-    __shared__ float factor[N];
+    auto& barriers = of_block.barriers;
+    auto& factor = of_block.factor;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t splits = IN_TURNS ? 1 : p.splits;
-    const uint32_t group0 = IN_TURNS ? blockIdx.x : blockIdx.x / splits, split = IN_TURNS ? 0 : blockIdx.x % splits;
-    const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? gridDim.x : groups;
+    const uint32_t group0 = IN_TURNS ? blocks.index : blocks.index / splits, split = IN_TURNS ? 0 : blocks.index % splits;
+    const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? blocks.count : groups;
     const uint32_t row0 = blockIdx.y * N;
     constexpr bool IS_LATE = !IN_TURNS && SUMS_LIE_LATE<N>;
     // What a warp multiplies with: a run, or all of the split's.
@@ -278,7 +283,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
         }
         return;
     }
-    find_factors<N, WARPS>(factor, row0, p);
+    find_factors<N, WARPS>(factor, row0, blocks.index == 0, p);
     const auto meet_all = [] { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * WARP) : "memory"); };
     meet_all();
     const bool gated = p.mode >= GATE_SILU;
@@ -386,11 +391,21 @@ __device__ __forceinline__ void wide(const MatmulParams& p) {
     }
 }
 
-#define WIDE(TYPE, NAME, FORM, N, RUNS, TILES, BLOCKS)                                                                                                          \
+#define WIDE(TYPE, NAME, FORM, N, RUNS, TILES, BLOCKS)                                                                                                    \
     extern "C" __global__ void __launch_bounds__((WIDE_THREADS<RUNS, TILES>), BLOCKS) wide##FORM##_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
-        wide<TYPE, N, RUNS, TILES>(p);                                                                                                                         \
+        __shared__ WideShared<N, RUNS, TILES> of_block;                                                                                                   \
+        wide<TYPE, N, RUNS, TILES>(p, of_block, {blockIdx.x, gridDim.x});                                                                                 \
     }
-#define WIDES(TYPE, NAME)                                                                                                                              \
-    WIDE(TYPE, NAME, , 16, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, 2, WIDE_TILES, 1)                         \
-    WIDE(TYPE, NAME, _half, 16, 2, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, 2, WIDE_TILES_HALF, 2)                                              \
+#define WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, N)                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<1, WIDE_TILES>), 2) wide_cluster_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
+        __shared__ WideShared<N, 1, WIDE_TILES> of_block;                                                                                                           \
+        of_pair(                                                                                                                                                    \
+            p, [&](Blocks blocks) { wide<TYPE, N, 1, WIDE_TILES>(p.first, of_block, blocks); },                                                                     \
+            [&](Blocks blocks) { wide<OTHER, N, 1, WIDE_TILES>(p.second, of_block, blocks); });                                                                     \
+    }
+#define WIDE_PAIRS(TYPE, NAME, OTHER, OTHER_NAME) \
+    WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 16) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 32) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 64)
+#define WIDES(TYPE, NAME)                                                                                                      \
+    WIDE(TYPE, NAME, , 16, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, 2, WIDE_TILES, 1) \
+    WIDE(TYPE, NAME, _half, 16, 2, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, 2, WIDE_TILES_HALF, 2)                      \
     WIDE(TYPE, NAME, _cluster, 16, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, 1, WIDE_TILES, 2)

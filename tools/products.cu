@@ -2,7 +2,7 @@
 // products, and times the products of 16 layers and the head of Llama 3.2 1B in one graph, and each sort of launch alone. Compiles in seconds, so kernels are
 // tuned here first. Cuts are made as crates/walla_cuda/src/lower/{order,tiling,wide}.rs make them.
 //
-// nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -fmad=false -Ikernels -cudart static tools/products.cu -o products && ./products [--check | --time] [ROWS …]
+// nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -fmad=false -Ikernels -cudart static tools/products.cu -o products && ./products [--check | --time] [--apart] [ROWS …]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -21,11 +21,14 @@ FEW(Q4K, q4_k)
 FEW(Q6K, q6_k)
 WIDES(Q4K, q4_k)
 WIDES(Q6K, q6_k)
+FEW_PAIR(Q4K, q4_k, Q6K, q6_k)
+WIDE_PAIRS(Q4K, q4_k, Q6K, q6_k)
 
 namespace {
 
 constexpr uint32_t WIDTH = 2048, KEYS = 512, HIDDEN = 8192, VOCABULARY = 128256, LAYERS = 16, ROWS_MAX = 128;
 uint32_t multiprocessors = 132, columns_max = 0;
+bool pairs = true;
 
 void must(cudaError_t error, const char* what) {
     if (error == cudaSuccess) return;
@@ -68,8 +71,6 @@ __global__ void plain(const __grid_constant__ MatmulParams p) {
     __shared__ float sums[8 * SUM_STRIDE], factor[8];
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     const uint32_t lane = threadIdx.x, g = lane / 4, t = lane % 4, tile = blockIdx.x, row0 = blockIdx.y * 8;
-    uint32_t thousand;
-    asm volatile("mov.u32 %0, 0x64006400;" : "=r"(thousand));
     for (uint32_t n = 0; n < 8; n++) {
         const uint32_t r = min(row0 + n, p.rows_max - 1);
         float its = 1.0f;
@@ -96,7 +97,7 @@ __global__ void plain(const __grid_constant__ MatmulParams p) {
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++) {
                     uint32_t a[2][4];
-                    unpack(a, w, j, thousand);
+                    unpack(a, w, j);
 #pragma unroll
                     for (uint32_t m = 0; m < 2; m++) {
                         const uint8_t* x = p.x.rows + piece_of(p.x, row0 + min(g, p.x.group_rows - 1), s * 16 + 4 * j + 2 * m) + t * 4;
@@ -149,12 +150,15 @@ struct Call {
     uint32_t columns, threads, shared_bytes;
     dim3 grid;
     size_t bytes;
+    bool is_pair;  // with another type's product, whose parameters follow
+    PairParams pair;
 };
 
 const void* kernel_of(const Call& call) {
     const auto pick = [&](const void* n16, const void* n32, const void* n64) { return call.columns == 16 ? n16 : call.columns == 32 ? n32 : n64; };
 #define PICK(NAME) \
     pick(reinterpret_cast<const void*>(NAME##_16), reinterpret_cast<const void*>(NAME##_32), reinterpret_cast<const void*>(NAME##_64))
+    if (call.is_pair) return call.is_few ? reinterpret_cast<const void*>(matmul_q4_k_q6_k_1) : PICK(wide_cluster_q4_k_q6_k);
     if (call.is_few) return call.is_q6 ? reinterpret_cast<const void*>(matmul_q6_k_1) : reinterpret_cast<const void*>(matmul_q4_k_1);
     if (call.is_cluster) return call.is_q6 ? PICK(wide_cluster_q6_k) : PICK(wide_cluster_q4_k);
     if (call.is_half) {
@@ -252,6 +256,16 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
     return call;
 }
 
+// A launch of both, if there is one.
+std::vector<Call> pair_of(const Call& first, const Call& second) {
+    const bool fit = first.is_few ? second.is_few : first.is_cluster && second.is_cluster && first.p.splits == second.p.splits && first.columns == second.columns;
+    if (!fit || first.is_q6 || !second.is_q6 || first.grid.y != second.grid.y) return {first, second};
+    Call both = first;
+    both.name = first.name + " and " + second.name, both.is_pair = true, both.pair = {first.p, second.p, first.grid.x, 0};
+    both.grid.x += second.grid.x, both.shared_bytes = std::max(first.shared_bytes, second.shared_bytes), both.bytes += second.bytes;
+    return {both};
+}
+
 void launch(const Call& call, cudaStream_t stream) {
     const void* kernel = kernel_of(call);
     must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024 - 4096), "shared memory");
@@ -259,7 +273,7 @@ void launch(const Call& call, cudaStream_t stream) {
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization, attributes[0].val.programmaticStreamSerializationAllowed = 1;
     attributes[1].id = cudaLaunchAttributeClusterDimension, attributes[1].val.clusterDim = {call.p.splits, 1, 1};
     cudaLaunchConfig_t config = {call.grid, dim3(call.threads), call.shared_bytes, stream, attributes, call.is_cluster ? 2u : 1u};
-    void* params[] = {const_cast<MatmulParams*>(&call.p)};
+    void* params[] = {call.is_pair ? static_cast<void*>(const_cast<PairParams*>(&call.pair)) : const_cast<MatmulParams*>(&call.p)};
     must(cudaLaunchKernelExC(&config, kernel, params), call.name.c_str());
 }
 
@@ -346,8 +360,9 @@ struct Bench {
     }
     void layer(const Layer& l, uint32_t rows, std::vector<Call>& calls) const {
         if (l.value.is_q6) {
-            calls.push_back(normed(call_of("query and key", {l.query, l.key}, rows, x, products, STORE)));
-            calls.push_back(normed(call_of("value", {l.value}, rows, x, products + WIDTH + KEYS, STORE)));
+            const Call first = normed(call_of("query and key", {l.query, l.key}, rows, x, products, STORE));
+            const Call second = normed(call_of("value", {l.value}, rows, x, products + ROWS_MAX * (WIDTH + KEYS), STORE));
+            for (const Call& call : pairs ? pair_of(first, second) : std::vector<Call>{first, second}) calls.push_back(call);
         } else {
             calls.push_back(normed(call_of("query, key, value", {l.query, l.key, l.value}, rows, x, products, STORE)));
         }
@@ -375,6 +390,8 @@ struct Bench {
                     const dim3 grid(call.p.tiles, ceil_of(rows, 8));
                     if (way == 0)
                         launch(call, nullptr);
+                    else if (call.is_pair)
+                        plain<Q4K><<<grid, WARP>>>(call.p), plain<Q6K><<<dim3(call.pair.second.tiles, grid.y), WARP>>>(call.pair.second);
                     else if (call.is_q6)
                         plain<Q6K><<<grid, WARP>>>(call.p);
                     else
@@ -400,11 +417,12 @@ struct Bench {
             for (const Layer& l : layers) layer(l, rows, all);
             all.push_back(head_of(rows));
             std::printf("%u rows: %.1f us;", rows, micros(all));
-            for (const char* name : {"query, key, value", "query and key", "value", "output", "gate and up", "down", "head"}) {
+            for (const char* name : {"query, key, value", "query and key", "value", "query and key and value", "output", "gate and up", "down", "head"}) {
                 std::vector<Call> some;
                 size_t bytes = 0;
                 for (const Call& call : all)
                     if (call.name == name) some.push_back(call), bytes += call.bytes;
+                if (some.empty()) continue;
                 const float each = micros(some) / float(some.size());
                 std::printf(" %s %.2f (%.0f GB/s)", name, each, double(bytes) / double(some.size()) / each * 1e-3);
             }
@@ -424,6 +442,8 @@ int main(int count, char** arguments) {
     for (int i = 1; i < count; i++) {
         if (arguments[i][0] == '-' && arguments[i][1] == 'c')
             columns_max = uint32_t(std::atoi(arguments[i] + 2));
+        else if (arguments[i] == std::string("--apart"))
+            pairs = false;
         else if (arguments[i][0] == '-')
             only = arguments[i];
         else

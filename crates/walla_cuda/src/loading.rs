@@ -15,7 +15,7 @@ use walla_types::TensorType;
 
 use crate::driver::{Context, DeviceMemory, Event, PinnedMemory, Stream};
 use crate::params::WeightRef;
-use crate::repack::{self, Layout, TILE_ROWS, Tile};
+use crate::repack::{self, Layout, Scaling, TILE_ROWS, Tile};
 
 /// Bytes of a piece of pinned memory: a copy of it takes some 40 us at the bus's speed, many times what enqueueing it does, and a row of
 /// tiles of 32,768 columns of F32 fits.
@@ -110,10 +110,9 @@ impl Staging {
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
         let parts: Vec<&[u8]> = bytes.chunks(tiles * TILE_ROWS * row_bytes).collect();
-        let brain_scale =
-            if desc.ty == TensorType::BF16 { repack::brain_scale(bytes) } else { 1.0 };
+        let scaling = Scaling::of(desc.ty, self.largest(desc.ty, &parts));
         let repack =
-            |part: &[u8], piece: &mut [u8]| repack_part(desc, &layout, brain_scale, part, piece);
+            |part: &[u8], piece: &mut [u8]| repack_part(desc, &layout, scaling, part, piece);
         let stream = self.stream;
         let upload = |i: usize, piece: &PinnedMemory| {
             let part_tiles = tiles.min(tiles_all - i * tiles);
@@ -126,9 +125,26 @@ impl Staging {
             rows: desc.rows,
             cols: (layout.segments * repack::SEGMENT) as u32,
             kind,
-            scale: 1.0 / brain_scale,
+            scale: scaling.found,
         };
         Ok((weight, memory))
+    }
+
+    /// [`repack::largest`] of all parts, looked for by some threads.
+    fn largest(&self, ty: TensorType, parts: &[&[u8]]) -> f32 {
+        let each = parts.len().div_ceil(self.workers).max(1);
+        let of = |parts: &[&[u8]]| {
+            parts.iter().map(|part| repack::largest(ty, part)).fold(0.0, f32::max)
+        };
+        if parts.len() <= 1 || matches!(ty, TensorType::F32 | TensorType::F16) {
+            return of(parts);
+        }
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                parts.chunks(each).map(|parts| scope.spawn(move || of(parts))).collect();
+            // A thread that died has found nothing: its rows would overflow, and say so.
+            threads.into_iter().filter_map(|thread| thread.join().ok()).fold(0.0, f32::max)
+        })
     }
 
     /// Takes every part through `repack` (on some threads, in any order) and `upload` (on this one).
@@ -291,7 +307,7 @@ fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, Layout, u32), De
 fn repack_part(
     desc: &MatrixDesc<'_>,
     layout: &Layout,
-    brain_scale: f32,
+    scaling: Scaling,
     bytes: &[u8],
     piece: &mut [u8],
 ) {
@@ -302,7 +318,7 @@ fn repack_part(
         if is_padded || rows.len() < TILE_ROWS * row_bytes {
             bytes.fill(0);
         }
-        let mut tile = Tile { ty: desc.ty, layout, brain_scale, bytes };
+        let mut tile = Tile { ty: desc.ty, layout, scaling, bytes };
         for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
             tile.put_row(r, row);
         }

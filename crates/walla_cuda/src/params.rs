@@ -159,6 +159,16 @@ pub(crate) struct MatmulParams {
     pub part: [Segment; 3],
 }
 
+/// Products of two types with the same rows of x.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct PairParams {
+    pub first: MatmulParams,
+    pub second: MatmulParams,
+    pub first_blocks: u32,
+    pub reserved: u32,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct KvRef {
@@ -331,6 +341,7 @@ const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
 const _: () = assert!(size_of::<MatmulParams>() == 368);
+const _: () = assert!(size_of::<PairParams>() == 744);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);

@@ -2,8 +2,8 @@
 //!
 //! ggml's blocks interleave scales and numbers at odd offsets (18, 34, 210 bytes), which no warp can load in whole 16-byte
 //! pieces. Here a record has all that a warp needs of 8 rows and 128 columns side by side, so that one bulk copy brings it, and
-//! what a lane gets of it is what the tensor cores want. `kernels/weight.cuh` has the table of a record's parts. Nothing is
-//! rounded, so the numbers are exactly the file's, but for [`BF16`](TensorType::BF16): see [`brain_scale`].
+//! what a lane gets of it is what the tensor cores want. `kernels/weight.cuh` has the table of a record's parts. Numbers are the file's times a
+//! power of two of the matrix ([`Scaling`]), which leaves all their bits where f16 has room for them.
 
 use walla_types::TensorType;
 
@@ -113,27 +113,81 @@ fn lane(row: usize, t: usize) -> usize {
     row % RECORD_ROWS * 4 + t
 }
 
-/// The power of two that BF16 numbers are multiplied with before they become f16, so that the largest of them is just below
-/// f16's end. All keep their 8 bits but those more than 2^29 below the largest, which lose what is below 2^-24 of f16: 2^-40 of
-/// the largest, nothing beside the rounding of f32 sums.
-pub(crate) fn brain_scale(bytes: &[u8]) -> f32 {
-    let magnitude = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & 0x7fff;
-    let finite = bytes.chunks_exact(2).map(magnitude).filter(|bits| *bits < 0x7f80);
-    let largest = finite.max().unwrap_or_default() >> 7;
-    // 2^15 has exponent 15 + 127 in both formats' terms; a matrix of zeros stays what it is. The result's exponent must be f32's.
-    if largest == 0 {
-        return 1.0;
+/// The powers of two between a matrix's numbers and what is stored of them.
+///
+/// Numbers of BF16 become f16, multiplied so that the largest of them is just below f16's end. All keep their 8 bits but those more than 2^29
+/// below the largest, which lose what is below 2^-24 of f16: 2^-40 of the largest, nothing beside the rounding of f32 sums.
+///
+/// Scales of quantised numbers are multiplied in the same way. Kernels read integers as halves that are 2^-24 of them (`kernels/half_tile.cuh`), so it takes
+/// scales at f16's upper end for numbers that f16 has all its bits for. Minimums, which are not multiplied with such integers, become smaller by
+/// [`MINIMUM`], so that f16 has room for those that are up to 16 times as large as scales.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scaling {
+    /// What is stored is so many times the file's.
+    stored: f32,
+    /// The file's number is so many times what kernels find.
+    pub(crate) found: f32,
+}
+
+/// A minimum is stored so much smaller than a scale.
+const MINIMUM: f32 = 0.0625;
+/// What an integer is as the half that has its bits.
+const INTEGER: f32 = 1.0 / 16_777_216.0;
+
+impl Scaling {
+    /// Of a matrix whose largest number or scale ([`largest`]) is known. It ends up between 2^14 and 2^15; a matrix of zeros stays what it is.
+    pub(crate) fn of(ty: TensorType, largest: f32) -> Self {
+        let is_plain = matches!(ty, TensorType::F32 | TensorType::F16);
+        let exponent = (largest.to_bits() >> 23).cast_signed();
+        // 2^14 has exponent 14 + 127. The result's exponent must be f32's.
+        let stored = match exponent {
+            0 => 1.0,
+            _ if is_plain => 1.0,
+            _ => power_of_two((14 + 127 - exponent).min(126)),
+        };
+        let of_integers = if is_plain || ty == TensorType::BF16 { 1.0 } else { INTEGER };
+        Self { stored, found: 1.0 / (stored * of_integers) }
     }
-    let exponent = (14 + 127 - i32::from(largest)).clamp(-126, 126);
-    f32::from_bits(((exponent + 127).cast_unsigned()) << 23)
+}
+
+fn power_of_two(exponent: i32) -> f32 {
+    f32::from_bits((exponent + 127).cast_unsigned() << 23)
+}
+
+/// The largest finite magnitude of what [`Scaling`] is about in some rows of a matrix: of BF16 numbers, or of scales and (in their measure) minimums.
+pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
+    // Where the f16 factors of a block begin, and how many times as large the scales are that they make.
+    let (at, times): (&[usize], f32) = match ty {
+        TensorType::F32 | TensorType::F16 => return 0.0,
+        TensorType::BF16 => {
+            let magnitude = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & 0x7fff;
+            let finite = bytes.chunks_exact(2).map(magnitude).filter(|bits| *bits < 0x7f80);
+            return half::bf16::from_bits(finite.max().unwrap_or_default()).to_f32();
+        }
+        TensorType::Q4_1 | TensorType::Q5_1 => (&[0, 2], 1.0),
+        TensorType::Q4K | TensorType::Q5K => (&[0, 2], 63.0),
+        TensorType::Q6K => (&[208], 128.0),
+        _ => (&[0], 1.0),
+    };
+    // Magnitudes of halves are in the order of their bits.
+    let mut most = [0_u16; 2];
+    for block in bytes.chunks_exact(ty.block_bytes()) {
+        for (most, at) in most.iter_mut().zip(at) {
+            let bits = u16::from_le_bytes([block[*at], block[at + 1]]) & 0x7fff;
+            if bits < 0x7c00 {
+                *most = bits.max(*most);
+            }
+        }
+    }
+    let [scale, minimum] = most.map(|bits| half::f16::from_bits(bits).to_f32());
+    times * scale.max(minimum * MINIMUM)
 }
 
 /// One tile on its way to the device.
 pub(crate) struct Tile<'a> {
     pub(crate) ty: TensorType,
     pub(crate) layout: &'a Layout,
-    /// What BF16 numbers are multiplied with.
-    pub(crate) brain_scale: f32,
+    pub(crate) scaling: Scaling,
     /// [`Layout::tile_bytes`].
     pub(crate) bytes: &'a mut [u8],
 }
@@ -147,7 +201,8 @@ impl Tile<'_> {
             TensorType::Q8_0 => {
                 for (b, block) in bytes.chunks_exact(34).enumerate() {
                     let codes: [u8; 32] = std::array::from_fn(|i| block[2 + i] ^ 0x80);
-                    self.put_scale(row, b, &block[..2]);
+                    let scale = self.factors(&block[..2]);
+                    self.put_scale(row, b, &scale[..2]);
                     self.put_numbers(row, b, &codes);
                 }
             }
@@ -172,7 +227,7 @@ impl Tile<'_> {
                     for (to, from) in numbers.chunks_exact_mut(2).zip(block.chunks_exact(2)) {
                         let number = half::bf16::from_le_bytes([from[0], from[1]]).to_f32();
                         to.copy_from_slice(
-                            &half::f16::from_f32(number * self.brain_scale).to_le_bytes(),
+                            &half::f16::from_f32(number * self.scaling.stored).to_le_bytes(),
                         );
                     }
                     self.put_numbers(row, b, &numbers);
@@ -188,6 +243,18 @@ impl Tile<'_> {
                 }
             }
         }
+    }
+
+    /// A scale, or scale and minimum, as they are stored.
+    fn factors(&self, bytes: &[u8]) -> [u8; 4] {
+        let mut factors = [0; 4];
+        let times = [self.scaling.stored, self.scaling.stored * MINIMUM];
+        for ((to, from), times) in factors.chunks_exact_mut(2).zip(bytes.chunks_exact(2)).zip(times)
+        {
+            let factor = half::f16::from_le_bytes([from[0], from[1]]).to_f32();
+            to.copy_from_slice(&half::f16::from_f32(factor * times).to_le_bytes());
+        }
+        factors
     }
 
     /// Copies bytes to where they belong in a record: byte `at` of a part, of row `row`, in segment `segment`.
@@ -266,7 +333,8 @@ impl Tile<'_> {
             let fifth = fifths.get(i / 8).map_or(0, |byte| byte >> (i % 8) & 1);
             nibbles[i % 16] >> (i / 16 * 4) & 15 | fifth << 4
         });
-        self.put_scale(row, b, scale);
+        let factors = self.factors(scale);
+        self.put_scale(row, b, &factors[..scale_bytes]);
         self.put_codes(row, b, &codes);
     }
 
@@ -275,7 +343,8 @@ impl Tile<'_> {
     /// bit `j` of byte `i` belongs to number `i` of sub-block `j`.
     fn put_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (fifths, nibbles) = block[16..].split_at(block.len() - 16 - 128);
-        self.put_super(row, s, &block[..4]);
+        let factors = self.factors(&block[..4]);
+        self.put_super(row, s, &factors);
         for j in 0..8 {
             let codes = std::array::from_fn(|i| {
                 let fifth = fifths.get(i).map_or(0, |byte| byte >> j & 1);
@@ -293,14 +362,17 @@ impl Tile<'_> {
         let (low, rest) = block.split_at(128);
         let (pairs, rest) = rest.split_at(64);
         let (scales, d) = rest.split_at(16);
-        self.put_super(row, s, d);
+        let factors = self.factors(d);
+        self.put_super(row, s, &factors[..2]);
         for quarter in 0..8 {
             let (half, j) = (quarter / 4, quarter % 4);
             let codes = std::array::from_fn(|i| {
                 let nibble = low[64 * half + 32 * (j % 2) + i] >> (j / 2 * 4) & 15;
                 nibble | (pairs[32 * half + i] >> (2 * j) & 3) << 4
             });
-            self.put_scale(row, 8 * s + quarter, &scales[2 * quarter..2 * quarter + 2]);
+            // Excess 128, as other integers are.
+            let two = [scales[2 * quarter] ^ 0x80, scales[2 * quarter + 1] ^ 0x80];
+            self.put_scale(row, 8 * s + quarter, &two);
             self.put_codes(row, 8 * s + quarter, &codes);
         }
     }

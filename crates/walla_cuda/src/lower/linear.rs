@@ -4,7 +4,7 @@
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
 
-use super::product::{Normed, Then, on_tensor_cores, packed};
+use super::product::{Normed, ProductLaunch, Then, on_tensor_cores, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
@@ -186,7 +186,7 @@ impl Lowering<'_> {
         Ok(Input { slot, x, width, norm, rows: program.rows_max, by_output: false, packed: None })
     }
 
-    /// Products of at most three matrices of one input, a launch for each run of one type.
+    /// Products of at most three matrices of one input, a launch for each run of one type, or for two.
     pub(super) fn linears(
         &mut self,
         program: &Program,
@@ -199,26 +199,32 @@ impl Lowering<'_> {
             types.push(self.resources.matrix(part.linear.matrix)?.ty);
         }
         let mut launches = Vec::new();
+        // The product before, which the next may share a launch with.
+        let mut before: Option<ProductLaunch> = None;
         let mut rest = parts;
         for run in types.chunk_by(|a, b| a == b) {
             let (now, later) = rest.split_at(run.len());
             if run.first().is_some_and(|ty| on_tensor_cores(*ty)) {
                 let x = self.operand(program, input, &mut launches)?;
-                let launch = match self.wide(input, &x, now, &then)? {
-                    Some(wide) if input.by_output => {
-                        let (gather, x) = self.gather(program, input, &x)?;
-                        launches.push(gather);
-                        self.matmul_wide(program, input, &x, now, &then, &wide)?
-                    }
-                    Some(wide) => self.matmul_wide(program, input, &x, now, &then, &wide)?,
-                    None => self.matmul(program, input, &x, now, &then)?,
+                let product = self.matmul(program, input, &x, now, &then, &mut launches)?;
+                let pair = match &before {
+                    Some(first) => self.pair(first, &product)?,
+                    None => None,
                 };
-                launches.push(launch);
+                let first = before.take();
+                if let Some(pair) = pair {
+                    launches.push(pair);
+                } else {
+                    launches.extend(first.map(|first| first.launch));
+                    before = Some(product);
+                }
             } else {
+                launches.extend(before.take().map(|product| product.launch));
                 launches.push(self.linear(program, input, now, then.mode())?);
             }
             rest = later;
         }
+        launches.extend(before.map(|product| product.launch));
         // Whoever normed the rows left their factor: it is near to that of the next norm.
         if let Some(normed) = self.normed.as_mut().filter(|n| input.is(n) && n.squares.is_some()) {
             self.factors = !self.factors;

@@ -1,6 +1,8 @@
 //! Products on tensor cores (kernels/product.cuh), and the rows that they read: packed by whoever makes them where that can be, as the
 //! next norm's input too, else by a kernel of their own.
 
+use std::fmt;
+
 use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
 use walla_types::TensorType;
 
@@ -10,7 +12,9 @@ use super::order::Order;
 use super::tiling::{GROUP_ROWS, Product, SHARED_STATIC, Tiling};
 use super::wide::Wide;
 use crate::driver::{Function, Launch};
-use crate::params::{Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef};
+use crate::params::{
+    Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef, PairParams,
+};
 use crate::repack::{self, Layout};
 use crate::resources::Matrix;
 
@@ -68,12 +72,26 @@ pub(super) fn packed(rows: Address, (rows_max, width): (u32, u32), is_normed: bo
     }
 }
 
-/// A product by warpgroups: which kernel, and how it is cut.
-pub(super) struct WideLaunch {
-    function: Function,
-    cut: Wide,
-    order: Order,
-    tiles: u32,
+/// A launch that makes a product, and what a launch with another product would be made of.
+pub(super) struct ProductLaunch {
+    kernel: Kernel,
+    params: MatmulParams,
+    pub(super) launch: Launch,
+}
+
+/// The parts of a kernel's name: `form_type_columns`, in the file `family_type`.
+#[derive(Debug, PartialEq)]
+struct Kernel {
+    family: &'static str,
+    form: &'static str,
+    ty: String,
+    columns: u32,
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}_{}", self.form, self.ty, self.columns)
+    }
 }
 
 /// What becomes of a product.
@@ -168,6 +186,10 @@ impl Lowering<'_> {
         parts: &[Part<'_>],
         then: &Then,
     ) -> Result<MatmulParams, DeviceError> {
+        let facts = &self.context.gpu().facts;
+        let (product, _) = self.product_of(input, x, parts, then)?;
+        let Order { splits, split_segments, runs, run } =
+            Order::of(product.tiles, product.segments, facts);
         let (squares, squares_count) = x.squares.unwrap_or_default();
         let mut params = MatmulParams {
             step: self.step(program)?,
@@ -185,6 +207,11 @@ impl Lowering<'_> {
             rows_last: program.rows_max - 1,
             by_output: u32::from(input.by_output),
             unscale: 1.0 / x.rows.scale,
+            tiles: product.tiles,
+            splits,
+            split_segments,
+            warps: runs,
+            run,
             partials: self.base + self.workspace.split_sums as u64,
             arrivals: self.base + self.workspace.split_arrivals as u64,
             ..MatmulParams::default()
@@ -208,65 +235,128 @@ impl Lowering<'_> {
         Ok(params)
     }
 
-    /// How warpgroups would make a product, if it is for them and the image in use has them.
-    pub(super) fn wide(
-        &mut self,
+    /// What there is to multiply, and the name of its type.
+    fn product_of(
+        &self,
         input: &Input,
         x: &Normed,
         parts: &[Part<'_>],
         then: &Then,
-    ) -> Result<Option<WideLaunch>, DeviceError> {
-        if !self.warpgroups {
+    ) -> Result<(Product, String), DeviceError> {
+        let is_gate = matches!(then, Then::Gate(..));
+        product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate)
+            .ok_or_else(|| self.unsupported(format!("products of {} columns", input.width)))
+    }
+
+    /// Makes a product of matrices of one type, by warpgroups if it is for them and the image in use has them. What has to be launched before goes to `launches`.
+    pub(super) fn matmul(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        x: &Normed,
+        parts: &[Part<'_>],
+        then: &Then,
+        launches: &mut Vec<Launch>,
+    ) -> Result<ProductLaunch, DeviceError> {
+        let facts = self.context.gpu().facts.clone();
+        let (product, ty) = self.product_of(input, x, parts, then)?;
+        let order = Order::of(product.tiles, product.segments, &facts);
+        let overlap = facts.programmatic_launch;
+        if let Some(cut) = self.warpgroups.then(|| Wide::of(&product, &order, &facts)).flatten() {
+            let (form, columns) = (cut.form(), cut.columns);
+            let kernel = Kernel { family: "wide", form, ty: ty.clone(), columns };
+            if let Some(function) = self.find(&kernel)? {
+                let x = match input.by_output {
+                    true => self.gather(program, input, x, launches)?,
+                    false => *x,
+                };
+                let params = MatmulParams {
+                    depth: cut.depth,
+                    chunk: cut.x_depth,
+                    ..self.matmul_params(program, input, &x, parts, then)?
+                };
+                let launch = Launch {
+                    overlap,
+                    shared_bytes: cut.shared_bytes,
+                    cluster: cut.cluster.unwrap_or_default(),
+                    ..Launch::new(function, cut.grid, cut.threads, &params)
+                };
+                return Ok(ProductLaunch { kernel, params, launch });
+            }
+        }
+        let tiling = Tiling::of(&product, &order, &facts)
+            .ok_or_else(|| self.unsupported(format!("products of {} columns", input.width)))?;
+        let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
+        let function = self
+            .find(&kernel)?
+            .ok_or_else(|| DeviceError::Invalid(format!("no kernel {kernel} in the images")))?;
+        let params = MatmulParams {
+            teams: tiling.teams,
+            turn_tiles: tiling.turn_tiles,
+            x_splits: tiling.x_splits,
+            chunk: tiling.chunk,
+            depth: tiling.depth,
+            ..self.matmul_params(program, input, x, parts, then)?
+        };
+        let threads = 32 * order.runs * tiling.teams;
+        let shared_bytes = tiling.shared_bytes;
+        let launch = Launch {
+            overlap,
+            shared_bytes,
+            ..Launch::new(function, tiling.grid, threads, &params)
+        };
+        Ok(ProductLaunch { kernel, params, launch })
+    }
+
+    /// A product's kernel, which may use all shared memory of a block; `None` if the image in use does not have it.
+    fn find(&mut self, kernel: &Kernel) -> Result<Option<Function>, DeviceError> {
+        let shared_bytes_max =
+            self.context.gpu().facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
+        let file = format!("{}_{}", kernel.family, kernel.ty);
+        self.kernels.find(self.context, &file, &kernel.to_string(), shared_bytes_max)
+    }
+
+    /// Two products with the same rows of x in one launch, if there is a kernel for both.
+    pub(super) fn pair(
+        &mut self,
+        first: &ProductLaunch,
+        second: &ProductLaunch,
+    ) -> Result<Option<Launch>, DeviceError> {
+        let (a, b) = (&first.launch, &second.launch);
+        let ty = format!("{}_{}", first.kernel.ty, second.kernel.ty);
+        let kernel = Kernel { ty, ..first.kernel };
+        let is_for_pairs =
+            matches!((kernel.form, kernel.columns), ("wide_cluster", _) | ("matmul", 1));
+        let is_alike = (second.kernel.form, second.kernel.columns) == (kernel.form, kernel.columns)
+            && (&a.grid[1..], a.threads, a.cluster) == (&b.grid[1..], b.threads, b.cluster);
+        if !is_for_pairs || !is_alike {
             return Ok(None);
         }
-        let facts = self.context.gpu().facts.clone();
-        let is_gate = matches!(then, Then::Gate(..));
-        let product = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate);
-        let Some((product, name)) = product else { return Ok(None) };
-        let order = Order::of(product.tiles, product.segments, &facts);
-        let Some(cut) = Wide::of(&product, &order, &facts) else { return Ok(None) };
-        let (file, kernel) =
-            (format!("wide_{name}"), format!("{}_{name}_{}", cut.form(), cut.columns));
-        let shared_bytes_max = facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
-        let function = self.kernels.find(self.context, &file, &kernel, shared_bytes_max)?;
-        let launch = |function| WideLaunch { function, cut, order, tiles: product.tiles };
+        let function = self.find(&kernel)?;
+        let [blocks, y, z] = a.grid;
+        let params = PairParams {
+            first: first.params,
+            second: second.params,
+            first_blocks: blocks,
+            reserved: 0,
+        };
+        let launch = |function| Launch {
+            overlap: a.overlap,
+            shared_bytes: a.shared_bytes.max(b.shared_bytes),
+            cluster: a.cluster,
+            ..Launch::new(function, [blocks + b.grid[0], y, z], a.threads, &params)
+        };
         Ok(function.map(launch))
     }
 
-    pub(super) fn matmul_wide(
-        &mut self,
-        program: &Program,
-        input: &Input,
-        x: &Normed,
-        parts: &[Part<'_>],
-        then: &Then,
-        &WideLaunch { function, cut, order, tiles }: &WideLaunch,
-    ) -> Result<Launch, DeviceError> {
-        let params = MatmulParams {
-            tiles,
-            splits: order.splits,
-            split_segments: order.split_segments,
-            run: order.run,
-            warps: order.runs,
-            depth: cut.depth,
-            chunk: cut.x_depth,
-            ..self.matmul_params(program, input, x, parts, then)?
-        };
-        Ok(Launch {
-            overlap: self.context.gpu().facts.programmatic_launch,
-            shared_bytes: cut.shared_bytes,
-            cluster: cut.cluster.unwrap_or_default(),
-            ..Launch::new(function, cut.grid, cut.threads, &params)
-        })
-    }
-
     /// Brings the rows that outputs name side by side.
-    pub(super) fn gather(
+    fn gather(
         &mut self,
         program: &Program,
         input: &Input,
         x: &Normed,
-    ) -> Result<(Launch, Normed), DeviceError> {
+        launches: &mut Vec<Launch>,
+    ) -> Result<Normed, DeviceError> {
         let at = |part: usize| self.base + part as u64;
         let shape = (input.rows, input.width);
         let rows =
@@ -289,45 +379,8 @@ impl Lowering<'_> {
             squares_count,
             rows_last: program.rows_max - 1,
         };
-        let launch = self.launch(("gather", "gather"), [input.rows, 1, 1], 128, &params)?;
-        Ok((launch, gathered))
-    }
-
-    pub(super) fn matmul(
-        &mut self,
-        program: &Program,
-        input: &Input,
-        x: &Normed,
-        parts: &[Part<'_>],
-        then: &Then,
-    ) -> Result<Launch, DeviceError> {
-        let gpu = &self.context.gpu().facts;
-        let is_gate = matches!(then, Then::Gate(..));
-        let product = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate);
-        let unsupported = || self.unsupported(format!("products of {} columns", input.width));
-        let (product, name) = product.ok_or_else(unsupported)?;
-        let tiling = Tiling::of(&product, gpu).ok_or_else(unsupported)?;
-        let shared_bytes_max = gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
-        let params = MatmulParams {
-            tiles: product.tiles,
-            splits: tiling.splits,
-            split_segments: tiling.split_segments,
-            run: tiling.run,
-            warps: tiling.warps,
-            teams: tiling.teams,
-            turn_tiles: tiling.turn_tiles,
-            x_splits: tiling.x_splits,
-            chunk: tiling.chunk,
-            depth: tiling.depth,
-            ..self.matmul_params(program, input, x, parts, then)?
-        };
-        let kernel = format!("matmul_{name}_{}", tiling.groups);
-        let file = format!("matmul_{name}");
-        let function = self.kernels.get(self.context, &file, &kernel, shared_bytes_max)?;
-        let threads = 32 * tiling.warps * tiling.teams;
-        let overlap = self.context.gpu().facts.programmatic_launch;
-        let shared_bytes = tiling.shared_bytes;
-        Ok(Launch { overlap, shared_bytes, ..Launch::new(function, tiling.grid, threads, &params) })
+        launches.push(self.launch(("gather", "gather"), [input.rows, 1, 1], 128, &params)?);
+        Ok(gathered)
     }
 
     /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
@@ -340,8 +393,11 @@ impl Lowering<'_> {
         let Some(first) = matrices.first() else { return (0, 0) };
         let group_rows = group_rows(rows_max, first.cols);
         product(matrices, rows, group_rows, is_gate)
-            .and_then(|(product, _)| Some((product.tiles, Tiling::of(&product, gpu)?)))
-            .map_or((0, 0), |(tiles, tiling)| tiling.partials(tiles))
+            .and_then(|(product, _)| {
+                let order = Order::of(product.tiles, product.segments, gpu);
+                Some(Tiling::of(&product, &order, gpu)?.partials(product.tiles))
+            })
+            .unwrap_or_default()
     }
 }
 

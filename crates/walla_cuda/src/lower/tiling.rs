@@ -40,17 +40,11 @@ pub(super) struct Product {
     pub(super) group_rows: u32,
 }
 
-/// How it is cut. What decides the order of sums (splits, warps and runs) is [`Order`]'s.
+/// How it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
-    /// Parts that the columns are cut into.
-    pub(super) splits: u32,
-    /// Segments of a split.
-    pub(super) split_segments: u32,
-    /// Runs of a split: a warp of a team takes one.
-    pub(super) warps: u32,
-    /// Segments of a run.
-    pub(super) run: u32,
+    /// Splits and their runs: a warp of a team takes a run.
+    order: Order,
     /// Groups of rows of x that a block takes: 1, 2 or 4.
     pub(super) groups: u32,
     /// Teams of a block.
@@ -90,13 +84,9 @@ impl Turns {
 
 impl Tiling {
     /// Cuts a product; `None` if not even the smallest blocks fit the device.
-    pub(super) fn of(product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        let order = Order::of(product.tiles, product.segments, gpu);
+    pub(super) fn of(product: &Product, order: &Order, gpu: &GpuFacts) -> Option<Self> {
         let whole = Self {
-            splits: order.splits,
-            split_segments: order.split_segments,
-            warps: order.runs,
-            run: order.run,
+            order: *order,
             groups: 1,
             teams: 1,
             chunk: order.run,
@@ -116,9 +106,9 @@ impl Tiling {
 
     /// Cuts a product for one group of rows a block (kernels/few.cuh).
     fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        let whole = Self { teams: FEW_WARPS / self.warps, ..self };
+        let whole = Self { teams: FEW_WARPS / self.order.runs, ..self };
         // Two blocks a multiprocessor where they fit. Rows of x that do not fit come in parts.
-        let parts = (1..=self.splits).rev().map(|x_splits| Self { x_splits, ..whole });
+        let parts = (1..=self.order.splits).rev().map(|x_splits| Self { x_splits, ..whole });
         let mut shapes = parts.flat_map(|shape| [(shape, 2), (shape, 1)]);
         shapes.find_map(|(shape, resident)| shape.few_turns(product, gpu, resident))
     }
@@ -127,12 +117,12 @@ impl Tiling {
     fn few_turns(self, product: &Product, gpu: &GpuFacts, resident: u32) -> Option<Self> {
         let row_blocks = product.rows.div_ceil(GROUP_ROWS).max(1);
         let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
-        let is_in_parts = self.x_splits < self.splits;
+        let is_in_parts = self.x_splits < self.order.splits;
         let most = if is_in_parts { 1 } else { TURN_TILES_MAX };
         let cut = |tiles: u32| {
             let blocks = product.tiles.div_ceil(tiles).max(1);
             let rounds = blocks.div_ceil(places);
-            let units = (tiles * self.splits).div_ceil(self.teams);
+            let units = (tiles * self.order.splits).div_ceil(self.teams);
             Turns { tiles, blocks: blocks.div_ceil(rounds), rounds, units }
         };
         let mut cuts: Vec<_> = (1..=most).map(cut).collect();
@@ -154,16 +144,17 @@ impl Tiling {
         resident: u32,
         Turns { rounds, units, .. }: Turns,
     ) -> Option<Self> {
-        let all = self.run * units * rounds;
-        let chunk_most = (FEW_COPY_BYTES / product.record_bytes).clamp(1, self.run);
+        let all = self.order.run * units * rounds;
+        let chunk_most = (FEW_COPY_BYTES / product.record_bytes).clamp(1, self.order.run);
         let with_ring = |chunk: u32| {
-            let stages = (self.run.div_ceil(chunk) * units * rounds).min(DEPTH_MAX);
+            let stages = (self.order.run.div_ceil(chunk) * units * rounds).min(DEPTH_MAX);
             let depths = (1..=stages).rev().map(move |depth| Self { chunk, depth, ..self });
             depths.map(|cut| cut.few_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
         };
         let ahead = |cut: &Self| (cut.chunk * cut.depth).min(all);
         // Of equals the longest copies. Segments that come one by one are unpacked one by one, too: only where pairs do not fit.
-        let pairs = (2..=chunk_most).filter(|chunk| chunk.is_multiple_of(2) || *chunk == self.run);
+        let pairs =
+            (2..=chunk_most).filter(|chunk| chunk.is_multiple_of(2) || *chunk == self.order.run);
         let best = pairs.filter_map(with_ring).max_by_key(ahead).or_else(|| with_ring(1))?;
         (resident == 1 || ahead(&best) >= FEW_SEGMENTS_AHEAD.min(all)).then_some(best)
     }
@@ -171,11 +162,11 @@ impl Tiling {
     /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two turns at once if there are more than one), and those of earlier splits.
     fn few_sized(self, product: &Product, rounds: u32) -> Self {
         let rings = FEW_WARPS * self.depth * self.chunk * 2 * product.record_bytes;
-        let segments = product.segments.min(self.x_splits * self.split_segments);
+        let segments = product.segments.min(self.x_splits * self.order.split_segments);
         let x = segments * product.group_rows * 256;
-        let is_in_parts = self.x_splits < self.splits;
+        let is_in_parts = self.x_splits < self.order.splits;
         let turns = if rounds > 1 || is_in_parts { 2 } else { 1 };
-        let runs = turns * self.turn_tiles * self.x_splits * self.warps;
+        let runs = turns * self.turn_tiles * self.x_splits * self.order.runs;
         let sums = runs * product.group_rows * SUM_STRIDE * 4;
         let totals = if is_in_parts { GROUP_ROWS * 16 * 8 } else { 0 };
         Self { shared_bytes: rings + x + sums + totals, ..self }
@@ -195,12 +186,12 @@ impl Tiling {
         product: &Product,
         multiprocessors: u32,
     ) -> impl Iterator<Item = Self> {
-        let few = self.run.min(2);
+        let few = self.order.run.min(2);
         let wide: &[u32] = if groups == 2 { &[2] } else { &[4, 2] };
         // The rows of x fill the memory; a copy fewer is worth more than a stage more.
         let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];
         wide.iter().flat_map(move |&groups| {
-            let teams_max = WARPS_MAX / self.warps;
+            let teams_max = WARPS_MAX / self.order.runs;
             // More teams share the rows of x, as long as there is a tile for each.
             let blocks = product.tiles * product.rows.div_ceil(GROUP_ROWS * groups);
             let is_worth =
@@ -215,13 +206,14 @@ impl Tiling {
     /// Lays the grid out and counts the memory, for more than one group of rows a block; `None` if it does not fit.
     fn fit(mut self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
         let row_blocks = product.rows.div_ceil(GROUP_ROWS * self.groups).max(1);
-        let most = gpu.multiprocessors.max(1) / (row_blocks * self.splits);
+        let most = gpu.multiprocessors.max(1) / (row_blocks * self.order.splits);
         let turns = product.tiles.div_ceil(self.teams);
         let rounds = turns.div_ceil(turns.min(most.max(1)));
-        self.grid = [turns.div_ceil(rounds), row_blocks, self.splits];
-        let x = self.groups * product.segments.min(self.split_segments) * GROUP_ROWS * 256;
-        let ring = self.warps * self.teams * self.depth * self.chunk * 2 * product.record_bytes;
-        let sums = self.warps * self.teams * self.groups * GROUP_ROWS * SUM_STRIDE * 4;
+        self.grid = [turns.div_ceil(rounds), row_blocks, self.order.splits];
+        let x = self.groups * product.segments.min(self.order.split_segments) * GROUP_ROWS * 256;
+        let ring =
+            self.order.runs * self.teams * self.depth * self.chunk * 2 * product.record_bytes;
+        let sums = self.order.runs * self.teams * self.groups * GROUP_ROWS * SUM_STRIDE * 4;
         self.shared_bytes = x + ring + sums;
         self.fits(1, gpu).then_some(self)
     }
@@ -258,7 +250,8 @@ mod tests {
                             let group_rows = rows.min(8);
                             let product =
                                 Product { record_bytes, segments, tiles, rows, group_rows };
-                            let tiling = Tiling::of(&product, &gpu);
+                            let order = Order::of(tiles, segments, &gpu);
+                            let tiling = Tiling::of(&product, &order, &gpu);
                             let tiling = tiling.unwrap_or_else(|| panic!("{product:?}, {gpu:?}"));
                             check(&product, &tiling, &gpu);
                         }
@@ -273,30 +266,28 @@ mod tests {
         all(|product, tiling, gpu| {
             let bytes = u64::from(tiling.shared_bytes + SHARED_STATIC);
             assert!(bytes <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
-            let warps = tiling.warps * tiling.teams;
+            let warps = tiling.order.runs * tiling.teams;
             // Blocks for one group of rows are never smaller.
             let is_few = tiling.groups == 1;
             assert!(if is_few { warps == FEW_WARPS } else { warps <= WARPS_MAX }, "{tiling:?}");
-            assert!((1..=2).contains(&tiling.warps));
+            assert!((1..=2).contains(&tiling.order.runs));
             assert!((1..=DEPTH_MAX).contains(&tiling.depth));
-            assert!((1..=tiling.run).contains(&tiling.chunk));
+            assert!((1..=tiling.order.run).contains(&tiling.chunk));
         });
     }
 
     #[test]
     fn columns_rows_and_tiles_are_covered_once() {
         all(|product, tiling, _| {
-            let covered = tiling.splits * tiling.split_segments;
-            assert!(
-                (product.segments..product.segments + tiling.split_segments).contains(&covered)
-            );
-            let team = tiling.warps * tiling.run;
-            assert!((tiling.split_segments..tiling.split_segments + tiling.run).contains(&team));
+            let Order { splits, split_segments, runs, run } = tiling.order;
+            let covered = splits * split_segments;
+            assert!((product.segments..product.segments + split_segments).contains(&covered));
+            assert!((split_segments..split_segments + run).contains(&(runs * run)));
             let rows = tiling.grid[1] * 8 * tiling.groups;
             assert!(rows >= product.rows && rows < product.rows + 8 * tiling.groups);
-            assert!(tiling.grid[2] == 1 || tiling.grid[2] == tiling.splits);
+            assert!(tiling.grid[2] == 1 || tiling.grid[2] == splits);
             // Blocks of more than one group make one split.
-            assert!(tiling.groups == 1 || tiling.grid[2] == tiling.splits);
+            assert!(tiling.groups == 1 || tiling.grid[2] == splits);
         });
     }
 
@@ -305,7 +296,8 @@ mod tests {
         let gpu = gpu(132, 232_448);
         let cut = |tiles, segments, rows, record_bytes| {
             let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
-            let cut = Tiling::of(&product, &gpu).unwrap();
+            let order = Order::of(tiles, segments, &gpu);
+            let cut = Tiling::of(&product, &order, &gpu).unwrap();
             (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
         };
         // Llama 3.2 1B: query, key and value; output; down; gate and up; head. All that a warp multiplies in a turn is on its way before x is.
@@ -323,30 +315,11 @@ mod tests {
     fn rows_of_x_in_parts_go_with_one_tile() {
         all(|_, tiling, _| {
             if tiling.groups == 1 {
-                assert!((1..=tiling.splits).contains(&tiling.x_splits));
-                let is_in_parts = tiling.x_splits < tiling.splits;
+                let splits = tiling.order.splits;
+                assert!((1..=splits).contains(&tiling.x_splits));
+                let is_in_parts = tiling.x_splits < splits;
                 assert!(!is_in_parts || tiling.turn_tiles == 1);
             }
         });
-    }
-
-    #[test]
-    fn the_order_of_sums_follows_from_the_matrix_alone() {
-        for segments in SEGMENTS {
-            for tiles in [33, 1024] {
-                let order = |rows: u32, record_bytes| {
-                    let gpu = &gpu(132, 232_448);
-                    let group_rows = rows.min(8);
-                    let product = Product { record_bytes, segments, tiles, rows, group_rows };
-                    let t = Tiling::of(&product, gpu).unwrap();
-                    (t.splits, t.split_segments, t.warps, t.run)
-                };
-                let first = order(1, 608);
-                for rows in [2, 8, 9, 16, 64, 128] {
-                    assert_eq!(order(rows, 608), first);
-                    assert_eq!(order(rows, 2048), first);
-                }
-            }
-        }
     }
 }

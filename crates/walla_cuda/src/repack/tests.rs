@@ -9,8 +9,19 @@ fn repacked(ty: TensorType) -> (Vec<u8>, Layout, Vec<u8>) {
     let row: Vec<u8> = (0..bytes).map(|i| (i * 37 + i / 7 + 11) as u8).collect();
     let layout = Layout::of(ty, COLS).unwrap();
     let mut bytes = vec![0; layout.tile_bytes()];
-    Tile { ty, layout: &layout, brain_scale: 1.0, bytes: &mut bytes }.put_row(ROW, &row);
+    Tile { ty, layout: &layout, scaling: SCALING, bytes: &mut bytes }.put_row(ROW, &row);
     (row, layout, bytes)
+}
+
+const SCALING: Scaling = Scaling { stored: 0.25, found: 4.0 / INTEGER };
+
+/// A scale, or scale and minimum, as [`repacked`] stores them.
+fn stored(factors: &[u8]) -> Vec<u8> {
+    let times = [0.25, 0.25 / 16.0];
+    let store = |(from, times): (&[u8], f32)| {
+        half::f16::from_f32(half::f16::from_le_bytes([from[0], from[1]]).to_f32() * times)
+    };
+    factors.chunks_exact(2).zip(times).flat_map(|factor| store(factor).to_le_bytes()).collect()
 }
 
 /// Segment, lane and place in the lane's 32 numbers of number `i` of a row.
@@ -108,18 +119,18 @@ fn brain_floats_become_halves_without_loss() {
     let numbers: Vec<f32> = (0..COLS).map(|i| (i as f32 - 200.0) * 0.0625).collect();
     let rounded = numbers.iter().map(|n| half::bf16::from_f32(*n));
     let row: Vec<u8> = rounded.clone().flat_map(half::bf16::to_le_bytes).collect();
-    let scale = brain_scale(&row);
+    let ty = TensorType::BF16;
+    let scaling = Scaling::of(ty, largest(ty, &row));
     // The largest is 19.5, so 2^4 is below it and 2^14 is where it goes.
-    assert_eq!(scale, 1024.0);
+    assert_eq!(scaling, Scaling { stored: 1024.0, found: 1.0 / 1024.0 });
     let layout = Layout::of(TensorType::BF16, COLS).unwrap();
     let mut tile = vec![0; layout.tile_bytes()];
-    let ty = TensorType::BF16;
-    Tile { ty, layout: &layout, brain_scale: scale, bytes: &mut tile }.put_row(ROW, &row);
+    Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, &row);
     for (i, number) in rounded.enumerate() {
         let (_, lane, within) = lane_of(i);
         let at = (within / 8 * 32 + lane) * 16 + within % 8 * 2;
         let bytes = part(&layout, &tile, Part::Quants, i, at, 2);
-        let found = half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32() / scale;
+        let found = half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32() * scaling.found;
         assert_eq!(found, number.to_f32(), "{i}");
     }
 }
@@ -128,7 +139,8 @@ fn brain_floats_become_halves_without_loss() {
 fn the_scale_of_brain_floats_fits_any_of_them() {
     let scale = |numbers: &[f32]| {
         let bytes = numbers.iter().flat_map(|n| half::bf16::from_f32(*n).to_le_bytes());
-        brain_scale(&bytes.collect::<Vec<_>>())
+        let ty = TensorType::BF16;
+        Scaling::of(ty, largest(ty, &bytes.collect::<Vec<_>>())).stored
     };
     assert_eq!(scale(&[0.0, -0.0]), 1.0);
     assert_eq!(scale(&[1.0, f32::INFINITY, f32::NAN]), 16_384.0);
@@ -136,6 +148,48 @@ fn the_scale_of_brain_floats_fits_any_of_them() {
         let largest = half::bf16::from_f32(number).to_f32() * scale(&[number, -number / 3.0]);
         assert!(largest < 65_504.0 && largest > 0.0, "{number} becomes {largest}");
     }
+}
+
+#[test]
+fn scales_go_to_the_upper_end_of_halves() {
+    let types = [
+        (TensorType::Q8_0, 0, None, 1.0),
+        (TensorType::Q4_0, 0, None, 1.0),
+        (TensorType::Q4_1, 0, Some(2), 1.0),
+        (TensorType::Q5_1, 0, Some(2), 1.0),
+        (TensorType::Q4K, 0, Some(2), 63.0),
+        (TensorType::Q5K, 0, Some(2), 63.0),
+        (TensorType::Q6K, 208, None, 128.0),
+    ];
+    for (ty, scale_at, minimum_at, times) in types {
+        let rows = |scales: &[f32], minimum: f32| {
+            let mut bytes = vec![0x5a; scales.len() * ty.block_bytes()];
+            for (block, scale) in bytes.chunks_exact_mut(ty.block_bytes()).zip(scales) {
+                block[scale_at..][..2].copy_from_slice(&half::f16::from_f32(*scale).to_le_bytes());
+                if let Some(at) = minimum_at {
+                    block[at..][..2].copy_from_slice(&half::f16::from_f32(minimum).to_le_bytes());
+                }
+            }
+            bytes
+        };
+        // What a block cannot have (a number that is not finite) hides nothing.
+        for scale in [6e-8_f32, 1e-5, 0.01, 1.0, 1000.0] {
+            let exact = half::f16::from_f32(scale).to_f32();
+            let most = largest(ty, &rows(&[0.0, -scale, f32::INFINITY, scale / 2.0], scale));
+            assert_eq!(most, times * exact, "{ty}");
+            let Scaling { stored, found } = Scaling::of(ty, most);
+            assert!((16_384.0..32_768.0).contains(&(most * stored)), "{ty}: {most} by {stored}");
+            assert_eq!(found * stored * INTEGER, 1.0, "{ty}");
+        }
+        // Minimums count in their own measure.
+        if minimum_at.is_some() {
+            assert_eq!(largest(ty, &rows(&[0.25], 64.0)), times * 4.0, "{ty}");
+        }
+        let zeros = Scaling::of(ty, largest(ty, &rows(&[0.0], 0.0)));
+        assert_eq!(zeros, Scaling { stored: 1.0, found: 1.0 / INTEGER });
+    }
+    let plain = Scaling::of(TensorType::F16, largest(TensorType::F16, &[0x5a; 64]));
+    assert_eq!(plain, Scaling { stored: 1.0, found: 1.0 });
 }
 
 #[test]
@@ -147,7 +201,7 @@ fn bytes_are_stored_in_excess_128() {
         let block = &row[i / 32 * 34..][..34];
         let found = part(&layout, &tile, Part::Quants, i, at, 1)[0];
         assert_eq!(found, block[2 + i % 32] ^ 0x80);
-        assert_eq!(scales(&layout, &tile, i, 2), block[..2]);
+        assert_eq!(scales(&layout, &tile, i, 2), stored(&block[..2]));
     }
 }
 
@@ -165,6 +219,8 @@ fn blocks_of_32_part_into_scales_and_numbers() {
                 expected |= (fifths[within / 8] >> (within % 8) & 1) << 4;
             }
             assert_eq!(code(ty, &layout, &tile, i), expected, "{ty}, number {i}");
+            let factors = &block[..if ty.block_bytes() % 4 == 2 { 2 } else { 4 }];
+            assert_eq!(scales(&layout, &tile, i, factors.len()), stored(factors), "{ty}, {i}");
         }
     }
 }
@@ -179,7 +235,7 @@ fn super_blocks_part_into_sub_blocks() {
             let found = scales(&layout, &tile, i, 2);
             assert_eq!(found, scale_and_minimum(&block[4..16], sub));
             let at = ROW % RECORD_ROWS * 4;
-            assert_eq!(part(&layout, &tile, Part::Supers, i, at, 4), block[..4]);
+            assert_eq!(part(&layout, &tile, Part::Supers, i, at, 4), stored(&block[..4]));
             let nibbles = &block[block.len() - 128..];
             let mut expected = nibbles[sub / 2 * 32 + within] >> (sub % 2 * 4) & 15;
             if ty == TensorType::Q5K {
@@ -197,9 +253,11 @@ fn six_bit_super_blocks_part_too() {
         let block = &row[i / 256 * 210..][..210];
         let (half, j, within) = (i % 256 / 128, i / 32 % 4, i % 32);
         let found = scales(&layout, &tile, i, 2);
-        assert_eq!(found, &block[192 + i % 256 / 32 * 2..][..2]);
+        let codes: Vec<u8> =
+            block[192 + i % 256 / 32 * 2..][..2].iter().map(|s| s ^ 0x80).collect();
+        assert_eq!(found, codes);
         let at = ROW % RECORD_ROWS * 2;
-        assert_eq!(part(&layout, &tile, Part::Supers, i, at, 2), block[208..]);
+        assert_eq!(part(&layout, &tile, Part::Supers, i, at, 2), stored(&block[208..]));
         let low = block[64 * half + 32 * (j % 2) + within] >> (j / 2 * 4) & 15;
         let expected = low | (block[128 + 32 * half + within] >> (2 * j) & 3) << 4;
         assert_eq!(code(TensorType::Q6K, &layout, &tile, i), expected, "number {i}");

@@ -27,6 +27,10 @@ fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
         let token = random.below(vocab);
         let bias = [f32::NEG_INFINITY, -3.0, 4.0][random.below(3) as usize];
         piece.biases.push(BiasRow { token, bias });
+        // One of three tokens has two.
+        if random.below(3) == 0 {
+            piece.biases.push(BiasRow { token, bias: 1.5 });
+        }
     }
 }
 
