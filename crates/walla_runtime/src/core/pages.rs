@@ -7,7 +7,6 @@ use walla_plan::LedgerError;
 use walla_types::{SeqId, TokenId};
 
 use super::Core;
-use super::agent::AgentState;
 use crate::api::ReplyError;
 
 impl Core {
@@ -36,17 +35,25 @@ impl Core {
             return 0;
         };
         let own = self.sequences.ledger.len(seq);
-        let shares = |(other, source): (usize, &Option<Box<AgentState>>)| {
-            let source = source.as_ref().filter(|s| other != slot && s.evaluated > own)?;
+        let page = options.page_tokens;
+        let mut best = None;
+        for (other, source) in self.agents.iter().enumerate() {
+            let Some(source) = source.as_ref().filter(|_| other != slot) else { continue };
             debug_assert!(source.evaluated <= self.sequences.ledger.len(SeqId(other as u32)));
             let evaluated = &source.history[..source.evaluated as usize];
+            // It has to have a page more. Nearly all end before that page's last token, or have another there.
+            let needed = (best.map_or(own, |(tokens, _)| tokens) / page + 1) * page;
+            let last = needed as usize - 1;
+            if evaluated.get(last).is_none_or(|token| agent.history.get(last) != Some(token)) {
+                continue;
+            }
             let same = common_tokens(evaluated, &agent.history);
-            let tokens = agent.begins_with(&agent.history, same, source.reached);
-            let tokens = tokens / options.page_tokens * options.page_tokens;
-            (tokens > own).then_some((tokens, Reverse(other)))
-        };
-        let best = self.agents.iter().enumerate().filter_map(shares).max();
-        let Some((tokens, Reverse(other))) = best else { return 0 };
+            let tokens = agent.begins_with(&agent.history, same, source.reached) / page * page;
+            if tokens >= needed {
+                best = Some((tokens, other));
+            }
+        }
+        let Some((tokens, other)) = best else { return 0 };
         // One to forget its own tokens, one to take the other's.
         if self.sequences.commands.free() < 2 {
             return 0;
