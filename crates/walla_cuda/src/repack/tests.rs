@@ -263,3 +263,97 @@ fn six_bit_super_blocks_part_too() {
         assert_eq!(code(TensorType::Q6K, &layout, &tile, i), expected, "number {i}");
     }
 }
+
+fn rounded(number: f64) -> f64 {
+    half::f16::from_f64(number).to_f64()
+}
+
+/// Number `i` as `kernels/half_tile.cuh` makes it of a record: integers as subnormal halves, every product and the one fma rounded to f16.
+fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> f64 {
+    let f16s = |bytes: &[u8]| -> Vec<f64> {
+        let halves = bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f64());
+        halves.collect()
+    };
+    let (_, lane, within) = lane_of(i);
+    let row = ROW % RECORD_ROWS;
+    // A nibble's second neighbour pair lies four bits up.
+    let (code, up) = if ty == TensorType::Q8_0 {
+        let at = (within / 16 * 32 + lane) * 16 + within % 16;
+        (part(layout, tile, Part::Quants, i, at, 1)[0], false)
+    } else {
+        (code(ty, layout, tile, i), within % 4 >= 2)
+    };
+    let supers = |bytes: usize| f16s(&part(layout, tile, Part::Supers, i, row * bytes, bytes));
+    let offset = match ty {
+        TensorType::Q8_0 => 128.0,
+        TensorType::Q4_0 => 8.0,
+        TensorType::Q5_0 => 16.0,
+        TensorType::Q6K => 32.0,
+        _ => 0.0,
+    };
+    let (integer, minimum_unit) = (f64::from(INTEGER), f64::from(INTEGER) * 16.0);
+    let (scale, minimum) = match ty {
+        TensorType::Q4K | TensorType::Q5K => {
+            let (supers, bytes) = (supers(4), scales(layout, tile, i, 2));
+            let minimum = rounded(supers[1] * f64::from(bytes[1]));
+            (rounded(supers[0] * f64::from(bytes[0])), -minimum * minimum_unit)
+        }
+        TensorType::Q4_1 | TensorType::Q5_1 => {
+            let factors = f16s(&scales(layout, tile, i, 4));
+            (factors[0], factors[1] * minimum_unit)
+        }
+        TensorType::Q6K => {
+            let byte = scales(layout, tile, i, 2)[i % 32 / 16];
+            let scale = rounded(supers(2)[0] * (f64::from(byte) - 128.0));
+            (scale, -scale * offset * integer)
+        }
+        _ => {
+            let scale = f16s(&scales(layout, tile, i, 2))[0];
+            (scale, -scale * offset * integer)
+        }
+    };
+    let (unit, scale) = if up { (integer * 16.0, rounded(scale / 16.0)) } else { (integer, scale) };
+    rounded(f64::from(code) * unit * scale + rounded(minimum))
+}
+
+#[test]
+fn kernels_find_the_files_numbers() {
+    let types = [
+        TensorType::Q8_0,
+        TensorType::Q4_0,
+        TensorType::Q4_1,
+        TensorType::Q5_0,
+        TensorType::Q5_1,
+        TensorType::Q4K,
+        TensorType::Q5K,
+        TensorType::Q6K,
+    ];
+    for (ty, size) in types.into_iter().flat_map(|ty| [(ty, 1e-4_f32), (ty, 0.03), (ty, 500.0)]) {
+        // Blocks of 32 of very different sizes, and one of zeros.
+        let number = |i: usize| {
+            let wave = ((i * 7919 % 1009) as f32 / 504.5 - 1.0) * size;
+            wave * [1.0, 0.1, 0.01, 0.0][i / 32 % 4]
+        };
+        let numbers: Vec<f32> = (0..COLS).map(number).collect();
+        let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
+        walla_model::quantise(ty, &numbers, &mut row);
+        let mut exact = vec![0.0; COLS];
+        walla_model::dequantise(ty, &row, &mut exact);
+
+        let scaling = Scaling::of(ty, largest(ty, &row));
+        let layout = Layout::of(ty, COLS).unwrap();
+        let mut tile = vec![0; layout.tile_bytes()];
+        Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, &row);
+        let most = exact.iter().fold(0.0_f64, |most, x| most.max(f64::from(x.abs())));
+        for (i, exact) in exact.iter().enumerate() {
+            let exact = f64::from(*exact);
+            let found = as_kernels_find_it(ty, &layout, &tile, i) * f64::from(scaling.found);
+            // Half of f16's last bit. Scale and minimum of super-blocks are rounded, too, and may be as large as the largest number where their sum is not.
+            let is_super = matches!(ty, TensorType::Q4K | TensorType::Q5K | TensorType::Q6K);
+            let bits = if is_super { 2.0 * most } else { exact.abs() } * 2.0_f64.powi(-11);
+            // What subnormal halves lose, of the largest number.
+            let bound = bits + 2.0_f64.powi(-17) * most;
+            assert!((found - exact).abs() <= bound, "{ty}, {i}: {found} for {exact}");
+        }
+    }
+}
