@@ -151,7 +151,32 @@ fn read(file: &Path) -> Result<Image, String> {
     Ok(Image { target: archive.target, file: Some(file.to_path_buf()), packed: Cow::Owned(packed) })
 }
 
-/// The interface that this crate's side of the kernels was written for.
+/// What the manifest says where images are of the interface (`kernels/walla.cuh`) that this side was written for.
+const INTERFACE: &str = "\ninterface 3.";
+
+// Images of another would run, and make nonsense.
+const _: () = assert!(
+    contains(MANIFEST, INTERFACE),
+    "the kernel images are of another interface than this crate: run `cargo xtask kernels`"
+);
+
+const fn contains(text: &str, part: &str) -> bool {
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    let mut at = 0;
+    while at + part.len() <= text.len() {
+        let mut same = 0;
+        while same < part.len() && text[at + same] == part[same] {
+            same += 1;
+        }
+        if same == part.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// The interface of this crate's images, with a hash of every struct.
 fn interface() -> &'static str {
     MANIFEST.lines().find_map(|line| line.strip_prefix("interface ")).unwrap_or_default()
 }
