@@ -110,7 +110,7 @@ impl Staging {
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
         let parts: Vec<&[u8]> = bytes.chunks(tiles * TILE_ROWS * row_bytes).collect();
-        let scaling = Scaling::of(desc.ty, self.largest(desc.ty, &parts));
+        let scaling = Scaling::of(desc.ty, self.largest(desc.ty, &parts)?);
         let repack =
             |part: &[u8], piece: &mut [u8]| repack_part(desc, &layout, scaling, part, piece);
         let stream = self.stream;
@@ -131,19 +131,20 @@ impl Staging {
     }
 
     /// [`repack::largest`] of all parts, looked for by some threads.
-    fn largest(&self, ty: TensorType, parts: &[&[u8]]) -> f32 {
-        let each = parts.len().div_ceil(self.workers).max(1);
+    fn largest(&self, ty: TensorType, parts: &[&[u8]]) -> Result<f32, DeviceError> {
         let of = |parts: &[&[u8]]| {
             parts.iter().map(|part| repack::largest(ty, part)).fold(0.0, f32::max)
         };
-        if parts.len() <= 1 || matches!(ty, TensorType::F32 | TensorType::F16) {
-            return of(parts);
+        if parts.len() <= 1 || !repack::is_scaled(ty) {
+            return Ok(of(parts));
         }
+        let each = parts.len().div_ceil(self.workers);
         thread::scope(|scope| {
             let threads: Vec<_> =
                 parts.chunks(each).map(|parts| scope.spawn(move || of(parts))).collect();
-            // A thread that died has found nothing: its rows would overflow, and say so.
-            threads.into_iter().filter_map(|thread| thread.join().ok()).fold(0.0, f32::max)
+            threads.into_iter().try_fold(0.0, |largest: f32, thread| {
+                thread.join().map(|found| largest.max(found)).map_err(|_panic| died())
+            })
         })
     }
 
@@ -212,8 +213,7 @@ impl Staging {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    let reason = "a thread that repacks weights died".to_owned();
-                    return Err(DeviceError::Failed { call: "load_matrix", reason });
+                    return Err(died());
                 }
             }
         }
@@ -252,6 +252,12 @@ impl Staging {
             self.reclaim(context)?;
         }
     }
+}
+
+/// A thread did not come to its end.
+fn died() -> DeviceError {
+    let reason = "a thread that repacks weights died".to_owned();
+    DeviceError::Failed { call: "load_matrix", reason }
 }
 
 /// Fills pinned memory with a part of a matrix.

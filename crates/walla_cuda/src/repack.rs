@@ -137,16 +137,14 @@ const INTEGER: f32 = 1.0 / 16_777_216.0;
 impl Scaling {
     /// Of a matrix whose largest number or scale ([`largest`]) is known. It ends up between 2^14 and 2^15; a matrix of zeros stays what it is.
     pub(crate) fn of(ty: TensorType, largest: f32) -> Self {
-        let is_plain = matches!(ty, TensorType::F32 | TensorType::F16);
         let exponent = (largest.to_bits() >> 23).cast_signed();
         // 2^14 has exponent 14 + 127. The result's exponent must be f32's.
         let stored = match exponent {
             0 => 1.0,
-            _ if is_plain => 1.0,
             _ => power_of_two((14 + 127 - exponent).min(126)),
         };
-        let of_integers = if is_plain || ty == TensorType::BF16 { 1.0 } else { INTEGER };
-        Self { stored, found: 1.0 / (stored * of_integers) }
+        let unit = if ty.is_quantised() { INTEGER } else { 1.0 };
+        Self { stored, found: 1.0 / (stored * unit) }
     }
 }
 
@@ -154,11 +152,19 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent + 127).cast_unsigned() << 23)
 }
 
-/// The largest finite magnitude of what [`Scaling`] is about in some rows of a matrix: of BF16 numbers, or of scales and (in their measure) minimums.
+/// Whether anything of a type is stored scaled: F32 and F16 are stored as they are.
+pub(crate) fn is_scaled(ty: TensorType) -> bool {
+    ty.is_quantised() || ty == TensorType::BF16
+}
+
+/// The largest finite magnitude of what [`Scaling`] is about in some rows of a matrix: of BF16 numbers, or of scales and (in their measure) minimums; 0
+/// where nothing [is scaled](is_scaled).
 pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
+    if !is_scaled(ty) {
+        return 0.0;
+    }
     // Where the f16 factors of a block begin, and how many times as large the scales are that they make.
     let (at, times): (&[usize], f32) = match ty {
-        TensorType::F32 | TensorType::F16 => return 0.0,
         TensorType::BF16 => {
             let magnitude = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & 0x7fff;
             let finite = bytes.chunks_exact(2).map(magnitude).filter(|bits| *bits < 0x7f80);
@@ -271,6 +277,8 @@ impl Tile<'_> {
 
     /// Stores the scales of super-block `s` with both of its segments.
     fn put_super(&mut self, row: usize, s: usize, scales: &[u8]) {
+        let factors = self.factors(scales);
+        let scales = &factors[..scales.len()];
         for segment in 2 * s..2 * s + 2 {
             self.put(Part::Supers, row, segment, row % RECORD_ROWS * scales.len(), scales);
         }
@@ -343,8 +351,7 @@ impl Tile<'_> {
     /// bit `j` of byte `i` belongs to number `i` of sub-block `j`.
     fn put_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (fifths, nibbles) = block[16..].split_at(block.len() - 16 - 128);
-        let factors = self.factors(&block[..4]);
-        self.put_super(row, s, &factors);
+        self.put_super(row, s, &block[..4]);
         for j in 0..8 {
             let codes = std::array::from_fn(|i| {
                 let fifth = fifths.get(i).map_or(0, |byte| byte >> j & 1);
@@ -362,8 +369,7 @@ impl Tile<'_> {
         let (low, rest) = block.split_at(128);
         let (pairs, rest) = rest.split_at(64);
         let (scales, d) = rest.split_at(16);
-        let factors = self.factors(d);
-        self.put_super(row, s, &factors[..2]);
+        self.put_super(row, s, d);
         for quarter in 0..8 {
             let (half, j) = (quarter / 4, quarter % 4);
             let codes = std::array::from_fn(|i| {

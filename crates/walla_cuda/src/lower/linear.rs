@@ -207,16 +207,12 @@ impl Lowering<'_> {
             if run.first().is_some_and(|ty| on_tensor_cores(*ty)) {
                 let x = self.operand(program, input, &mut launches)?;
                 let product = self.matmul(program, input, &x, now, &then, &mut launches)?;
-                let pair = match &before {
-                    Some(first) => self.pair(first, &product)?,
-                    None => None,
-                };
-                let first = before.take();
-                if let Some(pair) = pair {
+                let pair = before.as_ref().map(|first| self.pair(first, &product)).transpose()?;
+                if let Some(pair) = pair.flatten() {
                     launches.push(pair);
+                    before = None;
                 } else {
-                    launches.extend(first.map(|first| first.launch));
-                    before = Some(product);
+                    launches.extend(before.replace(product).map(|first| first.launch));
                 }
             } else {
                 launches.extend(before.take().map(|product| product.launch));

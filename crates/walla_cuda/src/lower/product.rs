@@ -1,8 +1,6 @@
 //! Products on tensor cores (kernels/product.cuh), and the rows that they read: packed by whoever makes them where that can be, as the
 //! next norm's input too, else by a kernel of their own.
 
-use std::fmt;
-
 use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
 use walla_types::TensorType;
 
@@ -88,10 +86,17 @@ struct Kernel {
     columns: u32,
 }
 
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}_{}", self.form, self.ty, self.columns)
+impl Kernel {
+    /// Of the file, and of the kernel.
+    fn names(&self) -> (String, String) {
+        let Self { family, form, ty, columns } = self;
+        (format!("{family}_{ty}"), format!("{form}_{ty}_{columns}"))
     }
+}
+
+/// Shared memory that a launch of a product may ask for: all that a block can have.
+fn shared_bytes_max(gpu: &GpuFacts) -> u32 {
+    gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC
 }
 
 /// What becomes of a product.
@@ -185,11 +190,9 @@ impl Lowering<'_> {
         x: &Normed,
         parts: &[Part<'_>],
         then: &Then,
+        (tiles, order): (u32, &Order),
     ) -> Result<MatmulParams, DeviceError> {
-        let facts = &self.context.gpu().facts;
-        let (product, _) = self.product_of(input, x, parts, then)?;
-        let Order { splits, split_segments, runs, run } =
-            Order::of(product.tiles, product.segments, facts);
+        let &Order { splits, split_segments, runs, run } = order;
         let (squares, squares_count) = x.squares.unwrap_or_default();
         let mut params = MatmulParams {
             step: self.step(program)?,
@@ -207,7 +210,7 @@ impl Lowering<'_> {
             rows_last: program.rows_max - 1,
             by_output: u32::from(input.by_output),
             unscale: 1.0 / x.rows.scale,
-            tiles: product.tiles,
+            tiles,
             splits,
             split_segments,
             warps: runs,
@@ -235,19 +238,6 @@ impl Lowering<'_> {
         Ok(params)
     }
 
-    /// What there is to multiply, and the name of its type.
-    fn product_of(
-        &self,
-        input: &Input,
-        x: &Normed,
-        parts: &[Part<'_>],
-        then: &Then,
-    ) -> Result<(Product, String), DeviceError> {
-        let is_gate = matches!(then, Then::Gate(..));
-        product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate)
-            .ok_or_else(|| self.unsupported(format!("products of {} columns", input.width)))
-    }
-
     /// Makes a product of matrices of one type, by warpgroups if it is for them and the image in use has them. What has to be launched before goes to `launches`.
     pub(super) fn matmul(
         &mut self,
@@ -258,11 +248,18 @@ impl Lowering<'_> {
         then: &Then,
         launches: &mut Vec<Launch>,
     ) -> Result<ProductLaunch, DeviceError> {
-        let facts = self.context.gpu().facts.clone();
-        let (product, ty) = self.product_of(input, x, parts, then)?;
-        let order = Order::of(product.tiles, product.segments, &facts);
+        let (context, device) = (self.context, self.device);
+        let facts = &context.gpu().facts;
+        let unsupported = || {
+            let what = format!("products of {} columns", input.width);
+            DeviceError::Unsupported { device: device.to_owned(), what }
+        };
+        let is_gate = matches!(then, Then::Gate(..));
+        let (product, ty) = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate)
+            .ok_or_else(unsupported)?;
+        let order = Order::of(product.tiles, product.segments, facts);
         let overlap = facts.programmatic_launch;
-        if let Some(cut) = self.warpgroups.then(|| Wide::of(&product, &order, &facts)).flatten() {
+        if let Some(cut) = self.warpgroups.then(|| Wide::of(&product, &order, facts)).flatten() {
             let (form, columns) = (cut.form(), cut.columns);
             let kernel = Kernel { family: "wide", form, ty: ty.clone(), columns };
             if let Some(function) = self.find(&kernel)? {
@@ -273,7 +270,14 @@ impl Lowering<'_> {
                 let params = MatmulParams {
                     depth: cut.depth,
                     chunk: cut.x_depth,
-                    ..self.matmul_params(program, input, &x, parts, then)?
+                    ..self.matmul_params(
+                        program,
+                        input,
+                        &x,
+                        parts,
+                        then,
+                        (product.tiles, &order),
+                    )?
                 };
                 let launch = Launch {
                     overlap,
@@ -284,19 +288,17 @@ impl Lowering<'_> {
                 return Ok(ProductLaunch { kernel, params, launch });
             }
         }
-        let tiling = Tiling::of(&product, &order, &facts)
-            .ok_or_else(|| self.unsupported(format!("products of {} columns", input.width)))?;
+        let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
         let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
-        let function = self
-            .find(&kernel)?
-            .ok_or_else(|| DeviceError::Invalid(format!("no kernel {kernel} in the images")))?;
+        let (file, name) = kernel.names();
+        let function = self.kernels.get(context, &file, &name, shared_bytes_max(facts))?;
         let params = MatmulParams {
             teams: tiling.teams,
             turn_tiles: tiling.turn_tiles,
             x_splits: tiling.x_splits,
             chunk: tiling.chunk,
             depth: tiling.depth,
-            ..self.matmul_params(program, input, x, parts, then)?
+            ..self.matmul_params(program, input, x, parts, then, (product.tiles, &order))?
         };
         let threads = 32 * order.runs * tiling.teams;
         let shared_bytes = tiling.shared_bytes;
@@ -308,12 +310,11 @@ impl Lowering<'_> {
         Ok(ProductLaunch { kernel, params, launch })
     }
 
-    /// A product's kernel, which may use all shared memory of a block; `None` if the image in use does not have it.
+    /// A product's kernel; `None` if the image in use does not have it.
     fn find(&mut self, kernel: &Kernel) -> Result<Option<Function>, DeviceError> {
-        let shared_bytes_max =
-            self.context.gpu().facts.shared_bytes_per_block_optin as u32 - SHARED_STATIC;
-        let file = format!("{}_{}", kernel.family, kernel.ty);
-        self.kernels.find(self.context, &file, &kernel.to_string(), shared_bytes_max)
+        let (file, name) = kernel.names();
+        let shared_bytes_max = shared_bytes_max(&self.context.gpu().facts);
+        self.kernels.find(self.context, &file, &name, shared_bytes_max)
     }
 
     /// Two products with the same rows of x in one launch, if there is a kernel for both.

@@ -322,4 +322,12 @@ mod tests {
             }
         });
     }
+
+    #[test]
+    fn the_order_of_sums_follows_from_the_matrix_alone() {
+        // Neither rows nor the size of records change it.
+        all(|product, tiling, gpu| {
+            assert_eq!(tiling.order, Order::of(product.tiles, product.segments, gpu));
+        });
+    }
 }

@@ -25,16 +25,12 @@ impl Core {
         0
     }
 
-    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Returns by
-    /// how many tokens it is more. Keys and values of a token depend on the tokens before it alone, so nobody can tell.
-    pub(super) fn share_prefix(&mut self, slot: usize) -> u32 {
-        let seq = SeqId(slot as u32);
-        let options = *self.sequences.ledger.options();
+    /// How many tokens, in whole pages, an agent's sequence could begin with of another's, and whose; `None` if its own has as many.
+    fn longer_beginning(&self, slot: usize) -> Option<(u32, usize)> {
+        let options = self.sequences.ledger.options();
         // What a recurrent layer remembers is that of a whole sequence.
-        let Some(agent) = self.agents[slot].as_ref().filter(|_| !options.recurrent) else {
-            return 0;
-        };
-        let own = self.sequences.ledger.len(seq);
+        let agent = self.agents[slot].as_ref().filter(|_| !options.recurrent)?;
+        let own = self.sequences.ledger.len(SeqId(slot as u32));
         let page = options.page_tokens;
         let mut best = None;
         for (other, source) in self.agents.iter().enumerate() {
@@ -53,7 +49,15 @@ impl Core {
                 best = Some((tokens, other));
             }
         }
-        let Some((tokens, other)) = best else { return 0 };
+        best
+    }
+
+    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Returns by
+    /// how many tokens it is more. Keys and values of a token depend on the tokens before it alone, so nobody can tell.
+    pub(super) fn share_prefix(&mut self, slot: usize) -> u32 {
+        let Some((tokens, other)) = self.longer_beginning(slot) else { return 0 };
+        let seq = SeqId(slot as u32);
+        let own = self.sequences.ledger.len(seq);
         // One to forget its own tokens, one to take the other's.
         if self.sequences.commands.free() < 2 {
             return 0;
