@@ -19,6 +19,12 @@ __device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals
 }
 // Makes barriers visible to copies and to the other blocks of a cluster.
 __device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// True for one lane of a warp that is here as a whole.
+__device__ __forceinline__ bool is_elected() {
+    uint32_t is;
+    asm volatile("{\n.reg .pred mine;\nelect.sync _|mine, 0xffffffff;\nselp.u32 %0, 1, 0, mine;\n}" : "=r"(is));
+    return is;
+}
 // Arrives; the phase ends when `bytes` have come as well.
 __device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

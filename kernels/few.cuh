@@ -16,13 +16,14 @@
 #include "product.cuh"
 #include "ring.cuh"
 
-constexpr uint32_t FEW_WARPS_MAX = 8;
-constexpr uint32_t FIRST_OUTPUTS = 64;  // that are found out before x comes
-constexpr uint32_t AHEAD = 2;           // segments that are unpacked before x comes
-constexpr uint32_t SPLITS_AT_ONCE = 4;  // that an output's sums are loaded of
+constexpr uint32_t FEW_WARPS = 8;         // of a block; two share a multiprocessor
+constexpr uint32_t FEW_WARPS_LARGE = 16;  // of one that has a multiprocessor for itself
+constexpr uint32_t FIRST_OUTPUTS = 64;    // that are found out before x comes
+constexpr uint32_t AHEAD = 2;             // segments that are unpacked before x comes
+constexpr uint32_t SPLITS_AT_ONCE = 4;    // that an output's sums are loaded of
 
-// n / d, exact below 2^20.
-__device__ __forceinline__ uint32_t quotient(uint32_t n, uint32_t d) { return __float2uint_rz(__fdividef(float(n) + 0.5f, float(d))); }
+// n / d, for `by` = 2^31 / d rounded up: exact as long as n * d is below 2^31.
+__device__ __forceinline__ uint32_t divided(uint32_t n, uint32_t by) { return __umulhi(2 * n, by); }
 
 // An output of a turn: where it goes, and what is known of it before x comes.
 struct Output {
@@ -37,8 +38,9 @@ struct Output {
 __device__ __forceinline__ Output output_of(const MatmulParams& p, uint32_t index, uint32_t base, uint32_t row0, uint32_t rows_here) {
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t height = gated ? 8 : 16;
-    Output at;
+    Output at = {};
     uint32_t n = index / height, of_turn = 0;
+#pragma unroll 1
     while (n >= rows_here && of_turn < p.turn_tiles) n -= rows_here, of_turn++;
     at.m = index % height, at.n = n, at.tile = of_turn;
     at.is_there = of_turn < p.turn_tiles && base + of_turn < p.tiles;
@@ -58,7 +60,7 @@ __device__ __forceinline__ Output output_of(const MatmulParams& p, uint32_t inde
     return at;
 }
 
-// Writes an output. All 16 lanes of a tile's row of x come here together.
+// Writes an output. All lanes of a warp come here together, 16 of them for a tile's row of x.
 __device__ __forceinline__ void write_one(const MatmulParams& p, const Output& at, uint32_t base, uint32_t row0, float factor, float old, float near,
                                           float value, float up) {
     float y = value * (factor * at.scale[0]) + at.bias[0];
@@ -72,21 +74,21 @@ __device__ __forceinline__ void write_one(const MatmulParams& p, const Output& a
     if (p.mode != ADD || !p.next_norm) return;
     float squares = at.is_there ? y * y : 0.0f;
     if (at.is_there) *reinterpret_cast<__half*>(at.packed) = __float2half_rn(within_half(y * near * at.norm * p.packed.scale));
-    const uint32_t mask = 0xffffu << threadIdx.x % WARP / 16 * 16;
 #pragma unroll
-    for (uint32_t offset = 1; offset < 16; offset *= 2) squares += __shfl_xor_sync(mask, squares, offset);
-    if (at.m == 0) p.next_squares[size_t(row0 + at.n) * p.next_squares_count + base + at.tile] = squares;
+    for (uint32_t offset = 1; offset < 16; offset *= 2) squares += __shfl_xor_sync(FULL_MASK, squares, offset);
+    if (at.is_there && at.m == 0) p.next_squares[size_t(row0 + at.n) * p.next_squares_count + base + at.tile] = squares;
 }
 
 // What a block shares, besides what is as large as a launch asks for.
+template <uint32_t WARPS>
 struct FewShared {
-    __align__(8) uint64_t full[FEW_WARPS_MAX * DEPTH_MAX];
+    __align__(8) uint64_t full[WARPS * DEPTH_MAX];
     float factor[8];
     Output first_outputs[FIRST_OUTPUTS];
 };
 
-template <uint32_t TYPE>
-__device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, Blocks blocks) {
+template <uint32_t TYPE, uint32_t WARPS>
+__device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_block, Blocks blocks) {
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     extern __shared__ __align__(128) uint8_t shared[];
     [[maybe_unused]] auto& full = of_block.full;
@@ -96,69 +98,75 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     // Read once: special registers are slow.
     uint32_t lane = threadIdx.x % WARP;
     asm volatile("mov.u32 %0, %0;" : "+r"(lane));
-    const uint32_t warp = threadIdx.x / WARP;
-    const uint32_t threads = blockDim.x;
+    const uint32_t warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
+    constexpr uint32_t threads = WARPS * WARP;
     const uint32_t segments = p.x.segments, rows = p.x.group_rows;
     const uint32_t half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes, ring_bytes = p.depth * stage_bytes;
-    const uint32_t shared_at = shared_of(shared), rings_bytes = threads / WARP * ring_bytes;
+    const uint32_t shared_at = shared_of(shared), rings_bytes = WARPS * ring_bytes;
     const uint32_t turn = blocks.count * p.turn_tiles, base0 = blocks.index * p.turn_tiles;
     const uint32_t row0 = blockIdx.y * 8;
     const uint32_t rows_here = min(8, p.rows_max - row0);
     const auto row_of = [&](uint32_t n) { return p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n; };
 
-    uint32_t team = 0, run = warp;
-    while (run >= p.warps) run -= p.warps, team++;
+    // Teams of one or two warps.
+    static_assert(RUNS_MAX == 2);
+    const uint32_t team = warp >> (p.warps - 1), run = warp & (p.warps - 1);
     const auto splits_from = [&](uint32_t first_split) { return min(p.x_splits, p.splits - first_split); };
     const auto begin_of = [&](uint32_t split) { return split * p.split_segments + run * p.run; };
     const auto end_of = [&](uint32_t split) { return min(min(begin_of(split) + p.run, (split + 1) * p.split_segments), segments); };
     // What this warp multiplies with comes in stages, which are numbered through all turns: tasks of a turn's pass (a split of a tile each; splits whose x is here at once go
     // tile by tile, teams take them in turns), and stages of a task. Some are empty. A lane knows where one of the next 32 stages lies, so all of them are found at once.
-    const uint32_t task_stages = div_up(p.run, p.chunk), passes = div_up(p.splits, p.x_splits);
-    const uint32_t tasks = team < p.turn_tiles * p.x_splits ? div_up(p.turn_tiles * p.x_splits - team, p.teams) : 0;
+    const uint32_t task_stages = p.stages, tasks = p.tasks;
     const ptrdiff_t apart = p.mode >= GATE_SILU ? p.part[1].weight.records - p.part[0].weight.records : ptrdiff_t(segments) * RECORD;
     const uint8_t* coming = nullptr;
     uint32_t coming_bytes = 0, fetched = 0;
     const auto find = [&](uint32_t stage) {
         coming_bytes = 0;
-        if (tasks == 0) return;
-        const uint32_t task = quotient(stage, task_stages), pass = quotient(task, tasks), round = quotient(pass, passes);
-        const uint32_t first_split = (pass - round * passes) * p.x_splits, splits_here = splits_from(first_split);
-        const uint32_t index = team + (task - pass * tasks) * p.teams, at = quotient(index, splits_here), split = first_split + index - at * splits_here;
+        const uint32_t task = divided(stage, p.by_stages), pass = divided(task, p.by_tasks), round = divided(pass, p.by_passes);
+        const uint32_t first_split = (pass - round * p.passes) * p.x_splits, index = team + (task - pass * tasks) * p.teams;
+        const uint32_t at = divided(index, p.by_x_splits), split = first_split + index - at * p.x_splits;
         const uint32_t tile = base0 + round * turn + at, begin = begin_of(split) + (stage - task * task_stages) * p.chunk, end = end_of(split);
         if (at >= p.turn_tiles || tile >= p.tiles || begin >= end) return;
         const TileOf place = tile_of(p, tile);
         coming = p.part[place.part[0]].weight.records + (size_t(place.half[0]) * segments + begin) * RECORD;
         coming_bytes = min(p.chunk, end - begin) * RECORD;
     };
-    find(lane);
-    // Asks for the next stage.
+    // Asks for the next stage, if there is one.
     const auto fetch = [&](uint32_t slot) {
+#if __CUDA_ARCH__ >= 900
+        if (fetched >= p.all_stages) return;
+#endif
+        if (fetched % WARP == 0) find(fetched + lane);
+        const uint32_t bytes = __shfl_sync(FULL_MASK, coming_bytes, fetched % WARP);
+        const uint8_t* from = reinterpret_cast<const uint8_t*>(__shfl_sync(FULL_MASK, reinterpret_cast<unsigned long long>(coming), fetched % WARP));
         const uint32_t to = shared_at + warp * ring_bytes + slot * stage_bytes;
+        fetched++;
 #if __CUDA_ARCH__ >= 900
         const uint32_t barrier = shared_of(full) + 8 * (warp * DEPTH_MAX + slot);
-        if (lane == fetched % WARP) {
-            expect_bytes(barrier, 2 * coming_bytes);
-            if (coming_bytes > 0) {
-                copy_bulk(to, coming, coming_bytes, barrier);
-                copy_bulk(to + half_bytes, coming + apart, coming_bytes, barrier);
+        if (is_elected()) {
+            expect_bytes(barrier, 2 * bytes);
+            if (bytes > 0) {
+                copy_bulk(to, from, bytes, barrier);
+                copy_bulk(to + half_bytes, from + apart, bytes, barrier);
             }
         }
 #else
-        const uint32_t bytes = __shfl_sync(FULL_MASK, coming_bytes, fetched % WARP);
-        const uint8_t* from = reinterpret_cast<const uint8_t*>(__shfl_sync(FULL_MASK, reinterpret_cast<unsigned long long>(coming), fetched % WARP));
         for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) {
             copy_ahead(to + i, from + i);
             copy_ahead(to + half_bytes + i, from + apart + i);
         }
         close_copies();
 #endif
-        if (++fetched % WARP == 0) find(fetched + lane);
     };
 #if __CUDA_ARCH__ >= 900
-    if (lane < DEPTH_MAX) init_barrier(shared_of(full) + 8 * (warp * DEPTH_MAX + lane), 1);
-    publish_barriers();
+    if (is_elected()) {
+#pragma unroll
+        for (uint32_t d = 0; d < DEPTH_MAX; d++) init_barrier(shared_of(full) + 8 * (warp * DEPTH_MAX + d), 1);
+        publish_barriers();
+    }
     __syncwarp();
 #endif
+#pragma unroll 1
     for (uint32_t d = 0; d < p.depth; d++) fetch(d);
 
     const uint32_t x_at = shared_at + rings_bytes;
@@ -170,41 +178,47 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     // What splits come to whose rows of x were here before.
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
     const uint32_t outputs = p.turn_tiles * rows_here * (gated ? 8 : 16);
-    for (uint32_t i = threadIdx.x; i < FIRST_OUTPUTS; i += threads) first_outputs[i] = output_of(p, i, base0, row0, rows_here);
+    static_assert(FIRST_OUTPUTS <= threads);
+    if (threadIdx.x < FIRST_OUTPUTS) first_outputs[threadIdx.x] = output_of(p, threadIdx.x, base0, row0, rows_here);
 
     const auto fetch_x = [&](uint32_t first_segment) {
         const uint32_t pieces = min(segments - first_segment, x_segments) * 16;
         if (p.by_output) {
+#pragma unroll 1
             for (uint32_t n = 0; n < rows_here; n++) {
                 const uint8_t* from = p.x.rows + piece_of(p.x, row_of(n), first_segment * 16);
+#pragma unroll 1
                 for (uint32_t i = threadIdx.x; i < pieces; i += threads) copy_ahead(x_at + (i * rows + n) * 16, from + i * piece_stride(p.x));
             }
         } else {
             const uint8_t* from = p.x.rows + piece_of(p.x, row0, first_segment * 16);
+#pragma unroll 1
             for (uint32_t i = threadIdx.x; i < pieces * rows; i += threads) copy_ahead(x_at + i * 16, from + i * 16);
         }
         close_copies();
     };
-    // The norm's factor of a row is a warp's work; what it is made of comes near with x, the rest is done when the products are.
-    const auto squares_of = [&](uint32_t n) {
-        float sum = 0.0f;
-        if (n >= rows_here) return sum;
-        const float4* squares = reinterpret_cast<const float4*>(p.squares + size_t(row_of(n)) * p.squares_count);
+    // The norm's factor of a row is a warp's work: what it is made of comes near with x, the rest is done when the products are.
+    static_assert(WARPS >= 8);
+    float squares = 0.0f, used = 1.0f;
+    const auto fetch_squares = [&] {
+        const uint32_t r = row_of(warp);
+        const float4* from = reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
+#pragma unroll 1
         for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
-            const float4 four = squares[i];
-            sum += (four.x + four.y) + (four.z + four.w);
+            const float4 four = from[i];
+            squares += (four.x + four.y) + (four.z + four.w);
         }
-        return sum;
+        used = p.used[r];
     };
-    float squares = 0.0f;
     bool has_x = false;
     const auto await_x = [&] {
         wait_for_predecessors();
         fetch_x(0);
-        if (p.squares) squares = squares_of(warp);
-        if (p.mode == ADD)
-            for (uint32_t i = threadIdx.x; i < FIRST_OUTPUTS; i += threads)
-                if (first_outputs[i].is_there) come_near(first_outputs[i].out);
+        if (p.squares && warp < rows_here) fetch_squares();
+        if (p.mode == ADD && threadIdx.x < FIRST_OUTPUTS && first_outputs[threadIdx.x].is_there) {
+            come_near(first_outputs[threadIdx.x].out);
+            if (p.next_norm) come_near(p.next_factors + row0 + first_outputs[threadIdx.x].n);
+        }
         await_copies<0>();
         __syncthreads();
         has_x = true;
@@ -232,8 +246,9 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
             float* pass = sums + (odd ? pass_sums : 0);
             uint32_t at = 0, split = team;
             for (uint32_t task = 0; task < tasks; task++, split += p.teams) {
-                while (split >= splits_here) split -= splits_here, at++;
-                const bool is_there = at < p.turn_tiles && base + at < p.tiles;
+#pragma unroll 1
+                while (split >= p.x_splits) split -= p.x_splits, at++;
+                const bool is_there = at < p.turn_tiles && base + at < p.tiles && split < splits_here;
                 const uint32_t end = is_there ? end_of(first_split + split) : 0;
                 float sum[4] = {};
                 uint32_t stage = begin_of(first_split + split);
@@ -257,7 +272,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 #pragma unroll
                             for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j);
                         }
-                        if (!has_x) await_x();
+                        if (__builtin_expect(!has_x, 0)) await_x();
                         const uint32_t x = x_lane + (s - x_first) * rows * 256;
 #pragma unroll
                         for (uint32_t u = 0; u < AHEAD; u++) {
@@ -281,35 +296,37 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                 for (uint32_t c = 0; c < 4; c++)
                     if (lane % 4 * 2 + c % 2 < rows_here) to[c % 2 * SUM_STRIDE + c / 2 * 8] = sum[c];
             }
-            if (!has_x) await_x();
-            if (is_first && p.squares)
-                for (uint32_t n = warp; n < rows_here; n += threads / WARP, squares = squares_of(n)) {
-                    const float exact = rsqrtf(warp_sum(squares) * p.inverse_width + p.eps);
-                    if (lane != 0) continue;
-                    const uint32_t r = row_of(n);
-                    factor[n] = __fdividef(exact, p.used[r]);
-                    if (p.factors && blocks.index == 0) p.factors[r] = exact;
+            if (__builtin_expect(!has_x, 0)) await_x();
+            if (is_first && p.squares && warp < rows_here) {
+                const float exact = rsqrtf(warp_sum(squares) * p.inverse_width + p.eps);
+                if (lane == 0) {
+                    factor[warp] = __fdividef(exact, used);
+                    if (p.factors && blocks.index == 0) p.factors[row_of(warp)] = exact;
                 }
+            }
             __syncthreads();
-            for (uint32_t index = threadIdx.x; index < outputs; index += threads) {
+#pragma unroll 1
+            for (uint32_t first = warp * WARP; first < outputs; first += threads) {
+                const uint32_t index = first + lane;
                 const bool is_known = base == base0 && index < FIRST_OUTPUTS;
                 const Output output = is_known ? first_outputs[index] : output_of(p, index, base, row0, rows_here);
-                if (output.tile >= p.turn_tiles || base + output.tile >= p.tiles) continue;
+                const bool is_any = output.tile < p.turn_tiles && base + output.tile < p.tiles;
                 const bool adds = p.mode == ADD && output.is_there;
                 const float old = adds ? *output.out : 0.0f, near = adds && p.next_norm ? p.next_factors[row0 + output.n] : 0.0f;
                 float value[2] = {};
-                if (first_split > 0) value[0] = totals[index].x, value[1] = totals[index].y;
+                if (is_any && first_split > 0) value[0] = totals[index].x, value[1] = totals[index].y;
 #pragma unroll
                 for (uint32_t half = 0; half < 2; half++) {
                     if (half == 1 && !gated) continue;
                     const float* from = pass + output.tile * p.x_splits * p.warps * task_sums + output.n * SUM_STRIDE + half * 8 + output.m;
+#pragma unroll 1
                     for (uint32_t split = 0; split < splits_here; split += SPLITS_AT_ONCE, from += SPLITS_AT_ONCE * p.warps * task_sums) {
                         float its[SPLITS_AT_ONCE][RUNS_MAX];
 #pragma unroll
                         for (uint32_t i = 0; i < SPLITS_AT_ONCE; i++)
 #pragma unroll
                             for (uint32_t w = 0; w < RUNS_MAX; w++)
-                                its[i][w] = split + i < splits_here && w < p.warps ? from[(i * p.warps + w) * task_sums] : 0.0f;
+                                its[i][w] = is_any && split + i < splits_here && w < p.warps ? from[(i * p.warps + w) * task_sums] : 0.0f;
 #pragma unroll
                         for (uint32_t i = 0; i < SPLITS_AT_ONCE; i++) {
                             float all = 0.0f;
@@ -319,9 +336,9 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                         }
                     }
                 }
-                if (first_split + splits_here < p.splits)
-                    totals[index] = make_float2(value[0], value[1]);
-                else
+                if (first_split + splits_here < p.splits) {
+                    if (is_any) totals[index] = make_float2(value[0], value[1]);
+                } else
                     write_one(p, output, base, row0, p.squares ? factor[output.n] : 1.0f, old, near, value[0], value[1]);
             }
             odd = !odd, is_first = false;
@@ -329,14 +346,16 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     }
 }
 
-#define FEW(TYPE, NAME)                                                                                                               \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS_MAX * WARP, 2) matmul_##NAME##_1(const __grid_constant__ MatmulParams p) { \
-        __shared__ FewShared of_block;                                                                                                \
-        few<TYPE>(p, of_block, {blockIdx.x, gridDim.x});                                                                              \
+#define FEW_OF(TYPE, NAME, FORM, WARPS)                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16 / WARPS) matmul##FORM##_##NAME##_1(const __grid_constant__ MatmulParams p) { \
+        __shared__ FewShared<WARPS> of_block;                                                                                             \
+        few<TYPE, WARPS>(p, of_block, {blockIdx.x, gridDim.x});                                                                           \
     }
-#define FEW_PAIR(TYPE, NAME, OTHER, OTHER_NAME)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS_MAX * WARP, 2) matmul_##NAME##_##OTHER_NAME##_1(const __grid_constant__ PairParams p) { \
-        __shared__ FewShared of_block;                                                                                                             \
-        of_pair(                                                                                                                                   \
-            p, [&](Blocks blocks) { few<TYPE>(p.first, of_block, blocks); }, [&](Blocks blocks) { few<OTHER>(p.second, of_block, blocks); });      \
+#define FEW(TYPE, NAME) FEW_OF(TYPE, NAME, , FEW_WARPS) FEW_OF(TYPE, NAME, _large, FEW_WARPS_LARGE)
+#define FEW_PAIR(TYPE, NAME, OTHER, OTHER_NAME)                                                                                                \
+    extern "C" __global__ void __launch_bounds__(FEW_WARPS * WARP, 2) matmul_##NAME##_##OTHER_NAME##_1(const __grid_constant__ PairParams p) { \
+        __shared__ FewShared<FEW_WARPS> of_block;                                                                                              \
+        of_pair(                                                                                                                               \
+            p, [&](Blocks blocks) { few<TYPE, FEW_WARPS>(p.first, of_block, blocks); },                                                        \
+            [&](Blocks blocks) { few<OTHER, FEW_WARPS>(p.second, of_block, blocks); });                                                        \
     }

@@ -36,7 +36,6 @@ struct HalfTile {
             const uint4 four = reinterpret_cast<const uint4*>(from + Planes::SCALES_AT)[row];
             scales[0] = four.x, scales[1] = four.y, scales[2] = four.z, scales[3] = four.w;
         }
-        if constexpr (Planes::SUPERS == 32) supers = reinterpret_cast<const __half2*>(from + Planes::SUPERS_AT)[row];
         if constexpr (Planes::SUPERS == 16) supers = __half2half2(reinterpret_cast<const __half*>(from + Planes::SUPERS_AT)[row]);
     }
 
@@ -49,15 +48,7 @@ struct HalfTile {
         Factors f;
         if constexpr (TYPE == F16) return f;
         if constexpr (Planes::HAS_MINIMUM) {
-            __half2 two;
-            if constexpr (TYPE == Q4K || TYPE == Q5K) {
-                // Both bytes as halves at once: 1024 + byte, less 1024.
-                const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1024.0f));
-                two = __hmul2(supers, bytes);
-            } else {
-                two = as_half2(scales[j]);
-            }
-            const __half2 small = __hmul2(two, __floats2half2_rn(0x1p-4f, TYPE == Q4K || TYPE == Q5K ? -MINIMUM : MINIMUM));
+            const __half2 two = as_half2(scales[j]), small = __hmul2(two, __floats2half2_rn(0x1p-4f, MINIMUM));
             f.scale[0][0] = f.scale[1][0] = __low2half2(two);
             f.scale[0][1] = f.scale[1][1] = __low2half2(small);
             f.minimum[0] = f.minimum[1] = __high2half2(small);
@@ -65,6 +56,7 @@ struct HalfTile {
             // Scales of blocks j and j + 1, or of the two halves of block j.
             __half2 two;
             if constexpr (TYPE == Q6K) {
+                // Both bytes as halves at once: 1024 + byte, less 1024 and the excess.
                 const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1152.0f));
                 two = __hmul2(supers, bytes);
             } else {

@@ -56,8 +56,11 @@ struct MatmulParams {
     uint32_t x_splits;        // few.cuh: splits whose rows of x a block has at once
     uint32_t next_squares_count;
     Segment part[3];  // first_pair counts tiles
+    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp; then what divides by the first three and by x_splits (`divided`).
+    uint32_t stages, tasks, passes, all_stages;
+    uint32_t by_stages, by_tasks, by_passes, by_x_splits;
 };
-static_assert(sizeof(MatmulParams) == 368, "as in params.rs");
+static_assert(sizeof(MatmulParams) == 400, "as in params.rs");
 
 // Products of two types with the same rows of x in one launch: the first blocks make one, the others the other.
 struct PairParams {
@@ -65,7 +68,7 @@ struct PairParams {
     uint32_t first_blocks;
     uint32_t reserved;
 };
-static_assert(sizeof(PairParams) == 744, "as in params.rs");
+static_assert(sizeof(PairParams) == 808, "as in params.rs");
 
 // A block's number among those of its product, and how many they are.
 struct Blocks {

@@ -14,12 +14,11 @@
 // | Q8_0 | bytes, excess 128 | | f16 d | |
 // | Q4_0, Q4_1 | nibbles, a word a block | | f16 d; Q4_1: f16 d, m | |
 // | Q5_0, Q5_1 | nibbles | u32 | f16 d; Q5_1: f16 d, m | |
-// | Q4_K | nibbles | | u8 scale, u8 minimum | f16 d, dmin |
-// | Q5_K | nibbles | u32 | u8 scale, u8 minimum | f16 d, dmin |
 // | Q6_K | nibbles | 2 u32 | i8 of numbers 0..16, i8 of 16..32, excess 128 | f16 d |
 //
+// Q4_K and Q5_K are Q4_1 and Q5_1 here: d times the integer of a block's scale, rounded to f16, and minus dmin times that of its minimum.
 // Numbers are stored without a power of two of the whole matrix (`scale`, which is exact): so that BF16 becomes F16, exact but for numbers more than 2^29 below the
-// largest, and so that quantised numbers are INTEGER times their integers with scales (d) in f16's upper range. Minimums (m, dmin) are stored MINIMUM / INTEGER
+// largest, and so that quantised numbers are INTEGER times their integers with scales (d) in f16's upper range. Minimums (m) are stored MINIMUM / INTEGER
 // = 16 times smaller than scales, so that f16 has room for them.
 //
 // Nibbles: nibble i of word j holds number 8 j + (0, 2, 4, 6, 1, 3, 5, 7)[i] of the lane, so that a mask leaves two neighbours in
@@ -30,7 +29,7 @@
 
 #include "walla.cuh"
 
-enum WeightType : uint32_t { F32, F16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4K, Q5K, Q6K };
+enum WeightType : uint32_t { F32, F16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q6K };
 
 struct WeightRef {
     const uint8_t* records;
@@ -49,7 +48,7 @@ constexpr uint32_t SEGMENT = 128;
 __host__ __device__ constexpr uint32_t unit_numbers(uint32_t type) {
     return type == F32 ? 4 : type == F16 ? 8 : type == Q8_0 ? 16 : 32;
 }
-__host__ __device__ constexpr bool has_fifths(uint32_t type) { return type == Q5_0 || type == Q5_1 || type == Q5K; }
+__host__ __device__ constexpr bool has_fifths(uint32_t type) { return type == Q5_0 || type == Q5_1; }
 
 // A number below 2^23 as a float, less `offset`: the magic 2^23 puts the integer into the mantissa.
 __device__ __forceinline__ float integer(uint32_t bits, float offset) {
@@ -64,13 +63,13 @@ __device__ __forceinline__ float half_bits(uint32_t bits) {
 template <uint32_t TYPE>
 struct Record {
     static constexpr uint32_t PIECES = 32 / unit_numbers(TYPE);
-    static constexpr bool HAS_MINIMUM = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q4K || TYPE == Q5K;
+    static constexpr bool HAS_MINIMUM = TYPE == Q4_1 || TYPE == Q5_1;
     // Taken from every integer.
     static constexpr float OFFSET =
         TYPE == Q8_0 ? 128.0f : TYPE == Q4_0 ? 8.0f : TYPE == Q5_0 ? 16.0f : TYPE == Q6K ? 32.0f : 0.0f;
     static constexpr uint32_t HIGH = 32 * (has_fifths(TYPE) ? 4 : TYPE == Q6K ? 8 : 0);
     static constexpr uint32_t SCALES = 8 * (TYPE == Q4_1 || TYPE == Q5_1 ? 16 : TYPE > F16 ? 8 : 0);
-    static constexpr uint32_t SUPERS = 8 * (TYPE == Q4K || TYPE == Q5K ? 4 : TYPE == Q6K ? 2 : 0);
+    static constexpr uint32_t SUPERS = 8 * (TYPE == Q6K ? 2 : 0);
     static constexpr uint32_t HIGH_AT = 512 * PIECES;
     static constexpr uint32_t SCALES_AT = HIGH_AT + HIGH;
     static constexpr uint32_t SUPERS_AT = SCALES_AT + SCALES;
@@ -99,7 +98,6 @@ struct Block : Record<TYPE> {
 #pragma unroll
         for (uint32_t i = 0; i < R::SCALES / 32; i++)
             scales[i] = __ldg(reinterpret_cast<const uint32_t*>(record + R::SCALES_AT) + g * (R::SCALES / 32) + i);
-        if constexpr (R::SUPERS == 32) supers = __ldg(reinterpret_cast<const uint32_t*>(record + R::SUPERS_AT) + g);
         if constexpr (R::SUPERS == 16) supers = __ldg(reinterpret_cast<const uint16_t*>(record + R::SUPERS_AT) + g);
     }
 
@@ -114,12 +112,6 @@ struct Block : Record<TYPE> {
         const uint32_t two = scales[j / 2] >> (16 * (j % 2)) & 0xffffu;
         if constexpr (TYPE == Q8_0 || TYPE == Q4_0 || TYPE == Q5_0) {
             low = upper = half_bits(two) * INTEGER;
-        } else if constexpr (TYPE == Q4K || TYPE == Q5K) {
-            // Both bytes as halves at once: 1024 + byte, less 1024.
-            const uint32_t biased = __byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140);
-            const __half2 bytes = __hsub2(*reinterpret_cast<const __half2*>(&biased), __float2half2_rn(1024.0f));
-            low = upper = half_bits(supers & 0xffffu) * __low2float(bytes) * INTEGER;
-            minimum = half_bits(supers >> 16) * __high2float(bytes) * -MINIMUM;
         } else if constexpr (TYPE == Q6K) {
             const float d = half_bits(supers) * INTEGER;
             low = d * integer(two & 0xffu, 128.0f);
@@ -184,8 +176,7 @@ __device__ __forceinline__ void with_type(uint32_t type, F&& f) {
 #define CASE(T) \
     case T: f(Block<T>{}); break;
     switch (type) {
-        CASE(F32) CASE(F16) CASE(Q8_0) CASE(Q4_0) CASE(Q4_1) CASE(Q5_0) CASE(Q5_1) CASE(Q4K) CASE(Q5K)
-        CASE(Q6K)
+        CASE(F32) CASE(F16) CASE(Q8_0) CASE(Q4_0) CASE(Q4_1) CASE(Q5_0) CASE(Q5_1) CASE(Q6K)
     }
 #undef CASE
 }

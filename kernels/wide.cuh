@@ -46,14 +46,16 @@ struct Weights {
         for (uint32_t h = 0; h < 2; h++)
             from[h] = p.part[at.part[h]].weight.records + (size_t(at.half[h]) * p.x.segments + begin) * RECORD;
     }
-    // Asks for the next stage, if there is one: one lane's work.
+    // Asks for the next stage, if there is one: the whole warp's call, one lane's copies.
     __device__ __forceinline__ void fetch() {
         if (tile >= p.tiles || count == 0) return;
         const uint32_t bytes = min(CHUNK, count - fetched) * RECORD;
         const uint32_t to = stages + ahead.slot * STAGE, barrier = barriers + 8 * ahead.slot;
-        expect_bytes(barrier, 2 * bytes);
-        copy_bulk(to, from[0] + fetched * RECORD, bytes, barrier);
-        copy_bulk(to + HALF, from[1] + fetched * RECORD, bytes, barrier);
+        if (is_elected()) {
+            expect_bytes(barrier, 2 * bytes);
+            copy_bulk(to, from[0] + fetched * RECORD, bytes, barrier);
+            copy_bulk(to + HALF, from[1] + fetched * RECORD, bytes, barrier);
+        }
         ahead.next(p.depth);
         fetched += CHUNK;
         if (fetched < count) return;
@@ -110,7 +112,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
         await_products<1>();
         if (w_in + 1 == W::CHUNK || s + 1 == weights.count) {
             __syncwarp();
-            if (lane == 0) weights.fetch();
+            weights.fetch();
             weights.now.next(p.depth);
         }
         if (x_in + 1 == X_CHUNK<N> || s + 1 == weights.count) {
@@ -122,16 +124,34 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
     if (due && lane == 0) arrive(due);
 }
 
+// Sums of COUNT numbers over a warp, each as warp_sum makes it: lane l is left with that of number l / (WARP / COUNT).
+template <uint32_t COUNT>
+__device__ __forceinline__ float warp_sums(float (&of)[COUNT]) {
+    const uint32_t lane = threadIdx.x % WARP;
+    uint32_t offset = WARP / 2;
+#pragma unroll
+    for (uint32_t left = COUNT / 2; left > 0; left /= 2, offset /= 2)
+#pragma unroll
+        for (uint32_t i = 0; i < left; i++) {
+            const float mine = lane & offset ? of[i + left] : of[i], other = lane & offset ? of[i] : of[i + left];
+            of[i] = mine + __shfl_xor_sync(FULL_MASK, other, offset);
+        }
+#pragma unroll
+    for (; offset > 0; offset /= 2) of[0] += __shfl_xor_sync(FULL_MASK, of[0], offset);
+    return of[0];
+}
+
 // Norm factors of the block's rows of x, which the first of blocks leaves; loads of a warp's rows are under way together.
 template <uint32_t N, uint32_t WARPS>
 __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, bool is_first, const MatmulParams& p) {
-    constexpr uint32_t EACH = N / WARPS;
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    constexpr uint32_t EACH = N / WARPS, LANES = WARP / EACH;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, mine = warp + lane / LANES * WARPS;
     const auto row_of = [&](uint32_t k) { return min(row0 + warp + k * WARPS, p.rows_max - 1); };
-    float sum[EACH] = {}, used[EACH] = {};
+    float its = 1.0f;
     if (p.squares) {
-#pragma unroll
-        for (uint32_t k = 0; k < EACH; k++) used[k] = p.used[row_of(k)];
+        const float used = p.used[row_of(lane / LANES)];
+        float sum[EACH] = {};
+#pragma unroll 1
         for (uint32_t i = lane; i < p.squares_count / 4; i += WARP) {
             float4 four[EACH];
 #pragma unroll
@@ -139,17 +159,11 @@ __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, bool 
 #pragma unroll
             for (uint32_t k = 0; k < EACH; k++) sum[k] += (four[k].x + four[k].y) + (four[k].z + four[k].w);
         }
+        const float exact = rsqrtf(warp_sums(sum) * p.inverse_width + p.eps);
+        its = __fdividef(exact, used);
+        if (p.factors && is_first && lane % LANES == 0 && row0 + mine < p.rows_max) p.factors[row0 + mine] = exact;
     }
-#pragma unroll
-    for (uint32_t k = 0; k < EACH; k++) {
-        float its = 1.0f;
-        if (p.squares) {
-            const float exact = rsqrtf(warp_sum(sum[k]) * p.inverse_width + p.eps);
-            its = __fdividef(exact, used[k]);
-            if (p.factors && is_first && lane == 0 && row0 + warp + k * WARPS < p.rows_max) p.factors[row_of(k)] = exact;
-        }
-        if (lane == 0) factor[warp + k * WARPS] = its;
-    }
+    if (lane % LANES == 0) factor[mine] = its;
 }
 
 // Numbers of a tile's sums that a warp adds the runs of.
@@ -199,7 +213,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     extern __shared__ __align__(128) uint8_t shared[];
     auto& barriers = of_block.barriers;
     auto& factor = of_block.factor;
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t lane = threadIdx.x % WARP, warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
     const uint32_t splits = IN_TURNS ? 1 : p.splits;
     const uint32_t group0 = IN_TURNS ? blocks.index : blocks.index / splits, split = IN_TURNS ? 0 : blocks.index % splits;
     const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? blocks.count : groups;
@@ -234,23 +248,29 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
                           0};
     let_successors_start();
     if (warp < WARPS) {
-        if (lane < DEPTH_MAX) init_barrier(weights.barriers + 8 * lane, 1);
-        publish_barriers();
+        if (is_elected()) {
+#pragma unroll
+            for (uint32_t d = 0; d < DEPTH_MAX; d++) init_barrier(weights.barriers + 8 * d, 1);
+            publish_barriers();
+        }
         __syncwarp();
         weights.find();
-        if (lane == 0)
-            for (uint32_t d = 0; d < p.depth; d++) weights.fetch();
+#pragma unroll 1
+        for (uint32_t d = 0; d < p.depth; d++) weights.fetch();
     } else {
-        for (uint32_t i = lane; i < RUNS * DEPTH_MAX; i += WARP) {
-            const XRing x = x_of(i / DEPTH_MAX);
-            init_barrier(x.full + 8 * (i % DEPTH_MAX), 1);
-            init_barrier(x.empty + 8 * (i % DEPTH_MAX), TILES);
+        if (is_elected()) {
+#pragma unroll
+            for (uint32_t i = 0; i < RUNS * DEPTH_MAX; i++) {
+                const XRing x = x_of(i / DEPTH_MAX);
+                init_barrier(x.full + 8 * (i % DEPTH_MAX), 1);
+                init_barrier(x.empty + 8 * (i % DEPTH_MAX), TILES);
+            }
+            if (!IN_TURNS) {
+                init_barrier(all_received, 1);
+                expect_bytes(all_received, own * splits * TILE_BYTES);
+            }
+            publish_barriers();
         }
-        if (lane == 0 && !IN_TURNS) {
-            init_barrier(all_received, 1);
-            expect_bytes(all_received, own * splits * TILE_BYTES);
-        }
-        publish_barriers();
     }
     __syncthreads();
     if (!IN_TURNS && !IS_LATE) arrive_in_cluster_silently();

@@ -17,16 +17,16 @@
 #include "tensor.cuh"
 #include "wide.cuh"
 
-FEW(Q4K, q4_k)
+FEW(Q4_1, q4_1)
 FEW(Q6K, q6_k)
-WIDES(Q4K, q4_k)
+WIDES(Q4_1, q4_1)
 WIDES(Q6K, q6_k)
-FEW_PAIR(Q4K, q4_k, Q6K, q6_k)
-WIDE_PAIRS(Q4K, q4_k, Q6K, q6_k)
+FEW_PAIR(Q4_1, q4_1, Q6K, q6_k)
+WIDE_PAIRS(Q4_1, q4_1, Q6K, q6_k)
 
 namespace {
 
-constexpr uint32_t WIDTH = 2048, KEYS = 512, HIDDEN = 8192, VOCABULARY = 128256, LAYERS = 16, ROWS_MAX = 128;
+constexpr uint32_t WIDTH = 2048, KEYS = 512, HIDDEN = 8192, VOCABULARY = 128256, LAYERS = 16, ROWS_MAX = 128, SHARED_STATIC = 4352;
 uint32_t multiprocessors = 132, columns_max = 0;
 bool pairs = true;
 
@@ -43,17 +43,14 @@ __device__ uint32_t mixed(uint32_t h) {
     return h ^ h >> 16;
 }
 
-// Records whose scales are small halves, or six bits.
+// Records whose scales are small halves, or bytes.
 template <uint32_t TYPE>
 __global__ void fill_records(uint32_t* words, size_t count, uint32_t seed) {
     using R = Record<TYPE>;
     for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count; i += size_t(gridDim.x) * blockDim.x) {
         const uint32_t at = uint32_t(i % (R::BYTES / 4)) * 4;
         uint32_t bits = mixed(uint32_t(i) + seed * 40503u);
-        if (at >= R::SUPERS_AT)
-            bits = (bits & 0x00ff00ffu) | 0x10001000u;
-        else if (at >= R::SCALES_AT && TYPE == Q4K)
-            bits &= 0x3f3f3f3fu;
+        if (at >= (TYPE == Q4_1 ? R::SCALES_AT : R::SUPERS_AT)) bits = (bits & 0x00ff00ffu) | 0x10001000u;
         words[i] = bits;
     }
 }
@@ -129,7 +126,7 @@ struct Matrix {
     uint8_t* records;
 };
 
-uint32_t record_bytes(bool is_q6) { return is_q6 ? Record<Q6K>::BYTES : Record<Q4K>::BYTES; }
+uint32_t record_bytes(bool is_q6) { return is_q6 ? Record<Q6K>::BYTES : Record<Q4_1>::BYTES; }
 
 Matrix matrix(bool is_q6, uint32_t rows, uint32_t cols, uint32_t seed) {
     Matrix m = {is_q6, rows, cols, nullptr};
@@ -139,14 +136,14 @@ Matrix matrix(bool is_q6, uint32_t rows, uint32_t cols, uint32_t seed) {
     if (is_q6)
         fill_records<Q6K><<<1024, 256>>>(words, bytes / 4, seed);
     else
-        fill_records<Q4K><<<1024, 256>>>(words, bytes / 4, seed);
+        fill_records<Q4_1><<<1024, 256>>>(words, bytes / 4, seed);
     return m;
 }
 
 struct Call {
     std::string name;
     MatmulParams p;
-    bool is_q6, is_cluster, is_few, is_half;
+    bool is_q6, is_cluster, is_few, is_large, is_half;
     uint32_t columns, threads, shared_bytes;
     dim3 grid;
     size_t bytes;
@@ -158,14 +155,15 @@ const void* kernel_of(const Call& call) {
     const auto pick = [&](const void* n16, const void* n32, const void* n64) { return call.columns == 16 ? n16 : call.columns == 32 ? n32 : n64; };
 #define PICK(NAME) \
     pick(reinterpret_cast<const void*>(NAME##_16), reinterpret_cast<const void*>(NAME##_32), reinterpret_cast<const void*>(NAME##_64))
-    if (call.is_pair) return call.is_few ? reinterpret_cast<const void*>(matmul_q4_k_q6_k_1) : PICK(wide_cluster_q4_k_q6_k);
-    if (call.is_few) return call.is_q6 ? reinterpret_cast<const void*>(matmul_q6_k_1) : reinterpret_cast<const void*>(matmul_q4_k_1);
-    if (call.is_cluster) return call.is_q6 ? PICK(wide_cluster_q6_k) : PICK(wide_cluster_q4_k);
+    if (call.is_pair) return call.is_few ? reinterpret_cast<const void*>(matmul_q4_1_q6_k_1) : PICK(wide_cluster_q4_1_q6_k);
+    if (call.is_large) return call.is_q6 ? reinterpret_cast<const void*>(matmul_large_q6_k_1) : reinterpret_cast<const void*>(matmul_large_q4_1_1);
+    if (call.is_few) return call.is_q6 ? reinterpret_cast<const void*>(matmul_q6_k_1) : reinterpret_cast<const void*>(matmul_q4_1_1);
+    if (call.is_cluster) return call.is_q6 ? PICK(wide_cluster_q6_k) : PICK(wide_cluster_q4_1);
     if (call.is_half) {
-        if (call.columns == 16) return call.is_q6 ? reinterpret_cast<const void*>(wide_half_q6_k_16) : reinterpret_cast<const void*>(wide_half_q4_k_16);
-        return call.is_q6 ? reinterpret_cast<const void*>(wide_half_q6_k_32) : reinterpret_cast<const void*>(wide_half_q4_k_32);
+        if (call.columns == 16) return call.is_q6 ? reinterpret_cast<const void*>(wide_half_q6_k_16) : reinterpret_cast<const void*>(wide_half_q4_1_16);
+        return call.is_q6 ? reinterpret_cast<const void*>(wide_half_q6_k_32) : reinterpret_cast<const void*>(wide_half_q4_1_32);
     }
-    return call.is_q6 ? PICK(wide_q6_k) : PICK(wide_q4_k);
+    return call.is_q6 ? PICK(wide_q6_k) : PICK(wide_q4_1);
 #undef PICK
 }
 
@@ -174,9 +172,11 @@ uint32_t ceil_of(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 // As `Tiling::few` cuts it.
 void cut_few(Call& call, uint32_t record) {
     MatmulParams& p = call.p;
-    p.teams = 8 / p.warps, p.x_splits = p.splits;
-    for (uint32_t resident : {2u, 1u}) {
-        const uint32_t places = multiprocessors * resident, room = (resident == 2 ? 114 : 228) * 1024 - 1024 - 4096;
+    call.is_few = true, call.is_large = p.tiles <= multiprocessors && p.splits * p.warps > FEW_WARPS;
+    const uint32_t warps = call.is_large ? FEW_WARPS_LARGE : FEW_WARPS;
+    call.threads = warps * WARP, p.teams = warps / p.warps, p.x_splits = p.splits;
+    for (uint32_t resident = call.is_large ? 1 : 2; resident > 0; resident--) {
+        const uint32_t places = multiprocessors * resident, room = (resident == 2 ? 114 : 228) * 1024 - 1024 - SHARED_STATIC;
         uint32_t best_cost = ~0u, rounds = 0, units = 0;
         for (uint32_t turn_tiles = 1; turn_tiles <= 8; turn_tiles++) {
             const uint32_t blocks = ceil_of(p.tiles, turn_tiles), its_rounds = ceil_of(blocks, places), its_units = ceil_of(turn_tiles * p.splits, p.teams);
@@ -189,7 +189,7 @@ void cut_few(Call& call, uint32_t record) {
         const auto ring = [&](uint32_t chunk) {
             for (uint32_t depth = std::min(DEPTH_MAX, ceil_of(p.run, chunk) * units * rounds); depth > 0; depth--) {
                 const uint32_t sums = (rounds > 1 ? 2 : 1) * p.turn_tiles * p.splits * p.warps * p.x.group_rows * SUM_STRIDE * 4;
-                const uint32_t bytes = 8 * depth * chunk * 2 * record + p.x.segments * p.x.group_rows * 256 + sums;
+                const uint32_t bytes = warps * depth * chunk * 2 * record + p.x.segments * p.x.group_rows * 256 + sums;
                 if (bytes > room) continue;
                 if (std::min(chunk * depth, all) >= best) best = std::min(chunk * depth, all), p.chunk = chunk, p.depth = depth, call.shared_bytes = bytes;
                 return;
@@ -200,7 +200,10 @@ void cut_few(Call& call, uint32_t record) {
         if (best == 0) ring(1);
         if (best >= std::min(resident == 1 ? 1u : 3u, all)) break;
     }
-    call.is_few = true, call.threads = 256;
+    p.stages = ceil_of(p.run, p.chunk), p.tasks = ceil_of(p.turn_tiles * p.splits, p.teams), p.passes = 1;
+    p.all_stages = ceil_of(p.tiles, p.turn_tiles * call.grid.x) * p.tasks * p.stages;
+    const auto by = [](uint32_t n) { return ceil_of(1u << 31, n); };
+    p.by_stages = by(p.stages), p.by_tasks = by(p.tasks), p.by_passes = by(p.passes), p.by_x_splits = by(p.x_splits);
 }
 
 Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, uint8_t* x, float* out, uint32_t mode) {
@@ -215,7 +218,7 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
     for (size_t i = 0; i < parts.size(); i++) {
         const Matrix& m = parts[i];
         const bool is_gate = mode >= GATE_SILU;
-        p.part[i] = {{m.records, m.rows, m.cols, m.is_q6 ? uint32_t(Q6K) : uint32_t(Q4K), 1.0f}, nullptr, is_gate ? out : out + p.tiles * 16, is_gate ? m.rows : stride, p.tiles};
+        p.part[i] = {{m.records, m.rows, m.cols, m.is_q6 ? uint32_t(Q6K) : uint32_t(Q4_1), 1.0f}, nullptr, is_gate ? out : out + p.tiles * 16, is_gate ? m.rows : stride, p.tiles};
         p.tiles += ceil_of(m.rows, 16);
         call.bytes += size_t(m.rows) * segments * record / 8;
     }
@@ -243,7 +246,7 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
         const uint32_t received = ceil_of(WIDE_TILES, p.splits) * p.splits * n * 64, kept = p.warps > 1 ? WIDE_TILES * 4 * (n / 2 * 32) : 0;
         return n > 32 ? std::max(rings + kept, received + WIDE_TILES * 8 * SUM_STRIDE * 4) : received + rings;
     };
-    const uint32_t room = (is_many && !call.is_half ? 227 : 113) * 1024 - 1024 - 4096;
+    const uint32_t room = (is_many && !call.is_half ? 227 : 113) * 1024 - 1024 - SHARED_STATIC;
     p.depth = 1, p.chunk = std::min(2u, x_most);
     for (bool grows = true; grows;) {
         grows = false;
@@ -268,7 +271,7 @@ std::vector<Call> pair_of(const Call& first, const Call& second) {
 
 void launch(const Call& call, cudaStream_t stream) {
     const void* kernel = kernel_of(call);
-    must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024 - 4096), "shared memory");
+    must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024 - SHARED_STATIC), "shared memory");
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization, attributes[0].val.programmaticStreamSerializationAllowed = 1;
     attributes[1].id = cudaLaunchAttributeClusterDimension, attributes[1].val.clusterDim = {call.p.splits, 1, 1};
@@ -391,11 +394,11 @@ struct Bench {
                     if (way == 0)
                         launch(call, nullptr);
                     else if (call.is_pair)
-                        plain<Q4K><<<grid, WARP>>>(call.p), plain<Q6K><<<dim3(call.pair.second.tiles, grid.y), WARP>>>(call.pair.second);
+                        plain<Q4_1><<<grid, WARP>>>(call.p), plain<Q6K><<<dim3(call.pair.second.tiles, grid.y), WARP>>>(call.pair.second);
                     else if (call.is_q6)
                         plain<Q6K><<<grid, WARP>>>(call.p);
                     else
-                        plain<Q4K><<<grid, WARP>>>(call.p);
+                        plain<Q4_1><<<grid, WARP>>>(call.p);
                     must(cudaDeviceSynchronize(), call.name.c_str());
                     for (const auto& [at, bytes] : results) {
                         found[way].emplace_back(bytes);

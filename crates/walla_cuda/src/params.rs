@@ -122,6 +122,22 @@ pub(crate) struct PackParams {
     pub eps: f32,
 }
 
+/// How kernels for few rows number what comes to a warp (kernels/few.cuh).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Stages {
+    /// Of a task.
+    pub of_task: u32,
+    /// Tasks of a team in a pass.
+    pub tasks: u32,
+    /// Passes of a turn.
+    pub passes: u32,
+    /// All stages of a warp.
+    pub all: u32,
+    /// 2^31 divided by each of the first three, and by the splits of a pass, rounded up.
+    pub by: [u32; 4],
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct MatmulParams {
@@ -157,6 +173,7 @@ pub(crate) struct MatmulParams {
     pub x_splits: u32,
     pub next_squares_count: u32,
     pub part: [Segment; 3],
+    pub stages: Stages,
 }
 
 /// Products of two types with the same rows of x.
@@ -340,8 +357,8 @@ const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
-const _: () = assert!(size_of::<MatmulParams>() == 368);
-const _: () = assert!(size_of::<PairParams>() == 744);
+const _: () = assert!(size_of::<MatmulParams>() == 400);
+const _: () = assert!(size_of::<PairParams>() == 808);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);

@@ -34,43 +34,46 @@ pub(crate) struct Layout {
     parts: [usize; 4],
 }
 
+/// What numbers of a type are stored as: scales and minimums of Q4_K and Q5_K become what those of Q4_1 and Q5_1 are, BF16 becomes F16.
+fn stored_as(ty: TensorType) -> TensorType {
+    match ty {
+        TensorType::BF16 => TensorType::F16,
+        TensorType::Q4K => TensorType::Q4_1,
+        TensorType::Q5K => TensorType::Q5_1,
+        ty => ty,
+    }
+}
+
 /// The code of a type in `kernels/weight.cuh`.
 pub(crate) fn kind(ty: TensorType) -> Option<u32> {
-    Some(match ty {
+    Some(match stored_as(ty) {
         TensorType::F32 => 0,
-        TensorType::F16 | TensorType::BF16 => 1,
+        TensorType::F16 => 1,
         TensorType::Q8_0 => 2,
         TensorType::Q4_0 => 3,
         TensorType::Q4_1 => 4,
         TensorType::Q5_0 => 5,
         TensorType::Q5_1 => 6,
-        TensorType::Q4K => 7,
-        TensorType::Q5K => 8,
-        TensorType::Q6K => 9,
+        TensorType::Q6K => 7,
         _ => return None,
     })
 }
 
 /// The name of a type in the names of kernels.
 pub(crate) fn kernel_name(ty: TensorType) -> String {
-    match ty {
-        TensorType::BF16 => "f16".to_owned(),
-        ty => ty.name().to_lowercase(),
-    }
+    stored_as(ty).name().to_lowercase()
 }
 
 /// Bytes of a row's 128 numbers in each part: quants, high bits, scales, and the scales of the super-block around them.
 fn row_parts(ty: TensorType) -> Option<[usize; 4]> {
-    Some(match ty {
+    Some(match stored_as(ty) {
         TensorType::F32 => [512, 0, 0, 0],
-        TensorType::F16 | TensorType::BF16 => [256, 0, 0, 0],
+        TensorType::F16 => [256, 0, 0, 0],
         TensorType::Q8_0 => [128, 0, 8, 0],
         TensorType::Q4_0 => [64, 0, 8, 0],
         TensorType::Q4_1 => [64, 0, 16, 0],
         TensorType::Q5_0 => [64, 16, 8, 0],
         TensorType::Q5_1 => [64, 16, 16, 0],
-        TensorType::Q4K => [64, 0, 8, 4],
-        TensorType::Q5K => [64, 16, 8, 4],
         TensorType::Q6K => [64, 32, 8, 2],
         _ => return None,
     })
@@ -253,11 +256,17 @@ impl Tile<'_> {
 
     /// A scale, or scale and minimum, as they are stored.
     fn factors(&self, bytes: &[u8]) -> [u8; 4] {
+        self.products(bytes, [1.0; 2])
+    }
+
+    /// The same, times integers.
+    fn products(&self, bytes: &[u8], integers: [f32; 2]) -> [u8; 4] {
         let mut factors = [0; 4];
         let times = [self.scaling.stored, self.scaling.stored * MINIMUM];
-        for ((to, from), times) in factors.chunks_exact_mut(2).zip(bytes.chunks_exact(2)).zip(times)
-        {
-            let factor = half::f16::from_le_bytes([from[0], from[1]]).to_f32();
+        let pairs = factors.chunks_exact_mut(2).zip(bytes.chunks_exact(2));
+        for (((to, from), times), integer) in pairs.zip(times).zip(integers) {
+            // Both products are exact, so f16 is rounded to once.
+            let factor = half::f16::from_le_bytes([from[0], from[1]]).to_f32() * integer;
             to.copy_from_slice(&half::f16::from_f32(factor * times).to_le_bytes());
         }
         factors
@@ -351,13 +360,13 @@ impl Tile<'_> {
     /// bit `j` of byte `i` belongs to number `i` of sub-block `j`.
     fn put_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (fifths, nibbles) = block[16..].split_at(block.len() - 16 - 128);
-        self.put_super(row, s, &block[..4]);
         for j in 0..8 {
             let codes = std::array::from_fn(|i| {
                 let fifth = fifths.get(i).map_or(0, |byte| byte >> j & 1);
                 nibbles[j / 2 * 32 + i] >> (j % 2 * 4) & 15 | fifth << 4
             });
-            self.put_scale(row, 8 * s + j, &scale_and_minimum(&block[4..16], j));
+            let [scale, minimum] = scale_and_minimum(&block[4..16], j).map(f32::from);
+            self.put_scale(row, 8 * s + j, &self.products(&block[..4], [scale, -minimum]));
             self.put_codes(row, 8 * s + j, &codes);
         }
     }

@@ -289,7 +289,7 @@ impl Lowering<'_> {
             }
         }
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
-        let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
+        let kernel = Kernel { family: "matmul", form: tiling.form(), ty, columns: tiling.groups };
         let (file, name) = kernel.names();
         let function = self.kernels.get(context, &file, &name, shared_bytes_max(facts))?;
         let params = MatmulParams {
@@ -298,6 +298,7 @@ impl Lowering<'_> {
             x_splits: tiling.x_splits,
             chunk: tiling.chunk,
             depth: tiling.depth,
+            stages: tiling.stages(product.tiles),
             ..self.matmul_params(program, input, x, parts, then, (product.tiles, &order))?
         };
         let threads = 32 * order.runs * tiling.teams;

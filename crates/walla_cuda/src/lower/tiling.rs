@@ -3,13 +3,16 @@
 use walla_device::GpuFacts;
 
 use super::order::Order;
+use crate::params::Stages;
 
 /// Rows of x that one multiplication of tensor cores takes.
 pub(super) const GROUP_ROWS: u32 = 8;
 /// Warps of a block for more than a group of rows (`MATMUL_WARPS_MAX`).
 const WARPS_MAX: u32 = 16;
-/// The same for one group (`FEW_WARPS_MAX`): two such blocks share a multiprocessor. Smaller ones would leave shared work to fewer warps.
+/// The same for one group (`FEW_WARPS`): two such blocks share a multiprocessor. Smaller ones would leave shared work to fewer warps.
 const FEW_WARPS: u32 = 8;
+/// The same where a block has a multiprocessor for itself (`FEW_WARPS_LARGE`).
+const FEW_WARPS_LARGE: u32 = 16;
 /// Most tiles that such a block makes in one turn: their sums meet in shared memory.
 const TURN_TILES_MAX: u32 = 8;
 /// Most stages of a ring (`DEPTH_MAX`).
@@ -21,7 +24,7 @@ const FEW_SEGMENTS_AHEAD: u32 = 3;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Shared memory that a kernel has besides what a launch asks for, at most.
-pub(super) const SHARED_STATIC: u32 = 4_096;
+pub(super) const SHARED_STATIC: u32 = 4_352;
 /// Shared memory of a multiprocessor that the driver keeps for each block: one block's share is not in what a block may ask for.
 pub(super) const SHARED_OF_DRIVER: u32 = 1_024;
 
@@ -106,10 +109,18 @@ impl Tiling {
 
     /// Cuts a product for one group of rows a block (kernels/few.cuh).
     fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        let whole = Self { teams: FEW_WARPS / self.order.runs, ..self };
-        // Two blocks a multiprocessor where they fit. Rows of x that do not fit come in parts.
-        let parts = (1..=self.order.splits).rev().map(|x_splits| Self { x_splits, ..whole });
-        let mut shapes = parts.flat_map(|shape| [(shape, 2), (shape, 1)]);
+        // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would make several runs; else two blocks where they fit. Rows of x
+        // that do not fit come in parts.
+        let blocks = product.tiles * product.rows.div_ceil(GROUP_ROWS);
+        let is_large =
+            blocks <= gpu.multiprocessors && self.order.splits * self.order.runs > FEW_WARPS;
+        let large = is_large.then_some((FEW_WARPS_LARGE, 1));
+        let sizes: Vec<_> = large.into_iter().chain([(FEW_WARPS, 2), (FEW_WARPS, 1)]).collect();
+        let parts = (1..=self.order.splits).rev().map(|x_splits| Self { x_splits, ..self });
+        let mut shapes = parts.flat_map(|shape| {
+            let with_teams = move |warps| Self { teams: warps / self.order.runs, ..shape };
+            sizes.iter().map(move |(warps, resident)| (with_teams(*warps), *resident))
+        });
         shapes.find_map(|(shape, resident)| shape.few_turns(product, gpu, resident))
     }
 
@@ -159,9 +170,29 @@ impl Tiling {
         (resident == 1 || ahead(&best) >= FEW_SEGMENTS_AHEAD.min(all)).then_some(best)
     }
 
+    /// Warps of a block.
+    fn warps(&self) -> u32 {
+        self.teams * self.order.runs
+    }
+
+    /// What the kernel's name begins with.
+    pub(super) fn form(&self) -> &'static str {
+        if self.groups == 1 && self.warps() == FEW_WARPS_LARGE { "matmul_large" } else { "matmul" }
+    }
+
+    /// How a warp's stages are numbered, of a product for one group of rows.
+    pub(super) fn stages(&self, tiles: u32) -> Stages {
+        let of_task = self.order.run.div_ceil(self.chunk);
+        let tasks = (self.turn_tiles * self.x_splits).div_ceil(self.teams);
+        let passes = self.order.splits.div_ceil(self.x_splits);
+        let turns = tiles.div_ceil(self.turn_tiles * self.grid[0]);
+        let by = [of_task, tasks, passes, self.x_splits].map(|n| (1_u32 << 31).div_ceil(n));
+        Stages { of_task, tasks, passes, all: turns * passes * tasks * of_task, by }
+    }
+
     /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two turns at once if there are more than one), and those of earlier splits.
     fn few_sized(self, product: &Product, rounds: u32) -> Self {
-        let rings = FEW_WARPS * self.depth * self.chunk * 2 * product.record_bytes;
+        let rings = self.warps() * self.depth * self.chunk * 2 * product.record_bytes;
         let segments = product.segments.min(self.x_splits * self.order.split_segments);
         let x = segments * product.group_rows * 256;
         let is_in_parts = self.x_splits < self.order.splits;
@@ -266,10 +297,15 @@ mod tests {
         all(|product, tiling, gpu| {
             let bytes = u64::from(tiling.shared_bytes + SHARED_STATIC);
             assert!(bytes <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
-            let warps = tiling.order.runs * tiling.teams;
+            let warps = tiling.warps();
             // Blocks for one group of rows are never smaller.
             let is_few = tiling.groups == 1;
-            assert!(if is_few { warps == FEW_WARPS } else { warps <= WARPS_MAX }, "{tiling:?}");
+            let is_right = if is_few {
+                warps == FEW_WARPS || warps == FEW_WARPS_LARGE
+            } else {
+                warps <= WARPS_MAX
+            };
+            assert!(is_right, "{tiling:?}");
             assert!((1..=2).contains(&tiling.order.runs));
             assert!((1..=DEPTH_MAX).contains(&tiling.depth));
             assert!((1..=tiling.order.run).contains(&tiling.chunk));
@@ -303,12 +339,53 @@ mod tests {
         // Llama 3.2 1B: query, key and value; output; down; gate and up; head. All that a warp multiplies in a turn is on its way before x is.
         assert_eq!(cut(192, 16, 1, 608), (192, 1, 8, 2));
         assert_eq!(cut(128, 16, 1, 608), (128, 1, 8, 2));
-        assert_eq!(cut(128, 64, 1, 608), (128, 1, 4, 8));
+        assert_eq!(cut(128, 64, 1, 608), (128, 1, 8, 4));
         assert_eq!(cut(1_024, 16, 1, 608), (256, 4, 4, 8));
         let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
         assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
         // Qwen 3 0.6B: gate and up, two tiles of four splits for eight teams.
         assert_eq!(cut(384, 8, 1, 1_088), (192, 2, 8, 2));
+    }
+
+    #[test]
+    fn stages_of_few_rows_are_every_segment_once() {
+        // As kernels/few.cuh finds what comes next to a warp.
+        let divided = |n: u32, by: u32| (2 * u64::from(n) * u64::from(by) >> 32) as u32;
+        all(|product, tiling, _| {
+            if tiling.groups > 1 || product.tiles > 200 {
+                return;
+            }
+            let Order { splits, split_segments, runs, run } = tiling.order;
+            let of = tiling.stages(product.tiles);
+            let [by_stages, by_tasks, by_passes, by_splits] = of.by;
+            let mut seen = vec![0_u8; (product.tiles * product.segments) as usize];
+            for (block, warp) in
+                (0..tiling.grid[0]).flat_map(|b| (0..tiling.warps()).map(move |w| (b, w)))
+            {
+                let (team, its_run) = (warp >> (runs - 1), warp & (runs - 1));
+                for stage in 0..of.all {
+                    let task = divided(stage, by_stages);
+                    let pass = divided(task, by_tasks);
+                    let turn = divided(pass, by_passes);
+                    let index = team + (task - pass * of.tasks) * tiling.teams;
+                    let at = divided(index, by_splits);
+                    let split =
+                        (pass - turn * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
+                    let tile = (block + turn * tiling.grid[0]) * tiling.turn_tiles + at;
+                    if at >= tiling.turn_tiles || tile >= product.tiles {
+                        continue;
+                    }
+                    let run_begin = split * split_segments + its_run * run;
+                    let end = (run_begin + run).min((split + 1) * split_segments);
+                    let begin = run_begin + (stage - task * of.of_task) * tiling.chunk;
+                    for segment in begin..(begin + tiling.chunk).min(end).min(product.segments) {
+                        seen[(tile * product.segments + segment) as usize] += 1;
+                    }
+                }
+            }
+            // Blocks with more rows of x make the same.
+            assert!(seen.iter().all(|n| *n == 1), "{product:?}: {tiling:?}, {splits} splits");
+        });
     }
 
     #[test]

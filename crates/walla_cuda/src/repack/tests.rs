@@ -75,8 +75,8 @@ fn records_are_as_large_as_the_kernels_say() {
         (TensorType::Q4_1, 640),
         (TensorType::Q5_0, 704),
         (TensorType::Q5_1, 768),
-        (TensorType::Q4K, 608),
-        (TensorType::Q5K, 736),
+        (TensorType::Q4K, 640),
+        (TensorType::Q5K, 768),
         (TensorType::Q6K, 848),
     ];
     for (ty, bytes) in expected {
@@ -232,10 +232,14 @@ fn super_blocks_part_into_sub_blocks() {
         for i in 0..COLS {
             let block = &row[i / 256 * ty.block_bytes()..][..ty.block_bytes()];
             let (sub, within) = (i % 256 / 32, i % 32);
-            let found = scales(&layout, &tile, i, 2);
-            assert_eq!(found, scale_and_minimum(&block[4..16], sub));
-            let at = ROW % RECORD_ROWS * 4;
-            assert_eq!(part(&layout, &tile, Part::Supers, i, at, 4), stored(&block[..4]));
+            // As the scale and the minimum of Q4_1: one is added where the other is taken away.
+            let integers = scale_and_minimum(&block[4..16], sub).map(f32::from);
+            let [scale, minimum] = [0, 2].map(|at| {
+                half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32() * integers[at / 2]
+            });
+            let factors = [scale * 0.25, -minimum * 0.25 / 16.0].map(half::f16::from_f32);
+            let expected: Vec<u8> = factors.iter().flat_map(|f| f.to_le_bytes()).collect();
+            assert_eq!(scales(&layout, &tile, i, 4), expected, "{ty}, {i}");
             let nibbles = &block[block.len() - 128..];
             let mut expected = nibbles[sub / 2 * 32 + within] >> (sub % 2 * 4) & 15;
             if ty == TensorType::Q5K {
@@ -283,7 +287,6 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
     } else {
         (code(ty, layout, tile, i), within % 4 >= 2)
     };
-    let supers = |bytes: usize| f16s(&part(layout, tile, Part::Supers, i, row * bytes, bytes));
     let offset = match ty {
         TensorType::Q8_0 => 128.0,
         TensorType::Q4_0 => 8.0,
@@ -293,18 +296,14 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
     };
     let (integer, minimum_unit) = (f64::from(INTEGER), f64::from(INTEGER) * 16.0);
     let (scale, minimum) = match ty {
-        TensorType::Q4K | TensorType::Q5K => {
-            let (supers, bytes) = (supers(4), scales(layout, tile, i, 2));
-            let minimum = rounded(supers[1] * f64::from(bytes[1]));
-            (rounded(supers[0] * f64::from(bytes[0])), -minimum * minimum_unit)
-        }
-        TensorType::Q4_1 | TensorType::Q5_1 => {
+        TensorType::Q4_1 | TensorType::Q5_1 | TensorType::Q4K | TensorType::Q5K => {
             let factors = f16s(&scales(layout, tile, i, 4));
             (factors[0], factors[1] * minimum_unit)
         }
         TensorType::Q6K => {
             let byte = scales(layout, tile, i, 2)[i % 32 / 16];
-            let scale = rounded(supers(2)[0] * (f64::from(byte) - 128.0));
+            let d = f16s(&part(layout, tile, Part::Supers, i, row * 2, 2))[0];
+            let scale = rounded(d * (f64::from(byte) - 128.0));
             (scale, -scale * offset * integer)
         }
         _ => {

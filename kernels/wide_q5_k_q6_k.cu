@@ -1,5 +1,0 @@
-// walla: targets sm_90a
-// Products by clusters of warpgroups with Q5K and Q6K matrices in one launch: see wide.cuh.
-#include "wide.cuh"
-
-WIDE_PAIRS(Q5K, q5_k, Q6K, q6_k)
