@@ -109,7 +109,8 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) add_product(sum, second[k / 2][k % 2], further(b, (4 + k) * 256));
         close_products();
-        await_products<1>();
+        // Products under way read their left side's registers. Halves go there right from shared memory, and so not before all products are done.
+        await_products<TYPE == F16 ? 0 : 1>();
         if (w_in + 1 == W::CHUNK || s + 1 == weights.count) {
             __syncwarp();
             weights.fetch();
