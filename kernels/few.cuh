@@ -220,7 +220,8 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
             if (p.next_norm) come_near(p.next_factors + row0 + first_outputs[threadIdx.x].n);
         }
         await_copies<0>();
-        __syncthreads();
+        // Warps come from different places.
+        asm volatile("barrier.sync 1, %0;" ::"n"(threads) : "memory");
         has_x = true;
     };
 #if __CUDA_ARCH__ < 900

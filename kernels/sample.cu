@@ -19,13 +19,16 @@ __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& o
                                        uint32_t count) {
     __shared__ uint32_t window[PENALTY_WINDOW_MAX];
     // A token that has several is changed by the thread of the first of them, in order.
+#pragma unroll 1
     for (uint32_t b = threadIdx.x; b < output.bias_count; b += SCAN_THREADS) {
         const BiasRow bias = p.step.bias(output.bias_first + b);
         if (bias.token - first >= count) continue;
         bool is_first = true;
+#pragma unroll 1
         for (uint32_t before = 0; before < b; before++) is_first = is_first && p.step.bias(output.bias_first + before).token != bias.token;
         if (!is_first) continue;
         float value = chunk[bias.token - first] + bias.bias;
+#pragma unroll 1
         for (uint32_t later = b + 1; later < output.bias_count; later++) {
             const BiasRow its = p.step.bias(output.bias_first + later);
             if (its.token == bias.token) value += its.bias;
@@ -171,11 +174,13 @@ __device__ void merge_top(const uint64_t* top, uint32_t chunks, uint32_t need, u
     const bool fits = 2 * entries * sizeof(uint64_t) <= sizeof(Bins);
     const uint64_t* lists = fits ? found + entries : top;
     const uint32_t stride = fits ? need : TOP_MAX;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; fits && i < entries; i += DRAW_THREADS)
         found[entries + i] = top[size_t(i / need) * TOP_MAX + i % need];
     if (threadIdx.x == 0) threshold = 0, found_count = 0;
     if (threadIdx.x < TOP_MAX) sorted[threadIdx.x] = 0;
     __syncthreads();
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < entries; i += DRAW_THREADS) {
         const uint32_t depth = i % need;
         const uint64_t here = lists[i / need * stride + depth];
@@ -186,12 +191,14 @@ __device__ void merge_top(const uint64_t* top, uint32_t chunks, uint32_t need, u
         if (is_threshold(need, depth, rank)) atomicMax(&threshold, here);
     }
     __syncthreads();
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < entries; i += DRAW_THREADS) {
         const uint64_t key = lists[i / need * stride + i % need];
         if (key && key >= threshold) found[atomicAdd(&found_count, 1)] = key;
     }
     __syncthreads();
     const uint32_t count = found_count;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < count; i += DRAW_THREADS) {
         const uint64_t mine = found[i];
         uint32_t larger = 0;
@@ -256,6 +263,7 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     Draw draw{p, output, scratch, 0.0f};
     uint64_t best = 0;
     if (!bad) {
+#pragma unroll 1
         for (uint32_t c = threadIdx.x; c < p.chunks; c += DRAW_THREADS) {
             const uint64_t key = top[size_t(c) * TOP_MAX];
             best = key > best ? key : best;
@@ -303,8 +311,10 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     const uint64_t* likely = p.likely + size_t(o) * p.chunks * CANDIDATES_MAX;
     uint64_t below = ~uint64_t(0);
     uint32_t listed = 0;
+#pragma unroll 1
     for (; listed < wanted; listed++) {
         uint64_t next = 0;
+#pragma unroll 1
         for (uint32_t i = threadIdx.x; i < p.chunks * CANDIDATES_MAX; i += DRAW_THREADS)
             if (likely[i] < below && likely[i] > next) next = likely[i];
         next = draw.block_max(next);

@@ -65,6 +65,7 @@ __device__ uint64_t lowest_kept(const Draw& draw, const float* scores, bool by_w
         if (threadIdx.x < 256) histogram[threadIdx.x] = 0;
         __syncthreads();
         const uint64_t above = shift == 56 ? 0 : prefix >> (shift + 8);
+#pragma unroll 1
         for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
             const uint64_t key = key_of(scores[t], t);
             if (key < floor_ || (shift < 56 && key >> (shift + 8) != above)) continue;
@@ -75,6 +76,7 @@ __device__ uint64_t lowest_kept(const Draw& draw, const float* scores, bool by_w
             uint64_t sum = 0;
             uint32_t digit = 255;
             // Falls through to digit 0 only if rounding left the sum short: then everything is kept.
+#pragma unroll 1
             for (; digit > 0 && sum + histogram[digit] < need; digit--) sum += histogram[digit];
             prefix |= uint64_t(digit) << shift;
             need -= sum;
@@ -131,6 +133,7 @@ __device__ __forceinline__ uint32_t bin_of(float score, float top) {
 // Sum of a list's first `end` entries; every thread of the block gets it.
 __device__ unsigned long long sum_of(Bins& b, const unsigned long long* list, uint32_t end) {
     unsigned long long sum = 0;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < end; i += DRAW_THREADS) sum += list[i];
     if (threadIdx.x == 0) b.total = 0;
     __syncthreads();
@@ -159,6 +162,7 @@ __device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
         if (lane == which) {
             unsigned long long before = up_to - own;
             uint32_t bin = lane * EACH;
+#pragma unroll 1
             for (; bin + 1 < (lane + 1) * EACH && before + list[bin] < need; bin++) before += list[bin];
             b.bin = bin;
             b.before = before;
@@ -204,6 +208,7 @@ __device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& 
         const uint64_t lowest = by_count ? lowest_kept(draw, scores, false, 0, output.top_k) : 0;
         return by_weight ? lowest_by_weight(draw, scores, lowest, output.top_p) : lowest;
     }
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
         b.counts[i] = b.limbs[0][i] = b.limbs[1][i] = b.limbs[2][i] = 0;
     __syncthreads();
@@ -220,6 +225,7 @@ __device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& 
         if (weight >> 28) atomicAdd(&b.limbs[2][bin], uint32_t(weight >> 28));
     }
     __syncthreads();
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
         b.weights[i] = b.limbs[0][i] + (uint64_t(b.limbs[1][i]) << 14) + (uint64_t(b.limbs[2][i]) << 28);
     __syncthreads();
@@ -250,6 +256,7 @@ __device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& 
     if (threadIdx.x == 0) {
         unsigned long long sum = b.before;
         uint32_t i = 0;
+#pragma unroll 1
         for (; i + 1 < b.found; i++) {
             sum += b.weights_in_order[i];
             if (sum >= wanted) break;

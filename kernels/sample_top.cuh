@@ -11,6 +11,7 @@ __device__ __noinline__ void block_top(Key key, uint32_t count, uint64_t* out) {
     __shared__ uint64_t prefix;
     __shared__ uint32_t wanted, taken;
     if (threadIdx.x == 0) prefix = 0, wanted = count, taken = 0;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < count; i += THREADS) out[i] = 0;
     uint32_t shift = 64;
     while (shift > 0) {
@@ -137,11 +138,13 @@ __device__ __forceinline__ void block_top_sorted(const float (&values)[PER], Key
         count = need;
         filled = __syncthreads_count(threadIdx.x < need && found[threadIdx.x] != 0);
     }
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
         const uint64_t mine = found[i];
         uint32_t larger = 0;
         for (uint32_t j = 0; j < count; j++) larger += found[j] > mine;
         if (mine && larger < need) out[larger] = mine;
     }
+#pragma unroll 1
     for (uint32_t i = filled + threadIdx.x; i < need; i += THREADS) out[i] = 0;
 }

@@ -13,8 +13,10 @@
 __device__ __forceinline__ uint64_t matrices_at(uint32_t shared, uint32_t apart) {
     return uint64_t((shared & 0x3ffff) >> 4) | uint64_t(128 >> 4) << 16 | uint64_t(apart >> 4) << 32;
 }
-// The same, some bytes further.
-__device__ __forceinline__ uint64_t further(uint64_t matrices, uint32_t bytes) { return matrices + (bytes >> 4); }
+// The same, some bytes further: no carry, addresses have 14 of the lower half's bits.
+__device__ __forceinline__ uint64_t further(uint64_t matrices, uint32_t bytes) {
+    return (matrices & 0xffffffff00000000) | (uint32_t(matrices) + (bytes >> 4));
+}
 
 // d += a * b. Nothing may touch d and a until it is awaited.
 __device__ __forceinline__ void add_product(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {

@@ -84,6 +84,8 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
     uint32_t due = 0;  // barrier of the stage of x that products under way may be the last to read
     for (uint32_t s = first_segment; s < end; s++) {
         const uint32_t w_in = s % W::CHUNK, x_in = s % X_CHUNK<N>;
+        // The same for all lanes, which the compiler learns from the exchange.
+        const uint32_t stage = __shfl_sync(FULL_MASK, x.stages + x_now.slot * X_STAGE + x_in * GROUP_BYTES, 0);
         if (w_in == 0 && is_tile) await_phase(weights.barriers + 8 * weights.now.slot, weights.now.phase);
         HalfTile<TYPE> w[2];
         const uint8_t* records = weights_from + weights.now.slot * W::STAGE + w_in * W::RECORD;
@@ -93,7 +95,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
 #pragma unroll
         for (uint32_t j = 0; j < 2; j++) unpack(first[j], w, j);
         if (x_in == 0) await_phase(x.full + 8 * x_now.slot, x_now.phase);
-        const uint64_t b = matrices_at(x.stages + x_now.slot * X_STAGE + x_in * GROUP_BYTES, GROUP_BYTES * X_CHUNK<N>);
+        const uint64_t b = matrices_at(stage, GROUP_BYTES * X_CHUNK<N>);
         begin_products();
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) add_product(sum, first[k / 2][k % 2], further(b, k * 256));
@@ -373,14 +375,20 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
             known = known_of(p, place, row0 + n, quad);
         }
         await_cluster();
-        if (tile_in < here) {
+        if (splits == 1) {
+            // No other block: sums lie here as they would come.
+            float4* to = reinterpret_cast<float4*>(shared + tile_in * TILE_BYTES) + lane;
+#pragma unroll
+            for (uint32_t c = 0; c < N / 2; c += 4) to[c / 4 * WARP] = make_float4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]);
+            meet_all();
+        } else if (tile_in < here) {
             const uint32_t owner = tile_in % splits, barrier = in_block(all_received, owner);
             const uint32_t to = in_block(shared_of(shared) + (tile_in / splits * splits + split) * TILE_BYTES + lane * 16, owner);
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c += 4) store_there(to + c / 4 * (WARP * 16), sum[c], sum[c + 1], sum[c + 2], sum[c + 3], barrier);
         }
         if (own == 0 || warp >= N / 8) return;
-        await_phase(all_received, 0);
+        if (splits > 1) await_phase(all_received, 0);
         float* turned = reinterpret_cast<float*>(shared + (IS_LATE ? received : weights_at)) + warp * (IS_LATE ? 8 * SUM_STRIDE : weight_bytes / 4);
         for (uint32_t i = 0; i < own; i++) {
             if (i > 0 && writes) {
