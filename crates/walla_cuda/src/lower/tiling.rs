@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn stages_of_few_rows_are_every_segment_once() {
         // As kernels/few.cuh finds what comes next to a warp.
-        let divided = |n: u32, by: u32| (2 * u64::from(n) * u64::from(by) >> 32) as u32;
+        let divided = |n: u32, by: u32| ((2 * u64::from(n) * u64::from(by)) >> 32) as u32;
         all(|product, tiling, _| {
             if tiling.groups > 1 || product.tiles > 200 {
                 return;
