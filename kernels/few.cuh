@@ -257,7 +257,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
                     const uint32_t stage_end = min(stage + p.chunk, end);
                     const uint8_t* from = shared + warp * ring_bytes + slot * stage_bytes;
 #if __CUDA_ARCH__ >= 900
-                    if (stage < stage_end) await_phase(shared_of(full) + 8 * (warp * DEPTH_MAX + slot), phase);
+                    await_phase(shared_of(full) + 8 * (warp * DEPTH_MAX + slot), phase);
 #else
                     await_copies(p.depth - 1);
                     __syncwarp();

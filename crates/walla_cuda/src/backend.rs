@@ -9,7 +9,7 @@ use crate::images::Images;
 /// `0` in this environment variable keeps programs from being captured as graphs.
 const GRAPHS: &str = "WALLA_CUDA_GRAPHS";
 
-/// `0` in this environment variable keeps warpgroups from multiplying more than eight rows.
+/// `0` in this environment variable keeps warpgroups from multiplying.
 const WARPGROUPS: &str = "WALLA_CUDA_WARPGROUPS";
 
 /// Kernel images to consider beside those of the crate: files and folders, separated as in `PATH`.
@@ -28,7 +28,7 @@ impl CudaBackend {
     /// images (files and folders, separated as in `PATH`) that are used where they are as good as the crate's or better. Images in a
     /// folder `walla_images` beside the program are considered as well.
     ///
-    /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then multiply more than eight rows as others do, instead of by
+    /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then multiply many rows as others do, instead of by
     /// warpgroups (`kernels/wide.cuh`). Results are the same, bit by bit.
     #[must_use]
     pub fn from_env() -> Self {
@@ -46,7 +46,7 @@ impl CudaBackend {
         Self { eager: Some(reason.to_owned()), ..Self::default() }
     }
 
-    /// The backend with more than eight rows multiplied without warpgroups even where kernels and chip have them: see [`from_env`](Self::from_env).
+    /// The backend that multiplies without warpgroups even where kernels and chip have them: see [`from_env`](Self::from_env).
     #[must_use]
     pub fn without_warpgroups(mut self) -> Self {
         self.without_warpgroups = true;

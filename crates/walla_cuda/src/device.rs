@@ -33,7 +33,7 @@ pub struct CudaDevice {
     pub(crate) capture: Stream,
     /// Why graphs are not used at all, if so.
     eager: Option<String>,
-    /// Whether more than eight rows are multiplied by warpgroups.
+    /// Whether warpgroups multiply more than eight rows, and long ones from five on.
     warpgroups: bool,
     fallbacks: GraphFallbacks,
     /// A benchmark captures what it launches: launches must be single ones.

@@ -38,7 +38,7 @@ pub(crate) struct Lowering<'a> {
     factors: bool,
     /// Queries, keys and values that the next attention makes of the products itself: their slot, and how.
     unappended: Option<(Slot, HeadRef)>,
-    /// Whether more than eight rows are multiplied by warpgroups.
+    /// Whether warpgroups multiply more than eight rows, and long ones from five on.
     warpgroups: bool,
 }
 

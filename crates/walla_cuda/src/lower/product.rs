@@ -8,7 +8,7 @@ use super::Lowering;
 use super::linear::{Input, Part};
 use super::order::Order;
 use super::tiling::{GROUP_ROWS, Product, SHARED_STATIC, Tiling};
-use super::wide::Wide;
+use super::wide::{self, Wide};
 use crate::driver::{Function, Launch};
 use crate::params::{
     Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef, PairParams,
@@ -44,11 +44,11 @@ pub(super) struct Normed {
     pub(super) squares: Option<(Address, u32)>,
 }
 
-/// Rows that a group has room for. Where rows are padded it is the same for all programs, so that none writes where another's
+/// Rows that a group has room for: 8 where warpgroups may multiply them. Where rows are padded it is the same for all programs, so that none writes where another's
 /// padding lies: that is zeros for ever.
 fn group_rows(rows: u32, width: u32) -> u32 {
     if width.is_multiple_of(repack::SEGMENT as u32) {
-        rows.clamp(1, GROUP_ROWS)
+        if rows < wide::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
     } else {
         GROUP_ROWS
     }

@@ -1,10 +1,14 @@
-//! How a product of more than eight rows is cut for warpgroups (kernels/wide.cuh).
+//! How a product of more than eight rows, or of five and more long ones, is cut for warpgroups (kernels/wide.cuh).
 
 use walla_device::GpuFacts;
 
 use super::order::{Order, SPLITS_MAX, TILES_MANY, WIDE_TILES};
 use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
 
+/// Fewest rows of x that warpgroups multiply, and bytes of eight of them from which on they multiply eight and fewer: two blocks of kernels/few.cuh would not have room for
+/// them and for weights enough.
+pub(super) const ROWS_MIN: u32 = 5;
+const LONG_BYTES: u32 = 48 << 10;
 /// Most stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
@@ -47,7 +51,10 @@ fn weights_chunk(record_bytes: u32) -> u32 {
 impl Wide {
     /// Cuts a product; `None` if it is not for these kernels.
     pub(super) fn of(product: &Product, order: &Order, gpu: &GpuFacts) -> Option<Self> {
-        if product.rows <= GROUP_ROWS || product.group_rows != GROUP_ROWS {
+        let is_long = product.segments * GROUP_BYTES > LONG_BYTES
+            && product.tiles > gpu.multiprocessors
+            && product.rows >= ROWS_MIN;
+        if product.rows <= GROUP_ROWS && !is_long || product.group_rows != GROUP_ROWS {
             return None;
         }
         let in_turns = product.tiles >= TILES_MANY && order.runs == 2;
@@ -226,9 +233,20 @@ mod tests {
     }
 
     #[test]
-    fn few_rows_are_left_to_others() {
+    fn few_rows_are_left_to_others_unless_they_are_long() {
+        let form = |tiles, segments, rows| {
+            let order = Order::of(tiles, segments, &gpu(232_448));
+            let product =
+                Product { record_bytes: 640, segments, tiles, rows, group_rows: GROUP_ROWS };
+            Wide::of(&product, &order, &gpu(232_448)).map(|cut| cut.form())
+        };
         for rows in 1..=8 {
-            assert_eq!(cut(128, 16, rows, 608).1, None);
+            assert_eq!(form(128, 16, rows), None);
+            // Llama 3.1 8B: gate and up, down; a product of no more tiles than multiprocessors.
+            let is_wide = rows >= ROWS_MIN;
+            assert_eq!(form(1_792, 32, rows), is_wide.then_some("wide"));
+            assert_eq!(form(256, 112, rows), is_wide.then_some("wide_cluster"));
+            assert_eq!(form(128, 64, rows), None);
         }
     }
 
