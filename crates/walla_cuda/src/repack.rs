@@ -256,20 +256,29 @@ impl Tile<'_> {
 
     /// A scale, or scale and minimum, as they are stored.
     fn factors(&self, bytes: &[u8]) -> [u8; 4] {
-        self.products(bytes, [1.0; 2])
-    }
-
-    /// The same, times integers.
-    fn products(&self, bytes: &[u8], integers: [f32; 2]) -> [u8; 4] {
         let mut factors = [0; 4];
         let times = [self.scaling.stored, self.scaling.stored * MINIMUM];
-        let pairs = factors.chunks_exact_mut(2).zip(bytes.chunks_exact(2));
-        for (((to, from), times), integer) in pairs.zip(times).zip(integers) {
-            // Both products are exact, so f16 is rounded to once.
-            let factor = half::f16::from_le_bytes([from[0], from[1]]).to_f32() * integer;
+        for ((to, from), times) in factors.chunks_exact_mut(2).zip(bytes.chunks_exact(2)).zip(times)
+        {
+            let factor = half::f16::from_le_bytes([from[0], from[1]]).to_f32();
             to.copy_from_slice(&half::f16::from_f32(factor * times).to_le_bytes());
         }
         factors
+    }
+
+    /// Scale and minimum of a block of a super-block, as those of a block of its own: f16 instead of products of an f16 (`d`, `dmin`) and an integer. What the scale
+    /// loses in rounding the minimum makes good for the mean of the block's integers.
+    fn factors_of_super(&self, d: &[u8], [scale, minimum]: [u8; 2], codes: &[u8; 32]) -> [u8; 4] {
+        let f16 = |at: usize| half::f16::from_le_bytes([d[at], d[at + 1]]).to_f32();
+        // Both products are exact.
+        let exact = f16(0) * f32::from(scale) * self.scaling.stored;
+        let minimum = f16(2) * f32::from(minimum) * self.scaling.stored;
+        let scale = half::f16::from_f32(exact);
+        let mean = codes.iter().map(|code| f32::from(*code)).sum::<f32>() / codes.len() as f32;
+        let lost = if scale.is_finite() { (exact - scale.to_f32()) * mean } else { 0.0 };
+        let added = half::f16::from_f32((lost - minimum) * MINIMUM);
+        let ([a, b], [c, d]) = (scale.to_le_bytes(), added.to_le_bytes());
+        [a, b, c, d]
     }
 
     /// Copies bytes to where they belong in a record: byte `at` of a part, of row `row`, in segment `segment`.
@@ -365,8 +374,9 @@ impl Tile<'_> {
                 let fifth = fifths.get(i).map_or(0, |byte| byte >> j & 1);
                 nibbles[j / 2 * 32 + i] >> (j % 2 * 4) & 15 | fifth << 4
             });
-            let [scale, minimum] = scale_and_minimum(&block[4..16], j).map(f32::from);
-            self.put_scale(row, 8 * s + j, &self.products(&block[..4], [scale, -minimum]));
+            let integers = scale_and_minimum(&block[4..16], j);
+            let factors = self.factors_of_super(&block[..4], integers, &codes);
+            self.put_scale(row, 8 * s + j, &factors);
             self.put_codes(row, 8 * s + j, &codes);
         }
     }
