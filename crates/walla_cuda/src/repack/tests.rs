@@ -246,7 +246,7 @@ fn super_blocks_part_into_sub_blocks() {
             let least = -minimum * 0.25 + lost.min(0.0) * 31.0;
             let most = -minimum * 0.25 + lost.max(0.0) * 31.0;
             let [least, most] = [least, most].map(|n| half::f16::from_f32(n / 16.0));
-            assert!((least..=most).contains(&found[1]), "{ty}, {i}: {} {found:?}", minimum);
+            assert!((least..=most).contains(&found[1]), "{ty}, {i}: {minimum} {found:?}");
             let nibbles = &block[block.len() - 128..];
             let mut expected = nibbles[sub / 2 * 32 + within] >> (sub % 2 * 4) & 15;
             if ty == TensorType::Q5K {
