@@ -1,12 +1,14 @@
 // few: a product (product.cuh) for 1 to 8 rows of x: bound by the bytes of W, and by the latency of a node that has few of them.
 //
-// A block takes `turn_tiles` tiles a turn; a team of as many warps as a split has runs takes a split of a tile, a run each. What a warp multiplies comes through a ring of
-// its own, `chunk` segments a stage: two copies, for the two half tiles. The runs' sums meet in shared memory, where a thread adds those of an output in order.
+// A block has 8 warps, and two share a multiprocessor, or 16 where tiles are too few for that. It takes `turn_tiles` tiles a turn; a team of as many warps as a split has runs takes a split of a
+// tile, a run each. What a warp multiplies comes through a ring of its own, `chunk` segments a stage: two copies, for the two half tiles. The runs' sums meet in shared memory, where a thread adds
+// those of an output in order.
 //
 // Weights never change: a block asks for as many as its ring holds, unpacks the first AHEAD segments of each warp and finds out where its
 // results go before it waits for its predecessor, and lets its successor start at once. What is left after the wait is short: x comes near,
 // tensor cores multiply, sums are added and written. Registers that do not suffice cost more than everything else: what is spilled goes to
-// the first cache, of which shared memory leaves next to nothing. So what is known ahead of an output waits in shared memory.
+// the first cache, of which shared memory leaves next to nothing. So what is known ahead of an output waits in shared memory. Code that runs once costs some 12 cycles an
+// instruction, so it is kept short, and its loops are not unrolled.
 //
 // x is in shared memory as a whole, or `x_splits` splits of it at a time.
 // Grid: (blocks, rows of x / 8); of a pair the blocks of one product, then of the other. Oracle: walla_cpu's scalar linear.

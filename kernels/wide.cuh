@@ -1,4 +1,4 @@
-// wide: a matmul (product.cuh) for more than 8 rows of x by warpgroups (wgmma.cuh, sm_90a): weights become f16 in registers once for up to 64 rows of x, which
+// wide: a matmul (product.cuh) for more than 8 rows of x, or 5 and more long ones, by warpgroups (wgmma.cuh, sm_90a): weights become f16 in registers once for up to 64 rows of x, which
 // are read from shared memory.
 //
 // A block takes 8 tiles, 128 of W's rows, or 4. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
