@@ -7,12 +7,15 @@
 //! the target folder), the check compiles again too and compares the kernels by name: nvcc numbers registers differently from run to run, so bytes
 //! say nothing.
 //!
+//! Where nvdisasm lies beside nvcc, machine code is looked through for what warpgroups' products must not meet (`hazards`).
+//!
 //! `xtask kernels --out FOLDER [--only TARGET]` writes images elsewhere, for `WALLA_CUDA_IMAGES`.
 //!
 //! What was compiled before is kept in the target folder by the hash of a file and everything that it includes: a change compiles what it touches.
 
 mod compiler;
 mod fetch;
+mod hazards;
 mod sources;
 
 use std::path::{Path, PathBuf};

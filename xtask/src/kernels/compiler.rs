@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs, thread};
 
 use super::sources::Sources;
-use super::{FLAGS, Kind, PTX_VERSION, Target};
+use super::{FLAGS, Kind, PTX_VERSION, Target, hazards};
 
 /// nvcc, where there is one.
 pub struct Compiler {
@@ -112,6 +112,9 @@ impl Compiler {
         let code = code?;
         // Renamed into place: two runs at once see whole files only.
         fs::write(&out, &code).map_err(|e| format!("{}: {e}", out.display()))?;
+        if target.kind == Kind::Cubin {
+            self.look_through(&out).map_err(|why| format!("{unit}.cu: {why}"))?;
+        }
         fs::rename(&out, &path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(code)
     }
@@ -159,6 +162,22 @@ impl Compiler {
             return Ok(());
         }
         Err(format!("{unit}.cu {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// Refuses machine code in which something writes to what products under way read. Without nvdisasm nothing is refused.
+    fn look_through(&self, cubin: &Path) -> Result<(), String> {
+        let nvdisasm = self.nvcc.with_file_name("nvdisasm");
+        let output = match Command::new(&nvdisasm).arg("-c").arg(cubin).output() {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            output => output.map_err(|e| format!("{}: {e}", nvdisasm.display()))?,
+        };
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        match &hazards::find(&String::from_utf8_lossy(&output.stdout))?[..] {
+            [] => Ok(()),
+            found => Err(format!("written to while products read it:\n{}", found.join("\n"))),
+        }
     }
 
     /// Lets the assembler check the lowered text: it refuses what the stated version does not have.

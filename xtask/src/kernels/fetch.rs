@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What nvcc needs to compile to PTX and machine code, in the versions that the shipped images were made with.
+/// What nvcc needs to compile to PTX and machine code, in the versions that the shipped images were made with, and what shows machine code as text.
 const PACKAGES: &[&str] = &[
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
     "nvidia-cuda-crt==13.0.88",
     "nvidia-cuda-runtime==13.0.96",
     "nvidia-cuda-cccl==13.0.85",
+    "nvidia-cuda-nvdisasm==13.5.37",
 ];
 
 /// The compiler in a virtual environment, where [`fetch`] has put it.
@@ -24,7 +25,8 @@ pub fn find(environment: &Path) -> Option<PathBuf> {
 /// # Errors
 /// What is missing, or what the installer says.
 pub fn fetch(environment: &Path) -> Result<PathBuf, String> {
-    if let Some(nvcc) = find(environment) {
+    let is_whole = |nvcc: &PathBuf| nvcc.with_file_name("nvdisasm").is_file();
+    if let Some(nvcc) = find(environment).filter(is_whole) {
         return Ok(nvcc);
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment))?;
