@@ -112,9 +112,6 @@ impl Compiler {
         let code = code?;
         // Renamed into place: two runs at once see whole files only.
         fs::write(&out, &code).map_err(|e| format!("{}: {e}", out.display()))?;
-        if target.kind == Kind::Cubin {
-            self.look_through(&out).map_err(|why| format!("{unit}.cu: {why}"))?;
-        }
         fs::rename(&out, &path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(code)
     }
@@ -127,6 +124,7 @@ impl Compiler {
         out: &Path,
     ) -> Result<Vec<u8>, String> {
         self.compile(folder, unit, &["-cubin", &format!("-arch={}", target.name)], out)?;
+        self.look_through(out).map_err(|why| format!("{unit}.cu: {why}"))?;
         fs::read(out).map_err(|e| format!("{}: {e}", out.display()))
     }
 
