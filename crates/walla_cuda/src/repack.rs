@@ -330,8 +330,8 @@ impl Tile<'_> {
                 let upper = |bits: u32| {
                     (0..4).fold(0, |byte, p| byte | (own[2 * p + half] >> 4) << (p as u32 * bits))
                 };
-                match self.ty {
-                    TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
+                match stored_as(self.ty) {
+                    TensorType::Q5_0 | TensorType::Q5_1 => {
                         let at = lane * 4 + half * 2 + j / 2;
                         let place = self.layout.place(Part::High, row, segment, at);
                         let byte = &mut self.bytes[place];

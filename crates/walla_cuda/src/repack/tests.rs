@@ -322,6 +322,20 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
     rounded(f64::from(code) * unit * scale + rounded(minimum))
 }
 
+/// Numbers of a row as a file has them when it is quantised, and as kernels find those.
+fn exact_and_found(ty: TensorType, numbers: &[f32]) -> Vec<(f64, f64)> {
+    let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
+    walla_model::quantise(ty, numbers, &mut row);
+    let mut exact = vec![0.0; COLS];
+    walla_model::dequantise(ty, &row, &mut exact);
+    let scaling = Scaling::of(ty, largest(ty, &row));
+    let layout = Layout::of(ty, COLS).unwrap();
+    let mut tile = vec![0; layout.tile_bytes()];
+    Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, &row);
+    let found = |i| as_kernels_find_it(ty, &layout, &tile, i) * f64::from(scaling.found);
+    exact.iter().enumerate().map(|(i, exact)| (f64::from(*exact), found(i))).collect()
+}
+
 #[test]
 fn kernels_find_the_files_numbers() {
     let types = [
@@ -341,19 +355,9 @@ fn kernels_find_the_files_numbers() {
             wave * [1.0, 0.1, 0.01, 0.0][i / 32 % 4]
         };
         let numbers: Vec<f32> = (0..COLS).map(number).collect();
-        let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
-        walla_model::quantise(ty, &numbers, &mut row);
-        let mut exact = vec![0.0; COLS];
-        walla_model::dequantise(ty, &row, &mut exact);
-
-        let scaling = Scaling::of(ty, largest(ty, &row));
-        let layout = Layout::of(ty, COLS).unwrap();
-        let mut tile = vec![0; layout.tile_bytes()];
-        Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, &row);
-        let most = exact.iter().fold(0.0_f64, |most, x| most.max(f64::from(x.abs())));
-        for (i, exact) in exact.iter().enumerate() {
-            let exact = f64::from(*exact);
-            let found = as_kernels_find_it(ty, &layout, &tile, i) * f64::from(scaling.found);
+        let quantised = exact_and_found(ty, &numbers);
+        let most = quantised.iter().fold(0.0_f64, |most, (exact, _)| most.max(exact.abs()));
+        for (i, (exact, found)) in quantised.into_iter().enumerate() {
             // Half of f16's last bit. Scale and minimum of super-blocks are rounded, too, and may be as large as the largest number where their sum is not.
             let is_super = matches!(ty, TensorType::Q4K | TensorType::Q5K | TensorType::Q6K);
             let bits = if is_super { 2.0 * most } else { exact.abs() } * 2.0_f64.powi(-11);
@@ -377,16 +381,7 @@ fn missed(ty: TensorType) -> f64 {
     let (mut errors, mut all) = (0.0, 0.0);
     for _ in 0..40 {
         let numbers: Vec<f32> = (0..COLS).map(|_| number()).collect();
-        let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
-        walla_model::quantise(ty, &numbers, &mut row);
-        let mut exact = vec![0.0; COLS];
-        walla_model::dequantise(ty, &row, &mut exact);
-        let scaling = Scaling::of(ty, largest(ty, &row));
-        let layout = Layout::of(ty, COLS).unwrap();
-        let mut tile = vec![0; layout.tile_bytes()];
-        Tile { ty, layout: &layout, scaling, bytes: &mut tile }.put_row(ROW, &row);
-        for (i, exact) in exact.iter().map(|x| f64::from(*x)).enumerate() {
-            let found = as_kernels_find_it(ty, &layout, &tile, i) * f64::from(scaling.found);
+        for (exact, found) in exact_and_found(ty, &numbers) {
             errors += (found - exact).powi(2);
             all += exact.powi(2);
         }
