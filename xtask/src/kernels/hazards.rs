@@ -46,24 +46,22 @@ struct Kernel<'a> {
 pub fn find(disassembly: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     for kernel in kernels(disassembly) {
-        let is_product = |range: Range<usize>| kernel.code[range].iter().any(|i| is_product(i));
-        let loops: Vec<_> = loops(&kernel).filter(|l| is_product(l.clone())).collect();
+        let has_products = |l: &Range<usize>| kernel.code[l.clone()].iter().any(|i| is_product(i));
+        let loops: Vec<_> = loops(&kernel).filter(has_products).collect();
         let is_inner = |l: &Range<usize>| {
             !loops.iter().any(|other| other != l && l.start <= other.start && other.end <= l.end)
         };
-        let inner: Vec<_> = loops.iter().filter(|l| is_inner(l)).cloned().collect();
-        let products = kernel.code.iter().enumerate().filter(|(_, i)| is_product_of_registers(i));
-        for (at, instruction) in products {
-            if !inner.iter().any(|l| l.contains(&at)) {
+        let inner: Vec<_> = loops.iter().filter(|l| is_inner(l)).collect();
+        for (at, instruction) in kernel.code.iter().enumerate().filter(|(_, i)| is_product(i)) {
+            if left_side(instruction).is_some() && !inner.iter().any(|l| l.contains(&at)) {
                 return Err(format!("{}: {instruction} is in no loop", kernel.name));
             }
         }
         for range in inner {
-            let hazards = hazards(&kernel.code[range]);
+            let hazards = hazards(&kernel.code[range.clone()]);
             found.extend(hazards.into_iter().map(|i| format!("{}: {i}", kernel.name)));
         }
     }
-    found.dedup();
     Ok(found)
 }
 
@@ -97,10 +95,6 @@ fn loops<'a>(kernel: &'a Kernel<'_>) -> impl Iterator<Item = Range<usize>> + 'a 
 
 fn is_product(instruction: &str) -> bool {
     instruction.contains("HGMMA.")
-}
-
-fn is_product_of_registers(instruction: &str) -> bool {
-    is_product(instruction) && left_side(instruction).is_some()
 }
 
 /// The registers that a product's left side is in.
