@@ -25,6 +25,16 @@ __device__ __forceinline__ bool is_elected() {
     asm volatile("{\n.reg .pred mine;\nelect.sync _|mine, 0xffffffff;\nselp.u32 %0, 1, 0, mine;\n}" : "=r"(is));
     return is;
 }
+// Barriers of a warp's own ring, side by side, that one arrival ends: the whole warp's call. A lane does it for all: its addresses are the warp's.
+template <uint32_t COUNT>
+__device__ __forceinline__ void init_own_barriers(uint32_t barriers) {
+    if (is_elected()) {
+#pragma unroll
+        for (uint32_t i = 0; i < COUNT; i++) init_barrier(barriers + 8 * i, 1);
+        publish_barriers();
+    }
+    __syncwarp();
+}
 // Arrives; the phase ends when `bytes` have come as well.
 __device__ __forceinline__ void expect_bytes(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

@@ -161,12 +161,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
 #endif
     };
 #if __CUDA_ARCH__ >= 900
-    if (is_elected()) {
-#pragma unroll
-        for (uint32_t d = 0; d < DEPTH_MAX; d++) init_barrier(shared_of(full) + 8 * (warp * DEPTH_MAX + d), 1);
-        publish_barriers();
-    }
-    __syncwarp();
+    init_own_barriers<DEPTH_MAX>(shared_of(full) + 8 * warp * DEPTH_MAX);
 #endif
 #pragma unroll 1
     for (uint32_t d = 0; d < p.depth; d++) fetch(d);

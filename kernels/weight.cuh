@@ -16,7 +16,7 @@
 // | Q5_0, Q5_1 | nibbles | u32 | f16 d; Q5_1: f16 d, m | |
 // | Q6_K | nibbles | 2 u32 | i8 of numbers 0..16, i8 of 16..32, excess 128 | f16 d |
 //
-// Q4_K and Q5_K are Q4_1 and Q5_1 here: d times the integer of a block's scale, rounded to f16, and minus dmin times that of its minimum.
+// Q4_K and Q5_K are Q4_1 and Q5_1 here: d times the integer of a block's scale, rounded to f16, and minus dmin times that of its minimum, which makes good what the scale lost.
 // Numbers are stored without a power of two of the whole matrix (`scale`, which is exact): so that BF16 becomes F16, exact but for numbers more than 2^29 below the
 // largest, and so that quantised numbers are INTEGER times their integers with scales (d) in f16's upper range. Minimums (m) are stored MINIMUM / INTEGER
 // = 16 times smaller than scales, so that f16 has room for them.

@@ -251,12 +251,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
                           0};
     let_successors_start();
     if (warp < WARPS) {
-        if (is_elected()) {
-#pragma unroll
-            for (uint32_t d = 0; d < DEPTH_MAX; d++) init_barrier(weights.barriers + 8 * d, 1);
-            publish_barriers();
-        }
-        __syncwarp();
+        init_own_barriers<DEPTH_MAX>(weights.barriers);
         weights.find();
 #pragma unroll 1
         for (uint32_t d = 0; d < p.depth; d++) weights.fetch();
