@@ -2,9 +2,11 @@
 //
 // Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each. Block `rank` has the row's chunks rank,
 // rank + RANKS, ...; a team of four warps takes a chunk: a tile of cells each for the scores, then a quarter of the numbers each. What
-// a chunk comes to goes to the shared memory of all blocks of the cluster, of which each folds its part of the numbers.
+// a chunk comes to goes to the shared memory of all blocks of the cluster, of which each folds its part of the numbers: a barrier there counts the bytes, since a
+// barrier of the cluster that publishes them would wait for everything that was written, the row's own key and value in memory too.
 // The first chunks, the page table and the turns are read before the products: see attention_decode. Oracle: the same.
 #include "attend_heads.cuh"
+#include "bulk.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
@@ -12,18 +14,6 @@ constexpr uint32_t TEAM_WARPS = TILES;
 // A head's numbers in parts that one block folds: the upper or the lower rows of one warp's products.
 constexpr uint32_t PARTS = 2 * TEAM_WARPS;
 
-__device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
-// Address in the shared memory of another block of the cluster.
-__device__ __forceinline__ uint32_t address_at(const void* at, uint32_t rank) {
-    uint32_t out;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(shared_address(at)), "r"(rank));
-    return out;
-}
-__device__ __forceinline__ void store_two_at(uint32_t to, float a, float b) {
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
-}
 __device__ __forceinline__ void team_barrier(uint32_t team) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(TEAM_WARPS* WARP) : "memory");
 }
@@ -47,7 +37,11 @@ struct Cluster {
         __align__(16) float making[WARPS][DIM];
         __align__(16) uint2 weights[TEAMS][TILES][WARP];
         __align__(16) float maxima[TEAMS][TILES][COLUMNS];
+        uint64_t arrived;  // counts the bytes of a round
     };
+
+    // Bytes of a chunk that a block gets: its parts of the sums, bases and masses, of two columns each.
+    static __device__ __forceinline__ uint32_t bytes_of(uint32_t heads) { return div_up(heads, 2) * 8 * (OWN * PRODUCTS * 8 + 2); }
 };
 
 template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, uint32_t AHEAD_, typename Number>
@@ -91,8 +85,11 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
 #pragma unroll
     for (uint32_t turn = 0; turn < C::AHEAD; turn++) fetch(turn);
     sh.heads.make_turns(p.head, position, C::THREADS);
-    // All blocks are there from here on, so that others may write to them.
-    arrive_in_cluster();
+    const uint32_t arrived = shared_of(&sh.arrived);
+    if (threadIdx.x == 0) init_barrier(arrived, 1), publish_barriers();
+    __syncwarp();
+    // All blocks and their barriers are there from here on, so that others may write to them.
+    arrive_in_cluster_silently();
     __syncthreads();
     wait_for_predecessors();
 
@@ -114,8 +111,9 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     Folded folded = Folded::none();
 
     uint32_t turn = 0;
-    for (uint32_t round = 0; round < chunks; round += C::ROUND) {
+    for (uint32_t round = 0, phase = 0; round < chunks; round += C::ROUND, phase ^= 1) {
         const uint32_t round_end = min(round + C::ROUND, chunks);
+        if (threadIdx.x == 0) expect_bytes(arrived, (round_end - round) * C::bytes_of(group.heads));
         for (;; turn++) {
             const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
             if (i >= round_end) break;
@@ -164,18 +162,18 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
 #pragma unroll
                     for (uint32_t half = 0; half < 2; half++) {
                         const uint32_t its = part * 2 + half;
-                        store_two_at(address_at(&sh.sums[at][its % C::OWN][m][g][t4 * 2], its / C::OWN), sums[0][m][2 * half],
-                                     sums[0][m][2 * half + 1]);
+                        store_there(in_block(shared_of(&sh.sums[at][its % C::OWN][m][g][t4 * 2]), its / C::OWN), sums[0][m][2 * half],
+                                    sums[0][m][2 * half + 1], in_block(arrived, its / C::OWN));
                     }
                 const uint32_t to = part * 2 + g;
                 if (g < 2 && to % C::OWN == 0) {
-                    store_two_at(address_at(&sh.bases[at][t4 * 2], to / C::OWN), base[0], base[1]);
-                    store_two_at(address_at(&sh.masses[at][t4 * 2], to / C::OWN), mass[0], mass[1]);
+                    const uint32_t there = in_block(arrived, to / C::OWN);
+                    store_there(in_block(shared_of(&sh.bases[at][t4 * 2]), to / C::OWN), base[0], base[1], there);
+                    store_there(in_block(shared_of(&sh.masses[at][t4 * 2]), to / C::OWN), mass[0], mass[1], there);
                 }
             }
         }
-        arrive_in_cluster();
-        await_cluster();
+        await_phase(arrived, phase);
         if (threadIdx.x < PLACES && column < group.heads) {
 #pragma unroll 4
             for (uint32_t i = 0; i < round_end - round; i++) {
@@ -186,6 +184,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             }
         }
         if (round_end < chunks) {
+            // Everybody has read this round's.
             arrive_in_cluster();
             await_cluster();
         }

@@ -67,8 +67,16 @@ __device__ __forceinline__ void store_there(uint32_t to, float a, float b, float
                  "r"(__float_as_uint(b)), "r"(__float_as_uint(c)), "r"(__float_as_uint(d)), "r"(barrier)
                  : "memory");
 }
+// Two words, likewise.
+__device__ __forceinline__ void store_there(uint32_t to, float a, float b, uint32_t barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to), "r"(__float_as_uint(a)), "r"(__float_as_uint(b)),
+                 "r"(barrier)
+                 : "memory");
+}
 // All threads of the cluster meet in two steps. To arrive publishes nothing but barriers that were published before, and so waits for no write of this thread, which
 // takes as long as a word's way to memory.
 __device__ __forceinline__ void arrive_in_cluster_silently() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+// The same after everything that this thread has read and written.
+__device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 #endif

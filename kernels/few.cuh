@@ -24,9 +24,6 @@ constexpr uint32_t FIRST_OUTPUTS = 64;    // that are found out before x comes
 constexpr uint32_t AHEAD = 2;             // segments that are unpacked before x comes
 constexpr uint32_t SPLITS_AT_ONCE = 4;    // that an output's sums are loaded of
 
-// n / d, for `by` = 2^31 / d rounded up: exact as long as n * d is below 2^31.
-__device__ __forceinline__ uint32_t divided(uint32_t n, uint32_t by) { return __umulhi(2 * n, by); }
-
 // An output of a turn: where it goes, and what is known of it before x comes.
 struct Output {
     uint8_t tile, n, m;  // of the turn, of the group, of the tile
@@ -117,9 +114,11 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
     const auto begin_of = [&](uint32_t split) { return split * p.split_segments + run * p.run; };
     const auto end_of = [&](uint32_t split) { return min(min(begin_of(split) + p.run, (split + 1) * p.split_segments), segments); };
     // What this warp multiplies with comes in stages, which are numbered through all turns: tasks of a turn's pass (a split of a tile each; splits whose x is here at once go
-    // tile by tile, teams take them in turns), and stages of a task. Some are empty. A lane knows where one of the next 32 stages lies, so all of them are found at once.
+    // tile by tile, teams take them in turns), and stages of a task. Some are empty. Nothing comes before it is asked for, so the way to the first request is short: the host
+    // knows where a warp's first stage is in its block. A lane knows where one of the next 32 stages lies, so all of them are found at once, while the first is on its way.
     const uint32_t task_stages = p.stages, tasks = p.tasks;
-    const ptrdiff_t apart = p.mode >= GATE_SILU ? p.part[1].weight.records - p.part[0].weight.records : ptrdiff_t(segments) * RECORD;
+    const ptrdiff_t apart = halves_apart<RECORD>(p);
+    const uint32_t ring_at = shared_at + warp * ring_bytes;
     const uint8_t* coming = nullptr;
     uint32_t coming_bytes = 0, fetched = 0;
     const auto find = [&](uint32_t stage) {
@@ -129,28 +128,18 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
         const uint32_t at = divided(index, p.by_x_splits), split = first_split + index - at * p.x_splits;
         const uint32_t tile = base0 + round * turn + at, begin = begin_of(split) + (stage - task * task_stages) * p.chunk, end = end_of(split);
         if (at >= p.turn_tiles || tile >= p.tiles || begin >= end) return;
-        const TileOf place = tile_of(p, tile);
-        coming = p.part[place.part[0]].weight.records + (size_t(place.half[0]) * segments + begin) * RECORD;
+        coming = first_half<RECORD>(p, tile, begin);
         coming_bytes = min(p.chunk, end - begin) * RECORD;
     };
-    // Asks for the next stage, if there is one.
-    const auto fetch = [&](uint32_t slot) {
-#if __CUDA_ARCH__ >= 900
-        if (fetched >= p.all_stages) return;
-#endif
-        if (fetched % WARP == 0) find(fetched + lane);
-        const uint32_t bytes = __shfl_sync(FULL_MASK, coming_bytes, fetched % WARP);
-        const uint8_t* from = reinterpret_cast<const uint8_t*>(__shfl_sync(FULL_MASK, reinterpret_cast<unsigned long long>(coming), fetched % WARP));
-        const uint32_t to = shared_at + warp * ring_bytes + slot * stage_bytes;
-        fetched++;
+    // Asks for the stage after those that have been asked for; on sm_90 an elected lane's call.
+    const auto ask = [&](uint32_t slot, const uint8_t* from, uint32_t bytes) {
+        const uint32_t to = ring_at + slot * stage_bytes;
 #if __CUDA_ARCH__ >= 900
         const uint32_t barrier = shared_of(full) + 8 * (warp * DEPTH_MAX + slot);
-        if (is_elected()) {
-            expect_bytes(barrier, 2 * bytes);
-            if (bytes > 0) {
-                copy_bulk(to, from, bytes, barrier);
-                copy_bulk(to + half_bytes, from + apart, bytes, barrier);
-            }
+        expect_bytes(barrier, 2 * bytes);
+        if (bytes > 0) {
+            copy_bulk(to, from, bytes, barrier);
+            copy_bulk(to + half_bytes, from + apart, bytes, barrier);
         }
 #else
         for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) {
@@ -160,11 +149,33 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
         close_copies();
 #endif
     };
+    // Asks for the next stage but the first, if there is one.
+    const auto fetch = [&](uint32_t slot) {
+#if __CUDA_ARCH__ >= 900
+        if (fetched >= p.all_stages) return;
+#endif
+        if (fetched == 1 || fetched % WARP == 0) find(fetched / WARP * WARP + lane);
+        const uint32_t bytes = __shfl_sync(FULL_MASK, coming_bytes, fetched % WARP);
+        const uint8_t* from = reinterpret_cast<const uint8_t*>(__shfl_sync(FULL_MASK, reinterpret_cast<unsigned long long>(coming), fetched % WARP));
+        fetched++;
+#if __CUDA_ARCH__ >= 900
+        if (is_elected())
+#endif
+            ask(slot, from, bytes);
+    };
 #if __CUDA_ARCH__ >= 900
     init_own_barriers<DEPTH_MAX>(shared_of(full) + 8 * warp * DEPTH_MAX);
 #endif
+    const uint32_t first = p.first[warp], first_tile = base0 + (first & 0xff);
+    const uint8_t* first_from = first_half<RECORD>(p, first_tile, first >> 16);
+    const uint32_t first_bytes = first_tile < p.tiles ? (first >> 8 & 0xff) * RECORD : 0;
+    fetched++;
+#if __CUDA_ARCH__ >= 900
+    if (is_elected())
+#endif
+        ask(0, first_from, first_bytes);
 #pragma unroll 1
-    for (uint32_t d = 0; d < p.depth; d++) fetch(d);
+    for (uint32_t d = 1; d < p.depth; d++) fetch(d);
 
     const uint32_t x_at = shared_at + rings_bytes;
     const uint32_t x_segments = min(segments, p.x_splits * p.split_segments);

@@ -55,12 +55,16 @@ struct MatmulParams {
     uint32_t turn_tiles;      // few.cuh: tiles that a block makes in one turn
     uint32_t x_splits;        // few.cuh: splits whose rows of x a block has at once
     uint32_t next_squares_count;
-    Segment part[3];  // first_pair counts tiles
-    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp; then what divides by the first three and by x_splits (`divided`).
+    Segment part[3];  // part_from says where each begins
+    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp; then what divides by the first three and by x_splits (wide.cuh: by splits), see `divided`.
     uint32_t stages, tasks, passes, all_stages;
     uint32_t by_stages, by_tasks, by_passes, by_x_splits;
+    // Tiles from which parts begin; beyond all where there is no further one, or where tiles consist of two.
+    uint32_t part_from[4];
+    // few.cuh: a warp's first stage: its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
+    uint32_t first[16];
 };
-static_assert(sizeof(MatmulParams) == 400, "as in params.rs");
+static_assert(sizeof(MatmulParams) == 480, "as in params.rs");
 
 // Products of two types with the same rows of x in one launch: the first blocks make one, the others the other.
 struct PairParams {
@@ -68,7 +72,7 @@ struct PairParams {
     uint32_t first_blocks;
     uint32_t reserved;
 };
-static_assert(sizeof(PairParams) == 808, "as in params.rs");
+static_assert(sizeof(PairParams) == 968, "as in params.rs");
 
 // A block's number among those of its product, and how many they are.
 struct Blocks {
@@ -90,6 +94,9 @@ struct TileOf {
     uint32_t row;      // first row of the result
 };
 
+// The part that a tile's first half is of.
+__device__ __forceinline__ uint32_t part_of(const MatmulParams& p, uint32_t tile) { return (tile >= p.part_from[1]) + (tile >= p.part_from[2]); }
+
 __device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) {
     TileOf at;
     if (p.mode >= GATE_SILU) {
@@ -97,14 +104,30 @@ __device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) 
         at.half[0] = at.half[1] = tile;
         at.row = tile * 8;
     } else {
-        uint32_t part = 0;
-        while (part + 1 < p.parts && tile >= p.part[part + 1].first_pair) part++;
+        const uint32_t part = part_of(p, tile);
         at.part[0] = at.part[1] = part;
-        tile -= p.part[part].first_pair;
+        tile -= p.part_from[part];
         at.half[0] = tile * 2, at.half[1] = tile * 2 + 1;
         at.row = tile * TILE_ROWS;
     }
     return at;
+}
+
+// n / d, for `by` = 2^31 / d rounded up: exact as long as n * d is below 2^31.
+__device__ __forceinline__ uint32_t divided(uint32_t n, uint32_t by) { return __umulhi(2 * n, by); }
+
+// Where a segment of a tile's first half lies.
+template <uint32_t RECORD>
+__device__ __forceinline__ const uint8_t* first_half(const MatmulParams& p, uint32_t tile, uint32_t segment) {
+    const uint32_t part = part_of(p, tile);
+    const uint32_t half = (tile - p.part_from[part]) * (p.mode >= GATE_SILU ? 1 : 2);
+    return p.part[part].weight.records + (size_t(half) * p.x.segments + segment) * RECORD;
+}
+
+// How far its second half lies from there.
+template <uint32_t RECORD>
+__device__ __forceinline__ ptrdiff_t halves_apart(const MatmulParams& p) {
+    return p.mode >= GATE_SILU ? p.part[1].weight.records - p.part[0].weight.records : ptrdiff_t(p.x.segments) * RECORD;
 }
 
 // Numbers from one row of x to the next in the sums of a tile: lanes that write at once find 32 different banks.

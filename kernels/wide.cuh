@@ -36,15 +36,11 @@ struct Weights {
     uint32_t tile, tile_step;   // the next to come
     uint32_t begin, count;      // segments of every tile
     uint32_t fetched;           // of the next tile
-    const uint8_t* from[2];
+    const uint8_t* from;
     Turn ahead, now;
 
     __device__ __forceinline__ void find() {
-        if (tile >= p.tiles) return;
-        const TileOf at = tile_of(p, tile);
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++)
-            from[h] = p.part[at.part[h]].weight.records + (size_t(at.half[h]) * p.x.segments + begin) * RECORD;
+        if (tile < p.tiles) from = first_half<RECORD>(p, tile, begin);
     }
     // Asks for the next stage, if there is one: the whole warp's call, one lane's copies.
     __device__ __forceinline__ void fetch() {
@@ -53,8 +49,8 @@ struct Weights {
         const uint32_t to = stages + ahead.slot * STAGE, barrier = barriers + 8 * ahead.slot;
         if (is_elected()) {
             expect_bytes(barrier, 2 * bytes);
-            copy_bulk(to, from[0] + fetched * RECORD, bytes, barrier);
-            copy_bulk(to + HALF, from[1] + fetched * RECORD, bytes, barrier);
+            copy_bulk(to, from + fetched * RECORD, bytes, barrier);
+            copy_bulk(to + HALF, from + fetched * RECORD + halves_apart<RECORD>(p), bytes, barrier);
         }
         ahead.next(p.depth);
         fetched += CHUNK;
@@ -218,7 +214,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     auto& factor = of_block.factor;
     const uint32_t lane = threadIdx.x % WARP, warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
     const uint32_t splits = IN_TURNS ? 1 : p.splits;
-    const uint32_t group0 = IN_TURNS ? blocks.index : blocks.index / splits, split = IN_TURNS ? 0 : blocks.index % splits;
+    const uint32_t group0 = IN_TURNS ? blocks.index : divided(blocks.index, p.by_x_splits), split = IN_TURNS ? 0 : blocks.index - group0 * splits;
     const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? blocks.count : groups;
     const uint32_t row0 = blockIdx.y * N;
     constexpr bool IS_LATE = !IN_TURNS && SUMS_LIE_LATE<N>;
@@ -230,8 +226,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     // Shared memory: sums that the cluster's blocks leave here [own tiles, splits, N / 8, lanes, 4], and, unless IS_LATE, behind them: x of every run; weights; what is
     // swapped, or kept of a run.
     const uint32_t here = min(TILES, p.tiles - group0 * TILES);
-    const uint32_t own = !IN_TURNS && here > split ? div_up(here - split, splits) : 0;
-    const uint32_t received = IN_TURNS ? 0 : div_up(TILES, splits) * splits * TILE_BYTES, x_shared = IS_LATE ? 0 : received;
+    const uint32_t own = !IN_TURNS && here > split ? divided(here - split + splits - 1, p.by_x_splits) : 0;
+    const uint32_t received = IN_TURNS ? 0 : divided(TILES + splits - 1, p.by_x_splits) * splits * TILE_BYTES, x_shared = IS_LATE ? 0 : received;
     const uint32_t x_bytes = p.chunk * X_STAGE, weight_bytes = p.depth * W::STAGE, weights_at = x_shared + RUNS * x_bytes;
     float* swaps = reinterpret_cast<float*>(shared + weights_at + WARPS * weight_bytes);
     const uint32_t barriers_at = shared_of(barriers), x_barriers = barriers_at + 8 * WARPS * DEPTH_MAX;
@@ -377,8 +373,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
             for (uint32_t c = 0; c < N / 2; c += 4) to[c / 4 * WARP] = make_float4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]);
             meet_all();
         } else if (tile_in < here) {
-            const uint32_t owner = tile_in % splits, barrier = in_block(all_received, owner);
-            const uint32_t to = in_block(shared_of(shared) + (tile_in / splits * splits + split) * TILE_BYTES + lane * 16, owner);
+            const uint32_t round = divided(tile_in, p.by_x_splits), owner = tile_in - round * splits, barrier = in_block(all_received, owner);
+            const uint32_t to = in_block(shared_of(shared) + (round * splits + split) * TILE_BYTES + lane * 16, owner);
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c += 4) store_there(to + c / 4 * (WARP * 16), sum[c], sum[c + 1], sum[c + 2], sum[c + 3], barrier);
         }

@@ -204,6 +204,12 @@ void cut_few(Call& call, uint32_t record) {
     p.all_stages = ceil_of(p.tiles, p.turn_tiles * call.grid.x) * p.tasks * p.stages;
     const auto by = [](uint32_t n) { return ceil_of(1u << 31, n); };
     p.by_stages = by(p.stages), p.by_tasks = by(p.tasks), p.by_passes = by(p.passes), p.by_x_splits = by(p.x_splits);
+    for (uint32_t warp = 0; warp < warps; warp++) {
+        const uint32_t team = warp / p.warps, at = team / p.x_splits, split = team % p.x_splits;
+        const uint32_t begin = split * p.split_segments + warp % p.warps * p.run, end = std::min({begin + p.run, (split + 1) * p.split_segments, p.x.segments});
+        const uint32_t count = at < p.turn_tiles && begin < end ? std::min(p.chunk, end - begin) : 0;
+        p.first[warp] = at | count << 8 | begin << 16;
+    }
 }
 
 Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, uint8_t* x, float* out, uint32_t mode) {
@@ -213,12 +219,14 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
     const uint32_t record = record_bytes(call.is_q6), segments = parts[0].cols / SEGMENT;
     p.x = {x, segments, 1.0f, std::min(rows, 8u), 0};
     p.mode = mode, p.parts = uint32_t(parts.size()), p.rows_max = rows, p.unscale = 1.0f, p.eps = 1e-5f;
+    for (uint32_t& from : p.part_from) from = ~0u;
     uint32_t stride = 0;
     for (const Matrix& m : parts) stride += m.rows;
     for (size_t i = 0; i < parts.size(); i++) {
         const Matrix& m = parts[i];
         const bool is_gate = mode >= GATE_SILU;
-        p.part[i] = {{m.records, m.rows, m.cols, m.is_q6 ? uint32_t(Q6K) : uint32_t(Q4_1), 1.0f}, nullptr, is_gate ? out : out + p.tiles * 16, is_gate ? m.rows : stride, p.tiles};
+        p.part[i] = {{m.records, m.rows, m.cols, m.is_q6 ? uint32_t(Q6K) : uint32_t(Q4_1), 1.0f}, nullptr, is_gate ? out : out + p.tiles * 16, is_gate ? m.rows : stride, 0};
+        p.part_from[i] = is_gate && i > 0 ? ~0u : p.tiles;
         p.tiles += ceil_of(m.rows, 16);
         call.bytes += size_t(m.rows) * segments * record / 8;
     }
@@ -247,7 +255,7 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
         return n > 32 ? std::max(rings + kept, received + WIDE_TILES * 8 * SUM_STRIDE * 4) : received + rings;
     };
     const uint32_t room = (is_many && !call.is_half ? 227 : 113) * 1024 - 1024 - SHARED_STATIC;
-    p.depth = 1, p.chunk = std::min(2u, x_most);
+    p.depth = 1, p.chunk = std::min(2u, x_most), p.by_x_splits = ceil_of(1u << 31, p.splits);
     for (bool grows = true; grows;) {
         grows = false;
         if (p.depth < depth_most && bytes_of(p.depth + 1, p.chunk) <= room) p.depth++, grows = true;

@@ -138,6 +138,13 @@ pub(crate) struct Stages {
     pub by: [u32; 4],
 }
 
+impl Stages {
+    /// What kernels divide by, so that they multiply: 2^31 / n, rounded up.
+    pub(crate) fn divisor(n: u32) -> u32 {
+        (1_u32 << 31).div_ceil(n)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct MatmulParams {
@@ -174,6 +181,10 @@ pub(crate) struct MatmulParams {
     pub next_squares_count: u32,
     pub part: [Segment; 3],
     pub stages: Stages,
+    /// Tiles from which parts begin; beyond all where there is no further one, or where tiles consist of two.
+    pub part_from: [u32; 4],
+    /// The first stage of each warp of a block (kernels/few.cuh): its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
+    pub first: [u32; 16],
 }
 
 /// Products of two types with the same rows of x.
@@ -357,8 +368,8 @@ const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
-const _: () = assert!(size_of::<MatmulParams>() == 400);
-const _: () = assert!(size_of::<PairParams>() == 808);
+const _: () = assert!(size_of::<MatmulParams>() == 480);
+const _: () = assert!(size_of::<PairParams>() == 968);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);

@@ -108,7 +108,9 @@ impl Cluster {
         let making = teams * TILES * heads.dim * 4;
         let weights = teams * TILES * 32 * 8;
         let maxima = teams * TILES * COLUMNS * 4;
-        let shared = tiles + sums + statistics + heads.row_bytes() + making + weights + maxima;
+        let barrier = 8;
+        let shared =
+            tiles + sums + statistics + heads.row_bytes() + making + weights + maxima + barrier;
         shared.next_multiple_of(128)
     }
 }

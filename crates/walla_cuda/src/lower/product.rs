@@ -230,9 +230,14 @@ impl Lowering<'_> {
             }
         }
         let mut first = 0;
-        for (segment, part) in params.part.iter_mut().zip(parts) {
+        let is_gate = matches!(then, Then::Gate(..));
+        params.part_from = [0, u32::MAX, u32::MAX, u32::MAX];
+        for (i, part) in parts.iter().enumerate() {
             let matrix = self.resources.matrix(part.linear.matrix)?;
-            *segment = self.segment(input, part, matrix, first)?;
+            params.part[i] = self.segment(input, part, matrix, 0)?;
+            if !is_gate {
+                params.part_from[i] = first;
+            }
             first += matrix.rows.div_ceil(repack::TILE_ROWS as u32);
         }
         Ok(params)
@@ -270,6 +275,7 @@ impl Lowering<'_> {
                 let params = MatmulParams {
                     depth: cut.depth,
                     chunk: cut.x_depth,
+                    stages: Wide::stages(&order),
                     ..self.matmul_params(
                         program,
                         input,
@@ -299,6 +305,7 @@ impl Lowering<'_> {
             chunk: tiling.chunk,
             depth: tiling.depth,
             stages: tiling.stages(product.tiles),
+            first: tiling.first_stages(product.segments),
             ..self.matmul_params(program, input, x, parts, then, (product.tiles, &order))?
         };
         let threads = 32 * order.runs * tiling.teams;

@@ -186,8 +186,22 @@ impl Tiling {
         let tasks = (self.turn_tiles * self.x_splits).div_ceil(self.teams);
         let passes = self.order.splits.div_ceil(self.x_splits);
         let turns = tiles.div_ceil(self.turn_tiles * self.grid[0]);
-        let by = [of_task, tasks, passes, self.x_splits].map(|n| (1_u32 << 31).div_ceil(n));
+        let by = [of_task, tasks, passes, self.x_splits].map(Stages::divisor);
         Stages { of_task, tasks, passes, all: turns * passes * tasks * of_task, by }
+    }
+
+    /// The first stage of each warp, of a product for one group of rows (`MatmulParams::first`): what a warp asks for before it has found out anything else.
+    pub(super) fn first_stages(&self, segments: u32) -> [u32; WARPS_MAX as usize] {
+        let Order { split_segments, runs, run, .. } = self.order;
+        std::array::from_fn(|warp| {
+            let (team, its_run) = (warp as u32 / runs, warp as u32 % runs);
+            let (tile, split) = (team / self.x_splits, team % self.x_splits);
+            let begin = split * split_segments + its_run * run;
+            let end = (begin + run).min((split + 1) * split_segments).min(segments);
+            let is_there = team < self.teams && tile < self.turn_tiles;
+            let count = if is_there { end.saturating_sub(begin).min(self.chunk) } else { 0 };
+            if count > 0 { tile | count << 8 | begin << 16 } else { 0 }
+        })
     }
 
     /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two turns at once if there are more than one), and those of earlier splits.
@@ -363,7 +377,14 @@ mod tests {
                 (0..tiling.grid[0]).flat_map(|b| (0..tiling.warps()).map(move |w| (b, w)))
             {
                 let (team, its_run) = (warp >> (runs - 1), warp & (runs - 1));
-                for stage in 0..of.all {
+                let first = tiling.first_stages(product.segments)[warp as usize];
+                let tile = block * tiling.turn_tiles + (first & 0xff);
+                for segment in (first >> 16)..(first >> 16) + (first >> 8 & 0xff) {
+                    if tile < product.tiles {
+                        seen[(tile * product.segments + segment) as usize] += 1;
+                    }
+                }
+                for stage in 1..of.all {
                     let task = divided(stage, by_stages);
                     let pass = divided(task, by_tasks);
                     let turn = divided(pass, by_passes);

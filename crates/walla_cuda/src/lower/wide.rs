@@ -4,6 +4,7 @@ use walla_device::GpuFacts;
 
 use super::order::{Order, SPLITS_MAX, TILES_MANY, WIDE_TILES};
 use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
+use crate::params::Stages;
 
 /// Fewest rows of x that warpgroups multiply, and bytes of eight of them from which on they multiply eight and fewer: two blocks of kernels/few.cuh would not have room for
 /// them and for weights enough.
@@ -96,6 +97,11 @@ impl Wide {
             (None, HALF_TILES) => "wide_half",
             (None, _) => "wide",
         }
+    }
+
+    /// What its blocks divide by: the splits.
+    pub(super) fn stages(order: &Order) -> Stages {
+        Stages { by: [0, 0, 0, Stages::divisor(order.splits)], ..Stages::default() }
     }
 
     /// Segments of a stage of x (`X_CHUNK`).
