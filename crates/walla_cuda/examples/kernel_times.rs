@@ -111,7 +111,8 @@ fn prepare(
     let host = device.create_host("step", LAYOUT.bytes())?;
     let stream = device.create_stream(StreamPriority::Low)?;
     let prepared = device.prepare(vec![program])?;
-    device.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| fill(bytes, agents, context))?;
+    let positions = vec![context; agents as usize];
+    device.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| fill(bytes, &positions))?;
     device.upload(stream, host, step, LAYOUT.bytes())?;
     let graph = prepared.first().ok_or("nothing was prepared")?.graph;
     Ok((stream, graph, model.weight_bytes))

@@ -1,7 +1,8 @@
 //! Milliseconds of one decode step of real shapes with random weights, at several numbers of agents and contexts, as JSON lines.
 //!
 //! `cargo run --release -p walla_cuda --example step_bench -- [SHAPE:TYPE …]`, for example `llama-3.2-1b:q4_k_m`, or
-//! `llama-3.2-1b:q4_k_m:64` for 64 agents alone, or `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits.
+//! `llama-3.2-1b:q4_k_m:64` for 64 agents alone, `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits, or `llama-3.2-1b:q4_k_m:first4000` where
+//! the first agent's context is so long, whatever the others' is.
 
 mod shapes;
 
@@ -19,7 +20,15 @@ const CONTEXTS: [u32; 2] = [128, 1024];
 /// Contexts that programs are made for: one that just fits, and a long one. What the second costs is what tiers of context would bring.
 const LONGEST: u32 = 16_384;
 
-fn run(shape: &Shape, mixture: &str, only: Option<u32>, kv_type: KvType) -> Result<()> {
+#[derive(Clone, Copy, Default)]
+struct Only {
+    agents: Option<u32>,
+    first_context: Option<u32>,
+    kv_type: KvType,
+}
+
+fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
+    let kv_type = only.kv_type;
     let mut device = CudaBackend::from_env().open("cuda:0", &OpenOptions::default())?;
     let d = &mut *device;
     let loading = Instant::now();
@@ -71,11 +80,19 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>, kv_type: KvType) -> Resu
     for (c, &context_max) in tiers.iter().enumerate() {
         let context = CONTEXTS[c / 2];
         for (b, rows) in BUCKETS.into_iter().enumerate() {
-            if only.is_some_and(|only| only != rows) {
+            if only.agents.is_some_and(|only| only != rows) {
                 continue;
             }
             let graph = prepared[c * BUCKETS.len() + b].graph;
-            d.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| fill(bytes, rows, context))?;
+            let first = only.first_context.unwrap_or(context);
+            if first > context_max {
+                continue;
+            }
+            let mut contexts = [context; 64];
+            contexts[0] = first;
+            d.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| {
+                fill(bytes, &contexts[..rows as usize]);
+            })?;
             d.upload(stream, host, step, LAYOUT.bytes())?;
             let mut best = f64::MAX;
             for _ in 0..4 {
@@ -90,11 +107,12 @@ fn run(shape: &Shape, mixture: &str, only: Option<u32>, kv_type: KvType) -> Resu
             }
             let HeadShape { kv_heads, head_dim, .. } = shape.heads;
             let head_bytes = head_dim * kv_type.bytes() as u32 + kv_type.scale_bytes() as u32;
-            let kv =
-                2 * u64::from(shape.layers * kv_heads * head_bytes) * u64::from(context * rows);
+            let kv = 2
+                * u64::from(shape.layers * kv_heads * head_bytes)
+                * u64::from(context * (rows - 1) + first);
             let floor_ms = (model.weight_bytes + kv) as f64 / 4.3e12 * 1e3;
             println!(
-                "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"context\": {context}, \"context_max\": {context_max}, \"agents\": {rows}, \
+                "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"context\": {context}, \"first_context\": {first}, \"context_max\": {context_max}, \"agents\": {rows}, \
                  \"step_ms\": {best:.3}, \"floor_ms\": {floor_ms:.3}, \"share\": {:.2}}}",
                 shape.name,
                 floor_ms / best
@@ -114,15 +132,16 @@ fn main() -> Result<()> {
         let (Some(name), Some(mixture)) = (parts.next(), parts.next()) else {
             return Err("expected SHAPE:TYPE".into());
         };
-        let (mut only, mut kv_type) = (None, KvType::F16);
+        let mut only = Only::default();
         for part in parts {
-            match part {
-                "kv8" => kv_type = KvType::Q8,
-                agents => only = Some(agents.parse()?),
+            match (part, part.strip_prefix("first")) {
+                ("kv8", _) => only.kv_type = KvType::Q8,
+                (_, Some(context)) => only.first_context = Some(context.parse()?),
+                (agents, None) => only.agents = Some(agents.parse()?),
             }
         }
         let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;
-        run(shape, mixture, only, kv_type)?;
+        run(shape, mixture, only)?;
     }
     Ok(())
 }

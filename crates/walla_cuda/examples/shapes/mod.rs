@@ -163,15 +163,16 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     Ok(Model { ops, layers, slots, weight_bytes })
 }
 
-/// Fills a step: every agent reads one token at `position`.
-pub fn fill(bytes: &mut [u8], rows: u32, position: u32) {
+/// Fills a step: every agent reads one token at its position.
+pub fn fill(bytes: &mut [u8], positions: &[u32]) {
+    let rows = positions.len() as u32;
     let Some(view) = StepViewMut::new(bytes, &LAYOUT) else { return };
     view.header.rows = rows;
     view.header.outputs = rows;
     view.header.sequences = rows;
     let pages = LAYOUT.pages_per_sequence;
-    for r in 0..rows {
-        let at = r as usize;
+    for (at, &position) in positions.iter().enumerate() {
+        let r = at as u32;
         view.rows[at] = StepRow {
             token: (r * 37 + 5).cast_signed(),
             position,
