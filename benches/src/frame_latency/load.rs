@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bevy_app::{TaskPoolOptions, TaskPoolPlugin, prelude::*};
 use bevy_ecs::prelude::*;
+use bevy_ecs::system::NonSendMarker;
 
 /// Things that move.
 const BODIES: usize = 4_096;
@@ -32,7 +33,8 @@ struct Mind(u64);
 struct Outcome(u64);
 
 /// Adds the game to an app: a third of its work moves bodies on the task pool, beside it minds think in one system, and a system at the end
-/// settles what came of it.
+/// settles what came of it. As in any game there is a system before the update and one after it, on the frame's thread: Bevy's executor skips a
+/// schedule that has none, and a plugin alone in there would pay for the executor's start.
 pub fn add_game(app: &mut App, load: Load, threads: Option<usize>) {
     // The pools are the process's: the first app makes them.
     let task_pool_options =
@@ -41,7 +43,9 @@ pub fn add_game(app: &mut App, load: Load, threads: Option<usize>) {
         .insert_resource(load)
         .init_resource::<Outcome>()
         .add_systems(Startup, spawn)
-        .add_systems(Update, ((move_bodies, think), settle).chain());
+        .add_systems(PreUpdate, listen)
+        .add_systems(Update, ((move_bodies, think), settle).chain())
+        .add_systems(PostUpdate, show);
 }
 
 impl Load {
@@ -79,6 +83,10 @@ fn spawn(mut commands: Commands) {
     commands.spawn_batch((0..BODIES).map(|i| Body([i as f32, 1.0, 2.0, 3.0])));
     commands.spawn_batch((0..MINDS).map(|i| Mind(i as u64 + 1)));
 }
+
+fn listen(_here: NonSendMarker) {}
+
+fn show(_here: NonSendMarker) {}
 
 fn move_bodies(mut bodies: Query<&mut Body>, load: Res<Load>) {
     let rounds = load.rounds;
