@@ -103,6 +103,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "load_nanos": nanos(cell.load),
         "interval": column(|frame| frame.interval),
         "work": column(|frame| frame.work),
+        "work_p99": outcome.work_p99.iter().copied().map(nanos).collect::<Vec<_>>(),
         "side": column(|frame| frame.side),
         "device_time": column(|frame| frame.device),
         "elapsed_nanos": nanos(*elapsed),
@@ -171,6 +172,7 @@ fn outcome_of(part: &Value) -> Found<Outcome> {
     Ok(Outcome {
         cell,
         frames: (0..interval.len()).map(frame).collect(),
+        work_p99: column("work_p99")?,
         heard,
         elapsed: time(&part["elapsed_nanos"])?,
         stats,

@@ -96,6 +96,18 @@ impl Results<'_> {
         Ok(())
     }
 
+    /// How much more p99 of the frames' work is than that of the game alone in the same round, in milliseconds, in order. A mood of the machine that lasts longer than a
+    /// round is in both.
+    fn more_by_round(&self, outcome: &Outcome) -> Vec<f64> {
+        let alone = self.alone(&outcome.cell).filter(|_| outcome.cell.mode != Mode::Off);
+        let alone = alone.map(|alone| alone.work_p99.as_slice()).unwrap_or_default();
+        let millis = |time: &Duration| time.as_secs_f64() * 1e3;
+        let pairs = outcome.work_p99.iter().zip(alone);
+        let mut more: Vec<f64> = pairs.map(|(its, alone)| millis(its) - millis(alone)).collect();
+        more.sort_by(f64::total_cmp);
+        more
+    }
+
     fn to_json(&self, outcome: &Outcome) -> Value {
         let (cell, summary) = (&outcome.cell, Summary::of(outcome));
         let millis = |time: Duration| rounded(time.as_secs_f64() * 1e3);
@@ -120,7 +132,11 @@ impl Results<'_> {
             "frames": outcome.frames.len(),
             "host_load_ms": millis(cell.load),
             "frame_work_ms": summary.work.to_json(),
-            "frame_work_more_than_alone_ms": { "p50": more(0.5), "p99": more(0.99) },
+            "frame_work_more_than_alone_ms": {
+                "p50": more(0.5),
+                "p99": more(0.99),
+                "p99_of_each_round": self.more_by_round(outcome).into_iter().map(rounded).collect::<Vec<_>>(),
+            },
             "frame_interval_ms": summary.interval.to_json(),
             "stutters": summary.stutters,
             "frame_side_ms": summary.side.to_json(),
@@ -161,6 +177,13 @@ impl Results<'_> {
                 let over = outcome.counted(|stats| stats.budget.frames_over);
                 let frames = outcome.counted(|stats| stats.budget.frames);
                 note(&format!("{over} of {frames} frames over their budget"));
+            }
+            let more = self.more_by_round(outcome);
+            if let ([least, .., most], Some(median)) = (&more[..], more.get(more.len() / 2)) {
+                let rounds = more.len();
+                note(&format!(
+                    "p99 of a round is {median:+.2} ms more than the game alone's, the median of {rounds} rounds ({least:+.2} to {most:+.2} ms)"
+                ));
             }
             if let Some((mean, max)) = outcome.power.watts {
                 let mib = outcome.power.memory_mib.unwrap_or(f64::NAN);

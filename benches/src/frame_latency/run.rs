@@ -92,6 +92,8 @@ impl Bucket {
 pub struct Outcome {
     pub cell: Cell,
     pub frames: Vec<Frame>,
+    /// p99 of the frames' work in each round.
+    pub work_p99: Vec<Duration>,
     pub heard: Heard,
     pub elapsed: Duration,
     /// The engine's counters when each round's measurement began and when it ended.
@@ -111,6 +113,7 @@ impl Outcome {
             return outcomes.push(outcome);
         };
         same.frames.extend(outcome.frames);
+        same.work_p99.extend(outcome.work_p99);
         same.heard.add(&outcome.heard);
         same.elapsed += outcome.elapsed;
         same.stats.extend(outcome.stats);
@@ -310,7 +313,20 @@ impl<'a> Bench<'a> {
         let met = app.world().get_resource::<Newcomer>().and_then(|newcomer| newcomer.met.clone());
         let heard = app.world().resource::<Voices>().measured.clone();
         let (cell, power, buckets) = (cell.clone(), Power::default(), Vec::new());
-        Ok(Outcome { cell, frames: measured, heard, elapsed, stats, buckets, power, met })
+        let frames = measured;
+        let mut outcome = Outcome {
+            cell,
+            frames,
+            work_p99: Vec::new(),
+            heard,
+            elapsed,
+            stats,
+            buckets,
+            power,
+            met,
+        };
+        outcome.work_p99.push(outcome.times(|frame| frame.work).at(0.99));
+        Ok(outcome)
     }
 }
 
