@@ -207,6 +207,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     }
 CLUSTER(f16_64, __half, 64, 8, 2, 2, 2)
 CLUSTER(f16_64, __half, 64, 4, 2, 2, 2)
+CLUSTER(f16_64, __half, 64, 2, 2, 2, 2)
 CLUSTER(f16_128, __half, 128, 8, 1, 2, 2)
 CLUSTER(f16_256, __half, 256, 8, 1, 2, 1)
 CLUSTER(q8_64, Biased, 64, 8, 2, 2, 2)

@@ -71,6 +71,24 @@ fn a_shared_prefix_is_as_good_as_an_own_one() {
 }
 
 #[test]
+fn a_context_grows_out_of_the_short_tier_without_a_trace() {
+    // Programs of few rows have a tier for contexts of up to 1,024 tokens.
+    let options = ExecOptions { context_tokens: 1_100, pages: 2 * 69 + 1, ..OPTIONS };
+    let executor = executor(2, options);
+    let tiers: Vec<_> = executor.buckets().iter().map(|bucket| bucket.context).collect();
+    assert!(tiers.contains(&1_024) && tiers.contains(&1_100), "{tiers:?}");
+    let mut evaluator = Evaluator::new(executor).expect("a ledger");
+    let text = tokens(1, 1_030);
+    let (start, rest) = text.split_at(1_020);
+    append(&mut evaluator, 0, start);
+    let mut last = Vec::new();
+    for token in rest {
+        last = append(&mut evaluator, 0, &[*token]);
+    }
+    assert_eq!(last, append(&mut evaluator, 1, &text));
+}
+
+#[test]
 fn a_removed_tail_leaves_no_trace() {
     let mut evaluator = Evaluator::new(executor(2, OPTIONS)).expect("a ledger");
     append(&mut evaluator, 0, &tokens(1, 20));

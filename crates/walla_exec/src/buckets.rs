@@ -11,6 +11,11 @@ use crate::options::ExecOptions;
 use crate::program::{self, Bucket, Buffers};
 use crate::ring::StepShape;
 
+/// Longest context of the tier of programs for steps in which nobody has a longer one, and most rows of such a program: a device may share attention out in another
+/// way where no row is far longer than the others, which pays where there are too few rows to fill it.
+const SHORT_CONTEXT: u32 = 1_024;
+const SHORT_ROWS_MAX: u32 = 16;
+
 /// A bucket that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedBucket {
@@ -18,30 +23,52 @@ pub struct PreparedBucket {
     pub rows: u32,
     /// Whether it takes only steps whose rows are each of another sequence.
     pub one_row_a_sequence: bool,
+    /// Longest context of a row, in tokens.
+    pub context: u32,
     /// Its handle.
     pub graph: GraphId,
     /// Whether it is one graph launch, and why not.
     pub mode: LaunchMode,
 }
 
-/// The smallest bucket that a step fits. Every sequence of a step has a row at least, so as many rows as sequences means one each.
-pub(crate) fn choose(buckets: &[PreparedBucket], shape: &StepShape<'_>) -> Option<GraphId> {
+/// The smallest bucket that a step fits whose longest context has so many tokens. Every sequence of a step has a row at least, so as many rows as sequences means
+/// one each.
+pub(crate) fn choose(
+    buckets: &[PreparedBucket],
+    shape: &StepShape<'_>,
+    context: u32,
+) -> Option<GraphId> {
     let one_each = shape.rows == shape.sequences;
-    let fits = |b: &&PreparedBucket| b.rows >= shape.rows && (one_each || !b.one_row_a_sequence);
+    let fits = |b: &&PreparedBucket| {
+        b.rows >= shape.rows && b.context >= context && (one_each || !b.one_row_a_sequence)
+    };
     buckets.iter().find(fits).map(|b| b.graph)
 }
 
-/// The buckets to prepare, as rows and whether each row is of another sequence: the sizes of [`BUCKETS`] up to `rows_max`, and of
-/// those that decode steps of all sequences can use, one more for steps with one row a sequence.
-fn sizes(rows_max: u32, sequences_max: u32) -> Vec<(u32, bool)> {
+/// What a bucket is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    rows: u32,
+    one_row_a_sequence: bool,
+    context: u32,
+}
+
+/// The buckets to prepare: the sizes of [`BUCKETS`] up to `rows_max`, and of those that decode steps of all sequences can use, one more for steps with one row a
+/// sequence, and one for such steps with short contexts where they are few rows.
+fn sizes(options: &ExecOptions) -> Vec<Size> {
+    let &ExecOptions { rows_max, sequences_max, context_tokens: context, .. } = options;
     let smaller = BUCKETS.into_iter().filter(|&rows| rows < rows_max);
     let mut sizes = Vec::new();
     let mut previous = 0;
     for rows in smaller.chain([rows_max]) {
         if previous < sequences_max {
-            sizes.push((rows, true));
+            let decode = Size { rows, one_row_a_sequence: true, context };
+            if rows <= SHORT_ROWS_MAX && context > SHORT_CONTEXT {
+                sizes.push(Size { context: SHORT_CONTEXT, ..decode });
+            }
+            sizes.push(decode);
         }
-        sizes.push((rows, false));
+        sizes.push(Size { rows, one_row_a_sequence: false, context });
         previous = rows;
     }
     sizes
@@ -55,14 +82,14 @@ pub(crate) fn prepare(
     layout: StepLayout,
     buffers: Buffers,
 ) -> Result<Vec<PreparedBucket>, ExecError> {
-    let sizes = sizes(options.rows_max, options.sequences_max);
+    let sizes = sizes(options);
     let mut programs = Vec::with_capacity(sizes.len());
-    for &(rows, one_row_a_sequence) in &sizes {
+    for &Size { rows, one_row_a_sequence, context } in &sizes {
         let is_decode = one_row_a_sequence || rows <= options.sequences_max;
         let bucket = Bucket {
             rows,
             outputs: rows.min(options.outputs_max),
-            context: options.context_tokens,
+            context,
             phase: if is_decode { Phase::Decode } else { Phase::Prefill },
             one_row_a_sequence,
         };
@@ -71,9 +98,10 @@ pub(crate) fn prepare(
     let prepared = device.prepare(programs)?;
     let zip = sizes.into_iter().zip(prepared);
     Ok(zip
-        .map(|((rows, one_row_a_sequence), p)| PreparedBucket {
+        .map(|(Size { rows, one_row_a_sequence, context }, p)| PreparedBucket {
             rows,
             one_row_a_sequence,
+            context,
             graph: p.graph,
             mode: p.mode,
         })
@@ -84,40 +112,69 @@ pub(crate) fn prepare(
 mod tests {
     use super::*;
 
+    const CONTEXT: u32 = 4_096;
+
+    fn options(rows_max: u32, sequences_max: u32, context_tokens: u32) -> ExecOptions {
+        ExecOptions { rows_max, sequences_max, context_tokens, ..ExecOptions::default() }
+    }
+
+    /// Rows, whether each is of another sequence, and the longest context.
+    fn all(options: &ExecOptions) -> Vec<(u32, bool, u32)> {
+        let of = |size: Size| (size.rows, size.one_row_a_sequence, size.context);
+        sizes(options).into_iter().map(of).collect()
+    }
+
     #[test]
     fn decode_sizes_are_prepared_twice() {
+        let sizes = |rows_max, sequences_max| all(&options(rows_max, sequences_max, 64));
         assert_eq!(
             sizes(8, 3),
             [(1, true), (1, false), (2, true), (2, false), (3, true), (3, false)]
                 .into_iter()
                 .chain([(4, false), (6, false), (8, false)])
+                .map(|(rows, one_each)| (rows, one_each, 64))
                 .collect::<Vec<_>>()
         );
         // Five sequences decode in the bucket of six.
-        assert!(sizes(8, 5).contains(&(6, true)));
-        assert!(!sizes(8, 5).contains(&(8, true)));
-        assert_eq!(sizes(1, 64), [(1, true), (1, false)]);
+        assert!(sizes(8, 5).contains(&(6, true, 64)));
+        assert!(!sizes(8, 5).contains(&(8, true, 64)));
+        assert_eq!(sizes(1, 64), [(1, true, 64), (1, false, 64)]);
+    }
+
+    #[test]
+    fn few_rows_have_a_tier_of_short_contexts() {
+        let sizes = all(&options(32, 32, CONTEXT));
+        assert_eq!(sizes[..3], [(1, true, 1_024), (1, true, CONTEXT), (1, false, CONTEXT)]);
+        assert!(sizes.contains(&(16, true, 1_024)) && !sizes.contains(&(24, true, 1_024)));
+        assert!(all(&options(32, 32, 1_024)).iter().all(|size| size.2 == 1_024));
     }
 
     #[test]
     fn a_step_takes_the_smallest_bucket_whose_promise_it_keeps() {
-        let prepared = |(i, (rows, one_row_a_sequence)): (usize, (u32, bool))| PreparedBucket {
-            rows,
-            one_row_a_sequence,
+        let prepared = |(i, size): (usize, Size)| PreparedBucket {
+            rows: size.rows,
+            one_row_a_sequence: size.one_row_a_sequence,
+            context: size.context,
             graph: GraphId(i as u32),
             mode: LaunchMode::Graph,
         };
-        let sizes = sizes(8, 3);
-        let buckets: Vec<_> = sizes.iter().copied().enumerate().map(prepared).collect();
-        let chosen = |rows, sequences| {
+        let options = options(8, 3, CONTEXT);
+        let buckets: Vec<_> = sizes(&options).into_iter().enumerate().map(prepared).collect();
+        let chosen = |rows, sequences, context| {
             let shape = StepShape { rows, sequences, ..StepShape::default() };
-            choose(&buckets, &shape).map(|graph| sizes[graph.0 as usize])
+            let graph = choose(&buckets, &shape, context)?;
+            all(&options).get(graph.0 as usize).copied()
         };
-        assert_eq!(chosen(1, 1), Some((1, true)));
-        assert_eq!(chosen(2, 1), Some((2, false)), "two rows of one sequence");
-        assert_eq!(chosen(3, 3), Some((3, true)));
-        assert_eq!(chosen(4, 4), Some((4, false)), "more sequences than decode together");
-        assert_eq!(chosen(5, 2), Some((6, false)));
-        assert_eq!(chosen(9, 3), None);
+        assert_eq!(chosen(1, 1, 1_024), Some((1, true, 1_024)));
+        assert_eq!(chosen(1, 1, 1_025), Some((1, true, CONTEXT)));
+        assert_eq!(chosen(2, 1, 9), Some((2, false, CONTEXT)), "two rows of one sequence");
+        assert_eq!(chosen(3, 3, 2_000), Some((3, true, CONTEXT)));
+        assert_eq!(
+            chosen(4, 4, 9),
+            Some((4, false, CONTEXT)),
+            "more sequences than decode together"
+        );
+        assert_eq!(chosen(5, 2, 9), Some((6, false, CONTEXT)));
+        assert_eq!(chosen(9, 3, 9), None);
     }
 }

@@ -250,23 +250,29 @@ impl Executor {
         fill: &mut dyn FnMut(&mut StepViewMut<'_>),
     ) -> Result<u64, ExecError> {
         self.check(shape)?;
-        let graph = buckets::choose(&self.buckets, shape).ok_or(ExecError::StepTooLarge {
-            what: "rows",
-            wanted: shape.rows,
-            max: self.options.rows_max,
-        })?;
         let (number, index) = self.ring.next()?;
         let slot = self.ring.slot(index);
         let (layout, upload_bytes) = (self.layout, self.layout.bytes_with(shape.sequences));
         self.reclaim(slot)?;
         let stage = enter(Stage::Fill);
+        let mut context = 0;
         self.device.write_host(slot.step, 0, layout.bytes(), &mut |bytes| {
             if let Some(mut view) = StepViewMut::new(bytes, &layout) {
                 fill(&mut view);
                 *view.header = shape.header(number, index);
+                let rows = view.rows.iter().take(shape.rows as usize);
+                context = rows.map(|row| row.position.saturating_add(1)).max().unwrap_or(0);
             }
         })?;
         drop(stage);
+        // A context that is too long is the device's to refuse.
+        let context = context.min(self.options.context_tokens);
+        let graph =
+            buckets::choose(&self.buckets, shape, context).ok_or(ExecError::StepTooLarge {
+                what: "rows",
+                wanted: shape.rows,
+                max: self.options.rows_max,
+            })?;
         let upload_masks = self.masks.write(&mut *self.device, shape.masks, slot.masks)?;
         self.is_torn = true;
         // The logits buffer is one for all steps: the next pass must not overwrite rows that are still being copied.

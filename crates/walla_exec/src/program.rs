@@ -77,10 +77,11 @@ pub(crate) fn build(
     lowering.ops.push(Op::Sample);
     Ok(Program {
         name: format!(
-            "{:?} {} rows{}",
+            "{:?} {} rows{}, contexts to {}",
             bucket.phase,
             bucket.rows,
-            if bucket.one_row_a_sequence { ", each of another sequence" } else { "" }
+            if bucket.one_row_a_sequence { ", each of another sequence" } else { "" },
+            bucket.context
         ),
         phase: bucket.phase,
         one_row_a_sequence: bucket.one_row_a_sequence,

@@ -12,6 +12,8 @@ const COLUMNS: u32 = 8;
 /// Chunks that blocks can leave for another to fold, of all rows together: enough to share out one row of 65,536 tokens, or 60
 /// rows of 1,024, over the whole device; rows beyond are shared out less.
 const SLOTS: u32 = 1024;
+/// Longest context in which no row keeps a cluster of two blocks for more than five turns.
+const SHORT_CONTEXT: u32 = 1_280;
 /// Rows of the longest step (`ROWS_MAX`).
 const ROWS_MAX: u32 = 512;
 
@@ -85,9 +87,10 @@ impl Cluster {
     }
 
     /// The cluster for steps of up to so many rows times groups, where one is quicker than blocks that meet in memory: as long as
-    /// some two blocks a multiprocessor are enough.
-    const fn of(heads: Heads, most: u32) -> Option<Self> {
+    /// some two blocks a multiprocessor are enough. A small one takes long for a long row among short ones, so it is for short contexts.
+    const fn of(heads: Heads, most: u32, context_max: u32) -> Option<Self> {
         match (heads.dim, heads.is_q8, most) {
+            (64, false, 33..=128) if context_max <= SHORT_CONTEXT => Some(Self::new(2, 2, 2)),
             (64, _, ..=8) | (128, true, ..=8) => Some(Self::new(8, 2, 2)),
             (64, _, ..=32) | (128, true, ..=16) => Some(Self::new(4, 2, 2)),
             (128, false, ..=16) | (256, false, ..=8) | (256, true, ..=16) => {
@@ -160,7 +163,7 @@ impl Form {
         {
             return None;
         }
-        let cluster = Cluster::of(heads, program.rows_max * groups(shape));
+        let cluster = Cluster::of(heads, program.rows_max * groups(shape), program.context_max);
         let cluster = cluster
             .filter(|its| facts.compute_capability >= (9, 0) && fits(its.shared_bytes(heads)));
         Some(Self { heads, multiprocessors: facts.multiprocessors.max(1), decode, mixed, cluster })
