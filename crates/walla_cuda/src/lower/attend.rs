@@ -256,6 +256,7 @@ mod tests {
         };
         assert_eq!(cluster(8, 2, 64, false), 81_920);
         assert_eq!(cluster(4, 2, 64, true), 49_024);
+        assert_eq!(cluster(2, 2, 64, false), 80_384);
         assert_eq!(cluster(8, 1, 128, false), 90_496);
         assert_eq!(cluster(8, 1, 256, true), 112_000);
     }
