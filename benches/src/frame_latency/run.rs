@@ -138,10 +138,14 @@ impl Outcome {
 
     /// A distribution over all frames.
     pub fn times(&self, part: impl Fn(&Frame) -> Duration) -> Times {
-        let mut times = Times::default();
-        self.frames.iter().for_each(|frame| times.add(part(frame)));
-        times
+        times(&self.frames, part)
     }
+}
+
+fn times(frames: &[Frame], part: impl Fn(&Frame) -> Duration) -> Times {
+    let mut times = Times::default();
+    frames.iter().for_each(|frame| times.add(part(frame)));
+    times
 }
 
 impl<'a> Bench<'a> {
@@ -313,20 +317,9 @@ impl<'a> Bench<'a> {
         let met = app.world().get_resource::<Newcomer>().and_then(|newcomer| newcomer.met.clone());
         let heard = app.world().resource::<Voices>().measured.clone();
         let (cell, power, buckets) = (cell.clone(), Power::default(), Vec::new());
+        let work_p99 = vec![times(&measured, |frame| frame.work).at(0.99)];
         let frames = measured;
-        let mut outcome = Outcome {
-            cell,
-            frames,
-            work_p99: Vec::new(),
-            heard,
-            elapsed,
-            stats,
-            buckets,
-            power,
-            met,
-        };
-        outcome.work_p99.push(outcome.times(|frame| frame.work).at(0.99));
-        Ok(outcome)
+        Ok(Outcome { cell, frames, work_p99, heard, elapsed, stats, buckets, power, met })
     }
 }
 

@@ -20,6 +20,7 @@ const CONTEXTS: [u32; 2] = [128, 1024];
 /// Contexts that programs are made for: one that just fits, and a long one. What the second costs is what tiers of context would bring.
 const LONGEST: u32 = 16_384;
 
+/// What to measure, of all that there is.
 #[derive(Clone, Copy, Default)]
 struct Only {
     agents: Option<u32>,
