@@ -39,7 +39,7 @@ struct MatmulParams {
     float inverse_width;  // 1 / numbers that the norm is over
     float eps;
     uint32_t mode;
-    uint32_t parts;
+    uint32_t reserved;
     uint32_t rows_max;  // rows of x beyond are not written
     uint32_t tiles;
     uint32_t splits;

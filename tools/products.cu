@@ -218,7 +218,7 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
     call.name = name, call.is_q6 = parts[0].is_q6;
     const uint32_t record = record_bytes(call.is_q6), segments = parts[0].cols / SEGMENT;
     p.x = {x, segments, 1.0f, std::min(rows, 8u), 0};
-    p.mode = mode, p.parts = uint32_t(parts.size()), p.rows_max = rows, p.unscale = 1.0f, p.eps = 1e-5f;
+    p.mode = mode, p.rows_max = rows, p.unscale = 1.0f, p.eps = 1e-5f;
     for (uint32_t& from : p.part_from) from = ~0u;
     uint32_t stride = 0;
     for (const Matrix& m : parts) stride += m.rows;

@@ -163,7 +163,7 @@ pub(crate) struct MatmulParams {
     pub inverse_width: f32,
     pub eps: f32,
     pub mode: u32,
-    pub parts: u32,
+    pub reserved: u32,
     pub rows_max: u32,
     pub tiles: u32,
     pub splits: u32,

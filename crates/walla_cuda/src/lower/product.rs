@@ -205,7 +205,6 @@ impl Lowering<'_> {
             inverse_width: 1.0 / input.width as f32,
             eps: input.norm.map_or(0.0, |(_, eps)| eps),
             mode: then.mode() as u32,
-            parts: parts.len() as u32,
             rows_max: input.rows,
             rows_last: program.rows_max - 1,
             by_output: u32::from(input.by_output),
