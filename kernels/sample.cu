@@ -1,18 +1,16 @@
 // sample_scan, sample_draw: draw a token for every output that asks for one, as walla_device's Op::Sample says.
 // logits: [outputs, vocab] f32, left as they are. Oracle: walla_cpu's sampler.
 //
-// sample_scan cuts the vocabulary into chunks of CHUNK tokens, a block each: applies biases, penalties and temperature, and leaves
-// the chunk's statistics and its best tokens by score, in order, and (if asked) by logit; all scores only for who needs them. Tokens
-// that the output's mask forbids have negative infinity for a score and no key.
-// sample_draw, a block an output, merges the chunks in order. Top-k up to TOP_MAX needs the chunks' best alone. A larger top-k, or
+// sample_scan cuts the vocabulary into chunks of CHUNK tokens, a block each: applies biases, penalties, the mask and temperature where there are any, leaves each warp's
+// statistics of the logits, the largest score (or logit) of each group of tokens, and all scores for who needs them. Forbidden tokens have negative infinity for a score.
+// sample_draw, a block an output, reads the groups that can have the first tokens alone: with top-k up to TOP_MAX these decide. A larger top-k, or
 // top-p without one, counts and weighs the scores in bins of 1/64 and more below the largest (one pass), looks at the tokens of the bin in
 // which the cut falls (a pass for each cut) and draws (a pass); where a cut falls far below the largest score or into a crowded
 // bin, it narrows a key range over all scores eight bits at a time. Anything else is one pass.
 // A key orders tokens: the score's bits made monotone above, the complement of the id below; so the larger key comes first, and
 // every cut keeps the tokens from some key on.
-// Memory-bound, 8 bytes a token. Sums of probability are of integers (2^-40 units), so their order does not matter.
+// Bound by latency and by code that runs once; with many outputs by memory, 4 bytes a token. Sums of probability are of integers (2^-40 units), so their order does not matter.
 #include "sample_cut.cuh"
-#include "sample_top.cuh"
 
 // Biases and penalties, on the block's tokens only.
 __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& output, float* chunk, uint32_t first,
@@ -59,161 +57,103 @@ __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& o
     __syncthreads();
 }
 
-// Tokens of each chunk that the draw needs, by score.
-__device__ __forceinline__ uint32_t best_of_chunk(const OutputRow& output) {
-    const bool few = output.temperature > 0.0f && output.top_k > 0 && output.top_k <= TOP_MAX;
-    return few ? output.top_k : 1;
-}
-// Whether the draw reads all scores.
-__device__ __forceinline__ bool wants_scores(const OutputRow& output) {
-    return output.temperature > 0.0f && best_of_chunk(output) != output.top_k;
-}
-
-// Blocks are short chains of latency: five a multiprocessor keep the memory busy.
+// Blocks are short chains of latency: many a multiprocessor keep the memory busy.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const __grid_constant__ SampleParams p) {
     __shared__ float chunk[CHUNK];
-    __shared__ float maxima[SCAN_THREADS / WARP], masses[SCAN_THREADS / WARP];
     let_successors_start();
+    const uint32_t o = blockIdx.y, first = blockIdx.x * CHUNK;
+    const bool is_asked = o < p.step.header().outputs;
+    // A block beyond the outputs has no row to look at, and waits all the same: who comes next waits for this kernel alone.
+    const OutputRow& output = p.step.output(is_asked ? o : 0);
+    const bool is_sampled = is_asked && (output.flags & OUTPUT_SAMPLE), has_scores = is_scored(output), has_candidates = output.candidates > 0;
     wait_for_predecessors();
-    const uint32_t o = blockIdx.y;
-    if (o >= p.step.header().outputs) return;
-    const OutputRow& output = p.step.output(o);
-    if (!(output.flags & OUTPUT_SAMPLE)) return;
-    const uint32_t first = blockIdx.x * CHUNK;
-    const uint32_t count = min(CHUNK, p.vocab - first);
-    const float* logits = p.logits + size_t(o) * p.vocab + first;
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    if (!is_sampled) return;
+    const float* logits = p.logits + size_t(o) * p.vocab;
+    // Of all lanes of the output's blocks.
+    const uint32_t place = blockIdx.x * SCAN_THREADS + threadIdx.x, lane = threadIdx.x % WARP;
 
     float values[PER_THREAD];
 #pragma unroll
-    for (uint32_t i = 0; i < PER_THREAD; i++) {
-        const uint32_t t = i * SCAN_THREADS + threadIdx.x;
-        values[i] = t < count ? logits[t] : -INFINITY;
+    for (uint32_t i = 0; i < 4; i++) {
+        const float4 four = read_four(logits, four_of(place, i), p.vocab, -INFINITY);
+        values[4 * i] = four.x, values[4 * i + 1] = four.y, values[4 * i + 2] = four.z, values[4 * i + 3] = four.w;
     }
-    // Each warp sums relative to its own maximum.
-    bool bad = false;
-    float maximum = -INFINITY, mass = 0.0f;
+    const auto largest = [&]() {
+        float its = -INFINITY;
 #pragma unroll
-    for (uint32_t i = 0; i < PER_THREAD; i++) {
-        bad = bad || !(values[i] < INFINITY);
-        maximum = fmaxf(maximum, values[i]);
-    }
-    maximum = warp_max(maximum);
-    const float base = maximum == -INFINITY ? 0.0f : maximum;
-#pragma unroll
-    for (uint32_t i = 0; i < PER_THREAD; i++) mass += __expf(values[i] - base);
-    mass = warp_sum(mass);
-    if (lane == 0) maxima[warp] = maximum, masses[warp] = mass;
-    bad = __syncthreads_or(bad);
-    const size_t at = size_t(o) * p.chunks + blockIdx.x;
-    if (threadIdx.x == 0) {
-        for (uint32_t w = 0; w < SCAN_THREADS / WARP; w++) maximum = fmaxf(maximum, maxima[w]);
-        mass = 0.0f;
-        for (uint32_t w = 0; w < SCAN_THREADS / WARP && !bad; w++)
-            if (maxima[w] != -INFINITY) mass = fmaf(masses[w], expf(maxima[w] - maximum), mass);
-        p.stats[at] = ChunkStats{maximum, mass, bad, 0};
-    }
-    if (bad) return;
-
-    const auto id = [](uint32_t i) { return i * SCAN_THREADS + threadIdx.x; };
-    const auto store = [&]() {
-#pragma unroll
-        for (uint32_t i = 0; i < PER_THREAD; i++) chunk[id(i)] = values[i];
-        __syncthreads();
+        for (uint32_t i = 0; i < PER_THREAD; i++) its = fmaxf(its, values[i]);
+        return its;
     };
-    // Greedy works on the logits themselves; others divide what they need.
-    const float temperature = output.temperature > 0.0f ? output.temperature : 1.0f;
-    // Marks what the output's mask forbids; a warp's tokens are a word of it.
-    const auto forbid = [&](float mark) {
-        const uint32_t* mask = p.masks + (output.mask - 1) * div_up(p.vocab, WARP) + first / WARP;
+    // Of a group, in all of its lanes.
+    const auto of_group = [&](float its) {
 #pragma unroll 1
-        for (uint32_t t = threadIdx.x; t < count; t += SCAN_THREADS)
-            if (!(mask[t / WARP] >> lane & 1u)) chunk[t] = mark;
-        __syncthreads();
+        for (uint32_t offset = 1; offset >> p.group_bits == 0; offset *= 2) its = fmaxf(its, __shfl_xor_sync(FULL_MASK, its, offset));
+        return its;
     };
-    // Out of line: it must not take the address of the registers. What is no number has no key.
-    const auto stored_key = [id, first, count](float divisor) {
-        return [id, first, count, divisor](uint32_t i) {
-            const float value = chunk[id(i)];
-            return id(i) < count && value == value ? key_of(value / divisor, first + id(i)) : 0;
-        };
-    };
-    if (output.candidates > 0) {
-        store();
-        if (output.mask) forbid(NAN);
-        block_top<SCAN_THREADS, PER_THREAD>(stored_key(1.0f), CANDIDATES_MAX, p.likely + at * CANDIDATES_MAX);
-    }
-    if (output.bias_count > 0 || output.penalty_window > 0 || output.mask) {
-        store();
-        adjust(p, output, chunk, first, count);
-        if (output.mask) forbid(-INFINITY);
-        __syncthreads();
+    const size_t group = size_t(o) * groups_of(p) + (place >> p.group_bits);
+    const bool is_first_of_group = place % (1u << p.group_bits) == 0;
+    float own = largest();
+    {
+        const float maximum = warp_max(own), base = maximum == -INFINITY ? 0.0f : maximum;
+        float mass = 0.0f;
 #pragma unroll
-        for (uint32_t i = 0; i < PER_THREAD; i++) values[i] = chunk[id(i)];
+        for (uint32_t i = 0; i < PER_THREAD; i++) mass += __expf(values[i] - base);
+        mass = warp_sum(mass);
+        if (lane == 0) p.stats[size_t(o) * warps_of(p) + place / WARP] = WarpStats{maximum, mass};
     }
-    if (wants_scores(output)) {
-        float* scores = p.scores + size_t(o) * p.vocab + first;
+    if (has_candidates || has_scores) {
+        // Which of the thread's tokens are allowed: four neighbours lie in one word.
+        uint32_t allowed = ~0u;
+        if (output.mask) {
+            const uint32_t words = div_up(p.vocab, 32);
+            const uint32_t* mask = p.masks + size_t(output.mask - 1) * words;
+            allowed = 0;
 #pragma unroll
-        for (uint32_t i = 0; i < PER_THREAD; i++)
-            if (id(i) < count) scores[id(i)] = values[i] / temperature;
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint32_t token = four_of(place, i);
+                if (token < p.vocab) allowed |= (mask[token / 32] >> token % 32 & 15u) << 4 * i;
+            }
+        }
+        if (has_candidates) {
+            float its = -INFINITY;
+#pragma unroll
+            for (uint32_t i = 0; i < PER_THREAD; i++)
+                if (allowed >> i & 1u) its = fmaxf(its, values[i]);
+            its = of_group(its);
+            if (is_first_of_group) p.likely[group] = its;
+        }
+        if (output.bias_count > 0 || output.penalty_window > 0) {
+#pragma unroll
+            for (uint32_t i = 0; i < PER_THREAD; i++) chunk[four_of(threadIdx.x, i / 4) + i % 4] = values[i];
+            __syncthreads();
+            adjust(p, output, chunk, first, min(CHUNK, p.vocab - first));
+            __syncthreads();
+#pragma unroll
+            for (uint32_t i = 0; i < PER_THREAD; i++) values[i] = chunk[four_of(threadIdx.x, i / 4) + i % 4];
+        }
+        if (has_scores) {
+            const float divisor = divisor_of(output);
+            float* scores = p.scores + size_t(o) * p.vocab;
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) {
+                float four[4];
+#pragma unroll
+                for (uint32_t c = 0; c < 4; c++) four[c] = values[4 * i + c] = allowed >> (4 * i + c) & 1u ? values[4 * i + c] / divisor : -INFINITY;
+                write_four(scores, four_of(place, i), p.vocab, four);
+            }
+            own = largest();
+        }
     }
-    // What has no probability at all needs no key: tokens beyond the end, forbidden ones.
-    block_top_sorted<SCAN_THREADS>(
-        values, [&](uint32_t i) { return values[i] > -INFINITY ? key_of(values[i] / temperature, first + id(i)) : 0; }, store,
-        stored_key(temperature), best_of_chunk(output), p.top + at * TOP_MAX);
+    own = of_group(own);
+    if (is_first_of_group) p.groups[group] = own;
 }
 
-// The `need` largest of the chunks' best, which lie in order, into `sorted` in order, then zeros up to TOP_MAX.
-__device__ void merge_top(const uint64_t* top, uint32_t chunks, uint32_t need, uint64_t* sorted) {
-    extern __shared__ __align__(16) uint8_t dynamic[];
-    __shared__ unsigned long long threshold;
-    __shared__ uint32_t found_count;
-    // Lists and finds share the room of `Bins`; where it is too small for both, lists are read where they lie.
-    const uint32_t entries = chunks * need;
-    uint64_t* found = reinterpret_cast<uint64_t*>(dynamic);
-    const bool fits = 2 * entries * sizeof(uint64_t) <= sizeof(Bins);
-    const uint64_t* lists = fits ? found + entries : top;
-    const uint32_t stride = fits ? need : TOP_MAX;
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; fits && i < entries; i += DRAW_THREADS)
-        found[entries + i] = top[size_t(i / need) * TOP_MAX + i % need];
-    if (threadIdx.x == 0) threshold = 0, found_count = 0;
-    if (threadIdx.x < TOP_MAX) sorted[threadIdx.x] = 0;
-    __syncthreads();
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < entries; i += DRAW_THREADS) {
-        const uint32_t depth = i % need;
-        const uint64_t here = lists[i / need * stride + depth];
-        if (!here || div_up(need, depth + 1) > chunks) continue;
-        uint32_t rank = 0;
-#pragma unroll 8
-        for (uint32_t c = 0; c < chunks; c++) rank += lists[c * stride + depth] > here;
-        if (is_threshold(need, depth, rank)) atomicMax(&threshold, here);
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < entries; i += DRAW_THREADS) {
-        const uint64_t key = lists[i / need * stride + i % need];
-        if (key && key >= threshold) found[atomicAdd(&found_count, 1)] = key;
-    }
-    __syncthreads();
-    const uint32_t count = found_count;
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < count; i += DRAW_THREADS) {
-        const uint64_t mine = found[i];
-        uint32_t larger = 0;
-#pragma unroll 8
-        for (uint32_t j = 0; j < count; j++) larger += found[j] > mine;
-        if (larger < need) sorted[larger] = mine;
-    }
-    __syncthreads();
-}
-
-// How many of the `end` likeliest tokens top-p and min-p keep; weights in order, by the first warp.
-__device__ __forceinline__ uint32_t keep(const float* weights, uint32_t end, float top_p, float min_p) {
+// How many of the first `end` tokens top-p and min-p keep, by one warp. `largest`: the first one's score.
+__device__ __forceinline__ uint32_t kept_of(const Top& top, uint32_t end, float largest, float top_p, float min_p) {
     static_assert(TOP_MAX == 2 * WARP, "two tokens a lane");
     const uint32_t lane = threadIdx.x % WARP;
-    const float one = 2 * lane < end ? weights[2 * lane] : 0.0f, two = 2 * lane + 1 < end ? weights[2 * lane + 1] : 0.0f;
+    const uint64_t keys[2] = {top.sorted[2 * lane], top.sorted[2 * lane + 1]};
+    const float one = keys[0] ? expf(value_of(keys[0]) - largest) : 0.0f, two = keys[1] ? expf(value_of(keys[1]) - largest) : 0.0f;
     double up_to = double(one) + double(two);
 #pragma unroll
     for (uint32_t offset = 1; offset < WARP; offset *= 2) {
@@ -230,102 +170,122 @@ __device__ __forceinline__ uint32_t keep(const float* weights, uint32_t end, flo
     return max(1u, likely);
 }
 
+// What the model alone makes of the logits.
+struct Norm {
+    float maximum, log_mass;
+    bool is_bad;  // some logit is NaN or positive infinity, or none is a number
+};
+// Warps' statistics on their way to one warp: those of 2^17 tokens at once.
+struct StatsAhead {
+    static constexpr uint32_t EACH = 8;
+    WarpStats stats[EACH];
+
+    __device__ __forceinline__ void read(const WarpStats* all, uint32_t warps) {
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++) {
+            const uint32_t w = i * WARP + threadIdx.x % WARP;
+            stats[i] = w < warps ? all[w] : WarpStats{-INFINITY, 0.0f};
+        }
+    }
+    __device__ __forceinline__ Norm norm(const WarpStats* all, uint32_t warps) {
+        float maximum = -INFINITY, mass = 0.0f, base = 0.0f;
+        for (uint32_t first = 0;; first += EACH * WARP) {
+            if (first) read(all + first, warps - first);
+            float its = stats[0].maximum;
+#pragma unroll
+            for (uint32_t i = 1; i < EACH; i++) its = fmaxf(its, stats[i].maximum);
+            maximum = fmaxf(maximum, warp_max(its));
+            const float next = maximum == -INFINITY ? 0.0f : maximum;
+            mass *= __expf(base - next), base = next;
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++) mass = fmaf(stats[i].mass, __expf(stats[i].maximum - base), mass);
+            if (first + EACH * WARP >= warps) break;
+        }
+        mass = warp_sum(mass);
+        return Norm{maximum, logf(mass), !(mass > 0.0f && maximum < INFINITY)};
+    }
+};
+
 // Draws for one output. Its first thread alone writes what others read.
-__device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader& header, uint32_t o) {
-    __shared__ uint64_t sorted[TOP_MAX];
-    __shared__ float weights[TOP_MAX];
-    __shared__ uint64_t scratch[DRAW_THREADS / WARP];
-    __shared__ uint32_t kept;
+__device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader& header, uint32_t o, const OutputRow& output) {
+    __shared__ Top top;
+    __shared__ uint64_t drawn[TOP_MAX];
+    __shared__ Norm norm;
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     ResultRow& row = p.results.row(header.ring_slot, o);
-    const OutputRow output = p.step.output(o);
     if (!(output.flags & OUTPUT_SAMPLE)) {
         if (threadIdx.x == 0) row = ResultRow{0, 0, 0.0f, 0};
         return;
     }
-    const ChunkStats* stats = p.stats + size_t(o) * p.chunks;
-    float maximum = -INFINITY;
-    bool bad = false;
-    const uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t c = lane; c < p.chunks; c += WARP) {
-        bad = bad || stats[c].bad;
-        maximum = fmaxf(maximum, stats[c].maximum);
+    const uint32_t groups = groups_of(p);
+    const auto of_own_group = [&](const float* all) { return threadIdx.x < groups ? all[size_t(o) * groups + threadIdx.x] : -INFINITY; };
+    const float* logits = p.logits + size_t(o) * p.vocab;
+    const bool few = keeps_few(output), scored = is_scored(output);
+    const Scores scores = {scored ? p.scores + size_t(o) * p.vocab : logits, scored ? 1.0f : divisor_of(output), nullptr, p.vocab};
+    const WarpStats* stats = p.stats + size_t(o) * warps_of(p);
+    StatsAhead ahead;
+    if (warp == 1) ahead.read(stats, warps_of(p));
+    find_top(top, scores, of_own_group(p.groups), p.group_bits, few ? min(output.top_k, p.vocab) : 1);
+    const uint64_t best = top.sorted[0];
+    const float largest = value_of(best);
+    const Draw draw = {output, scores, largest};
+    // Four warps, each a part of what comes next: tokens that are kept, the model's own probabilities, the draw's random numbers.
+    uint32_t kept = 1;
+    if (warp == 0) {
+        if (few && isfinite(largest)) kept = kept_of(top, min(output.top_k, p.vocab), largest, output.top_p, output.min_p);
+    } else if (warp == 1) {
+        const Norm its = ahead.norm(stats, warps_of(p));
+        if (lane == 0) norm = its;
+    } else if (warp < 4) {
+        const uint32_t i = threadIdx.x - 2 * WARP;
+        drawn[i] = few && top.sorted[i] ? draw.gumbel(top.sorted[i]) : 0;
     }
-    maximum = warp_max(maximum);
-    bad = __any_sync(FULL_MASK, bad) || maximum == -INFINITY;
-    float mass = 0.0f;
-    for (uint32_t c = lane; c < p.chunks && !bad; c += WARP)
-        if (stats[c].maximum != -INFINITY) mass = fmaf(stats[c].mass, expf(stats[c].maximum - maximum), mass);
-    const float log_mass = logf(warp_sum(mass));
-
-    const uint64_t* top = p.top + size_t(o) * p.chunks * TOP_MAX;
-    const float* scores = p.scores + size_t(o) * p.vocab;
-    const bool few = output.top_k > 0 && output.top_k <= TOP_MAX && output.temperature > 0.0f;
-    Draw draw{p, output, scratch, 0.0f};
-    uint64_t best = 0;
-    if (!bad) {
-#pragma unroll 1
-        for (uint32_t c = threadIdx.x; c < p.chunks; c += DRAW_THREADS) {
-            const uint64_t key = top[size_t(c) * TOP_MAX];
-            best = key > best ? key : best;
-        }
-        best = draw.block_max(best);
+    __syncthreads();
+    if (norm.is_bad || !best) {
         // No key at all: a mask without bits.
-        bad = !best || value_of(best) == -INFINITY;
-    }
-    if (bad) {
         if (threadIdx.x == 0) row = ResultRow{0, RESULT_NOT_FINITE, 0.0f, 0}, p.last_sampled[output.sequence] = 0;
         return;
     }
-    draw.top = value_of(best);
 
-    uint64_t chosen = best;
-    if (output.temperature > 0.0f && isfinite(draw.top)) {
-        uint64_t mine = 0;
-        if (few) {
-            const uint32_t need = min(output.top_k, p.vocab);
-            merge_top(top, p.chunks, need, sorted);
-            if (threadIdx.x < TOP_MAX)
-                weights[threadIdx.x] = sorted[threadIdx.x] ? expf(value_of(sorted[threadIdx.x]) - draw.top) : 0.0f;
-            __syncthreads();
-            if (threadIdx.x < WARP) {
-                const uint32_t count = keep(weights, need, output.top_p, output.min_p);
-                if (threadIdx.x == 0) kept = count;
-            }
-            __syncthreads();
-            if (threadIdx.x < kept && sorted[threadIdx.x]) mine = draw.gumbel(sorted[threadIdx.x]);
-        } else {
-            const uint64_t lowest = cut(draw, scores, output);
-#pragma unroll 8
-            for (uint32_t t = threadIdx.x; t < p.vocab; t += DRAW_THREADS) {
-                const uint64_t key = key_of(scores[t], t);
-                if (key < lowest || (output.min_p > 0.0f && !draw.likely(key))) continue;
-                const uint64_t score = draw.gumbel(key);
-                mine = score > mine ? score : mine;
-            }
+    uint32_t token = token_of(best);
+    float logit = top.numbers[0];
+    if (few) {
+        if (warp == 0 && kept > 1) {
+            const uint64_t one = 2 * lane < kept ? drawn[2 * lane] : 0, two = 2 * lane + 1 < kept ? drawn[2 * lane + 1] : 0;
+            const uint64_t mine = one > two ? one : two, chosen = key_max(mine);
+            const uint32_t winner = __ffs(__ballot_sync(FULL_MASK, mine == chosen)) - 1;
+            token = token_of(chosen);
+            logit = __shfl_sync(FULL_MASK, top.numbers[2 * lane + (one > two ? 0 : 1)], winner);
         }
-        chosen = draw.block_max(mine);
+    } else if (output.temperature > 0.0f && isfinite(largest)) {
+        const uint64_t lowest = cut(draw);
+        uint64_t mine = 0;
+#pragma unroll 8
+        for (uint32_t t = threadIdx.x; t < p.vocab; t += DRAW_THREADS) {
+            const uint64_t key = key_of(scores.numbers[t], t);
+            if (key < lowest || (output.min_p > 0.0f && !draw.likely(key))) continue;
+            const uint64_t score = draw.gumbel(key);
+            mine = score > mine ? score : mine;
+        }
+        token = token_of(block_max(mine));
     }
-    const uint32_t token = token_of(chosen);
-    // The likeliest tokens of the model alone: the best of what the chunks left, one after the other. A mask may leave fewer than asked for.
-    const uint32_t wanted = min(output.candidates, CANDIDATES_MAX);
-    const uint64_t* likely = p.likely + size_t(o) * p.chunks * CANDIDATES_MAX;
-    uint64_t below = ~uint64_t(0);
+    if (scored && threadIdx.x == 0) logit = logits[token];
     uint32_t listed = 0;
-#pragma unroll 1
-    for (; listed < wanted; listed++) {
-        uint64_t next = 0;
-#pragma unroll 1
-        for (uint32_t i = threadIdx.x; i < p.chunks * CANDIDATES_MAX; i += DRAW_THREADS)
-            if (likely[i] < below && likely[i] > next) next = likely[i];
-        next = draw.block_max(next);
-        if (!next) break;
-        if (threadIdx.x == 0)
-            p.results.candidates(header.ring_slot, o)[listed] = Candidate{token_of(next), value_of(next) - maximum - log_mass};
-        below = next;
+    if (output.candidates > 0) {
+        // The likeliest tokens of the model alone. A mask may leave fewer than asked for.
+        const uint32_t* mask = output.mask ? p.masks + size_t(output.mask - 1) * div_up(p.vocab, 32) : nullptr;
+        __syncthreads();
+        find_top(top, Scores{logits, 1.0f, mask, p.vocab}, of_own_group(p.likely), p.group_bits, min(output.candidates, CANDIDATES_MAX));
+        if (warp == 0) {
+            const bool is_listed = lane < CANDIDATES_MAX && top.sorted[lane];
+            if (is_listed)
+                p.results.candidates(header.ring_slot, o)[lane] = Candidate{token_of(top.sorted[lane]), top.numbers[lane] - norm.maximum - norm.log_mass};
+            listed = __popc(__ballot_sync(FULL_MASK, is_listed));
+            __syncwarp();
+        }
     }
     if (threadIdx.x == 0) {
-        const float logit = p.logits[size_t(o) * p.vocab + token];
-        row = ResultRow{token, RESULT_SAMPLED, logit - maximum - log_mass, listed};
+        row = ResultRow{token, RESULT_SAMPLED, logit - norm.maximum - norm.log_mass, listed};
         p.last_sampled[output.sequence] = token;
     }
 }
@@ -345,15 +305,16 @@ __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeade
 
 extern "C" __global__ void __launch_bounds__(DRAW_THREADS, 1) sample_draw(const __grid_constant__ SampleParams p) {
     let_successors_start();
-    wait_for_predecessors();
-    const StepHeader& header = p.step.header();
+    const StepHeader header = p.step.header();
     const uint32_t o = blockIdx.x;
+    const OutputRow output = p.step.output(o < header.outputs ? o : 0);
+    wait_for_predecessors();
     ResultHeader& result = p.results.header(header.ring_slot);
     if (o == 0 && threadIdx.x == 0) {
         result.step = header.step;
         result.outputs = header.outputs;
     }
-    if (o < header.outputs) draw_one(p, header, o);
+    if (o < header.outputs) draw_one(p, header, o, output);
     if (threadIdx.x != 0 || o >= max(1u, header.outputs)) return;
     if (p.arrivals)
         tell_host(p, header, result);

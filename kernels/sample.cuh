@@ -1,21 +1,21 @@
-// What the sampler's two kernels share: parameters, and keys, which order tokens by score, the lower id first of equals.
+// What the sampler's two kernels share: parameters, where scores lie, and keys, which order tokens by score, the lower id first of equals.
 #pragma once
 
 #include "step.cuh"
 
 constexpr uint32_t SCAN_THREADS = 256;
 constexpr uint32_t DRAW_THREADS = 1024;
-constexpr uint32_t CHUNK = 4096;
-constexpr uint32_t PER_THREAD = CHUNK / SCAN_THREADS;
+constexpr uint32_t PER_THREAD = 16;  // tokens that a thread of sample_scan has: four times four neighbours
+constexpr uint32_t CHUNK = SCAN_THREADS * PER_THREAD;
+constexpr uint32_t PER_WARP = WARP * PER_THREAD;
 constexpr uint32_t TOP_MAX = 64;
 
-struct ChunkStats {
-    float maximum;  // of the logits alone
-    float mass;     // sum of exp(logit - maximum)
-    uint32_t bad;   // some logit is NaN or positive infinity
-    uint32_t reserved;
+// Of the logits alone, of a warp's tokens.
+struct WarpStats {
+    float maximum;
+    float mass;  // sum of exp(logit - maximum): NaN if a logit is NaN or positive infinity
 };
-static_assert(sizeof(ChunkStats) == 16, "as in lower.rs");
+static_assert(sizeof(WarpStats) == 8, "as in lower/sample.rs");
 
 struct SampleParams {
     StepRef step;
@@ -24,15 +24,51 @@ struct SampleParams {
     uint32_t* last_sampled;  // [sequences]
     const uint32_t* recent;  // [sequences, PENALTY_WINDOW_MAX]
     float* scores;           // [outputs, vocab]
-    ChunkStats* stats;       // [outputs, chunks]
-    uint64_t* top;           // [outputs, chunks, TOP_MAX] by score
-    uint64_t* likely;        // [outputs, chunks, CANDIDATES_MAX] by logit
+    WarpStats* stats;        // [outputs, warps]
+    float* groups;           // [outputs, groups]: each group's largest score, or logit: see is_scored
+    float* likely;           // [outputs, groups]: its largest logit of those that the mask allows, where candidates are asked for
     const uint32_t* masks;   // [masks, words of vocab]: a bit a token
     uint32_t* arrivals;      // blocks that are done, 0 between steps; null: nobody reads the results before the program has ended
     uint32_t vocab;
-    uint32_t chunks;
+    uint32_t group_bits;  // 2^group_bits lanes of sample_scan make a group, such that there are at most DRAW_THREADS groups
 };
 static_assert(sizeof(SampleParams) == 136, "as in params.rs");
+
+__device__ __forceinline__ uint32_t warps_of(const SampleParams& p) { return div_up(p.vocab, CHUNK) * (SCAN_THREADS / WARP); }
+__device__ __forceinline__ uint32_t groups_of(const SampleParams& p) { return warps_of(p) * WARP >> p.group_bits; }
+
+// The first of four neighbouring tokens: the i-th four of a lane, counted over all lanes of all blocks of sample_scan.
+__device__ __forceinline__ uint32_t four_of(uint32_t lane, uint32_t i) { return lane / 8 * (8 * PER_THREAD) + i * 32 + lane % 8 * 4; }
+
+// Four neighbours out of `count` numbers, `beyond` after the last.
+__device__ __forceinline__ float4 read_four(const float* numbers, uint32_t first, uint32_t count, float beyond) {
+    if (first + 4 <= count && count % 4 == 0) return *reinterpret_cast<const float4*>(numbers + first);
+    float four[4];
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) four[c] = first + c < count ? numbers[first + c] : beyond;
+    return make_float4(four[0], four[1], four[2], four[3]);
+}
+
+__device__ __forceinline__ void write_four(float* numbers, uint32_t first, uint32_t count, const float (&four)[4]) {
+    if (first + 4 <= count && count % 4 == 0) {
+        *reinterpret_cast<float4*>(numbers + first) = make_float4(four[0], four[1], four[2], four[3]);
+    } else {
+#pragma unroll
+        for (uint32_t c = 0; c < 4; c++)
+            if (first + c < count) numbers[first + c] = four[c];
+    }
+}
+
+// Whether top-k is small enough for the tokens that it keeps to be looked at one by one.
+__device__ __forceinline__ bool keeps_few(const OutputRow& output) {
+    return output.temperature > 0.0f && output.top_k > 0 && output.top_k <= TOP_MAX;
+}
+// Whether sample_scan leaves all scores: who changes logits or looks at more than a few tokens reads them, others the logits.
+__device__ __forceinline__ bool is_scored(const OutputRow& output) {
+    return output.bias_count > 0 || output.penalty_window > 0 || output.mask > 0 || (output.temperature > 0.0f && !keeps_few(output));
+}
+// What a logit is divided by. Greedy works on the logits themselves.
+__device__ __forceinline__ float divisor_of(const OutputRow& output) { return output.temperature > 0.0f ? output.temperature : 1.0f; }
 
 __device__ __forceinline__ uint64_t key_of(float value, uint32_t token) {
     // Minus zero and zero are equal: they must differ by id alone.
@@ -41,16 +77,43 @@ __device__ __forceinline__ uint64_t key_of(float value, uint32_t token) {
     return uint64_t(monotone) << 32 | uint32_t(~token);
 }
 __device__ __forceinline__ uint32_t token_of(uint64_t key) { return ~uint32_t(key); }
-__device__ __forceinline__ float value_of(uint64_t key) {
-    const uint32_t monotone = uint32_t(key >> 32);
+
+// A number's bits in an order that integers have.
+__device__ __forceinline__ uint32_t monotone_of(float value) {
+    const uint32_t bits = __float_as_uint(value);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float float_of(uint32_t monotone) {
     return __uint_as_float(monotone & 0x80000000u ? monotone & 0x7fffffffu : ~monotone);
 }
+__device__ __forceinline__ float value_of(uint64_t key) { return float_of(uint32_t(key >> 32)); }
 
-__device__ __forceinline__ uint64_t key_max(uint64_t key) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        const uint64_t other = __shfl_xor_sync(FULL_MASK, key, offset);
-        key = other > key ? other : key;
+// Numbers of all tokens that are drawn from, or listed.
+struct Scores {
+    const float* numbers;  // [vocab]
+    float divisor;
+    const uint32_t* mask;  // or null
+    uint32_t vocab;
+
+    // What has no probability at all has no key: forbidden tokens, what is no number.
+    __device__ __forceinline__ uint64_t key(float number, uint32_t token) const {
+        const bool allowed = number > -INFINITY && (!mask || mask[token / 32] >> token % 32 & 1u);
+        return allowed ? key_of(number / divisor, token) : 0;
     }
-    return key;
+    __device__ __forceinline__ uint64_t key(uint32_t token) const { return key(numbers[token], token); }
+};
+
+// The largest and the smallest of a warp's; every lane gets it.
+__device__ __forceinline__ uint32_t warp_most(uint32_t bits) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(FULL_MASK, bits);
+#else
+    for (int offset = 16; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(FULL_MASK, bits, offset));
+    return bits;
+#endif
+}
+__device__ __forceinline__ uint32_t warp_least(uint32_t bits) { return ~warp_most(~bits); }
+__device__ __forceinline__ uint64_t key_max(uint64_t key) {
+    const uint32_t upper = uint32_t(key >> 32), most = warp_most(upper);
+    return uint64_t(most) << 32 | warp_most(upper == most ? uint32_t(key) : 0);
 }

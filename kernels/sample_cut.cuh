@@ -1,7 +1,7 @@
 // Where top-k and top-p cut when they look at all scores, and the random numbers of a draw.
 #pragma once
 
-#include "sample.cuh"
+#include "sample_top.cuh"
 
 // Ten rounds of Philox4x32 (walla_device's philox.rs): the first word for counter (position, token, 0, 0).
 __device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t token, uint32_t key0, uint32_t key1) {
@@ -21,19 +21,9 @@ __device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t token, ui
 }
 
 struct Draw {
-    const SampleParams& p;
     const OutputRow& output;
-    uint64_t* scratch;  // [DRAW_THREADS / WARP]
-    float top;          // the largest score
-
-    __device__ uint64_t block_max(uint64_t key) const {
-        key = key_max(key);
-        if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = key;
-        __syncthreads();
-        key = key_max(scratch[threadIdx.x % WARP]);
-        __syncthreads();
-        return key;
-    }
+    const Scores& scores;
+    float top;  // the largest score
 
     // What the draw compares: the larger wins, the lower id of equals.
     __device__ uint64_t gumbel(uint64_t key) const {
@@ -45,61 +35,42 @@ struct Draw {
 
     __device__ bool likely(uint64_t key) const { return expf(value_of(key) - top) >= output.min_p; }
 
+    __device__ uint64_t weight(uint64_t key) const { return weight_of(key, top); }
     // Probability in units of 2^-40 of the likeliest token's: integers, whose sums do not depend on order.
-    __device__ uint64_t weight(uint64_t key) const {
+    static __device__ uint64_t weight_of(uint64_t key, float top) {
         return uint64_t(double(expf(value_of(key) - top)) * 1099511627776.0);
     }
 };
 
-static_assert(DRAW_THREADS / WARP == WARP, "one warp merges what all warps found");
-
-// The lowest key that top-k (when larger than TOP_MAX) and top-p keep, found over all scores, eight bits at a time: first by
-// count, then by weight among what the count keeps.
-__device__ uint64_t lowest_kept(const Draw& draw, const float* scores, bool by_weight, uint64_t floor_, uint64_t wanted) {
-    __shared__ unsigned long long histogram[256];
-    __shared__ uint64_t prefix, need;
-    if (threadIdx.x == 0) prefix = 0, need = wanted;
-    for (uint32_t shift = 64; shift > 0;) {
-        shift -= 8;
-        __syncthreads();
-        if (threadIdx.x < 256) histogram[threadIdx.x] = 0;
-        __syncthreads();
-        const uint64_t above = shift == 56 ? 0 : prefix >> (shift + 8);
-#pragma unroll 1
-        for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
-            const uint64_t key = key_of(scores[t], t);
-            if (key < floor_ || (shift < 56 && key >> (shift + 8) != above)) continue;
-            atomicAdd(&histogram[key >> shift & 255u], by_weight ? draw.weight(key) : 1ull);
-        }
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            uint64_t sum = 0;
-            uint32_t digit = 255;
-            // Falls through to digit 0 only if rounding left the sum short: then everything is kept.
-#pragma unroll 1
-            for (; digit > 0 && sum + histogram[digit] < need; digit--) sum += histogram[digit];
-            prefix |= uint64_t(digit) << shift;
-            need -= sum;
-        }
-    }
+// Its largest key, by the whole block.
+__device__ uint64_t block_max(uint64_t key) {
+    static_assert(DRAW_THREADS / WARP == WARP, "one warp merges what all warps found");
+    __shared__ uint64_t scratch[WARP];
+    key = key_max(key);
+    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = key;
     __syncthreads();
-    return prefix > floor_ ? prefix : floor_;
+    return key_max(scratch[threadIdx.x % WARP]);
+}
+
+// The lowest key that top-k keeps, by narrowing.
+__device__ uint64_t lowest_by_count(const Draw& draw) {
+    return lowest_kept(draw.scores, 0, draw.output.top_k, [](uint64_t) { return 1ull; });
 }
 
 // The lowest key that top-p keeps of those from `floor_` on, by narrowing.
-__device__ uint64_t lowest_by_weight(const Draw& draw, const float* scores, uint64_t floor_, float top_p) {
+__device__ uint64_t lowest_by_weight(const Draw& draw, uint64_t floor_, float top_p) {
     __shared__ unsigned long long total;
     if (threadIdx.x == 0) total = 0;
     __syncthreads();
     uint64_t sum = 0;
-    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
-        const uint64_t key = key_of(scores[t], t);
-        if (key >= floor_) sum += draw.weight(key);
+    for (uint32_t t = threadIdx.x; t < draw.scores.vocab; t += DRAW_THREADS) {
+        const uint64_t key = draw.scores.key(t);
+        if (key && key >= floor_) sum += draw.weight(key);
     }
     atomicAdd(&total, sum);
     __syncthreads();
     const uint64_t wanted = uint64_t(ceil(double(top_p) * double(total)));
-    return lowest_kept(draw, scores, true, floor_, wanted > 0 ? wanted : 1);
+    return lowest_kept(draw.scores, floor_, wanted > 0 ? wanted : 1, [top = draw.top](uint64_t key) -> unsigned long long { return Draw::weight_of(key, top); });
 }
 
 // Scores in bins below the largest, 1/64 wide as far as DEPTH, then 1/16: how many, and what they weigh. The last bin has all that
@@ -173,12 +144,14 @@ __device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
 
 // Puts the tokens of a bin in order into `in_order`, their weights into `weights_in_order`; false if there are too many. A pass
 // over the scores.
-__device__ bool look_into(Bins& b, const Draw& draw, const float* scores, uint32_t bin) {
+__device__ bool look_into(Bins& b, const Draw& draw, uint32_t bin) {
     if (bin == BINS - 1) return false;
+    const float* scores = draw.scores.numbers;
+    const uint32_t vocab = draw.scores.vocab;
     if (threadIdx.x == 0) b.found = 0;
     __syncthreads();
 #pragma unroll 8
-    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+    for (uint32_t t = threadIdx.x; t < vocab; t += DRAW_THREADS) {
         const float score = scores[t];
         if (bin_of(score, draw.top) != bin) continue;
         const uint32_t at = atomicAdd(&b.found, 1);
@@ -199,14 +172,17 @@ __device__ bool look_into(Bins& b, const Draw& draw, const float* scores, uint32
 }
 
 // The lowest key that top-k (when larger than TOP_MAX) and top-p keep.
-__device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& output) {
+__device__ uint64_t cut(const Draw& draw) {
     extern __shared__ __align__(16) uint8_t dynamic[];
     Bins& b = *reinterpret_cast<Bins*>(dynamic);
-    const bool by_count = output.top_k > 0 && output.top_k < draw.p.vocab, by_weight = output.top_p < 1.0f;
+    const OutputRow& output = draw.output;
+    const float* scores = draw.scores.numbers;
+    const uint32_t vocab = draw.scores.vocab;
+    const bool by_count = output.top_k > 0 && output.top_k < vocab, by_weight = output.top_p < 1.0f;
     if (!by_count && !by_weight) return 0;
-    if (draw.p.vocab > BINS_VOCAB_MAX) {
-        const uint64_t lowest = by_count ? lowest_kept(draw, scores, false, 0, output.top_k) : 0;
-        return by_weight ? lowest_by_weight(draw, scores, lowest, output.top_p) : lowest;
+    if (vocab > BINS_VOCAB_MAX) {
+        const uint64_t lowest = by_count ? lowest_by_count(draw) : 0;
+        return by_weight ? lowest_by_weight(draw, lowest, output.top_p) : lowest;
     }
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
@@ -214,7 +190,7 @@ __device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& 
     __syncthreads();
     // The weight has up to 41 bits.
 #pragma unroll 8
-    for (uint32_t t = threadIdx.x; t < draw.p.vocab; t += DRAW_THREADS) {
+    for (uint32_t t = threadIdx.x; t < vocab; t += DRAW_THREADS) {
         const float score = scores[t];
         const uint32_t bin = bin_of(score, draw.top);
         if (by_count) atomicAdd(&b.counts[bin], 1);
@@ -236,13 +212,13 @@ __device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& 
         find_bin(b, b.counts, output.top_k);
         last = b.bin;
         const uint32_t kept = output.top_k - uint32_t(b.before);
-        if (look_into(b, draw, scores, last)) {
+        if (look_into(b, draw, last)) {
             lowest = b.in_order[kept - 1];
             in_last = sum_of(b, b.weights_in_order, kept);
         } else {
-            lowest = lowest_kept(draw, scores, false, 0, output.top_k);
+            lowest = lowest_by_count(draw);
             last = BINS;
-            if (by_weight) return lowest_by_weight(draw, scores, lowest, output.top_p);
+            if (by_weight) return lowest_by_weight(draw, lowest, output.top_p);
         }
     }
     if (!by_weight) return lowest;
@@ -252,7 +228,7 @@ __device__ uint64_t cut(const Draw& draw, const float* scores, const OutputRow& 
     __syncthreads();
     find_bin(b, b.weights, min(wanted, total));
     const uint32_t bin = b.bin;
-    if (bin != last && !look_into(b, draw, scores, bin)) return lowest_by_weight(draw, scores, lowest, output.top_p);
+    if (bin != last && !look_into(b, draw, bin)) return lowest_by_weight(draw, lowest, output.top_p);
     if (threadIdx.x == 0) {
         unsigned long long sum = b.before;
         uint32_t i = 0;

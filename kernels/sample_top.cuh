@@ -1,150 +1,156 @@
-// The largest of a block's keys: in order by a threshold over sorted warps, or in any order by narrowing.
+// The largest keys of all tokens, in order: which groups of tokens can have them is known by the groups' largest numbers, so only these groups are read.
 #pragma once
 
 #include "sample.cuh"
 
-// Puts the `count` largest of the block's keys into `out`, in no order. Each of THREADS threads has PER keys `key(i)`, no two equal,
-// 0 for none; if there are fewer than `count`, zeros fill up. Narrows the lowest kept key eight bits at a time.
-template <uint32_t THREADS, uint32_t PER, typename Key>
-__device__ __noinline__ void block_top(Key key, uint32_t count, uint64_t* out) {
-    __shared__ uint32_t histogram[256];
-    __shared__ uint64_t prefix;
-    __shared__ uint32_t wanted, taken;
-    if (threadIdx.x == 0) prefix = 0, wanted = count, taken = 0;
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < count; i += THREADS) out[i] = 0;
-    uint32_t shift = 64;
-    while (shift > 0) {
+constexpr uint32_t GROUP_BINS = 128;
+constexpr uint32_t FOUND_MAX = 1024;
+
+struct Top {
+    __align__(16) uint32_t bins[GROUP_BINS];  // groups, by their largest numbers
+    uint64_t found[FOUND_MAX];
+    float found_numbers[FOUND_MAX];
+    uint32_t groups[DRAW_THREADS];
+    uint64_t sorted[TOP_MAX];  // zeros after the last
+    float numbers[TOP_MAX];    // of `sorted`, before they were divided
+    uint32_t most[WARP], least[WARP];  // each warp's
+    uint32_t group_count, found_count;
+    float threshold;
+};
+
+// The lowest key that a cut by count or by weight keeps of those from `from` on: eight bits at a time, a pass over all tokens each. `weight` answers what a key weighs.
+template <typename Weight>
+__device__ __noinline__ uint64_t lowest_kept(const Scores scores, uint64_t from, uint64_t wanted, Weight weight) {
+    __shared__ unsigned long long histogram[256];
+    __shared__ uint64_t prefix, need;
+    if (threadIdx.x == 0) prefix = 0, need = wanted;
+    for (uint32_t shift = 64; shift > 0;) {
         shift -= 8;
+        __syncthreads();
         if (threadIdx.x < 256) histogram[threadIdx.x] = 0;
         __syncthreads();
         const uint64_t above = shift == 56 ? 0 : prefix >> (shift + 8);
-#pragma unroll
-        for (uint32_t i = 0; i < PER; i++) {
-            const uint64_t k = key(i);
-            if (k && (shift == 56 || k >> (shift + 8) == above)) atomicAdd(&histogram[k >> shift & 255u], 1);
+#pragma unroll 1
+        for (uint32_t t = threadIdx.x; t < scores.vocab; t += DRAW_THREADS) {
+            const uint64_t key = scores.key(t);
+            if (!key || key < from || (shift < 56 && key >> (shift + 8) != above)) continue;
+            atomicAdd(&histogram[key >> shift & 255u], weight(key));
         }
         __syncthreads();
-        // The first warp finds the digit at which the count is reached, from the top.
-        if (threadIdx.x < WARP) {
-            uint32_t sum = 0;
-            for (uint32_t j = 0; j < 8; j++) sum += histogram[255 - (threadIdx.x * 8 + j)];
-            uint32_t before = sum;
-            for (uint32_t offset = 1; offset < WARP; offset *= 2) {
-                const uint32_t other = __shfl_up_sync(FULL_MASK, before, offset);
-                if (threadIdx.x >= offset) before += other;
-            }
-            const uint32_t total = __shfl_sync(FULL_MASK, before, WARP - 1);
-            before -= sum;
-            const uint32_t need = wanted;
-            __syncwarp();
-            if (total < need) {
-                // Fewer keys than wanted (this can only be at the first digit): keep them all.
-                if (threadIdx.x == 0) prefix = 1, wanted = 0;
-            } else if (before < need && before + sum >= need) {
-                for (uint32_t j = 0; j < 8; j++) {
-                    const uint32_t digit = 255 - (threadIdx.x * 8 + j);
-                    if (before + histogram[digit] >= need) {
-                        prefix |= uint64_t(digit) << shift;
-                        // The whole digit is kept: what is below it need not be told apart.
-                        wanted = before + histogram[digit] == need ? 0 : need - before;
-                        break;
-                    }
-                    before += histogram[digit];
-                }
-            }
+        if (threadIdx.x == 0) {
+            uint64_t sum = 0;
+            uint32_t digit = 255;
+            // Falls through to digit 0 only if rounding left the sum short: then everything is kept.
+#pragma unroll 1
+            for (; digit > 0 && sum + histogram[digit] < need; digit--) sum += histogram[digit];
+            prefix |= uint64_t(digit) << shift;
+            need -= sum;
         }
-        __syncthreads();
-        if (wanted == 0) break;
     }
-    const uint64_t lowest = prefix;
-#pragma unroll
-    for (uint32_t i = 0; i < PER; i++)
-        if (key(i) && key(i) >= lowest) out[atomicAdd(&taken, 1)] = key(i);
     __syncthreads();
+    return prefix > from ? prefix : from;
 }
 
-// A threshold that at least `need` of the values of some sorted lists reach, and few more: for every depth j, the lists whose
-// entry j is among the div_up(need, j + 1) largest hold that many. `rank_here`: how many lists have a larger entry here, ties by
-// number of the list. Answers whether the caller's entry is such a threshold.
-__device__ __forceinline__ bool is_threshold(uint32_t need, uint32_t depth, uint32_t rank_here) {
-    return rank_here + 1 == div_up(need, depth + 1);
-}
-
-// Sorts a warp's values, the largest in lane 0.
-__device__ __forceinline__ float warp_sort(float value) {
+// A number that the largest of at least `need` groups reach, and few more; the lowest one if fewer groups have a number at all. `largest`: of the thread's own group, minus
+// infinity for none.
+// One histogram between the smallest and the largest of them: where it is too coarse more groups are read, which costs time alone.
+__device__ __forceinline__ float threshold_of_groups(Top& top, float largest, uint32_t need) {
+    constexpr float LIMIT = 3.4028235e38f;
+    static_assert(GROUP_BINS == 4 * WARP, "four bins a lane");
     const uint32_t lane = threadIdx.x % WARP;
-#pragma unroll
-    for (uint32_t size = 2; size <= WARP; size *= 2)
-#pragma unroll
-        for (uint32_t stride = size / 2; stride > 0; stride /= 2) {
-            const float other = __shfl_xor_sync(FULL_MASK, value, stride);
-            const bool keeps_larger = ((lane & size) == 0) == ((lane & stride) == 0);
-            value = keeps_larger ? fmaxf(value, other) : fminf(value, other);
-        }
-    return value;
-}
-
-// A number's bits in an order that integers have.
-__device__ __forceinline__ uint32_t monotone_of(float value) {
-    const uint32_t bits = __float_as_uint(value);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ float float_of(uint32_t monotone) {
-    return __uint_as_float(monotone & 0x80000000u ? monotone & 0x7fffffffu : ~monotone);
-}
-
-// Puts the keys of the `need` largest scores of the block into `out` in order, zeros after the last. Each thread has PER values and
-// keys `key(i)`, 0 for none; a larger value never has a smaller score, but its score may be equal.
-// `all()` leaves the values where `stored(i)` finds keys as well: for the rare case that more equal values turn up than there is room.
-template <uint32_t THREADS, uint32_t PER, typename Key, typename All, typename Stored>
-__device__ __forceinline__ void block_top_sorted(const float (&values)[PER], Key key, All all, Stored stored, uint32_t need,
-                                                 uint64_t* out) {
-    constexpr uint32_t WARPS = THREADS / WARP, FOUND_MAX = 512;
-    __shared__ float sorted[WARPS][WARP];
-    __shared__ uint64_t found[FOUND_MAX];
-    __shared__ uint32_t found_count, threshold_bits;
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    float best = -INFINITY;
-#pragma unroll
-    for (uint32_t i = 0; i < PER; i++) best = fmaxf(best, values[i]);
-    if (threadIdx.x == 0) found_count = 0, threshold_bits = 0;
-    sorted[warp][lane] = need > 1 ? warp_sort(best) : warp_max(best);
+    const bool is_one = largest > -INFINITY;
+    largest = fminf(largest, LIMIT);
+    if (threadIdx.x < GROUP_BINS) top.bins[threadIdx.x] = 0;
+    const uint32_t bits = monotone_of(largest);
+    const uint32_t its_most = warp_most(bits), its_least = warp_least(is_one ? bits : ~0u);
+    if (lane == 0) top.most[threadIdx.x / WARP] = its_most, top.least[threadIdx.x / WARP] = its_least;
     __syncthreads();
-    {
-        const float here = sorted[warp][lane];
-        uint32_t rank = 0;
+    const float most = float_of(warp_most(top.most[lane])), least = float_of(warp_least(top.least[lane]));
+    const float width = most * (1.0f / GROUP_BINS) - least * (1.0f / GROUP_BINS), inverse = width > 0.0f ? fminf(__fdividef(1.0f, width), LIMIT) : 0.0f;
+    if (is_one) atomicAdd(&top.bins[min(uint32_t((most - largest) * inverse), GROUP_BINS - 1)], 1);
+    __syncthreads();
+    if (threadIdx.x < WARP) {
+        // The bin in which the count is reached.
+        const uint4 counts = reinterpret_cast<const uint4*>(top.bins)[lane];
+        const uint32_t own = (counts.x + counts.y) + (counts.z + counts.w);
+        uint32_t up_to = own;
 #pragma unroll
-        for (uint32_t w = 0; w < WARPS; w++) rank += sorted[w][lane] > here || (sorted[w][lane] == here && w < warp);
-        if (is_threshold(need, lane, rank)) atomicMax(&threshold_bits, monotone_of(here));
+        for (uint32_t offset = 1; offset < WARP; offset *= 2) {
+            const uint32_t other = __shfl_up_sync(FULL_MASK, up_to, offset);
+            if (lane >= offset) up_to += other;
+        }
+        const uint32_t reached = __ballot_sync(FULL_MASK, up_to >= need);
+        if (!reached) {
+            // Too few groups: whatever they have.
+            if (lane == 0) top.threshold = -LIMIT;
+        } else if (lane == __ffs(reached) - 1) {
+            const uint32_t one = up_to - own + counts.x, two = one + counts.y, three = two + counts.z;
+            const uint32_t bin = 4 * lane + (one < need) + (two < need) + (three < need);
+            const float limit = most - float(bin + 1) * width;
+            // Differences are rounded; and scores are numbers divided by the temperature and rounded: numbers that little below may have the same.
+            top.threshold = limit - 1e-6f * (fabsf(limit) + float(GROUP_BINS) * width);
+        }
     }
     __syncthreads();
-    // Scores are values divided by the temperature and rounded: values that little below may have the same.
-    float threshold = float_of(threshold_bits);
-    threshold -= fabsf(threshold) * 1e-6f;
-#pragma unroll
-    for (uint32_t i = 0; i < PER; i++)
-        if (!(values[i] < threshold)) {
-            const uint64_t its = key(i);
-            const uint32_t at = its ? atomicAdd(&found_count, 1) : FOUND_MAX;
-            if (at < FOUND_MAX) found[at] = its;
-        }
+    return top.threshold;
+}
+
+// Puts the keys of the `need` first tokens into `top.sorted`, in order, by the whole block. `largest`: the largest number of the thread's own group.
+__device__ __noinline__ void find_top(Top& top, const Scores scores, float largest, uint32_t group_bits, uint32_t need) {
+    if (threadIdx.x == 0) top.group_count = top.found_count = 0;
+    if (threadIdx.x < TOP_MAX) top.sorted[threadIdx.x] = 0;
+    const float threshold = threshold_of_groups(top, largest, need);
+    if (largest > -INFINITY && largest >= threshold) top.groups[atomicAdd(&top.group_count, 1)] = threadIdx.x;
     __syncthreads();
-    uint32_t count = found_count, filled = min(count, need);
+    const uint32_t fours_bits = group_bits + 2, fours = top.group_count << fours_bits;  // of a group, of all
+    const auto token_at = [&](uint32_t i) { return four_of((top.groups[i >> fours_bits] << group_bits) + ((i & (1u << fours_bits) - 1) >> 2), i % 4); };
+    const auto reached = [&](const float4& four) {
+        return uint32_t(four.x >= threshold) | uint32_t(four.y >= threshold) << 1 | uint32_t(four.z >= threshold) << 2 | uint32_t(four.w >= threshold) << 3;
+    };
+    // Two at a time, both on their way at once. Few numbers of all reach it, so they are read again there.
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < fours; i += 2 * DRAW_THREADS) {
+        const bool has_other = i + DRAW_THREADS < fours;
+        const uint32_t token = token_at(i), other = token_at(has_other ? i + DRAW_THREADS : i);
+        const float4 its = read_four(scores.numbers, token, scores.vocab, -INFINITY), others = read_four(scores.numbers, other, scores.vocab, -INFINITY);
+#pragma unroll 1
+        for (uint32_t which = reached(its) | (has_other ? reached(others) << 4 : 0); which; which &= which - 1) {
+            const uint32_t place = __ffs(which) - 1, t = (place < 4 ? token : other) + place % 4;
+            const float number = scores.numbers[t];
+            const uint64_t key = scores.key(number, t);
+            const uint32_t at = key ? atomicAdd(&top.found_count, 1) : FOUND_MAX;
+            if (at < FOUND_MAX) top.found[at] = key, top.found_numbers[at] = number;
+        }
+    }
+    __syncthreads();
+    uint32_t count = top.found_count;
     if (count > FOUND_MAX) {
-        // Many equal values, or fewer numbers than wanted.
-        all();
-        block_top<THREADS, PER>(stored, need, found);
-        count = need;
-        filled = __syncthreads_count(threadIdx.x < need && found[threadIdx.x] != 0);
+        // Many equal ones, or many in few groups.
+        __syncthreads();
+        if (threadIdx.x == 0) top.found_count = 0;
+        const uint64_t lowest = lowest_kept(scores, 1, need, [](uint64_t) { return 1ull; });
+        for (uint32_t t = threadIdx.x; t < scores.vocab; t += DRAW_THREADS) {
+            const uint64_t key = scores.key(t);
+            if (key < lowest) continue;
+            const uint32_t at = atomicAdd(&top.found_count, 1);
+            top.found[at] = key, top.found_numbers[at] = scores.numbers[t];
+        }
+        __syncthreads();
+        count = top.found_count;
     }
+    // A key's place is how many are larger; eight lanes count for one.
+    constexpr uint32_t SHARES = 8;
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < count; i += THREADS) {
-        const uint64_t mine = found[i];
+    for (uint32_t first = 0; first < count; first += DRAW_THREADS / SHARES) {
+        if (first + threadIdx.x / WARP * (WARP / SHARES) >= count) break;  // none of the warp's
+        const uint32_t i = first + threadIdx.x / SHARES;
+        const uint64_t mine = i < count ? top.found[i] : 0;
         uint32_t larger = 0;
-        for (uint32_t j = 0; j < count; j++) larger += found[j] > mine;
-        if (mine && larger < need) out[larger] = mine;
+#pragma unroll 4
+        for (uint32_t j = threadIdx.x % SHARES; j < count; j += SHARES) larger += top.found[j] > mine;
+#pragma unroll
+        for (uint32_t offset = 1; offset < SHARES; offset *= 2) larger += __shfl_xor_sync(FULL_MASK, larger, offset);
+        if (threadIdx.x % SHARES == 0 && i < count && larger < need) top.sorted[larger] = mine, top.numbers[larger] = top.found_numbers[i];
     }
-#pragma unroll 1
-    for (uint32_t i = filled + threadIdx.x; i < need; i += THREADS) out[i] = 0;
+    __syncthreads();
 }

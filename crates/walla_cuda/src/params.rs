@@ -313,13 +313,13 @@ pub(crate) struct SampleParams {
     pub recent: Address,
     pub scores: Address,
     pub stats: Address,
-    pub top: Address,
+    pub groups: Address,
     pub likely: Address,
     /// The mask block.
     pub masks: Address,
     pub arrivals: Address,
     pub vocab: u32,
-    pub chunks: u32,
+    pub group_bits: u32,
 }
 
 /// What one layer keeps: pages (`state` is 0) or a convolution's states (`keys` is 0).

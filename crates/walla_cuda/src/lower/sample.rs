@@ -2,29 +2,36 @@
 
 use walla_device::step::mask_words;
 use walla_device::{BufferId, DeviceError, Op, Program};
-use walla_types::CANDIDATES_MAX;
 
 use super::Lowering;
 use crate::driver::Launch;
 use crate::params::{Address, SampleParams};
 
-/// Tokens that one block scans (`CHUNK` in sample.cu).
+/// Tokens that one block scans (`CHUNK` in sample.cuh).
 const CHUNK: u32 = 4096;
-/// Keys that a chunk leaves (`TOP_MAX` in sample.cu).
-const TOP_MAX: u32 = 64;
-/// Most chunks: as many as leave their keys in the shared memory that any chip has.
-const CHUNKS_MAX: u32 = 96;
-/// Bytes of `Bins` in sample.cu.
+/// Threads of such a block.
+const SCAN_THREADS: u32 = 256;
+/// Threads of a block that draws: each has a group of tokens.
+const DRAW_THREADS: u32 = 1024;
+/// Most threads of the scan that make a group: those of a warp.
+const GROUP_BITS_MAX: u32 = 5;
+/// Bytes of `Bins` in sample_cut.cuh.
 const BINS_BYTES: u32 = 49_184;
-/// Bytes of a chunk's statistics.
-const STATS_BYTES: usize = 16;
+/// Bytes of a chunk's statistics: of its warps.
+const STATS_BYTES: usize = 8 * SCAN_THREADS as usize / 32;
+
+/// How many threads of the scan make a group, as a power of two: as few as leave a group at most for each thread that draws.
+fn group_bits(vocab: u32) -> u32 {
+    let threads = vocab.div_ceil(CHUNK) * SCAN_THREADS;
+    threads.div_ceil(DRAW_THREADS).next_power_of_two().ilog2()
+}
 
 /// Where the sampler's parts of the workspace lie.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
     scores: usize,
     stats: usize,
-    top: usize,
+    groups: usize,
     likely: usize,
     /// Outputs that are drawn: zero between steps.
     arrivals: usize,
@@ -38,11 +45,12 @@ impl Parts {
             programs.iter().filter(samples).map(bytes).max().unwrap_or_default()
         };
         let chunks = |p: &Program| p.outputs_max as usize * p.vocab.div_ceil(CHUNK) as usize;
+        let groups = |p: &Program| chunks(p) * (SCAN_THREADS >> group_bits(p.vocab)) as usize;
         Self {
             scores: take(most(&|p| 4 * p.outputs_max as usize * p.vocab as usize)),
             stats: take(most(&|p| STATS_BYTES * chunks(p))),
-            top: take(most(&|p| 8 * TOP_MAX as usize * chunks(p))),
-            likely: take(most(&|p| 8 * CANDIDATES_MAX as usize * chunks(p))),
+            groups: take(most(&|p| 4 * groups(p))),
+            likely: take(most(&|p| 4 * groups(p))),
             arrivals: take(most(&|_| 4)),
         }
     }
@@ -62,7 +70,8 @@ impl Lowering<'_> {
     pub(super) fn sample(&mut self, program: &Program) -> Result<[Launch; 2], DeviceError> {
         let cache = self.resources.cache(program.cache)?;
         let chunks = program.vocab.div_ceil(CHUNK);
-        if chunks > CHUNKS_MAX {
+        let group_bits = group_bits(program.vocab);
+        if group_bits > GROUP_BITS_MAX {
             return Err(self.unsupported(format!("vocabularies of {} tokens", program.vocab)));
         }
         let parts = self.workspace.sampler;
@@ -80,18 +89,36 @@ impl Lowering<'_> {
             recent: cache.recent.address(),
             scores: at(parts.scores),
             stats: at(parts.stats),
-            top: at(parts.top),
+            groups: at(parts.groups),
             likely: at(parts.likely),
             masks,
             arrivals: if tells_host { at(parts.arrivals) } else { 0 },
             vocab: program.vocab,
-            chunks,
+            group_bits,
         };
         let outputs = program.outputs_max.max(1);
-        let shared = BINS_BYTES.max(8 * TOP_MAX * chunks);
+        let scan = [chunks, outputs, 1];
+        let (draw, draw_threads) = ([outputs, 1, 1], DRAW_THREADS);
         Ok([
-            self.launch(("sample", "sample_scan"), [chunks, outputs, 1], 256, &params)?,
-            self.launch_shared(("sample", "sample_draw"), [outputs, 1, 1], 1024, shared, &params)?,
+            self.launch(("sample", "sample_scan"), scan, SCAN_THREADS, &params)?,
+            self.launch_shared(("sample", "sample_draw"), draw, draw_threads, BINS_BYTES, &params)?,
         ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK, DRAW_THREADS, GROUP_BITS_MAX, SCAN_THREADS, group_bits};
+
+    #[test]
+    fn a_thread_that_draws_has_a_group_at_most() {
+        let largest = (DRAW_THREADS * (CHUNK / SCAN_THREADS)) << GROUP_BITS_MAX;
+        for vocab in [1, 515, 4096, 16_384, 16_385, 32_001, 128_256, 151_936, 262_144, largest] {
+            let bits = group_bits(vocab);
+            let groups = |bits: u32| vocab.div_ceil(CHUNK) * (SCAN_THREADS >> bits);
+            assert!(groups(bits) <= DRAW_THREADS && bits <= GROUP_BITS_MAX, "{vocab}");
+            assert!(bits == 0 || groups(bits - 1) > DRAW_THREADS, "{vocab}: more than it takes");
+        }
+        assert!(group_bits(largest + 1) > GROUP_BITS_MAX);
     }
 }

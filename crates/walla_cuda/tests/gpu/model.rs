@@ -91,6 +91,8 @@ pub struct Shape {
     pub window: Option<u32>,
     /// Every second layer is a short convolution of that many taps.
     pub taps: Option<u32>,
+    /// The head has that many rows, over and over: tokens have equal logits.
+    pub repeated_rows: Option<u32>,
 }
 
 impl Shape {
@@ -111,6 +113,7 @@ impl Shape {
             pairs_count: if wide { 32 } else { 12 },
             window: None,
             taps: None,
+            repeated_rows: None,
         }
     }
 }
@@ -131,9 +134,25 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Linear {
-        let blocks = rows as usize * cols as usize / ty.block_elements();
+        self.repeated(ty, rows, cols, gather, rows)
+    }
+
+    /// A matrix whose rows begin again after `different` of them.
+    fn repeated(
+        &mut self,
+        ty: TensorType,
+        rows: u32,
+        cols: u32,
+        gather: bool,
+        different: u32,
+    ) -> Linear {
+        let blocks = |rows: u32| rows as usize * cols as usize / ty.block_elements();
         let size = 1.7 / (cols as f32).sqrt();
-        let bytes: Vec<u8> = (0..blocks).flat_map(|_| block(ty, size, &mut self.random)).collect();
+        let mut bytes: Vec<u8> =
+            (0..blocks(different)).flat_map(|_| block(ty, size, &mut self.random)).collect();
+        for at in 0..blocks(rows) * ty.block_bytes() - bytes.len() {
+            bytes.push(bytes[at]);
+        }
         let usage = MatrixUse { gather, multiply: true };
         let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
         let matrix = self.device.load_matrix(&desc, &bytes).unwrap();
@@ -168,7 +187,8 @@ impl Model {
         let desc = RopeDesc { frequencies: &frequencies, magnitude, pairs: shape.pairs };
         let rope = b.device.load_rope(&desc).unwrap();
         let [.., head_ty] = shape.types;
-        let head = b.linear(head_ty, shape.vocab, shape.width, true);
+        let different = shape.repeated_rows.unwrap_or(shape.vocab);
+        let head = b.repeated(head_ty, shape.vocab, shape.width, true, different);
         let head = Linear { bias: None, ..head };
         let mut ops = vec![Op::Embed { table: head.matrix, scale: 8.0, x: X }];
         let mut layers = vec![];

@@ -34,15 +34,24 @@ fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
     }
 }
 
+// Vocabularies in one chunk, over several with a short last one, and with groups of tokens of several threads.
+const VOCABULARIES: [(u32, u32); 3] = [(515, 60), (9001, 60), (40_003, 12)];
+
 #[test]
 fn draws_are_the_oracles() {
-    compare(&|_, _| None);
+    compare(&VOCABULARIES, None, &|_, _| None);
+}
+
+/// Far more equal logits than top-k keeps: the lower tokens win.
+#[test]
+fn draws_from_equal_logits_are_the_oracles() {
+    compare(&[(515, 20), (9001, 20), (40_004, 10)], Some(7), &|_, _| None);
 }
 
 /// Masks of every kind: few bits, half of them, all but a few, whole chunks without any.
 #[test]
 fn masked_draws_are_the_oracles_and_allowed() {
-    compare(&|random, vocab| {
+    compare(&VOCABULARIES, None, &|random, vocab| {
         let mut mask = vec![0_u32; vocab.div_ceil(32) as usize];
         match random.below(5) {
             0 => return None,
@@ -59,18 +68,21 @@ fn masked_draws_are_the_oracles_and_allowed() {
     });
 }
 
-fn compare(mask: &dyn Fn(&mut Random, u32) -> Option<Vec<u32>>) {
+fn compare(
+    vocabularies: &[(u32, u32)],
+    repeated_rows: Option<u32>,
+    mask: &dyn Fn(&mut Random, u32) -> Option<Vec<u32>>,
+) {
     let Some(device) = gpu() else { return };
-    // One vocabulary in one chunk, one over several with a short last one.
     let mut device = Some(device);
-    for vocab in [515, 9001] {
+    for (vocab, steps) in vocabularies.iter().copied() {
         let device = device.take().or_else(gpu).unwrap();
-        let shape = Shape { vocab, layers: 1, ..Shape::llama(TensorType::F32) };
+        let shape = Shape { vocab, repeated_rows, layers: 1, ..Shape::llama(TensorType::F32) };
         let mut cuda = Rig::new(device, &shape, KvType::F32, 8);
         let mut cpu = Rig::new(oracle(), &shape, KvType::F32, 8);
         let mut random = Random(77);
         let (mut draws, mut others) = (0, 0);
-        for step in 0..60 {
+        for step in 0..steps {
             let mut pieces = vec![];
             for sequence in 0..6 {
                 let mut piece = Piece::new(sequence, step, &tokens(vocab, 1, random.bits()));
