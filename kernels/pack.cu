@@ -35,6 +35,9 @@ __device__ __forceinline__ void read_owned(const float* x, uint32_t i, uint32_t 
 extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackParams p) {
     __shared__ float scratch[PACK_THREADS / WARP];
     let_successors_start();
+    // Weights never change: the thread's first ones come while x is made.
+    float first_weights[8];
+    if (p.norm) read_owned(p.norm, threadIdx.x, p.width, first_weights);
     wait_for_predecessors();
     const uint32_t r = blockIdx.x;
     const float* x = p.x + size_t(r) * p.width;
@@ -59,12 +62,12 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
         float values[8], weights[8];
         if (share == threadIdx.x) {
 #pragma unroll
-            for (uint32_t i = 0; i < 8; i++) values[i] = first[i];
+            for (uint32_t i = 0; i < 8; i++) values[i] = first[i], weights[i] = first_weights[i];
         } else {
             read_owned(x, share, p.width, values);
+            if (p.norm) read_owned(p.norm, share, p.width, weights);
         }
         if (p.norm) {
-            read_owned(p.norm, share, p.width, weights);
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) values[i] = values[i] * factor * weights[i];
         }

@@ -22,9 +22,8 @@
 // = 16 times smaller than scales, so that f16 has room for them.
 //
 // Nibbles: nibble i of word j holds number 8 j + (0, 2, 4, 6, 1, 3, 5, 7)[i] of the lane, so that a mask leaves two neighbours in
-// the two halves of a word. Fifth bits: bit i of the lower half belongs to number 2 i, of the upper half to 2 i + 1. Upper bit
-// pairs: the same with bits 2 i and 2 i + 1, 16 numbers a word. The quants of a record are pieces of 16 bytes, piece i of all lanes
-// before piece i + 1.
+// the two halves of a word. High bits (the fifth, or the fifth and the sixth; of 32 or of 16 numbers a word): those of number 2 i lie in the lower half, those of
+// 2 i + 1 at the same place of the upper half, see `high_place`. The quants of a record are pieces of 16 bytes, piece i of all lanes before piece i + 1.
 #pragma once
 
 #include "walla.cuh"
@@ -49,6 +48,13 @@ __host__ __device__ constexpr uint32_t unit_numbers(uint32_t type) {
     return type == F32 ? 4 : type == F16 ? 8 : type == Q8_0 ? 16 : 32;
 }
 __host__ __device__ constexpr bool has_fifths(uint32_t type) { return type == Q5_0 || type == Q5_1; }
+
+// Where a pair's high bits begin in each half of its word. Those of an odd pair lie four bits beyond those of the pair before, as their nibbles do: one shift brings both
+// to their places.
+template <uint32_t TYPE>
+__host__ __device__ constexpr int high_place(uint32_t pair) {
+    return has_fifths(TYPE) ? int(pair / 8 * 8 + pair % 2 * 4 + pair % 8 / 2) : int(pair % 8 / 4 * 8 + pair % 2 * 4 + pair % 4 / 2 * 2);
+}
 
 // A number below 2^23 as a float, less `offset`: the magic 2^23 puts the integer into the mantissa.
 __device__ __forceinline__ float integer(uint32_t bits, float offset) {
@@ -127,12 +133,10 @@ struct Block : Record<TYPE> {
         } else {
             const uint32_t word = (&quants[0].x)[pair / 4];
             uint32_t two = word >> (4 * (pair % 4)) & 0x000f000fu;
-            if constexpr (has_fifths(TYPE))
-                two |= (pair < 4 ? high[0] << (4 - pair) : high[0] >> (pair - 4)) & 0x00100010u;
-            if constexpr (TYPE == Q6K) {
-                const uint32_t bits = high[pair / 8];
-                const uint32_t at = 2 * (pair % 8);
-                two |= (at < 4 ? bits << (4 - at) : bits >> (at - 4)) & 0x00300030u;
+            if constexpr (has_fifths(TYPE) || TYPE == Q6K) {
+                const uint32_t bits = high[TYPE == Q6K ? pair / 8 : 0];
+                const int up = 4 - high_place<TYPE>(pair);
+                two |= (up >= 0 ? bits << up : bits >> -up) & (TYPE == Q6K ? 0x00300030u : 0x00100010u);
             }
             return two;
         }

@@ -325,10 +325,13 @@ impl Tile<'_> {
             let nibbles =
                 (0..8).fold(0_u32, |word, i| word | u32::from(own[NIBBLES[i]] & 15) << (4 * i));
             self.put(Part::Quants, row, segment, lane * 16 + 4 * j, &nibbles.to_le_bytes());
-            // The upper bits of even numbers go to one half of the word, those of odd ones to the other.
+            // The upper bits of even numbers go to one half of the word, those of odd ones to the other; every second pair's lie four bits up
+            // (`high_place` in weight.cuh).
             for half in 0..2 {
-                let upper = |bits: u32| {
-                    (0..4).fold(0, |byte, p| byte | (own[2 * p + half] >> 4) << (p as u32 * bits))
+                let upper = |bits: usize| {
+                    (0..4).fold(0, |byte, p| {
+                        byte | (own[2 * p + half] >> 4) << (p % 2 * 4 + p / 2 * bits)
+                    })
                 };
                 match stored_as(self.ty) {
                     TensorType::Q5_0 | TensorType::Q5_1 => {
@@ -336,7 +339,7 @@ impl Tile<'_> {
                         let place = self.layout.place(Part::High, row, segment, at);
                         let byte = &mut self.bytes[place];
                         // Two blocks share a byte; the even one comes first.
-                        *byte = if j.is_multiple_of(2) { upper(1) } else { *byte | upper(1) << 4 };
+                        *byte = if j.is_multiple_of(2) { upper(1) } else { *byte | upper(1) << 2 };
                     }
                     TensorType::Q6K => {
                         let at = lane * 8 + j / 2 * 4 + half * 2 + j % 2;

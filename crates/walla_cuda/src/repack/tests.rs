@@ -48,10 +48,14 @@ fn code(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> u8 {
     };
     match ty {
         TensorType::Q5_0 | TensorType::Q5_1 | TensorType::Q5K => {
-            low | ((bits(4) >> (within / 2 + 16 * (within % 2)) & 1) as u8) << 4
+            let pair = within / 2;
+            let place = pair / 8 * 8 + pair % 2 * 4 + pair % 8 / 2;
+            low | ((bits(4) >> (place + 16 * (within % 2)) & 1) as u8) << 4
         }
         TensorType::Q6K => {
-            let at = within / 16 * 32 + within % 16 / 2 * 2 + 16 * (within % 2);
+            let pair = within % 16 / 2;
+            let place = pair / 4 * 8 + pair % 2 * 4 + pair % 4 / 2 * 2;
+            let at = within / 16 * 32 + place + 16 * (within % 2);
             low | ((bits(8) >> at & 3) as u8) << 4
         }
         _ => low,
