@@ -138,8 +138,8 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
         const uint32_t barrier = shared_of(full) + 8 * (warp * DEPTH_MAX + slot);
         expect_bytes(barrier, 2 * bytes);
         if (bytes > 0) {
-            copy_bulk(to, from, bytes, barrier);
-            copy_bulk(to + half_bytes, from + apart, bytes, barrier);
+            copy_bulk_once(to, from, bytes, barrier);
+            copy_bulk_once(to + half_bytes, from + apart, bytes, barrier);
         }
 #else
         for (uint32_t i = lane * 16; i < bytes; i += WARP * 16) {

@@ -120,7 +120,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         const uint32_t groups_here = min(GROUPS, div_up(p.rows_max - row0, 8));
         expect(whole, groups_here * group_bytes);
         for (uint32_t g = 0; g < groups_here; g++)
-            copy_record(whole, x_at + g * group_bytes, p.x.rows + (size_t(row0 / 8 + g) * segments + first_segment) * rows * 256, group_bytes);
+            copy_bulk(x_at + g * group_bytes, p.x.rows + (size_t(row0 / 8 + g) * segments + first_segment) * rows * 256, group_bytes, whole.barriers);
     }
 #else
     const bool copies_whole = false;

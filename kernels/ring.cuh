@@ -28,7 +28,7 @@ __device__ __forceinline__ void init_barriers(const Ring& ring) {
 // A stage will be complete when `bytes` have come.
 __device__ __forceinline__ void expect(const Ring& ring, uint32_t bytes) { expect_bytes(ring.barriers + 8 * ring.slot, bytes); }
 __device__ __forceinline__ void copy_record(const Ring& ring, uint32_t to, const uint8_t* from, uint32_t bytes) {
-    copy_bulk(to, from, bytes, ring.barriers + 8 * ring.slot);
+    copy_bulk_once(to, from, bytes, ring.barriers + 8 * ring.slot);
 }
 __device__ __forceinline__ void await_stage(const Ring& ring) { await_phase(ring.barriers + 8 * ring.slot, ring.phase); }
 #endif

@@ -49,8 +49,8 @@ struct Weights {
         const uint32_t to = stages + ahead.slot * STAGE, barrier = barriers + 8 * ahead.slot;
         if (is_elected()) {
             expect_bytes(barrier, 2 * bytes);
-            copy_bulk(to, from + fetched * RECORD, bytes, barrier);
-            copy_bulk(to + HALF, from + fetched * RECORD + halves_apart<RECORD>(p), bytes, barrier);
+            copy_bulk_once(to, from + fetched * RECORD, bytes, barrier);
+            copy_bulk_once(to + HALF, from + fetched * RECORD + halves_apart<RECORD>(p), bytes, barrier);
         }
         ahead.next(p.depth);
         fetched += CHUNK;
