@@ -54,36 +54,32 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
 
     // What is fetched next: both halves of the tile, from this segment on.
     uint32_t tile_ahead = tile0, split_ahead = 0, segment_ahead = run_begin(0);
-    const uint8_t* halves[2];
-    const auto find_halves = [&] {
-        const TileOf tile = tile_of(p, tile_ahead);
-#pragma unroll
-        for (uint32_t h = 0; h < 2; h++)
-            halves[h] = p.part[tile.part[h]].weight.records + (size_t(tile.half[h]) * segments + first_segment) * RECORD;
-    };
+    const uint8_t* tile_from = tile0 < p.tiles ? first_half<RECORD>(p, tile0, first_segment) : nullptr;
+    const ptrdiff_t apart = halves_apart<RECORD>(p);
     const auto fetch = [&] {
         // On to the next segment that exists.
         while (tile_ahead < p.tiles && segment_ahead >= run_end(split_ahead)) {
             if (++split_ahead == splits_here) {
                 split_ahead = 0;
                 tile_ahead += tile_step;
-                if (tile_ahead < p.tiles) find_halves();
+                if (tile_ahead < p.tiles) tile_from = first_half<RECORD>(p, tile_ahead, first_segment);
             }
             segment_ahead = run_begin(split_ahead);
         }
         if (tile_ahead < p.tiles) {
             const uint32_t to = ahead.stages + ahead.slot * stage_bytes;
             const uint32_t bytes = min(p.chunk, run_end(split_ahead) - segment_ahead) * RECORD;
+            const uint8_t* from = tile_from + segment_ahead * RECORD;
 #if __CUDA_ARCH__ >= 900
             if (lane == 0) {
                 expect(ahead, 2 * bytes);
-                copy_record(ahead, to, halves[0] + segment_ahead * RECORD, bytes);
-                copy_record(ahead, to + p.chunk * RECORD, halves[1] + segment_ahead * RECORD, bytes);
+                copy_record(ahead, to, from, bytes);
+                copy_record(ahead, to + p.chunk * RECORD, from + apart, bytes);
             }
 #else
             for (uint32_t h = 0; h < 2; h++)
                 for (uint32_t piece = lane * 16; piece < bytes; piece += WARP * 16)
-                    copy_ahead(to + h * p.chunk * RECORD + piece, halves[h] + segment_ahead * RECORD + piece);
+                    copy_ahead(to + h * p.chunk * RECORD + piece, from + h * apart + piece);
 #endif
             segment_ahead += p.chunk;
         }
@@ -101,11 +97,10 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
 #endif
     };
 #if __CUDA_ARCH__ >= 900
-    init_barriers(now);
+    init_own_barriers<DEPTH_MAX>(now.barriers);
     const Ring whole = {0, barriers_at + MATMUL_WARPS_MAX * DEPTH_MAX * 8, 1, 0, 0};
-    if (threadIdx.x < WARP) init_barriers(whole);
+    if (threadIdx.x < WARP) init_own_barriers<1>(whole.barriers);
 #endif
-    if (tile0 < p.tiles) find_halves();
     for (uint32_t d = 0; d < p.depth; d++) fetch();
     let_successors_start();
 

@@ -19,12 +19,6 @@ struct Ring {
 };
 
 #if __CUDA_ARCH__ >= 900
-__device__ __forceinline__ void init_barriers(const Ring& ring) {
-    const uint32_t d = threadIdx.x % WARP;
-    if (d < ring.depth) init_barrier(ring.barriers + 8 * d, 1);
-    publish_barriers();
-    __syncwarp();
-}
 // A stage will be complete when `bytes` have come.
 __device__ __forceinline__ void expect(const Ring& ring, uint32_t bytes) { expect_bytes(ring.barriers + 8 * ring.slot, bytes); }
 __device__ __forceinline__ void copy_record(const Ring& ring, uint32_t to, const uint8_t* from, uint32_t bytes) {
