@@ -208,7 +208,14 @@ struct StatsAhead {
 
 // Draws for one output. Its first thread alone writes what others read.
 __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader& header, uint32_t o, const OutputRow& output) {
+#if __CUDA_ARCH__ >= 800
     __shared__ Top top;
+#else
+    // Turing has no room for both: the bins of `cut` take its place there.
+    static_assert(sizeof(Top) <= sizeof(Bins), "one lies where the other does");
+    extern __shared__ __align__(16) uint8_t dynamic[];
+    Top& top = *reinterpret_cast<Top*>(dynamic);
+#endif
     __shared__ uint64_t drawn[TOP_MAX];
     __shared__ Norm norm;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -258,6 +265,9 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
             logit = __shfl_sync(FULL_MASK, top.numbers[2 * lane + (one > two ? 0 : 1)], winner);
         }
     } else if (output.temperature > 0.0f && isfinite(largest)) {
+#if __CUDA_ARCH__ < 800
+        __syncthreads();  // everybody has read `top`
+#endif
         const uint64_t lowest = cut(draw);
         uint64_t mine = 0;
 #pragma unroll 8
