@@ -72,7 +72,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         if (i < chunks) {
             const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
             const uint32_t cell = cells.cell_of(cells.page_of(first), first);
-            const uint32_t to = shared_address(sh.ring[team][turn % C::AHEAD][part]);
+            const uint32_t to = shared_of(sh.ring[team][turn % C::AHEAD][part]);
             T::fetch(to, keys, cell, first, cells.begin, cells.end);
             T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
             if (lane < 2) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             else
                 await_copies<C::AHEAD - 2>();
             __syncwarp();
-            const uint32_t tiles = shared_address(sh.ring[team][turn % C::AHEAD]);
+            const uint32_t tiles = shared_of(sh.ring[team][turn % C::AHEAD]);
             if (i + 1 == chunks && position % CHUNK / TILE == part) {
                 T::insert(tiles + part * T::BYTES, sh.heads.fresh[0], position % TILE);
                 T::insert(tiles + (TILES + part) * T::BYTES, sh.heads.fresh[1], position % TILE);

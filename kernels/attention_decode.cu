@@ -65,7 +65,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
         typename F::Pipe pipe{cells,
                               {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
                               {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
-                              shared_address(sh.ring[warp]),
+                              shared_of(sh.ring[warp]),
                               share.end,
                               0,
                               0};

@@ -48,7 +48,7 @@ struct Many {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         const Group group = group_of(p, share.group);
         const uint32_t columns = share.rows * group.heads;
-        const uint32_t ring = shared_address(sh.ring);
+        const uint32_t ring = shared_of(sh.ring);
         const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
         const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
         const auto fetch = [&](uint32_t c) {
@@ -258,7 +258,7 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         typename F::Pipe pipe{cells,
                               {reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales},
                               {reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales},
-                              shared_address(sh.ring[warp]),
+                              shared_of(sh.ring[warp]),
                               share.end,
                               0,
                               0};

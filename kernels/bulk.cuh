@@ -11,8 +11,6 @@ struct Turn {
     }
 };
 
-__device__ __forceinline__ uint32_t shared_of(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
-
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -54,7 +52,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, uint
                  "r"(barrier)
                  : "memory");
 }
-
 // The same of what is read once a step, as weights are: it leaves the second cache before anything else does, of ours and of the game's.
 __device__ __forceinline__ void copy_bulk_once(uint32_t to, const uint8_t* from, uint32_t bytes, uint32_t barrier) {
     uint64_t policy;
@@ -63,6 +60,7 @@ __device__ __forceinline__ void copy_bulk_once(uint32_t to, const uint8_t* from,
                  "l"(policy)
                  : "memory");
 }
+
 // Where a block of the cluster has what lies at `shared` in this one.
 __device__ __forceinline__ uint32_t in_block(uint32_t shared, uint32_t rank) {
     uint32_t there;

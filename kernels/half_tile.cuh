@@ -87,11 +87,7 @@ struct HalfTile {
             const uint32_t word = (&quants[0].x)[j] >> (p / 2 * 8);
             up = p % 2 * 4;
             bits = word & (0x000f000fu << up);
-            if constexpr (has_fifths(TYPE) || TYPE == Q6K) {
-                const uint32_t all = high[TYPE == Q6K ? j / 2 : 0];
-                const int shift = 4 - high_place<TYPE>(4 * j + p / 2 * 2);
-                bits |= (shift >= 0 ? all << shift : all >> -shift) & ((TYPE == Q6K ? 0x00300030u : 0x00100010u) << up);
-            }
+            if constexpr (Planes::HIGH > 0) bits |= high_of<TYPE>(high, 4 * j + p / 2 * 2) & HIGH_BITS<TYPE> << up;
         }
         return as_bits(__hfma2(as_half2(bits), f.scale[p / 2][up / 4], f.minimum[p / 2]));
     }

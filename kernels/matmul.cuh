@@ -44,8 +44,8 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const uint32_t ring_bytes = blockDim.x / WARP * p.depth * stage_bytes;
     const uint32_t team_sums = warps * SUMS;
     float* sums = reinterpret_cast<float*>(shared + ring_bytes + GROUPS * group_bytes) + team * team_sums;
-    const uint32_t shared_at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-    const uint32_t barriers_at = static_cast<uint32_t>(__cvta_generic_to_shared(barriers));
+    const uint32_t shared_at = shared_of(shared);
+    const uint32_t barriers_at = shared_of(barriers);
     Ring now = {shared_at + ring_at, barriers_at + threadIdx.x / WARP * (DEPTH_MAX * 8), p.depth, 0, 0};
     Ring ahead = now;
     // This warp's run of segments in each split.

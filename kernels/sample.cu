@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
     float values[PER_THREAD];
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
-        const float4 four = read_four(logits, four_of(place, i), p.vocab, -INFINITY);
+        const float4 four = read_four(logits, four_of(place, i), p.vocab);
         values[4 * i] = four.x, values[4 * i + 1] = four.y, values[4 * i + 2] = four.z, values[4 * i + 3] = four.w;
     }
     const auto largest = [&]() {

@@ -7,7 +7,6 @@ constexpr uint32_t SCAN_THREADS = 256;
 constexpr uint32_t DRAW_THREADS = 1024;
 constexpr uint32_t PER_THREAD = 16;  // tokens that a thread of sample_scan has: four times four neighbours
 constexpr uint32_t CHUNK = SCAN_THREADS * PER_THREAD;
-constexpr uint32_t PER_WARP = WARP * PER_THREAD;
 constexpr uint32_t TOP_MAX = 64;
 
 // Of the logits alone, of a warp's tokens.
@@ -40,12 +39,12 @@ __device__ __forceinline__ uint32_t groups_of(const SampleParams& p) { return wa
 // The first of four neighbouring tokens: the i-th four of a lane, counted over all lanes of all blocks of sample_scan.
 __device__ __forceinline__ uint32_t four_of(uint32_t lane, uint32_t i) { return lane / 8 * (8 * PER_THREAD) + i * 32 + lane % 8 * 4; }
 
-// Four neighbours out of `count` numbers, `beyond` after the last.
-__device__ __forceinline__ float4 read_four(const float* numbers, uint32_t first, uint32_t count, float beyond) {
+// Four neighbours out of `count` numbers, minus infinity after the last.
+__device__ __forceinline__ float4 read_four(const float* numbers, uint32_t first, uint32_t count) {
     if (first + 4 <= count && count % 4 == 0) return *reinterpret_cast<const float4*>(numbers + first);
     float four[4];
 #pragma unroll
-    for (uint32_t c = 0; c < 4; c++) four[c] = first + c < count ? numbers[first + c] : beyond;
+    for (uint32_t c = 0; c < 4; c++) four[c] = first + c < count ? numbers[first + c] : -INFINITY;
     return make_float4(four[0], four[1], four[2], four[3]);
 }
 
@@ -70,14 +69,6 @@ __device__ __forceinline__ bool is_scored(const OutputRow& output) {
 // What a logit is divided by. Greedy works on the logits themselves.
 __device__ __forceinline__ float divisor_of(const OutputRow& output) { return output.temperature > 0.0f ? output.temperature : 1.0f; }
 
-__device__ __forceinline__ uint64_t key_of(float value, uint32_t token) {
-    // Minus zero and zero are equal: they must differ by id alone.
-    const uint32_t bits = __float_as_uint(value == 0.0f ? 0.0f : value);
-    const uint32_t monotone = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return uint64_t(monotone) << 32 | uint32_t(~token);
-}
-__device__ __forceinline__ uint32_t token_of(uint64_t key) { return ~uint32_t(key); }
-
 // A number's bits in an order that integers have.
 __device__ __forceinline__ uint32_t monotone_of(float value) {
     const uint32_t bits = __float_as_uint(value);
@@ -86,6 +77,12 @@ __device__ __forceinline__ uint32_t monotone_of(float value) {
 __device__ __forceinline__ float float_of(uint32_t monotone) {
     return __uint_as_float(monotone & 0x80000000u ? monotone & 0x7fffffffu : ~monotone);
 }
+
+__device__ __forceinline__ uint64_t key_of(float value, uint32_t token) {
+    // Minus zero and zero are equal: they must differ by id alone.
+    return uint64_t(monotone_of(value == 0.0f ? 0.0f : value)) << 32 | uint32_t(~token);
+}
+__device__ __forceinline__ uint32_t token_of(uint64_t key) { return ~uint32_t(key); }
 __device__ __forceinline__ float value_of(uint64_t key) { return float_of(uint32_t(key >> 32)); }
 
 // Numbers of all tokens that are drawn from, or listed.

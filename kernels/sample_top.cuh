@@ -112,7 +112,7 @@ __device__ __noinline__ void find_top(Top& top, const Scores scores, float large
     for (uint32_t i = threadIdx.x; i < fours; i += 2 * DRAW_THREADS) {
         const bool has_other = i + DRAW_THREADS < fours;
         const uint32_t token = token_at(i), other = token_at(has_other ? i + DRAW_THREADS : i);
-        const float4 its = read_four(scores.numbers, token, scores.vocab, -INFINITY), others = read_four(scores.numbers, other, scores.vocab, -INFINITY);
+        const float4 its = read_four(scores.numbers, token, scores.vocab), others = read_four(scores.numbers, other, scores.vocab);
 #pragma unroll 1
         for (uint32_t which = reached(its) | (has_other ? reached(others) << 4 : 0); which; which &= which - 1) {
             const uint32_t place = __ffs(which) - 1, t = (place < 4 ? token : other) + place % 4;

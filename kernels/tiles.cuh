@@ -15,8 +15,6 @@ constexpr uint32_t TILES = CHUNK / TILE;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 // Instructions ---------------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ uint32_t shared_address(const void* at) { return uint32_t(__cvta_generic_to_shared(at)); }
-
 // Copies 16 bytes to shared memory, the first `bytes` of them, and zeros.
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, uint32_t bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");

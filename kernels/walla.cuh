@@ -35,6 +35,9 @@ __device__ __forceinline__ void let_successors_start() {
 
 __device__ __forceinline__ uint32_t div_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
+// Where something lies in the block's shared memory.
+__device__ __forceinline__ uint32_t shared_of(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
+
 // Sum over a warp; every lane gets it. A butterfly, so the order is fixed.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll

@@ -56,6 +56,17 @@ __host__ __device__ constexpr int high_place(uint32_t pair) {
     return has_fifths(TYPE) ? int(pair / 8 * 8 + pair % 2 * 4 + pair % 8 / 2) : int(pair % 8 / 4 * 8 + pair % 2 * 4 + pair % 4 / 2 * 2);
 }
 
+// The bits that a pair has there, once they lie behind its nibbles.
+template <uint32_t TYPE>
+constexpr uint32_t HIGH_BITS = TYPE == Q6K ? 0x00300030u : 0x00100010u;
+// A pair's word of a lane's high bits, shifted so that they lie behind nibbles in the lowest bits.
+template <uint32_t TYPE>
+__device__ __forceinline__ uint32_t high_of(const uint32_t (&high)[2], uint32_t pair) {
+    const uint32_t word = high[TYPE == Q6K ? pair / 8 : 0];
+    const int up = 4 - high_place<TYPE>(pair);
+    return up >= 0 ? word << up : word >> -up;
+}
+
 // A number below 2^23 as a float, less `offset`: the magic 2^23 puts the integer into the mantissa.
 __device__ __forceinline__ float integer(uint32_t bits, float offset) {
     return __uint_as_float(0x4B000000u | bits) - (8388608.0f + offset);
@@ -133,11 +144,7 @@ struct Block : Record<TYPE> {
         } else {
             const uint32_t word = (&quants[0].x)[pair / 4];
             uint32_t two = word >> (4 * (pair % 4)) & 0x000f000fu;
-            if constexpr (has_fifths(TYPE) || TYPE == Q6K) {
-                const uint32_t bits = high[TYPE == Q6K ? pair / 8 : 0];
-                const int up = 4 - high_place<TYPE>(pair);
-                two |= (up >= 0 ? bits << up : bits >> -up) & (TYPE == Q6K ? 0x00300030u : 0x00100010u);
-            }
+            if constexpr (R::HIGH > 0) two |= high_of<TYPE>(high, pair) & HIGH_BITS<TYPE>;
             return two;
         }
     }

@@ -97,11 +97,10 @@ impl Lowering<'_> {
             group_bits,
         };
         let outputs = program.outputs_max.max(1);
-        let scan = [chunks, outputs, 1];
-        let (draw, draw_threads) = ([outputs, 1, 1], DRAW_THREADS);
+        let (scan, draw) = (("sample", "sample_scan"), ("sample", "sample_draw"));
         Ok([
-            self.launch(("sample", "sample_scan"), scan, SCAN_THREADS, &params)?,
-            self.launch_shared(("sample", "sample_draw"), draw, draw_threads, BINS_BYTES, &params)?,
+            self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?,
+            self.launch_shared(draw, [outputs, 1, 1], DRAW_THREADS, BINS_BYTES, &params)?,
         ])
     }
 }
