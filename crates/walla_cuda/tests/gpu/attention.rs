@@ -51,15 +51,43 @@ fn shapes_and_types() -> impl Iterator<Item = ((&'static str, Shape), KvType)> {
     shapes().into_iter().flat_map(|shape| [KvType::F16, KvType::Q8].map(|kv| (shape.clone(), kv)))
 }
 
-#[test]
-fn tensor_cores_agree_with_the_oracle() {
+fn agrees_with_the_oracle(name: &str) {
+    let (name, shape) = shapes().into_iter().find(|(its, _)| *its == name).unwrap();
     // Queries and weights are rounded to f16 (11 bits): some 2e-4 of an attention's output.
-    for (name, shape) in shapes() {
-        check(name, &shape, KvType::F16, 5e-3);
-        // A number on the edge between two integers may become either: some 0.8 % of its head's largest.
-        check(name, &shape, KvType::Q8, 2e-2);
-    }
-    // Packed for a product on tensor cores.
+    check(name, &shape, KvType::F16, 5e-3);
+    // A number on the edge between two integers may become either: some 0.8 % of its head's largest.
+    check(name, &shape, KvType::Q8, 2e-2);
+}
+
+/// A test for each shape, so that compute-sanitizer can take them one by one: racecheck makes a step some thousand times as long.
+macro_rules! agree_with_the_oracle {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                agrees_with_the_oracle($name);
+            }
+        )*
+
+        #[test]
+        fn every_shape_has_a_test() {
+            assert_eq!(shapes().iter().map(|(name, _)| *name).collect::<Vec<_>>(), [$($name),*]);
+        }
+    };
+}
+
+agree_with_the_oracle! {
+    groups_of_4_agree_with_the_oracle: "groups of 4",
+    groups_of_1_agree_with_the_oracle: "groups of 1, halves",
+    groups_of_12_agree_with_the_oracle: "groups of 12, norms",
+    heads_of_128_agree_with_the_oracle: "heads of 128, norms, window",
+    heads_of_256_agree_with_the_oracle: "heads of 256, window",
+    groups_of_7_agree_with_the_oracle: "groups of 7",
+}
+
+/// Packed for a product on tensor cores.
+#[test]
+fn packed_rows_agree_with_the_oracle() {
     let (_, shape) = shapes().remove(0);
     check("packed", &Shape { types: [TensorType::F16; 8], ..shape }, KvType::F16, 2e-2);
 }
