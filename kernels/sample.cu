@@ -12,7 +12,7 @@
 // Bound by latency and by code that runs once; with many outputs by memory, 4 bytes a token. Sums of probability are of integers (2^-40 units), so their order does not matter.
 #include "sample_cut.cuh"
 
-// Biases and penalties, on the block's tokens only.
+// Biases and penalties, on the block's tokens only. Needs a barrier before other threads read them.
 __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& output, float* chunk, uint32_t first,
                                        uint32_t count) {
     __shared__ uint32_t window[PENALTY_WINDOW_MAX];
@@ -54,7 +54,6 @@ __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& o
             chunk[window[i] - first] = value - (output.presence_penalty + float(times) * output.frequency_penalty);
         }
     }
-    __syncthreads();
 }
 
 // Blocks are short chains of latency: many a multiprocessor keep the memory busy.
@@ -104,9 +103,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
     if (has_candidates || has_scores) {
         // Which of the thread's tokens are allowed: four neighbours lie in one word.
         uint32_t allowed = ~0u;
-        if (output.mask) {
-            const uint32_t words = div_up(p.vocab, 32);
-            const uint32_t* mask = p.masks + size_t(output.mask - 1) * words;
+        if (const uint32_t* mask = mask_of(p, output)) {
             allowed = 0;
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++) {
@@ -228,18 +225,19 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     const auto of_own_group = [&](const float* all) { return threadIdx.x < groups ? all[size_t(o) * groups + threadIdx.x] : -INFINITY; };
     const float* logits = p.logits + size_t(o) * p.vocab;
     const bool few = keeps_few(output), scored = is_scored(output);
+    const uint32_t first_tokens = few ? min(output.top_k, p.vocab) : 1;
     const Scores scores = {scored ? p.scores + size_t(o) * p.vocab : logits, scored ? 1.0f : divisor_of(output), nullptr, p.vocab};
     const WarpStats* stats = p.stats + size_t(o) * warps_of(p);
     StatsAhead ahead;
     if (warp == 1) ahead.read(stats, warps_of(p));
-    find_top(top, scores, of_own_group(p.groups), p.group_bits, few ? min(output.top_k, p.vocab) : 1);
+    find_top(top, scores, of_own_group(p.groups), p.group_bits, first_tokens);
     const uint64_t best = top.sorted[0];
     const float largest = value_of(best);
     const Draw draw = {output, scores, largest};
     // Four warps, each a part of what comes next: tokens that are kept, the model's own probabilities, the draw's random numbers.
     uint32_t kept = 1;
     if (warp == 0) {
-        if (few && isfinite(largest)) kept = kept_of(top, min(output.top_k, p.vocab), largest, output.top_p, output.min_p);
+        if (few && isfinite(largest)) kept = kept_of(top, first_tokens, largest, output.top_p, output.min_p);
     } else if (warp == 1) {
         const Norm its = ahead.norm(stats, warps_of(p));
         if (lane == 0) norm = its;
@@ -283,9 +281,8 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     uint32_t listed = 0;
     if (output.candidates > 0) {
         // The likeliest tokens of the model alone. A mask may leave fewer than asked for.
-        const uint32_t* mask = output.mask ? p.masks + size_t(output.mask - 1) * div_up(p.vocab, 32) : nullptr;
         __syncthreads();
-        find_top(top, Scores{logits, 1.0f, mask, p.vocab}, of_own_group(p.likely), p.group_bits, min(output.candidates, CANDIDATES_MAX));
+        find_top(top, Scores{logits, 1.0f, mask_of(p, output), p.vocab}, of_own_group(p.likely), p.group_bits, min(output.candidates, CANDIDATES_MAX));
         if (warp == 0) {
             const bool is_listed = lane < CANDIDATES_MAX && top.sorted[lane];
             if (is_listed)

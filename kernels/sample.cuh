@@ -35,6 +35,10 @@ static_assert(sizeof(SampleParams) == 136, "as in params.rs");
 
 __device__ __forceinline__ uint32_t warps_of(const SampleParams& p) { return div_up(p.vocab, CHUNK) * (SCAN_THREADS / WARP); }
 __device__ __forceinline__ uint32_t groups_of(const SampleParams& p) { return warps_of(p) * WARP >> p.group_bits; }
+// The words of an output's mask; null if it allows all tokens.
+__device__ __forceinline__ const uint32_t* mask_of(const SampleParams& p, const OutputRow& output) {
+    return output.mask ? p.masks + size_t(output.mask - 1) * div_up(p.vocab, 32) : nullptr;
+}
 
 // The first of four neighbouring tokens: the i-th four of a lane, counted over all lanes of all blocks of sample_scan.
 __device__ __forceinline__ uint32_t four_of(uint32_t lane, uint32_t i) { return lane / 8 * (8 * PER_THREAD) + i * 32 + lane % 8 * 4; }

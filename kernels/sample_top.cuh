@@ -51,6 +51,11 @@ __device__ __noinline__ uint64_t lowest_kept(const Scores scores, uint64_t from,
     return prefix > from ? prefix : from;
 }
 
+// The lowest of the `need` first keys from `from` on.
+__device__ __forceinline__ uint64_t lowest_by_count(const Scores& scores, uint64_t from, uint64_t need) {
+    return lowest_kept(scores, from, need, [](uint64_t) { return 1ull; });
+}
+
 // A number that the largest of at least `need` groups reach, and few more; the lowest one if fewer groups have a number at all. `largest`: of the thread's own group, minus
 // infinity for none.
 // One histogram between the smallest and the largest of them: where it is too coarse more groups are read, which costs time alone.
@@ -128,7 +133,7 @@ __device__ __noinline__ void find_top(Top& top, const Scores scores, float large
         // Many equal ones, or many in few groups.
         __syncthreads();
         if (threadIdx.x == 0) top.found_count = 0;
-        const uint64_t lowest = lowest_kept(scores, 1, need, [](uint64_t) { return 1ull; });
+        const uint64_t lowest = lowest_by_count(scores, 1, need);
         for (uint32_t t = threadIdx.x; t < scores.vocab; t += DRAW_THREADS) {
             const uint64_t key = scores.key(t);
             if (key < lowest) continue;
