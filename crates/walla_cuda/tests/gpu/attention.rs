@@ -59,7 +59,7 @@ fn agrees_with_the_oracle(name: &str) {
     check(name, &shape, KvType::Q8, 2e-2);
 }
 
-/// A test for each shape, so that compute-sanitizer can take them one by one: racecheck makes a step some thousand times as long.
+/// A test for each shape, so that compute-sanitizer, which takes long, can take them one by one.
 macro_rules! agree_with_the_oracle {
     ($($test:ident: $name:literal,)*) => {
         $(
