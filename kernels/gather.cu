@@ -17,18 +17,25 @@ struct GatherParams {
 };
 static_assert(sizeof(GatherParams) == 120, "as in params.rs");
 
-constexpr uint32_t GATHER_THREADS = 128;
+constexpr uint32_t GATHER_THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(GATHER_THREADS) gather(const __grid_constant__ GatherParams p) {
     let_successors_start();
+    // What outputs name is the step block's, which nothing of the program writes.
+    const uint32_t n = blockIdx.x, r = min(p.step.output(n).row, p.rows_last), i = threadIdx.x;
     wait_for_predecessors();
-    const uint32_t n = blockIdx.x, r = min(p.step.output(n).row, p.rows_last);
-    for (uint32_t piece = threadIdx.x; piece < p.from.segments * 16; piece += GATHER_THREADS)
+    // All on their way at once: a thread's first numbers of each sort.
+    const bool has_squares = p.squares && i < p.squares_count / 4;
+    const float4* from = reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
+    const float4 first = has_squares ? from[i] : float4();
+    const float used = p.squares && i == 0 ? p.used[r] : 0.0f;
+#pragma unroll 2
+    for (uint32_t piece = i; piece < p.from.segments * 16; piece += GATHER_THREADS)
         *reinterpret_cast<uint4*>(p.to.rows + piece_of(p.to, n, piece)) =
             *reinterpret_cast<const uint4*>(p.from.rows + piece_of(p.from, r, piece));
-    if (!p.squares) return;
-    const float4* from = reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
+    if (!has_squares) return;
     float4* to = reinterpret_cast<float4*>(p.squares_to + size_t(n) * p.squares_count);
-    for (uint32_t i = threadIdx.x; i < p.squares_count / 4; i += GATHER_THREADS) to[i] = from[i];
-    if (threadIdx.x == 0) p.used_to[n] = p.used[r];
+    to[i] = first;
+    for (uint32_t k = i + GATHER_THREADS; k < p.squares_count / 4; k += GATHER_THREADS) to[k] = from[k];
+    if (i == 0) p.used_to[n] = used;
 }

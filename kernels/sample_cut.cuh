@@ -176,7 +176,7 @@ __device__ uint64_t cut(const Draw& draw) {
     const bool by_count = output.top_k > 0 && output.top_k < vocab, by_weight = output.top_p < 1.0f;
     if (!by_count && !by_weight) return 0;
     if (vocab > BINS_VOCAB_MAX) {
-        const uint64_t lowest = by_count ? lowest_by_count(draw.scores, 0, output.top_k) : 0;
+        const uint64_t lowest = by_count ? lowest_by_count(draw.scores, output.top_k) : 0;
         return by_weight ? lowest_by_weight(draw, lowest, output.top_p) : lowest;
     }
 #pragma unroll 1
@@ -211,7 +211,7 @@ __device__ uint64_t cut(const Draw& draw) {
             lowest = b.in_order[kept - 1];
             in_last = sum_of(b, b.weights_in_order, kept);
         } else {
-            lowest = lowest_by_count(draw.scores, 0, output.top_k);
+            lowest = lowest_by_count(draw.scores, output.top_k);
             last = BINS;
             if (by_weight) return lowest_by_weight(draw, lowest, output.top_p);
         }

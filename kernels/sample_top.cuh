@@ -51,9 +51,9 @@ __device__ __noinline__ uint64_t lowest_kept(const Scores scores, uint64_t from,
     return prefix > from ? prefix : from;
 }
 
-// The lowest of the `need` first keys from `from` on.
-__device__ __forceinline__ uint64_t lowest_by_count(const Scores& scores, uint64_t from, uint64_t need) {
-    return lowest_kept(scores, from, need, [](uint64_t) { return 1ull; });
+// The lowest of the `need` first keys of tokens that are allowed: the others' keys are zero.
+__device__ __forceinline__ uint64_t lowest_by_count(const Scores& scores, uint64_t need) {
+    return lowest_kept(scores, 1, need, [](uint64_t) { return 1ull; });
 }
 
 // A number that the largest of at least `need` groups reach, and few more; the lowest one if fewer groups have a number at all. `largest`: of the thread's own group, minus
@@ -133,7 +133,7 @@ __device__ __noinline__ void find_top(Top& top, const Scores scores, float large
         // Many equal ones, or many in few groups.
         __syncthreads();
         if (threadIdx.x == 0) top.found_count = 0;
-        const uint64_t lowest = lowest_by_count(scores, 1, need);
+        const uint64_t lowest = lowest_by_count(scores, need);
         for (uint32_t t = threadIdx.x; t < scores.vocab; t += DRAW_THREADS) {
             const uint64_t key = scores.key(t);
             if (key < lowest) continue;

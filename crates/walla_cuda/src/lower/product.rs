@@ -387,7 +387,7 @@ impl Lowering<'_> {
             squares_count,
             rows_last: program.rows_max - 1,
         };
-        launches.push(self.launch(("gather", "gather"), [input.rows, 1, 1], 128, &params)?);
+        launches.push(self.launch(("gather", "gather"), [input.rows, 1, 1], 256, &params)?);
         Ok(gathered)
     }
 
