@@ -95,7 +95,8 @@ fn clusters_of_two_blocks_agree_with_the_oracle() {
     let text = tokens(shape.vocab, 300, 5);
     let lengths = [1, 3, 17, 63, 64, 65, 130, 290];
     let mut step = |pieces: &[Piece], rows_at_least| {
-        let distance = distance(&cuda.step(pieces, rows_at_least), &cpu.step(pieces, rows_at_least));
+        let distance =
+            distance(&cuda.step(pieces, rows_at_least), &cpu.step(pieces, rows_at_least));
         assert!(distance < 5e-3, "{distance:.2e}");
     };
     for (sequence, length) in (0..).zip(lengths) {
