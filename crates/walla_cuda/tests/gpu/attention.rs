@@ -4,10 +4,10 @@ use walla_device::{CacheCommand, HeadShape, KvType};
 use walla_types::{RopePairs, TensorType};
 
 use crate::determinism::logits;
+use crate::gpu;
 use crate::model::{Random, Shape};
-use crate::parity::{check, distance, tokens};
+use crate::parity::{check, check_steps, tokens};
 use crate::rig::{Piece, Rig};
-use crate::{gpu, oracle};
 
 /// Shapes with heads that the tensor cores take: groups of 1 to 12, windows, norms, partial rotations. All else is exact f32.
 fn shapes() -> Vec<(&'static str, Shape)> {
@@ -88,29 +88,21 @@ agree_with_the_oracle! {
 /// 17 to 32 rows of two groups of heads of 64: clusters of two blocks, here with contexts of one turn of theirs and of two.
 #[test]
 fn clusters_of_two_blocks_agree_with_the_oracle() {
-    let Some(device) = gpu() else { return };
     let (_, shape) = shapes().remove(0);
-    let mut cuda = Rig::new(device, &shape, KvType::F16, 11);
-    let mut cpu = Rig::new(oracle(), &shape, KvType::F16, 11);
     let text = tokens(shape.vocab, 300, 5);
     let lengths = [1, 3, 17, 63, 64, 65, 130, 290];
-    let mut step = |pieces: &[Piece], rows_at_least| {
-        let distance =
-            distance(&cuda.step(pieces, rows_at_least), &cpu.step(pieces, rows_at_least));
-        assert!(distance < 5e-3, "{distance:.2e}");
-    };
+    let piece = |sequence, at: usize, end: usize| Piece::new(sequence, at as u32, &text[at..end]);
+    let mut steps = Vec::new();
     for (sequence, length) in (0..).zip(lengths) {
-        for at in (0..length).step_by(64) {
-            let tokens = &text[at..length.min(at + 64)];
-            step(&[Piece::new(sequence, at as u32, tokens)], 0);
-        }
+        let starts = (0..length).step_by(64);
+        steps.extend(starts.map(|at| (vec![piece(sequence, at, length.min(at + 64))], 0)));
     }
     for i in 0..3 {
-        let row = |(sequence, length): (u32, usize)| {
-            Piece::new(sequence, (length + i) as u32, &text[length + i..=length + i])
-        };
-        step(&(0..).zip(lengths).map(row).collect::<Vec<_>>(), 17);
+        let rows = (0..).zip(lengths);
+        let rows = rows.map(|(sequence, length)| piece(sequence, length + i, length + i + 1));
+        steps.push((rows.collect(), 17));
     }
+    check_steps(gpu(), "clusters of two", &shape, KvType::F16, 5e-3, &steps);
 }
 
 /// Packed for a product on tensor cores.

@@ -59,12 +59,25 @@ fn check_on(
     kv_type: KvType,
     tolerance: f64,
 ) {
+    let steps: Vec<_> = journey(shape.vocab).into_iter().map(|pieces| (pieces, 0)).collect();
+    check_steps(device, name, shape, kv_type, tolerance, &steps);
+}
+
+/// With each step the rows that its bucket has at least.
+pub fn check_steps(
+    device: Option<Box<dyn Device>>,
+    name: &str,
+    shape: &Shape,
+    kv_type: KvType,
+    tolerance: f64,
+    steps: &[(Vec<Piece>, u32)],
+) {
     let Some(device) = device else { return };
     let mut cuda = Rig::new(device, shape, kv_type, 11);
     let mut cpu = Rig::new(oracle(), shape, kv_type, 11);
     let mut worst = 0.0_f64;
-    for (i, pieces) in journey(shape.vocab).iter().enumerate() {
-        let (a, b) = (cuda.step(pieces, 0), cpu.step(pieces, 0));
+    for (i, (pieces, rows_at_least)) in steps.iter().enumerate() {
+        let (a, b) = (cuda.step(pieces, *rows_at_least), cpu.step(pieces, *rows_at_least));
         let distance = distance(&a, &b);
         assert!(distance < tolerance, "{name}, step {i}: {distance:.2e}");
         worst = worst.max(distance);
