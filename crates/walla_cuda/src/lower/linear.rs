@@ -18,6 +18,16 @@ const LINEAR_WARPS: u32 = 8;
 /// Bytes that one row of x takes in shared memory: `padded(LINEAR_COLS)` floats.
 const LINEAR_STAGED_BYTES: u32 = 4 * (2048 + 2048 / 32 * 4);
 
+/// Bytes of shared memory that the linear kernels have besides (`scratch`).
+const LINEAR_STATIC_BYTES: u64 = 4 * LINEAR_WARPS as u64;
+
+/// Rows of x that share one reading of W: a power of two, for which a block has room.
+fn group(rows: u32, shared_bytes: u64) -> u32 {
+    let room = shared_bytes.saturating_sub(LINEAR_STATIC_BYTES) / u64::from(LINEAR_STAGED_BYTES);
+    let most = 1 << room.max(1).ilog2().min(3);
+    rows.max(1).next_power_of_two().min(most)
+}
+
 /// What a linear kernel reads.
 pub(super) struct Input {
     pub(super) slot: Slot,
@@ -262,13 +272,7 @@ impl Lowering<'_> {
             // A warp makes two rows of W: neighbours, or one of the gate and the same one of up.
             pairs = if gated { matrix.rows } else { pairs + matrix.rows.div_ceil(2) };
         }
-        // Rows of x that share one reading of W.
-        let group = match input.rows {
-            0 | 1 => 1,
-            2 => 2,
-            3 | 4 => 4,
-            _ => 8,
-        };
+        let group = group(input.rows, self.context.gpu().facts.shared_bytes_per_block_optin);
         let name = repack::kernel_name(ty);
         let grid = [pairs.div_ceil(LINEAR_WARPS), input.rows.div_ceil(group).max(1), 1];
         let (file, kernel) = (format!("linear_{name}"), format!("linear_{name}_{group}"));
@@ -297,5 +301,17 @@ impl Lowering<'_> {
         };
         let (out, out_stride) = (part.out, part.stride);
         Ok(Segment { weight: matrix.weight, bias, out, out_stride, first_pair })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_share_as_far_as_shared_memory_goes() {
+        let groups = |shared| [0, 1, 2, 3, 4, 5, 128].map(|rows| group(rows, shared));
+        assert_eq!(groups(232_448), [1, 1, 2, 4, 4, 8, 8]);
+        assert_eq!(groups(65_536), [1, 1, 2, 4, 4, 4, 4], "as before compute capability 8.0");
     }
 }
