@@ -2,20 +2,25 @@
 //!
 //! - `cargo xtask ci`: everything that continuous integration runs, in the same order.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
+//! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the emulator, where there is no GPU.
 //! - `cargo xtask kernels [--check | --fetch]`: rebuilds the CUDA kernel images, proves that they are those of the sources, or fetches nvcc for it.
 
+mod emulate;
 mod kernels;
 mod layers;
 
 use std::process::{Command, ExitCode};
+
+const USAGE: &str = "usage: cargo xtask ci | layers | emulate [--capability X.Y] [TEST ARGUMENTS] | kernels [--check | --fetch]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         Some("ci") => ci(),
         Some("layers") => layers::check(),
+        Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
-        _ => Err("usage: cargo xtask ci | layers | kernels [--check | --fetch]".to_owned()),
+        _ => Err(USAGE.to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -29,6 +34,7 @@ fn main() -> ExitCode {
 /// What CI runs: tests first, since they say most.
 fn ci() -> Result<(), String> {
     cargo(&["test"])?;
+    emulate::ci()?;
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
     cargo(&["clippy", "--package", "walla", "--features", "cuda", "--", "-D", "warnings"])?;

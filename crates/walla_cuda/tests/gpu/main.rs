@@ -1,6 +1,6 @@
 //! The CUDA device against the CPU's scalar variant, on random models with sizes that do not divide tiles.
 //!
-//! Needs a GPU: without one every test says that it skips.
+//! Needs a GPU: without one every test says that it skips. `cargo xtask emulate` runs them on an emulated one.
 
 mod attention;
 mod cache;

@@ -1,0 +1,224 @@
+//! Contexts: which is current, and what goes with one.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_uint};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUlimit, CUresult};
+
+use super::device::{DEVICE, device};
+use super::event::EVENTS;
+use super::facts::facts;
+use super::graph::{GRAPHS, INSTANCES};
+use super::memory::{ALLOCATIONS, PINNED};
+use super::module::{FUNCTIONS, MODULES};
+use super::stream::{PRIORITIES, STREAMS, Stream};
+use super::table::{Table, handle, new_number};
+use super::work::Operation;
+use super::{Outcome, answer, give};
+
+/// What objects live in and faults spread in: a context has one, green contexts that of the primary context.
+pub(super) struct Space {
+    pub(super) number: usize,
+    fault: OnceLock<CUresult>,
+    is_destroyed: AtomicBool,
+}
+
+/// How a context came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Made and destroyed by a caller.
+    Own,
+    /// The device's, held while somebody retains it.
+    Primary,
+    /// On a part of the device, in the primary context's space.
+    Green,
+}
+
+pub(super) struct Context {
+    /// Its handle.
+    pub(super) number: usize,
+    pub(super) space: Arc<Space>,
+    pub(super) multiprocessors: u32,
+    /// The stream that no handle names.
+    pub(super) default_stream: Arc<Stream>,
+    kind: Kind,
+}
+
+static CONTEXTS: Table<Context> = Table::new();
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Context>>> = const { RefCell::new(None) };
+}
+
+impl Space {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            number: new_number(),
+            fault: OnceLock::new(),
+            is_destroyed: AtomicBool::new(false),
+        })
+    }
+
+    /// Refuses what comes after the end, or after a fault.
+    pub(super) fn check(&self) -> Outcome {
+        if self.is_destroyed.load(Ordering::Relaxed) {
+            return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        }
+        self.fault.get().map_or(Ok(()), |fault| Err(*fault))
+    }
+
+    /// Runs work in order, up to a fault, which is kept.
+    pub(super) fn run(&self, work: &[Operation]) {
+        if self.fault.get().is_some() {
+            return;
+        }
+        if let Err((fault, words)) = work.iter().try_for_each(Operation::run) {
+            eprintln!("emulator: {words}");
+            let _first_wins = self.fault.set(fault);
+        }
+    }
+
+    /// Frees everything in it. Nothing runs there any more.
+    pub(super) fn destroy(&self) {
+        self.is_destroyed.store(true, Ordering::Relaxed);
+        FUNCTIONS.drop_space(self.number);
+        MODULES.drop_space(self.number);
+        INSTANCES.drop_space(self.number);
+        GRAPHS.drop_space(self.number);
+        EVENTS.drop_space(self.number);
+        STREAMS.drop_space(self.number);
+        ALLOCATIONS.drop_space(self.number);
+        PINNED.drop_space(self.number);
+    }
+}
+
+impl Context {
+    /// Makes and lists a context.
+    pub(super) fn create(kind: Kind, space: Arc<Space>, multiprocessors: u32) -> Arc<Self> {
+        let default_stream = Arc::new(Stream::default_of(Arc::clone(&space)));
+        let number = new_number();
+        let context = Arc::new(Self { number, space, multiprocessors, default_stream, kind });
+        CONTEXTS.insert_at(number, context.space.number, Arc::clone(&context));
+        context
+    }
+
+    /// Takes it off the list, so that nobody can make it current any more.
+    pub(super) fn unlist(&self) {
+        // It is on the list until this is called.
+        let _ = CONTEXTS.remove(self.number);
+        CURRENT.with_borrow_mut(|current| {
+            current.take_if(|current| current.number == self.number);
+        });
+    }
+}
+
+/// The context that calls of this thread are made in.
+///
+/// # Errors
+/// That there is none, that it is gone, or its fault.
+pub(super) fn current() -> Outcome<Arc<Context>> {
+    facts()?;
+    let context = CURRENT.with_borrow(Clone::clone).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    context.space.check()?;
+    Ok(context)
+}
+
+/// The context with a handle.
+pub(super) fn context(raw: CUcontext) -> Outcome<Arc<Context>> {
+    facts()?;
+    CONTEXTS.get(raw.addr()).map_err(|_| CUresult::CUDA_ERROR_INVALID_CONTEXT)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxCreate_v2(
+    place: *mut CUcontext,
+    _flags: c_uint,
+    ordinal: CUdevice,
+) -> CUresult {
+    let find = || {
+        let context = Context::create(Kind::Own, Space::new(), device(ordinal)?.multiprocessors);
+        CURRENT.set(Some(Arc::clone(&context)));
+        Ok(handle(context.number))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxDestroy_v2(raw: CUcontext) -> CUresult {
+    answer(context(raw).and_then(|context| {
+        if context.kind != Kind::Own {
+            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        }
+        context.unlist();
+        context.space.destroy();
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSetCurrent(raw: CUcontext) -> CUresult {
+    let found = if raw.is_null() { facts().map(|_| None) } else { context(raw).map(Some) };
+    answer(found.map(|context| CURRENT.set(context)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
+    let find = || {
+        facts()?;
+        let number = CURRENT.with_borrow(|current| current.as_ref().map(|context| context.number));
+        Ok(number.map_or(ptr::null_mut(), handle))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { give(place, || current().map(|_| DEVICE)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetLimit(place: *mut usize, limit: c_uint) -> CUresult {
+    let find = || {
+        current()?;
+        // Never shared with graphics.
+        let is_known = limit == CUlimit::CU_LIMIT_CIG_ENABLED as c_uint;
+        if is_known { Ok(0) } else { Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
+    least: *mut c_int,
+    greatest: *mut c_int,
+) -> CUresult {
+    for (place, priority) in [(least, *PRIORITIES.end()), (greatest, *PRIORITIES.start())] {
+        if place.is_null() {
+            continue;
+        }
+        // SAFETY: the caller's promise.
+        let result = unsafe { give(place, || current().map(|_| priority)) };
+        if result != CUresult::CUDA_SUCCESS {
+            return result;
+        }
+    }
+    CUresult::CUDA_SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
+    answer(current().and_then(|context| {
+        for stream in STREAMS.all_of(context.space.number) {
+            stream.wait();
+        }
+        // What was waited for may have failed.
+        context.space.check()
+    }))
+}

@@ -1,0 +1,150 @@
+//! The device and what it says of itself.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUresult};
+
+use super::facts::{Facts, SHARED_BYTES, facts, initialise};
+use super::{Outcome, answer, give};
+
+/// The one device.
+pub(super) const DEVICE: CUdevice = 0;
+
+/// CUDA 13.0.
+const DRIVER_VERSION: c_int = 13_000;
+
+/// The device, if that is the one asked for.
+pub(super) fn device(device: CUdevice) -> Outcome<&'static Facts> {
+    let facts = facts()?;
+    if device == DEVICE { Ok(facts) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
+    if flags != 0 {
+        return CUresult::CUDA_ERROR_INVALID_VALUE;
+    }
+    match initialise() {
+        Ok(()) => CUresult::CUDA_SUCCESS,
+        Err(reason) => {
+            eprintln!("emulator: {reason}");
+            CUresult::CUDA_ERROR_INVALID_VALUE
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { give(version, || Ok(DRIVER_VERSION)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { give(count, || facts().map(|_| 1)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGet(place: *mut CUdevice, ordinal: c_int) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { give(place, || device(ordinal).map(|_| DEVICE)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetName(
+    name: *mut c_char,
+    length: c_int,
+    ordinal: CUdevice,
+) -> CUresult {
+    answer(device(ordinal).and_then(|facts| {
+        let (major, minor) = facts.capability;
+        let length = usize::try_from(length).unwrap_or(0);
+        let words = format!("emulated GPU, capability {major}.{minor}");
+        // SAFETY: the caller's promise: null, or valid for so many bytes.
+        unsafe { write_words(name, length, &words) }
+    }))
+}
+
+/// Writes as much of some words as there is room for, and a zero.
+///
+/// # Safety
+/// `place` is null or valid for a write of `room` bytes.
+pub(super) unsafe fn write_words(place: *mut c_char, room: usize, words: &str) -> Outcome {
+    if place.is_null() || room == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let length = words.len().min(room - 1);
+    // SAFETY: less than the room; the words are a string of our own.
+    unsafe { place.cast::<u8>().copy_from_nonoverlapping(words.as_ptr(), length) };
+    // SAFETY: within the room.
+    let end = unsafe { place.add(length) };
+    // SAFETY: as above.
+    unsafe { end.write(0) };
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { give(bytes, || device(ordinal).map(|facts| facts.memory_bytes as usize)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(
+    value: *mut c_int,
+    attribute: c_uint,
+    ordinal: CUdevice,
+) -> CUresult {
+    let find = || {
+        let facts = device(ordinal)?;
+        let known = attributes(facts);
+        let known = known.iter().find(|(known, _)| *known as c_uint == attribute);
+        known.map(|(_, value)| value.cast_signed()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(value, find) }
+}
+
+/// Every attribute that can be asked for.
+fn attributes(facts: &Facts) -> [(Attribute, u32); 22] {
+    [
+        (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, facts.capability.0),
+        (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, facts.capability.1),
+        (Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, facts.multiprocessors),
+        (Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32),
+        (Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024),
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+            facts.threads_per_multiprocessor,
+        ),
+        (Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, SHARED_BYTES),
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            facts.shared_bytes_optin,
+        ),
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+            facts.shared_bytes_per_multiprocessor,
+        ),
+        (Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, reserved_bytes(facts)),
+        (Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, facts.l2_bytes),
+        (Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED, 0),
+        (Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, 0),
+        (Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
+        (Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1),
+        (Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
+        (Attribute::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1),
+        (Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
+        (Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
+        (Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, u32::from(facts.capability >= (9, 0))),
+        // No entry points for these.
+        (Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0),
+        (Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 0),
+    ]
+}
+
+/// What the system keeps of each block's shared memory: from Ampere on.
+fn reserved_bytes(facts: &Facts) -> u32 {
+    if facts.capability >= (8, 0) { 1024 } else { 0 }
+}

@@ -1,0 +1,140 @@
+//! What the device claims to be.
+
+use std::env;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::CUresult;
+
+use super::Outcome;
+
+/// What kernels get of shared memory unasked, on every chip.
+pub(super) const SHARED_BYTES: u32 = 48 << 10;
+
+/// The device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Compute capability.
+    pub(super) capability: (u32, u32),
+    pub(super) multiprocessors: u32,
+    pub(super) memory_bytes: u64,
+    /// What a kernel may ask for, and what a multiprocessor has.
+    pub(super) shared_bytes_optin: u32,
+    pub(super) shared_bytes_per_multiprocessor: u32,
+    pub(super) threads_per_multiprocessor: u32,
+    pub(super) l2_bytes: u32,
+    /// A part of the multiprocessors is a multiple of this, and at least [`part_min`](Self::part_min).
+    pub(super) part_step: u32,
+    pub(super) part_min: u32,
+}
+
+static FACTS: OnceLock<Facts> = OnceLock::new();
+
+/// The device, once `cuInit` has succeeded.
+pub(super) fn facts() -> Outcome<&'static Facts> {
+    FACTS.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+}
+
+/// Reads the environment, the first time.
+///
+/// # Errors
+/// In words, which variable cannot be used.
+pub(super) fn initialise() -> Result<(), String> {
+    if FACTS.get().is_none() {
+        let facts = from_environment(|name| env::var(name).ok())?;
+        // Of two threads that get here at once, both have read the same.
+        let _ = FACTS.set(facts);
+    }
+    Ok(())
+}
+
+/// - `WALLA_EMULATED_CAPABILITY`: 7.5, 8.0 or 9.0. Default: 9.0, which every shipped kernel can run on.
+/// - `WALLA_EMULATED_MULTIPROCESSORS`: 1 to 1,024. Default: 132, those of an H100.
+/// - `WALLA_EMULATED_MEMORY_MIB`: 1 to 1,048,576. Default: 4,096, more than any test takes.
+fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, String> {
+    let number = |name: &str, default: u32, max: u32| {
+        let Some(text) = get(name) else { return Ok(default) };
+        let number = text.parse().ok().filter(|number| (1..=max).contains(number));
+        number.ok_or_else(|| format!("{name} is {text:?}, not a number from 1 to {max}"))
+    };
+    let capability = get("WALLA_EMULATED_CAPABILITY");
+    let chip = chip(capability.as_deref().unwrap_or("9.0"));
+    let chip = chip.ok_or("WALLA_EMULATED_CAPABILITY is none of 7.5, 8.0 and 9.0")?;
+    Ok(Facts {
+        multiprocessors: number("WALLA_EMULATED_MULTIPROCESSORS", 132, 1024)?,
+        memory_bytes: u64::from(number("WALLA_EMULATED_MEMORY_MIB", 4096, 1 << 20)?) << 20,
+        ..chip
+    })
+}
+
+/// A T4, an A100, an H100: what does not come from the environment. Source: the CUDA programming guide, "Compute Capabilities"; steps of parts:
+/// the driver API's `cuDevSmResourceSplitByCount`.
+fn chip(capability: &str) -> Option<Facts> {
+    let mut facts = Facts {
+        capability: (9, 0),
+        multiprocessors: 0,
+        memory_bytes: 0,
+        shared_bytes_optin: 227 << 10,
+        shared_bytes_per_multiprocessor: 228 << 10,
+        threads_per_multiprocessor: 2048,
+        l2_bytes: 50 << 20,
+        part_step: 8,
+        part_min: 8,
+    };
+    match capability {
+        "9.0" => {}
+        "8.0" => {
+            facts.capability = (8, 0);
+            facts.shared_bytes_optin = 163 << 10;
+            facts.shared_bytes_per_multiprocessor = 164 << 10;
+            facts.l2_bytes = 40 << 20;
+            (facts.part_step, facts.part_min) = (2, 4);
+        }
+        "7.5" => {
+            facts.capability = (7, 5);
+            facts.shared_bytes_optin = 64 << 10;
+            facts.shared_bytes_per_multiprocessor = 64 << 10;
+            facts.threads_per_multiprocessor = 1024;
+            facts.l2_bytes = 4 << 20;
+            (facts.part_step, facts.part_min) = (2, 2);
+        }
+        _ => return None,
+    }
+    Some(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Facts, String> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        from_environment(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn an_empty_environment_is_an_h100_with_little_memory() {
+        let facts = of(&[]).unwrap();
+        assert_eq!((facts.capability, facts.multiprocessors), ((9, 0), 132));
+        assert_eq!(facts.memory_bytes, 4 << 30);
+    }
+
+    #[test]
+    fn variables_are_heard_and_nonsense_is_named() {
+        let facts = of(&[
+            ("WALLA_EMULATED_CAPABILITY", "7.5"),
+            ("WALLA_EMULATED_MULTIPROCESSORS", "40"),
+            ("WALLA_EMULATED_MEMORY_MIB", "64"),
+        ]);
+        let facts = facts.unwrap();
+        assert_eq!((facts.capability, facts.multiprocessors), ((7, 5), 40));
+        assert_eq!((facts.memory_bytes, facts.shared_bytes_optin), (64 << 20, 64 << 10));
+        for (name, value) in [
+            ("WALLA_EMULATED_CAPABILITY", "8.6"),
+            ("WALLA_EMULATED_MULTIPROCESSORS", "0"),
+            ("WALLA_EMULATED_MEMORY_MIB", "much"),
+        ] {
+            let reason = of(&[(name, value)]).unwrap_err();
+            assert!(reason.contains(name), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Launches of kernels.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{
+    CUfunction, CUlaunchAttribute, CUlaunchAttributeID as Id, CUlaunchConfig, CUresult,
+};
+
+use super::context::current;
+use super::facts::facts;
+use super::module::{FUNCTIONS, Function};
+use super::stream::stream;
+use super::work::Operation;
+use super::{MEMORY, Outcome, answer};
+use crate::machine::{self, Fault};
+use crate::ptx::Kernel;
+
+/// Sides of a grid and of a block, at most. Source: the CUDA programming guide, "Compute Capabilities".
+const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
+const THREADS_MAX: u64 = 1024;
+
+/// Blocks of a cluster, at most, without asking for more.
+const CLUSTER_MAX: u32 = 8;
+
+/// A launch with everything that it needs later.
+#[derive(Clone)]
+pub(super) struct KernelLaunch {
+    kernel: Arc<Kernel>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: u32,
+    shared_bytes: u32,
+    params: Arc<[u8]>,
+}
+
+impl KernelLaunch {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The kernel's fault.
+    pub(super) fn run(&self) -> Result<(), Fault> {
+        let launch = machine::Launch {
+            kernel: &self.kernel,
+            grid: self.grid,
+            block: self.block,
+            cluster: self.cluster,
+            shared_bytes: self.shared_bytes,
+            params: &self.params,
+        };
+        machine::run(&launch, &MEMORY)
+    }
+
+    /// Refuses what the device cannot launch.
+    fn check(&self, function: &Function) -> Outcome {
+        let fits = |sides: [u32; 3], most: [u32; 3]| {
+            sides.iter().zip(most).all(|(side, most)| (1..=most).contains(side))
+        };
+        let threads: u64 = self.block.iter().map(|side| u64::from(*side)).product();
+        let shared = u64::from(self.shared_bytes) + u64::from(self.kernel.shared_bytes());
+        if !fits(self.grid, GRID_MAX)
+            || !fits(self.block, BLOCK_MAX)
+            || threads > THREADS_MAX
+            || shared > u64::from(function.shared_bytes_max())
+        {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let divides = self.grid[0].is_multiple_of(self.cluster);
+        if self.cluster > CLUSTER_MAX || !divides {
+            return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+        }
+        Ok(())
+    }
+}
+
+/// Blocks of a cluster along the first side that some attributes ask for: 1 where they say nothing.
+fn cluster(attributes: &[CUlaunchAttribute]) -> Outcome<u32> {
+    let mut cluster = 1;
+    for attribute in attributes {
+        match attribute.id {
+            Id::CU_LAUNCH_ATTRIBUTE_IGNORE => continue,
+            // Work is done in order: nothing overlaps.
+            Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION => {}
+            Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
+                // SAFETY: the name says which field of the union it is.
+                let sides = unsafe { attribute.value.clusterDim };
+                if sides.x == 0 || (sides.y, sides.z) != (1, 1) {
+                    return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
+                }
+                cluster = sides.x;
+            }
+            _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        }
+        if facts()?.capability < (9, 0) {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+    }
+    Ok(cluster)
+}
+
+/// Copies the parameters of a kernel, which are one struct.
+///
+/// # Safety
+/// `params` is null, or its first pointer is to as many bytes as the kernel takes.
+unsafe fn copied(kernel: &Kernel, params: *mut *mut c_void) -> Outcome<Arc<[u8]>> {
+    if kernel.param_bytes() == 0 {
+        return Ok(Arc::default());
+    }
+    if params.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    let start = unsafe { params.read() };
+    if start.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(start.cast::<u8>(), kernel.param_bytes()) }.into())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchKernelEx(
+    config: *const CUlaunchConfig,
+    raw: CUfunction,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
+    let launch = || {
+        current()?;
+        // SAFETY: the caller's promise: null, or how to launch.
+        let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if !extra.is_null() || (config.attrs.is_null() && config.numAttrs > 0) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let attributes = match config.numAttrs as usize {
+            0 => &[],
+            // SAFETY: the caller's promise: as many as it says.
+            count => unsafe { std::slice::from_raw_parts(config.attrs, count) },
+        };
+        let function = FUNCTIONS.get(raw.addr())?;
+        // SAFETY: the caller's promise.
+        let params = unsafe { copied(&function.kernel, params) }?;
+        let launch = KernelLaunch {
+            kernel: Arc::clone(&function.kernel),
+            grid: [config.gridDimX, config.gridDimY, config.gridDimZ],
+            block: [config.blockDimX, config.blockDimY, config.blockDimZ],
+            cluster: cluster(attributes)?,
+            shared_bytes: config.sharedMemBytes,
+            params,
+        };
+        launch.check(&function)?;
+        stream(config.hStream)?.enqueue(&[Operation::Kernel(launch)])
+    };
+    answer(launch())
+}

@@ -1,0 +1,241 @@
+//! Memory of the device and pinned memory of the host, and copies between them.
+
+use std::alloc::{self, Layout};
+use std::ffi::{c_uchar, c_uint, c_void};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cudarc::driver::sys::{CUdeviceptr, CUresult, CUstream};
+
+use super::context::current;
+use super::facts::facts;
+use super::stream::stream;
+use super::table::Table;
+use super::work::Operation;
+use super::{MEMORY, Outcome, answer, give};
+
+/// Where device memory begins: a multiple of this, as with the driver.
+const DEVICE_ALIGNMENT: usize = 256;
+
+/// Where pinned memory begins: a page.
+const PINNED_ALIGNMENT: usize = 4096;
+
+/// Bytes behind each block that no kernel may touch.
+const GUARD_BYTES: usize = 256;
+
+/// What new memory is full of, so that nobody takes it for zeros: as a half or a float it is a plain number.
+const NEW_BYTE: u8 = 0xcd;
+
+/// Bytes of the device's memory that are in use.
+static USED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Some of the device's memory, in use until this is dropped.
+pub(super) struct Share(u64);
+
+impl Share {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`: there is not as much left.
+    pub(super) fn take(bytes: u64) -> Outcome<Self> {
+        let total = facts()?.memory_bytes;
+        let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= total);
+        USED_BYTES
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .map(|_| Self(bytes))
+            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        USED_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Memory that kernels may touch until it is dropped.
+pub(super) struct Block {
+    start: NonNull<u8>,
+    layout: Layout,
+    /// Of the device, or `None`: of the host.
+    _share: Option<Share>,
+}
+
+// SAFETY: plain memory with one owner, who only frees it.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+/// Device memory by its address.
+pub(super) static ALLOCATIONS: Table<Block> = Table::new();
+
+/// Pinned memory by its address.
+pub(super) static PINNED: Table<Block> = Table::new();
+
+impl Block {
+    fn new(bytes: usize, alignment: usize, share: Option<Share>) -> Outcome<Self> {
+        let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let whole = bytes.checked_add(GUARD_BYTES).ok_or(refused)?;
+        let layout = Layout::from_size_align(whole, alignment).map_err(|_| refused)?;
+        // SAFETY: not empty: it has a guard.
+        let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(refused)?;
+        // SAFETY: just allocated, as long as that.
+        unsafe { start.write_bytes(NEW_BYTE, bytes) };
+        let block = Self { start, layout, _share: share };
+        MEMORY.add(block.address()..block.address() + bytes as u64);
+        Ok(block)
+    }
+
+    fn address(&self) -> u64 {
+        self.start.as_ptr().expose_provenance() as u64
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        MEMORY.remove(self.address());
+        // SAFETY: allocated with this layout, and on no list any more; who frees memory sees to it that no work uses it.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Lists a new block of the current context under its address.
+fn allocate(
+    table: &Table<Block>,
+    bytes: usize,
+    alignment: usize,
+    share: impl FnOnce() -> Outcome<Option<Share>>,
+) -> Outcome<usize> {
+    let context = current()?;
+    if bytes == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let block = Block::new(bytes, alignment, share()?)?;
+    let address = block.start.addr().get();
+    table.insert_at(address, context.space.number, Arc::new(block));
+    Ok(address)
+}
+
+/// Frees the block that begins at an address.
+fn free(table: &Table<Block>, address: usize) -> Outcome {
+    current()?;
+    table.remove(address).map(drop).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    let find = || {
+        let share = || Share::take(bytes as u64).map(Some);
+        allocate(&ALLOCATIONS, bytes, DEVICE_ALIGNMENT, share).map(|address| address as u64)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemFree_v2(address: CUdeviceptr) -> CUresult {
+    answer(free(&ALLOCATIONS, address as usize))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostAlloc(
+    place: *mut *mut c_void,
+    bytes: usize,
+    _flags: c_uint,
+) -> CUresult {
+    let find = || {
+        let address = allocate(&PINNED, bytes, PINNED_ALIGNMENT, || Ok(None))?;
+        Ok(address as *mut c_void)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemFreeHost(start: *mut c_void) -> CUresult {
+    answer(free(&PINNED, start.addr()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+    let total_bytes = match current().and_then(|_| facts()) {
+        Ok(facts) => facts.memory_bytes,
+        Err(error) => return error,
+    };
+    let free_bytes = total_bytes - USED_BYTES.load(Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    match unsafe { give(free, || Ok(free_bytes as usize)) } {
+        // SAFETY: the caller's promise.
+        CUresult::CUDA_SUCCESS => unsafe { give(total, || Ok(total_bytes as usize)) },
+        error => error,
+    }
+}
+
+/// Enqueues what is done with a range of device memory: nothing, where that is empty.
+///
+/// # Errors
+/// `CUDA_ERROR_INVALID_VALUE`: it is no memory of the device's now.
+fn enqueue(
+    raw: CUstream,
+    start: CUdeviceptr,
+    bytes: usize,
+    operation: impl FnOnce(Range<u64>) -> Operation,
+) -> Outcome {
+    let stream = stream(raw)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let end = start.checked_add(bytes as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if !MEMORY.contains(&(start..end)) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    stream.enqueue(&[operation(start..end)])
+}
+
+/// The address of the host's side of a copy.
+fn host(start: *const c_void, bytes: usize) -> Outcome<u64> {
+    if start.is_null() && bytes > 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(start.expose_provenance() as u64)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
+    to: CUdeviceptr,
+    from: *const c_void,
+    bytes: usize,
+    raw: CUstream,
+) -> CUresult {
+    answer(
+        host(from, bytes).and_then(|from| {
+            enqueue(raw, to, bytes, |device| Operation::Copy { to, from, device })
+        }),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
+    to: *mut c_void,
+    from: CUdeviceptr,
+    bytes: usize,
+    raw: CUstream,
+) -> CUresult {
+    answer(
+        host(to, bytes).and_then(|to| {
+            enqueue(raw, from, bytes, |device| Operation::Copy { to, from, device })
+        }),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemsetD8Async(
+    to: CUdeviceptr,
+    byte: c_uchar,
+    bytes: usize,
+    raw: CUstream,
+) -> CUresult {
+    answer(enqueue(raw, to, bytes, |device| Operation::Fill { device, byte }))
+}

@@ -1,0 +1,62 @@
+//! The device's primary context, which whoever asks for it shares.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUresult};
+
+use super::context::{Context, Kind, Space};
+use super::device::device;
+use super::table::handle;
+use super::{Outcome, answer, give};
+
+/// The context while somebody holds it.
+struct Primary {
+    context: Arc<Context>,
+    holds: usize,
+}
+
+static PRIMARY: Mutex<Option<Primary>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<Primary>> {
+    PRIMARY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes hold of the primary context, made if nobody has it.
+pub(super) fn retain(ordinal: CUdevice) -> Outcome<Arc<Context>> {
+    let facts = device(ordinal)?;
+    let mut primary = lock();
+    let primary = primary.get_or_insert_with(|| Primary {
+        context: Context::create(Kind::Primary, Space::new(), facts.multiprocessors),
+        holds: 0,
+    });
+    primary.holds += 1;
+    Ok(Arc::clone(&primary.context))
+}
+
+/// Lets go of it: the last one frees everything in it.
+pub(super) fn release(ordinal: CUdevice) -> Outcome {
+    device(ordinal)?;
+    let mut place = lock();
+    let primary = place.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    primary.holds -= 1;
+    if primary.holds == 0 {
+        primary.context.unlist();
+        primary.context.space.destroy();
+        *place = None;
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
+    place: *mut CUcontext,
+    ordinal: CUdevice,
+) -> CUresult {
+    // SAFETY: the caller's promise.
+    unsafe { give(place, || retain(ordinal).map(|context| handle(context.number))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(ordinal: CUdevice) -> CUresult {
+    answer(release(ordinal))
+}

@@ -1,0 +1,263 @@
+//! Virtual memory management: addresses that memory is put behind and taken from.
+//!
+//! Pages come from the system when they are mapped, not when memory is created: what is created only counts. So memory can be mapped once,
+//! and what was written is gone when it is unmapped.
+
+use std::collections::BTreeMap;
+use std::ffi::c_ulonglong;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys::{
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUresult,
+};
+
+use super::context::current;
+use super::device::DEVICE;
+use super::facts::facts;
+use super::memory::Share;
+use super::table::{NOBODY, Table};
+use super::{MEMORY, Outcome, answer, give, pages};
+
+/// Sizes and addresses are multiples of this, as on the GPUs of today.
+const GRANULARITY: u64 = 2 << 20;
+
+/// Memory in use, until the handle is released and the mapping undone.
+struct Physical {
+    bytes: u64,
+    _share: Share,
+}
+
+static HANDLES: Table<Physical> = Table::new();
+
+/// Addresses, by where they start.
+struct Reservation {
+    end: u64,
+    mappings: BTreeMap<u64, Mapping>,
+}
+
+struct Mapping {
+    end: u64,
+    memory: Arc<Physical>,
+    is_usable: bool,
+}
+
+static RESERVATIONS: Mutex<BTreeMap<u64, Reservation>> = Mutex::new(BTreeMap::new());
+
+fn reservations() -> MutexGuard<'static, BTreeMap<u64, Reservation>> {
+    RESERVATIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Reservation {
+    /// Whether mappings cover a range without a gap and without what lies outside.
+    fn is_mapped(&self, range: &Range<u64>) -> bool {
+        let mut end = range.start;
+        for (start, mapping) in self.mappings.range(range.clone()) {
+            if *start != end {
+                return false;
+            }
+            end = mapping.end;
+        }
+        end == range.end
+    }
+
+    /// Whether any mapping has some of a range.
+    fn touches(&self, range: &Range<u64>) -> bool {
+        let before = self.mappings.range(..range.end).next_back();
+        before.is_some_and(|(_, mapping)| mapping.end > range.start)
+    }
+}
+
+/// Refuses after a fault in the current context; these calls need none.
+fn ready() -> Outcome {
+    match current() {
+        Ok(_) | Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) => facts().map(drop),
+        Err(error) => Err(error),
+    }
+}
+
+/// A range of whole pages.
+fn range(start: CUdeviceptr, bytes: usize) -> Outcome<Range<u64>> {
+    let end = start.checked_add(bytes as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let is_whole = start.is_multiple_of(GRANULARITY) && end.is_multiple_of(GRANULARITY);
+    if is_whole && bytes > 0 { Ok(start..end) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+}
+
+/// The reservation that has all of a range.
+fn holder<'a>(
+    reservations: &'a mut BTreeMap<u64, Reservation>,
+    range: &Range<u64>,
+) -> Outcome<&'a mut Reservation> {
+    let before = reservations.range_mut(..=range.start).next_back();
+    let holder = before.map(|(_, reservation)| reservation).filter(|r| range.end <= r.end);
+    holder.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Refuses memory of another kind, or of another device.
+fn check(wanted: &CUmemAllocationProp) -> Outcome {
+    let is_pinned = wanted.type_ == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    if is_pinned && is_here(wanted.location) {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+fn is_here(location: CUmemLocation) -> bool {
+    location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && location.id == DEVICE
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAllocationGranularity(
+    place: *mut usize,
+    wanted: *const CUmemAllocationProp,
+    _option: u32,
+) -> CUresult {
+    let find = || {
+        ready()?;
+        // SAFETY: the caller's promise: null, or what it wants.
+        check(unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+        Ok(GRANULARITY as usize)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAddressReserve(
+    place: *mut CUdeviceptr,
+    bytes: usize,
+    alignment: usize,
+    _address: CUdeviceptr,
+    _flags: c_ulonglong,
+) -> CUresult {
+    let find = || {
+        ready()?;
+        let wanted = range(0, bytes)?;
+        if alignment != 0 && !alignment.is_power_of_two() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let alignment = alignment.max(GRANULARITY as usize);
+        let found = pages::reserve(wanted.end as usize, alignment)?;
+        let reservation = Reservation { end: found.end, mappings: BTreeMap::new() };
+        reservations().insert(found.start, reservation);
+        Ok(found.start)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAddressFree(start: CUdeviceptr, bytes: usize) -> CUresult {
+    answer(ready().and_then(|()| {
+        let mut reservations = reservations();
+        let is_whole = |r: &Reservation| r.end - start == bytes as u64 && r.mappings.is_empty();
+        if !reservations.get(&start).is_some_and(is_whole) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        reservations.remove(&start);
+        pages::release(start..start + bytes as u64);
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemCreate(
+    place: *mut CUmemGenericAllocationHandle,
+    bytes: usize,
+    wanted: *const CUmemAllocationProp,
+    _flags: c_ulonglong,
+) -> CUresult {
+    let find = || {
+        ready()?;
+        // SAFETY: the caller's promise: null, or what it wants.
+        check(unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+        let bytes = range(0, bytes)?.end;
+        let memory = Physical { bytes, _share: Share::take(bytes)? };
+        Ok(HANDLES.insert(NOBODY, memory) as u64)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { give(place, find) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemRelease(raw: CUmemGenericAllocationHandle) -> CUresult {
+    answer(ready().and_then(|()| HANDLES.remove(raw as usize).map(drop)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemMap(
+    start: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    raw: CUmemGenericAllocationHandle,
+    _flags: c_ulonglong,
+) -> CUresult {
+    answer(ready().and_then(|()| {
+        let range = range(start, bytes)?;
+        let memory = HANDLES.get(raw as usize)?;
+        let mut reservations = reservations();
+        let is_same = |mapping: &Mapping| Arc::ptr_eq(&mapping.memory, &memory);
+        let is_used = reservations.values().any(|r| r.mappings.values().any(is_same));
+        if is_used || offset != 0 || memory.bytes != bytes as u64 {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let reservation = holder(&mut reservations, &range)?;
+        if reservation.touches(&range) {
+            return Err(CUresult::CUDA_ERROR_ALREADY_MAPPED);
+        }
+        let mapping = Mapping { end: range.end, memory, is_usable: false };
+        reservation.mappings.insert(start, mapping);
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemSetAccess(
+    start: CUdeviceptr,
+    bytes: usize,
+    wanted: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
+    answer(ready().and_then(|()| {
+        // SAFETY: the caller's promise: null, or as many as it says, of which one is read.
+        let wanted = unsafe { wanted.as_ref() }.filter(|_| count == 1);
+        let wanted = wanted.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if wanted.flags != CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let range = range(start, bytes)?;
+        let mut reservations = reservations();
+        let reservation = holder(&mut reservations, &range)?;
+        if !is_here(wanted.location) || !reservation.is_mapped(&range) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        pages::open(&range)?;
+        let mappings = reservation.mappings.range_mut(range);
+        for (start, mapping) in mappings.filter(|(_, mapping)| !mapping.is_usable) {
+            mapping.is_usable = true;
+            MEMORY.add(*start..mapping.end);
+        }
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemUnmap(start: CUdeviceptr, bytes: usize) -> CUresult {
+    answer(ready().and_then(|()| {
+        let range = range(start, bytes)?;
+        let mut reservations = reservations();
+        let reservation = holder(&mut reservations, &range)?;
+        if !reservation.is_mapped(&range) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        for (start, mapping) in reservation.mappings.extract_if(range.clone(), |_, _| true) {
+            if mapping.is_usable {
+                MEMORY.remove(start);
+            }
+        }
+        pages::close(&range);
+        Ok(())
+    }))
+}

@@ -1,0 +1,119 @@
+//! Which addresses kernels and copies may touch.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The ranges of host addresses that are device memory now.
+///
+/// Whoever adds a range keeps the memory behind it valid until it has removed it.
+#[derive(Debug)]
+pub struct Memory {
+    ranges: RwLock<Ranges>,
+}
+
+#[derive(Debug)]
+struct Ranges {
+    /// Ends by starts. They do not overlap.
+    ends: BTreeMap<u64, u64>,
+    /// The same with touching ranges as one, made when first asked for after a change.
+    merged: Option<Arc<[Range<u64>]>>,
+}
+
+impl Memory {
+    /// No memory.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { ranges: RwLock::new(Ranges { ends: BTreeMap::new(), merged: None }) }
+    }
+
+    /// Lets kernels touch a range that overlaps no other.
+    ///
+    /// # Panics
+    /// If it is empty.
+    pub fn add(&self, range: Range<u64>) {
+        assert!(!range.is_empty(), "no memory at {range:x?}");
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        ranges.ends.insert(range.start, range.end);
+        ranges.merged = None;
+    }
+
+    /// Takes back the range that was added with this start; does nothing where there is none.
+    pub fn remove(&self, start: u64) {
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        ranges.ends.remove(&start);
+        ranges.merged = None;
+    }
+
+    /// All ranges in the order of their addresses; those that touch are one.
+    pub fn snapshot(&self) -> Arc<[Range<u64>]> {
+        if let Some(merged) = &self.ranges.read().unwrap_or_else(PoisonError::into_inner).merged {
+            return Arc::clone(merged);
+        }
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        let merged = merge(&ranges.ends);
+        ranges.merged = Some(Arc::clone(&merged));
+        merged
+    }
+
+    /// Whether all of a range may be touched.
+    #[must_use]
+    pub fn contains(&self, range: &Range<u64>) -> bool {
+        let ranges = self.snapshot();
+        let next = ranges.partition_point(|known| known.start <= range.start);
+        ranges[..next].last().is_some_and(|known| range.end <= known.end)
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn merge(ends: &BTreeMap<u64, u64>) -> Arc<[Range<u64>]> {
+    let mut merged: Vec<Range<u64>> = Vec::new();
+    for (&start, &end) in ends {
+        match merged.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => merged.push(start..end),
+        }
+    }
+    merged.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_ranges_are_one_to_look_at_and_two_to_take_back() {
+        let memory = Memory::new();
+        assert!(memory.snapshot().is_empty());
+        memory.add(300..400);
+        memory.add(100..200);
+        memory.add(200..300);
+        assert_eq!((memory.snapshot().len(), &memory.snapshot()[0]), (1, &(100..400)));
+        memory.remove(200);
+        assert_eq!(*memory.snapshot(), [100..200, 300..400]);
+        memory.remove(201);
+        assert_eq!(memory.snapshot().len(), 2, "nothing starts there");
+    }
+
+    #[test]
+    fn a_range_is_contained_whole() {
+        let memory = Memory::new();
+        memory.add(100..200);
+        memory.add(200..300);
+        for (range, is_inside) in [
+            (100..300, true),
+            (150..250, true),
+            (99..101, false),
+            (299..301, false),
+            (300..301, false),
+            (0..1, false),
+        ] {
+            assert_eq!(memory.contains(&range), is_inside, "{range:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! `xtask emulate`: runs the tests of `walla_cuda` that want a GPU on `tools/emulator`, a stand-in for the driver library.
+//!
+//! The library lies under the driver's name in a folder of its own in the target folder, which only these tests are told of: other tests of the
+//! same machine go on finding no GPU.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::{env, fs};
+
+use crate::{cargo_command, layers};
+
+/// Chips that the emulator knows: one for each text that ships.
+const CAPABILITIES: &[&str] = &["7.5", "8.0", "9.0"];
+
+/// What CI runs: on the newest chip all but the tests that take minutes each, on the others what tells texts apart. Some three minutes
+/// on two cores.
+const CI: &[(&str, &[&str])] = &[
+    (
+        "9.0",
+        &[
+            "--skip=a_row_does_not_depend",
+            "--skip=rows_of_large_matrices",
+            "--skip=reading_row_by_row",
+            "--skip=draws",
+            "--skip=ten_thousand",
+            "--skip=every_feature",
+            "--skip=groups_of_4",
+            "--skip=groups_of_7",
+        ],
+    ),
+    (
+        "8.0",
+        &["every_type", "half_pages", "a_mask_without_bits", "packed_rows", "launches_one_by_one"],
+    ),
+    ("7.5", &["every_type", "half_pages", "a_mask_without_bits", "launches_one_by_one"]),
+];
+
+/// The same for whoever starts a test without `xtask`.
+const CAPABILITY: &str = "WALLA_EMULATED_CAPABILITY";
+
+const EMULATOR: &str = "walla_emulator";
+
+/// Runs `xtask emulate`.
+///
+/// # Errors
+/// What cannot be built, or that a test failed.
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    let (capability, arguments) = match arguments {
+        [option, capability, rest @ ..] if option == "--capability" => {
+            (Some(capability.clone()), rest)
+        }
+        all => (env::var(CAPABILITY).ok(), all),
+    };
+    let capability = capability.unwrap_or_else(|| "9.0".to_owned());
+    // The tests would skip: to them, a driver that refuses to start is no GPU.
+    if !CAPABILITIES.contains(&capability.as_str()) {
+        return Err(format!("capability {capability:?} is none of {}", CAPABILITIES.join(", ")));
+    }
+    let folder = install(&build()?)?;
+    let tests = ["test", "--package", "walla_cuda", "--test", "gpu", "--"];
+    let mut command = cargo_command(&tests);
+    command.args(arguments).env(CAPABILITY, capability).env("LD_LIBRARY_PATH", first(&folder)?);
+    crate::run(&mut command)
+}
+
+/// What CI runs.
+///
+/// # Errors
+/// As [`run`].
+pub fn ci() -> Result<(), String> {
+    CI.iter().try_for_each(|(capability, tests)| {
+        let chip = ["--capability", capability];
+        let arguments = chip.iter().chain(*tests).map(|argument| (*argument).to_owned());
+        run(&arguments.collect::<Vec<_>>())
+    })
+}
+
+/// Builds the emulator; answers where cargo put the library.
+fn build() -> Result<PathBuf, String> {
+    let arguments = ["build", "--message-format", "json-render-diagnostics"];
+    let mut command = cargo_command(&arguments);
+    command.args(["--package", EMULATOR]).stderr(Stdio::inherit());
+    eprintln!("xtask: {command:?}");
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", output.status));
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().find_map(library).ok_or_else(|| "cargo built no shared library".to_owned())
+}
+
+/// The shared library that a message of cargo's is about, if it is the emulator's.
+fn library(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    if message["target"]["name"].as_str() != Some(EMULATOR) {
+        return None;
+    }
+    let files = message["filenames"].as_array()?.iter().filter_map(|file| file.as_str());
+    files.map(PathBuf::from).find(|file| file.extension().is_some_and(|end| end == "so"))
+}
+
+/// Puts the library into its folder under both of the driver's names; answers the folder.
+fn install(library: &Path) -> Result<PathBuf, String> {
+    let metadata = layers::metadata()?;
+    let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;
+    let folder = Path::new(target).join("emulator");
+    let failed = |error| format!("{}: {error}", folder.display());
+    let [copied, named, numbered] =
+        ["copied", "libcuda.so", "libcuda.so.1"].map(|name| folder.join(name));
+    fs::create_dir_all(&folder).map_err(failed)?;
+    // Moved into place: a test that has the old one open keeps it.
+    fs::copy(library, &copied).map_err(failed)?;
+    fs::rename(&copied, &named).map_err(failed)?;
+    // One file with two names, so that nobody loads two drivers.
+    if numbered.exists() {
+        fs::remove_file(&numbered).map_err(failed)?;
+    }
+    fs::hard_link(&named, &numbered).map_err(failed)?;
+    Ok(folder)
+}
+
+/// The path of libraries with a folder ahead of all others.
+fn first(folder: &Path) -> Result<OsString, String> {
+    let others = env::var_os("LD_LIBRARY_PATH");
+    let others = others.iter().flat_map(env::split_paths);
+    let folders = [folder.to_path_buf()].into_iter().chain(others);
+    env::join_paths(folders).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_emulators_library_is_taken() {
+        let of = |name: &str, files: &str| {
+            library(&format!(r#"{{"target": {{"name": "{name}"}}, "filenames": [{files}]}}"#))
+        };
+        let files = r#""t/libwalla_emulator.rlib", "t/libwalla_emulator.so""#;
+        assert_eq!(of(EMULATOR, files), Some(PathBuf::from("t/libwalla_emulator.so")));
+        assert_eq!(of("half", files), None);
+        assert_eq!(of(EMULATOR, r#""t/libwalla_emulator.rlib""#), None);
+        assert_eq!(library("no message"), None);
+    }
+
+    #[test]
+    fn an_unknown_chip_is_refused_before_anything_is_built() {
+        let arguments = ["--capability", "8.6"].map(str::to_owned);
+        assert!(run(&arguments).unwrap_err().contains("8.6"));
+    }
+}
