@@ -69,6 +69,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 /// # Errors
 /// As [`run`].
 pub fn ci() -> Result<(), String> {
+    if !cfg!(target_os = "linux") {
+        eprintln!("xtask: no emulator here: libraries are found in another way");
+        return Ok(());
+    }
     CI.iter().try_for_each(|(capability, tests)| {
         let chip = ["--capability", capability];
         let arguments = chip.iter().chain(*tests).map(|argument| (*argument).to_owned());

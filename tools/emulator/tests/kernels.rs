@@ -1,5 +1,7 @@
 //! Small kernels, written for what machines get wrong: lanes that part, barriers, clusters, memory that is not there.
 
+#![cfg(unix)]
+
 use walla_emulator::machine::{Fault, Launch, run};
 use walla_emulator::memory::Memory;
 use walla_emulator::ptx::Module;
