@@ -13,8 +13,8 @@ use crate::{cargo_command, layers};
 /// Chips that the emulator knows: one for each text that ships.
 const CAPABILITIES: &[&str] = &["7.5", "8.0", "9.0"];
 
-/// What CI runs: on the newest chip all but the tests that take minutes each, on the others what tells texts apart. Some three minutes
-/// on two cores.
+/// What CI runs: on the newest chip all but the tests that take minutes each, on the others what tells texts apart. Two to four
+/// minutes on two cores.
 const CI: &[(&str, &[&str])] = &[
     (
         "9.0",
