@@ -3,7 +3,7 @@
 //! The library lies under the driver's name in a folder of its own in the target folder, which only these tests are told of: other tests of the
 //! same machine go on finding no GPU.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::{env, fs};
@@ -61,11 +61,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     if !CAPABILITIES.contains(&capability.as_str()) {
         return Err(format!("capability {capability:?} is none of {}", CAPABILITIES.join(", ")));
     }
-    let folder = install(&build()?)?;
-    let tests = ["test", "--package", "walla_cuda", "--test", "gpu", "--"];
-    let mut command = cargo_command(&tests);
-    command.args(arguments).env(CAPABILITY, capability).env("LD_LIBRARY_PATH", first(&folder)?);
-    crate::run(&mut command)
+    test(&install(&build()?)?, &capability, arguments)
 }
 
 /// What CI runs.
@@ -77,11 +73,16 @@ pub fn ci() -> Result<(), String> {
         eprintln!("xtask: no emulator here: libraries are found in another way");
         return Ok(());
     }
-    CI.iter().try_for_each(|(capability, tests)| {
-        let chip = ["--capability", capability];
-        let arguments = chip.iter().chain(*tests).map(|argument| (*argument).to_owned());
-        run(&arguments.collect::<Vec<_>>())
-    })
+    let folder = install(&build()?)?;
+    CI.iter().try_for_each(|(capability, arguments)| test(&folder, capability, arguments))
+}
+
+/// Runs tests as on a chip, with the emulator that lies in a folder.
+fn test(folder: &Path, capability: &str, arguments: &[impl AsRef<OsStr>]) -> Result<(), String> {
+    let tests = ["test", "--package", "walla_cuda", "--test", "gpu", "--"];
+    let mut command = cargo_command(&tests);
+    command.args(arguments).env(CAPABILITY, capability).env("LD_LIBRARY_PATH", first(folder)?);
+    crate::run(&mut command)
 }
 
 /// Builds the emulator; answers where cargo put the library.

@@ -59,9 +59,7 @@ impl Memory {
     /// Whether all of a range may be touched.
     #[must_use]
     pub fn contains(&self, range: &Range<u64>) -> bool {
-        let ranges = self.snapshot();
-        let next = ranges.partition_point(|known| known.start <= range.start);
-        ranges[..next].last().is_some_and(|known| range.end <= known.end)
+        around(&self.snapshot(), range).is_some()
     }
 }
 
@@ -69,6 +67,12 @@ impl Default for Memory {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The one of some ranges, in the order of their addresses, that has all of another within it.
+pub(crate) fn around<'a>(ranges: &'a [Range<u64>], range: &Range<u64>) -> Option<&'a Range<u64>> {
+    let next = ranges.partition_point(|known| known.start <= range.start);
+    ranges[..next].last().filter(|known| range.end <= known.end)
 }
 
 fn merge(ends: &BTreeMap<u64, u64>) -> Arc<[Range<u64>]> {

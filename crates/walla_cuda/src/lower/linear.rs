@@ -15,6 +15,8 @@ use crate::resources::Matrix;
 
 /// Warps of a block of the linear kernels (`LINEAR_WARPS` in linear.cuh).
 const LINEAR_WARPS: u32 = 8;
+/// Rows of x that these kernels come for at most: a power of two.
+const LINEAR_ROWS_MAX: u64 = 8;
 /// Bytes that one row of x takes in shared memory: `padded(LINEAR_COLS)` floats.
 const LINEAR_STAGED_BYTES: u32 = 4 * (2048 + 2048 / 32 * 4);
 
@@ -24,7 +26,7 @@ const LINEAR_STATIC_BYTES: u64 = 4 * LINEAR_WARPS as u64;
 /// Rows of x that share one reading of W: a power of two, for which a block has room.
 fn group(rows: u32, shared_bytes: u64) -> u32 {
     let room = shared_bytes.saturating_sub(LINEAR_STATIC_BYTES) / u64::from(LINEAR_STAGED_BYTES);
-    let most = 1 << room.max(1).ilog2().min(3);
+    let most = 1 << room.clamp(1, LINEAR_ROWS_MAX).ilog2();
     rows.max(1).next_power_of_two().min(most)
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::kinds::Atomic;
 use super::op::{GENERIC_LOCAL, GENERIC_SHARED, WINDOW_BITS};
+use crate::memory::around;
 
 /// Why an access failed: turned into a [`Fault`](super::Fault) by whoever knows where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl<'a> Ranges<'a> {
             return Err(Bad::Alignment(address));
         }
         let (start, end) = self.last.get();
-        if start <= address && address + bytes <= end {
+        if start <= address && address.saturating_add(bytes) <= end {
             return Ok(());
         }
         self.find(address, bytes)
@@ -39,15 +40,10 @@ impl<'a> Ranges<'a> {
 
     #[cold]
     fn find(&self, address: u64, bytes: u64) -> Result<(), Bad> {
-        let behind = self.all.partition_point(|range| range.start <= address);
-        let range = behind.checked_sub(1).and_then(|i| self.all.get(i));
-        match range {
-            Some(range) if address + bytes <= range.end => {
-                self.last.set((range.start, range.end));
-                Ok(())
-            }
-            _ => Err(Bad::Address(address)),
-        }
+        let range = around(self.all, &(address..address.saturating_add(bytes)))
+            .ok_or(Bad::Address(address))?;
+        self.last.set((range.start, range.end));
+        Ok(())
     }
 }
 
@@ -112,15 +108,6 @@ impl Ranges<'_> {
         let new = |old: u32| new(old.into()).map(|value| value as u32);
         Ok(word.fetch_update(order, Ordering::Acquire, new).unwrap_or_else(|old| old).into())
     }
-
-    /// Puts a word in place of `old` and returns what was there.
-    pub(super) fn swap(&self, address: u64, old: u32, new: u32) -> Result<u32, Bad> {
-        self.check(address, 4)?;
-        // SAFETY: inside a live allocation and aligned, by the check; every kernel access is atomic.
-        let word = unsafe { AtomicU32::from_ptr(address as *mut u32) };
-        let swapped = word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
-        Ok(swapped.unwrap_or_else(|found| found))
-    }
 }
 
 /// What an atomic operation leaves.
@@ -177,7 +164,7 @@ impl Shared {
     #[inline(always)]
     fn check(&self, address: u64, bytes: u32) -> Result<usize, Bad> {
         let within = address & ((1 << WINDOW_BITS) - 1);
-        if !address.is_multiple_of(u64::from(bytes.min(16))) {
+        if !address.is_multiple_of(u64::from(bytes)) {
             return Err(Bad::Alignment(address));
         }
         if address >> WINDOW_BITS >= self.ranks.into()

@@ -14,7 +14,6 @@ mod team;
 mod tensor;
 mod warp;
 
-use std::fmt;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -49,6 +48,13 @@ pub struct Launch<'a> {
     pub params: &'a [u8],
 }
 
+impl Launch<'_> {
+    /// Threads of a block, all sides together.
+    fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+}
+
 /// Why a kernel did not come to its end. The words say where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -71,10 +77,9 @@ pub fn run(launch: &Launch<'_>, memory: &Memory) -> Result<(), Fault> {
     let Launch { kernel, grid: [x, y, z], .. } = *launch;
     let cluster = kernel.cluster.unwrap_or(launch.cluster).max(1);
     let launch = &Launch { cluster, ..*launch };
-    let threads: u32 = launch.block.iter().product();
     if launch.params.len() < kernel.param_bytes
         || !x.is_multiple_of(cluster)
-        || kernel.threads_max.is_some_and(|most| threads > most)
+        || kernel.threads_max.is_some_and(|most| launch.threads() > most)
     {
         return Err(Fault::Failed(format!(
             "{}: parameters, threads or cluster do not fit",
@@ -110,10 +115,4 @@ pub fn run(launch: &Launch<'_>, memory: &Memory) -> Result<(), Fault> {
         work();
     });
     fault.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-}
-
-impl fmt::Debug for Team<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Team").finish_non_exhaustive()
-    }
 }

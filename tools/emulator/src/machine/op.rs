@@ -143,12 +143,6 @@ pub(crate) enum Op {
         to: u32,
         a: Long,
     },
-    FmaLong {
-        to: u32,
-        a: Long,
-        b: Long,
-        c: Long,
-    },
     ShiftLong {
         op: Shift,
         to: u32,
@@ -161,12 +155,6 @@ pub(crate) enum Op {
         to: u32,
         a: Word,
         b: Word,
-        c: Long,
-    },
-    MulAddLong {
-        to: u32,
-        a: Long,
-        b: Long,
         c: Long,
     },
     Select {
@@ -271,13 +259,6 @@ pub(crate) enum Op {
         to: Option<Register>,
         at: Address,
         with: Value,
-    },
-    CompareSwap {
-        space: Space,
-        to: u32,
-        at: Address,
-        old: Word,
-        new: Word,
     },
     Shuffle {
         how: Shuffle,

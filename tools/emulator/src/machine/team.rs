@@ -96,7 +96,7 @@ pub(super) struct Team<'a> {
 impl<'a> Team<'a> {
     pub(super) fn new(launch: &'a Launch<'a>, ranges: Ranges<'a>) -> Self {
         let ranks = launch.cluster;
-        let warps = threads(launch).div_ceil(32);
+        let warps = launch.threads().div_ceil(32);
         let member =
             |_| Member { warp: Warp::new(&launch.kernel.code), state: State::Ready, arrivals: 0 };
         let block = || Block {
@@ -148,7 +148,7 @@ impl<'a> Team<'a> {
         let across = x / ranks;
         let (first, row, layer) =
             (number % across * ranks, number / across % y, number / across / y);
-        let threads = threads(self.launch);
+        let threads = self.launch.threads();
         self.shared.scramble();
         self.openings = 0;
         for (rank, block) in self.blocks.iter_mut().enumerate() {
@@ -236,10 +236,6 @@ impl Block {
             member.state = State::Ready;
         }
     }
-}
-
-fn threads(launch: &Launch<'_>) -> u32 {
-    launch.block.iter().product()
 }
 
 fn fault(stop: Stop, kernel: &str, block: [u32; 3], thread: u32, line: u32) -> Fault {

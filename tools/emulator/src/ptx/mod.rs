@@ -99,12 +99,6 @@ impl Kernel {
         self.shared_bytes
     }
 
-    /// Blocks of a cluster, along x, if it is made for clusters of one size.
-    #[must_use]
-    pub fn cluster(&self) -> Option<u32> {
-        self.cluster
-    }
-
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

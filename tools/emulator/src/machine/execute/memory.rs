@@ -1,7 +1,6 @@
 //! Memory, and the barriers that lie in it.
 
 use super::each;
-use super::registers::put;
 use crate::machine::access::{Bad, Place, place, read_bytes, write_bytes};
 use crate::machine::kinds::{Atomic, Space};
 use crate::machine::op::{Address, Few, Op, Value, Word};
@@ -86,15 +85,6 @@ impl Warp {
                 if let Some(to) = to {
                     self.put_register(to, lanes, |i| old[i]);
                 }
-            }
-            Op::CompareSwap { space, to, at, old, new } => {
-                let (at, old, new) =
-                    (self.addresses(at, space, site), self.word(old), self.word(new));
-                let mut found = [0; 32];
-                for lane in each(lanes) {
-                    found[lane] = swap(space, at[lane], old[lane], new[lane], site)?;
-                }
-                put(&mut self.words[to as usize], lanes, |i| found[i]);
             }
             Op::LoadMatrix { is_transposed, to, from } => {
                 let from = self.addresses(from, Space::Shared, site);
@@ -321,19 +311,6 @@ fn change(
         }
         _ => Err(Bad::Address(address)),
     }
-}
-
-fn swap(space: Space, address: u64, old: u32, new: u32, site: &mut Site<'_>) -> Result<u32, Bad> {
-    let shared = match (space, place(address)) {
-        (Space::Shared, _) => address,
-        (Space::Generic, Place::Shared(address)) => address,
-        _ => return site.ranges.swap(address, old, new),
-    };
-    let found = site.shared.read(shared, 4)? as u32;
-    if found == old {
-        site.shared.write(shared, 4, new.into())?;
-    }
-    Ok(found)
 }
 
 /// Copies to shared memory; of `bytes` the first `given` are read, the rest become zeros.

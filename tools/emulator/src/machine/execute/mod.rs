@@ -53,19 +53,6 @@ impl Warp {
                 };
                 put(&mut self.longs[to as usize], lanes, |i| product(i).wrapping_add(c[i]));
             }
-            Op::MulAddLong { to, a, b, c } => {
-                let (a, b, c) = (self.long(a), self.long(b), self.long(c));
-                put(&mut self.longs[to as usize], lanes, |i| {
-                    a[i].wrapping_mul(b[i]).wrapping_add(c[i])
-                });
-            }
-            Op::FmaLong { to, a, b, c } => {
-                let (a, b, c) = (self.long(a), self.long(b), self.long(c));
-                let double = f64::from_bits;
-                put(&mut self.longs[to as usize], lanes, |i| {
-                    double(a[i]).mul_add(double(b[i]), double(c[i])).to_bits()
-                });
-            }
             Op::Insert { to, a, b, at, bits } => {
                 let (a, b) = (self.word(a), self.word(b));
                 let (at, bits) = (self.word(at), self.word(bits));
@@ -197,9 +184,8 @@ impl Warp {
             }
             Op::Elect { to, .. } => self.put_predicate(to, lanes, lanes & lanes.wrapping_neg()),
             Op::MapToRank { to, a, rank } => {
-                let window = WINDOW_BITS;
                 self.map_two(to, a, rank, lanes, |a, rank| {
-                    a & ((1 << window) - 1) | rank << window
+                    a & ((1 << WINDOW_BITS) - 1) | rank << WINDOW_BITS
                 });
             }
             Op::Multiply { depth, to, a, b, c } => {

@@ -192,16 +192,6 @@ impl<'a> Body<'a> {
             let (a, b, c) = (self.word(a)?, self.word(b)?, self.long(c)?);
             return Ok(Op::Wide { is_signed, to: self.long_register(to)?, a, b, c });
         }
-        if parts.has("f64") || parts.has("s64") || parts.has("u64") {
-            let is_float = parts.has("f64");
-            let (a, b, c) = (self.long(a)?, self.long(b)?, self.long(c)?);
-            let to = self.long_register(to)?;
-            return Ok(if is_float {
-                Op::FmaLong { to, a, b, c }
-            } else {
-                Op::MulAddLong { to, a, b, c }
-            });
-        }
         let op = match (parts.base(), parts.0.last().copied()) {
             ("fma", Some("f16x2")) => Three::FmaH2,
             ("fma", Some("f32")) if parts.has("rm") => Three::FmaDown,

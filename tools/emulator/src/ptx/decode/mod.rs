@@ -7,7 +7,7 @@ mod together;
 
 use super::body::Body;
 use super::operand::Operand;
-use crate::machine::{Atomic, Few, Long, OneLong, Op, Space, Three, Type, Vote, Word};
+use crate::machine::{Atomic, Few, Long, OneLong, Op, Space, Three, Type, Vote};
 
 type Result<T> = std::result::Result<T, String>;
 
@@ -86,10 +86,7 @@ impl<'a> Body<'a> {
             "cvta" => self.cvta(&parts, at(0), at(1)),
             "ld" | "ldu" => self.load(&parts, at(0), at(1)),
             "st" if parts.has("async") => {
-                let Operand::Vector(list) = at(1) else { return unknown() };
-                let words: Vec<Word> =
-                    list.iter().map(|item| self.word(item)).collect::<Result<_>>()?;
-                let from = Few::new(&words).ok_or("too many values")?;
+                let from = Few::new(&self.list(at(1), Self::word)?).ok_or("too many values")?;
                 Ok(Op::StoreAsync { to: self.shared(at(0))?, from, barrier: self.shared(at(2))? })
             }
             "st" => self.store(&parts, at(0), at(1)),
@@ -162,9 +159,7 @@ impl<'a> Body<'a> {
             }),
             "mma" => self.mma(&parts, operands),
             "ldmatrix" => {
-                let Operand::Vector(list) = at(0) else { return unknown() };
-                let to: Vec<u32> =
-                    list.iter().map(|item| self.word_register(item)).collect::<Result<_>>()?;
+                let to = self.list(at(0), Self::word_register)?;
                 let to = Few::new(&to).ok_or("too many matrices")?;
                 Ok(Op::LoadMatrix {
                     is_transposed: parts.has("trans"),

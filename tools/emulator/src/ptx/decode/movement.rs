@@ -78,12 +78,7 @@ impl<'a> Body<'a> {
         from: &Operand<'a>,
     ) -> Result<Op> {
         let of = parts.last_type()?;
-        let to: Vec<Register> = match to {
-            Operand::Vector(list) => {
-                list.iter().map(|item| self.register(item)).collect::<Result<_>>()?
-            }
-            one => vec![self.register(one)?],
-        };
+        let to = self.one_or_list(to, Self::register)?;
         let (from, space) = self.address(from, parts.space())?;
         let to = Few::new(&to).ok_or("too many registers")?;
         let is_signed = matches!(of, Type::S8 | Type::S16 | Type::S32);
@@ -97,12 +92,7 @@ impl<'a> Body<'a> {
         from: &Operand<'a>,
     ) -> Result<Op> {
         let bytes = bytes(parts.last_type()?);
-        let from: Vec<Value> = match from {
-            Operand::Vector(list) => {
-                list.iter().map(|item| self.value(item, bytes == 8)).collect::<Result<_>>()?
-            }
-            one => vec![self.value(one, bytes == 8)?],
-        };
+        let from = self.one_or_list(from, |body, item| body.value(item, bytes == 8))?;
         let (to, space) = self.address(to, parts.space())?;
         let from = Few::new(&from).ok_or("too many values")?;
         Ok(Op::Store { space, from, bytes, to })
@@ -111,19 +101,10 @@ impl<'a> Body<'a> {
     pub(super) fn atomic(&mut self, parts: &Parts<'_>, operands: &[Operand<'a>]) -> Result<Op> {
         let of = parts.last_type()?;
         let is_long = bytes(of) == 8;
-        match operands {
-            [to, at, with] => {
-                let (at, space) = self.address(at, parts.space())?;
-                let (op, to) = (atomic(parts)?, Some(self.register(to)?));
-                Ok(Op::Atomic { op, space, is_long, to, at, with: self.value(with, is_long)? })
-            }
-            [to, at, old, new] if parts.has("cas") && !is_long => {
-                let (at, space) = self.address(at, parts.space())?;
-                let (old, new) = (self.word(old)?, self.word(new)?);
-                Ok(Op::CompareSwap { space, to: self.word_register(to)?, at, old, new })
-            }
-            _ => unknown(),
-        }
+        let [to, at, with] = operands else { return unknown() };
+        let (at, space) = self.address(at, parts.space())?;
+        let (op, to) = (atomic(parts)?, Some(self.register(to)?));
+        Ok(Op::Atomic { op, space, is_long, to, at, with: self.value(with, is_long)? })
     }
 
     pub(super) fn copy(&mut self, parts: &Parts<'_>, operands: &[Operand<'a>]) -> Result<Op> {

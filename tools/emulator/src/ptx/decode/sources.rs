@@ -131,8 +131,30 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn words<const N: usize>(&mut self, operand: &Operand<'a>) -> Result<[Word; N]> {
+        self.list(operand, Self::word)?
+            .try_into()
+            .map_err(|_| "a list of another length".to_owned())
+    }
+
+    /// What each operand of a list means.
+    pub(super) fn list<T>(
+        &mut self,
+        operand: &Operand<'a>,
+        mut each: impl FnMut(&mut Self, &Operand<'a>) -> Result<T>,
+    ) -> Result<Vec<T>> {
         let Operand::Vector(list) = operand else { return Err("a list expected".to_owned()) };
-        let words: Vec<Word> = list.iter().map(|item| self.word(item)).collect::<Result<_>>()?;
-        words.try_into().map_err(|_| "a list of another length".to_owned())
+        list.iter().map(|item| each(self, item)).collect()
+    }
+
+    /// The same for a list or an operand by itself.
+    pub(super) fn one_or_list<T>(
+        &mut self,
+        operand: &Operand<'a>,
+        mut each: impl FnMut(&mut Self, &Operand<'a>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        match operand {
+            Operand::Vector(_) => self.list(operand, each),
+            one => Ok(vec![each(self, one)?]),
+        }
     }
 }

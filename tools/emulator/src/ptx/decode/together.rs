@@ -59,18 +59,15 @@ impl<'a> Body<'a> {
         let ([to, a, b, c], ["f32", "f16", "f16", "f32"]) = (operands, types.as_slice()) else {
             return unknown();
         };
-        let Operand::Vector(list) = to else { return unknown() };
-        let to: Vec<u32> =
-            list.iter().map(|item| self.word_register(item)).collect::<Result<_>>()?;
+        let to = self.list(to, Self::word_register)?;
         let to = to.try_into().map_err(|_| "four sums expected".to_owned())?;
         let zero = Word::Number(0);
         let (a, b) = if depth == 16 {
             (self.words(a)?, self.words(b)?)
         } else {
             let [first, second] = self.words(a)?;
-            let Operand::Vector(of_b) = b else { return unknown() };
-            let [of_b] = of_b.as_slice() else { return unknown() };
-            ([first, second, zero, zero], [self.word(of_b)?, zero])
+            let [of_b] = self.words(b)?;
+            ([first, second, zero, zero], [of_b, zero])
         };
         Ok(Op::Multiply { depth, to, a, b, c: self.words(c)? })
     }
