@@ -2,7 +2,7 @@
 //!
 //! One OS thread, `walla-device`, owns the device from load to drop. It goes round: admit new clients, take frames and commands
 //! from mailboxes, [advance](EngineCore::advance) the core, deliver events, wake whoever got some, and park until there is a
-//! reason to go on. Hosts touch mailboxes and atomics only.
+//! reason to go on, or nap while a frame is due ([`cadence`]). Hosts touch mailboxes and atomics only.
 //!
 //! # Who may touch what
 //! | what | device thread | hosts |
@@ -28,6 +28,7 @@
 //! 5. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the thread to itself. Memory that a
 //!    hung device may still write is leaked, never freed.
 
+mod cadence;
 mod clock;
 mod controls;
 mod engine;

@@ -103,6 +103,15 @@ impl Seat {
     }
 }
 
+/// What was in the mailboxes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Collected {
+    /// A frame was granted.
+    pub(super) framed: bool,
+    /// There may be more.
+    pub(super) more: bool,
+}
+
 /// All clients.
 #[derive(Debug, Default)]
 pub(super) struct Seats {
@@ -143,12 +152,13 @@ impl Seats {
         freed
     }
 
-    /// Gives frames and commands to the core. `true`: there may be more.
-    pub(super) fn collect(&mut self, core: &mut impl EngineCore, now_micros: u64) -> bool {
-        let mut more = false;
+    /// Gives frames and commands to the core.
+    pub(super) fn collect(&mut self, core: &mut impl EngineCore, now_micros: u64) -> Collected {
+        let mut collected = Collected::default();
         for (key, seat) in self.each() {
             if seat.post.framed.swap(false, Ordering::AcqRel) {
                 core.frame(key, now_micros);
+                collected.framed = true;
             }
             let mut left = COMMANDS_PER_ROUND;
             while left > 0
@@ -157,11 +167,11 @@ impl Seats {
                 core.command(key, command, now_micros);
                 left -= 1;
             }
-            more |= left == 0;
+            collected.more |= left == 0;
             seat.skipped = !seat.takes_commands();
             seat.refused = false;
         }
-        more
+        collected
     }
 
     /// See [`super::Emit`].

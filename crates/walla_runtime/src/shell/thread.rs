@@ -4,8 +4,9 @@ use std::any::Any;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::cadence::{Cadence, Rest};
 use super::clock::Clock;
 use super::engine::Shared;
 use super::farewell::farewell;
@@ -79,8 +80,9 @@ fn serve<C: EngineCore>(
     })?);
     say_ready(shared, core);
     let mut is_fallback = false;
+    let mut cadence = Cadence::default();
     while !shared.is_stopping() {
-        let (advance, micros) = match round(shared, clock, seats, core) {
+        let (advance, micros) = match round(shared, clock, seats, core, &mut cadence) {
             Ok(next) => next,
             Err(error) if error.is_of_device() && !is_fallback => {
                 is_fallback = true;
@@ -104,12 +106,15 @@ fn serve<C: EngineCore>(
             }
             Err(error) => return Err(error),
         };
-        match advance {
-            Advance::Again => {}
-            Advance::Poll | Advance::Pause(_) => {
-                thread::park_timeout(Duration::from_micros(micros));
-            }
-            Advance::Idle => thread::park(),
+        let at_most = match advance {
+            Advance::Again => continue,
+            Advance::Poll | Advance::Pause(_) => Some(Duration::from_micros(micros)),
+            Advance::Idle => None,
+        };
+        match cadence.rest(Instant::now(), at_most) {
+            Rest::Nap(nap) => thread::sleep(nap),
+            Rest::Park(Some(at_most)) => thread::park_timeout(at_most),
+            Rest::Park(None) => thread::park(),
         }
     }
     Ok(())
@@ -127,11 +132,16 @@ fn round<C: EngineCore>(
     clock: &Clock,
     seats: &mut Seats,
     core: &mut C,
+    cadence: &mut Cadence,
 ) -> Result<(Advance, u64), EngineError> {
     let now_micros = clock.now_micros();
     let mut more = seats.admit(shared, Some(core));
     shared.controls.take().for_each(|control| core.control(control));
-    more |= seats.collect(core, now_micros);
+    let collected = seats.collect(core, now_micros);
+    if collected.framed {
+        cadence.frame(Instant::now());
+    }
+    more |= collected.more;
     let advance = core.advance(now_micros, &mut |key, event| seats.deliver(key, event))?;
     let stats = core.stats();
     shared.status.set_stats(&stats);

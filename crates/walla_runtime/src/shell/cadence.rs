@@ -1,0 +1,136 @@
+//! When the next frame is due, and how the device thread waits for it.
+//!
+//! A host that rings a parked thread pays for waking it, within its frame: a call of the system, 2 to 20 µs. So around the moment when
+//! a frame is due the device thread does not park but naps and looks, which a host need not know: ringing is an exchange of one word then. Naps
+//! cost the device thread some microseconds each, so there are none where no frame is due.
+
+use std::time::{Duration, Instant};
+
+/// Frames that are awaited have at least this between them: below it nobody draws them.
+const PERIOD_MIN: Duration = Duration::from_millis(1);
+/// And at most this.
+const PERIOD_MAX: Duration = Duration::from_millis(100);
+/// How long a nap is; the system adds its timers' slack (50 µs on Linux).
+const NAP: Duration = Duration::from_micros(50);
+/// Frames come at least this much earlier or later than is expected.
+const SPREAD_MIN: Duration = Duration::from_micros(100);
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Sleep so long, and do not be woken.
+    Nap(Duration),
+    /// Park so long, or until somebody rings.
+    Park(Option<Duration>),
+}
+
+/// The times of frames.
+#[derive(Debug, Default)]
+pub(super) struct Cadence {
+    last: Option<Instant>,
+    /// Time between frames and how far single ones are from it, both smoothed as round trips of TCP are (RFC 6298, section 2).
+    period: Option<(Duration, Duration)>,
+}
+
+impl Cadence {
+    /// A frame was granted.
+    pub(super) fn frame(&mut self, now: Instant) {
+        let since = self.last.replace(now).map(|last| now.saturating_duration_since(last));
+        self.period = match (since, self.period) {
+            (Some(since), _) if !(PERIOD_MIN..=PERIOD_MAX).contains(&since) => None,
+            (Some(since), None) => Some((since, since / 2)),
+            (Some(since), Some((period, spread))) => {
+                Some(((7 * period + since) / 8, (3 * spread + since.abs_diff(period)) / 4))
+            }
+            (None, _) => None,
+        };
+    }
+
+    /// How to wait for at most so long.
+    pub(super) fn rest(&self, now: Instant, at_most: Option<Duration>) -> Rest {
+        let (Some(last), Some((period, spread))) = (self.last, self.period) else {
+            return Rest::Park(at_most);
+        };
+        // A quarter of a period before and after at most: beyond it a frame is as good as not foreseen.
+        let early = (4 * spread).max(SPREAD_MIN).min(period / 4);
+        let from = last + period - early;
+        if now < from {
+            let ahead = from - now;
+            return Rest::Park(Some(at_most.map_or(ahead, |most| most.min(ahead))));
+        }
+        if now < from + 2 * early {
+            return Rest::Nap(at_most.map_or(NAP, |most| most.min(NAP)));
+        }
+        Rest::Park(at_most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// After frames at these times.
+    fn after(start: Instant, frames: impl IntoIterator<Item = Duration>) -> Cadence {
+        let mut cadence = Cadence::default();
+        frames.into_iter().for_each(|at| cadence.frame(start + at));
+        cadence
+    }
+
+    #[test]
+    fn naps_surround_the_moment_when_a_frame_is_due() {
+        let start = Instant::now();
+        let cadence = after(start, (0..60).map(|frame| frame * 16 * MILLISECOND));
+        let last = start + 59 * 16 * MILLISECOND;
+        let rest =
+            |micros: u64, at_most| cadence.rest(last + Duration::from_micros(micros), at_most);
+        let micros = Duration::from_micros;
+        assert_eq!(rest(0, None), Rest::Park(Some(micros(15_900))));
+        assert_eq!(rest(0, Some(MILLISECOND)), Rest::Park(Some(MILLISECOND)));
+        assert_eq!(rest(15_899, None), Rest::Park(Some(micros(1))));
+        for late in [15_900, 16_000, 16_099] {
+            assert_eq!(rest(late, None), Rest::Nap(NAP));
+            assert_eq!(rest(late, Some(micros(7))), Rest::Nap(micros(7)));
+        }
+        // It did not come: whoever rings later pays.
+        assert_eq!(rest(16_100, None), Rest::Park(None));
+        assert_eq!(rest(16_100, Some(MILLISECOND)), Rest::Park(Some(MILLISECOND)));
+    }
+
+    #[test]
+    fn frames_that_come_unevenly_are_awaited_longer() {
+        let start = Instant::now();
+        let uneven = |frame: u32| frame * 10 * MILLISECOND + frame % 2 * MILLISECOND / 2;
+        let cadence = after(start, (0..60).map(uneven));
+        let last = start + uneven(59);
+        // Half a millisecond around ten: smoothed, with four times the spread on each side.
+        for micros in [8_600, 9_500, 10_500, 11_400] {
+            assert_eq!(cadence.rest(last + Duration::from_micros(micros), None), Rest::Nap(NAP));
+        }
+        let early = cadence.rest(last + 7 * MILLISECOND, None);
+        assert!(matches!(early, Rest::Park(Some(_))), "{early:?}");
+        assert_eq!(cadence.rest(last + 13 * MILLISECOND, None), Rest::Park(None));
+    }
+
+    #[test]
+    fn nobody_naps_for_frames_without_a_rhythm() {
+        let start = Instant::now();
+        let never = [
+            vec![],
+            vec![0],
+            // Faster than anybody draws, and slower.
+            vec![0, 500, 1_000, 1_500],
+            vec![0, 150_000, 300_000],
+            // A pause is no period.
+            vec![0, 16_000, 32_000, 900_000],
+        ];
+        for frames in never {
+            let cadence = after(start, frames.iter().map(|at| Duration::from_micros(*at)));
+            for micros in (0..1_200_000).step_by(100) {
+                let rest = cadence.rest(start + Duration::from_micros(micros), None);
+                assert_eq!(rest, Rest::Park(None), "{frames:?}, {micros}");
+            }
+        }
+    }
+}
