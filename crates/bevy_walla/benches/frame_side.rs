@@ -1,14 +1,15 @@
 //! What the plugin costs a game's frame, apart from any model: agents speak from a script.
 //!
 //! ```text
-//! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE --parallel]
+//! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE --parallel --cold MIB]
 //! ```
 //!
 //! Every agent says one word in every frame, all of it published as messages and events, with one observer on each agent.
 //! Columns: *systems* is the time inside the plugin's systems, as the plugin itself measures it; *frame* is a whole
 //! `App::update` less that of an app without the plugin, so it holds Bevy's share (running schedules, applying
 //! commands, observers) and the script's. Both in microseconds. *allocations* are of the whole process, per frame. Schedules run on one thread; with
-//! `--parallel` they run as in most games, on Bevy's task pools, and frames have a pause between them in which its threads fall asleep.
+//! `--parallel` they run as in most games, on Bevy's task pools, and frames have a pause between them in which its threads fall asleep. With `--cold`
+//! so many MiB are written between frames, as a game's own work would, so that the plugin finds little of what it needs in the core's caches.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,8 +77,11 @@ fn main() {
         after("--frames").and_then(|n| n.parse().ok()).unwrap_or(FRAMES_MAX).min(FRAMES_MAX);
     let kind =
         if arguments.iter().any(|a| a == "--parallel") { Kind::Parallel } else { Kind::OneThread };
-    let bare = bare_frame(frames, kind);
-    let rows: Vec<Row> = [64, 1_024].map(|agents| measure(agents, frames, bare, kind)).into();
+    let cold = after("--cold").and_then(|n| n.parse().ok()).unwrap_or(0_usize);
+    let mut between = Between { kind, evicted: vec![0; cold << 20] };
+    let bare = bare_frame(frames, &mut between);
+    let rows: Vec<Row> =
+        [64, 1_024].map(|agents| measure(agents, frames, bare, &mut between)).into();
     print_table(&rows, frames, bare);
     let json = to_json(&rows, frames, bare);
     println!("{json}");
@@ -90,13 +94,13 @@ fn main() {
 }
 
 /// Median duration of a frame without the plugin.
-fn bare_frame(frames: usize, kind: Kind) -> Duration {
+fn bare_frame(frames: usize, between: &mut Between) -> Duration {
     let mut app = App::new();
     app.init_resource::<Heard>();
-    kind.prepare(&mut app);
+    between.kind.prepare(&mut app);
     let mut times = histogram();
     for _ in 0..frames {
-        kind.pause();
+        between.pass();
         let start = Instant::now();
         app.update();
         record(&mut times, start.elapsed());
@@ -104,11 +108,11 @@ fn bare_frame(frames: usize, kind: Kind) -> Duration {
     Duration::from_nanos(times.value_at_quantile(0.5))
 }
 
-fn measure(agents: usize, frames: usize, bare: Duration, kind: Kind) -> Row {
+fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) -> Row {
     let engine = ScriptedEngine::new(|_, _| SPEECH.to_owned()).endless();
     let mut app = App::new();
     app.add_plugins(WallaPlugin::with_link(engine.linker())).init_resource::<Heard>();
-    kind.prepare(&mut app);
+    between.kind.prepare(&mut app);
     for i in 0..agents {
         let parts = (Agent::persona("A"), AgentSeed(i as u64), ReplyLimits::tokens(u32::MAX));
         let agent = app
@@ -122,7 +126,7 @@ fn measure(agents: usize, frames: usize, bare: Duration, kind: Kind) -> Row {
     let (mut systems, mut frame) = (histogram(), histogram());
     let allocations_before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..frames {
-        kind.pause();
+        between.pass();
         let start = Instant::now();
         app.update();
         record(&mut frame, start.elapsed().saturating_sub(bare));
@@ -150,11 +154,25 @@ impl Kind {
             schedule.set_executor(SingleThreadedExecutor::new());
         }
     }
+}
 
-    fn pause(self) {
-        if let Self::Parallel = self {
+/// What happens between frames.
+struct Between {
+    kind: Kind,
+    /// Memory that takes the caches' place.
+    evicted: Vec<u8>,
+}
+
+impl Between {
+    fn pass(&mut self) {
+        const LINE: usize = 64;
+        if let Kind::Parallel = self.kind {
             std::thread::sleep(Duration::from_millis(1));
         }
+        for byte in self.evicted.iter_mut().step_by(LINE) {
+            *byte = byte.wrapping_add(1);
+        }
+        std::hint::black_box(&self.evicted);
     }
 }
 

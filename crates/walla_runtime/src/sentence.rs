@@ -99,9 +99,25 @@ impl SentenceSplitter {
 
     /// Takes more text and gives each sentence that is complete to `say`.
     pub fn push(&mut self, delta: &str, mut say: impl FnMut(&str)) {
-        for c in delta.chars() {
+        let mut rest = delta;
+        loop {
+            let (plain, other) = rest.split_at(self.plain(rest));
+            self.text.push_str(plain);
+            let mut chars = other.chars();
+            let Some(c) = chars.next() else { return };
             self.take(c, &mut say);
+            rest = chars.as_str();
         }
+    }
+
+    /// How many bytes from the beginning only prolong the sentence: most of any text, taken at once.
+    fn plain(&self, text: &str) -> usize {
+        if self.place != Place::Inside || self.text.is_empty() {
+            return 0;
+        }
+        let ends = |byte: u8| !byte.is_ascii() || byte == b'\n' || is_terminator(byte.into());
+        let most = text.len().min(self.bytes_max - self.text.len());
+        text.bytes().take(most).position(ends).unwrap_or(most)
     }
 
     /// The text is over: gives what is left, if anything, to `say`. The splitter is ready for another text.

@@ -129,6 +129,16 @@ proptest! {
     }
 
     #[test]
+    fn plain_text_taken_at_once_is_as_if_taken_by_characters(text in some_text(), bytes_max in 4_usize..40) {
+        let mut splitter = SentenceSplitter::with_bytes_max(bytes_max);
+        let mut sentences = Vec::new();
+        let mut say = |sentence: &str| sentences.push(sentence.to_owned());
+        text.chars().for_each(|c| splitter.take(c, &mut say));
+        splitter.finish(say);
+        prop_assert_eq!(split_with(bytes_max, &[&text]), sentences);
+    }
+
+    #[test]
     fn pieces_make_no_difference(text in some_text(), bytes_max in 4_usize..40, cuts in prop::collection::vec(0_usize..60, 0..6)) {
         let mut cuts: Vec<_> = cuts.into_iter().map(|cut| text.floor_char_boundary(cut)).collect();
         cuts.extend([0, text.len()]);
