@@ -9,7 +9,8 @@
 //!
 //! Where nvdisasm lies beside nvcc, machine code is looked through for what warpgroups' products must not meet (`hazards`).
 //!
-//! `xtask kernels --out FOLDER [--only TARGET]` writes images elsewhere, for `WALLA_CUDA_IMAGES`.
+//! `xtask kernels --out FOLDER [--only TARGET …]` writes images elsewhere, for `WALLA_CUDA_IMAGES` or to lie beside a program: also machine code
+//! for chips of which the crate has text alone, such as `sm_89`.
 //!
 //! What was compiled before is kept in the target folder by the hash of a file and everything that it includes: a change compiles what it touches.
 
@@ -26,9 +27,24 @@ use self::sources::{Fnv, Sources};
 
 /// Code of one kind for one architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Target {
-    name: &'static str,
+struct Target<'a> {
+    name: &'a str,
     kind: Kind,
+}
+
+impl<'a> Target<'a> {
+    /// What an image is called is built as it ships; any other chip gets machine code.
+    fn named(name: &'a str) -> Result<Self, String> {
+        if let Some(shipped) = TARGETS.iter().find(|target| target.name == name) {
+            return Ok(*shipped);
+        }
+        let number = name.strip_prefix("sm_").map(|rest| rest.strip_suffix('a').unwrap_or(rest));
+        let is_chip = number.is_some_and(|number| {
+            matches!(number.len(), 2 | 3) && number.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        let machine_code = Self { name, kind: Kind::Cubin };
+        is_chip.then_some(machine_code).ok_or_else(|| format!("{name} is no chip such as sm_89"))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +56,7 @@ enum Kind {
 }
 
 /// What images are built for. `walla_cuda` chooses among them; a kernel file may name fewer (see [`Sources::is_for`]).
-const TARGETS: &[Target] = &[
+const TARGETS: &[Target<'static>] = &[
     Target { name: "sm_75", kind: Kind::Ptx },
     Target { name: "sm_80", kind: Kind::Ptx },
     Target { name: "sm_90", kind: Kind::Ptx },
@@ -54,7 +70,7 @@ const FLAGS: &[&str] = &["-std=c++17", "-fmad=false"];
 /// its own version, which older drivers refuse; the assembler checks the text against the version it states.
 const PTX_VERSION: &str = "8.3";
 
-const USAGE: &str = "usage: xtask kernels [--check | --fetch | --out FOLDER [--only TARGET]]";
+const USAGE: &str = "usage: xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
 
 /// Runs `xtask kernels`.
 ///
@@ -70,10 +86,9 @@ pub fn run(args: &[String]) -> Result<(), String> {
         ["--check"] => check(&root, &sources, &shipped),
         ["--fetch"] => fetch::fetch(&environment(&root)).map(|nvcc| println!("{}", nvcc.display())),
         ["--out", folder] => build(&root, &sources, Path::new(folder), TARGETS),
-        ["--out", folder, "--only", target] => {
-            let wanted = TARGETS.iter().find(|t| t.name == target);
-            let wanted = wanted.ok_or_else(|| format!("no target {target}"))?;
-            build(&root, &sources, Path::new(folder), &[*wanted])
+        ["--out", folder, "--only", ref names @ ..] if !names.is_empty() => {
+            let targets: Result<Vec<_>, _> = names.iter().map(|name| Target::named(name)).collect();
+            build(&root, &sources, Path::new(folder), &targets?)
         }
         _ => Err(USAGE.to_owned()),
     }
@@ -100,7 +115,12 @@ fn environment(root: &Path) -> PathBuf {
     target(root).join("walla_nvcc")
 }
 
-fn build(root: &Path, sources: &Sources, folder: &Path, targets: &[Target]) -> Result<(), String> {
+fn build(
+    root: &Path,
+    sources: &Sources,
+    folder: &Path,
+    targets: &[Target<'_>],
+) -> Result<(), String> {
     let compiler = Compiler::find(&environment(root)).ok_or(
         "nvcc not found: put it on PATH, name it in NVCC, or run `cargo xtask kernels --fetch`",
     )?;
@@ -165,4 +185,21 @@ fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
         if compiler.is_some() { "hash and compiler" } else { "hash; no such nvcc here" }
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chips_without_an_image_of_their_own_get_machine_code() {
+        let kind = |name| Target::named(name).map(|target| target.kind);
+        assert_eq!(kind("sm_80"), Ok(Kind::Ptx));
+        assert_eq!(kind("sm_90a"), Ok(Kind::Cubin));
+        assert_eq!(kind("sm_89"), Ok(Kind::Cubin));
+        assert_eq!(kind("sm_120a"), Ok(Kind::Cubin));
+        for wrong in ["89", "sm_", "sm_9", "sm_a", "sm_8900", "sm_8x", "compute_89"] {
+            assert!(kind(wrong).unwrap_err().contains(wrong));
+        }
+    }
 }

@@ -35,14 +35,14 @@ impl Compiler {
     pub fn images(
         &self,
         sources: &Sources,
-        targets: &[Target],
+        targets: &[Target<'_>],
         store: &Path,
     ) -> Result<Vec<Vec<u8>>, String> {
         let failed = |e: std::io::Error| format!("{}: {e}", store.display());
         fs::create_dir_all(store).map_err(failed)?;
         // The compiler runs in the folder of the sources.
         let store = &store.canonicalize().map_err(failed)?;
-        let jobs: Vec<(&Target, &str)> = targets
+        let jobs: Vec<(&Target<'_>, &str)> = targets
             .iter()
             .flat_map(|target| sources.units(*target).into_iter().map(move |unit| (target, unit)))
             .collect();
@@ -76,7 +76,7 @@ impl Compiler {
     }
 
     /// What an image says of itself.
-    fn manifest(&self, sources: &Sources, target: Target) -> Result<String, String> {
+    fn manifest(&self, sources: &Sources, target: Target<'_>) -> Result<String, String> {
         let kind = match target.kind {
             Kind::Ptx => "ptx",
             Kind::Cubin => "cubin",
@@ -95,7 +95,7 @@ impl Compiler {
         &self,
         sources: &Sources,
         unit: &str,
-        target: Target,
+        target: Target<'_>,
         store: &Path,
     ) -> Result<Vec<u8>, String> {
         let hash = sources.unit_hash(unit, target, &self.version);
@@ -120,7 +120,7 @@ impl Compiler {
         &self,
         folder: &Path,
         unit: &str,
-        target: Target,
+        target: Target<'_>,
         out: &Path,
     ) -> Result<Vec<u8>, String> {
         self.compile(folder, unit, &["-cubin", &format!("-arch={}", target.name)], out)?;
@@ -132,7 +132,7 @@ impl Compiler {
         &self,
         folder: &Path,
         unit: &str,
-        target: Target,
+        target: Target<'_>,
         out: &Path,
     ) -> Result<Vec<u8>, String> {
         let arch = target.name.replace("sm_", "-arch=compute_");
@@ -179,7 +179,7 @@ impl Compiler {
     }
 
     /// Lets the assembler check the lowered text: it refuses what the stated version does not have.
-    fn assemble(&self, ptx: &Path, target: Target) -> Result<(), String> {
+    fn assemble(&self, ptx: &Path, target: Target<'_>) -> Result<(), String> {
         let ptxas = self.nvcc.with_file_name("ptxas");
         let output = Command::new(&ptxas)
             .arg(format!("-arch={}", target.name))

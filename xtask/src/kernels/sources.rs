@@ -37,13 +37,13 @@ impl Sources {
     }
 
     /// Names of what is compiled for a target, without the ending.
-    pub fn units(&self, target: Target) -> Vec<&str> {
+    pub fn units(&self, target: Target<'_>) -> Vec<&str> {
         let units = self.files.iter().filter(|(_, text)| Self::is_for(text, target));
         units.filter_map(|(name, _)| name.strip_suffix(".cu")).collect()
     }
 
     /// Whether a file is compiled for a target: its first line may name the only ones, as in `// walla: targets sm_90a`.
-    pub fn is_for(text: &str, target: Target) -> bool {
+    pub fn is_for(text: &str, target: Target<'_>) -> bool {
         let marked = text.lines().next().and_then(|line| line.strip_prefix(MARKER));
         marked.is_none_or(|names| names.split_whitespace().any(|name| name == target.name))
     }
@@ -66,7 +66,7 @@ impl Sources {
     }
 
     /// Over one unit, what it includes, and how it is compiled.
-    pub fn unit_hash(&self, unit: &str, target: Target, compiler: &str) -> u64 {
+    pub fn unit_hash(&self, unit: &str, target: Target<'_>, compiler: &str) -> u64 {
         let mut hash = Fnv::of_flags();
         hash.write(target.name.as_bytes());
         hash.write(format!("{:?}", target.kind).as_bytes());
@@ -160,8 +160,8 @@ mod tests {
         Sources { folder: PathBuf::new(), files }
     }
 
-    const PTX: Target = Target { name: "sm_90", kind: Kind::Ptx };
-    const CUBIN: Target = Target { name: "sm_90a", kind: Kind::Cubin };
+    const PTX: Target<'_> = Target { name: "sm_90", kind: Kind::Ptx };
+    const CUBIN: Target<'_> = Target { name: "sm_90a", kind: Kind::Cubin };
 
     #[test]
     fn a_file_names_its_only_targets_in_its_first_line() {

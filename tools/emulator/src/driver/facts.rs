@@ -47,7 +47,7 @@ pub(super) fn initialise() -> Result<(), String> {
     Ok(())
 }
 
-/// - `WALLA_EMULATED_CAPABILITY`: 7.5, 8.0 or 9.0. Default: 9.0, which every shipped kernel can run on.
+/// - `WALLA_EMULATED_CAPABILITY`: 7.5, 8.0, 8.6, 8.9, 9.0 or 12.0. Default: 9.0.
 /// - `WALLA_EMULATED_MULTIPROCESSORS`: 1 to 1,024. Default: 132, those of an H100.
 /// - `WALLA_EMULATED_MEMORY_MIB`: 1 to 1,048,576. Default: 4,096, more than any test takes.
 fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, String> {
@@ -58,7 +58,8 @@ fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, Strin
     };
     let capability = get("WALLA_EMULATED_CAPABILITY");
     let chip = chip(capability.as_deref().unwrap_or("9.0"));
-    let chip = chip.ok_or("WALLA_EMULATED_CAPABILITY is none of 7.5, 8.0 and 9.0")?;
+    let chip =
+        chip.ok_or("WALLA_EMULATED_CAPABILITY is none of 7.5, 8.0, 8.6, 8.9, 9.0 and 12.0")?;
     Ok(Facts {
         multiprocessors: number("WALLA_EMULATED_MULTIPROCESSORS", 132, 1024)?,
         memory_bytes: u64::from(number("WALLA_EMULATED_MEMORY_MIB", 4096, 1 << 20)?) << 20,
@@ -66,40 +67,31 @@ fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, Strin
     })
 }
 
-/// A T4, an A100, an H100: what does not come from the environment. Source: the CUDA programming guide, "Compute Capabilities"; steps of parts:
-/// the driver API's `cuDevSmResourceSplitByCount`.
+/// A T4, an A100, an RTX 3090, an RTX 4090, an H100, an RTX 5090: what does not come from the environment. Source: the CUDA programming guide,
+/// "Compute Capabilities", and the chips' data sheets; steps of parts: the driver API's `cuDevSmResourceSplitByCount`.
 fn chip(capability: &str) -> Option<Facts> {
-    let mut facts = Facts {
-        capability: (9, 0),
-        multiprocessors: 0,
-        memory_bytes: 0,
-        shared_bytes_optin: 227 << 10,
-        shared_bytes_per_multiprocessor: 228 << 10,
-        threads_per_multiprocessor: 2048,
-        l2_bytes: 50 << 20,
-        part_step: 8,
-        part_min: 8,
-    };
-    match capability {
-        "9.0" => {}
-        "8.0" => {
-            facts.capability = (8, 0);
-            facts.shared_bytes_optin = 163 << 10;
-            facts.shared_bytes_per_multiprocessor = 164 << 10;
-            facts.l2_bytes = 40 << 20;
-            (facts.part_step, facts.part_min) = (2, 4);
-        }
-        "7.5" => {
-            facts.capability = (7, 5);
-            facts.shared_bytes_optin = 64 << 10;
-            facts.shared_bytes_per_multiprocessor = 64 << 10;
-            facts.threads_per_multiprocessor = 1024;
-            facts.l2_bytes = 4 << 20;
-            (facts.part_step, facts.part_min) = (2, 2);
-        }
+    let chip =
+        |capability, shared_kib: u32, threads_per_multiprocessor, l2_mib: u32, (step, min)| Facts {
+            capability,
+            multiprocessors: 0,
+            memory_bytes: 0,
+            // From 8.0 on a block leaves one KiB to the system.
+            shared_bytes_optin: (shared_kib - u32::from(capability >= (8, 0))) << 10,
+            shared_bytes_per_multiprocessor: shared_kib << 10,
+            threads_per_multiprocessor,
+            l2_bytes: l2_mib << 20,
+            part_step: step,
+            part_min: min,
+        };
+    Some(match capability {
+        "7.5" => chip((7, 5), 64, 1024, 4, (2, 2)),
+        "8.0" => chip((8, 0), 164, 2048, 40, (2, 4)),
+        "8.6" => chip((8, 6), 100, 1536, 6, (2, 4)),
+        "8.9" => chip((8, 9), 100, 1536, 72, (2, 4)),
+        "9.0" => chip((9, 0), 228, 2048, 50, (8, 8)),
+        "12.0" => chip((12, 0), 100, 1536, 96, (8, 8)),
         _ => return None,
-    }
-    Some(facts)
+    })
 }
 
 #[cfg(test)]
@@ -128,8 +120,10 @@ mod tests {
         let facts = facts.unwrap();
         assert_eq!((facts.capability, facts.multiprocessors), ((7, 5), 40));
         assert_eq!((facts.memory_bytes, facts.shared_bytes_optin), (64 << 20, 64 << 10));
+        let newest = of(&[("WALLA_EMULATED_CAPABILITY", "12.0")]).unwrap();
+        assert_eq!((newest.capability, newest.shared_bytes_optin), ((12, 0), 99 << 10));
         for (name, value) in [
-            ("WALLA_EMULATED_CAPABILITY", "8.6"),
+            ("WALLA_EMULATED_CAPABILITY", "8.7"),
             ("WALLA_EMULATED_MULTIPROCESSORS", "0"),
             ("WALLA_EMULATED_MEMORY_MIB", "much"),
         ] {
