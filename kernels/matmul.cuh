@@ -1,10 +1,10 @@
-// matmul: products (product.cuh) for more than 8 rows of x, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
+// matmul: products (product.cuh) for more than 32 rows of x, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
 //
 // A team of one or two warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
 // warp's own, `chunk` segments at a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change. The
 // rows of x of a split stay in shared memory; every split has blocks of its own, the last of which adds them.
 //
-// Grid: (blocks whose teams take turns, rows of x / (8 * GROUPS), splits). Memory-bound (bytes of W) up to some 32 rows, then by the tensor cores.
+// Grid: (blocks whose teams take turns, rows of x / (8 * GROUPS), splits); small blocks share a multiprocessor. Memory-bound (bytes of W) up to some 32 rows, then by the tensor cores.
 // Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
 #pragma once
 

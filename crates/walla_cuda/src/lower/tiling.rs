@@ -21,6 +21,9 @@ const DEPTH_MAX: u32 = 8;
 const FEW_COPY_BYTES: u32 = 2_560;
 /// Segments of a warp that are on their way at least where two blocks share a multiprocessor, if it has as many to do.
 const FEW_SEGMENTS_AHEAD: u32 = 3;
+/// Rows of x up to which every group of them has blocks of its own, which find weights in the second cache: quicker up to here than blocks of several
+/// groups, and slower with 64 (`benches/results/cuda-step-bench.md`).
+const FEW_ROWS_MAX: u32 = 32;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Shared memory that a kernel has besides what a launch asks for, at most.
@@ -99,12 +102,8 @@ impl Tiling {
             grid: [1; 3],
             shared_bytes: 0,
         };
-        let groups = product.rows.div_ceil(GROUP_ROWS).max(1);
-        let many = || whole.candidates(groups, product, gpu.multiprocessors);
-        let many = (groups > 1).then(many).into_iter().flatten();
-        many.into_iter()
-            .find_map(|tiling| tiling.fit(product, gpu))
-            .or_else(|| whole.few(product, gpu))
+        let many = || whole.many(product, gpu);
+        (product.rows > FEW_ROWS_MAX).then(many).flatten().or_else(|| whole.few(product, gpu))
     }
 
     /// Cuts a product for one group of rows a block (kernels/few.cuh).
@@ -224,43 +223,43 @@ impl Tiling {
         each * u64::from(resident) <= all
     }
 
-    /// Ways to run it for more than one group of rows a block (kernels/matmul.cuh), the best first.
-    fn candidates(
-        self,
-        groups: u32,
-        product: &Product,
-        multiprocessors: u32,
-    ) -> impl Iterator<Item = Self> {
+    /// Cuts a product for four or two groups of rows a block (kernels/matmul.cuh).
+    fn many(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
         let few = self.order.run.min(2);
-        let wide: &[u32] = if groups == 2 { &[2] } else { &[4, 2] };
-        // The rows of x fill the memory; a copy fewer is worth more than a stage more.
         let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];
-        wide.iter().flat_map(move |&groups| {
-            let teams_max = WARPS_MAX / self.order.runs;
-            // More teams share the rows of x, as long as there is a tile for each.
-            let blocks = product.tiles * product.rows.div_ceil(GROUP_ROWS * groups);
-            let is_worth =
-                move |teams: &u32| *teams == 1 || blocks >= multiprocessors * 9 / 10 * teams;
-            let teams = (1..=teams_max).rev().filter(is_worth);
-            teams.flat_map(move |teams| {
+        [4, 2].into_iter().find_map(|groups| {
+            // More teams share the rows of x, as long as there is work for each.
+            let tasks =
+                product.tiles * product.rows.div_ceil(GROUP_ROWS * groups) * self.order.splits;
+            let is_worth = |teams: &u32| *teams == 1 || tasks >= gpu.multiprocessors * teams;
+            let teams = (1..=WARPS_MAX / self.order.runs).filter(is_worth);
+            let cuts = teams.flat_map(|teams| {
                 rings.map(|(chunk, depth)| Self { groups, teams, chunk, depth, ..self })
-            })
+            });
+            let sized = cuts.filter_map(|cut| cut.fit(product, gpu));
+            // As many warps on a multiprocessor as there can be, of which each has a stage on its way while it multiplies.
+            let best = sized.max_by_key(|(cut, warps)| {
+                (warps * cut.depth.min(2), cut.depth * cut.chunk, cut.teams)
+            });
+            best.map(|(cut, _)| cut)
         })
     }
 
-    /// Lays the grid out and counts the memory, for more than one group of rows a block; `None` if it does not fit.
-    fn fit(mut self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        let row_blocks = product.rows.div_ceil(GROUP_ROWS * self.groups).max(1);
-        let most = gpu.multiprocessors.max(1) / (row_blocks * self.order.splits);
-        let turns = product.tiles.div_ceil(self.teams);
-        let rounds = turns.div_ceil(turns.min(most.max(1)));
-        self.grid = [turns.div_ceil(rounds), row_blocks, self.order.splits];
+    /// Lays the grid out and counts the memory, for more than one group of rows a block; says how many warps a multiprocessor holds. `None` if it does not fit.
+    fn fit(mut self, product: &Product, gpu: &GpuFacts) -> Option<(Self, u32)> {
         let x = self.groups * product.segments.min(self.order.split_segments) * GROUP_ROWS * 256;
         let ring =
             self.order.runs * self.teams * self.depth * self.chunk * 2 * product.record_bytes;
         let sums = self.order.runs * self.teams * self.groups * GROUP_ROWS * SUM_STRIDE * 4;
         self.shared_bytes = x + ring + sums;
-        self.fits(1, gpu).then_some(self)
+        // Small blocks share a multiprocessor.
+        let resident = (1..=WARPS_MAX / self.warps()).rev().find(|n| self.fits(*n, gpu))?;
+        let places = gpu.multiprocessors.max(1) * resident;
+        let row_blocks = product.rows.div_ceil(GROUP_ROWS * self.groups).max(1);
+        let turns = product.tiles.div_ceil(self.teams);
+        let rounds = turns.div_ceil((places / (row_blocks * self.order.splits)).max(1));
+        self.grid = [turns.div_ceil(rounds), row_blocks, self.order.splits];
+        Some((self, resident * self.warps()))
     }
 
     /// Bytes that the sums of splits in blocks of their own take, and blocks that wait for each other.
@@ -359,6 +358,24 @@ mod tests {
         assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
         // Qwen 3 0.6B: gate and up, two tiles of four splits for eight teams.
         assert_eq!(cut(384, 8, 1, 1_088), (192, 2, 8, 2));
+    }
+
+    #[test]
+    fn more_rows_fill_the_chip() {
+        // On an RTX 4090 and an H100, Llama 3.2 1B: query, key and value; output; gate and up; down; head.
+        for gpu in [gpu(128, 101_376), gpu(132, 232_448)] {
+            for (tiles, segments) in [(192, 16), (128, 16), (1_024, 16), (128, 64), (8_016, 16)] {
+                for rows in [9, 16, 32, 48, 64, 128, 512] {
+                    let product =
+                        Product { record_bytes: 608, segments, tiles, rows, group_rows: 8 };
+                    let order = Order::of(tiles, segments, &gpu);
+                    let tiling = Tiling::of(&product, &order, &gpu).unwrap();
+                    let warps = tiling.grid.iter().product::<u32>() * tiling.warps();
+                    assert!(warps >= 4 * gpu.multiprocessors, "{product:?}: {tiling:?}");
+                    assert_eq!(tiling.groups == 1, rows <= FEW_ROWS_MAX);
+                }
+            }
+        }
     }
 
     #[test]
