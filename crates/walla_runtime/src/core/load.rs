@@ -59,6 +59,9 @@ impl Core {
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
+        for reason in info.gpu.iter().flat_map(|gpu| &gpu.kernel_images_refused) {
+            tracing::warn!(target: "walla::device", %reason, "a kernel image is not used");
+        }
         let has_template = text.template.is_some();
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
