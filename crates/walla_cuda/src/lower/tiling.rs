@@ -125,7 +125,7 @@ impl Tiling {
 
     /// The same with so many blocks a multiprocessor; `None` if they do not fit, or bring less than half of what one block would.
     fn few_turns(self, product: &Product, gpu: &GpuFacts, resident: u32) -> Option<Self> {
-        let row_blocks = product.rows.div_ceil(GROUP_ROWS).max(1);
+        let row_blocks = self.row_blocks(product);
         let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
         let is_in_parts = self.x_splits < self.order.splits;
         let most = if is_in_parts { 1 } else { TURN_TILES_MAX };
@@ -216,6 +216,11 @@ impl Tiling {
         Self { shared_bytes: rings + x + sums + totals, ..self }
     }
 
+    /// Blocks for all rows of x.
+    fn row_blocks(&self, product: &Product) -> u32 {
+        product.rows.div_ceil(GROUP_ROWS * self.groups).max(1)
+    }
+
     /// Whether a multiprocessor holds so many blocks.
     fn fits(&self, resident: u32, gpu: &GpuFacts) -> bool {
         let each = u64::from(self.shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
@@ -229,8 +234,8 @@ impl Tiling {
         let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];
         [4, 2].into_iter().find_map(|groups| {
             // More teams share the rows of x, as long as there is work for each.
-            let tasks =
-                product.tiles * product.rows.div_ceil(GROUP_ROWS * groups) * self.order.splits;
+            let row_blocks = Self { groups, ..self }.row_blocks(product);
+            let tasks = product.tiles * row_blocks * self.order.splits;
             let is_worth = |teams: &u32| *teams == 1 || tasks >= gpu.multiprocessors * teams;
             let teams = (1..=WARPS_MAX / self.order.runs).filter(is_worth);
             let cuts = teams.flat_map(|teams| {
@@ -255,7 +260,7 @@ impl Tiling {
         // Small blocks share a multiprocessor.
         let resident = (1..=WARPS_MAX / self.warps()).rev().find(|n| self.fits(*n, gpu))?;
         let places = gpu.multiprocessors.max(1) * resident;
-        let row_blocks = product.rows.div_ceil(GROUP_ROWS * self.groups).max(1);
+        let row_blocks = self.row_blocks(product);
         let turns = product.tiles.div_ceil(self.teams);
         let rounds = turns.div_ceil((places / (row_blocks * self.order.splits)).max(1));
         self.grid = [turns.div_ceil(rounds), row_blocks, self.order.splits];
