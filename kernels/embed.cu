@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ 
     let_successors_start();
     wait_for_predecessors();
     const uint32_t r = blockIdx.x;
-    // The first kernel of a program: the step begins here.
+    // The first kernel that works on the step: it begins here.
     if (r == 0 && threadIdx.x == 0) p.results.header(p.step.header().ring_slot).begin_nanos = nanos();
     if (r >= p.step.header().rows) return;
     const StepRow row = p.step.row(r);

@@ -1,7 +1,7 @@
 // few: a product (product.cuh) for groups of up to 8 rows of x, a group a block: for 1 to 8 rows bound by the bytes of W, and by the latency of a node that has few of them.
-// Where there is no wide.cuh it makes up to 32 rows, too: the blocks of a tile's groups run side by side, so that the second cache has W for all but one.
+// More rows are its work only where no other kernel fits: the blocks of a tile's groups run side by side, so that the second cache has W for all but one.
 //
-// A block has 8 warps, and two share a multiprocessor, or 16 where tiles are too few for that. It takes `turn_tiles` tiles a turn; a team of as many warps as a split has runs takes a split of a
+// A block has 8 warps, and two share a multiprocessor, or 16 where tiles are too few for that or two do not fit. It takes `turn_tiles` tiles a turn; a team of as many warps as a split has runs takes a split of a
 // tile, a run each. What a warp multiplies comes through a ring of its own, `chunk` segments a stage: two copies, for the two half tiles. The runs' sums meet in shared memory, where a thread adds
 // those of an output in order.
 //

@@ -1,4 +1,4 @@
-// matmul: products (product.cuh) for more than 32 rows of x, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
+// matmul: products (product.cuh) for more than 8 rows of x, or 8 long ones, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
 //
 // A team of one or two warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
 // warp's own, `chunk` segments at a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change. The

@@ -3,7 +3,7 @@
 //
 // sample_scan cuts the vocabulary into chunks of CHUNK tokens, a block each: applies biases, penalties, the mask and temperature where there are any, leaves each warp's
 // statistics of the logits, the largest score (or logit) of each group of tokens, and all scores for who needs them. Forbidden tokens have negative infinity for a score.
-// sample_draw, a block an output, reads the groups that can have the first tokens alone: with top-k up to TOP_MAX these decide. A larger top-k, or
+// sample_draw, a block an output and one that brings the next step's block to the device, reads the groups that can have the first tokens alone: with top-k up to TOP_MAX these decide. A larger top-k, or
 // top-p without one, counts and weighs the scores in bins of 1/64 and more below the largest (one pass), looks at the tokens of the bin in
 // which the cut falls (a pass for each cut) and draws (a pass); where a cut falls far below the largest score or into a crowded
 // bin, it narrows a key range over all scores eight bits at a time. Anything else is one pass.
@@ -311,7 +311,9 @@ __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeade
 }
 
 extern "C" __global__ void __launch_bounds__(DRAW_THREADS, 1) sample_draw(const __grid_constant__ SampleParams p) {
+    static_assert(DRAW_THREADS == POST_THREADS, "the last block brings the next step's block");
     let_successors_start();
+    if (blockIdx.x == gridDim.x - 1) return bring_ahead(p.posts);
     const StepHeader header = p.step.header();
     const uint32_t o = blockIdx.x;
     const OutputRow output = p.step.output(o < header.outputs ? o : 0);

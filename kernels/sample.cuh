@@ -1,6 +1,7 @@
 // What the sampler's two kernels share: parameters, where scores lie, and keys, which order tokens by score, the lower id first of equals.
 #pragma once
 
+#include "post.cuh"
 #include "step.cuh"
 
 constexpr uint32_t SCAN_THREADS = 256;
@@ -28,10 +29,11 @@ struct SampleParams {
     float* likely;           // [outputs, groups]: its largest logit of those that the mask allows, where candidates are asked for
     const uint32_t* masks;   // [masks, words of vocab]: a bit a token
     uint32_t* arrivals;      // blocks that are done, 0 between steps; null: nobody reads the results before the program has ended
+    PostRef posts;
     uint32_t vocab;
     uint32_t group_bits;  // 2^group_bits lanes of sample_scan make a group, such that there are at most DRAW_THREADS groups
 };
-static_assert(sizeof(SampleParams) == 136, "as in params.rs");
+static_assert(sizeof(SampleParams) == 168, "as in params.rs");
 
 __device__ __forceinline__ uint32_t warps_of(const SampleParams& p) { return div_up(p.vocab, CHUNK) * (SCAN_THREADS / WARP); }
 __device__ __forceinline__ uint32_t groups_of(const SampleParams& p) { return warps_of(p) * WARP >> p.group_bits; }

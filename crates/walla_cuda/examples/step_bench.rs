@@ -94,13 +94,13 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
             d.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| {
                 fill(bytes, &contexts[..rows as usize]);
             })?;
-            d.upload(stream, host, step, LAYOUT.bytes())?;
             let mut best = f64::MAX;
             for _ in 0..4 {
                 d.synchronise()?;
                 let start = Instant::now();
                 let times = 20;
                 for _ in 0..times {
+                    d.upload(stream, host, step, LAYOUT.bytes())?;
                     d.launch(stream, graph)?;
                 }
                 d.synchronise()?;

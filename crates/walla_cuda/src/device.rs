@@ -115,7 +115,7 @@ impl CudaDevice {
     }
 
     /// Fills device memory with zeros and waits for it.
-    fn zeroed(&self, memory: DeviceMemory) -> Result<DeviceMemory, DeviceError> {
+    pub(crate) fn zeroed(&self, memory: DeviceMemory) -> Result<DeviceMemory, DeviceError> {
         self.context.fill(self.capture, &memory, 0)?;
         self.context.synchronise()?;
         Ok(memory)
@@ -137,6 +137,27 @@ impl CudaDevice {
             self.resources.reached(stream, enqueued);
         }
         Ok(())
+    }
+
+    /// Enqueues a program: its graph, or its launches one by one.
+    pub(crate) fn enqueue_program(
+        &mut self,
+        stream: Stream,
+        graph: GraphId,
+    ) -> Result<(), DeviceError> {
+        let programs = &mut self.resources.programs;
+        let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
+        if let Some(exec) = program.graph.as_ref().filter(|_| !self.is_capturing) {
+            match self.context.launch_graph(stream, exec) {
+                // Nothing of the graph runs: the same launches one by one do the same.
+                Err(DeviceError::Failed { .. }) => {
+                    program.graph = None;
+                    self.fallbacks.launch_failed += 1;
+                }
+                launched => return launched,
+            }
+        }
+        lower::enqueue(&self.context, stream, &program.launches)
     }
 
     /// Makes a graph of launches, or counts and says why they stay single.
@@ -317,6 +338,9 @@ impl Device for CudaDevice {
         let workspace = Workspace::of(&self.resources, &self.context.gpu().facts, &programs)?;
         let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
+        for program in &programs {
+            self.prepare_posts(program)?;
+        }
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
             let mut lowering = Lowering::new(
@@ -330,8 +354,9 @@ impl Device for CudaDevice {
             let launches = lowering.program(program)?;
             let (graph, mode) = self.capture_program(&launches)?;
             let id = GraphId(next(&self.resources.programs));
+            let posts = self.resources.posts_of(program.step).unwrap_or_default();
             let result_bytes = program.layout.result_bytes();
-            self.resources.programs.push(ProgramState { launches, result_bytes, graph });
+            self.resources.programs.push(ProgramState { launches, result_bytes, graph, posts });
             prepared.push(Prepared { graph: id, mode });
         }
         self.context.synchronise()?;
@@ -380,9 +405,11 @@ impl Device for CudaDevice {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let (raw, ticket) = self.resources.ticket(stream)?;
-        let source = &self.resources.host(from)?.memory;
-        let target = self.resources.buffer(to)?;
-        self.fetch.upload(&self.context, raw, source, target, bytes)?;
+        if !self.put_off(from, to, bytes)? {
+            let source = &self.resources.host(from)?.memory;
+            let target = self.resources.buffer(to)?;
+            self.fetch.upload(&self.context, raw, source, target, bytes)?;
+        }
         self.resources.copy_enqueued(from, stream, ticket);
         Ok(())
     }
@@ -403,20 +430,7 @@ impl Device for CudaDevice {
     }
 
     fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError> {
-        let (raw, _) = self.resources.ticket(stream)?;
-        let programs = &mut self.resources.programs;
-        let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
-        if let Some(exec) = program.graph.as_ref().filter(|_| !self.is_capturing) {
-            match self.context.launch_graph(raw, exec) {
-                // Nothing of the graph runs: the same launches one by one do the same.
-                Err(DeviceError::Failed { .. }) => {
-                    program.graph = None;
-                    self.fallbacks.launch_failed += 1;
-                }
-                launched => return launched,
-            }
-        }
-        lower::enqueue(&self.context, raw, &program.launches)
+        self.launch_posted(stream, graph)
     }
 
     fn launch_watched(

@@ -16,6 +16,7 @@ mod loading;
 mod lower;
 mod measure;
 mod params;
+mod posts;
 mod repack;
 mod resources;
 #[cfg(feature = "cupti")]

@@ -17,6 +17,16 @@ pub(crate) struct StepRef {
     pub reserved: u32,
 }
 
+/// Where posts are found, and where their blocks go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct PostRef {
+    pub ring: Address,
+    pub taken: Address,
+    pub ahead: Address,
+    pub block: Address,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct ResultRef {
@@ -318,6 +328,7 @@ pub(crate) struct SampleParams {
     /// The mask block.
     pub masks: Address,
     pub arrivals: Address,
+    pub posts: PostRef,
     pub vocab: u32,
     pub group_bits: u32,
 }
@@ -378,6 +389,6 @@ const _: () = assert!(size_of::<AttentionParams>() == 128 + size_of::<PackedRef>
 const _: () = assert!(size_of::<AddNormParams>() == 64);
 const _: () = assert!(size_of::<GateParams>() == 56);
 const _: () = assert!(size_of::<ShortConvParams>() == 72);
-const _: () = assert!(size_of::<SampleParams>() == 136);
+const _: () = assert!(size_of::<SampleParams>() == 168);
 const _: () = assert!(size_of::<LayerRef>() == 72);
 const _: () = assert!(size_of::<CacheParams>() == 64);

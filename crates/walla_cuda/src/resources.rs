@@ -11,6 +11,7 @@ use walla_types::{RopePairs, TensorType};
 
 use crate::driver::{ArenaId, DeviceMemory, Event, GraphExec, Launch, PinnedMemory, Stream};
 use crate::params::{Address, WeightRef};
+use crate::posts::Posts;
 
 /// A repacked matrix.
 #[derive(Debug)]
@@ -142,6 +143,8 @@ pub(crate) struct ProgramState {
     pub(crate) result_bytes: usize,
     /// `None`: launched one by one.
     pub(crate) graph: Option<GraphExec>,
+    /// Which of the posts bring its step block.
+    pub(crate) posts: usize,
 }
 
 /// Tables of everything, indexed by handle.
@@ -156,6 +159,7 @@ pub(crate) struct Resources {
     pub(crate) streams: Vec<StreamState>,
     pub(crate) events: Vec<EventState>,
     pub(crate) programs: Vec<ProgramState>,
+    pub(crate) posts: Vec<Posts>,
 }
 
 macro_rules! lookups {

@@ -227,6 +227,9 @@ pub trait Device: Send {
     ) -> Result<(), DeviceError>;
 
     /// Enqueues a copy of `bytes` bytes from the start of a host buffer to the start of a device buffer.
+    ///
+    /// A copy to the step block of a prepared program may be left to the next launch of a program that has that block: until then the host buffer stays
+    /// as it is, and nobody but programs reads the block.
     fn upload(
         &mut self,
         stream: StreamId,

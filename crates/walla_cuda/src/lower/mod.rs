@@ -18,8 +18,11 @@ use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
-use crate::params::{Address, HeadRef, PackedRef, ResultRef, StepRef};
+use crate::params::{Address, HeadRef, PackedRef, PostRef, ResultRef, StepRef};
 use crate::resources::{Resources, unknown};
+
+/// Threads of the block that takes a post (`POST_THREADS`).
+const TAKE_THREADS: u32 = 1024;
 
 /// Lowers programs.
 pub(crate) struct Lowering<'a> {
@@ -75,7 +78,8 @@ impl Lowering<'_> {
     /// [`DeviceError::Invalid`] and [`DeviceError::Unsupported`] name the program, the op and what is wrong.
     pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
         self.check_blocks(program)?;
-        let mut launches = Vec::new();
+        let posts = self.posts(program)?;
+        let mut launches = vec![self.launch(("take", "take"), [1, 1, 1], TAKE_THREADS, &posts)?];
         for (i, op) in program.ops.iter().enumerate() {
             let later = program.ops.get(i + 1..).unwrap_or_default();
             self.op(program, op, later, &mut launches).map_err(|error| match error {
@@ -85,9 +89,9 @@ impl Lowering<'_> {
                 other => other,
             })?;
         }
-        // Whatever ran before is complete when the first kernel starts, and so when any later one does, however early: kernels may
-        // read what earlier steps, copies and upkeep left before they wait for their predecessors in this program.
-        if let Some(first) = launches.first_mut() {
+        // Whatever ran before is complete when the first kernel starts, and the step block is there when the second does, and so when any later one does, however early:
+        // kernels may read the block, and what earlier steps, copies and upkeep left, before they wait for their predecessors in this program.
+        for first in launches.iter_mut().take(2) {
             first.overlap = false;
         }
         Ok(launches)
@@ -215,6 +219,11 @@ impl Lowering<'_> {
             pages_per_sequence: layout.pages_per_sequence,
             reserved: 0,
         })
+    }
+
+    fn posts(&self, program: &Program) -> Result<PostRef, DeviceError> {
+        let index = self.resources.posts_of(program.step).ok_or_else(|| unknown(&program.step))?;
+        Ok(self.resources.posts[index].place)
     }
 
     fn results(&self, program: &Program) -> Result<ResultRef, DeviceError> {

@@ -93,6 +93,7 @@ impl Lowering<'_> {
             likely: at(parts.likely),
             masks,
             arrivals: if tells_host { at(parts.arrivals) } else { 0 },
+            posts: self.posts(program)?,
             vocab: program.vocab,
             group_bits,
         };
@@ -100,7 +101,8 @@ impl Lowering<'_> {
         let (scan, draw) = (("sample", "sample_scan"), ("sample", "sample_draw"));
         Ok([
             self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?,
-            self.launch_shared(draw, [outputs, 1, 1], DRAW_THREADS, BINS_BYTES, &params)?,
+            // One block more brings the next step's block.
+            self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, BINS_BYTES, &params)?,
         ])
     }
 }

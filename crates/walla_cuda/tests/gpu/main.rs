@@ -12,6 +12,7 @@ mod memory;
 mod model;
 mod parity;
 mod play;
+mod posts;
 mod rig;
 mod sampling;
 mod sharing;

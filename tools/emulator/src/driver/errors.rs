@@ -31,6 +31,7 @@ errors! {
     CUDA_ERROR_NOT_FOUND c"named symbol not found";
     CUDA_ERROR_NOT_READY c"device not ready";
     CUDA_ERROR_ILLEGAL_ADDRESS c"an illegal memory access was encountered";
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES c"too many resources requested for launch";
     CUDA_ERROR_CONTEXT_IS_DESTROYED c"context is destroyed";
     CUDA_ERROR_MISALIGNED_ADDRESS c"misaligned address";
     CUDA_ERROR_LAUNCH_FAILED c"unspecified launch failure";

@@ -17,6 +17,8 @@ pub(super) struct Facts {
     pub(super) capability: (u32, u32),
     pub(super) multiprocessors: u32,
     pub(super) memory_bytes: u64,
+    /// Every launch of a kernel that this divides is refused; 0 refuses none.
+    pub(super) refused_launches: u32,
     /// What a kernel may ask for, and what a multiprocessor has.
     pub(super) shared_bytes_optin: u32,
     pub(super) shared_bytes_per_multiprocessor: u32,
@@ -50,6 +52,7 @@ pub(super) fn initialise() -> Result<(), String> {
 /// - `WALLA_EMULATED_CAPABILITY`: 7.5, 8.0, 8.6, 8.9, 9.0 or 12.0. Default: 9.0.
 /// - `WALLA_EMULATED_MULTIPROCESSORS`: 1 to 1,024. Default: 132, those of an H100.
 /// - `WALLA_EMULATED_MEMORY_MIB`: 1 to 1,048,576. Default: 4,096, more than any test takes.
+/// - `WALLA_EMULATED_REFUSED_LAUNCHES`: 1 to 1,048,576: of so many launches of kernels the last is refused. Default: none is.
 fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, String> {
     let number = |name: &str, default: u32, max: u32| {
         let Some(text) = get(name) else { return Ok(default) };
@@ -63,6 +66,7 @@ fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, Strin
     Ok(Facts {
         multiprocessors: number("WALLA_EMULATED_MULTIPROCESSORS", 132, 1024)?,
         memory_bytes: u64::from(number("WALLA_EMULATED_MEMORY_MIB", 4096, 1 << 20)?) << 20,
+        refused_launches: number("WALLA_EMULATED_REFUSED_LAUNCHES", 0, 1 << 20)?,
         ..chip
     })
 }
@@ -75,6 +79,7 @@ fn chip(capability: &str) -> Option<Facts> {
             capability,
             multiprocessors: 0,
             memory_bytes: 0,
+            refused_launches: 0,
             // From 8.0 on a block leaves one KiB to the system.
             shared_bytes_optin: (shared_kib - u32::from(capability >= (8, 0))) << 10,
             shared_bytes_per_multiprocessor: shared_kib << 10,
@@ -126,6 +131,7 @@ mod tests {
             ("WALLA_EMULATED_CAPABILITY", "8.7"),
             ("WALLA_EMULATED_MULTIPROCESSORS", "0"),
             ("WALLA_EMULATED_MEMORY_MIB", "much"),
+            ("WALLA_EMULATED_REFUSED_LAUNCHES", "0"),
         ] {
             let reason = of(&[(name, value)]).unwrap_err();
             assert!(reason.contains(name), "{reason}");

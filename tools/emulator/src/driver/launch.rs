@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{
     CUfunction, CUlaunchAttribute, CUlaunchAttributeID as Id, CUlaunchConfig, CUresult,
@@ -23,6 +24,9 @@ const THREADS_MAX: u64 = 1024;
 
 /// Blocks of a cluster, at most, without asking for more.
 const CLUSTER_MAX: u32 = 8;
+
+/// Launches so far, captured ones included.
+static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
 /// A launch with everything that it needs later.
 #[derive(Clone)]
@@ -150,6 +154,11 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
             params,
         };
         launch.check(&function)?;
+        let number = LAUNCHES.fetch_add(1, Ordering::Relaxed) + 1;
+        let refused = facts()?.refused_launches;
+        if refused > 0 && number.is_multiple_of(refused) {
+            return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        }
         stream(config.hStream)?.enqueue(&[Operation::Kernel(launch)])
     };
     answer(launch())

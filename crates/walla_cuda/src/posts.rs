@@ -1,0 +1,235 @@
+//! Step blocks on their way: the host posts where a block lies, and the program that it is for brings it (`kernels/post.cuh`).
+//!
+//! So a step is one call of the driver, and its block comes to the device while the step before still runs, if it was posted by then. Launches take posts in their order. What cannot be posted
+//! now is enqueued as a copy.
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytemuck::{Pod, Zeroable};
+use walla_device::{BufferId, DeviceError, GraphId, HostId, Program, StreamId};
+
+use crate::device::CudaDevice;
+use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
+use crate::params::PostRef;
+use crate::resources::{Resources, unknown};
+
+/// Places of a ring (`POSTS`): the executor has no more steps in flight.
+const POSTS: u64 = 64;
+const WORD_BYTES: usize = 16;
+/// What `take` reads before it knows how much there is: `POST_BATCH` words of each of `POST_THREADS`.
+const AHEAD_BYTES_MIN: usize = 4 * 1024 * WORD_BYTES;
+
+/// A place of the ring, as `post.cuh` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Post {
+    number: u64,
+    from: u64,
+    words: u64,
+    reserved: u64,
+}
+
+/// What the device knows, as `post.cuh` has it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Taken {
+    count: u64,
+    ahead: u64,
+    words: u64,
+    reserved: u64,
+}
+
+const _: () = assert!(size_of::<Post>() == 32 && size_of::<Taken>() == 32);
+
+/// A launch: its stream and ticket.
+type Ticket = (StreamId, u64);
+
+/// The posts for one step block.
+#[derive(Debug)]
+pub(crate) struct Posts {
+    block: BufferId,
+    block_bytes: usize,
+    /// Where kernels find everything.
+    pub(crate) place: PostRef,
+    ring: PinnedMemory,
+    taken: DeviceMemory,
+    /// On its way to `taken` after a launch that failed: nobody knows whether that took its post.
+    restored: PinnedMemory,
+    is_torn: bool,
+    /// Posts so far.
+    count: u64,
+    /// The launch that takes, or took, what stands in each place.
+    launches: [Option<Ticket>; POSTS as usize],
+    /// The latest launch without a post: while it is in flight, it would take one that is meant for the next.
+    without: Option<Ticket>,
+    /// What the next launch takes: the host buffer and its words.
+    next: Option<(HostId, u64)>,
+}
+
+impl Posts {
+    /// Makes a ring for a step block; `zeroed` fills memory with zeros.
+    pub(crate) fn create(
+        context: &Context,
+        block: BufferId,
+        memory: &DeviceMemory,
+        zeroed: &dyn Fn(DeviceMemory) -> Result<DeviceMemory, DeviceError>,
+    ) -> Result<Self, DeviceError> {
+        let ring = context.allocate_pinned(POSTS as usize * size_of::<Post>())?;
+        let taken = zeroed(context.allocate("posts", size_of::<Taken>())?)?;
+        let ahead_bytes = memory.bytes().max(AHEAD_BYTES_MIN);
+        let ahead = zeroed(context.allocate("step block ahead", ahead_bytes)?)?;
+        let place = PostRef {
+            ring: ring.address(),
+            taken: taken.address(),
+            ahead: ahead.address(),
+            block: memory.address(),
+        };
+        Ok(Self {
+            block,
+            block_bytes: memory.bytes(),
+            place,
+            ring,
+            taken,
+            restored: context.allocate_pinned(size_of::<Taken>())?,
+            is_torn: false,
+            count: 0,
+            launches: [None; POSTS as usize],
+            without: None,
+            next: None,
+        })
+    }
+
+    /// Memory of the device and of the host, in bytes.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let ahead = self.block_bytes.max(AHEAD_BYTES_MIN);
+        ((self.taken.bytes() + ahead) as u64, (self.ring.bytes() + self.restored.bytes()) as u64)
+    }
+
+    /// The place of a number.
+    fn index(number: u64) -> usize {
+        (number % POSTS) as usize
+    }
+
+    /// Leaves the first `bytes` bytes of a host buffer to the next launch; says no if they have to be copied. `has_ended` tells of a launch.
+    fn put_off(
+        &mut self,
+        from: (HostId, &PinnedMemory),
+        bytes: usize,
+        has_ended: impl Fn(Ticket) -> bool,
+    ) -> bool {
+        let words = bytes.div_ceil(WORD_BYTES);
+        // A word that is begun is copied whole.
+        let fits = words * WORD_BYTES <= from.1.bytes().min(self.block_bytes);
+        let before = [self.launches[Self::index(self.count + 1)], self.without];
+        let is_put_off = fits && before.into_iter().flatten().all(has_ended);
+        self.next = is_put_off.then_some((from.0, words as u64));
+        is_put_off
+    }
+
+    /// Posts `words` words at an address for a launch, right before it.
+    fn post(&mut self, from: u64, words: u64, launch: Ticket) {
+        self.count += 1;
+        self.launches[Self::index(self.count)] = Some(launch);
+        self.word(offset_of!(Post, from)).store(from, Ordering::Relaxed);
+        self.word(offset_of!(Post, words)).store(words, Ordering::Relaxed);
+        self.word(offset_of!(Post, number)).store(self.count, Ordering::Release);
+    }
+
+    /// After a launch that failed: takes back what was posted for it.
+    fn tear(&mut self, launch: Ticket) {
+        if self.launches[Self::index(self.count)] == Some(launch) {
+            self.word(offset_of!(Post, number)).store(0, Ordering::Release);
+            self.count -= 1;
+        }
+        self.is_torn = true;
+    }
+
+    /// Enqueues what makes the device count as the host does.
+    fn mend(&mut self, context: &Context, stream: Stream) -> Result<(), DeviceError> {
+        let taken = Taken { count: self.count, ..Taken::zeroed() };
+        let bytes = bytemuck::bytes_of(&taken);
+        self.restored.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+        context.upload(stream, (&self.restored, 0), (&self.taken, 0), bytes.len())?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    /// A word of the latest post.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.ring.word(Self::index(self.count) * size_of::<Post>() + offset)
+    }
+}
+
+impl Resources {
+    /// Which posts are for a step block.
+    pub(crate) fn posts_of(&self, block: BufferId) -> Option<usize> {
+        self.posts.iter().position(|posts| posts.block == block)
+    }
+}
+
+impl CudaDevice {
+    /// Makes a ring for a program's step block, if there is none yet.
+    pub(crate) fn prepare_posts(&mut self, program: &Program) -> Result<(), DeviceError> {
+        if self.resources.posts_of(program.step).is_some() {
+            return Ok(());
+        }
+        let memory = self.resources.buffer(program.step)?;
+        let zeroed = |memory| self.zeroed(memory);
+        let posts = Posts::create(&self.context, program.step, memory, &zeroed)?;
+        let (device_bytes, host_bytes) = posts.bytes();
+        self.used.workspace_bytes += device_bytes;
+        self.used.host_bytes += host_bytes;
+        self.resources.posts.push(posts);
+        Ok(())
+    }
+
+    /// Leaves an upload to the next launch of a program that reads `to`; says no if it has to be enqueued.
+    pub(crate) fn put_off(
+        &mut self,
+        from: HostId,
+        to: BufferId,
+        bytes: usize,
+    ) -> Result<bool, DeviceError> {
+        if self.context.is_lost() {
+            return Ok(false);
+        }
+        let Resources { posts, hosts, streams, .. } = &mut self.resources;
+        let host = hosts.get(from.0 as usize).ok_or_else(|| unknown(&from))?;
+        let Some(posts) = posts.iter_mut().find(|posts| posts.block == to) else {
+            return Ok(false);
+        };
+        let has_ended = |(stream, ticket): Ticket| {
+            streams.get(stream.0 as usize).is_some_and(|stream| stream.completed >= ticket)
+        };
+        Ok(posts.put_off((from, &host.memory), bytes, has_ended))
+    }
+
+    /// Posts what was left to this launch, and enqueues the program.
+    pub(crate) fn launch_posted(
+        &mut self,
+        stream: StreamId,
+        graph: GraphId,
+    ) -> Result<(), DeviceError> {
+        let (raw, ticket) = self.resources.ticket(stream)?;
+        let program = self.resources.programs.get(graph.0 as usize);
+        let index = program.ok_or_else(|| unknown(&graph))?.posts;
+        let posts = &mut self.resources.posts[index];
+        if posts.is_torn {
+            posts.mend(&self.context, raw)?;
+        }
+        match posts.next.take() {
+            None => posts.without = Some((stream, ticket)),
+            Some((host, words)) => {
+                let from = self.resources.hosts[host.0 as usize].memory.address();
+                posts.post(from, words, (stream, ticket));
+                self.resources.copy_enqueued(host, stream, ticket);
+            }
+        }
+        let launched = self.enqueue_program(raw, graph);
+        if launched.is_err() {
+            self.resources.posts[index].tear((stream, ticket));
+        }
+        launched
+    }
+}
