@@ -20,10 +20,9 @@ const DEPTH_MAX: u32 = 8;
 /// Bytes of half a stage for one group of rows, at most: longer copies bring nothing.
 const FEW_COPY_BYTES: u32 = 2_560;
 /// Segments of a warp that are on their way at least where two blocks share a multiprocessor, if it has as many to do.
-const FEW_SEGMENTS_AHEAD: u32 = 3;
-/// Rows of x up to which every group of them has blocks of its own, which find weights in the second cache: quicker up to here than blocks of several
-/// groups, and slower with 64 (`benches/results/cuda-step-bench.md`).
-const FEW_ROWS_MAX: u32 = 32;
+const FEW_SEGMENTS_AHEAD: u32 = 2;
+/// What it takes a warp to unpack a tile's segment, in multiplications with a group of rows.
+const UNPACKING: u32 = 4;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Shared memory that a kernel has besides what a launch asks for, at most.
@@ -102,19 +101,24 @@ impl Tiling {
             grid: [1; 3],
             shared_bytes: 0,
         };
+        // A whole group of rows that leaves less than three eighths of a block's shared memory to weights goes the way of more rows.
+        let x_bytes = u64::from(product.segments * GROUP_ROWS * 256);
+        let is_long = 8 * x_bytes > 5 * gpu.shared_bytes_per_block_optin;
+        let is_many = product.rows > GROUP_ROWS || (product.group_rows == GROUP_ROWS && is_long);
         let many = || whole.many(product, gpu);
-        (product.rows > FEW_ROWS_MAX).then(many).flatten().or_else(|| whole.few(product, gpu))
+        is_many.then(many).flatten().or_else(|| whole.few(product, gpu))
     }
 
     /// Cuts a product for one group of rows a block (kernels/few.cuh).
     fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would make several runs; else two blocks where they fit. Rows of x
-        // that do not fit come in parts.
+        // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would make several runs, or where two do not fit. Rows of x that do not fit come
+        // in parts.
         let blocks = product.tiles * product.rows.div_ceil(GROUP_ROWS);
         let is_large =
             blocks <= gpu.multiprocessors && self.order.splits * self.order.runs > FEW_WARPS;
-        let large = is_large.then_some((FEW_WARPS_LARGE, 1));
-        let sizes: Vec<_> = large.into_iter().chain([(FEW_WARPS, 2), (FEW_WARPS, 1)]).collect();
+        let first = is_large.then_some((FEW_WARPS_LARGE, 1));
+        let others = [(FEW_WARPS, 2), (FEW_WARPS_LARGE, 1), (FEW_WARPS, 1)];
+        let sizes: Vec<_> = first.into_iter().chain(others).collect();
         let parts = (1..=self.order.splits).rev().map(|x_splits| Self { x_splits, ..self });
         let mut shapes = parts.flat_map(|shape| {
             let with_teams = move |warps| Self { teams: warps / self.order.runs, ..shape };
@@ -232,7 +236,7 @@ impl Tiling {
     fn many(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
         let few = self.order.run.min(2);
         let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];
-        [4, 2].into_iter().find_map(|groups| {
+        let of_groups = |groups: u32| {
             // More teams share the rows of x, as long as there is work for each.
             let row_blocks = Self { groups, ..self }.row_blocks(product);
             let tasks = product.tiles * row_blocks * self.order.splits;
@@ -243,11 +247,18 @@ impl Tiling {
             });
             let sized = cuts.filter_map(|cut| cut.fit(product, gpu));
             // As many warps on a multiprocessor as there can be, of which each has a stage on its way while it multiplies.
-            let best = sized.max_by_key(|(cut, warps)| {
+            sized.max_by_key(|(cut, warps)| {
                 (warps * cut.depth.min(2), cut.depth * cut.chunk, cut.teams)
-            });
-            best.map(|(cut, _)| cut)
-        })
+            })
+        };
+        // Fewer groups leave room for more warps, and have weights unpacked more often. Where a split is one run, blocks end as soon as they have begun: small ones.
+        let cost = |(cut, warps): &(Self, u32)| {
+            let [blocks, ..] = cut.grid;
+            let turns = product.tiles.div_ceil(blocks * cut.teams);
+            turns * (UNPACKING + cut.groups) * (WARPS_MAX + warps)
+        };
+        let groups: &[u32] = if self.order.runs == 1 { &[2] } else { &[4, 2] };
+        groups.iter().filter_map(|groups| of_groups(*groups)).min_by_key(cost).map(|(cut, _)| cut)
     }
 
     /// Lays the grid out and counts the memory, for more than one group of rows a block; says how many warps a multiprocessor holds. `None` if it does not fit.
@@ -377,7 +388,7 @@ mod tests {
                     let tiling = Tiling::of(&product, &order, &gpu).unwrap();
                     let warps = tiling.grid.iter().product::<u32>() * tiling.warps();
                     assert!(warps >= 4 * gpu.multiprocessors, "{product:?}: {tiling:?}");
-                    assert_eq!(tiling.groups == 1, rows <= FEW_ROWS_MAX);
+                    assert!(tiling.groups > 1, "{tiling:?}");
                 }
             }
         }
