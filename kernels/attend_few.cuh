@@ -270,7 +270,7 @@ struct Few {
         result.clear();
         const uint32_t slots = 1 + share.unit_end - share.first_share_end;
         const size_t stride = size_t(groups) * slot_columns * (DIM + 2);
-        constexpr uint32_t BATCH = 8;
+        constexpr uint32_t BATCH = EACH > 16 ? 4 : 8;  // registers hold their numbers
         const uint32_t column = Result::column();
         if (column >= columns) return;
         for (uint32_t first = 0; first < slots; first += BATCH) {

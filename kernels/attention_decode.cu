@@ -99,7 +99,9 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
 DECODE(f16_64, __half, 64, 4, 4, 4)
 DECODE(f16_128, __half, 128, 4, 4, 2)
 DECODE(f16_256, __half, 256, 4, 4, 1)
+DECODE(f16_256, __half, 256, 2, 4, 1)
 DECODE(q8_64, Biased, 64, 4, 8, 4)
 DECODE(q8_128, Biased, 128, 4, 8, 2)
 DECODE(q8_256, Biased, 256, 4, 4, 1)
+DECODE(q8_256, Biased, 256, 2, 8, 1)
 #endif

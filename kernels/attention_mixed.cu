@@ -14,7 +14,7 @@
 constexpr uint32_t ROWS_MAX = 512;  // of the longest step
 constexpr uint32_t RUN_COLUMNS = 256;
 
-// The way of prompts: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks.
+// The way of prompts: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks, of one where there is no room for two.
 template <typename F, uint32_t NS>
 struct Many {
     using T = typename F::T;
@@ -23,7 +23,7 @@ struct Many {
     static constexpr uint32_t COLUMNS_MAX = WARPS * NS * COLUMNS;
     static constexpr uint32_t STAGE_BYTES = 2 * TILES * T::BYTES;
     static constexpr uint32_t STAGES = F::WARPS * F::RING * T::BYTES / STAGE_BYTES;
-    static_assert(WARPS == TILES && STAGES >= 2, "each warp fetches one tile of keys and one of values");
+    static_assert(TILES % WARPS == 0 && STAGES >= 1, "each warp fetches as many tiles of keys and of values");
 
     // Columns `first` .. of the unit as right-hand sides; columns beyond are zeros.
     static __device__ __forceinline__ void load(const AttendParams& p, const Share& share, const Group& group, uint32_t columns,
@@ -53,14 +53,17 @@ struct Many {
         const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
         const auto fetch = [&](uint32_t c) {
             if (c < share.end) {
-                const uint32_t first = c * CHUNK + warp * TILE;
-                const uint32_t cell = cells.cell_of(cells.page_of(first), first);
-                const uint32_t to = ring + c % STAGES * STAGE_BYTES + warp * T::BYTES;
-                T::fetch(to, keys, cell, first, cells.begin, cells.end);
-                T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
-                if (lane < 2) {
-                    T::fetch_scales(to, keys, cell, lane, first, cells.begin, cells.end);
-                    T::fetch_scales(to + TILES * T::BYTES, values, cell, lane, first, cells.begin, cells.end);
+#pragma unroll
+                for (uint32_t tile = warp; tile < TILES; tile += WARPS) {
+                    const uint32_t first = c * CHUNK + tile * TILE;
+                    const uint32_t cell = cells.cell_of(cells.page_of(first), first);
+                    const uint32_t to = ring + c % STAGES * STAGE_BYTES + tile * T::BYTES;
+                    T::fetch(to, keys, cell, first, cells.begin, cells.end);
+                    T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
+                    if (lane < 2) {
+                        T::fetch_scales(to, keys, cell, lane, first, cells.begin, cells.end);
+                        T::fetch_scales(to + TILES * T::BYTES, values, cell, lane, first, cells.begin, cells.end);
+                    }
                 }
             }
             close_copies();
@@ -90,9 +93,17 @@ struct Many {
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++) folded[n][0] = folded[n][1] = Folded::none();
         for (uint32_t c = share.first; c < share.end; c++) {
-            await_copies<STAGES - 2>();
-            __syncthreads();
-            fetch(c + STAGES - 1);
+            if constexpr (STAGES == 1) {
+                // Room for one chunk: it comes when all have done with the one before.
+                __syncthreads();
+                fetch(c);
+                await_copies<0>();
+                __syncthreads();
+            } else {
+                await_copies<STAGES - 2>();
+                __syncthreads();
+                fetch(c + STAGES - 1);
+            }
             const uint32_t first = c * CHUNK;
             if (first_column >= columns || first >= end_max || first + CHUNK <= begin_min) continue;
             const bool all_seen = first >= begin_max && first + CHUNK <= end_min;
@@ -286,14 +297,16 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
 }
 
 #define MIXED(NAME, NUMBER, DIM, WARPS, RING, NS, BLOCKS)                                                         \
-    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_mixed_##NAME(                        \
+    extern "C" __global__ void __launch_bounds__(WARPS* WARP, BLOCKS) attention_mixed_##NAME##_##WARPS##x##RING(     \
         const __grid_constant__ AttendParams p) {                                                                    \
         mixed<DIM, WARPS, RING, NS, NUMBER>(p);                                                                      \
     }
 MIXED(f16_64, __half, 64, 4, 8, 2, 2)
 MIXED(f16_128, __half, 128, 4, 4, 1, 2)
 MIXED(f16_256, __half, 256, 4, 4, 1, 1)
+MIXED(f16_256, __half, 256, 2, 4, 1, 1)
 MIXED(q8_64, Biased, 64, 4, 8, 2, 2)
 MIXED(q8_128, Biased, 128, 4, 8, 1, 2)
 MIXED(q8_256, Biased, 256, 4, 4, 1, 1)
+MIXED(q8_256, Biased, 256, 2, 8, 1, 1)
 #endif

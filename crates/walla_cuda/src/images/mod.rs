@@ -152,7 +152,7 @@ fn read(file: &Path) -> Result<Image, String> {
 }
 
 /// What the manifest says where images are of the interface (`kernels/walla.cuh`) that this side was written for.
-const INTERFACE: &str = "\ninterface 8.";
+const INTERFACE: &str = "\ninterface 9.";
 
 // Images of another would run, and make nonsense.
 const _: () = assert!(

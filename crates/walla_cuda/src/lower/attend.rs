@@ -73,6 +73,19 @@ impl Tiling {
     }
 }
 
+/// How decoding steps and mixed ones are made, with as many warps as possible first.
+fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
+    match (heads.dim, heads.is_q8) {
+        (64, false) => const { &[[Tiling::new(4, 4, 4), Tiling::new(4, 8, 2)]] },
+        (64, true) => const { &[[Tiling::new(4, 8, 4), Tiling::new(4, 8, 2)]] },
+        (128, false) => const { &[[Tiling::new(4, 4, 2); 2]] },
+        (128, true) => const { &[[Tiling::new(4, 8, 2); 2]] },
+        (256, false) => const { &[[Tiling::new(4, 4, 1); 2], [Tiling::new(2, 4, 1); 2]] },
+        (256, true) => const { &[[Tiling::new(4, 4, 1); 2], [Tiling::new(2, 8, 1); 2]] },
+        _ => &[],
+    }
+}
+
 /// A cluster of blocks that decodes a row together: how many, teams of four warps in each, chunks that a team has on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cluster {
@@ -147,22 +160,12 @@ impl Form {
         is_q8: bool,
     ) -> Option<Self> {
         let heads = Heads { dim: shape.head_dim, is_q8 };
-        let (decode, mixed) = match (heads.dim, is_q8) {
-            (64, false) => (Tiling::new(4, 4, 4), Tiling::new(4, 8, 2)),
-            (64, true) => (Tiling::new(4, 8, 4), Tiling::new(4, 8, 2)),
-            (128, false) => (Tiling::new(4, 4, 2), Tiling::new(4, 4, 2)),
-            (128, true) => (Tiling::new(4, 8, 2), Tiling::new(4, 8, 2)),
-            (256, _) => (Tiling::new(4, 4, 1), Tiling::new(4, 4, 1)),
-            _ => return None,
-        };
-        let room = facts.shared_bytes_per_block_optin;
-        let fits = |bytes: u32| u64::from(bytes) <= room;
-        if facts.compute_capability < (8, 0)
-            || program.layout.rows_max > ROWS_MAX
-            || ![decode, mixed].iter().all(|tiling| fits(tiling.shared_bytes(heads)))
-        {
+        let fits = |bytes: u32| u64::from(bytes) <= facts.shared_bytes_per_block_optin;
+        let both_fit = |both: &&[Tiling; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
+        if facts.compute_capability < (8, 0) || program.layout.rows_max > ROWS_MAX {
             return None;
         }
+        let [decode, mixed] = *tilings(heads).iter().find(both_fit)?;
         let cluster = Cluster::of(heads, program.rows_max * groups(shape), program.context_max);
         let cluster = cluster
             .filter(|its| facts.compute_capability >= (9, 0) && fits(its.shared_bytes(heads)));
@@ -189,7 +192,8 @@ impl Form {
     }
 
     pub(super) fn mixed(&self, program: &Program, shape: HeadShape) -> Chosen {
-        let name = format!("attention_mixed_{}", self.heads.name());
+        let Tiling { warps, ring, .. } = self.mixed;
+        let name = format!("attention_mixed_{}_{warps}x{ring}", self.heads.name());
         self.chosen("attention_mixed", name, self.mixed, program, shape)
     }
 
@@ -251,6 +255,10 @@ mod tests {
         assert_eq!(few(4, 4, 256, false), 171_008);
         assert_eq!(few(4, 8, 64, true), 43_904);
         assert_eq!(few(4, 8, 128, true), 86_272);
+        // What a chip with 99 KB a block has for heads of 256.
+        for (ring, is_q8) in [(4, false), (8, true)] {
+            assert!(few(2, ring, 256, is_q8) + lists <= 99 << 10);
+        }
         let cluster = |ranks, teams, dim, is_q8| {
             Cluster::new(ranks, teams, 2).shared_bytes(Heads { dim, is_q8 })
         };
