@@ -283,6 +283,11 @@ impl KvLedger {
         commands: &mut KvCommands,
     ) -> Result<Range<Position>, LedgerError> {
         self.reserve(seq, tokens, commands)?;
+        Ok(self.count(seq, tokens))
+    }
+
+    /// Counts tokens that room has been made for, and returns their positions.
+    pub(super) fn count(&mut self, seq: SeqId, tokens: u32) -> Range<Position> {
         let step = self.step;
         let sequence = &mut self.sequences[seq.index()];
         if sequence.append_step != step {
@@ -291,7 +296,7 @@ impl KvLedger {
         }
         let start = sequence.tokens;
         sequence.tokens += tokens;
-        Ok(start..sequence.tokens)
+        start..sequence.tokens
     }
 
     /// Closes a step: it has been submitted, and `fence` passes when the device has completed it.
@@ -316,6 +321,15 @@ impl KvLedger {
             return Err(LedgerError::ContextFull { seq, wanted_tokens, context_tokens });
         }
         let page_tokens = self.options.page_tokens;
+        // What every decoding step asks, without a division: tokens for the last page, which has some.
+        let last = sequence.pages.saturating_sub(1);
+        let last_start = last * page_tokens;
+        if sequence.tokens > last_start
+            && wanted_tokens <= u64::from(last_start) + u64::from(page_tokens)
+        {
+            let shared = tokens > 0 && self.pool.is_shared(self.pages(seq)[last as usize]);
+            return Ok(Growth { new_pages: 0, copied: shared.then_some(last as usize) });
+        }
         let pages = (sequence.tokens + tokens).div_ceil(page_tokens);
         // Only a partly filled page can be written and shared at once: full ones are never written again, and
         // reserved ones are never shared.
