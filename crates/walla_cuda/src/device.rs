@@ -125,10 +125,10 @@ impl CudaDevice {
     fn host_is_free(&mut self, id: HostId) -> Result<(), DeviceError> {
         for i in 0..self.resources.host(id)?.copies.len() {
             let (stream, ticket) = self.resources.host(id)?.copies[i];
-            let state = self.resources.stream(stream)?;
-            if state.completed >= ticket {
+            if self.resources.has_reached(stream, ticket) {
                 continue;
             }
+            let state = self.resources.stream(stream)?;
             // No event that was polled covers the copy: ask the stream itself.
             let enqueued = state.enqueued;
             if !self.context.stream_is_idle(state.raw)? {
@@ -338,11 +338,9 @@ impl Device for CudaDevice {
         let workspace = Workspace::of(&self.resources, &self.context.gpu().facts, &programs)?;
         let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
-        for program in &programs {
-            self.prepare_posts(program)?;
-        }
         let mut prepared = Vec::with_capacity(programs.len());
         for program in &programs {
+            let posts = self.prepare_posts(program)?;
             let mut lowering = Lowering::new(
                 &self.info.name,
                 &self.context,
@@ -354,7 +352,6 @@ impl Device for CudaDevice {
             let launches = lowering.program(program)?;
             let (graph, mode) = self.capture_program(&launches)?;
             let id = GraphId(next(&self.resources.programs));
-            let posts = self.resources.posts_of(program.step).unwrap_or_default();
             let result_bytes = program.layout.result_bytes();
             self.resources.programs.push(ProgramState { launches, result_bytes, graph, posts });
             prepared.push(Prepared { graph: id, mode });

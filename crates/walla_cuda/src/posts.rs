@@ -48,12 +48,12 @@ type Ticket = (StreamId, u64);
 /// The posts for one step block.
 #[derive(Debug)]
 pub(crate) struct Posts {
-    block: BufferId,
-    block_bytes: usize,
-    /// Where kernels find everything.
-    pub(crate) place: PostRef,
+    id: BufferId,
+    block: DeviceMemory,
     ring: PinnedMemory,
     taken: DeviceMemory,
+    /// Where a block is brought before its launch.
+    ahead: DeviceMemory,
     /// On its way to `taken` after a launch that failed: nobody knows whether that took its post.
     restored: PinnedMemory,
     is_torn: bool,
@@ -69,28 +69,18 @@ pub(crate) struct Posts {
 
 impl Posts {
     /// Makes a ring for a step block; `zeroed` fills memory with zeros.
-    pub(crate) fn create(
+    fn create(
         context: &Context,
-        block: BufferId,
-        memory: &DeviceMemory,
+        (id, block): (BufferId, DeviceMemory),
         zeroed: &dyn Fn(DeviceMemory) -> Result<DeviceMemory, DeviceError>,
     ) -> Result<Self, DeviceError> {
-        let ring = context.allocate_pinned(POSTS as usize * size_of::<Post>())?;
-        let taken = zeroed(context.allocate("posts", size_of::<Taken>())?)?;
-        let ahead_bytes = memory.bytes().max(AHEAD_BYTES_MIN);
-        let ahead = zeroed(context.allocate("step block ahead", ahead_bytes)?)?;
-        let place = PostRef {
-            ring: ring.address(),
-            taken: taken.address(),
-            ahead: ahead.address(),
-            block: memory.address(),
-        };
+        let ahead_bytes = block.bytes().max(AHEAD_BYTES_MIN);
         Ok(Self {
+            id,
             block,
-            block_bytes: memory.bytes(),
-            place,
-            ring,
-            taken,
+            ring: context.allocate_pinned(POSTS as usize * size_of::<Post>())?,
+            taken: zeroed(context.allocate("posts", size_of::<Taken>())?)?,
+            ahead: zeroed(context.allocate("step block ahead", ahead_bytes)?)?,
             restored: context.allocate_pinned(size_of::<Taken>())?,
             is_torn: false,
             count: 0,
@@ -100,10 +90,14 @@ impl Posts {
         })
     }
 
-    /// Memory of the device and of the host, in bytes.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        let ahead = self.block_bytes.max(AHEAD_BYTES_MIN);
-        ((self.taken.bytes() + ahead) as u64, (self.ring.bytes() + self.restored.bytes()) as u64)
+    /// Where kernels find everything.
+    pub(crate) fn place(&self) -> PostRef {
+        PostRef {
+            ring: self.ring.address(),
+            taken: self.taken.address(),
+            ahead: self.ahead.address(),
+            block: self.block.address(),
+        }
     }
 
     /// The place of a number.
@@ -111,20 +105,9 @@ impl Posts {
         (number % POSTS) as usize
     }
 
-    /// Leaves the first `bytes` bytes of a host buffer to the next launch; says no if they have to be copied. `has_ended` tells of a launch.
-    fn put_off(
-        &mut self,
-        from: (HostId, &PinnedMemory),
-        bytes: usize,
-        has_ended: impl Fn(Ticket) -> bool,
-    ) -> bool {
-        let words = bytes.div_ceil(WORD_BYTES);
-        // A word that is begun is copied whole.
-        let fits = words * WORD_BYTES <= from.1.bytes().min(self.block_bytes);
-        let before = [self.launches[Self::index(self.count + 1)], self.without];
-        let is_put_off = fits && before.into_iter().flatten().all(has_ended);
-        self.next = is_put_off.then_some((from.0, words as u64));
-        is_put_off
+    /// Launches that must have ended before there is another post: the one that takes what stands in its place, and one that would take it too early.
+    fn before_next(&self) -> impl Iterator<Item = Ticket> {
+        [self.launches[Self::index(self.count + 1)], self.without].into_iter().flatten()
     }
 
     /// Posts `words` words at an address for a launch, right before it.
@@ -164,24 +147,24 @@ impl Posts {
 impl Resources {
     /// Which posts are for a step block.
     pub(crate) fn posts_of(&self, block: BufferId) -> Option<usize> {
-        self.posts.iter().position(|posts| posts.block == block)
+        self.posts.iter().position(|posts| posts.id == block)
     }
 }
 
 impl CudaDevice {
-    /// Makes a ring for a program's step block, if there is none yet.
-    pub(crate) fn prepare_posts(&mut self, program: &Program) -> Result<(), DeviceError> {
-        if self.resources.posts_of(program.step).is_some() {
-            return Ok(());
+    /// Which posts are for a program's step block; makes a ring if there is none yet.
+    pub(crate) fn prepare_posts(&mut self, program: &Program) -> Result<usize, DeviceError> {
+        let index = self.resources.posts.len();
+        if let Some(known) = self.resources.posts_of(program.step) {
+            return Ok(known);
         }
-        let memory = self.resources.buffer(program.step)?;
+        let block = *self.resources.buffer(program.step)?;
         let zeroed = |memory| self.zeroed(memory);
-        let posts = Posts::create(&self.context, program.step, memory, &zeroed)?;
-        let (device_bytes, host_bytes) = posts.bytes();
-        self.used.workspace_bytes += device_bytes;
-        self.used.host_bytes += host_bytes;
+        let posts = Posts::create(&self.context, (program.step, block), &zeroed)?;
+        self.used.workspace_bytes += (posts.taken.bytes() + posts.ahead.bytes()) as u64;
+        self.used.host_bytes += (posts.ring.bytes() + posts.restored.bytes()) as u64;
         self.resources.posts.push(posts);
-        Ok(())
+        Ok(index)
     }
 
     /// Leaves an upload to the next launch of a program that reads `to`; says no if it has to be enqueued.
@@ -191,18 +174,19 @@ impl CudaDevice {
         to: BufferId,
         bytes: usize,
     ) -> Result<bool, DeviceError> {
-        if self.context.is_lost() {
-            return Ok(false);
-        }
-        let Resources { posts, hosts, streams, .. } = &mut self.resources;
-        let host = hosts.get(from.0 as usize).ok_or_else(|| unknown(&from))?;
-        let Some(posts) = posts.iter_mut().find(|posts| posts.block == to) else {
+        let resources = &self.resources;
+        let host_bytes = resources.host(from)?.memory.bytes();
+        let Some(index) = resources.posts_of(to).filter(|_| !self.context.is_lost()) else {
             return Ok(false);
         };
-        let has_ended = |(stream, ticket): Ticket| {
-            streams.get(stream.0 as usize).is_some_and(|stream| stream.completed >= ticket)
-        };
-        Ok(posts.put_off((from, &host.memory), bytes, has_ended))
+        let posts = &resources.posts[index];
+        let words = bytes.div_ceil(WORD_BYTES);
+        // A word that is begun is copied whole.
+        let fits = words * WORD_BYTES <= host_bytes.min(posts.block.bytes());
+        let has_ended = |(stream, ticket)| resources.has_reached(stream, ticket);
+        let is_put_off = fits && posts.before_next().all(has_ended);
+        self.resources.posts[index].next = is_put_off.then_some((from, words as u64));
+        Ok(is_put_off)
     }
 
     /// Posts what was left to this launch, and enqueues the program.

@@ -192,6 +192,11 @@ impl Resources {
         Ok((stream.raw, stream.enqueued))
     }
 
+    /// Whether a stream is known to have come this far.
+    pub(crate) fn has_reached(&self, id: StreamId, ticket: u64) -> bool {
+        self.stream(id).is_ok_and(|stream| stream.completed >= ticket)
+    }
+
     /// Notes that a stream has come at least this far, and so have the streams that it waited for on the way.
     pub(crate) fn reached(&mut self, id: StreamId, ticket: u64) {
         let Some(stream) = self.streams.get_mut(id.0 as usize) else { return };

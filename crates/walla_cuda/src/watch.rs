@@ -23,8 +23,7 @@ impl Resources {
     pub(crate) fn is_written(&self, host: &Host, range: &Range<usize>) -> bool {
         host.written.iter().flatten().all(|written| {
             let apart = written.range.end <= range.start || range.end <= written.range.start;
-            let stream = self.streams.get(written.stream.0 as usize);
-            apart || stream.is_some_and(|stream| stream.completed >= written.ticket)
+            apart || self.has_reached(written.stream, written.ticket)
         })
     }
 }

@@ -223,7 +223,7 @@ impl Lowering<'_> {
 
     fn posts(&self, program: &Program) -> Result<PostRef, DeviceError> {
         let index = self.resources.posts_of(program.step).ok_or_else(|| unknown(&program.step))?;
-        Ok(self.resources.posts[index].place)
+        Ok(self.resources.posts[index].place())
     }
 
     fn results(&self, program: &Program) -> Result<ResultRef, DeviceError> {

@@ -9,7 +9,7 @@ pub(super) const WIDE_TILES: u32 = 8;
 /// Most splits of few tiles: blocks of a cluster that every chip can have (`WIDE_SPLITS_MAX`).
 pub(super) const SPLITS_MAX: u32 = 8;
 /// Shared memory of a block from which on all columns of many tiles are one split, to as many segments.
-pub(super) const SHARED_LARGE: u64 = 200 << 10;
+const SHARED_LARGE: u64 = 200 << 10;
 const SPLIT_SEGMENTS_LARGE: u32 = 32;
 /// Most segments of a split on other chips, and on those with less shared memory than the second number.
 const SPLIT_SEGMENTS_MAX: u32 = 16;

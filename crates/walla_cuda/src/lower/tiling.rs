@@ -113,12 +113,11 @@ impl Tiling {
     fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
         // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would make several runs, or where two do not fit. Rows of x that do not fit come
         // in parts.
-        let blocks = product.tiles * product.rows.div_ceil(GROUP_ROWS);
+        let blocks = product.tiles * self.row_blocks(product);
         let is_large =
             blocks <= gpu.multiprocessors && self.order.splits * self.order.runs > FEW_WARPS;
-        let first = is_large.then_some((FEW_WARPS_LARGE, 1));
-        let others = [(FEW_WARPS, 2), (FEW_WARPS_LARGE, 1), (FEW_WARPS, 1)];
-        let sizes: Vec<_> = first.into_iter().chain(others).collect();
+        let (two, large, one) = ((FEW_WARPS, 2), (FEW_WARPS_LARGE, 1), (FEW_WARPS, 1));
+        let sizes = if is_large { [large, two, one] } else { [two, large, one] };
         let parts = (1..=self.order.splits).rev().map(|x_splits| Self { x_splits, ..self });
         let mut shapes = parts.flat_map(|shape| {
             let with_teams = move |warps| Self { teams: warps / self.order.runs, ..shape };

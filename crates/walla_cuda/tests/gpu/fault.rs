@@ -1,6 +1,5 @@
 //! A real sticky fault, in a process of its own.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use walla_device::step::StepViewMut;
@@ -10,7 +9,7 @@ use walla_types::TensorType;
 use crate::model::Shape;
 use crate::parity::tokens;
 use crate::rig::{LAYOUT, Piece, Rig};
-use crate::{gpu, oracle};
+use crate::{gpu, in_a_child, oracle};
 
 /// Set in the process that breaks its device.
 const CHILD: &str = "WALLA_TEST_FAULT_CHILD";
@@ -28,13 +27,8 @@ fn an_illegal_address_loses_the_device_once_and_the_process_goes_on() {
     if gpu().is_none() {
         return;
     }
-    let exe = std::env::current_exe().unwrap();
     let start = Instant::now();
-    let output =
-        Command::new(exe).args(["--exact", NAME, "--nocapture"]).env(CHILD, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+    let said = in_a_child(NAME, (CHILD, "1"));
     assert!(said.contains("the CPU goes on"), "{said}");
     let facts = said.lines().filter(|line| line.starts_with("fault: "));
     facts.for_each(|line| println!("{line}"));

@@ -17,6 +17,8 @@ mod rig;
 mod sampling;
 mod sharing;
 
+use std::process::Command;
+
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, OpenOptions};
@@ -35,6 +37,17 @@ fn gpu_of(backend: CudaBackend) -> Option<Box<dyn Device>> {
             None
         }
     }
+}
+
+/// Runs one test in a process of its own, which a variable tells that it is the child; answers what it said.
+fn in_a_child(test: &str, (variable, value): (&str, &str)) -> String {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]).env(variable, value);
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+    said
 }
 
 /// The oracle.

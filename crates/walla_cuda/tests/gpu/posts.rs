@@ -1,7 +1,5 @@
 //! Step blocks that wait for a launch.
 
-use std::process::Command;
-
 use walla_cuda::CudaBackend;
 use walla_device::step::{OutputRow, ResultView, StepHeader, StepRow, StepViewMut};
 use walla_device::{DeviceError, HostId, KvType};
@@ -9,7 +7,7 @@ use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
 use crate::rig::{LAYOUT, Rig};
-use crate::{gpu, gpu_of};
+use crate::{gpu, gpu_of, in_a_child};
 
 /// More launches in a row than a ring of posts has places.
 const BURST: u32 = 100;
@@ -85,13 +83,7 @@ fn launches_that_are_refused_take_no_later_block() {
     if gpu().is_none() {
         return;
     }
-    let exe = std::env::current_exe().unwrap();
-    let mut child = Command::new(exe);
-    child.args(["--exact", REFUSALS, "--nocapture"]).env(REFUSED, "47");
-    let output = child.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+    let said = in_a_child(REFUSALS, (REFUSED, "47"));
     let told = |line: &&str| line.contains("were refused") || line.contains("SKIPPED");
     said.lines().filter(told).for_each(|line| println!("{line}"));
 }

@@ -321,22 +321,20 @@ impl KvLedger {
             return Err(LedgerError::ContextFull { seq, wanted_tokens, context_tokens });
         }
         let page_tokens = self.options.page_tokens;
-        // What every decoding step asks, without a division: tokens for the last page, which has some.
-        let last = sequence.pages.saturating_sub(1);
-        let last_start = last * page_tokens;
-        if sequence.tokens > last_start
-            && wanted_tokens <= u64::from(last_start) + u64::from(page_tokens)
-        {
-            let shared = tokens > 0 && self.pool.is_shared(self.pages(seq)[last as usize]);
-            return Ok(Growth { new_pages: 0, copied: shared.then_some(last as usize) });
-        }
-        let pages = (sequence.tokens + tokens).div_ceil(page_tokens);
+        // A decoding step asks this of everybody, and finds room in the last page: nothing is divided for it.
+        let room = sequence.pages * page_tokens;
+        let beyond = (sequence.tokens + tokens).saturating_sub(room);
+        let new_pages = if beyond > 0 { beyond.div_ceil(page_tokens) } else { 0 };
         // Only a partly filled page can be written and shared at once: full ones are never written again, and
         // reserved ones are never shared.
-        let index = (sequence.tokens / page_tokens) as usize;
-        let writes_partial = tokens > 0 && !sequence.tokens.is_multiple_of(page_tokens);
+        let last = sequence.pages.saturating_sub(1);
+        let is_behind = sequence.tokens < last * page_tokens;
+        let index = if is_behind { sequence.tokens / page_tokens } else { last };
+        let page = index * page_tokens..(index + 1) * page_tokens;
+        let writes_partial =
+            tokens > 0 && sequence.tokens > page.start && sequence.tokens < page.end;
+        let index = index as usize;
         let shared = writes_partial && self.pool.is_shared(self.pages(seq)[index]);
-        let new_pages = pages.saturating_sub(sequence.pages);
         Ok(Growth { new_pages, copied: shared.then_some(index) })
     }
 
