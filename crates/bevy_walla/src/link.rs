@@ -54,6 +54,11 @@ pub trait Link: Send + Sync + 'static {
     /// The next thing that happened, if there is one.
     fn try_recv(&self) -> Option<Event>;
 
+    /// Takes up to `most` of the next things that happened, in order, and appends them to `events`, which has room for them.
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) {
+        events.extend(core::iter::from_fn(|| self.try_recv()).take(most));
+    }
+
     /// Grants the steps of one frame. Called in each frame in which anything is asked; commands arrive without it.
     fn frame(&self);
 
@@ -79,6 +84,10 @@ impl Link for Client {
 
     fn try_recv(&self) -> Option<Event> {
         Self::try_recv(self)
+    }
+
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) {
+        Self::try_recv_many(self, most, events);
     }
 
     fn frame(&self) {

@@ -179,6 +179,13 @@ impl Link for ScriptedEngine {
         inner.events.pop_front()
     }
 
+    fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) {
+        let mut inner = self.lock();
+        inner.obey_all();
+        let count = most.min(inner.events.len());
+        events.extend(inner.events.drain(..count));
+    }
+
     fn frame(&self) {
         let mut inner = self.lock();
         inner.frames += 1;

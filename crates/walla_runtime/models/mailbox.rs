@@ -63,6 +63,33 @@ fn a_full_mailbox_gives_the_payload_back() {
     });
 }
 
+/// One receiver takes what there is at once, another one by one: each item is received once, each receiver's in order.
+#[test]
+fn each_item_once_when_many_are_taken_at_once() {
+    check(|| {
+        let mailbox = Arc::new(Mailbox::new(2));
+        mailbox.try_send(0).unwrap();
+        let single = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || mailbox.try_recv())
+        };
+        let sender = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || (1..3).take_while(|i| mailbox.try_send(*i).is_ok()).count())
+        };
+        let mut many = Vec::new();
+        let count = mailbox.recv_many(2, &mut many);
+        assert_eq!(count, many.len());
+        let alone = single.join().unwrap();
+        let sent = 1 + sender.join().unwrap();
+        mailbox.recv_many(2, &mut many);
+        assert!(many.is_sorted(), "{many:?}");
+        many.extend(alone);
+        many.sort_unstable();
+        assert_eq!(many, (0..sent).collect::<Vec<_>>());
+    });
+}
+
 /// Slots are used again while a sender and a receiver run: laps are told apart.
 #[test]
 fn slots_turn_over() {

@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::prelude::*;
-use walla_runtime::{AgentId, Command, FinishReason, GenerationId, ReplyError, SentenceSplitter};
+use walla_runtime::{
+    AgentId, Command, Event, FinishReason, GenerationId, ReplyError, SentenceSplitter,
+};
 
 use crate::conversation::EditId;
 use crate::error::WallaError;
@@ -53,6 +55,8 @@ pub(crate) struct Hub {
     /// Asks that ended on this side.
     ended: VecDeque<Ended>,
     generations_named_here: u64,
+    /// Room for events that are taken at once; empty between frames.
+    inbox: Vec<Event>,
     cost: FrameCost,
 }
 
@@ -153,6 +157,7 @@ impl Hub {
             held_back: None,
             ended: VecDeque::new(),
             generations_named_here: 0,
+            inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
             cost: FrameCost::default(),
         }
     }

@@ -17,6 +17,9 @@ use crate::settings::WallaSettings;
 use crate::speech::Speech;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
+/// Events that are taken from the engine at once: they come from the device thread's core together.
+pub(super) const EVENTS_AT_ONCE: u32 = 64;
+
 /// What the plugin writes on an agent. The game may have removed either.
 type Voices<'w, 's> =
     Query<'w, 's, (Option<&'static mut Speech>, Option<&'static mut Conversation>)>;
@@ -40,12 +43,20 @@ pub(crate) fn publish(
         events_left -= 1;
         hub.ended_here(ended, &mut voices, &mut out);
     }
+    let mut inbox = std::mem::take(&mut hub.inbox);
     while events_left > 0
-        && let Some(event) = hub.link.as_ref().and_then(|link| link.try_recv())
+        && let Some(link) = &hub.link
     {
-        events_left -= 1;
-        hub.happened(event, &mut voices, &mut out);
+        link.try_recv_many(events_left.min(EVENTS_AT_ONCE) as usize, &mut inbox);
+        if inbox.is_empty() {
+            break;
+        }
+        events_left -= inbox.len() as u32;
+        for event in inbox.drain(..) {
+            hub.happened(event, &mut voices, &mut out);
+        }
     }
+    hub.inbox = inbox;
     hub.cost.publish = watch.read();
 }
 

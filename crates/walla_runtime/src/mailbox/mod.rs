@@ -16,7 +16,8 @@
 //!
 //! # Rules
 //! 1. A sender owns the slot of position `p` from moving `tail` from `p` to `p + 1` until it stores `turn = p + 1`.
-//! 2. A receiver owns it from moving `head` from `p` to `p + 1` until it stores `turn = p + capacity`.
+//! 2. A receiver owns it from moving `head` from `p` or less to `p + 1` or more, having seen that all it moves over hold items,
+//!    until it stores `turn = p + capacity`.
 //! 3. Nobody else reads or writes the slot's value. Storing `turn` releases it, loading `turn` acquires it.
 //! 4. The closed mark lies in `tail`, so that each send comes either before it (the item will be received) or after it (the
 //!    payload comes back as [`TrySendError::Closed`]): there is no send that succeeds and is lost.

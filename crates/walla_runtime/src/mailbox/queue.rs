@@ -1,5 +1,6 @@
 use core::fmt;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 use super::sync::{AtomicBool, AtomicU64, Ordering, OwnLine, UnsafeCell, fence};
 
@@ -104,7 +105,7 @@ impl<T> Mailbox<T> {
             let slot = self.slot(tail);
             let turn = slot.turn.load(Ordering::Acquire);
             if turn == tail {
-                match self.move_on(&self.tail.0, tail) {
+                match self.move_on(&self.tail.0, tail, 1) {
                     Ok(()) => {
                         self.write(slot, tail, item);
                         return Ok(());
@@ -137,23 +138,36 @@ impl<T> Mailbox<T> {
 
     /// Takes the oldest item out. `None`: there is none now.
     pub(crate) fn try_recv(&self) -> Option<T> {
+        self.claim(1).map(|position| self.read(self.slot(position), position)).next()
+    }
+
+    /// Takes up to `most` of the oldest items out, in order, and appends them; says how many. They come together: with one
+    /// [`try_recv`](Self::try_recv) after the other each atomic move of `head` waits for the lines of the item before, which come
+    /// from the sender's core.
+    pub(crate) fn recv_many(&self, most: usize, items: &mut Vec<T>) -> usize {
+        let claimed = self.claim(most);
+        let count = claimed.end - claimed.start;
+        items.extend(claimed.map(|position| self.read(self.slot(position), position)));
+        count as usize
+    }
+
+    /// Claims the positions of up to `most` of the oldest items for this thread, which must read each of them.
+    fn claim(&self, most: usize) -> Range<u64> {
+        let holds_item =
+            |position: &u64| self.slot(*position).turn.load(Ordering::Acquire) == position + 1;
         let mut head = self.head.0.load(Ordering::Relaxed);
         loop {
-            let slot = self.slot(head);
-            let turn = slot.turn.load(Ordering::Acquire);
-            if turn == head + 1 {
-                match self.move_on(&self.head.0, head) {
-                    Ok(()) => return Some(self.read(slot, head)),
-                    Err(now) => head = now,
-                }
-                continue;
+            let count = (head..).take(most).take_while(holds_item).count() as u64;
+            // With none the next slot is empty or being written, or `head` is out of date.
+            let moved = match count {
+                0 => Err(self.head.0.load(Ordering::Relaxed)),
+                _ => self.move_on(&self.head.0, head, count),
+            };
+            match moved {
+                Ok(()) => return head..head + count,
+                Err(now) if count == 0 && now == head => return head..head,
+                Err(now) => head = now,
             }
-            // The slot is empty or being written, or `head` is out of date.
-            let now = self.head.0.load(Ordering::Relaxed);
-            if turn <= head && now == head {
-                return None;
-            }
-            head = now;
         }
     }
 
@@ -176,11 +190,11 @@ impl<T> Mailbox<T> {
         tail & CLOSED != 0 && self.head.0.load(Ordering::Acquire) == tail & !CLOSED
     }
 
-    /// Claims position `from` by moving an end of the queue one on; else says where that end is now.
-    fn move_on(&self, end: &AtomicU64, from: u64) -> Result<(), u64> {
+    /// Claims `count` positions from `from` on by moving an end of the queue; else says where that end is now.
+    fn move_on(&self, end: &AtomicU64, from: u64, count: u64) -> Result<(), u64> {
         // Relaxed: the item itself is ordered by `turn` (rule 3).
-        let moved = end.compare_exchange_weak(from, from + 1, Ordering::Relaxed, Ordering::Relaxed);
-        moved.map(drop)
+        let to = from + count;
+        end.compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed).map(drop)
     }
 
     #[expect(unsafe_code, reason = "writes into a slot that this thread owns")]

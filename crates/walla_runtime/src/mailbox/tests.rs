@@ -21,6 +21,22 @@ fn items_come_out_in_order_and_a_full_mailbox_gives_the_payload_back() {
 }
 
 #[test]
+fn many_come_out_at_once_in_order_and_no_more_than_asked_for() {
+    let mailbox = Mailbox::new(4);
+    let mut out = vec![-1];
+    assert_eq!(mailbox.recv_many(3, &mut out), 0);
+    for lap in 0..3 {
+        for item in 0..4 {
+            mailbox.try_send(4 * lap + item).unwrap();
+        }
+        assert_eq!(mailbox.recv_many(0, &mut out), 0, "lap {lap}");
+        assert_eq!(mailbox.recv_many(3, &mut out), 3, "lap {lap}");
+        assert_eq!(mailbox.recv_many(usize::MAX, &mut out), 1, "lap {lap}");
+    }
+    assert_eq!(out, (-1..12).collect::<Vec<_>>());
+}
+
+#[test]
 fn capacities_are_powers_of_two_of_at_least_two() {
     for (asked, given) in [(0, 2), (1, 2), (2, 2), (3, 4), (1_000, 1_024)] {
         let mailbox = Mailbox::new(asked);
@@ -75,7 +91,7 @@ fn a_refused_sender_is_told_once_when_there_is_room() {
 #[test]
 fn many_senders_and_receivers_see_each_item_once() {
     const SENDERS: usize = 3;
-    const RECEIVERS: usize = 2;
+    const RECEIVERS: usize = 3;
     const ITEMS: usize = if cfg!(miri) { 30 } else { 20_000 };
     let mailbox = Mailbox::new(8);
     let seen: Vec<AtomicUsize> = (0..SENDERS * ITEMS).map(|_| AtomicUsize::new(0)).collect();
@@ -94,12 +110,16 @@ fn many_senders_and_receivers_see_each_item_once() {
                 })
             })
             .collect();
-        for _ in 0..RECEIVERS {
-            scope.spawn(|| {
+        for most in 1..=RECEIVERS {
+            let (mailbox, seen) = (&mailbox, &seen);
+            scope.spawn(move || {
+                let mut received = Vec::with_capacity(most);
                 while !mailbox.is_drained() {
-                    match mailbox.try_recv() {
-                        Some(item) => drop(seen[item].fetch_add(1, Ordering::Relaxed)),
-                        None => thread::yield_now(),
+                    if mailbox.recv_many(most, &mut received) == 0 {
+                        thread::yield_now();
+                    }
+                    for item in received.drain(..) {
+                        seen[item].fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
