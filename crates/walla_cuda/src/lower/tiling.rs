@@ -2,7 +2,7 @@
 
 use walla_device::GpuFacts;
 
-use super::order::Order;
+use super::order::{Order, TILES_MANY};
 use crate::params::Stages;
 
 /// Rows of x that one multiplication of tensor cores takes.
@@ -149,7 +149,7 @@ impl Tiling {
         })
     }
 
-    /// Gives each warp the ring that has most segments ahead.
+    /// Gives each warp the ring that has most segments ahead, of those that it should have at most.
     fn with_rings(
         self,
         product: &Product,
@@ -158,9 +158,13 @@ impl Tiling {
         Turns { rounds, units, .. }: Turns,
     ) -> Option<Self> {
         let all = self.order.run * units * rounds;
-        let chunk_most = (FEW_COPY_BYTES / product.record_bytes).clamp(1, self.order.run);
+        let copy_most = (FEW_COPY_BYTES / product.record_bytes).clamp(1, self.order.run);
+        let is_shared = resident > 1 && product.tiles >= TILES_MANY;
+        let ahead_most = if is_shared { few_segments_ahead(all, copy_most) } else { u32::MAX };
+        let chunk_most = copy_most.min(ahead_most / 2);
         let with_ring = |chunk: u32| {
-            let stages = (self.order.run.div_ceil(chunk) * units * rounds).min(DEPTH_MAX);
+            let stages = self.order.run.div_ceil(chunk) * units * rounds;
+            let stages = stages.min(ahead_most / chunk).clamp(1, DEPTH_MAX);
             let depths = (1..=stages).rev().map(move |depth| Self { chunk, depth, ..self });
             depths.map(|cut| cut.few_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
         };
@@ -288,6 +292,16 @@ impl Tiling {
     }
 }
 
+/// Segments of a warp that are on their way at most, of `all` that it makes, where two blocks share a multiprocessor and many tiles out: rows of x, which every block waits for,
+/// come later the more weights are asked for before. Found by measuring, for copies of one segment and of more.
+fn few_segments_ahead(all: u32, copy_most: u32) -> u32 {
+    match (copy_most, all) {
+        (1, _) => FEW_SEGMENTS_AHEAD,
+        (_, ..16) => (3 * all / 4).max(FEW_SEGMENTS_AHEAD),
+        (_, 16..) => 2 * FEW_SEGMENTS_AHEAD,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,11 +378,12 @@ mod tests {
             let cut = Tiling::of(&product, &order, &gpu).unwrap();
             (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
         };
-        // Llama 3.2 1B: query, key and value; output; down; gate and up; head. All that a warp multiplies in a turn is on its way before x is.
+        // Llama 3.2 1B: query, key and value; output; down; gate and up; head. What a warp multiplies in a turn is on its way before x is, three quarters of it where two
+        // blocks share a multiprocessor.
         assert_eq!(cut(192, 16, 1, 608), (192, 1, 8, 2));
         assert_eq!(cut(128, 16, 1, 608), (128, 1, 8, 2));
         assert_eq!(cut(128, 64, 1, 608), (128, 1, 8, 4));
-        assert_eq!(cut(1_024, 16, 1, 608), (256, 4, 4, 8));
+        assert_eq!(cut(1_024, 16, 1, 608), (256, 4, 4, 6));
         let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
         assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
         // Qwen 3 0.6B: gate and up, two tiles of four splits for eight teams.

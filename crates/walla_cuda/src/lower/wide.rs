@@ -12,6 +12,8 @@ pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
 /// Most stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
+/// The same of weights in a cluster: more of them keep rows of x waiting.
+const CLUSTER_DEPTH_MAX: u32 = 2;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
 /// Numbers of a row of sums (`SUM_STRIDE`).
@@ -118,8 +120,8 @@ impl Wide {
         fits: impl Fn(&Self) -> bool,
     ) -> Option<Self> {
         let each = if self.cluster.is_none() { order.run } else { order.split_segments };
-        let depth_most =
-            (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(DEPTH_MAX);
+        let deepest = if self.cluster.is_none() { DEPTH_MAX } else { CLUSTER_DEPTH_MAX };
+        let depth_most = (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(deepest);
         let x_most = (each.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
         // A stage of x is given back when the next has been read: with one it would never be.
         let mut cut = Self { x_depth: x_most.min(2), ..self }.sized(product, order);
