@@ -208,9 +208,8 @@ impl Executor {
         ledger: &KvLedger,
         sampling: &SamplingOf<'_>,
     ) -> Result<u64, ExecError> {
-        let (biases, candidates) = fill::extras(ubatch, sampling);
         let mut masks = self.masks.take_list();
-        fill::collect_masks(ubatch, sampling, &mut masks);
+        let (biases, candidates) = fill::extras(ubatch, sampling, &mut masks);
         self.masks.join_held(&mut masks);
         let mut logits = std::mem::take(&mut self.logits_wanted);
         logits.clear();

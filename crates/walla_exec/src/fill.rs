@@ -10,27 +10,24 @@ use walla_types::{Sampling, SeqId, TokenMask};
 /// How the tokens of a sequence are drawn; `None` for sequences that only want logits.
 pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
 
-/// Biases and candidates that a micro-batch's outputs need.
-pub(crate) fn extras(ubatch: &UBatch, sampling: &SamplingOf<'_>) -> (u32, bool) {
-    let outputs = ubatch.rows().iter().filter(|row| row.output.samples());
-    outputs.filter_map(|row| sampling(row.seq)).fold((0, false), |(biases, candidates), s| {
-        (biases + s.biases().len() as u32, candidates || s.candidates() > 0)
-    })
-}
-
-/// Collects the masks that a micro-batch's outputs need, each once.
-pub(crate) fn collect_masks(
+/// What a micro-batch's outputs need besides their rows: biases, and whether any wants candidates. Collects their masks, each once.
+pub(crate) fn extras(
     ubatch: &UBatch,
     sampling: &SamplingOf<'_>,
     masks: &mut Vec<Arc<TokenMask>>,
-) {
-    for row in ubatch.rows().iter().filter(|row| row.output.samples()) {
-        let Some(sampling) = sampling(row.seq) else { continue };
-        let Some(mask) = sampling.allowed_tokens() else { continue };
-        if place_of(masks, sampling).is_none() {
+) -> (u32, bool) {
+    let (mut biases, mut candidates) = (0, false);
+    let outputs = ubatch.rows().iter().filter(|row| row.output.samples());
+    for sampling in outputs.filter_map(|row| sampling(row.seq)) {
+        biases += sampling.biases().len() as u32;
+        candidates |= sampling.candidates() > 0;
+        if let Some(mask) = sampling.allowed_tokens()
+            && place_of(masks, sampling).is_none()
+        {
             masks.push(Arc::clone(mask));
         }
     }
+    (biases, candidates)
 }
 
 /// Where among `masks` the mask of `sampling` is. Equal masks of other owners are others: comparing them would take longer than copying.

@@ -117,7 +117,7 @@ impl Sequences {
         let mut split = checked.split(&mut self.splitter, &mut self.outputs);
         split.ragged(self.limits.tokens_max, &mut self.ubatch);
         let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, sampling)?;
-        self.ledger.append_batch(checked, &mut self.commands)?;
+        self.ledger.append_reserved(checked);
         self.ledger.retire(step);
         Ok(step)
     }

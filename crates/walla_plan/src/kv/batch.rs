@@ -44,9 +44,19 @@ impl KvLedger {
         commands: &mut KvCommands,
     ) -> Result<(), LedgerError> {
         self.reserve_batch(batch, commands)?;
+        self.append_reserved(batch);
+        Ok(())
+    }
+
+    /// Appends every token of a batch after [`reserve_batch`](Self::reserve_batch) has made room for it, with nothing appended, copied or cut
+    /// in between: asks nothing again, and cannot fail.
+    pub fn append_reserved(&mut self, batch: CheckedBatch<'_>) {
         for (seq, tokens) in batch.sequences() {
+            debug_assert!(
+                self.growth(seq, tokens).is_ok_and(|growth| growth.pages() == 0),
+                "room is reserved first"
+            );
             self.count(seq, tokens);
         }
-        Ok(())
     }
 }
