@@ -1,0 +1,151 @@
+//! How blocks for one group of rows are cut (kernels/few.cuh).
+
+use walla_device::GpuFacts;
+
+use super::{FEW_WARPS, FEW_WARPS_LARGE, GROUP_ROWS, Product, SUM_STRIDE, Tiling, WARPS_MAX};
+use crate::lower::order::{Order, TILES_MANY};
+use crate::params::Stages;
+
+/// Most tiles that a block makes in one turn: their sums meet in shared memory.
+const TURN_TILES_MAX: u32 = 8;
+/// Most stages of a ring (`DEPTH_MAX`).
+pub(super) const DEPTH_MAX: u32 = 8;
+/// Bytes of half a stage, at most: longer copies bring nothing.
+const COPY_BYTES_MAX: u32 = 2_560;
+/// Segments of a warp that are on their way at least where two blocks share a multiprocessor, if it has as many to do.
+const SEGMENTS_AHEAD_MIN: u32 = 2;
+
+/// How blocks for one group of rows go through the tiles.
+#[derive(Clone, Copy, Debug)]
+struct Turns {
+    /// Tiles of a turn.
+    tiles: u32,
+    /// Blocks, and the turns that each makes.
+    blocks: u32,
+    rounds: u32,
+    /// Runs that the busiest warp makes in a turn.
+    units: u32,
+}
+
+impl Turns {
+    /// What the busiest warp has to do: a turn costs about half a unit by itself.
+    fn cost(&self) -> u32 {
+        self.rounds * (2 * self.units + 1)
+    }
+}
+
+impl Tiling {
+    /// Cuts a product for one group of rows a block (kernels/few.cuh).
+    pub(super) fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
+        // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would make several runs, or where two do not fit. Rows of x that do not fit come
+        // in parts.
+        let blocks = product.tiles * self.row_blocks(product);
+        let is_large =
+            blocks <= gpu.multiprocessors && self.order.splits * self.order.runs > FEW_WARPS;
+        let (two, large, one) = ((FEW_WARPS, 2), (FEW_WARPS_LARGE, 1), (FEW_WARPS, 1));
+        let sizes = if is_large { [large, two, one] } else { [two, large, one] };
+        let parts = (1..=self.order.splits).rev().map(|x_splits| Self { x_splits, ..self });
+        let mut shapes = parts.flat_map(|shape| {
+            let with_teams = move |warps| Self { teams: warps / self.order.runs, ..shape };
+            sizes.iter().map(move |(warps, resident)| (with_teams(*warps), *resident))
+        });
+        shapes.find_map(|(shape, resident)| shape.few_turns(product, gpu, resident))
+    }
+
+    /// The same with so many blocks a multiprocessor; `None` if they do not fit, or bring less than half of what one block would.
+    fn few_turns(self, product: &Product, gpu: &GpuFacts, resident: u32) -> Option<Self> {
+        let row_blocks = self.row_blocks(product);
+        let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
+        let is_in_parts = self.x_splits < self.order.splits;
+        let most = if is_in_parts { 1 } else { TURN_TILES_MAX };
+        let cut = |tiles: u32| {
+            let blocks = product.tiles.div_ceil(tiles).max(1);
+            let rounds = blocks.div_ceil(places);
+            let units = (tiles * self.order.splits).div_ceil(self.teams);
+            Turns { tiles, blocks: blocks.div_ceil(rounds), rounds, units }
+        };
+        let mut cuts: Vec<_> = (1..=most).map(cut).collect();
+        cuts.sort_by_key(Turns::cost);
+        let best = cuts.first().map(Turns::cost)?;
+        let is_worth = |turns: &Turns| resident == 1 || 2 * turns.cost() <= 3 * best;
+        cuts.into_iter().filter(is_worth).find_map(|turns| {
+            let grid = [turns.blocks, row_blocks, 1];
+            let whole = Self { turn_tiles: turns.tiles, grid, ..self };
+            whole.with_rings(product, gpu, resident, turns)
+        })
+    }
+
+    /// Gives each warp the ring that has most segments ahead, of those that it should have at most.
+    fn with_rings(
+        self,
+        product: &Product,
+        gpu: &GpuFacts,
+        resident: u32,
+        Turns { rounds, units, .. }: Turns,
+    ) -> Option<Self> {
+        let all = self.order.run * units * rounds;
+        let copy_most = (COPY_BYTES_MAX / product.record_bytes).clamp(1, self.order.run);
+        let is_shared = resident > 1 && product.tiles >= TILES_MANY;
+        let ahead_most = if is_shared { segments_ahead(all, copy_most) } else { u32::MAX };
+        let chunk_most = copy_most.min((ahead_most / 2).max(2));
+        let with_ring = |chunk: u32| {
+            let stages = self.order.run.div_ceil(chunk) * units * rounds;
+            let stages = stages.min(ahead_most / chunk).clamp(1, DEPTH_MAX);
+            let depths = (1..=stages).rev().map(move |depth| Self { chunk, depth, ..self });
+            depths.map(|cut| cut.few_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
+        };
+        let ahead = |cut: &Self| (cut.chunk * cut.depth).min(all);
+        // Of equals the longest copies. Segments that come one by one are unpacked one by one, too: only where pairs do not fit.
+        let pairs =
+            (2..=chunk_most).filter(|chunk| chunk.is_multiple_of(2) || *chunk == self.order.run);
+        let best = pairs.filter_map(with_ring).max_by_key(ahead).or_else(|| with_ring(1))?;
+        (resident == 1 || ahead(&best) >= SEGMENTS_AHEAD_MIN.min(all)).then_some(best)
+    }
+
+    /// How a warp's stages are numbered, of a product for one group of rows.
+    pub(in crate::lower) fn stages(&self, tiles: u32) -> Stages {
+        let of_task = self.order.run.div_ceil(self.chunk);
+        let tasks = (self.turn_tiles * self.x_splits).div_ceil(self.teams);
+        let passes = self.order.splits.div_ceil(self.x_splits);
+        let turns = tiles.div_ceil(self.turn_tiles * self.grid[0]);
+        let by = [of_task, tasks, passes, self.x_splits].map(Stages::divisor);
+        Stages { of_task, tasks, passes, all: turns * passes * tasks * of_task, by }
+    }
+
+    /// The first stage of each warp, of a product for one group of rows (`MatmulParams::first`): what a warp asks for before it has found out anything else.
+    pub(in crate::lower) fn first_stages(&self, segments: u32) -> [u32; WARPS_MAX as usize] {
+        let Order { split_segments, runs, run, .. } = self.order;
+        std::array::from_fn(|warp| {
+            let (team, its_run) = (warp as u32 / runs, warp as u32 % runs);
+            let (tile, split) = (team / self.x_splits, team % self.x_splits);
+            let begin = split * split_segments + its_run * run;
+            let end = (begin + run).min((split + 1) * split_segments).min(segments);
+            let is_there = team < self.teams && tile < self.turn_tiles;
+            let count = if is_there { end.saturating_sub(begin).min(self.chunk) } else { 0 };
+            if count > 0 { tile | count << 8 | begin << 16 } else { 0 }
+        })
+    }
+
+    /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two turns at once if there are more than one), and those of earlier splits.
+    fn few_sized(self, product: &Product, rounds: u32) -> Self {
+        let rings = self.warps() * self.depth * self.chunk * 2 * product.record_bytes;
+        let segments = product.segments.min(self.x_splits * self.order.split_segments);
+        let x = segments * product.group_rows * 256;
+        let is_in_parts = self.x_splits < self.order.splits;
+        let turns = if rounds > 1 || is_in_parts { 2 } else { 1 };
+        let runs = turns * self.turn_tiles * self.x_splits * self.order.runs;
+        let sums = runs * product.group_rows * SUM_STRIDE * 4;
+        let totals = if is_in_parts { GROUP_ROWS * 16 * 8 } else { 0 };
+        Self { shared_bytes: rings + x + sums + totals, ..self }
+    }
+}
+
+/// Segments of a warp that are on their way at most, of `all` that it makes, where two blocks share a multiprocessor and many tiles out: rows of x, which every block waits for,
+/// come later the more weights are asked for before. Found by measuring, for copies of one segment and of more.
+fn segments_ahead(all: u32, copy_most: u32) -> u32 {
+    match (copy_most, all) {
+        (1, _) => SEGMENTS_AHEAD_MIN,
+        (_, ..16) => (3 * all / 4).max(SEGMENTS_AHEAD_MIN),
+        _ => 4,
+    }
+}

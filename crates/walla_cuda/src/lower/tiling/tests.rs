@@ -1,0 +1,173 @@
+use super::few::DEPTH_MAX;
+use super::*;
+
+fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {
+    GpuFacts { multiprocessors, shared_bytes_per_block_optin, ..GpuFacts::default() }
+}
+
+const RECORDS: [u32; 6] = [576, 608, 848, 1088, 768, 2048];
+const SEGMENTS: [u32; 10] = [1, 5, 8, 12, 16, 20, 24, 64, 76, 112];
+
+/// Every product that models have, on a large and on a small chip.
+fn all(mut check: impl FnMut(&Product, &Tiling, &GpuFacts)) {
+    for gpu in [gpu(132, 232_448), gpu(24, 101_376), gpu(40, 65_536)] {
+        for record_bytes in RECORDS {
+            for segments in SEGMENTS {
+                for tiles in [1, 4, 33, 192, 1024, 8016] {
+                    for rows in [1, 2, 3, 6, 8, 12, 16, 24, 48, 128, 512] {
+                        let group_rows = rows.min(8);
+                        let product = Product { record_bytes, segments, tiles, rows, group_rows };
+                        let order = Order::of(tiles, segments, &gpu);
+                        let tiling = Tiling::of(&product, &order, &gpu);
+                        let tiling = tiling.unwrap_or_else(|| panic!("{product:?}, {gpu:?}"));
+                        check(&product, &tiling, &gpu);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_product_fits_every_chip() {
+    all(|product, tiling, gpu| {
+        let bytes = u64::from(tiling.shared_bytes + SHARED_STATIC);
+        assert!(bytes <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
+        let warps = tiling.warps();
+        // Blocks for one group of rows are never smaller.
+        let is_few = tiling.groups == 1;
+        let is_right = if is_few {
+            warps == FEW_WARPS || warps == FEW_WARPS_LARGE
+        } else {
+            warps <= WARPS_MAX
+        };
+        assert!(is_right, "{tiling:?}");
+        assert!((1..=2).contains(&tiling.order.runs));
+        assert!((1..=DEPTH_MAX).contains(&tiling.depth));
+        assert!((1..=tiling.order.run).contains(&tiling.chunk));
+    });
+}
+
+#[test]
+fn columns_rows_and_tiles_are_covered_once() {
+    all(|product, tiling, _| {
+        let Order { splits, split_segments, runs, run } = tiling.order;
+        let covered = splits * split_segments;
+        assert!((product.segments..product.segments + split_segments).contains(&covered));
+        assert!((split_segments..split_segments + run).contains(&(runs * run)));
+        let rows = tiling.grid[1] * 8 * tiling.groups;
+        assert!(rows >= product.rows && rows < product.rows + 8 * tiling.groups);
+        assert!(tiling.grid[2] == 1 || tiling.grid[2] == splits);
+        // Blocks of more than one group make one split.
+        assert!(tiling.groups == 1 || tiling.grid[2] == splits);
+    });
+}
+
+#[test]
+fn turns_of_few_rows_fill_the_chip() {
+    let gpu = gpu(132, 232_448);
+    let cut = |tiles, segments, rows, record_bytes| {
+        let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
+        let order = Order::of(tiles, segments, &gpu);
+        let cut = Tiling::of(&product, &order, &gpu).unwrap();
+        (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
+    };
+    // Llama 3.2 1B: query, key and value; output; down; gate and up; head. What a warp multiplies in a turn is on its way before x is, three quarters of it where two
+    // blocks share a multiprocessor.
+    assert_eq!(cut(192, 16, 1, 608), (192, 1, 8, 2));
+    assert_eq!(cut(128, 16, 1, 608), (128, 1, 8, 2));
+    assert_eq!(cut(128, 64, 1, 608), (128, 1, 8, 4));
+    assert_eq!(cut(1_024, 16, 1, 608), (256, 4, 4, 6));
+    let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
+    assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
+    // Gate and up of bf16, whose segments come one by one, and of Llama 3.1 8B, whose warps go on for long: rows of x come before more of them.
+    assert_eq!(cut(1_024, 16, 1, 2_048), (256, 4, 4, 2));
+    assert_eq!(cut(1_792, 32, 1, 640), (256, 7, 4, 4));
+    // Qwen 3 0.6B: gate and up, two tiles of four splits for eight teams.
+    assert_eq!(cut(384, 8, 1, 1_088), (192, 2, 8, 2));
+}
+
+#[test]
+fn more_rows_fill_the_chip() {
+    // On an RTX 4090 and an H100, Llama 3.2 1B: query, key and value; output; gate and up; down; head.
+    for gpu in [gpu(128, 101_376), gpu(132, 232_448)] {
+        for (tiles, segments) in [(192, 16), (128, 16), (1_024, 16), (128, 64), (8_016, 16)] {
+            for rows in [9, 16, 32, 48, 64, 128, 512] {
+                let product = Product { record_bytes: 608, segments, tiles, rows, group_rows: 8 };
+                let order = Order::of(tiles, segments, &gpu);
+                let tiling = Tiling::of(&product, &order, &gpu).unwrap();
+                let warps = tiling.grid.iter().product::<u32>() * tiling.warps();
+                assert!(warps >= 4 * gpu.multiprocessors, "{product:?}: {tiling:?}");
+                assert!(tiling.groups > 1, "{tiling:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stages_of_few_rows_are_every_segment_once() {
+    // As kernels/few.cuh finds what comes next to a warp.
+    let divided = |n: u32, by: u32| ((2 * u64::from(n) * u64::from(by)) >> 32) as u32;
+    all(|product, tiling, _| {
+        if tiling.groups > 1 || product.tiles > 200 {
+            return;
+        }
+        let Order { splits, split_segments, runs, run } = tiling.order;
+        let of = tiling.stages(product.tiles);
+        let [by_stages, by_tasks, by_passes, by_splits] = of.by;
+        let mut seen = vec![0_u8; (product.tiles * product.segments) as usize];
+        for (block, warp) in
+            (0..tiling.grid[0]).flat_map(|b| (0..tiling.warps()).map(move |w| (b, w)))
+        {
+            let (team, its_run) = (warp >> (runs - 1), warp & (runs - 1));
+            let first = tiling.first_stages(product.segments)[warp as usize];
+            let tile = block * tiling.turn_tiles + (first & 0xff);
+            for segment in (first >> 16)..(first >> 16) + (first >> 8 & 0xff) {
+                if tile < product.tiles {
+                    seen[(tile * product.segments + segment) as usize] += 1;
+                }
+            }
+            for stage in 1..of.all {
+                let task = divided(stage, by_stages);
+                let pass = divided(task, by_tasks);
+                let turn = divided(pass, by_passes);
+                let index = team + (task - pass * of.tasks) * tiling.teams;
+                let at = divided(index, by_splits);
+                let split =
+                    (pass - turn * of.passes) * tiling.x_splits + index - at * tiling.x_splits;
+                let tile = (block + turn * tiling.grid[0]) * tiling.turn_tiles + at;
+                if at >= tiling.turn_tiles || tile >= product.tiles {
+                    continue;
+                }
+                let run_begin = split * split_segments + its_run * run;
+                let end = (run_begin + run).min((split + 1) * split_segments);
+                let begin = run_begin + (stage - task * of.of_task) * tiling.chunk;
+                for segment in begin..(begin + tiling.chunk).min(end).min(product.segments) {
+                    seen[(tile * product.segments + segment) as usize] += 1;
+                }
+            }
+        }
+        // Blocks with more rows of x make the same.
+        assert!(seen.iter().all(|n| *n == 1), "{product:?}: {tiling:?}, {splits} splits");
+    });
+}
+
+#[test]
+fn rows_of_x_in_parts_go_with_one_tile() {
+    all(|_, tiling, _| {
+        if tiling.groups == 1 {
+            let splits = tiling.order.splits;
+            assert!((1..=splits).contains(&tiling.x_splits));
+            let is_in_parts = tiling.x_splits < splits;
+            assert!(!is_in_parts || tiling.turn_tiles == 1);
+        }
+    });
+}
+
+#[test]
+fn the_order_of_sums_follows_from_the_matrix_alone() {
+    // Neither rows nor the size of records change it.
+    all(|product, tiling, gpu| {
+        assert_eq!(tiling.order, Order::of(product.tiles, product.segments, gpu));
+    });
+}
