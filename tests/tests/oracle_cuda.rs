@@ -17,8 +17,10 @@ fn data() -> Option<PathBuf> {
     shared_data()
 }
 
+/// The first GPU, or the one that `WALLA_TEST_DEVICE` names.
 fn gpu() -> Box<dyn Device> {
-    CudaBackend::from_env().open("cuda:0", &OpenOptions::default()).expect("the GPU opens")
+    let name = std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned());
+    CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("the GPU opens")
 }
 
 /// How many times the limits of its class a model may be off, in its largest difference and in the rms: see `benches/results/cuda-oracle.md`.

@@ -4,10 +4,10 @@ use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, DeviceCounters, KvType, OpenOptions};
 use walla_types::TensorType;
 
-use crate::gpu;
 use crate::model::{Random, Shape};
 use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
+use crate::{gpu, tested};
 
 /// Tokens and logits (as bits) of a run of mixed steps, and what the steps asked of the driver.
 fn run(device: Box<dyn Device>) -> (Vec<(u32, Vec<u32>)>, DeviceCounters, Rig) {
@@ -49,7 +49,7 @@ fn launches_one_by_one_give_the_same_tokens_and_are_counted() {
     drop(rig);
 
     let backend = CudaBackend::eager("a test says so");
-    let (found, calls, rig) = run(backend.open("cuda:0", &OpenOptions::default()).unwrap());
+    let (found, calls, rig) = run(backend.open(&tested(), &OpenOptions::default()).unwrap());
     let fallbacks = rig.device.graph_fallbacks();
     assert_eq!(fallbacks.switched_off, rig.graphs.len() as u64 * 2, "{fallbacks}");
     assert_eq!(fallbacks.total(), fallbacks.switched_off);

@@ -4,10 +4,10 @@ use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
 use walla_types::TensorType;
 
-use crate::gpu;
 use crate::model::Shape;
 use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
+use crate::{gpu, tested};
 
 /// An image as `xtask kernels` packs it, with one kernel file; not compressed, which zlib allows.
 fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
@@ -58,11 +58,13 @@ fn an_image_that_the_driver_refuses_is_passed_over_and_named() {
     std::fs::write(folder.join("bad.bin"), image(&chip, "cubin", interface(), &elf)).unwrap();
     std::fs::write(folder.join("old.bin"), image(&chip, "cubin", "0.0", &elf)).unwrap();
     let backend = CudaBackend::default().with_images(std::slice::from_ref(&folder));
-    let listed = backend.devices().unwrap().swap_remove(0).gpu.unwrap();
+    let listed =
+        backend.devices().unwrap().into_iter().find(|listed| listed.name == tested()).unwrap();
+    let listed = listed.gpu.unwrap();
     assert!(listed.kernel_image.contains("bad.bin"), "{}", listed.kernel_image);
     assert!(listed.kernel_images_refused.iter().any(|line| line.contains("old.bin")));
 
-    let device = backend.open("cuda:0", &OpenOptions::default()).unwrap();
+    let device = backend.open(&tested(), &OpenOptions::default()).unwrap();
     let opened = device.info().gpu.clone().unwrap();
     assert_eq!(opened.kernel_image, facts.kernel_image, "the crate's own");
     let named = |what: &str| opened.kernel_images_refused.iter().any(|line| line.contains(what));

@@ -1,6 +1,7 @@
 //! The CUDA device against the CPU's scalar variant, on random models with sizes that do not divide tiles.
 //!
-//! Needs a GPU: without one every test says that it skips. `cargo xtask emulate` runs them on an emulated one.
+//! Needs a GPU: without one every test says that it skips. `cargo xtask emulate` runs them on an emulated one, `WALLA_TEST_DEVICE=cuda:1` on a
+//! machine's second one.
 
 mod attention;
 mod cache;
@@ -23,7 +24,12 @@ use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, OpenOptions};
 
-/// The first GPU, or `None` (and a line that says so) where there is none.
+/// The GPU that is tested: the first, or the one that `WALLA_TEST_DEVICE` names (`cuda:1`).
+fn tested() -> String {
+    std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned())
+}
+
+/// That GPU, or `None` (and a line that says so) where there is none.
 fn gpu() -> Option<Box<dyn Device>> {
     gpu_of(CudaBackend::from_env())
 }
@@ -31,7 +37,7 @@ fn gpu() -> Option<Box<dyn Device>> {
 /// The same, of a backend.
 fn gpu_of(backend: CudaBackend) -> Option<Box<dyn Device>> {
     match backend.devices() {
-        Ok(_) => Some(backend.open("cuda:0", &OpenOptions::default()).unwrap()),
+        Ok(_) => Some(backend.open(&tested(), &OpenOptions::default()).unwrap()),
         Err(reason) => {
             println!("SKIPPED: {reason}");
             None

@@ -3,7 +3,7 @@
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, CacheDesc, CacheLayer, DeviceError, KvType, OpenOptions, Registry};
 
-use crate::gpu;
+use crate::{gpu, tested};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,7 +20,7 @@ pub fn cache(mib: u32) -> CacheDesc {
 }
 
 fn free_mib() -> u64 {
-    let device = CudaBackend::default().open("cuda:0", &OpenOptions::default()).unwrap();
+    let device = CudaBackend::default().open(&tested(), &OpenOptions::default()).unwrap();
     device.info().memory_free_bytes.unwrap() / MIB
 }
 
@@ -70,7 +70,7 @@ fn a_ceiling_holds_for_arenas() {
     }
     let registry = Registry::new().with(CudaBackend::default());
     let options = OpenOptions { memory_bytes_max: Some(64 * MIB), ..OpenOptions::default() };
-    let mut device = registry.open("cuda:0", &options).unwrap();
+    let mut device = registry.open(&tested(), &options).unwrap();
     let refused = device.create_cache(&cache(80)).unwrap_err();
     assert!(matches!(refused, DeviceError::OutOfMemory { .. }), "{refused}");
     // 50 MiB are whole pieces of the arena's granularity; what is refused leaves nothing behind.
@@ -102,7 +102,7 @@ fn a_cache_gives_memory_back_and_takes_it_again() {
     // Somebody else takes what was given back.
     device.resize_cache(id, 100).unwrap();
     let registry = Registry::new().with(CudaBackend::default());
-    let mut other = registry.open("cuda:0", &OpenOptions::default()).unwrap();
+    let mut other = registry.open(&tested(), &OpenOptions::default()).unwrap();
     let taken = (free_mib() - 200) * MIB;
     other.create_buffer("everything", taken as usize).unwrap();
     let held = device.memory().cache_bytes;

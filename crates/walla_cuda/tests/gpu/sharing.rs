@@ -15,10 +15,11 @@ use crate::memory::cache;
 use crate::model::Shape;
 use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
+use crate::tested;
 
 fn open(context: impl Into<GpuContext>) -> Result<Box<dyn Device>, DeviceError> {
     let options = OpenOptions { gpu_context: context.into(), ..OpenOptions::default() };
-    CudaBackend::from_env().open("cuda:0", &options)
+    CudaBackend::from_env().open(&tested(), &options)
 }
 
 fn facts(device: &dyn Device) -> GpuFacts {
@@ -26,6 +27,12 @@ fn facts(device: &dyn Device) -> GpuFacts {
 }
 
 /// The program's own context, as the runtime API would have it, for as long as somebody holds it.
+/// The program's own context on the GPU that is tested.
+fn program() -> Arc<CudaContext> {
+    let ordinal = tested().trim_start_matches("cuda:").parse().unwrap();
+    CudaContext::new(ordinal).unwrap()
+}
+
 fn shared(program: &Arc<CudaContext>) -> SharedContext {
     let raw = program.cu_ctx().cast();
     #[expect(unsafe_code, reason = "what a program promises that shares its context")]
@@ -53,7 +60,7 @@ fn a_device_works_in_the_programs_context_and_leaves_it_alive() {
     assert_eq!(facts(&*device).context, "its own");
     let expected = conversation(&mut Rig::new(device, &shape, KvType::F16, 2), &shape);
 
-    let program = CudaContext::new(0).unwrap();
+    let program = program();
     let stream = program.new_stream().unwrap();
     let numbers: Vec<u32> = (0..1 << 20).collect();
     let of_program = stream.clone_htod(&numbers).unwrap();
@@ -79,7 +86,7 @@ fn what_a_device_made_in_the_programs_context_is_freed() {
     if gpu().is_none() {
         return;
     }
-    let program = CudaContext::new(0).unwrap();
+    let program = program();
     let free_mib = || cudarc::driver::result::mem_get_info().unwrap().0 >> 20;
     let shape = Shape::llama(TensorType::Q8_0);
     let mut free = Vec::new();
