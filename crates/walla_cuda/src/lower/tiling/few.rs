@@ -75,7 +75,7 @@ impl Tiling {
         })
     }
 
-    /// Gives each warp the ring that has most segments ahead, of those that it should have at most.
+    /// Gives each warp the ring with most segments ahead, but no more than [`segments_ahead`] where it shares a multiprocessor.
     fn with_rings(
         self,
         product: &Product,
