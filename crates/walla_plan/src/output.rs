@@ -102,6 +102,7 @@ impl Rows {
         self.index_of.len() as u32 // at most the tokens of a batch
     }
 
+    #[inline]
     fn add(&mut self, index: u32) -> u32 {
         let row = self.len();
         self.of_index[index as usize] = row as i32;
@@ -202,17 +203,16 @@ impl OutputMap {
         self.logits.clear(batch.len());
         self.wishes.clear();
         self.output_indices.clear();
-        for index in 0..batch.len() {
-            let tag = RowTag { seq: batch.seq(index), position: batch.position(index) };
-            let output = batch.output(index);
-            self.wishes.push((output, tag));
-            if output.is_output() {
-                self.output_indices.push(index);
-            }
-        }
+        self.wishes.extend(batch.tokens().map(|(seq, link)| {
+            let tag = RowTag { seq, position: link.position };
+            (link.output, tag)
+        }));
+        let outputs = batch.tokens().enumerate().filter(|(_, (_, link))| link.output.is_output());
+        self.output_indices.extend(outputs.map(|(index, _)| index as u32));
     }
 
     /// Hands out the rows of a token: of the outputs, and of the logits.
+    #[inline]
     pub(crate) fn add(&mut self, index: u32, output: Output) -> (Option<u32>, Option<u32>) {
         let row = output.is_output().then(|| self.outputs.add(index));
         let logits = output.has_logits().then(|| self.logits.add(index));

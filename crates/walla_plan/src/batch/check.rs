@@ -30,6 +30,8 @@ pub(crate) struct Link {
     pub(crate) rank: u32,
     /// Batch index of its sequence's next token, or [`NONE`].
     pub(crate) next: u32,
+    /// What is wanted of it; never [`Output::Unsaid`].
+    pub(crate) output: Output,
 }
 
 /// Where each sequence's tokens are.
@@ -80,14 +82,15 @@ impl Batch {
         self.index.clear();
         self.index.said = self.entries.iter().any(|entry| entry.output != Output::Unsaid);
         for index in 0..self.len() {
-            self.link(index, ledger)?;
-            self.count_output(index)?;
+            let output = self.settled_output(index);
+            self.link(index, output, ledger)?;
+            self.count_output(index, output)?;
         }
         Ok(CheckedBatch { batch: self })
     }
 
     /// Ties a token to the tokens of its sequence before it.
-    fn link(&mut self, index: u32, ledger: &KvLedger) -> Result<(), BatchError> {
+    fn link(&mut self, index: u32, output: Output, ledger: &KvLedger) -> Result<(), BatchError> {
         let Entry { token, position, seq, .. } = self.entries[index as usize];
         let slot_index = self.slot(index, seq, ledger)?;
         let slot = &mut self.index.slots[slot_index as usize];
@@ -116,8 +119,13 @@ impl Batch {
         if slot.tokens > 0 {
             self.index.links[slot.last as usize].next = index;
         }
-        let link = Link { position: expected, slot: slot_index, rank: slot.tokens, next: NONE };
-        self.index.links.push(link);
+        self.index.links.push(Link {
+            position: expected,
+            slot: slot_index,
+            rank: slot.tokens,
+            next: NONE,
+            output,
+        });
         slot.last = index;
         slot.tokens += 1;
         slot.next_position += 1;
@@ -146,9 +154,16 @@ impl Batch {
         Ok(slot)
     }
 
-    fn count_output(&mut self, index: u32) -> Result<(), BatchError> {
+    fn settled_output(&self, index: u32) -> Output {
+        match self.entries[index as usize].output {
+            Output::Unsaid if !self.index.said && index + 1 == self.len() => Output::Sample,
+            Output::Unsaid => Output::None,
+            said => said,
+        }
+    }
+
+    fn count_output(&mut self, index: u32, output: Output) -> Result<(), BatchError> {
         let BatchLimits { outputs_max, logits_max, .. } = self.limits;
-        let output = self.settled_output(index);
         self.index.outputs += u32::from(output.is_output());
         self.index.logits += u32::from(output.has_logits());
         if self.index.outputs > outputs_max {
@@ -158,14 +173,6 @@ impl Batch {
             return Err(BatchError::TooManyLogits { index, logits_max });
         }
         Ok(())
-    }
-
-    fn settled_output(&self, index: u32) -> Output {
-        match self.entries[index as usize].output {
-            Output::Unsaid if !self.index.said && index + 1 == self.len() => Output::Sample,
-            Output::Unsaid => Output::None,
-            said => said,
-        }
     }
 }
 
@@ -223,7 +230,7 @@ impl<'a> CheckedBatch<'a> {
     /// If the index is not below [`len`](Self::len).
     #[must_use]
     pub fn output(&self, index: u32) -> Output {
-        self.batch.settled_output(index)
+        self.link(index).output
     }
 
     /// Tokens that are outputs.
@@ -246,6 +253,12 @@ impl<'a> CheckedBatch<'a> {
 
     pub(crate) fn slots(&self) -> &'a [SequenceSlot] {
         &self.batch.index.slots
+    }
+
+    /// The tokens in batch order.
+    pub(crate) fn tokens(&self) -> impl ExactSizeIterator<Item = (SeqId, Link)> + use<'a> {
+        let Batch { entries, index, .. } = self.batch;
+        entries.iter().map(|entry| entry.seq).zip(index.links.iter().copied())
     }
 
     pub(crate) fn link(&self, index: u32) -> Link {

@@ -136,6 +136,7 @@ impl UBatch {
     }
 
     /// Adds a row and returns its number. `is_decode`: it is the only one that its sequence has left.
+    #[inline]
     fn add(&mut self, row: Row, is_decode: bool) -> u32 {
         let number = self.len();
         if let Some(previous) = row.previous {

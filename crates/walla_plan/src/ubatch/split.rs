@@ -154,7 +154,7 @@ impl Split<'_> {
         }
         for slot in 0..sequences {
             let free = rows - ubatch.len();
-            if free == 0 {
+            if free == 0 || self.left == 0 {
                 break;
             }
             for _ in 0..self.cursor(slot).left.min(free) {
@@ -216,7 +216,7 @@ impl Split<'_> {
         let cursor = self.cursor(slot);
         let batch_index = cursor.next;
         let link = self.batch.link(batch_index);
-        let output = self.batch.output(batch_index);
+        let output = link.output;
         let (output_row, logits_row) = self.outputs.add(batch_index, output);
         let previous = (cursor.last.0 == self.ubatch).then_some(cursor.last.1);
         let row = Row {
