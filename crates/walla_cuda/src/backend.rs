@@ -78,7 +78,7 @@ impl Backend for CudaBackend {
     /// Every GPU that has kernels is better than the CPU; among them the one with more multiprocessors.
     fn score(&self, info: &DeviceInfo) -> i32 {
         let facts = info.gpu.as_ref();
-        match facts.filter(|facts| !self.images.ranked(facts.compute_capability).is_empty()) {
+        match facts.filter(|facts| !self.images.ranked(facts).is_empty()) {
             Some(facts) => 100 + facts.multiprocessors.cast_signed(),
             None => -1,
         }

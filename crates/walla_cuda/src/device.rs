@@ -50,11 +50,12 @@ pub(crate) fn info(
     graphs_off: Option<&str>,
 ) -> DeviceInfo {
     let mut facts = gpu.facts.clone();
-    let ranked = images.ranked(facts.compute_capability);
+    let ranked = images.ranked(&gpu.facts);
     let best = ranked.first();
     let variant = best.map_or("none", |image| &image.target.name);
     facts.kernel_image = best.map_or_else(|| "none".to_owned(), ToString::to_string);
     facts.kernel_images_refused = images.refused.to_vec();
+    facts.kernel_images_refused.extend(images.beyond(&gpu.facts));
     facts.graphs_off = graphs_off.map(str::to_owned);
     DeviceInfo {
         name: format!("cuda:{ordinal}"),
@@ -77,10 +78,9 @@ impl CudaDevice {
         options: &OpenOptions,
     ) -> Result<Self, DeviceError> {
         let mut info = info(ordinal, gpu, images, eager.as_deref());
-        let (major, minor) = gpu.facts.compute_capability;
-        let ranked = images.ranked(gpu.facts.compute_capability);
+        let ranked = images.ranked(&gpu.facts);
         if ranked.is_empty() {
-            let what = format!("compute capability {major}.{minor} (7.5 or later needed)");
+            let what = images.shortcoming(&gpu.facts);
             return Err(DeviceError::Unsupported { device: info.name, what });
         }
         let context = Context::open(gpu, options)?;

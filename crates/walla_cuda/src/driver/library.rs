@@ -7,7 +7,7 @@ use walla_device::GpuFacts;
 use super::arena::properties;
 use super::{graphics, green};
 
-/// Entry points without which walla does not use a driver: all of CUDA 12.0.
+/// Entry points without which walla does not use a driver: all of CUDA 12.0. (The crate's kernels need a later one: see `crate::images`.)
 const REQUIRED: &[&CStr] = &[
     c"cuInit",
     c"cuDriverGetVersion",
@@ -158,7 +158,7 @@ fn probe() -> Result<Library, String> {
         return Err("no NVIDIA driver library (libcuda) on this machine".to_owned());
     }
     if let Some(name) = lacks(REQUIRED) {
-        return Err(format!("the NVIDIA driver is too old: it has no {name} (CUDA 12.0 needed)"));
+        return Err(format!("the NVIDIA driver is too old: it has no {name} (CUDA 12.3 needed)"));
     }
     // SAFETY: the symbol was just found.
     said(unsafe { sys::cuInit(0) }, "cuInit")?;

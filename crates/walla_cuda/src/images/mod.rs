@@ -12,6 +12,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use walla_device::GpuFacts;
+
 pub(crate) use self::archive::{Archive, Code};
 pub(crate) use self::target::{Kind, Target};
 
@@ -23,6 +25,10 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Most files of a folder that are looked at.
 const FILES_MAX: usize = 64;
+
+/// The first version of CUDA (1,000 times the major number and 10 times the minor) whose driver compiles the crate's texts, and the drivers
+/// that have it. Source: the PTX manual, "Release Notes".
+const TEXT_CUDA_MIN: (u32, &str) = (12_030, "CUDA 12.3, driver 545");
 
 /// What the images of the crate say of themselves.
 const MANIFEST: &str = include_str!("../../images/manifest.txt");
@@ -57,6 +63,12 @@ impl Image {
     /// In words, what is wrong with it.
     pub(crate) fn unpack(&self) -> Result<Archive, String> {
         Archive::unpack(&self.packed).map_err(|why| format!("{self}: {why}"))
+    }
+
+    /// Whether it is text of the crate's that a driver with this version of CUDA cannot compile. What files hold is for the driver to say.
+    fn is_beyond(&self, driver_version: u32) -> bool {
+        let (first, _) = TEXT_CUDA_MIN;
+        self.file.is_none() && self.target.kind == Kind::Ptx && driver_version < first
     }
 }
 
@@ -96,7 +108,9 @@ impl Images {
         // Found ones first: of two that are equally good, the one that somebody put there.
         let mut all = Vec::new();
         let mut refused = Vec::new();
-        for place in named.iter().chain(beside.as_ref()) {
+        // An empty name is a variable that is set to nothing, or a path that ends in its separator.
+        let named = named.iter().filter(|place| !place.as_os_str().is_empty());
+        for place in named.chain(beside.as_ref()) {
             for file in files(place) {
                 match file.and_then(|file| read(&file)) {
                     Ok(image) => all.push(image),
@@ -108,16 +122,41 @@ impl Images {
         Self { all: Arc::new(all), refused: Arc::new(refused) }
     }
 
-    /// Those that run on a chip, best first.
-    pub(crate) fn ranked(&self, capability: (u32, u32)) -> Vec<&Image> {
-        let scored = self.all.iter().filter_map(|i| Some((i.target.score(capability)?, i)));
+    /// Those that run on a GPU with the driver that it has, best first.
+    pub(crate) fn ranked(&self, gpu: &GpuFacts) -> Vec<&Image> {
+        let capability = gpu.compute_capability;
+        let usable = self.all.iter().filter(|image| !image.is_beyond(gpu.driver_version));
+        let scored = usable.filter_map(|image| Some((image.target.score(capability)?, image)));
         let mut scored: Vec<_> = scored.collect();
         scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
         scored.into_iter().map(|(_, image)| image).collect()
     }
+
+    /// Those that would run on a GPU if its driver were newer: a line for each, with the reason.
+    pub(crate) fn beyond<'a>(&'a self, gpu: &'a GpuFacts) -> impl Iterator<Item = String> + 'a {
+        let (version, (_, needed)) = (gpu.driver_version, TEXT_CUDA_MIN);
+        let beyond = self.all.iter().filter(move |image| image.is_beyond(version));
+        let runs = beyond.filter(|image| image.target.score(gpu.compute_capability).is_some());
+        runs.map(move |image| format!("{image}: needs {needed}; this driver has {}", cuda(version)))
+    }
+
+    /// Why no image is left for a GPU: what is too old about it.
+    pub(crate) fn shortcoming(&self, gpu: &GpuFacts) -> String {
+        if self.beyond(gpu).next().is_some() {
+            let (_, needed) = TEXT_CUDA_MIN;
+            return format!("a driver of {} ({needed} or later needed)", cuda(gpu.driver_version));
+        }
+        let (major, minor) = gpu.compute_capability;
+        format!("compute capability {major}.{minor} (7.5 or later needed)")
+    }
 }
 
-/// The files that a place names, in order: itself, or those of a folder that end in `.bin`.
+/// A version as the driver has it, in words.
+fn cuda(version: u32) -> String {
+    format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// The files that a place names, in order: itself, or those of a folder that end in `.bin`, of too many the first.
 fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
     if !place.is_dir() {
         return vec![Ok(place.to_path_buf())];
@@ -127,9 +166,14 @@ fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
         Ok(entries) => {
             let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
             let images = paths.filter(|path| path.extension().is_some_and(|e| e == "bin"));
-            let mut images: Vec<_> = images.take(FILES_MAX).collect();
+            let mut images: Vec<_> = images.collect();
             images.sort();
-            images.into_iter().map(Ok).collect()
+            let more = images.len().saturating_sub(FILES_MAX);
+            images.truncate(FILES_MAX);
+            let more = (more > 0).then(|| {
+                Err(format!("{}: {more} files beyond {FILES_MAX} are not read", place.display()))
+            });
+            images.into_iter().map(Ok).chain(more).collect()
         }
     }
 }
@@ -153,6 +197,9 @@ fn read(file: &Path) -> Result<Image, String> {
 
 /// What the manifest says where images are of the interface (`kernels/walla.cuh`) that this side was written for.
 const INTERFACE: &str = "\ninterface 9.";
+
+// The version of the language that `TEXT_CUDA_MIN` belongs to.
+const _: () = assert!(contains(MANIFEST, "\nptx 8.3\n"), "the texts are in another PTX");
 
 // Images of another would run, and make nonsense.
 const _: () = assert!(

@@ -14,7 +14,7 @@ pub(crate) enum Kind {
 pub(crate) struct Target {
     /// For example `sm_90a`.
     pub(crate) name: String,
-    kind: Kind,
+    pub(super) kind: Kind,
     capability: (u32, u32),
     /// Uses what this chip alone has.
     is_specific: bool,

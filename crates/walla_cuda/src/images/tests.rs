@@ -1,7 +1,17 @@
 use super::*;
 
+fn gpu(compute_capability: (u32, u32), driver_version: u32) -> GpuFacts {
+    GpuFacts { compute_capability, driver_version, ..GpuFacts::default() }
+}
+
 fn ranked(capability: (u32, u32)) -> Vec<String> {
-    Images::default().ranked(capability).iter().map(|image| image.target.name.clone()).collect()
+    ranked_by(capability, 13_000)
+}
+
+fn ranked_by(capability: (u32, u32), driver_version: u32) -> Vec<String> {
+    let images = Images::default();
+    let ranked = images.ranked(&gpu(capability, driver_version));
+    ranked.iter().map(|image| image.target.name.clone()).collect()
 }
 
 #[test]
@@ -11,6 +21,26 @@ fn a_chip_takes_its_own_machine_code_then_the_newest_text_that_it_can_compile() 
     assert_eq!(ranked((8, 9)), ["sm_80", "sm_75"]);
     assert_eq!(ranked((9, 0)), ["sm_90a", "sm_90", "sm_80", "sm_75"]);
     assert_eq!(ranked((12, 0)), ["sm_90", "sm_80", "sm_75"]);
+}
+
+#[test]
+fn a_driver_that_cannot_compile_the_texts_is_told_which_can() {
+    assert_eq!(ranked_by((8, 6), 12_030), ["sm_80", "sm_75"]);
+    assert!(ranked_by((8, 6), 12_020).is_empty());
+    assert_eq!(ranked_by((9, 0), 12_020), ["sm_90a"], "machine code is not compiled");
+    let images = Images::default();
+    let old = gpu((8, 6), 12_020);
+    assert_eq!(
+        images.beyond(&old).collect::<Vec<_>>(),
+        ["sm_80", "sm_75"].map(|name| {
+            format!("{name} PTX: needs CUDA 12.3, driver 545; this driver has CUDA 12.2")
+        })
+    );
+    let why = images.shortcoming(&old);
+    assert_eq!(why, "a driver of CUDA 12.2 (CUDA 12.3, driver 545 or later needed)");
+    let why = images.shortcoming(&gpu((6, 1), 12_020));
+    assert_eq!(why, "compute capability 6.1 (7.5 or later needed)");
+    assert_eq!(images.beyond(&gpu((8, 6), 13_000)).count(), 0);
 }
 
 #[test]
@@ -80,7 +110,7 @@ fn damaged_images_are_refused_in_words() {
 
 #[test]
 fn machine_code_whose_tables_end_outside_is_refused() {
-    let archive = Images::default().ranked((9, 0))[0].unpack().unwrap();
+    let archive = Images::default().ranked(&gpu((9, 0), 13_000))[0].unpack().unwrap();
     let Code::Machine(code) = &archive.codes["embed"] else { panic!("no machine code") };
     let parsed = |code: &[u8]| Archive::parse(&image("sm_90a", "cubin", "1", code));
     assert!(parsed(code).is_ok());
@@ -99,8 +129,9 @@ fn found_images_are_preferred_when_as_good_and_refused_when_of_another_interface
     write("newer.bin", &image("sm_86", "ptx", interface(), b"text\0"));
     write("stale.bin", &image("sm_80", "ptx", "0.0", b"text\0"));
     write("ignored.txt", b"");
-    let images = Images::find(&[folder.clone(), folder.join("absent.bin")]);
-    let ranked: Vec<_> = images.ranked((8, 9)).iter().map(ToString::to_string).collect();
+    let images = Images::find(&[folder.clone(), folder.join("absent.bin"), PathBuf::new()]);
+    let ranked: Vec<_> =
+        images.ranked(&gpu((8, 9), 13_000)).iter().map(ToString::to_string).collect();
     let path = |name: &str| folder.join(name).display().to_string();
     assert_eq!(ranked[0], format!("sm_86 PTX from {}", path("newer.bin")));
     assert_eq!(ranked[1], format!("sm_80 PTX from {}", path("good.bin")));
@@ -108,5 +139,22 @@ fn found_images_are_preferred_when_as_good_and_refused_when_of_another_interface
     assert_eq!(images.refused.len(), 2, "{:?}", images.refused);
     assert!(images.refused[0].contains("stale.bin: of interface 0.0, this program has"));
     assert!(images.refused[1].contains("absent.bin"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn of_too_many_files_the_first_are_read_and_the_rest_are_told_of() {
+    let folder = std::env::temp_dir().join(format!("walla-many-images-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for i in 0..FILES_MAX + 3 {
+        std::fs::write(folder.join(format!("{i:03}.bin")), b"").unwrap();
+    }
+    let found = files(&folder);
+    let read: Vec<_> = found.iter().filter_map(|file| file.as_ref().ok()).collect();
+    assert_eq!(read.len(), FILES_MAX);
+    assert_eq!(read[0].file_name().unwrap(), "000.bin");
+    assert!(read.is_sorted());
+    let told = found.last().unwrap().as_ref().unwrap_err();
+    assert!(told.ends_with("3 files beyond 64 are not read"), "{told}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
