@@ -33,6 +33,8 @@ const CI: &[(&str, &[&str])] = &[
             "--skip=heads_of_256",
         ],
     ),
+    // One after the other: they count the memory that is free.
+    ("9.0", &["--ignored", "--test-threads=1", "memory::"]),
     (
         "8.0",
         &["every_type", "half_pages", "a_mask_without_bits", "packed_rows", "launches_one_by_one"],
@@ -44,6 +46,9 @@ const CI: &[(&str, &[&str])] = &[
 
 /// The same for whoever starts a test without `xtask`.
 const CAPABILITY: &str = "WALLA_EMULATED_CAPABILITY";
+
+/// The arguments that run them.
+const TESTS: [&str; 6] = ["test", "--package", "walla_cuda", "--test", "gpu", "--"];
 
 const EMULATOR: &str = "walla_emulator";
 
@@ -76,15 +81,43 @@ pub fn ci() -> Result<(), String> {
         return Ok(());
     }
     let folder = install(&build()?)?;
-    CI.iter().try_for_each(|(capability, arguments)| test(&folder, capability, arguments))
+    let known = names()?;
+    CI.iter().try_for_each(|(capability, arguments)| {
+        if let Some(stale) = stale(arguments, &known) {
+            return Err(format!("{stale} selects none of the GPU tests: see xtask/src/emulate.rs"));
+        }
+        test(&folder, capability, arguments)
+    })
 }
 
 /// Runs tests as on a chip, with the emulator that lies in a folder.
 fn test(folder: &Path, capability: &str, arguments: &[impl AsRef<OsStr>]) -> Result<(), String> {
-    let tests = ["test", "--package", "walla_cuda", "--test", "gpu", "--"];
-    let mut command = cargo_command(&tests);
+    let mut command = cargo_command(&TESTS);
     command.args(arguments).env(CAPABILITY, capability).env("LD_LIBRARY_PATH", first(folder)?);
+    // A GPU that is named has to be there: without one the tests fail instead of skipping.
+    command.env("WALLA_TEST_DEVICE", "cuda:0");
     crate::run(&mut command)
+}
+
+/// The names of all tests.
+fn names() -> Result<String, String> {
+    let mut command = cargo_command(&TESTS);
+    command.arg("--list").stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{command:?}: {}", output.status)),
+    }
+}
+
+/// The first argument that names tests of which there is none: as if they had been renamed.
+fn stale<'a>(arguments: &[&'a str], known: &str) -> Option<&'a str> {
+    let part = |argument: &'a str| match argument.strip_prefix("--skip=") {
+        Some(part) => part,
+        None if argument.starts_with("--") => "",
+        None => argument,
+    };
+    arguments.iter().copied().find(|argument| !known.contains(part(argument)))
 }
 
 /// Builds the emulator; answers where cargo put the library.
@@ -142,6 +175,14 @@ fn first(folder: &Path) -> Result<OsString, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_without_a_test_is_told_of() {
+        let known = "cache::pages_move: test\nsampling::draws: test\n";
+        assert_eq!(stale(&["--ignored", "--skip=draws", "pages"], known), None);
+        assert_eq!(stale(&["pages", "--skip=renamed"], known), Some("--skip=renamed"));
+        assert_eq!(stale(&["renamed"], known), Some("renamed"));
+    }
 
     #[test]
     fn only_the_emulators_library_is_taken() {

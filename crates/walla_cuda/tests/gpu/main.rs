@@ -1,7 +1,7 @@
 //! The CUDA device against the CPU's scalar variant, on random models with sizes that do not divide tiles.
 //!
 //! Needs a GPU: without one every test says that it skips. `cargo xtask emulate` runs them on an emulated one, `WALLA_TEST_DEVICE=cuda:1` on a
-//! machine's second one.
+//! machine's second one; where that names a GPU, having none is a failure.
 
 mod attention;
 mod cache;
@@ -17,6 +17,7 @@ mod posts;
 mod rig;
 mod sampling;
 mod sharing;
+mod two;
 
 use std::process::Command;
 
@@ -24,12 +25,15 @@ use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, OpenOptions};
 
-/// The GPU that is tested: the first, or the one that `WALLA_TEST_DEVICE` names (`cuda:1`).
+/// Names the GPU that is tested. Where it is set, tests fail instead of skipping when there is no GPU.
+const NAMED: &str = "WALLA_TEST_DEVICE";
+
+/// The GPU that is tested: the first, or the one that is named (`cuda:1`).
 fn tested() -> String {
-    std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned())
+    std::env::var(NAMED).unwrap_or_else(|_| "cuda:0".to_owned())
 }
 
-/// That GPU, or `None` (and a line that says so) where there is none.
+/// That GPU, or `None` (and a line that says so) where there is none and none was named.
 fn gpu() -> Option<Box<dyn Device>> {
     gpu_of(CudaBackend::from_env())
 }
@@ -39,6 +43,7 @@ fn gpu_of(backend: CudaBackend) -> Option<Box<dyn Device>> {
     match backend.devices() {
         Ok(_) => Some(backend.open(&tested(), &OpenOptions::default()).unwrap()),
         Err(reason) => {
+            assert!(std::env::var_os(NAMED).is_none(), "no {}: {reason}", tested());
             println!("SKIPPED: {reason}");
             None
         }
@@ -53,6 +58,7 @@ fn in_a_child(test: &str, (variable, value): (&str, &str)) -> String {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+    assert!(said.contains("1 passed"), "the child found no test {test}:\n{said}");
     said
 }
 

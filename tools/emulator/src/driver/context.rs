@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUlimit, CUresult};
 
-use super::device::{DEVICE, device};
+use super::device::device;
 use super::event::EVENTS;
 use super::facts::facts;
 use super::graph::{GRAPHS, INSTANCES};
@@ -22,6 +22,7 @@ use super::{Outcome, answer, give};
 /// What objects live in and faults spread in: a context has one, green contexts that of the primary context.
 pub(super) struct Space {
     pub(super) number: usize,
+    pub(super) device: CUdevice,
     fault: OnceLock<CUresult>,
     is_destroyed: AtomicBool,
 }
@@ -54,9 +55,10 @@ thread_local! {
 }
 
 impl Space {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(device: CUdevice) -> Arc<Self> {
         Arc::new(Self {
             number: new_number(),
+            device,
             fault: OnceLock::new(),
             is_destroyed: AtomicBool::new(false),
         })
@@ -75,7 +77,9 @@ impl Space {
         if self.fault.get().is_some() {
             return;
         }
-        if let Err((fault, words)) = work.iter().try_for_each(Operation::run) {
+        if let Err((fault, words)) =
+            work.iter().try_for_each(|operation| operation.run(self.device))
+        {
             eprintln!("emulator: {words}");
             let _first_wins = self.fault.set(fault);
         }
@@ -139,7 +143,8 @@ pub unsafe extern "C" fn cuCtxCreate_v2(
     ordinal: CUdevice,
 ) -> CUresult {
     let find = || {
-        let context = Context::create(Kind::Own, Space::new(), device(ordinal)?.multiprocessors);
+        let multiprocessors = device(ordinal)?.multiprocessors;
+        let context = Context::create(Kind::Own, Space::new(ordinal), multiprocessors);
         CURRENT.set(Some(Arc::clone(&context)));
         Ok(handle(context.number))
     };
@@ -179,7 +184,7 @@ pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { give(place, || current().map(|_| DEVICE)) }
+    unsafe { give(place, || current().map(|context| context.space.device)) }
 }
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! The device and what it says of itself.
+//! The devices and what they say of themselves.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -7,16 +7,14 @@ use cudarc::driver::sys::{CUdevice, CUdevice_attribute as Attribute, CUresult};
 use super::facts::{Facts, SHARED_BYTES, facts, initialise};
 use super::{Outcome, answer, give};
 
-/// The one device.
-pub(super) const DEVICE: CUdevice = 0;
-
 /// CUDA 13.0.
 const DRIVER_VERSION: c_int = 13_000;
 
-/// The device, if that is the one asked for.
+/// What the device that is asked for has, if there is one.
 pub(super) fn device(device: CUdevice) -> Outcome<&'static Facts> {
     let facts = facts()?;
-    if device == DEVICE { Ok(facts) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
+    let is_there = (0..facts.devices.cast_signed()).contains(&device);
+    if is_there { Ok(facts) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) }
 }
 
 #[unsafe(no_mangle)]
@@ -42,13 +40,13 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { give(count, || facts().map(|_| 1)) }
+    unsafe { give(count, || facts().map(|facts| facts.devices.cast_signed())) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(place: *mut CUdevice, ordinal: c_int) -> CUresult {
     // SAFETY: the caller's promise.
-    unsafe { give(place, || device(ordinal).map(|_| DEVICE)) }
+    unsafe { give(place, || device(ordinal).map(|_| ordinal)) }
 }
 
 #[unsafe(no_mangle)]

@@ -13,6 +13,8 @@ use super::{Outcome, answer, give};
 
 /// A mark in a stream.
 pub(super) struct Event {
+    /// Where it was made.
+    pub(super) space: usize,
     has_time: bool,
     record: Mutex<Record>,
 }
@@ -59,8 +61,9 @@ pub unsafe extern "C" fn cuEventCreate(place: *mut CUevent, flags: c_uint) -> CU
     let find = || {
         let context = current()?;
         let has_time = flags & CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint == 0;
-        let event = Event { has_time, record: Mutex::new(Record::Never) };
-        Ok(handle(EVENTS.insert(context.space.number, event)))
+        let space = context.space.number;
+        let event = Event { space, has_time, record: Mutex::new(Record::Never) };
+        Ok(handle(EVENTS.insert(space, event)))
     };
     // SAFETY: the caller's promise.
     unsafe { give(place, find) }

@@ -1,20 +1,22 @@
-//! What the device claims to be.
+//! What the devices claim to be.
 
 use std::env;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::CUresult;
 
-use super::Outcome;
+use super::{DEVICES_MAX, Outcome};
 
 /// What kernels get of shared memory unasked, on every chip.
 pub(super) const SHARED_BYTES: u32 = 48 << 10;
 
-/// The device.
+/// A device, and how many there are of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Compute capability.
     pub(super) capability: (u32, u32),
+    /// Devices that are alike.
+    pub(super) devices: u32,
     pub(super) multiprocessors: u32,
     pub(super) memory_bytes: u64,
     /// Every launch of a kernel that this divides is refused; 0 refuses none.
@@ -50,6 +52,7 @@ pub(super) fn initialise() -> Result<(), String> {
 }
 
 /// - `WALLA_EMULATED_CAPABILITY`: 7.5, 8.0, 8.6, 8.9, 9.0 or 12.0. Default: 9.0.
+/// - `WALLA_EMULATED_DEVICES`: 1 to 4. Default: 1.
 /// - `WALLA_EMULATED_MULTIPROCESSORS`: 1 to 1,024. Default: 132, those of an H100.
 /// - `WALLA_EMULATED_MEMORY_MIB`: 1 to 1,048,576. Default: 4,096, more than any test takes.
 /// - `WALLA_EMULATED_REFUSED_LAUNCHES`: 1 to 1,048,576: of so many launches of kernels the last is refused. Default: none is.
@@ -64,6 +67,7 @@ fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, Strin
     let chip =
         chip.ok_or("WALLA_EMULATED_CAPABILITY is none of 7.5, 8.0, 8.6, 8.9, 9.0 and 12.0")?;
     Ok(Facts {
+        devices: number("WALLA_EMULATED_DEVICES", 1, DEVICES_MAX as u32)?,
         multiprocessors: number("WALLA_EMULATED_MULTIPROCESSORS", 132, 1024)?,
         memory_bytes: u64::from(number("WALLA_EMULATED_MEMORY_MIB", 4096, 1 << 20)?) << 20,
         refused_launches: number("WALLA_EMULATED_REFUSED_LAUNCHES", 0, 1 << 20)?,
@@ -77,6 +81,7 @@ fn chip(capability: &str) -> Option<Facts> {
     let chip =
         |capability, shared_kib: u32, threads_per_multiprocessor, l2_mib: u32, (step, min)| Facts {
             capability,
+            devices: 0,
             multiprocessors: 0,
             memory_bytes: 0,
             refused_launches: 0,
@@ -112,6 +117,7 @@ mod tests {
     fn an_empty_environment_is_an_h100_with_little_memory() {
         let facts = of(&[]).unwrap();
         assert_eq!((facts.capability, facts.multiprocessors), ((9, 0), 132));
+        assert_eq!(facts.devices, 1);
         assert_eq!(facts.memory_bytes, 4 << 30);
     }
 
@@ -129,6 +135,7 @@ mod tests {
         assert_eq!((newest.capability, newest.shared_bytes_optin), ((12, 0), 99 << 10));
         for (name, value) in [
             ("WALLA_EMULATED_CAPABILITY", "8.7"),
+            ("WALLA_EMULATED_DEVICES", "5"),
             ("WALLA_EMULATED_MULTIPROCESSORS", "0"),
             ("WALLA_EMULATED_MEMORY_MIB", "much"),
             ("WALLA_EMULATED_REFUSED_LAUNCHES", "0"),

@@ -13,8 +13,9 @@ use super::facts::facts;
 use super::module::{FUNCTIONS, Function};
 use super::stream::stream;
 use super::work::Operation;
-use super::{MEMORY, Outcome, answer};
+use super::{Outcome, answer};
 use crate::machine::{self, Fault};
+use crate::memory::Memory;
 use crate::ptx::Kernel;
 
 /// Sides of a grid and of a block, at most. Source: the CUDA programming guide, "Compute Capabilities".
@@ -40,11 +41,11 @@ pub(super) struct KernelLaunch {
 }
 
 impl KernelLaunch {
-    /// Runs it.
+    /// Runs it with what it may touch.
     ///
     /// # Errors
     /// The kernel's fault.
-    pub(super) fn run(&self) -> Result<(), Fault> {
+    pub(super) fn run(&self, memory: &Memory) -> Result<(), Fault> {
         let launch = machine::Launch {
             kernel: &self.kernel,
             grid: self.grid,
@@ -53,7 +54,7 @@ impl KernelLaunch {
             shared_bytes: self.shared_bytes,
             params: &self.params,
         };
-        machine::run(&launch, &MEMORY)
+        machine::run(&launch, memory)
     }
 
     /// Refuses what the device cannot launch.
@@ -159,7 +160,12 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
         if refused > 0 && number.is_multiple_of(refused) {
             return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
-        stream(config.hStream)?.enqueue(&[Operation::Kernel(launch)])
+        let stream = stream(config.hStream)?;
+        // A kernel was loaded into one context, and that is the stream's.
+        if stream.space.number != function.space {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        stream.enqueue(&[Operation::Kernel(launch)])
     };
     answer(launch())
 }

@@ -7,14 +7,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cudarc::driver::sys::{CUdeviceptr, CUresult, CUstream};
+use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUresult, CUstream};
 
 use super::context::current;
 use super::facts::facts;
 use super::stream::stream;
 use super::table::Table;
 use super::work::Operation;
-use super::{MEMORY, Outcome, answer, give};
+use super::{DEVICES_MAX, MEMORIES, Outcome, answer, give, memory_of};
+use crate::memory::Memory;
 
 /// Where device memory begins: a multiple of this, as with the driver.
 const DEVICE_ALIGNMENT: usize = 256;
@@ -28,39 +29,47 @@ const GUARD_BYTES: usize = 256;
 /// What new memory is full of, so that nobody takes it for zeros: as a half or a float it is a plain number.
 const NEW_BYTE: u8 = 0xcd;
 
-/// Bytes of the device's memory that are in use.
-static USED_BYTES: AtomicU64 = AtomicU64::new(0);
+/// Bytes of each device's memory that are in use.
+static USED_BYTES: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
 
-/// Some of the device's memory, in use until this is dropped.
-pub(super) struct Share(u64);
+/// Some of a device's memory, in use until this is dropped.
+pub(super) struct Share {
+    pub(super) device: CUdevice,
+    bytes: u64,
+}
 
 impl Share {
     /// Takes it.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`: there is not as much left.
-    pub(super) fn take(bytes: u64) -> Outcome<Self> {
+    pub(super) fn take(device: CUdevice, bytes: u64) -> Outcome<Self> {
         let total = facts()?.memory_bytes;
         let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= total);
-        USED_BYTES
+        used_bytes(device)
             .try_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .map(|_| Self(bytes))
+            .map(|_| Self { device, bytes })
             .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        USED_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+        used_bytes(self.device).fetch_sub(self.bytes, Ordering::Relaxed);
     }
+}
+
+/// The count of a device, which there is.
+fn used_bytes(device: CUdevice) -> &'static AtomicU64 {
+    &USED_BYTES[device as usize]
 }
 
 /// Memory that kernels may touch until it is dropped.
 pub(super) struct Block {
     start: NonNull<u8>,
     layout: Layout,
-    /// Of the device, or `None`: of the host.
-    _share: Option<Share>,
+    /// Of a device, or `None`: of the host.
+    share: Option<Share>,
 }
 
 // SAFETY: plain memory with one owner, who only frees it.
@@ -68,7 +77,7 @@ unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
-/// Device memory by its address.
+/// Memory of all devices by its address.
 pub(super) static ALLOCATIONS: Table<Block> = Table::new();
 
 /// Pinned memory by its address.
@@ -83,9 +92,17 @@ impl Block {
         let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(refused)?;
         // SAFETY: just allocated, as long as that.
         unsafe { start.write_bytes(NEW_BYTE, bytes) };
-        let block = Self { start, layout, _share: share };
-        MEMORY.add(block.address()..block.address() + bytes as u64);
+        let block = Self { start, layout, share };
+        for memory in block.memories() {
+            memory.add(block.address()..block.address() + bytes as u64);
+        }
         Ok(block)
+    }
+
+    /// What kernels may touch where this is a part of it: pinned memory is for those of all devices.
+    fn memories(&self) -> &'static [Memory] {
+        let device = self.share.as_ref().map(|share| share.device);
+        device.map_or(&MEMORIES, |device| std::slice::from_ref(memory_of(device)))
     }
 
     fn address(&self) -> u64 {
@@ -95,7 +112,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        MEMORY.remove(self.address());
+        for memory in self.memories() {
+            memory.remove(self.address());
+        }
         // SAFETY: allocated with this layout, and on no list any more; who frees memory sees to it that no work uses it.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
@@ -106,13 +125,13 @@ fn allocate(
     table: &Table<Block>,
     bytes: usize,
     alignment: usize,
-    share: impl FnOnce() -> Outcome<Option<Share>>,
+    share: impl FnOnce(CUdevice) -> Outcome<Option<Share>>,
 ) -> Outcome<usize> {
     let context = current()?;
     if bytes == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let block = Block::new(bytes, alignment, share()?)?;
+    let block = Block::new(bytes, alignment, share(context.space.device)?)?;
     let address = block.start.addr().get();
     table.insert_at(address, context.space.number, Arc::new(block));
     Ok(address)
@@ -127,7 +146,7 @@ fn free(table: &Table<Block>, address: usize) -> Outcome {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) -> CUresult {
     let find = || {
-        let share = || Share::take(bytes as u64).map(Some);
+        let share = |device| Share::take(device, bytes as u64).map(Some);
         allocate(&ALLOCATIONS, bytes, DEVICE_ALIGNMENT, share).map(|address| address as u64)
     };
     // SAFETY: the caller's promise.
@@ -146,7 +165,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(
     _flags: c_uint,
 ) -> CUresult {
     let find = || {
-        let address = allocate(&PINNED, bytes, PINNED_ALIGNMENT, || Ok(None))?;
+        let address = allocate(&PINNED, bytes, PINNED_ALIGNMENT, |_| Ok(None))?;
         Ok(address as *mut c_void)
     };
     // SAFETY: the caller's promise.
@@ -160,11 +179,12 @@ pub unsafe extern "C" fn cuMemFreeHost(start: *mut c_void) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
-    let total_bytes = match current().and_then(|_| facts()) {
-        Ok(facts) => facts.memory_bytes,
+    let found = current().and_then(|context| Ok((context.space.device, facts()?.memory_bytes)));
+    let (device, total_bytes) = match found {
+        Ok(found) => found,
         Err(error) => return error,
     };
-    let free_bytes = total_bytes - USED_BYTES.load(Ordering::Relaxed);
+    let free_bytes = total_bytes - used_bytes(device).load(Ordering::Relaxed);
     // SAFETY: the caller's promise.
     match unsafe { give(free, || Ok(free_bytes as usize)) } {
         // SAFETY: the caller's promise.
@@ -176,7 +196,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 /// Enqueues what is done with a range of device memory: nothing, where that is empty.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`: it is no memory of the device's now.
+/// `CUDA_ERROR_INVALID_VALUE`: it is no memory of the stream's device now.
 fn enqueue(
     raw: CUstream,
     start: CUdeviceptr,
@@ -188,7 +208,7 @@ fn enqueue(
         return Ok(());
     }
     let end = start.checked_add(bytes as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if !MEMORY.contains(&(start..end)) {
+    if !memory_of(stream.space.device).contains(&(start..end)) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     stream.enqueue(&[operation(start..end)])

@@ -9,7 +9,8 @@
 //!    held while it runs.
 //! 4. A fault of a kernel is printed and kept in the space of its stream; the call that enqueued the kernel succeeds, every later one in
 //!    that space answers the fault. On a GPU, where work is done later, it is not otherwise.
-//! 5. Enumerations among arguments are numbers here, since a caller may know more of them; those within structs are taken at their word.
+//! 5. A device touches its own memory and the host's, and nothing of another device's: nobody asks for more here.
+//! 6. Enumerations among arguments are numbers here, since a caller may know more of them; those within structs are taken at their word.
 
 mod capture;
 mod context;
@@ -33,12 +34,20 @@ mod work;
 
 use std::ptr::NonNull;
 
-use cudarc::driver::sys::CUresult;
+use cudarc::driver::sys::{CUdevice, CUresult};
 
 use crate::memory::Memory;
 
-/// What kernels may touch.
-static MEMORY: Memory = Memory::new();
+/// Devices, at most.
+const DEVICES_MAX: usize = 4;
+
+/// What kernels of each device may touch: its own memory, and pinned memory of the host.
+static MEMORIES: [Memory; DEVICES_MAX] = [const { Memory::new() }; DEVICES_MAX];
+
+/// What kernels of a device, which there is, may touch.
+fn memory_of(device: CUdevice) -> &'static Memory {
+    &MEMORIES[device as usize]
+}
 
 /// What a call comes to: the error is the driver's number.
 type Outcome<T = ()> = Result<T, CUresult>;

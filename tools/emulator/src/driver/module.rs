@@ -27,6 +27,8 @@ pub(super) struct Module {
 pub(super) struct Function {
     /// The module's handle.
     module: usize,
+    /// Where it was loaded.
+    pub(super) space: usize,
     pub(super) kernel: Arc<ptx::Kernel>,
     /// The most shared memory that a launch may bring, of its own and of the kernel's together.
     shared_bytes_max: AtomicU32,
@@ -36,8 +38,8 @@ pub(super) static MODULES: Table<Module> = Table::new();
 pub(super) static FUNCTIONS: Table<Function> = Table::new();
 
 impl Function {
-    fn new(module: usize, kernel: Arc<ptx::Kernel>) -> Self {
-        Self { module, kernel, shared_bytes_max: AtomicU32::new(SHARED_BYTES) }
+    fn new(module: usize, space: usize, kernel: Arc<ptx::Kernel>) -> Self {
+        Self { module, space, kernel, shared_bytes_max: AtomicU32::new(SHARED_BYTES) }
     }
 
     /// The most shared memory, with the kernel's own, that a launch may have.
@@ -179,8 +181,8 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         let is_same =
             |known: &Function| known.module == raw.addr() && known.kernel.name() == kernel.name();
         let number = FUNCTIONS.find(is_same).unwrap_or_else(|| {
-            let function = Function::new(raw.addr(), Arc::clone(&kernel));
-            FUNCTIONS.insert(context.space.number, function)
+            let space = context.space.number;
+            FUNCTIONS.insert(space, Function::new(raw.addr(), space, Arc::clone(&kernel)))
         });
         Ok(handle(number))
     };

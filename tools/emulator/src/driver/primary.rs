@@ -1,5 +1,6 @@
-//! The device's primary context, which whoever asks for it shares.
+//! Each device's primary context, which whoever asks for it shares.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUresult};
@@ -15,18 +16,18 @@ struct Primary {
     holds: usize,
 }
 
-static PRIMARY: Mutex<Option<Primary>> = Mutex::new(None);
+static PRIMARY: Mutex<BTreeMap<CUdevice, Primary>> = Mutex::new(BTreeMap::new());
 
-fn lock() -> MutexGuard<'static, Option<Primary>> {
+fn lock() -> MutexGuard<'static, BTreeMap<CUdevice, Primary>> {
     PRIMARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Takes hold of the primary context, made if nobody has it.
 pub(super) fn retain(ordinal: CUdevice) -> Outcome<Arc<Context>> {
     let facts = device(ordinal)?;
-    let mut primary = lock();
-    let primary = primary.get_or_insert_with(|| Primary {
-        context: Context::create(Kind::Primary, Space::new(), facts.multiprocessors),
+    let mut held = lock();
+    let primary = held.entry(ordinal).or_insert_with(|| Primary {
+        context: Context::create(Kind::Primary, Space::new(ordinal), facts.multiprocessors),
         holds: 0,
     });
     primary.holds += 1;
@@ -36,13 +37,13 @@ pub(super) fn retain(ordinal: CUdevice) -> Outcome<Arc<Context>> {
 /// Lets go of it: the last one frees everything in it.
 pub(super) fn release(ordinal: CUdevice) -> Outcome {
     device(ordinal)?;
-    let mut place = lock();
-    let primary = place.as_mut().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+    let mut held = lock();
+    let primary = held.get_mut(&ordinal).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
     primary.holds -= 1;
     if primary.holds == 0 {
         primary.context.unlist();
         primary.context.space.destroy();
-        *place = None;
+        held.remove(&ordinal);
     }
     Ok(())
 }

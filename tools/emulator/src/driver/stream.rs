@@ -198,7 +198,11 @@ pub unsafe extern "C" fn cuStreamWaitEvent(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(raw_event: CUevent, raw: CUstream) -> CUresult {
     let record = || {
-        event(raw_event)?.set(stream(raw)?.record());
+        let (event, stream) = (event(raw_event)?, stream(raw)?);
+        if event.space != stream.space.number {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        event.set(stream.record());
         Ok(())
     };
     answer(record())

@@ -9,16 +9,16 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{
-    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType,
-    CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUresult,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUresult,
 };
 
 use super::context::current;
-use super::device::DEVICE;
+use super::device::device;
 use super::facts::facts;
 use super::memory::Share;
 use super::table::{NOBODY, Table};
-use super::{MEMORY, Outcome, answer, give, pages};
+use super::{Outcome, answer, give, memory_of, pages};
 
 /// Sizes and addresses are multiples of this, as on the GPUs of today.
 const GRANULARITY: u64 = 2 << 20;
@@ -26,7 +26,7 @@ const GRANULARITY: u64 = 2 << 20;
 /// Memory in use, until the handle is released and the mapping undone.
 struct Physical {
     bytes: u64,
-    _share: Share,
+    share: Share,
 }
 
 static HANDLES: Table<Physical> = Table::new();
@@ -94,18 +94,17 @@ fn holder<'a>(
     holder.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Refuses memory of another kind, or of another device.
-fn check(wanted: &CUmemAllocationProp) -> Outcome {
+/// The device whose memory is wanted. Refuses memory of another kind.
+fn check(wanted: &CUmemAllocationProp) -> Outcome<CUdevice> {
     let is_pinned = wanted.type_ == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    if is_pinned && is_here(wanted.location) {
-        Ok(())
-    } else {
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
+    if is_pinned { device_at(wanted.location) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
-fn is_here(location: CUmemLocation) -> bool {
-    location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE && location.id == DEVICE
+fn device_at(location: CUmemLocation) -> Outcome<CUdevice> {
+    if location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    device(location.id).map(|_| location.id)
 }
 
 #[unsafe(no_mangle)]
@@ -172,9 +171,9 @@ pub unsafe extern "C" fn cuMemCreate(
     let find = || {
         ready()?;
         // SAFETY: the caller's promise: null, or what it wants.
-        check(unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+        let device = check(unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
         let bytes = range(0, bytes)?.end;
-        let memory = Physical { bytes, _share: Share::take(bytes)? };
+        let memory = Physical { bytes, share: Share::take(device, bytes)? };
         Ok(HANDLES.insert(NOBODY, memory) as u64)
     };
     // SAFETY: the caller's promise.
@@ -230,14 +229,19 @@ pub unsafe extern "C" fn cuMemSetAccess(
         let range = range(start, bytes)?;
         let mut reservations = reservations();
         let reservation = holder(&mut reservations, &range)?;
-        if !is_here(wanted.location) || !reservation.is_mapped(&range) {
+        let device = device_at(wanted.location)?;
+        if !reservation.is_mapped(&range) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut mappings = reservation.mappings.range(range.clone());
+        if mappings.any(|(_, mapping)| mapping.memory.share.device != device) {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         pages::open(&range)?;
         let mappings = reservation.mappings.range_mut(range);
         for (start, mapping) in mappings.filter(|(_, mapping)| !mapping.is_usable) {
             mapping.is_usable = true;
-            MEMORY.add(*start..mapping.end);
+            memory_of(device).add(*start..mapping.end);
         }
         Ok(())
     }))
@@ -254,7 +258,7 @@ pub unsafe extern "C" fn cuMemUnmap(start: CUdeviceptr, bytes: usize) -> CUresul
         }
         for (start, mapping) in reservation.mappings.extract_if(range.clone(), |_, _| true) {
             if mapping.is_usable {
-                MEMORY.remove(start);
+                memory_of(mapping.memory.share.device).remove(start);
             }
         }
         pages::close(&range);

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::ptr;
 
-use cudarc::driver::sys::CUresult;
+use cudarc::driver::sys::{CUdevice, CUresult};
 
-use super::MEMORY;
 use super::launch::KernelLaunch;
+use super::memory_of;
 use crate::machine::Fault;
+use crate::memory::Memory;
 
 /// A fault: its number and what it says.
 pub(super) type Failed = (CUresult, String);
@@ -29,15 +30,16 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Does it.
+    /// Does it on a device.
     ///
     /// # Errors
     /// The fault that ends all work of the context.
-    pub(super) fn run(&self) -> Result<(), Failed> {
+    pub(super) fn run(&self, device: CUdevice) -> Result<(), Failed> {
+        let memory = memory_of(device);
         match self {
-            Self::Kernel(launch) => launch.run().map_err(failed),
+            Self::Kernel(launch) => launch.run(memory).map_err(failed),
             Self::Copy { to, from, device } => {
-                let bytes = checked("a copy", device)?;
+                let bytes = checked("a copy", device, memory)?;
                 let (to, from) = (*to as *mut u8, *from as *const u8);
                 // SAFETY: the device's range was just found, and memory stays while work runs that uses it (rule of the driver's callers); the
                 // host's is as long by the promise of whoever enqueued the copy.
@@ -45,7 +47,7 @@ impl Operation {
                 Ok(())
             }
             Self::Fill { device, byte } => {
-                let bytes = checked("a fill", device)?;
+                let bytes = checked("a fill", device, memory)?;
                 // SAFETY: as above.
                 unsafe { ptr::write_bytes(device.start as *mut u8, *byte, bytes) };
                 Ok(())
@@ -55,8 +57,8 @@ impl Operation {
 }
 
 /// The length of a range that is memory.
-fn checked(what: &str, range: &Range<u64>) -> Result<usize, Failed> {
-    if MEMORY.contains(range) {
+fn checked(what: &str, range: &Range<u64>, memory: &Memory) -> Result<usize, Failed> {
+    if memory.contains(range) {
         return Ok((range.end - range.start) as usize);
     }
     Err((CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, format!("{what} outside of memory: {range:#x?}")))

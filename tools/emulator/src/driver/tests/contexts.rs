@@ -3,7 +3,7 @@ use std::{ptr, thread};
 
 use super::api::*;
 use super::*;
-use crate::driver::MEMORY;
+use crate::driver::memory_of;
 
 const MULTIPROCESSORS: u32 = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM as u32;
 
@@ -13,10 +13,10 @@ fn a_destroyed_context_takes_everything_with_it() {
     let before = free_bytes();
     let (memory, stream) = (allocate(1 << 20), stream());
     assert_eq!(free_bytes(), before - (1 << 20));
-    assert!(MEMORY.contains(&(memory..memory + (1 << 20))));
+    assert!(memory_of(0).contains(&(memory..memory + (1 << 20))));
     let context = std::mem::replace(&mut device.context, ptr::null_mut());
     ok!(cuCtxDestroy_v2(context));
-    assert!(!MEMORY.contains(&(memory..memory + 1)));
+    assert!(!memory_of(0).contains(&(memory..memory + 1)));
     // Nothing is current any more, and what is gone cannot be made so.
     refused!(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
     refused!(cuCtxSetCurrent(context), CUDA_ERROR_INVALID_CONTEXT);

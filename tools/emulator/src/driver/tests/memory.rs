@@ -2,8 +2,8 @@ use std::ptr;
 
 use super::api::*;
 use super::*;
-use crate::driver::MEMORY;
 use crate::driver::facts::facts;
+use crate::driver::memory_of;
 
 #[test]
 fn new_memory_is_aligned_and_no_zeros() {
@@ -63,10 +63,10 @@ fn pinned_memory_is_the_hosts_and_kernels_reach_it() {
     ok!(cuMemHostAlloc(&raw mut start, 100, 0));
     assert_eq!(free_bytes(), before);
     let address = start.expose_provenance() as u64;
-    assert!(address.is_multiple_of(4096) && MEMORY.contains(&(address..address + 100)));
+    assert!(address.is_multiple_of(4096) && memory_of(0).contains(&(address..address + 100)));
     upload(address, &[5; 100]);
     assert_eq!(download(address, 100), [5; 100]);
     ok!(cuMemFreeHost(start));
-    assert!(!MEMORY.contains(&(address..address + 1)));
+    assert!(!memory_of(0).contains(&(address..address + 1)));
     refused!(cuMemFreeHost(start), CUDA_ERROR_INVALID_VALUE);
 }

@@ -2,7 +2,7 @@ use std::ptr;
 
 use super::api::*;
 use super::*;
-use crate::driver::MEMORY;
+use crate::driver::memory_of;
 
 const PIECE: usize = 2 << 20;
 
@@ -44,7 +44,7 @@ fn allow(address: CUdeviceptr, bytes: usize) {
 }
 
 fn is_memory(address: CUdeviceptr) -> bool {
-    MEMORY.contains(&(address..address + PIECE as u64))
+    memory_of(0).contains(&(address..address + PIECE as u64))
 }
 
 #[test]

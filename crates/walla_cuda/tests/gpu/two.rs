@@ -1,0 +1,95 @@
+//! Two GPUs of one machine, in one process.
+
+use std::thread;
+
+use walla_cuda::CudaBackend;
+use walla_device::{Backend, Device, KvType, OpenOptions};
+use walla_types::TensorType;
+
+use crate::model::Shape;
+use crate::parity::tokens;
+use crate::rig::{Piece, Rig};
+use crate::{gpu, in_a_child};
+
+/// How many GPUs the emulator is to have; set in the process that tests two of them.
+const DEVICES: &str = "WALLA_EMULATED_DEVICES";
+
+const NAME: &str = "two::two_gpus_of_a_process_say_what_each_says_alone";
+
+/// What the child says where it finds two.
+const BOTH: &str = "two GPUs agree";
+
+#[test]
+fn two_gpus_of_a_process_say_what_each_says_alone() {
+    let Some(first) = gpu() else { return };
+    let backend = CudaBackend::from_env();
+    if backend.devices().unwrap().len() > 1 {
+        return two_gpus(&backend);
+    }
+    let is_emulated = first.info().description.starts_with("emulated");
+    if !is_emulated {
+        println!("SKIPPED: one GPU");
+        return;
+    }
+    assert!(std::env::var_os(DEVICES).is_none(), "the emulator has as many as it is told to");
+    let said = in_a_child(NAME, (DEVICES, "2"));
+    assert!(said.contains(BOTH), "{said}");
+}
+
+fn two_gpus(backend: &CudaBackend) {
+    let open = |name: &str| backend.open(name, &OpenOptions::default()).unwrap();
+    let shape = Shape::llama(TensorType::Q4K);
+    let rig = |device| Rig::with_results(device, &shape, KvType::F16, 2, true);
+    let expected = Talk::new(rig(open("cuda:0")), &shape).to_its_end();
+
+    // By turns on one thread: every call finds the context of its own GPU.
+    let mut talks = ["cuda:0", "cuda:1"].map(|name| Talk::new(rig(open(name)), &shape));
+    for _ in 0..TURNS / 2 {
+        talks.iter_mut().for_each(Talk::turn);
+    }
+    // One GPU is gone, the other goes on, in another thread.
+    let [first, second] = talks;
+    drop(first);
+    let said = thread::spawn(move || second.to_its_end()).join().unwrap();
+    assert_eq!(said, expected, "cuda:1, beside cuda:0");
+
+    // Side by side.
+    let [first, second] = ["cuda:0", "cuda:1"].map(|name| {
+        let talk = Talk::new(rig(open(name)), &shape);
+        thread::spawn(move || talk.to_its_end())
+    });
+    assert_eq!(first.join().unwrap(), expected, "cuda:0, beside cuda:1");
+    assert_eq!(second.join().unwrap(), expected, "cuda:1, beside cuda:0");
+    println!("{BOTH}");
+}
+
+const TURNS: usize = 8;
+
+/// One sequence on one GPU: a prompt, then each drawn token fed back.
+struct Talk {
+    rig: Rig,
+    said: Vec<u32>,
+}
+
+impl Talk {
+    const PROMPT: usize = 9;
+
+    fn new(mut rig: Rig, shape: &Shape) -> Self {
+        let prompt = tokens(shape.vocab, Self::PROMPT, 8);
+        let said = vec![rig.step(&[Piece::new(0, 0, &prompt)], 0).rows[0].token];
+        Self { rig, said }
+    }
+
+    fn turn(&mut self) {
+        let position = (Self::PROMPT + self.said.len() - 1) as u32;
+        let last = self.said.last().unwrap().cast_signed();
+        self.said.push(self.rig.step(&[Piece::new(0, position, &[last])], 0).rows[0].token);
+    }
+
+    fn to_its_end(mut self) -> Vec<u32> {
+        while self.said.len() < TURNS {
+            self.turn();
+        }
+        self.said
+    }
+}
