@@ -18,7 +18,7 @@ use walla_device::{
     StreamPriority,
 };
 
-use self::shapes::{LAYOUT, PAGE_TOKENS, Result, SHAPES, Shape, fill, model};
+use self::shapes::{PAGE_TOKENS, Result, SHAPES, Shape, fill, layout, model, pages_of};
 
 fn main() -> Result<()> {
     let mut wanted: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +32,9 @@ fn main() -> Result<()> {
         let mixture = parts.next().ok_or("expected SHAPE:TYPE")?;
         let agents = parts.next().map_or(Ok(1), str::parse)?;
         let context = parts.next().map_or(Ok(128), str::parse)?;
+        if !(1..=64).contains(&agents) {
+            return Err("expected 1 to 64 agents".into());
+        }
         run(shape, mixture, agents, context)?;
     }
     Ok(())
@@ -83,14 +86,16 @@ fn prepare(
     context: u32,
 ) -> Result<(StreamId, GraphId, u64)> {
     let model = model(device, shape, mixture)?;
+    let layout = layout(context);
     let cache = device.create_cache(&CacheDesc {
         layers: model.layers.clone(),
-        pages: 64 * LAYOUT.pages_per_sequence + 1,
+        // One page is padding's.
+        pages: 1 + agents * pages_of(context),
         page_tokens: PAGE_TOKENS,
         sequences_max: 64,
         kv_type: KvType::F16,
     })?;
-    let step = device.create_buffer("step", LAYOUT.bytes())?;
+    let step = device.create_buffer("step", layout.bytes())?;
     let program = Program {
         name: "a step".to_owned(),
         phase: Phase::Decode,
@@ -102,18 +107,18 @@ fn prepare(
         slots: model.slots,
         cache,
         step,
-        layout: LAYOUT,
-        results: device.create_buffer("results", LAYOUT.result_bytes())?,
+        layout,
+        results: device.create_buffer("results", layout.result_bytes())?,
         logits: device.create_buffer("logits", 4 * 64 * shape.vocab as usize)?,
         masks: None,
         ops: model.ops,
     };
-    let host = device.create_host("step", LAYOUT.bytes())?;
+    let host = device.create_host("step", layout.bytes())?;
     let stream = device.create_stream(StreamPriority::Low)?;
     let prepared = device.prepare(vec![program])?;
     let positions = vec![context; agents as usize];
-    device.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| fill(bytes, &positions))?;
-    device.upload(stream, host, step, LAYOUT.bytes())?;
+    device.write_host(host, 0, layout.bytes(), &mut |bytes| fill(bytes, &layout, &positions))?;
+    device.upload(stream, host, step, layout.bytes_with(agents))?;
     let graph = prepared.first().ok_or("nothing was prepared")?.graph;
     Ok((stream, graph, model.weight_bytes))
 }

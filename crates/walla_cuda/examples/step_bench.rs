@@ -13,7 +13,7 @@ use walla_device::{
     Backend, CacheDesc, HeadShape, KvType, OpenOptions, Phase, Program, StreamPriority,
 };
 
-use self::shapes::{LAYOUT, PAGE_TOKENS, Result, SHAPES, Shape, fill, model};
+use self::shapes::{PAGE_TOKENS, Result, SHAPES, Shape, fill, layout, model, pages_of};
 
 const BUCKETS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const CONTEXTS: [u32; 2] = [128, 1024];
@@ -35,17 +35,21 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let loading = Instant::now();
     let model = model(d, shape, mixture)?;
     let load_seconds = loading.elapsed().as_secs_f64();
+    let others = CONTEXTS.into_iter().max().unwrap_or_default();
+    let first = only.first_context.unwrap_or(others);
+    let layout = layout(first.max(others));
     let cache = d.create_cache(&CacheDesc {
         layers: model.layers.clone(),
-        pages: 64 * LAYOUT.pages_per_sequence + 1,
+        // One page is padding's.
+        pages: 1 + pages_of(first) + 63 * pages_of(others),
         page_tokens: PAGE_TOKENS,
         sequences_max: 64,
         kv_type,
     })?;
-    let step = d.create_buffer("step", LAYOUT.bytes())?;
-    let results = d.create_buffer("results", LAYOUT.result_bytes())?;
+    let step = d.create_buffer("step", layout.bytes())?;
+    let results = d.create_buffer("results", layout.result_bytes())?;
     let logits = d.create_buffer("logits", 4 * 64 * shape.vocab as usize)?;
-    let host = d.create_host("step", LAYOUT.bytes())?;
+    let host = d.create_host("step", layout.bytes())?;
     let stream = d.create_stream(StreamPriority::Low)?;
     let program = |rows: u32, context_max: u32| Program {
         name: format!("{rows} rows"),
@@ -58,7 +62,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
         slots: model.slots.clone(),
         cache,
         step,
-        layout: LAYOUT,
+        layout,
         results,
         logits,
         masks: None,
@@ -91,8 +95,8 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
             }
             let mut contexts = [context; 64];
             contexts[0] = first;
-            d.write_host(host, 0, LAYOUT.bytes(), &mut |bytes| {
-                fill(bytes, &contexts[..rows as usize]);
+            d.write_host(host, 0, layout.bytes(), &mut |bytes| {
+                fill(bytes, &layout, &contexts[..rows as usize]);
             })?;
             let mut best = f64::MAX;
             for _ in 0..4 {
@@ -100,7 +104,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
                 let start = Instant::now();
                 let times = 20;
                 for _ in 0..times {
-                    d.upload(stream, host, step, LAYOUT.bytes())?;
+                    d.upload(stream, host, step, layout.bytes_with(rows))?;
                     d.launch(stream, graph)?;
                 }
                 d.synchronise()?;

@@ -10,13 +10,22 @@ use walla_types::{Activation, RopePairs, TensorType};
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 pub const PAGE_TOKENS: u32 = 32;
-pub const LAYOUT: StepLayout = StepLayout {
-    rows_max: 64,
-    outputs_max: 64,
-    biases_max: 64,
-    sequences_max: 64,
-    pages_per_sequence: 1056 / PAGE_TOKENS,
-};
+
+/// The layout for steps of up to 64 agents, none of whom has read more than so many tokens.
+pub fn layout(context: u32) -> StepLayout {
+    StepLayout {
+        rows_max: 64,
+        outputs_max: 64,
+        biases_max: 64,
+        sequences_max: 64,
+        pages_per_sequence: pages_of(context),
+    }
+}
+
+/// Pages of a sequence that has read so many tokens and reads one more.
+pub fn pages_of(context: u32) -> u32 {
+    context / PAGE_TOKENS + 1
+}
 
 pub struct Shape {
     pub name: &'static str,
@@ -163,14 +172,22 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     Ok(Model { ops, layers, slots, weight_bytes })
 }
 
-/// Fills a step: every agent reads one token at its position.
-pub fn fill(bytes: &mut [u8], positions: &[u32]) {
+/// Fills a step: every agent reads one token at its position, and has pages of its own, handed out in turn from page 1 on.
+///
+/// # Panics
+/// If there are more agents, or longer contexts, than the layout has room for.
+pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32]) {
     let rows = positions.len() as u32;
-    let Some(view) = StepViewMut::new(bytes, &LAYOUT) else { return };
+    let Some(view) = StepViewMut::new(bytes, layout) else { return };
     view.header.rows = rows;
     view.header.outputs = rows;
     view.header.sequences = rows;
-    let pages = LAYOUT.pages_per_sequence;
+    let tables = view.tables.chunks_exact_mut(layout.pages_per_sequence as usize);
+    let mut pages = 1..;
+    for (entries, &position) in tables.zip(positions) {
+        let entries = &mut entries[..pages_of(position) as usize];
+        entries.iter_mut().zip(&mut pages).for_each(|(entry, page)| *entry = page);
+    }
     for (at, &position) in positions.iter().enumerate() {
         let r = at as u32;
         view.rows[at] = StepRow {
@@ -196,10 +213,5 @@ pub fn fill(bytes: &mut [u8], positions: &[u32]) {
             seed: [r, 1],
             ..OutputRow::default()
         };
-        for (i, page) in
-            view.tables[(r * pages) as usize..][..pages as usize].iter_mut().enumerate()
-        {
-            *page = 1 + r * pages + i as u32;
-        }
     }
 }
