@@ -38,6 +38,8 @@ pub struct CudaDevice {
     fallbacks: GraphFallbacks,
     /// A benchmark captures what it launches: launches must be single ones.
     pub(crate) is_capturing: bool,
+    #[cfg(feature = "cupti")]
+    pub(crate) kept: crate::timing::Kept,
     /// Dropped last: everything above lives in it.
     pub(crate) context: Context,
 }
@@ -83,6 +85,10 @@ impl CudaDevice {
             let what = images.shortcoming(&gpu.facts);
             return Err(DeviceError::Unsupported { device: info.name, what });
         }
+        if !gpu.maps_host_memory {
+            let what = "kernels that read and write pinned memory of the host".to_owned();
+            return Err(DeviceError::Unsupported { device: info.name, what });
+        }
         let context = Context::open(gpu, options)?;
         info.memory_free_bytes = Some(context.memory_free_bytes()?);
         let (mut kernels, refused) = Kernels::open(&context, &ranked)?;
@@ -110,6 +116,8 @@ impl CudaDevice {
             warpgroups,
             fallbacks: GraphFallbacks::default(),
             is_capturing: false,
+            #[cfg(feature = "cupti")]
+            kept: crate::timing::Kept::default(),
             context,
         })
     }
@@ -302,8 +310,8 @@ impl Device for CudaDevice {
         Ok(id)
     }
 
-    fn create_host(&mut self, _what: &str, bytes: usize) -> Result<HostId, DeviceError> {
-        let memory = self.context.allocate_pinned(bytes)?;
+    fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {
+        let memory = self.context.allocate_pinned(what, bytes)?;
         self.used.host_bytes += memory.bytes() as u64;
         let id = HostId(next(&self.resources.hosts));
         self.resources.hosts.push(Host { memory, copies: Vec::with_capacity(8), written: None });
@@ -312,10 +320,10 @@ impl Device for CudaDevice {
 
     fn create_mapped(
         &mut self,
-        _what: &str,
+        what: &str,
         bytes: usize,
     ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
-        self.map_memory(bytes)
+        self.map_memory(what, bytes).map(Some)
     }
 
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError> {
@@ -367,6 +375,7 @@ impl Device for CudaDevice {
         bytes: usize,
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError> {
+        self.context.refuse_lost()?;
         self.host_is_free(host)?;
         let state = self.resources.hosts.get_mut(host.0 as usize).ok_or_else(|| unknown(&host))?;
         let range = range(state.memory.bytes(), offset, bytes)?;
@@ -384,6 +393,7 @@ impl Device for CudaDevice {
         bytes: usize,
         read: &mut dyn FnMut(&[u8]),
     ) -> Result<(), DeviceError> {
+        self.context.refuse_lost()?;
         self.host_is_free(host)?;
         let state = self.resources.host(host)?;
         let range = range(state.memory.bytes(), offset, bytes)?;
@@ -445,6 +455,7 @@ impl Device for CudaDevice {
         cache: CacheId,
         commands: &[CacheCommand],
     ) -> Result<(), DeviceError> {
+        self.context.refuse_lost()?;
         let (raw, _) = self.resources.ticket(stream)?;
         let state = self.resources.cache(cache)?;
         cache::maintain(&self.context, &mut self.kernels, raw, state, commands)
@@ -461,6 +472,7 @@ impl Device for CudaDevice {
     }
 
     fn wait(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError> {
+        self.context.refuse_lost()?;
         let (raw, ticket) = self.resources.ticket(stream)?;
         let state = self.resources.event(event)?;
         if state.word.is_some() {

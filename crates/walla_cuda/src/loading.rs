@@ -56,7 +56,7 @@ impl Staging {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let workers = (cores / 2).clamp(1, WORKERS_MAX);
         let piece = |_| {
-            let memory = context.allocate_pinned(PIECE_BYTES)?;
+            let memory = context.allocate_pinned("pieces of weights", PIECE_BYTES)?;
             Ok(Piece { memory, copied: context.create_event()? })
         };
         let free = (0..workers + PIECES_COPYING).map(piece).collect::<Result<Vec<_>, _>>()?;
@@ -140,11 +140,19 @@ impl Staging {
         }
         let each = parts.len().div_ceil(self.workers);
         thread::scope(|scope| {
+            let mut largest = Ok(0.0_f32);
             let threads: Vec<_> =
-                parts.chunks(each).map(|parts| scope.spawn(move || of(parts))).collect();
-            threads.into_iter().try_fold(0.0, |largest: f32, thread| {
-                thread.join().map(|found| largest.max(found)).map_err(|_panic| died())
-            })
+                parts.chunks(each).map(|parts| (parts, spawn(scope, move || of(parts)))).collect();
+            for (parts, thread) in threads {
+                // Without a thread it is this one's work.
+                let found = match thread {
+                    Some(thread) => thread.join().map_err(|_panic| died()),
+                    None => Ok(of(parts)),
+                };
+                // All are joined, whatever one of them says.
+                largest = largest.and_then(|largest| Ok(largest.max(found?)));
+            }
+            largest
         })
     }
 
@@ -158,28 +166,28 @@ impl Staging {
     ) -> Result<(), DeviceError> {
         let workers = self.workers.min(parts.len());
         if workers <= 1 {
-            for (i, part) in parts.iter().enumerate() {
-                let mut piece = self.free_piece(context)?;
-                repack(part, piece.memory.as_mut_slice());
-                upload(i, &piece.memory)?;
-                self.sent(context, piece)?;
-            }
-            return Ok(());
+            return self.parts_alone(context, parts, repack, upload);
         }
         let (give, free) = mpsc::channel();
         let (fill, filled) = mpsc::channel();
         let free = Mutex::new(free);
         let next = AtomicUsize::new(0);
         let copied = thread::scope(|scope| {
-            for _ in 0..workers {
+            let worker = |_| {
                 let (fill, free, next) = (fill.clone(), &free, &next);
-                scope.spawn(move || work(parts, next, free, &fill, repack));
-            }
+                spawn(scope, move || work(parts, next, free, &fill, repack))
+            };
+            let workers: Vec<_> = (0..workers).filter_map(worker).collect();
             // What is left are the workers' own, so that their end is seen; dropping `give` ends those that wait.
             drop(fill);
-            let copied = self.copy_filled(context, parts.len(), &give, &filled, upload);
+            let copied = match workers.is_empty() {
+                true => self.parts_alone(context, parts, repack, upload),
+                false => self.copy_filled(context, parts.len(), &give, &filled, upload),
+            };
             drop(give);
-            copied
+            // All are joined, so that a worker's panic is an error of this load and no panic of this thread.
+            let panics = workers.into_iter().filter_map(|worker| worker.join().err()).count();
+            if panics > 0 { Err(died()) } else { copied }
         });
         // Whatever is still on its way comes home, after an error too.
         self.free.extend(filled.try_iter().map(|(_, piece)| piece));
@@ -187,6 +195,23 @@ impl Staging {
             self.free.extend(free.try_iter());
         }
         copied
+    }
+
+    /// The same on this thread alone.
+    fn parts_alone(
+        &mut self,
+        context: &Context,
+        parts: &[&[u8]],
+        repack: &Repack<'_>,
+        upload: &Upload<'_>,
+    ) -> Result<(), DeviceError> {
+        for (i, part) in parts.iter().enumerate() {
+            let mut piece = self.free_piece(context)?;
+            repack(part, piece.memory.as_mut_slice());
+            upload(i, &piece.memory)?;
+            self.sent(context, piece)?;
+        }
+        Ok(())
     }
 
     /// Hands free pieces to the workers and copies those that they filled, until all parts are on their way.
@@ -212,9 +237,7 @@ impl Staging {
                     enqueued += 1;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(died());
-                }
+                Err(RecvTimeoutError::Disconnected) => return Err(died()),
             }
         }
         Ok(())
@@ -252,6 +275,14 @@ impl Staging {
             self.reclaim(context)?;
         }
     }
+}
+
+/// Starts a thread; `None` where the system has none left.
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Option<thread::ScopedJoinHandle<'scope, T>> {
+    thread::Builder::new().name("walla-repack".to_owned()).spawn_scoped(scope, work).ok()
 }
 
 /// A thread did not come to its end.

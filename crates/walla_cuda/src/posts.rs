@@ -78,10 +78,10 @@ impl Posts {
         Ok(Self {
             id,
             block,
-            ring: context.allocate_pinned(POSTS as usize * size_of::<Post>())?,
+            ring: context.allocate_pinned("posts", POSTS as usize * size_of::<Post>())?,
             taken: zeroed(context.allocate("posts", size_of::<Taken>())?)?,
             ahead: zeroed(context.allocate("step block ahead", ahead_bytes)?)?,
-            restored: context.allocate_pinned(size_of::<Taken>())?,
+            restored: context.allocate_pinned("posts", size_of::<Taken>())?,
             is_torn: false,
             count: 0,
             launches: [None; POSTS as usize],

@@ -32,19 +32,17 @@ impl CudaDevice {
     /// Memory of the host under its two names.
     pub(crate) fn map_memory(
         &mut self,
+        what: &str,
         bytes: usize,
-    ) -> Result<Option<(BufferId, HostId)>, DeviceError> {
-        if !self.context.gpu().maps_host_memory {
-            return Ok(None);
-        }
-        let memory = self.context.allocate_pinned(bytes)?;
+    ) -> Result<(BufferId, HostId), DeviceError> {
+        let memory = self.context.allocate_pinned(what, bytes)?;
         self.used.host_bytes += memory.bytes() as u64;
         let buffer = BufferId(self.resources.buffers.len() as u32);
         let host = HostId(self.resources.hosts.len() as u32);
         self.resources.buffers.push(memory.mapped());
         let written = Some(Vec::with_capacity(BLOCKS_MAX));
         self.resources.hosts.push(Host { memory, copies: Vec::new(), written });
-        Ok(Some((buffer, host)))
+        Ok((buffer, host))
     }
 
     /// Launches a program and notes which word its end writes.
@@ -54,6 +52,7 @@ impl CudaDevice {
         graph: GraphId,
         watch: &Watch,
     ) -> Result<(), DeviceError> {
+        self.context.refuse_lost()?;
         let programs = &self.resources.programs;
         let bytes = programs.get(graph.0 as usize).ok_or_else(|| unknown(&graph))?.result_bytes;
         self.resources.event(watch.event)?;

@@ -73,11 +73,14 @@ impl Context {
         *count(&mut self.counters.borrow_mut()) += 1;
     }
 
+    /// Refuses if the device is lost: what every call does first that asks the driver nothing.
+    pub(crate) fn refuse_lost(&self) -> Result<(), DeviceError> {
+        self.lost.borrow().as_ref().map_or(Ok(()), |lost| Err(lost.clone()))
+    }
+
     /// Refuses if the device is lost, else makes the context current on this thread.
     pub(super) fn enter(&self) -> Result<(), DeviceError> {
-        if let Some(lost) = &*self.lost.borrow() {
-            return Err(lost.clone());
-        }
+        self.refuse_lost()?;
         // SAFETY: the context lives until `self` is dropped.
         let result = unsafe { sys::cuCtxSetCurrent(self.raw) };
         self.check("cuCtxSetCurrent", result)

@@ -83,7 +83,7 @@ pub(crate) struct Gpu {
     pub(crate) description: String,
     /// All memory in bytes.
     pub(crate) memory_total_bytes: u64,
-    /// Whether kernels can write to the host's memory.
+    /// Whether kernels can read and write pinned memory of the host at the host's addresses, as every step does.
     pub(crate) maps_host_memory: bool,
     /// What it has.
     pub(crate) facts: GpuFacts,

@@ -102,7 +102,7 @@ impl PinnedMemory {
 }
 
 impl Context {
-    /// Allocates zeroed device memory of at least `bytes` bytes (at least 256), after a look at what is free.
+    /// Allocates device memory of at least `bytes` bytes (at least 256) with anything in it, after a look at what is free.
     pub(crate) fn allocate(&self, what: &str, bytes: usize) -> Result<DeviceMemory, DeviceError> {
         let bytes = bytes.max(1).next_multiple_of(256);
         let free_bytes = self.memory_left_bytes()?;
@@ -142,7 +142,14 @@ impl Context {
     }
 
     /// Allocates zeroed pinned host memory.
-    pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<PinnedMemory, DeviceError> {
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] where the system pins no more (how much it would, nobody says), or what the driver says.
+    pub(crate) fn allocate_pinned(
+        &self,
+        what: &str,
+        bytes: usize,
+    ) -> Result<PinnedMemory, DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.allocations);
         let bytes = bytes.max(1).next_multiple_of(64);
@@ -150,6 +157,14 @@ impl Context {
         let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: `start` lives through the call.
         let result = unsafe { sys::cuMemHostAlloc(&raw mut start, bytes, flags) };
+        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            let what = format!("{what} (pinned memory of the host)");
+            return Err(DeviceError::OutOfMemory {
+                what,
+                wanted_bytes: bytes as u64,
+                free_bytes: 0,
+            });
+        }
         self.check("cuMemHostAlloc", result)?;
         self.keep(Object::Pinned(start));
         let start = start.cast::<u8>();

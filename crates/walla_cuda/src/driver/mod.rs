@@ -6,7 +6,8 @@
 //! 2. A [`Context`] owns everything made in it (memory, streams, events, modules, graphs). Handles are plain numbers
 //!    without `Drop`: destroying the context frees them all at once (it gives arenas back itself), or, where the context is the program's
 //!    or shares addresses with it, each of them is freed when the device is dropped. No handle outlives the device that holds both.
-//! 3. Every call goes through [`Context::check`], which turns a sticky error into the latch that no later call passes.
+//! 3. Every call of a device in use goes through [`Context::check`], which turns a sticky error into the latch that no later call passes.
+//!    What asks for facts, finds or makes a context, and frees what is left answers for itself.
 //! 4. Every call that needs it makes the context current first: the device may have moved to another thread, and the
 //!    host program may use CUDA itself.
 

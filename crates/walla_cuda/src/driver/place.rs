@@ -135,8 +135,14 @@ fn own(gpu: &Gpu, words: String) -> Result<Found, DeviceError> {
     let flags = CUctx_flags::CU_CTX_SCHED_YIELD as u32;
     // SAFETY: `raw` lives through the call; the device came from cuDeviceGet; a `Gpu` proves the library.
     let result = unsafe { sys::cuCtxCreate_v2(&raw mut raw, flags, gpu.device) };
-    if result != CUresult::CUDA_SUCCESS {
-        return Err(DeviceError::Failed { call: "cuCtxCreate", reason: describe(result) });
+    match result {
+        CUresult::CUDA_SUCCESS => {}
+        // A driver takes some hundred MB for a context; how many, and what is free without one, it does not say.
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+            let what = format!("a context on {}", gpu.description);
+            return Err(DeviceError::OutOfMemory { what, wanted_bytes: 0, free_bytes: 0 });
+        }
+        error => return Err(DeviceError::Failed { call: "cuCtxCreate", reason: describe(error) }),
     }
     Ok(Found { raw, place: Place::Own, gpu: seen(gpu, words) })
 }

@@ -11,8 +11,8 @@ use walla_device::{Device, DeviceError, GraphId, StreamId};
 
 pub use self::spans::{Piece, Run};
 use crate::device::CudaDevice;
-use crate::driver::Stream;
 use crate::driver::cupti::Session;
+use crate::driver::{Event, Stream};
 pub use crate::measure::Read;
 
 /// How many times the second cache's size is read to flush it: its policy is not quite "oldest first".
@@ -93,7 +93,8 @@ pub struct KernelOfProgram {
 pub type Work<'a> = dyn FnMut(&mut CudaDevice, StreamId, u32) -> Result<(), DeviceError> + 'a;
 
 impl CudaDevice {
-    /// Measures what `work` enqueues on a stream.
+    /// Measures what `work` enqueues on a stream. Memory to flush with (twice the second cache) and events stay with the device for the next
+    /// measurement; graphs of [`Method::GraphReplay`] do, too, each until the device is dropped.
     ///
     /// # Errors
     /// What the device or `work` says, or [`DeviceError::Failed`] where runs cannot be compared.
@@ -103,15 +104,13 @@ impl CudaDevice {
         options: TimingOptions,
         work: &mut Work<'_>,
     ) -> Result<Timing, DeviceError> {
-        let l2_bytes = self.context.gpu().facts.l2_bytes;
-        let flush = match options.cold {
-            true if !matches!(options.method, Method::GraphReplay { .. }) => {
-                Some(self.prepare_read((FLUSH_FACTOR * l2_bytes).max(1 << 20))?)
-            }
-            _ => None,
-        };
+        let is_flushed = options.cold && !matches!(options.method, Method::GraphReplay { .. });
+        if is_flushed && self.kept.flush.is_none() {
+            let l2_bytes = self.context.gpu().facts.l2_bytes;
+            self.kept.flush = Some(self.prepare_read((FLUSH_FACTOR * l2_bytes).max(1 << 20))?);
+        }
         let raw = self.resources.stream(stream)?.raw;
-        let mut bench = Bench { device: self, stream, raw, flush, work };
+        let mut bench = Bench { device: self, stream, raw, is_flushed, work };
         let first = bench.events(FIRST_RUNS)?;
         let estimate_ms = (first.iter().sum::<f64>() / first.len().max(1) as f64 / 1e3).max(1e-4);
         let runs = |ms: f64, least: f64| (ms / estimate_ms).ceil().clamp(least, RUNS_MAX) as u32;
@@ -188,32 +187,54 @@ struct Bench<'a, 'w> {
     device: &'a mut CudaDevice,
     stream: StreamId,
     raw: Stream,
-    flush: Option<Read>,
+    is_flushed: bool,
     work: &'a mut Work<'w>,
+}
+
+/// What measurements leave for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Takes the second cache's content away.
+    flush: Option<Read>,
+    /// Events that remember when, in pairs.
+    marks: Vec<(Event, Event)>,
 }
 
 impl Bench<'_, '_> {
     /// Takes the second cache's content away, if that is wanted.
     fn flush(&self) -> Result<(), DeviceError> {
-        let flush = self.flush.as_ref();
-        flush.map_or(Ok(()), |read| read.enqueue(&self.device.context, self.raw))
+        match &self.device.kept.flush {
+            Some(read) if self.is_flushed => read.enqueue(&self.device.context, self.raw),
+            _ => Ok(()),
+        }
+    }
+
+    /// The numbered pair of events: before a run, and after it.
+    fn mark(&mut self, i: usize) -> Result<(Event, Event), DeviceError> {
+        let (context, marks) = (&self.device.context, &mut self.device.kept.marks);
+        while marks.len() <= i {
+            marks.push((context.create_timing_event()?, context.create_timing_event()?));
+        }
+        Ok(marks[i])
+    }
+
+    /// Microseconds between the two events of the first pairs, once all work is done.
+    fn micros(&mut self, pairs: usize) -> Result<Vec<f64>, DeviceError> {
+        self.device.synchronise()?;
+        let (context, marks) = (&self.device.context, &self.device.kept.marks);
+        marks[..pairs].iter().map(|&(begin, end)| context.micros_between(begin, end)).collect()
     }
 
     /// Microseconds between events around each run.
     fn events(&mut self, runs: u32) -> Result<Vec<f64>, DeviceError> {
-        let mut marks = Vec::with_capacity(runs as usize);
         for i in 0..runs {
-            let begin = self.device.context.create_timing_event()?;
-            let end = self.device.context.create_timing_event()?;
+            let (begin, end) = self.mark(i as usize)?;
             self.flush()?;
             self.device.context.record(self.raw, begin)?;
             (self.work)(self.device, self.stream, i)?;
             self.device.context.record(self.raw, end)?;
-            marks.push((begin, end));
         }
-        self.device.synchronise()?;
-        let context = &self.device.context;
-        marks.into_iter().map(|(begin, end)| context.micros_between(begin, end)).collect()
+        self.micros(runs as usize)
     }
 
     /// Microseconds of a run, from replays of a graph of several.
@@ -224,19 +245,15 @@ impl Bench<'_, '_> {
         let enqueued = (0..copies).try_for_each(|copy| (self.work)(self.device, self.stream, copy));
         self.device.is_capturing = false;
         let graph = self.device.context.end_capture(self.raw, enqueued)?;
-        let mut marks = Vec::new();
-        for _ in 0..runs.div_ceil(copies).max(3) {
-            let begin = self.device.context.create_timing_event()?;
-            let end = self.device.context.create_timing_event()?;
+        let replays = runs.div_ceil(copies).max(3) as usize;
+        for i in 0..replays {
+            let (begin, end) = self.mark(i)?;
             self.device.context.record(self.raw, begin)?;
             self.device.context.launch_graph(self.raw, &graph)?;
             self.device.context.record(self.raw, end)?;
-            marks.push((begin, end));
         }
-        self.device.synchronise()?;
-        let micros = |(begin, end)| self.device.context.micros_between(begin, end);
-        let micros: Result<Vec<f64>, DeviceError> = marks.into_iter().map(micros).collect();
-        Ok(micros?.into_iter().map(|micros| micros / f64::from(copies)).collect())
+        let micros = self.micros(replays)?;
+        Ok(micros.into_iter().map(|micros| micros / f64::from(copies)).collect())
     }
 
     /// Runs with every record of theirs.

@@ -3,8 +3,11 @@
 use std::time::{Duration, Instant};
 
 use walla_device::step::StepViewMut;
-use walla_device::{Device, DeviceError, KvType, StreamPriority};
-use walla_types::TensorType;
+use walla_device::{
+    CacheCommand, Device, DeviceError, EventId, HostId, KvType, MatrixDesc, MatrixUse, RopeDesc,
+    StreamPriority, Watch,
+};
+use walla_types::{RopePairs, TensorType};
 
 use crate::model::Shape;
 use crate::parity::tokens;
@@ -89,18 +92,41 @@ fn break_device(rig: &mut Rig) -> DeviceError {
 
 /// After the loss every call answers the same words, and none of them reaches the driver.
 fn every_call_answers(rig: &mut Rig, lost: &DeviceError) {
-    let (stream, graph) = (rig.stream, rig.graphs[0][0]);
+    let (stream, graph, step, results) = (rig.stream, rig.graphs[0][0], rig.step, rig.results);
+    // The device's tables begin with these.
+    let (host, event) = (HostId(0), EventId(0));
+    let cache = rig.cache;
     let d: &mut dyn Device = &mut *rig.device;
+    let watch = Watch { event, results: host, ring_slot: 0, step: 1 };
+    let usage = MatrixUse { gather: false, multiply: true };
+    let matrix = MatrixDesc { name: "after", rows: 1, cols: 8, ty: TensorType::F32, usage };
+    let rope = RopeDesc { frequencies: &[1.0], magnitude: 1.0, pairs: RopePairs::Halves };
     let before = d.counters();
     let heard = [
-        d.launch(stream, graph).err(),
-        d.create_event().err(),
-        d.create_stream(StreamPriority::Low).err(),
+        d.read_bytes_per_second().err(),
+        d.load_matrix(&matrix, &[0; 32]).err(),
+        d.load_vector("after", &[1.0]).err(),
+        d.load_rope(&rope).err(),
+        d.create_cache(&crate::memory::cache(1)).err(),
+        d.resize_cache(cache, 1).err(),
         d.create_buffer("after", 64).err(),
         d.create_host("after", 64).err(),
-        d.load_vector("after", &[1.0]).err(),
-        d.synchronise().err(),
+        d.create_mapped("after", 64).err(),
+        d.create_stream(StreamPriority::Low).err(),
+        d.create_event().err(),
         d.prepare(vec![]).err(),
+        d.write_host(host, 0, 1, &mut |_| panic!("nobody writes")).err(),
+        d.read_host(host, 0, 1, &mut |_| panic!("nobody reads")).err(),
+        d.upload(stream, host, step, 1).err(),
+        d.download(stream, (results, 0), (host, 0), 1).err(),
+        d.launch(stream, graph).err(),
+        d.launch_watched(stream, graph, &watch).err(),
+        d.maintain(stream, cache, &[]).err(),
+        d.maintain(stream, cache, &[CacheCommand::CopyPage { from: 1, to: 2 }]).err(),
+        d.record(stream, event).err(),
+        d.wait(stream, event).err(),
+        d.poll(event).err(),
+        d.synchronise().err(),
     ];
     for error in &heard {
         assert_eq!(error.as_ref(), Some(lost));

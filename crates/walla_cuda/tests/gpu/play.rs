@@ -3,17 +3,12 @@
 use std::time::Instant;
 
 use walla_device::step::{OutputRow, ResultView, StepRow, StepViewMut};
-use walla_device::{Device, EventId, HostId, KvType, StreamId, StreamPriority, Watch};
+use walla_device::{Device, DeviceError, EventId, HostId, KvType, StreamId, StreamPriority, Watch};
 use walla_types::TensorType;
 
 use crate::gpu;
 use crate::model::Shape;
 use crate::rig::{LAYOUT, PAGE_TOKENS, Rig};
-
-const STEPS: u64 = 10_000;
-
-/// Steps that are awaited one by one.
-const AWAITED: u64 = 1_000;
 
 /// Steps in flight: results of one are read while the next one runs.
 const RING: usize = 2;
@@ -121,17 +116,60 @@ fn collect(rig: &mut Rig, slot: &Slot, step: u64) -> (u64, u64) {
     stamps
 }
 
+/// How many steps are played, and how many more are awaited one by one.
+#[derive(Clone, Copy)]
+struct Length {
+    steps: u64,
+    awaited: u64,
+}
+
 #[test]
 fn ten_thousand_steps_capture_allocate_and_wait_for_nothing() {
+    play_both(Length { steps: 10_000, awaited: 1_000 });
+}
+
+#[test]
+fn some_steps_capture_allocate_and_wait_for_nothing() {
+    play_both(Length { steps: 20, awaited: 3 });
+}
+
+fn play_both(length: Length) {
     // Calls a step: its block is posted, and brought by the graph.
     let told = [("graph launches", 1)];
-    play(true, &told);
+    play(true, length, &told);
     let copied = [("copies", 1), ("event records", 2), ("event waits", 1)];
-    play(false, &[told.as_slice(), &copied].concat());
+    play(false, length, &[told.as_slice(), &copied].concat());
+}
+
+/// What a step may not be told to write: a block beyond the memory, or one whose launch has not been seen to end.
+#[test]
+fn a_result_block_that_is_not_free_is_refused() {
+    let Some(device) = gpu() else { return };
+    let shape = Shape::llama(TensorType::Q8_0);
+    let mut rig = Rig::with_results(device, &shape, KvType::F16, 1, true);
+    let slot = Slot::create(&mut *rig.device);
+    let copy = rig.device.create_stream(StreamPriority::High).unwrap();
+    submit(&mut rig, &slot, copy, 0);
+    let (stream, graph, results) = (rig.stream, rig.graphs[BUCKET][1], rig.mapped.unwrap());
+    let of_block = |ring_slot| Watch { event: slot.copied, results, ring_slot, step: 1 };
+    let d = &mut *rig.device;
+    let mut refuses = |watch: Watch| {
+        let refused = d.launch_watched(stream, graph, &watch).unwrap_err();
+        assert!(matches!(refused, DeviceError::Invalid(_)), "{refused}");
+    };
+    refuses(of_block(0));
+    refuses(of_block(RING as u32));
+    refuses(Watch { results: slot.results, ..of_block(1) });
+    // An event that a word completes is none that a stream can wait for.
+    let refused = d.wait(copy, slot.copied).unwrap_err();
+    assert!(matches!(refused, DeviceError::Invalid(_)), "{refused}");
+    collect(&mut rig, &slot, 0);
+    submit(&mut rig, &slot, copy, RING as u64);
+    collect(&mut rig, &slot, RING as u64);
 }
 
 /// Plays with results written to the host's memory, or copied there; `per_step` are the calls that a step makes, questions left out.
-fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
+fn play(is_mapped: bool, Length { steps, awaited }: Length, per_step: &[(&str, u64)]) {
     let Some(device) = gpu() else { return };
     let shape = Shape::llama(TensorType::Q8_0);
     let mut rig = Rig::with_results(device, &shape, KvType::F16, 1, is_mapped);
@@ -139,11 +177,11 @@ fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
     let copy = rig.device.create_stream(StreamPriority::High).unwrap();
     let slots: [Slot; RING] = std::array::from_fn(|_| Slot::create(&mut *rig.device));
     let before = rig.device.counters();
-    let mut gaps_nanos = Vec::with_capacity(STEPS as usize);
-    let mut periods_nanos = Vec::with_capacity(STEPS as usize);
-    let mut submits_nanos = Vec::with_capacity(STEPS as usize);
+    let mut gaps_nanos = Vec::with_capacity(steps as usize);
+    let mut periods_nanos = Vec::with_capacity(steps as usize);
+    let mut submits_nanos = Vec::with_capacity(steps as usize);
     let mut last_end = None;
-    for step in 0..STEPS + RING as u64 {
+    for step in 0..steps + RING as u64 {
         let slot = &slots[(step % RING as u64) as usize];
         if let Some(done) = step.checked_sub(RING as u64) {
             let (begin, end) = collect(&mut rig, slot, done);
@@ -151,7 +189,7 @@ fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
             periods_nanos.extend(last_end.map(|last_end| end.saturating_sub(last_end)));
             last_end = Some(end);
         }
-        if step < STEPS {
+        if step < steps {
             let start = Instant::now();
             submit(&mut rig, slot, copy, step);
             submits_nanos.push(start.elapsed().as_nanos() as u64);
@@ -162,13 +200,13 @@ fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
     assert!(!is_eager, "{:?}", rig.device.graph_fallbacks());
     for (what, count) in calls.named() {
         let expected =
-            per_step.iter().find(|(name, _)| *name == what).map_or(0, |(_, n)| n * STEPS);
+            per_step.iter().find(|(name, _)| *name == what).map_or(0, |(_, n)| n * steps);
         // Where a word tells the end, the driver is asked now and then.
         let is_question = what.ends_with("queries");
         assert!(is_question || count == expected, "{what}: {count} of {expected}");
     }
     // One step at a time: what it takes beyond the device's own time is the way there and back.
-    let mut beyond_nanos: Vec<u64> = (STEPS..STEPS + AWAITED)
+    let mut beyond_nanos: Vec<u64> = (steps..steps + awaited)
         .map(|step| {
             let slot = &slots[(step % RING as u64) as usize];
             let start = Instant::now();
@@ -182,10 +220,10 @@ fn play(is_mapped: bool, per_step: &[(&str, u64)]) {
         list[list.len() / 2]
     };
     println!(
-        "results {}: {STEPS} steps, {:.2} driver calls a step ({calls}); medians: submit {} ns, step to step {} ns, device idle between {} ns, awaited step beyond \
+        "results {}: {steps} steps, {:.2} driver calls a step ({calls}); medians: submit {} ns, step to step {} ns, device idle between {} ns, awaited step beyond \
          the device's time {} ns",
         if is_mapped { "written to the host" } else { "copied" },
-        calls.total() as f64 / STEPS as f64,
+        calls.total() as f64 / steps as f64,
         median(&mut submits_nanos),
         median(&mut periods_nanos),
         median(&mut gaps_nanos),

@@ -84,8 +84,11 @@ fn launches_that_are_refused_take_no_later_block() {
         return;
     }
     let said = in_a_child(REFUSALS, (REFUSED, "47"));
-    let told = |line: &&str| line.contains("were refused") || line.contains("SKIPPED");
-    said.lines().filter(told).for_each(|line| println!("{line}"));
+    let told = said.lines().find(|line| line.contains("were refused") || line.contains("SKIPPED"));
+    let told = told.expect("the child says how it ended");
+    let is_emulated = gpu().is_some_and(|gpu| gpu.info().description.starts_with("emulated"));
+    assert!(!is_emulated || told.contains("were refused"), "{told}");
+    println!("{told}");
 }
 
 /// Some launches of a program's kernels are refused, so that nobody knows how much of a step happened.

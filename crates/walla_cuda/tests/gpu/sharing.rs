@@ -26,8 +26,7 @@ fn facts(device: &dyn Device) -> GpuFacts {
     device.info().gpu.clone().unwrap()
 }
 
-/// The program's own context, as the runtime API would have it, for as long as somebody holds it.
-/// The program's own context on the GPU that is tested.
+/// The program's own context on the GPU that is tested, as the runtime API would have it, for as long as somebody holds it.
 fn program() -> Arc<CudaContext> {
     let ordinal = tested().trim_start_matches("cuda:").parse().unwrap();
     CudaContext::new(ordinal).unwrap()
