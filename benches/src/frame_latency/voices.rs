@@ -159,12 +159,14 @@ impl Voices {
         }
     }
 
-    /// For everybody who was heard since [`Voices::watch`]: the longest wait for a token, in frames. Whoever still waits counts, too.
+    /// For everybody who spoke since [`Voices::watch`], or waits for the next token of a reply: the longest wait for a token, in frames.
+    /// A wait that is not over counts with what it has come to.
     pub fn gaps_watched(&self, since_frame: u64) -> Vec<u64> {
-        let speaks = |voice: &&Voice| voice.began.is_some();
+        let speaks = |voice: &&Voice| voice.began.is_some() || voice.tokens_watched > 0;
         let gap = |voice: &Voice| {
-            let still = self.frame.saturating_sub(voice.heard_frame.max(since_frame));
-            if voice.tokens_watched > 0 { voice.gap_max } else { still }
+            let waits_since = voice.began.map(|_| voice.heard_frame.max(since_frame));
+            let open = waits_since.map_or(0, |since| self.frame.saturating_sub(since));
+            voice.gap_max.max(open)
         };
         self.voices.iter().filter(speaks).map(gap).collect()
     }
@@ -217,5 +219,38 @@ mod tests {
             voices.heard(0, 1, now);
         }
         assert_eq!(voices.gaps_watched(10), [3], "the wait of 8 frames was before");
+    }
+
+    /// What [`Voices::gaps_watched`] says in frame 80, of one agent who speaks since frame 9, was watched from frame 10 on and got a token in each of `frames`.
+    fn watched(frames: &[u64], asked_again: Option<u64>) -> Vec<u64> {
+        let mut voices = Voices::new(1, 1.0);
+        let now = Instant::now();
+        for frame in 9..=80 {
+            voices.frame = frame;
+            if frame == 10 {
+                voices.watch();
+            }
+            if frame == 9 || frames.contains(&frame) {
+                voices.heard(0, 1, now);
+            }
+            if asked_again == Some(frame) {
+                voices.ended(0, false);
+                voices.asked(0, now);
+            }
+        }
+        voices.gaps_watched(10)
+    }
+
+    #[test]
+    fn a_wait_that_is_not_over_counts() {
+        assert_eq!(watched(&[11], None), [69], "since its token in frame 11");
+        assert_eq!(watched(&[], None), [70], "since the event");
+        assert_eq!(watched(&[70, 79], None), [61], "a longer wait before");
+    }
+
+    #[test]
+    fn a_reply_that_ended_meanwhile_counts() {
+        assert_eq!(watched(&[10, 70], Some(70)), [60], "and the wait for the next reply does not");
+        assert!(watched(&[], Some(12)).is_empty(), "who got no token and waits for none");
     }
 }
