@@ -47,12 +47,13 @@ impl Power {
 pub struct PowerMeter(Option<(Child, JoinHandle<Vec<[f64; 2]>>)>);
 
 impl PowerMeter {
-    /// Starts if `device` is a GPU and the machine has the tool.
+    /// Starts if `device` is a GPU, the machine has the tool, and it is certain which of the tool's GPUs is meant.
     pub fn start(device: &str) -> Self {
         let Some(index) = device.strip_prefix("cuda:") else { return Self(None) };
+        let Some(uuid) = index.parse().ok().and_then(uuid_of) else { return Self(None) };
         let child = Command::new("nvidia-smi")
             .args(["--query-gpu=power.draw,memory.used", "--format=csv,noheader,nounits"])
-            .args(["-i", index, "-lms", "500"])
+            .args(["-i", &uuid, "-lms", "500"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -77,6 +78,52 @@ impl PowerMeter {
         let mean = readings.iter().map(|r| r[0]).sum::<f64>() / readings.len() as f64;
         Power { watts: Some((mean, largest(0))), memory_mib: Some(largest(1)) }
     }
+}
+
+/// A GPU as `nvidia-smi` lists it: in the order of the bus, whatever the environment says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Gpu {
+    uuid: String,
+    name: String,
+}
+
+/// The UUID of the GPU that CUDA calls `cuda:index` in this process.
+fn uuid_of(index: usize) -> Option<String> {
+    let list = said("nvidia-smi", &["--query-gpu=uuid,name", "--format=csv,noheader"])?;
+    let gpu = |line: &str| {
+        let (uuid, name) = line.split_once(',')?;
+        Some(Gpu { uuid: uuid.trim().to_owned(), name: name.trim().to_owned() })
+    };
+    let gpus: Vec<Gpu> = list.lines().filter_map(gpu).collect();
+    let variable = |name: &str| std::env::var(name).ok();
+    let visible = variable("CUDA_VISIBLE_DEVICES");
+    let order = variable("CUDA_DEVICE_ORDER");
+    visible_gpu(index, visible.as_deref(), order.as_deref(), &gpus).map(|gpu| gpu.uuid.clone())
+}
+
+/// The GPU that has this number where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are `visible` and `order`: CUDA numbers the GPUs that the first names, in its order. Numbers in there, and numbers
+/// without it, count by speed unless the second says `PCI_BUS_ID`, so they are clear where all GPUs are alike, too. `None` where it is not certain, as with parts of a GPU (MIG).
+fn visible_gpu<'a>(
+    index: usize,
+    visible: Option<&str>,
+    order: Option<&str>,
+    gpus: &'a [Gpu],
+) -> Option<&'a Gpu> {
+    let are_alike = gpus.windows(2).all(|pair| pair[0].name == pair[1].name);
+    let is_numbered = order == Some("PCI_BUS_ID") || are_alike;
+    let numbered = |number: usize| gpus.get(number).filter(|_| is_numbered);
+    let Some(visible) = visible else { return numbered(index) };
+    let named = |name: &str| {
+        if let Ok(number) = name.parse() {
+            return numbered(number);
+        }
+        // The beginning of a UUID is enough if only one has it.
+        let mut found =
+            gpus.iter().filter(|gpu| name.starts_with("GPU-") && gpu.uuid.starts_with(name));
+        found.next().filter(|_| found.next().is_none())
+    };
+    // From the first name on that is no GPU's, CUDA sees none.
+    visible.split(',').map(|name| named(name.trim())).map_while(|gpu| gpu).nth(index)
 }
 
 /// `123.45, 6789`.
@@ -145,6 +192,33 @@ mod tests {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(11_016), (2000, 2, 29));
         assert_eq!(civil(20_777), (2026, 11, 20));
+    }
+
+    #[test]
+    fn a_gpu_is_the_one_that_cuda_numbers_so() {
+        let gpu = |(uuid, name): (&str, &str)| Gpu { uuid: uuid.into(), name: name.into() };
+        let alike = [("GPU-a1", "H200"), ("GPU-a2", "H200"), ("GPU-b3", "H200")].map(gpu);
+        let uuid = |index, visible: Option<&str>, order: Option<&str>| {
+            visible_gpu(index, visible, order, &alike).map(|gpu| gpu.uuid.as_str())
+        };
+        assert_eq!(uuid(1, None, None), Some("GPU-a2"));
+        assert_eq!(uuid(0, Some("2"), None), Some("GPU-b3"));
+        assert_eq!(uuid(1, Some("2, 0"), None), Some("GPU-a1"));
+        assert_eq!(uuid(0, Some("GPU-b"), None), Some("GPU-b3"));
+        assert_eq!(uuid(0, Some("GPU-a"), None), None, "two begin so");
+        assert_eq!(uuid(1, Some("0,7,1"), None), None, "there is no 7, so the 1 is not seen");
+        assert_eq!(uuid(0, Some(""), None), None, "none is visible");
+        assert_eq!(uuid(0, Some("MIG-GPU-a1/0/0"), None), None, "a part of a GPU");
+        assert_eq!(uuid(3, None, None), None);
+
+        let mixed = [("GPU-a", "T4"), ("GPU-b", "H200")].map(gpu);
+        let uuid = |visible: Option<&str>, order: Option<&str>| {
+            visible_gpu(0, visible, order, &mixed).map(|gpu| gpu.uuid.as_str())
+        };
+        assert_eq!(uuid(None, None), None, "which one is faster?");
+        assert_eq!(uuid(Some("1"), None), None);
+        assert_eq!(uuid(None, Some("PCI_BUS_ID")), Some("GPU-a"));
+        assert_eq!(uuid(Some("GPU-b"), None), Some("GPU-b"), "a UUID is clear in any order");
     }
 
     #[test]
