@@ -1,15 +1,18 @@
 //! Decode steps of walla and of llama.cpp on the same files and device, in turns.
 //!
 //! ```text
-//! cargo build --release -p walla && cargo run --release -p walla_benches --bin compare_llama -- \
+//! cargo build --release -p walla && \
+//! cargo run --release -p walla_benches --bin compare_llama -- \
 //!     --llama-batched-bench PATH --json benches/results/cpu-vs-llama.json model.gguf …
-//! cargo build --release -p walla --features cuda && cargo run --release -p walla_benches --bin compare_llama -- \
+//! cargo build --release -p walla --features cuda && \
+//! cargo run --release -p walla_benches --bin compare_llama -- \
 //!     --llama-batched-bench PATH --llama-args "-fa on" --device cuda:0 --synth llama-3.2-1b:q4_k_m,llama-3.2-1b:bf16 \
 //!     --agents 1,2,4,8,16,32,64 --contexts 128,1024 --json benches/results/cuda-vs-llama.json
 //! ```
 //!
 //! The two run alternately, several rounds; for each number the best round counts, because other work on the machine only ever adds
-//! time. `llama-batched-bench` is found at the path given; nothing of it is part of this project. Results are written after every round, so whoever
+//! time. Means of a round's steps are compared, since a mean is all that llama.cpp tells; the median of ours stands beside. A `walla` that is too old to
+//! tell its mean is compared by its median, which a few long steps do not move: the file and the table's last line say so. `llama-batched-bench` is found at the path given; nothing of it is part of this project. Results are written after every round, so whoever
 //! runs out of time keeps what was measured.
 
 use std::error::Error;
@@ -28,7 +31,7 @@ struct Arguments {
     /// More arguments for it
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     llama_args: String,
-    /// The `walla` command
+    /// The `walla` command: `cargo build --release -p walla` makes it
     #[arg(long, default_value = "target/release/walla")]
     walla: PathBuf,
     /// Device of both: `cpu`, or a GPU such as `cuda:0`
@@ -71,6 +74,8 @@ struct Rounds {
     agents: u32,
     ours: Vec<Reading>,
     theirs: Vec<Reading>,
+    /// Whether a median of ours stands beside a mean of llama.cpp's.
+    is_of_medians: bool,
     /// What the memory alone needs, and what walla spends beside the device: of the last round.
     floor_ms: f64,
     submit_us: f64,
@@ -79,25 +84,43 @@ struct Rounds {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reading {
+    /// The mean of a round's steps, or what there is instead of it.
     step_ms: f64,
+    /// Their median, of ours.
+    step_ms_p50: Option<f64>,
     prefill: f64,
 }
 
 impl Reading {
     /// The shortest step and the fastest prompt, whichever rounds they are of.
     fn best(all: &[Self]) -> Self {
-        let step_ms = all.iter().map(|one| one.step_ms).fold(f64::INFINITY, f64::min);
-        Self { step_ms, prefill: all.iter().map(|one| one.prefill).fold(0.0, f64::max) }
+        Self {
+            step_ms: all.iter().map(|one| one.step_ms).fold(f64::INFINITY, f64::min),
+            step_ms_p50: all.iter().filter_map(|one| one.step_ms_p50).reduce(f64::min),
+            prefill: all.iter().map(|one| one.prefill).fold(0.0, f64::max),
+        }
     }
 
-    fn of(row: &Value, step: &str) -> Option<Self> {
+    /// Of a row of `walla bench --json`.
+    fn ours(row: &Value) -> Option<Self> {
+        let step_ms_p50 = row["step_ms_p50"].as_f64();
+        Some(Self {
+            step_ms: row["step_ms_mean"].as_f64().or(step_ms_p50)?,
+            step_ms_p50,
+            prefill: row["prefill_tokens_per_second"].as_f64()?,
+        })
+    }
+
+    /// Of what such a row has of llama.cpp.
+    fn theirs(row: &Value) -> Option<Self> {
         let prefill = row["prefill_tokens_per_second"].as_f64()?;
-        Some(Self { step_ms: row[step].as_f64()?, prefill })
+        Some(Self { step_ms: row["step_ms"].as_f64()?, step_ms_p50: None, prefill })
     }
 
     fn list(all: &[Self]) -> Value {
         json!({
             "step_ms_rounds": all.iter().map(|one| one.step_ms).collect::<Vec<_>>(),
+            "step_ms_p50_rounds": all.iter().map(|one| one.step_ms_p50).collect::<Vec<_>>(),
             "prefill_tokens_per_second_rounds": all.iter().map(|one| one.prefill).collect::<Vec<_>>(),
         })
     }
@@ -106,8 +129,9 @@ impl Reading {
 impl Rounds {
     /// Takes a row of `walla bench --json`.
     fn add(&mut self, row: &Value) {
-        self.ours.extend(Reading::of(row, "step_ms_p50"));
-        self.theirs.extend(Reading::of(&row["llama_cpp"], "step_ms"));
+        self.ours.extend(Reading::ours(row));
+        self.theirs.extend(Reading::theirs(&row["llama_cpp"]));
+        self.is_of_medians |= row["step_ms_mean"].is_null();
         let number = |name: &str| row[name].as_f64().unwrap_or_default();
         (self.floor_ms, self.submit_us, self.gap_us) =
             (number("floor_ms"), number("submit_us_p50"), number("gap_us_p50"));
@@ -122,6 +146,8 @@ impl Rounds {
             "walla": Reading::list(&self.ours),
             "llama_cpp": Reading::list(&self.theirs),
             "ratio_of_best_steps": ratio,
+            "walla_step": if self.is_of_medians { "median" } else { "mean" },
+            "llama_cpp_step": "mean",
             "floor_ms": self.floor_ms,
             "submit_us_p50": self.submit_us,
             "gap_us_p50": self.gap_us,
@@ -132,8 +158,9 @@ impl Rounds {
         let (ours, theirs) = (Reading::best(&self.ours), Reading::best(&self.theirs));
         let Self { model, context, agents, floor_ms, submit_us, gap_us, .. } = self;
         format!(
-            "| {model} | {context} | {agents} | {:.3} | {:.0} % | {:.3} | {:.2}x | {:.0} | {:.0} | {submit_us:.1} | {gap_us:.1} |",
+            "| {model} | {context} | {agents} | {:.3} | {} | {:.0} % | {:.3} | {:.2}x | {:.0} | {:.0} | {submit_us:.1} | {gap_us:.1} |",
             ours.step_ms,
+            ours.step_ms_p50.map_or_else(|| "–".into(), |p50| format!("{p50:.3}")),
             100.0 * floor_ms / ours.step_ms,
             theirs.step_ms,
             theirs.step_ms / ours.step_ms,
@@ -143,8 +170,8 @@ impl Rounds {
     }
 }
 
-const HEADING: &str = "| model | context | agents | walla ms/step | of floor | llama.cpp ms/step | ratio | walla prefill tok/s | llama.cpp | submit µs | gap µs |\n\
-                       |---|---|---|---|---|---|---|---|---|---|---|";
+const HEADING: &str = "| model | context | agents | walla ms/step | its p50 | of floor | llama.cpp ms/step | ratio | walla prefill tok/s | llama.cpp | submit µs | gap µs |\n\
+                       |---|---|---|---|---|---|---|---|---|---|---|---|";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
@@ -171,6 +198,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             all[first..].iter().for_each(|rounds| println!("{}", rounds.row()));
         }
     }
+    if all.iter().any(|rounds| rounds.is_of_medians) {
+        println!("\nThis walla tells no mean: its median stands beside llama.cpp's mean.");
+    }
     Ok(())
 }
 
@@ -195,7 +225,11 @@ fn write(arguments: &Arguments, machine: &Value, all: &[Rounds]) -> Result<(), B
 }
 
 fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let output = command.output().map_err(|error| {
+        format!(
+            "{command:?}: {error} (`cargo build --release -p walla` makes target/release/walla)"
+        )
+    })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{command:?}: {}: {said}", output.status).into());
@@ -245,17 +279,31 @@ mod tests {
         let mut rounds = Rounds { model: "m".into(), context: 128, agents: 4, ..Rounds::default() };
         for (ours, theirs) in [(2.0, 5.0), (1.0, 6.0)] {
             rounds.add(&json!({
-                "step_ms_p50": ours, "prefill_tokens_per_second": 100.0, "floor_ms": 0.5, "submit_us_p50": 5.0, "gap_us_p50": 2.0,
+                "step_ms_mean": ours, "step_ms_p50": ours / 2.0, "prefill_tokens_per_second": 100.0, "floor_ms": 0.5, "submit_us_p50": 5.0, "gap_us_p50": 2.0,
                 "llama_cpp": {"step_ms": theirs, "prefill_tokens_per_second": 50.0},
             }));
         }
         let found = rounds.to_json();
         assert_eq!(found["ratio_of_best_steps"], 5.0);
         assert_eq!(found["walla"]["step_ms_rounds"], json!([2.0, 1.0]));
+        assert_eq!(found["walla"]["step_ms_p50_rounds"], json!([1.0, 0.5]));
+        assert_eq!(found["walla_step"], "mean");
         assert_eq!(
             rounds.row(),
-            "| m | 128 | 4 | 1.000 | 50 % | 5.000 | 5.00x | 100 | 50 | 5.0 | 2.0 |"
+            "| m | 128 | 4 | 1.000 | 0.500 | 50 % | 5.000 | 5.00x | 100 | 50 | 5.0 | 2.0 |"
         );
+    }
+
+    #[test]
+    fn a_median_instead_of_a_mean_is_said() {
+        let mut rounds = Rounds::default();
+        rounds.add(&json!({
+            "step_ms_p50": 2.0, "prefill_tokens_per_second": 100.0,
+            "llama_cpp": {"step_ms": 5.0, "prefill_tokens_per_second": 50.0},
+        }));
+        let found = rounds.to_json();
+        assert_eq!(found["ratio_of_best_steps"], 2.5);
+        assert_eq!(found["walla_step"], "median");
     }
 
     #[test]
