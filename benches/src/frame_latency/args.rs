@@ -41,7 +41,7 @@ pub struct Arguments {
     /// Frames before them, counted from when everybody has begun to speak
     #[arg(long, value_name = "N", default_value_t = 180)]
     pub warm_up: usize,
-    /// Times that every cell runs, in turns, so that all of them meet the machine in the same moods
+    /// Times that every cell runs, in turns, so that background load on the machine hits all of them alike
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub rounds: u32,
     /// Work of the rest of the game in each frame, in milliseconds on an idle machine [default: 8, but half of a period at most]
@@ -98,7 +98,7 @@ pub enum Mode {
     Walla,
     /// The same, but each frame waits for its step
     WallaNoOverlap,
-    /// Each frame waits for its step, and nothing bounds the step: no budget, prompts as one
+    /// Each frame waits for its step, and no budget bounds the step: everybody's next token, and 512 tokens of prompts
     Blocking,
     /// llama.cpp's server beside the game
     Llama,

@@ -45,21 +45,35 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut bench = Bench::new(&arguments)?;
     let mut outcomes = Vec::new();
-    for round in 0..arguments.rounds.max(1) {
-        for cell in cells(&arguments) {
-            eprintln!("{cell}, round {} …", round + 1);
-            match bench.run(&cell)? {
-                Some(outcome) => Outcome::collect(&mut outcomes, outcome),
-                None => eprintln!("  left out"),
-            }
-        }
+    let end = run_all(&mut bench, &arguments, &mut outcomes);
+    if outcomes.is_empty() {
+        return end;
     }
     let machine = machine::facts(arguments.commit.as_deref());
     let facts = Facts { machine, model: bench.model, voice_rate: arguments.voice_rate };
     if arguments.part {
         parts::write(&arguments.out, &facts, &outcomes)?;
     }
-    publish(&arguments, &facts, &outcomes)
+    publish(&arguments, &facts, &outcomes)?;
+    end
+}
+
+/// Runs every cell in every round. Of the first that fails the error comes back, and what was measured before stays in `outcomes`.
+fn run_all(
+    bench: &mut Bench<'_>,
+    arguments: &Arguments,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<(), Box<dyn Error>> {
+    for round in 0..arguments.rounds.max(1) {
+        for cell in cells(arguments) {
+            eprintln!("{cell}, round {} …", round + 1);
+            match bench.run(&cell).map_err(|error| format!("{cell}: {error}"))? {
+                Some(outcome) => Outcome::collect(outcomes, outcome),
+                None => eprintln!("  left out"),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes files and pictures, and shows the table.

@@ -111,6 +111,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "tokens_late": heard.tokens_late,
         "replies": heard.replies,
         "replies_failed": heard.replies_failed,
+        "error": heard.error,
         "first_token": heard.first_token.counts(),
         "gaps": heard.gaps.to_vec(),
         "engine": outcome.stats.last().map(|(_, last)| engine_json(outcome, last)),
@@ -156,6 +157,7 @@ fn outcome_of(part: &Value) -> Found<Outcome> {
         tokens_late: count(&part["tokens_late"])?,
         replies: count(&part["replies"])?,
         replies_failed: count(&part["replies_failed"])?,
+        error: part["error"].as_str().map(str::to_owned),
         first_token: Times::from_counts(&pairs(&part["first_token"])?),
         ..Heard::default()
     };

@@ -12,6 +12,7 @@ use crate::event::Met;
 use crate::measure::{Times, rounded};
 use crate::parts::Facts;
 use crate::run::{Frame, Outcome};
+use crate::voices::Heard;
 
 /// Everything that was measured.
 pub struct Results<'a> {
@@ -96,8 +97,8 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// How much more p99 of the frames' work is than that of the game alone in the same round, in milliseconds, in order. A mood of the machine that lasts longer than a
-    /// round is in both.
+    /// How much more p99 of the frames' work is than that of the game alone in the same round, in milliseconds, in order. Background load that lasts
+    /// longer than a round is in both.
     fn more_by_round(&self, outcome: &Outcome) -> Vec<f64> {
         let alone = self.alone(&outcome.cell).filter(|_| outcome.cell.mode != Mode::Off);
         let alone = alone.map(|alone| alone.work_p99.as_slice()).unwrap_or_default();
@@ -147,6 +148,7 @@ impl Results<'_> {
             "voice_rate": self.facts.voice_rate,
             "replies": outcome.heard.replies,
             "replies_failed": outcome.heard.replies_failed,
+            "first_error": outcome.heard.error,
             "first_token_ms": outcome.heard.first_token.to_json(),
             "engine": engine_json(outcome),
             "power": outcome.power.to_json(),
@@ -179,10 +181,17 @@ impl Results<'_> {
                 note(&format!("{over} of {frames} frames over their budget"));
             }
             let more = self.more_by_round(outcome);
-            if let ([least, .., most], Some(median)) = (&more[..], more.get(more.len() / 2)) {
+            if let ([least, .., most], Some(median)) = (&more[..], median(&more)) {
                 let rounds = more.len();
                 note(&format!(
                     "p99 of a round is {median:+.2} ms more than the game alone's, the median of {rounds} rounds ({least:+.2} to {most:+.2} ms)"
+                ));
+            }
+            let Heard { replies, replies_failed, error, .. } = &outcome.heard;
+            if *replies_failed > 0 {
+                let reason = error.as_deref().unwrap_or("no reason given");
+                note(&format!(
+                    "{replies_failed} of {replies} replies failed, the first because: {reason}"
                 ));
             }
             if let Some((mean, max)) = outcome.power.watts {
@@ -207,7 +216,8 @@ impl Results<'_> {
         let is_off = cell.mode == Mode::Off;
         let unless = |nothing: bool, text: String| if nothing { "–".to_owned() } else { text };
         let has_device = has_device_time(cell);
-        let within = 1.0 - summary.over_budget_engine.unwrap_or(summary.over_budget);
+        let within = summary.over_budget_engine.map(|over| 1.0 - over);
+        let is_silent = outcome.heard.tokens == 0;
         let first = &outcome.heard.first_token;
         let cells = [
             cell.mode.name().to_owned(),
@@ -228,13 +238,23 @@ impl Results<'_> {
                 format!("{:.2} / {:.2}", summary.device.millis(0.5), summary.device.millis(0.99)),
             ),
             unless(!cell.mode.is_governed(), format!("{:.2} ms", cell.budget.as_secs_f64() * 1e3)),
-            unless(!has_device, format!("{:.2} %", within * 100.0)),
-            unless(is_off, format!("{:.2} %", summary.late_share * 100.0)),
+            within.map_or_else(|| "–".into(), |within| format!("{:.2} %", within * 100.0)),
+            unless(is_silent, format!("{:.2} %", summary.late_share * 100.0)),
             unless(is_off, format!("{:.0}", summary.tokens_per_second)),
-            unless(is_off, format!("{:.0} / {:.0}", first.millis(0.5), first.millis(0.99))),
+            unless(is_silent, format!("{:.0} / {:.0}", first.millis(0.5), first.millis(0.99))),
         ];
         format!("| {} |", cells.join(" | "))
     }
+}
+
+/// The median of numbers in order: of an even number of them, the mean of the two in the middle.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let half = sorted.len() / 2;
+    let upper = sorted.get(half)?;
+    if sorted.len() % 2 == 1 {
+        return Some(*upper);
+    }
+    Some(sorted.get(half.checked_sub(1)?)?.midpoint(*upper))
 }
 
 fn engine_json(outcome: &Outcome) -> Option<Value> {
@@ -251,4 +271,72 @@ fn engine_json(outcome: &Outcome) -> Option<Value> {
         "prediction_error_p99": rounded(f64::from(last.budget.error_p99)),
         "prediction_error_by_bucket": outcome.buckets.iter().map(|bucket| bucket.to_json()).collect::<Vec<_>>(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use walla_benches::machine::Power;
+
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0]), Some(3.0));
+        assert_eq!(median(&[1.0, 2.0]), Some(1.5));
+        assert_eq!(median(&[1.0, 2.0, 7.0]), Some(2.0));
+        assert_eq!(median(&[0.0, 1.0, 2.0, 9.0]), Some(1.5));
+    }
+
+    fn outcome(mode: Mode, agents: usize, heard: Heard, work_p99: &[u64]) -> Outcome {
+        let (budget, load) = (Duration::from_millis(4), Duration::from_millis(8));
+        Outcome {
+            cell: Cell { mode, device: "cpu".into(), rate: 60, agents, budget, load },
+            frames: vec![Frame { interval: budget, work: load, side: budget, device: budget }],
+            work_p99: work_p99.iter().copied().map(Duration::from_millis).collect(),
+            heard,
+            elapsed: Duration::from_secs(1),
+            stats: Vec::new(),
+            buckets: Vec::new(),
+            power: Power::default(),
+            met: None,
+        }
+    }
+
+    /// The page of some outcomes: table and notes.
+    fn page(outcomes: &[Outcome]) -> String {
+        let arguments = Arguments::parse_from(["frame_latency"]);
+        let model = "a model".into();
+        let facts = Facts { machine: Value::Null, model, voice_rate: 6.0 };
+        let results = Results { arguments: &arguments, facts: &facts, outcomes };
+        results.table() + &results.notes()
+    }
+
+    #[test]
+    fn replies_that_failed_are_said_and_silence_is_no_good_number() {
+        let error = Some("status 400: no slot is free".into());
+        let failed = Heard { replies: 5, replies_failed: 5, error, ..Heard::default() };
+        let page = page(&[outcome(Mode::Llama, 2, failed, &[9])]);
+        assert!(page.contains("| – | 0 of 1 | – | – | – | – | – | 0 | – |"), "{page}");
+        let note = "5 of 5 replies failed, the first because: status 400: no slot is free.";
+        assert!(page.contains(note), "{page}");
+    }
+
+    #[test]
+    fn what_has_no_budget_keeps_to_none() {
+        let heard = Heard { tokens: 9, ..Heard::default() };
+        let page = page(&[outcome(Mode::Blocking, 2, heard, &[9])]);
+        assert!(page.contains("| 4.00 / 4.00 | – | – | 0.00 % | 9 |"), "{page}");
+    }
+
+    #[test]
+    fn rounds_are_compared_with_the_game_alone() {
+        let alone = outcome(Mode::Off, 0, Heard::default(), &[10, 10, 10, 10]);
+        let walla = outcome(Mode::Walla, 2, Heard::default(), &[10, 19, 12, 11]);
+        let page = page(&[alone, walla]);
+        let note =
+            "is +1.50 ms more than the game alone's, the median of 4 rounds (+0.00 to +9.00 ms)";
+        assert!(page.contains(note), "{page}");
+    }
 }

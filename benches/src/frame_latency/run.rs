@@ -245,7 +245,8 @@ impl<'a> Bench<'a> {
         if key.governed {
             return Ok(options);
         }
-        // What a game does that calls a library from its frame: the whole prompt, whatever it takes.
+        // What a game does that calls a library from its frame, but for prompts: those are read 512 tokens a step, the most that the engine takes, where a
+        // library would read a whole one.
         Ok(EngineOptions {
             rows_max: 512,
             prefill_tokens_max: 512,
@@ -278,7 +279,7 @@ impl<'a> Bench<'a> {
             if warm == warm_up {
                 break;
             }
-            warm += usize::from(app.world().resource::<Voices>().have_all_begun());
+            warm += usize::from(app.world().resource::<Voices>().silent() == 0);
             watch.frame(&mut app, &mut pacer);
             if let Some(walla) = app.world().get_resource::<Walla>()
                 && let WallaState::Failed(error) = walla.state()
@@ -286,6 +287,7 @@ impl<'a> Bench<'a> {
                 return Err(error.to_string().into());
             }
         }
+        has_begun(app.world().resource::<Voices>(), cell.agents)?;
         let mut trace = match (cell.mode, self.trace) {
             (Mode::Walla, Some(path)) => {
                 self.trace = None;
@@ -328,6 +330,16 @@ fn source(arguments: &Arguments) -> Result<ModelSource, Box<dyn Error>> {
         Some(path) => Ok(ModelSource::Path(path.clone())),
         None => model::built_in(),
     }
+}
+
+/// Refuses to measure a crowd of which somebody never spoke, with the first reason that was given.
+fn has_begun(voices: &Voices, agents: usize) -> Result<(), Box<dyn Error>> {
+    let silent = voices.silent();
+    if silent == 0 {
+        return Ok(());
+    }
+    let reason = voices.measured.error.as_deref().unwrap_or("no reply failed");
+    Err(format!("{silent} of {agents} agents never spoke: {reason}").into())
 }
 
 fn stats(app: &App) -> Option<EngineStats> {
@@ -392,5 +404,22 @@ impl Watch {
         let used = device.saturating_sub(std::mem::replace(&mut self.device, device));
         let side = walla.map_or(Duration::ZERO, |walla| walla.frame_cost().total());
         Frame { interval, work, side, device: used }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_never_spoke_is_an_error_with_its_reason() {
+        let mut voices = Voices::new(2, 6.0);
+        voices.heard(0, 1, Instant::now());
+        let error = |voices: &Voices| has_begun(voices, 2).unwrap_err().to_string();
+        assert_eq!(error(&voices), "1 of 2 agents never spoke: no reply failed");
+        voices.ended(1, Some("status 400: no slot is free".into()));
+        assert_eq!(error(&voices), "1 of 2 agents never spoke: status 400: no slot is free");
+        voices.heard(1, 1, Instant::now());
+        assert!(has_begun(&voices, 2).is_ok());
     }
 }

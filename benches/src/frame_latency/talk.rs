@@ -62,10 +62,10 @@ pub fn add_talk(app: &mut App, agents: usize, reply_tokens: u32, voice_rate: f32
     .add_systems(Update, open)
     .add_observer(heard)
     .add_observer(|end: On<ReplyFinished>, places: Query<&Place>, voices: ResMut<Voices>| {
-        ended(end.agent, false, &places, voices);
+        ended(end.agent, None, &places, voices);
     })
     .add_observer(|end: On<ReplyFailed>, places: Query<&Place>, voices: ResMut<Voices>| {
-        ended(end.agent, true, &places, voices);
+        ended(end.agent, Some(end.error.to_string()), &places, voices);
     });
 }
 
@@ -95,8 +95,8 @@ fn heard(delta: On<ReplyDelta>, places: Query<&Place>, mut voices: ResMut<Voices
     }
 }
 
-fn ended(agent: Entity, failed: bool, places: &Query<&Place>, mut voices: ResMut<Voices>) {
+fn ended(agent: Entity, error: Option<String>, places: &Query<&Place>, mut voices: ResMut<Voices>) {
     if let Ok(place) = places.get(agent) {
-        voices.ended(place.place, failed);
+        voices.ended(place.place, error);
     }
 }

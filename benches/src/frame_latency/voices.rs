@@ -38,6 +38,8 @@ pub struct Heard {
     pub tokens_late: u64,
     pub replies: u64,
     pub replies_failed: u64,
+    /// Why the first of them did.
+    pub error: Option<String>,
     pub first_token: Times,
     /// Frames between two tokens of one reply: how many there were of each, the last for all longer ones.
     pub gaps: [u64; GAPS],
@@ -53,6 +55,7 @@ impl Default for Heard {
             tokens_late: 0,
             replies: 0,
             replies_failed: 0,
+            error: None,
             first_token: Times::default(),
             gaps: [0; GAPS],
         }
@@ -66,6 +69,9 @@ impl Heard {
         self.tokens_late += other.tokens_late;
         self.replies += other.replies;
         self.replies_failed += other.replies_failed;
+        if self.error.is_none() {
+            self.error.clone_from(&other.error);
+        }
         self.first_token.add_all(&other.first_token);
         for (gap, more) in self.gaps.iter_mut().zip(other.gaps) {
             *gap += more;
@@ -140,15 +146,17 @@ impl Voices {
         voice.heard_frame = frame;
     }
 
-    /// Whether everybody has said something since the beginning.
-    pub fn have_all_begun(&self) -> bool {
-        self.voices.iter().all(|voice| voice.has_spoken)
+    /// How many have said nothing since the beginning.
+    pub fn silent(&self) -> usize {
+        self.voices.iter().filter(|voice| !voice.has_spoken).count()
     }
 
-    pub fn ended(&mut self, agent: usize, failed: bool) {
+    /// A reply ended: well, or with an error.
+    pub fn ended(&mut self, agent: usize, error: Option<String>) {
         if agent < self.voices.len() {
             self.measured.replies += 1;
-            self.measured.replies_failed += u64::from(failed);
+            self.measured.replies_failed += u64::from(error.is_some());
+            self.measured.error = self.measured.error.take().or(error);
         }
     }
 
@@ -201,7 +209,7 @@ mod tests {
             voices.frame = reply * 100;
             voices.asked(1, start);
             voices.heard(1, 1, start);
-            voices.ended(1, false);
+            voices.ended(1, None);
         }
         assert_eq!((voices.measured.tokens, voices.measured.replies), (3, 3));
         assert_eq!(voices.measured.gaps.iter().sum::<u64>(), 0, "no gap between replies");
@@ -234,7 +242,7 @@ mod tests {
                 voices.heard(0, 1, now);
             }
             if asked_again == Some(frame) {
-                voices.ended(0, false);
+                voices.ended(0, None);
                 voices.asked(0, now);
             }
         }
@@ -252,5 +260,22 @@ mod tests {
     fn a_reply_that_ended_meanwhile_counts() {
         assert_eq!(watched(&[10, 70], Some(70)), [60], "and the wait for the next reply does not");
         assert!(watched(&[], Some(12)).is_empty(), "who got no token and waits for none");
+    }
+
+    #[test]
+    fn the_first_error_and_who_never_spoke_are_known() {
+        let mut voices = Voices::new(3, 1.0);
+        voices.ended(0, None);
+        voices.ended(0, Some("no slot".into()));
+        voices.ended(1, Some("too late".into()));
+        voices.heard(2, 1, Instant::now());
+        assert_eq!(voices.silent(), 2);
+        let heard = &voices.measured;
+        assert_eq!((heard.replies, heard.replies_failed), (3, 2));
+        assert_eq!(heard.error.as_deref(), Some("no slot"));
+        let mut all = Heard::default();
+        all.add(heard);
+        all.add(&Heard { error: Some("another round's".into()), ..Heard::default() });
+        assert_eq!(all.error.as_deref(), Some("no slot"));
     }
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// How long a server may keep silent.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// As much of an error's page as is shown.
+const REASON_BYTES_MAX: u64 = 400;
+
 /// Asks for a page and returns the status.
 pub fn get(port: u16, path: &str) -> io::Result<u16> {
     let mut stream = connect(port)?;
@@ -26,7 +29,11 @@ pub fn post(port: u16, path: &str, body: &str) -> io::Result<Box<dyn BufRead>> {
     let mut reader = BufReader::new(stream);
     let head = head(&mut reader)?;
     if head.status != 200 {
-        return Err(io::Error::other(format!("status {}", head.status)));
+        // The reason is in the body; what cannot be read of it is not worth an error of its own.
+        let mut reason = Vec::new();
+        let _ended_early = reader.take(REASON_BYTES_MAX).read_to_end(&mut reason);
+        let reason = String::from_utf8_lossy(&reason);
+        return Err(io::Error::other(format!("status {}: {}", head.status, reason.trim())));
     }
     if head.is_chunked {
         return Ok(Box::new(BufReader::new(Chunked { inner: reader, left: 0 })));
@@ -110,6 +117,24 @@ mod tests {
         let mut text = String::new();
         Chunked { inner: &bytes[..], left: 0 }.read_to_string(&mut text).unwrap();
         assert_eq!(text, "data: one\n\n");
+    }
+
+    #[test]
+    fn a_refusal_says_why() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut request, mut piece) = (Vec::new(), [0; 256]);
+            while !request.ends_with(b"{}") {
+                let read = stream.read(&mut piece).unwrap();
+                request.extend_from_slice(&piece[..read]);
+            }
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\nno slot is free\n").unwrap();
+        });
+        let error = post(port, "/completion", "{}").err().unwrap();
+        server.join().unwrap();
+        assert_eq!(error.to_string(), "status 400: no slot is free");
     }
 
     #[test]

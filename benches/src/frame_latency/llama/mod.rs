@@ -6,6 +6,7 @@
 mod http;
 
 use std::error::Error;
+use std::fs::File;
 use std::io::BufRead;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -27,6 +28,9 @@ use crate::voices::Voices;
 /// How long the server may take to load.
 const LOAD_MAX: Duration = Duration::from_secs(180);
 
+/// What the server says, in the folder of the results.
+const LOG: &str = "llama-server.log";
+
 /// Things that happened and that no frame has seen.
 const QUEUE: usize = 65_536;
 
@@ -36,11 +40,12 @@ pub struct Llama {
     is_over: Arc<AtomicBool>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Said {
     Asked(Instant),
     Token,
-    Ended { failed: bool },
+    /// With what went wrong, if it did.
+    Ended(Option<String>),
 }
 
 #[derive(Resource)]
@@ -70,10 +75,12 @@ impl Llama {
             command.args(["-t", &threads.to_string(), "-tb", &threads.to_string()]);
         }
         command.args(arguments.llama_flags.split_whitespace());
+        let log = arguments.out.join(LOG);
+        let log = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let server = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .map_err(|error| format!("{}: {error}", program.display()))?;
         let mut llama = Self { server, is_over: Arc::new(AtomicBool::new(false)) };
@@ -97,14 +104,14 @@ impl Llama {
         let start = Instant::now();
         while start.elapsed() < LOAD_MAX {
             if let Some(status) = self.server.try_wait()? {
-                return Err(format!("llama.cpp's server ended: {status}").into());
+                return Err(format!("llama.cpp's server ended: {status}; see {LOG}").into());
             }
             if http::get(port, "/health").is_ok_and(|status| status == 200) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        Err("llama.cpp's server did not get ready".into())
+        Err(format!("llama.cpp's server did not get ready; see {LOG}").into())
     }
 }
 
@@ -132,8 +139,9 @@ impl Speaker {
                 return;
             }
             self.tell(Said::Asked(Instant::now()));
-            let failed = self.reply(turn).is_err();
-            self.tell(Said::Ended { failed });
+            let error = self.reply(turn).err().map(|error| error.to_string());
+            let failed = error.is_some();
+            self.tell(Said::Ended(error));
             if failed {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -179,7 +187,7 @@ fn hear(ears: Res<Ears>, mut voices: ResMut<Voices>) {
         match said {
             Said::Asked(at) => voices.asked(place, at),
             Said::Token => voices.heard(place, 1, now),
-            Said::Ended { failed } => voices.ended(place, failed),
+            Said::Ended(error) => voices.ended(place, error),
         }
     }
 }
