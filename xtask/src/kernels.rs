@@ -3,9 +3,9 @@
 //! for one chip.
 //!
 //! Freshness is a hash over every source file and the compiler's flags, kept in the manifest beside the images, so the check
-//! needs no compiler. Where nvcc is found (in `NVCC`, on the path, or where `xtask kernels --fetch` puts it: a virtual environment of Python in
-//! the target folder), the check compiles again too and compares the kernels by name: nvcc numbers registers differently from run to run, so bytes
-//! say nothing.
+//! needs no compiler. Where the nvcc that made them is found (in `NVCC` or else on the path, or where `xtask kernels --fetch` puts it: a virtual
+//! environment of Python in the target folder), the check compiles again too and compares the kernels by name: nvcc numbers registers differently from
+//! run to run, so bytes say nothing. What ships is made by that version alone.
 //!
 //! Where nvdisasm lies beside nvcc, machine code is looked through for what warpgroups' products must not meet (`hazards`).
 //!
@@ -82,13 +82,16 @@ pub fn run(args: &[String]) -> Result<(), String> {
     let shipped = root.join("crates/walla_cuda/images");
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        [] => build(&root, &sources, &shipped, TARGETS),
+        [] => {
+            let compiler = Compiler::find(&environment(&root), Some(fetch::VERSION))?;
+            build(&root, &compiler, &sources, &shipped, TARGETS)
+        }
         ["--check"] => check(&root, &sources, &shipped),
         ["--fetch"] => fetch::fetch(&environment(&root)).map(|nvcc| println!("{}", nvcc.display())),
-        ["--out", folder] => build(&root, &sources, Path::new(folder), TARGETS),
+        ["--out", folder] => build_elsewhere(&root, &sources, folder, TARGETS),
         ["--out", folder, "--only", ref names @ ..] if !names.is_empty() => {
             let targets: Result<Vec<_>, _> = names.iter().map(|name| Target::named(name)).collect();
-            build(&root, &sources, Path::new(folder), &targets?)
+            build_elsewhere(&root, &sources, folder, &targets?)
         }
         _ => Err(USAGE.to_owned()),
     }
@@ -115,15 +118,24 @@ fn environment(root: &Path) -> PathBuf {
     target(root).join("walla_nvcc")
 }
 
+/// What is not shipped with the crate is made by any nvcc.
+fn build_elsewhere(
+    root: &Path,
+    sources: &Sources,
+    folder: &str,
+    targets: &[Target<'_>],
+) -> Result<(), String> {
+    let compiler = Compiler::find(&environment(root), None)?;
+    build(root, &compiler, sources, Path::new(folder), targets)
+}
+
 fn build(
     root: &Path,
+    compiler: &Compiler,
     sources: &Sources,
     folder: &Path,
     targets: &[Target<'_>],
 ) -> Result<(), String> {
-    let compiler = Compiler::find(&environment(root)).ok_or(
-        "nvcc not found: put it on PATH, name it in NVCC, or run `cargo xtask kernels --fetch`",
-    )?;
     let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
     let mut manifest = format!(
@@ -169,9 +181,10 @@ fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
         }
         packed.push(image);
     }
-    let compiler =
-        Compiler::find(&environment(root)).filter(|c| has(format!("compiler {}", c.version)));
-    if let Some(compiler) = &compiler {
+    let wanted = manifest.lines().find_map(|line| line.strip_prefix("compiler "));
+    let wanted = wanted.ok_or_else(|| stale("the manifest names no compiler".to_owned()))?;
+    let compiler = Compiler::find(&environment(root), Some(wanted));
+    if let Ok(compiler) = &compiler {
         let again = compiler.images(sources, TARGETS, &store(root))?;
         for ((target, image), packed) in TARGETS.iter().zip(again).zip(packed) {
             if entries(&image) != entries(&packed) {
@@ -180,10 +193,9 @@ fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
             }
         }
     }
-    println!(
-        "kernel images are fresh ({})",
-        if compiler.is_some() { "hash and compiler" } else { "hash; no such nvcc here" }
-    );
+    let by =
+        compiler.map_or_else(|missing| format!("hash; {missing}"), |_| "hash and compiler".into());
+    println!("kernel images are fresh ({by})");
     Ok(())
 }
 

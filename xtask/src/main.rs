@@ -3,7 +3,8 @@
 //! - `cargo xtask ci`: everything that continuous integration runs, in the same order.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the emulator, where there is no GPU.
-//! - `cargo xtask kernels [--check | --fetch]`: rebuilds the CUDA kernel images, proves that they are those of the sources, or fetches nvcc for it.
+//! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA kernel images, proves that they are those of the
+//!   sources, fetches nvcc for it, or makes images for a game to ship.
 
 mod emulate;
 mod kernels;
@@ -11,7 +12,8 @@ mod layers;
 
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask ci | layers | emulate [--capability X.Y] [TEST ARGUMENTS] | kernels [--check | --fetch]";
+const USAGE: &str = "usage: cargo xtask ci | layers | emulate [--capability X.Y] [TEST ARGUMENTS] | \
+                     kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -9,16 +9,37 @@ use super::sources::Sources;
 use super::{FLAGS, Kind, PTX_VERSION, Target, hazards};
 
 /// nvcc, where there is one.
+#[derive(Debug)]
 pub struct Compiler {
     nvcc: PathBuf,
     pub version: String,
 }
 
 impl Compiler {
-    /// The one that `NVCC` names, the one on the path, or one that was fetched.
-    pub fn find(fetched: &Path) -> Option<Self> {
+    /// The one that `NVCC` names, else the one on the path, or the one that was fetched: the first of version `wanted`, or the first of all.
+    ///
+    /// # Errors
+    /// Which one is missing, and which were found instead.
+    pub fn find(fetched: &Path, wanted: Option<&str>) -> Result<Self, String> {
         let named = env::var_os("NVCC").map_or_else(|| PathBuf::from("nvcc"), PathBuf::from);
-        Self::at(named).or_else(|| Self::at(super::fetch::find(fetched)?))
+        let places = std::iter::once(named).chain(super::fetch::find(fetched));
+        Self::choose(places.filter_map(Self::at), wanted)
+    }
+
+    fn choose(found: impl Iterator<Item = Self>, wanted: Option<&str>) -> Result<Self, String> {
+        let mut others = Vec::new();
+        for compiler in found {
+            if wanted.is_none_or(|wanted| wanted == compiler.version) {
+                return Ok(compiler);
+            }
+            others.push(format!("{} is {}", compiler.nvcc.display(), compiler.version));
+        }
+        let wanted = wanted.map(|version| format!(" {version}")).unwrap_or_default();
+        let others =
+            if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
+        Err(format!(
+            "nvcc{wanted} not found{others}: put it on PATH, name it in NVCC, or run `cargo xtask kernels --fetch`"
+        ))
     }
 
     fn at(nvcc: PathBuf) -> Option<Self> {
@@ -227,4 +248,26 @@ pub fn entries(image: &[u8]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_compiler_of_the_wanted_version_is_taken() {
+        let found = || {
+            [("nvcc", "V12.4.131"), ("fetched/nvcc", "V13.0.88")]
+                .map(|(nvcc, version)| Compiler { nvcc: nvcc.into(), version: version.into() })
+                .into_iter()
+        };
+        let version = |wanted| Compiler::choose(found(), wanted).map(|compiler| compiler.version);
+        assert_eq!(version(None).as_deref(), Ok("V12.4.131"));
+        assert_eq!(version(Some("V13.0.88")).as_deref(), Ok("V13.0.88"), "behind another one");
+        let missing = version(Some("V13.1.0")).unwrap_err();
+        for part in ["nvcc V13.1.0 not found", "nvcc is V12.4.131", "fetched/nvcc is V13.0.88"] {
+            assert!(missing.contains(part), "{missing}");
+        }
+        assert!(Compiler::choose(std::iter::empty(), None).is_err());
+    }
 }

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What the fetched nvcc calls itself: the one that the shipped images are made with.
+pub const VERSION: &str = "V13.0.88";
+
 /// What nvcc needs to compile to PTX and machine code, in the versions that the shipped images were made with, and what shows machine code as text.
 const PACKAGES: &[&str] = &[
     "nvidia-cuda-nvcc==13.0.88",
@@ -41,4 +44,15 @@ fn run(command: &mut Command) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_package() {
+        let number = VERSION.strip_prefix('V').unwrap();
+        assert!(PACKAGES.contains(&format!("nvidia-cuda-nvcc=={number}").as_str()));
+    }
 }
