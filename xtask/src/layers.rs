@@ -1,40 +1,41 @@
 //! Which crate may depend on which: arrows are data, and this check reads them from `cargo metadata`.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Floor of each crate. An arrow goes to a lower floor only, never sideways.
-const FLOORS: &[(&str, u32)] = &[
-    ("bevy_walla", 6),
-    ("walla", 6),
-    ("walla_runtime", 5),
-    ("walla_exec", 4),
-    ("walla_cuda", 3),
-    ("walla_cpu", 3),
-    ("walla_device", 2),
-    ("walla_model", 1),
-    ("walla_plan", 1),
-    ("walla_types", 0),
-    // Data without code: anybody above may embed it.
-    ("walla_demo_model", 0),
-    // Marks of stages, from every floor that has some.
-    ("walla_trace", 0),
-];
+use serde_json::Value;
 
-/// Third-party crates that stay on their floor, with the crates that may name them.
-const CONFINED: &[(&str, &[&str])] = &[
-    ("bevy_app", &["bevy_walla"]),
-    ("bevy_diagnostic", &["bevy_walla"]),
-    ("bevy_ecs", &["bevy_walla"]),
-    ("bevy_time", &["bevy_walla"]),
-    ("bevy_transform", &["bevy_walla"]),
-    ("clap", &["walla"]),
-    ("cudarc", &["walla_cuda", "walla_emulator"]),
-    ("indicatif", &["walla"]),
-    ("libloading", &["walla_trace"]),
-    ("memmap2", &["walla_model"]),
-    ("minijinja", &["walla_model"]),
-    ("tokio", &["walla"]),
+/// Each crate with its floor and the third-party crates that it may use. An arrow goes to a lower floor only, never sideways.
+const HOUSE: &[(&str, u32, &[&str])] = &[
+    (
+        "bevy_walla",
+        6,
+        &[
+            "bevy_app",
+            "bevy_color",
+            "bevy_diagnostic",
+            "bevy_ecs",
+            "bevy_input",
+            "bevy_text",
+            "bevy_transform",
+            "bevy_ui",
+            "serde",
+            "thiserror",
+        ],
+    ),
+    ("walla", 6, &["clap", "futures-core", "indicatif", "serde_json", "thiserror", "tokio"]),
+    ("walla_runtime", 5, &["libc", "thiserror", "tracing"]),
+    ("walla_exec", 4, &["bytemuck", "thiserror"]),
+    ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide"]),
+    ("walla_cpu", 3, &["bytemuck", "half", "libc", "loom"]),
+    ("walla_device", 2, &["bytemuck", "thiserror"]),
+    ("walla_model", 1, &["half", "memmap2", "minijinja", "thiserror"]),
+    ("walla_plan", 1, &["thiserror"]),
+    ("walla_types", 0, &["thiserror"]),
+    // Data without code: anybody above may embed it.
+    ("walla_demo_model", 0, &[]),
+    // Marks of stages, from every floor that has some.
+    ("walla_trace", 0, &["libloading", "thiserror", "tracing"]),
 ];
 
 /// Crates outside the house: they may use all of it.
@@ -47,14 +48,22 @@ const OUTSIDE: &[&str] = &[
     "walla_emulator",
 ];
 
-/// Checks every normal dependency of every crate in the workspace.
+/// Where the reasons for third-party crates stand: a table in `ARCHITECTURE.md`, whose first column names them.
+const REASONS: &str = "## Why each third-party crate is there";
+
+/// Checks every dependency of every crate in the workspace.
 ///
 /// # Errors
-/// All arrows that are wrong, a line each.
+/// All arrows that are wrong, all third-party crates without a reason and all reasons without a crate, a line each.
 pub fn check() -> Result<(), String> {
-    let wrong = wrong_arrows(&metadata()?);
+    let metadata = metadata()?;
+    let root = metadata["workspace_root"].as_str().unwrap_or_default();
+    let page = std::path::Path::new(root).join("ARCHITECTURE.md");
+    let page = std::fs::read_to_string(&page).map_err(|e| format!("{}: {e}", page.display()))?;
+    let mut wrong = wrong_arrows(&metadata);
+    wrong.extend(wrong_reasons(&metadata, &page));
     if wrong.is_empty() {
-        eprintln!("xtask: every arrow points down");
+        eprintln!("xtask: every arrow points down, and every third-party crate has a reason");
         return Ok(());
     }
     Err(wrong.join("\n"))
@@ -64,45 +73,76 @@ pub fn check() -> Result<(), String> {
 ///
 /// # Errors
 /// Why it cannot be asked.
-pub fn metadata() -> Result<serde_json::Value, String> {
+pub fn metadata() -> Result<Value, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--no-deps"])
         .output()
         .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo metadata: {}: {}", output.status, said.trim()));
+    }
     serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
 }
 
-fn wrong_arrows(metadata: &serde_json::Value) -> Vec<String> {
-    let floors: BTreeMap<_, _> = FLOORS.iter().copied().collect();
+/// Name and dependencies of each package.
+fn packages(metadata: &Value) -> impl Iterator<Item = (&str, &[Value])> {
+    metadata["packages"].as_array().into_iter().flatten().map(|package| {
+        let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+        (package["name"].as_str().unwrap_or_default(), dependencies)
+    })
+}
+
+fn wrong_arrows(metadata: &Value) -> Vec<String> {
+    let floor_of = |name| HOUSE.iter().find(|(house, ..)| *house == name);
     let mut wrong = Vec::new();
-    for package in metadata["packages"].as_array().into_iter().flatten() {
-        let name = package["name"].as_str().unwrap_or_default();
+    for (name, dependencies) in packages(metadata) {
         if OUTSIDE.contains(&name) {
             continue;
         }
-        let Some(&floor) = floors.get(name) else {
+        let Some(&(_, floor, third_party)) = floor_of(name) else {
             wrong.push(format!("{name} has no floor: add it to xtask/src/layers.rs"));
             continue;
         };
-        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+        for dependency in dependencies {
             let on = dependency["name"].as_str().unwrap_or_default();
             // Tests may look at a neighbour (the CPU is the oracle of the GPU); what ships may not.
             if dependency["kind"].as_str() == Some("dev") {
                 continue;
             }
-            if floors.get(on).is_some_and(|&below| below >= floor) {
-                wrong.push(format!("{name} (floor {floor}) may not depend on {on}"));
-            }
-            let confined = CONFINED.iter().find(|(third_party, _)| *third_party == on);
-            if confined.is_some_and(|(_, allowed)| !allowed.contains(&name)) {
-                wrong.push(format!(
-                    "{name} may not depend on {on}: it is confined to another floor"
-                ));
+            match floor_of(on) {
+                Some(&(_, below, _)) if below >= floor => {
+                    wrong.push(format!("{name} (floor {floor}) may not depend on {on}"));
+                }
+                None if !third_party.contains(&on) => {
+                    wrong.push(format!("{name} may not depend on {on}: see xtask/src/layers.rs"));
+                }
+                _ => {}
             }
         }
     }
     wrong
+}
+
+/// Third-party crates that the table on `page` does not name, and names in it that no package depends on.
+fn wrong_reasons(metadata: &Value, page: &str) -> Vec<String> {
+    let ours: BTreeSet<&str> = packages(metadata).map(|(name, _)| name).collect();
+    let used: BTreeSet<&str> = packages(metadata)
+        .flat_map(|(_, dependencies)| dependencies)
+        .filter_map(|dependency| dependency["name"].as_str())
+        .filter(|name| !ours.contains(name))
+        .collect();
+    let table = page.split_once(REASONS).map_or("", |(_, rest)| rest);
+    let table = table.split("\n## ").next().unwrap_or_default();
+    let first_cells = table.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
+    let reasons: BTreeSet<&str> =
+        first_cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let missing = used.difference(&reasons);
+    let missing = missing.map(|name| format!("ARCHITECTURE.md has no reason for {name}"));
+    let idle = reasons.difference(&used);
+    let idle = idle.map(|name| format!("ARCHITECTURE.md has a reason for {name}: nobody uses it"));
+    missing.chain(idle).collect()
 }
 
 #[cfg(test)]
@@ -120,7 +160,13 @@ mod tests {
         assert!(arrow("walla_exec", "walla_plan").is_empty());
         assert_eq!(arrow("walla_plan", "walla_exec").len(), 1);
         assert_eq!(arrow("walla_plan", "walla_model").len(), 1, "never sideways");
+        assert!(arrow("walla", "tokio").is_empty());
         assert_eq!(arrow("walla_plan", "tokio").len(), 1, "third parties stay on their floor");
+        assert_eq!(
+            arrow("walla_types", "unheard_of").len(),
+            1,
+            "what is not listed is not allowed"
+        );
         assert_eq!(arrow("walla_new", "half").len(), 1, "every crate has a floor");
     }
 
@@ -129,5 +175,24 @@ mod tests {
         let dependency = json!({"name": "walla_cpu", "kind": "dev"});
         let package = json!({"name": "walla_cuda", "dependencies": [dependency]});
         assert!(wrong_arrows(&json!({"packages": [package]})).is_empty());
+    }
+
+    #[test]
+    fn third_parties_have_reasons_and_reasons_third_parties() {
+        let dependencies =
+            json!([{"name": "walla_plan", "kind": null}, {"name": "half", "kind": "dev"}]);
+        let metadata = json!({"packages": [
+            {"name": "walla_exec", "dependencies": dependencies},
+            {"name": "walla_plan", "dependencies": []},
+        ]});
+        let page = |names: &str| {
+            format!(
+                "# A\n\n{REASONS}\n\n| crate | why |\n|---|---|\n| {names} | `x` |\n\n## B\n\n| `y` |\n"
+            )
+        };
+        assert!(wrong_reasons(&metadata, &page("`half`")).is_empty());
+        assert_eq!(wrong_reasons(&metadata, &page("`half`, `idle` (a note)")).len(), 1);
+        let missing = wrong_reasons(&metadata, &page("`other`"));
+        assert_eq!(missing.len(), 2, "{missing:?}");
     }
 }
