@@ -76,13 +76,16 @@ fn templates() {
     run(template::check, &seeds::template(), 4_000);
 }
 
+/// The repository's root: cargo runs a test in its package's folder, so a relative path would not lead to `fuzz/`.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 /// `WALLA_FUZZ_SEEDS=fuzz/corpus cargo test -p walla_model --test fuzz_bodies -- --ignored` writes the seeds where `cargo fuzz` looks
-/// for them.
+/// for them: a relative path counts from the repository's root.
 #[test]
 #[ignore = "writes files for fuzzing by hand"]
 fn write_seeds() {
     let corpus = std::env::var_os("WALLA_FUZZ_SEEDS").expect("WALLA_FUZZ_SEEDS names a folder");
-    let corpus = std::path::PathBuf::from(corpus);
+    let corpus = std::path::Path::new(ROOT).join(corpus);
     for (target, seeds) in [
         ("gguf", seeds::gguf()),
         ("tokenizer", seeds::tokenizer()),
