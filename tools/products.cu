@@ -1,6 +1,11 @@
 // The products of a decode step (kernels/few.cuh to 8 rows, kernels/wide.cuh) without anything around them: checks every launch bit by bit against a plain chain of
 // products, and times the products of 16 layers and the head of Llama 3.2 1B in one graph, and each sort of launch alone. Compiles in seconds, so kernels are
-// tuned here first. Cuts are made as crates/walla_cuda/src/lower/{order,tiling,wide}.rs make them.
+// tried here first.
+//
+// The cuts are a copy of what crates/walla_cuda/src/lower/{order,tiling,wide}.rs made at commit c937637, which nothing compares with today's. Since then
+// tiling/few.rs asks for two segments ahead at least (three here), bounds what is asked for ahead (rings of all that fits here) and takes large blocks where two
+// do not fit; wide.rs has clusters two stages deep (eight here). So bits and the order of sums are checked here as they are, but times of rings and grids are of
+// launches that walla no longer makes: decide by whole steps (examples/step_bench.rs), or bring the copy up to date first.
 //
 // nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -fmad=false -Ikernels -cudart static tools/products.cu -o products && ./products [--check | --time] [--apart] [ROWS …]
 #include <cuda_runtime.h>
@@ -169,7 +174,7 @@ const void* kernel_of(const Call& call) {
 
 uint32_t ceil_of(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-// As `Tiling::few` cuts it.
+// As `Tiling::few` cut it at c937637.
 void cut_few(Call& call, uint32_t record) {
     MatmulParams& p = call.p;
     call.is_few = true, call.is_large = p.tiles <= multiprocessors && p.splits * p.warps > FEW_WARPS;

@@ -16,6 +16,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 use simulation::report::{OfDetail, Report};
 use simulation::{Settings, run};
+use walla_benches::machine;
 use walla_plan::GovernorOptions;
 
 /// Simulates a crowd under a frame budget.
@@ -139,6 +140,7 @@ fn json(report: &mut Report, args: &Args, seconds: f64) -> Value {
         .collect();
     json!({
         "command": "cargo run --release -p walla_benches --bin simulate",
+        "machine": machine::facts(None),
         "settings": {
             "agents": args.agents,
             "frames": args.frames,
