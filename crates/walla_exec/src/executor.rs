@@ -17,7 +17,7 @@ use crate::load::Weights;
 use crate::masks::{self, Masks};
 use crate::options::ExecOptions;
 use crate::program::{self, Buffers};
-use crate::ring::{Completed, Ring, RingSlot, StepShape};
+use crate::ring::{Completed, Ring, StepShape};
 
 /// A model on a device, ready to run steps.
 ///
@@ -41,8 +41,8 @@ pub struct Executor {
     ring: Ring,
     /// The step submitted last failed half-way.
     is_torn: bool,
-    /// Events have been recorded behind it.
-    is_reclaiming: bool,
+    /// Events have been recorded behind it and have not completed.
+    is_recorded: bool,
     /// Reused: outputs of a step whose logits are copied.
     logits_wanted: Vec<u32>,
 }
@@ -124,7 +124,7 @@ impl Executor {
             buckets,
             ring,
             is_torn: false,
-            is_reclaiming: false,
+            is_recorded: false,
             logits_wanted: Vec::with_capacity(options.logits_rows_max as usize),
         })
     }
@@ -175,6 +175,13 @@ impl Executor {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.ring.has_room()
+    }
+
+    /// Whether copies of a step that failed half-way may still run. It is not [in flight](Self::in_flight), but no other step is submitted
+    /// before [`poll`](Self::poll) or [`submit_ubatch`](Self::submit_ubatch) has seen their end: call one of them again.
+    #[must_use]
+    pub fn is_reclaiming(&self) -> bool {
+        self.is_torn || self.is_recorded
     }
 
     /// Enqueues upkeep of the cache, after all steps submitted so far and before all later ones.
@@ -252,7 +259,9 @@ impl Executor {
         let (number, index) = self.ring.next()?;
         let slot = self.ring.slot(index);
         let (layout, upload_bytes) = (self.layout, self.layout.bytes_with(shape.sequences));
-        self.reclaim(slot)?;
+        if !self.reclaim()? {
+            return Err(DeviceError::HostInFlight { host: slot.step.0 }.into());
+        }
         let stage = enter(Stage::Fill);
         let mut context = 0;
         self.device.write_host(slot.step, 0, layout.bytes(), &mut |bytes| {
@@ -308,23 +317,23 @@ impl Executor {
     }
 
     /// After a step that failed half-way, its slot may still be read or written by copies that no event covers: records events
-    /// behind them and answers [`DeviceError::HostInFlight`] until those have completed.
-    fn reclaim(&mut self, slot: RingSlot) -> Result<(), ExecError> {
+    /// behind them. Answers whether the slot of the next step is the host's.
+    fn reclaim(&mut self) -> Result<bool, ExecError> {
+        if !self.is_reclaiming() {
+            return Ok(true);
+        }
+        let (_, index) = self.ring.next()?;
+        let slot = self.ring.slot(index);
         if self.is_torn {
             self.device.record(self.compute, slot.computed)?;
             self.device.wait(self.copy, slot.computed)?;
             self.device.record(self.copy, slot.copied)?;
             self.is_torn = false;
             self.masks.forget();
-            self.is_reclaiming = true;
+            self.is_recorded = true;
         }
-        if self.is_reclaiming {
-            if !self.device.poll(slot.copied)? {
-                return Err(DeviceError::HostInFlight { host: slot.step.0 }.into());
-            }
-            self.is_reclaiming = false;
-        }
-        Ok(())
+        self.is_recorded = !self.device.poll(slot.copied)?;
+        Ok(!self.is_recorded)
     }
 
     fn check(&self, shape: &StepShape<'_>) -> Result<(), ExecError> {
@@ -366,8 +375,13 @@ impl Executor {
     /// # Errors
     /// What the device says.
     pub fn poll(&mut self) -> Result<Option<Completed>, ExecError> {
-        let Some((completed, copied)) = self.ring.oldest() else { return Ok(None) };
-        Ok(self.device.poll(copied)?.then_some(completed))
+        if let Some((completed, copied)) = self.ring.oldest()
+            && self.device.poll(copied)?
+        {
+            return Ok(Some(completed));
+        }
+        self.reclaim()?;
+        Ok(None)
     }
 
     /// Lets `read` see the results of a completed step.

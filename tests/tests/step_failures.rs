@@ -1,0 +1,84 @@
+//! Steps and upkeep that a device fails once: what may be done afterwards is what the low-level API says.
+
+use std::ops::ControlFlow;
+
+use walla_cpu::{CpuDevice, CpuOptions};
+use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, Faulty, VirtualClock};
+use walla_device::{DeviceError, KvType};
+use walla_exec::{ExecError, ExecOptions, Executor, Sequences, StepError};
+use walla_model::synth::{self, Mixture, Model};
+use walla_model::{Gguf, ModelSpec};
+use walla_plan::{Batch, Output, TokenInput};
+use walla_types::{Sampling, SeqId, TokenId};
+
+const OPTIONS: ExecOptions = ExecOptions {
+    sequences_max: 4,
+    context_tokens: 128,
+    page_tokens: 16,
+    pages: 33,
+    rows_max: 64,
+    outputs_max: 32,
+    logits_rows_max: 8,
+    masks_max: 2,
+    mapped_results: true,
+    kv_type: KvType::F32,
+    ring: 2,
+};
+
+/// A model of one layer with random weights on a device that breaks as planned.
+fn executor(options: ExecOptions, plan: FaultPlan) -> (Executor, FaultHandle) {
+    let shape = Model { layers: 1, ..Model::TINY };
+    let bytes =
+        synth::write(&shape, Mixture::F16, 3, Vec::new()).expect("a vector takes everything");
+    let file = Gguf::from_bytes(bytes).expect("valid");
+    let model = ModelSpec::from_gguf(&file, options.context_tokens).expect("supported");
+    let cpu = CpuOptions { inline: true, ..CpuOptions::default() };
+    let device = Faulty::new(Box::new(CpuDevice::new(cpu).expect("a CPU is here")), plan);
+    let handle = device.handle();
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let executor = Executor::load(Box::new(device), &file, &model, options, go_on);
+    (executor.expect("it loads"), handle)
+}
+
+fn sequences(options: ExecOptions, plan: FaultPlan) -> (Sequences, FaultHandle) {
+    let (executor, handle) = executor(options, plan);
+    (Sequences::new(executor).expect("a ledger"), handle)
+}
+
+fn tokens(seed: u32, count: u32) -> Vec<TokenId> {
+    (0..count).map(|index| TokenId((seed * 31 + index * 7) % 256)).collect()
+}
+
+/// Submits tokens of one sequence, the last of which draws.
+fn submit(sequences: &mut Sequences, seq: u32, tokens: &[TokenId]) -> Result<u64, StepError> {
+    let mut batch = Batch::new(sequences.limits());
+    for (index, &token) in tokens.iter().enumerate() {
+        let output = if index + 1 == tokens.len() { Output::Sample } else { Output::None };
+        batch.push(TokenInput::Id(token), None, SeqId(seq), output).expect("room");
+    }
+    let greedy = Sampling::greedy();
+    sequences.submit(&mut batch, &|_| Some(&greedy))
+}
+
+#[test]
+fn a_step_that_failed_half_way_is_done_with_once_polls_have_seen_its_end() {
+    let clock = VirtualClock::new();
+    let plan = FaultPlan::new(1).clock(&clock).delay_micros(500..=500);
+    let (mut sequences, _) = sequences(OPTIONS, plan.fail_call(Call::Launch, 0, Fault::Failed));
+    assert!(!sequences.executor.is_reclaiming());
+    let failed = submit(&mut sequences, 0, &tokens(1, 3));
+    assert!(matches!(failed, Err(StepError::Exec(ExecError::Device(_)))), "{failed:?}");
+    assert_eq!(sequences.executor.in_flight(), 0);
+    assert!(sequences.executor.is_reclaiming());
+
+    assert_eq!(sequences.poll().expect("it lives"), None);
+    let early = submit(&mut sequences, 0, &tokens(1, 3));
+    let Err(StepError::Exec(ExecError::Device(error))) = early else { panic!("{early:?}") };
+    assert!(matches!(error, DeviceError::HostInFlight { .. }), "{error}");
+    assert!(sequences.executor.is_reclaiming());
+
+    clock.advance(2_000);
+    assert_eq!(sequences.poll().expect("it lives"), None);
+    assert!(!sequences.executor.is_reclaiming());
+    submit(&mut sequences, 0, &tokens(1, 3)).expect("its block is the host's again");
+}
