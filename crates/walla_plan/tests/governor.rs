@@ -66,6 +66,11 @@ fn no_step_is_longer_than_a_launch_may_be() {
     let frame = stage.frame(|expected| expected);
     assert!(frame.longest_micros <= 500.0, "{frame:?}");
     assert!(frame.steps >= 4 && frame.rows == 100, "cut, not dropped: {frame:?}");
+    // One step just fits: that it cannot be much shorter is no reason for a longer one.
+    let mut close = Stage::new(launch, cost(330.0, 10.0), speakers(100));
+    let frame = close.frame(|expected| expected);
+    assert!(frame.smallest_micros > 500.0 / OVERDRAFT, "{frame:?}");
+    assert!(frame.rows > 0 && frame.longest_micros <= 500.0, "{frame:?}");
     // A device on which nothing is that short: the smallest step is the measure.
     let mut slow = Stage::new(launch, cost(900.0, 10.0), speakers(100));
     let frame = slow.frame(|expected| expected);

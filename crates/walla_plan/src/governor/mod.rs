@@ -207,15 +207,17 @@ impl Governor {
     #[must_use]
     pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
         self.is_wanted = true;
-        let least = self.corrections.predict_micros(smallest) * OVERDRAFT;
+        let smallest_micros = self.corrections.predict_micros(smallest);
+        let least = smallest_micros * OVERDRAFT;
         let mut limits = base;
         limits.forces = base.forces && self.frames.is_fresh();
         if let Some(launch_max) = self.options.launch_micros_max {
-            limits.step_micros_max = launch_max.max(whole(least));
+            let is_too_long = smallest_micros > launch_max as f32;
+            limits.step_micros_max = if is_too_long { whole(least) } else { launch_max };
         }
         if let Some(budget) = self.options.budget_micros {
             let left = self.left_micros(budget);
-            let is_too_long = least / OVERDRAFT > budget as f32;
+            let is_too_long = smallest_micros > budget as f32;
             let granted = if is_too_long && budget > 0 && self.frames.is_fresh() {
                 whole(least)
             } else {
