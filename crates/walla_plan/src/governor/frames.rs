@@ -24,12 +24,17 @@ struct Frame {
 }
 
 impl Frame {
-    /// What the frame after it owes.
-    fn debt_after(&self) -> f32 {
+    /// What it leaves to be paid, however much that is.
+    fn owed(&self) -> f32 {
         let Some(budget) = self.budget_micros else { return 0.0 };
-        let budget = budget as f32;
-        let owed = self.debt_micros + self.used_micros - budget - self.forgiven_micros;
-        owed.clamp(0.0, budget * DEBT_FRAMES_MAX as f32)
+        let owed = self.debt_micros + self.used_micros - budget as f32 - self.forgiven_micros;
+        owed.max(0.0)
+    }
+
+    /// What of that the frame after it owes.
+    fn debt_after(&self) -> f32 {
+        let budget = self.budget_micros.unwrap_or(0) as f32;
+        self.owed().min(budget * DEBT_FRAMES_MAX as f32)
     }
 }
 
@@ -75,7 +80,7 @@ impl Frames {
     pub fn forgive(&mut self) {
         let number = self.number;
         let frame = self.at(number);
-        frame.forgiven_micros += frame.debt_after();
+        frame.forgiven_micros += frame.owed();
     }
 
     /// What is left of a budget.
@@ -214,6 +219,17 @@ mod tests {
         assert_eq!(frames.debt_micros(), 0.0);
         frames.settle(late, 50.0, 80.0);
         assert_eq!(frames.debt_micros(), 30.0);
+    }
+
+    #[test]
+    fn debts_beyond_the_bound_are_forgiven_too() {
+        let mut frames = Frames::default();
+        frames.begin(Some(100));
+        let step = frames.charge(90.0);
+        frames.settle(step, 90.0, 1e5);
+        frames.forgive();
+        frames.begin(Some(100));
+        assert_eq!(frames.debt_micros(), 0.0);
     }
 
     #[test]
