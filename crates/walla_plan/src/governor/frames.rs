@@ -1,7 +1,7 @@
 //! What each frame used, and what it owes to the frames before it.
 
-/// Frames that steps can come back to. Steps in flight are two at most, so their frames are the latest ones that ran anything.
-const FRAMES_OPEN_MAX: usize = 8;
+/// Frames that steps can come back to, those that ran nothing included: more than a second at 60 Hz, a quarter of one at 240 Hz.
+const FRAMES_OPEN_MAX: usize = 64;
 
 /// Budgets that can be owed: a quarter of a second at 60 Hz.
 pub const DEBT_FRAMES_MAX: u32 = 15;
@@ -48,7 +48,7 @@ pub(super) struct Closed {
 }
 
 /// The latest frames.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Frames {
     /// Index: number modulo their count. Frame 0 is before the first.
     latest: [Frame; FRAMES_OPEN_MAX],
@@ -56,6 +56,12 @@ pub(super) struct Frames {
     number: u64,
     /// Number of the last frame that was reported as closed, or left behind.
     reported: u64,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self { latest: [Frame::default(); FRAMES_OPEN_MAX], number: 0, reported: 0 }
+    }
 }
 
 impl Frames {
@@ -73,7 +79,7 @@ impl Frames {
         let number = self.number;
         *self.at(number) = Frame { number, budget_micros, debt_micros, ..Frame::default() };
         // A frame that is overwritten before its steps came back is not counted.
-        self.reported = self.reported.max(number.saturating_sub(FRAMES_OPEN_MAX as u64 - 1));
+        self.reported = self.reported.max(number.saturating_sub(FRAMES_OPEN_MAX as u64));
     }
 
     /// Lets the frame after the current one owe nothing of what is known to be owed now.
@@ -230,6 +236,22 @@ mod tests {
         frames.forgive();
         frames.begin(Some(100));
         assert_eq!(frames.debt_micros(), 0.0);
+    }
+
+    /// Steps of a slow device come back several frames later: two steps of 60 ms at 240 Hz in 29.
+    #[test]
+    fn steps_that_come_back_many_frames_later_are_counted() {
+        for late in [9, FRAMES_OPEN_MAX - 1] {
+            let mut frames = Frames::default();
+            frames.begin(Some(100));
+            let step = frames.charge(60.0);
+            for _ in 0..late {
+                frames.begin(Some(100));
+                assert_eq!(over(&mut frames), None);
+            }
+            frames.settle(step, 60.0, 1_400.0);
+            assert_eq!(over(&mut frames), Some(1_400.0));
+        }
     }
 
     #[test]
