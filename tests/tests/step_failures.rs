@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use walla_cpu::{CpuDevice, CpuOptions};
 use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, Faulty, VirtualClock};
 use walla_device::{DeviceError, KvType};
-use walla_exec::{ExecError, ExecOptions, Executor, Sequences, StepError};
+use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
 use walla_model::synth::{self, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{Batch, Output, TokenInput};
@@ -82,3 +82,35 @@ fn a_step_that_failed_half_way_is_done_with_once_polls_have_seen_its_end() {
     assert!(!sequences.executor.is_reclaiming());
     submit(&mut sequences, 0, &tokens(1, 3)).expect("its block is the host's again");
 }
+
+/// The last row of logits after appending.
+fn append(evaluator: &mut Evaluator, seq: u32, tokens: &[TokenId]) -> Result<Vec<f32>, StepError> {
+    let mut last = Vec::new();
+    let sink = &mut |_: usize, position: usize, row: &[f32]| {
+        if position + 1 == tokens.len() {
+            last = row.to_vec();
+        }
+    };
+    evaluator.append(&[(SeqId(seq), tokens)], sink)?;
+    Ok(last)
+}
+
+#[test]
+fn upkeep_that_failed_goes_on_where_it_failed() {
+    // Two pages of keys are turned in place, each by one command; the second fails once.
+    let shifted = |plan: FaultPlan| {
+        let mut evaluator = Evaluator::new(executor(OPTIONS, plan).0).expect("a ledger");
+        append(&mut evaluator, 0, &tokens(1, 64)).expect("nothing fails");
+        let sequences = evaluator.sequences();
+        let shifted = sequences.ledger.remove_and_shift(SeqId(0), 16..32, &mut sequences.commands);
+        shifted.expect("the middle can go");
+        let first = sequences.upkeep();
+        sequences.upkeep().expect("it fails once");
+        assert!(sequences.commands.is_empty());
+        (first.is_err(), append(&mut evaluator, 0, &tokens(2, 4)).expect("nothing fails"))
+    };
+    let (failed, logits) = shifted(FaultPlan::new(1).fail_call(Call::Maintain, 1, Fault::Failed));
+    assert!(failed);
+    assert_eq!(shifted(FaultPlan::new(1)), (false, logits));
+}
+

@@ -184,16 +184,13 @@ impl Executor {
         self.is_torn || self.is_recorded
     }
 
-    /// Enqueues upkeep of the cache, after all steps submitted so far and before all later ones.
+    /// Enqueues a piece of upkeep of the cache, after all steps submitted so far and before all later ones.
     ///
     /// # Errors
-    /// What the device says.
-    pub fn maintain(&mut self, commands: &[KvCommand]) -> Result<(), ExecError> {
-        for &command in commands {
-            let command = fill::cache_command(command);
-            self.device.maintain(self.compute, self.cache, &[command])?;
-        }
-        Ok(())
+    /// What the device says; unless it is lost, the command has not been taken and may be given again.
+    pub fn maintain(&mut self, command: KvCommand) -> Result<(), ExecError> {
+        let command = fill::cache_command(command);
+        Ok(self.device.maintain(self.compute, self.cache, &[command])?)
     }
 
     /// Keeps memory behind the first `pages` pages of the cache alone, where the device can. Waits for steps in flight.

@@ -199,10 +199,16 @@ impl Sequences {
     /// Sends the ledger's commands to the device.
     ///
     /// # Errors
-    /// What the device says.
+    /// What the device says. Commands that it has not taken stay in the list: no sequence is the worse for it, and the next upkeep, which
+    /// comes before any step, sends them again.
     pub fn upkeep(&mut self) -> Result<(), ExecError> {
-        self.executor.maintain(self.commands.as_slice())?;
-        self.commands.clear();
-        Ok(())
+        let mut taken = 0;
+        let all = self.commands.as_slice().iter().try_for_each(|&command| {
+            self.executor.maintain(command)?;
+            taken += 1;
+            Ok(())
+        });
+        self.commands.forget_first(taken);
+        all
     }
 }

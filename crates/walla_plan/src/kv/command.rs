@@ -105,6 +105,11 @@ impl KvCommands {
         self.commands.clear();
     }
 
+    /// Forgets the first `count` commands, which a device has taken, and keeps the room.
+    pub fn forget_first(&mut self, count: usize) {
+        self.commands.drain(..count.min(self.commands.len()));
+    }
+
     /// Adds a command; the caller has checked [`free`](Self::free).
     pub(super) fn push(&mut self, command: KvCommand) {
         debug_assert!(self.free() > 0, "room is checked before an operation changes anything");
