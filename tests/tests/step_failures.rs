@@ -114,3 +114,17 @@ fn upkeep_that_failed_goes_on_where_it_failed() {
     assert_eq!(shifted(FaultPlan::new(1)), (false, logits));
 }
 
+#[test]
+fn logits_are_those_of_the_tokens_asked_for_after_a_call_that_failed() {
+    let mut faultless = Evaluator::new(executor(OPTIONS, FaultPlan::new(1)).0).expect("a ledger");
+    append(&mut faultless, 0, &tokens(1, 3)).expect("nothing fails");
+    let expected = append(&mut faultless, 0, &tokens(2, 3)).expect("nothing fails");
+    for (call, nth) in [(Call::Poll, 0), (Call::ReadHost, 0), (Call::ReadHost, 1)] {
+        let plan = FaultPlan::new(1).fail_call(call, nth, Fault::Failed);
+        let mut evaluator = Evaluator::new(executor(OPTIONS, plan).0).expect("a ledger");
+        append(&mut evaluator, 0, &tokens(1, 3)).expect_err("it fails once");
+        let logits = append(&mut evaluator, 0, &tokens(2, 3)).expect("it lives");
+        assert_eq!(logits, expected, "{call:?} {nth}");
+    }
+}
+

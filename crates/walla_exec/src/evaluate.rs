@@ -3,7 +3,9 @@
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{SeqId, TokenId};
 
+use crate::error::ExecError;
 use crate::executor::Executor;
+use crate::ring::Completed;
 use crate::sequences::{Sequences, StepError};
 
 /// Feeds sequences to an executor, several as one batch, and reads logits.
@@ -65,14 +67,28 @@ impl Evaluator {
             let (seq, tokens) = inputs[input];
             self.batch.push(TokenInput::Id(tokens[token]), None, seq, Output::Logits)?;
         }
-        self.sequences.submit(&mut self.batch, &|_| None)?;
-        let Some(completed) = self.sequences.wait()? else { return Ok(()) };
-        for (index, &(input, token)) in part.iter().enumerate() {
-            let Ok(row) = self.sequences.outputs().logits_row(index as i32) else { continue };
+        let step = self.sequences.submit(&mut self.batch, &|_| None)?;
+        let completed = self.wait_for(step)?;
+        let mut places = part.iter().enumerate();
+        let read = places.try_for_each(|(index, &(input, token))| {
+            let Ok(row) = self.sequences.outputs().logits_row(index as i32) else {
+                unreachable!("logits of every token were asked for");
+            };
             let sink = &mut |row: &[f32]| sink(input, token, row);
-            self.sequences.executor.read_logits(completed, row, sink)?;
-        }
+            self.sequences.executor.read_logits(completed, row, sink)
+        });
         self.sequences.release(completed);
-        Ok(())
+        Ok(read?)
+    }
+
+    /// Waits for a step. Those before it, which earlier calls could not wait for, are passed over.
+    fn wait_for(&mut self, step: u64) -> Result<Completed, ExecError> {
+        while let Some(completed) = self.sequences.wait()? {
+            if completed.step == step {
+                return Ok(completed);
+            }
+            self.sequences.release(completed);
+        }
+        unreachable!("step {step} is in flight")
     }
 }
