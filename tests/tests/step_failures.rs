@@ -128,3 +128,48 @@ fn logits_are_those_of_the_tokens_asked_for_after_a_call_that_failed() {
     }
 }
 
+/// Two sequences of 100 pages each, the first of which has gone: pages 101 to 200 are held.
+fn high_pages(plan: FaultPlan) -> (Sequences, FaultHandle) {
+    let options =
+        ExecOptions { sequences_max: 2, page_tokens: 1, rows_max: 100, pages: 257, ..OPTIONS };
+    let (mut sequences, device) = sequences(options, plan);
+    for seq in [0, 1] {
+        submit(&mut sequences, seq, &tokens(seq, 100)).expect("nothing fails");
+        let completed = sequences.wait().expect("it lives").expect("in flight");
+        sequences.release(completed);
+    }
+    sequences.forget(SeqId(0)).expect("it can go");
+    (sequences, device)
+}
+
+fn highest_page(sequences: &Sequences) -> Option<u32> {
+    sequences.ledger.pages(SeqId(1)).iter().map(|page| page.0).max()
+}
+
+#[test]
+fn memory_is_given_back_only_behind_what_has_moved() {
+    // The list has room for 72 commands, so pages move in two rounds, and the second cannot begin. Then memory fails once, to stop there.
+    let plan = FaultPlan::new(1).fail_call(Call::Maintain, 40, Fault::Failed);
+    let (mut sequences, device) = high_pages(plan.fail_call(Call::ResizeCache, 0, Fault::Failed));
+    sequences.resize(100).expect_err("moving fails once");
+    assert_eq!((highest_page(&sequences), device.calls(Call::ResizeCache)), (Some(200), 0));
+
+    sequences.resize(150).expect_err("memory fails once");
+    assert_eq!((highest_page(&sequences), device.calls(Call::ResizeCache)), (Some(100), 1));
+    assert!(sequences.commands.is_empty());
+    sequences.resize(150).expect("nothing fails any more");
+    assert_eq!(device.calls(Call::ResizeCache), 2);
+    sequences.ledger.assert_consistent();
+}
+
+#[test]
+fn memory_stays_while_more_is_owned_than_is_to_be_kept() {
+    let (mut sequences, device) = high_pages(FaultPlan::new(1));
+    sequences.resize(50).expect("nothing fails");
+    sequences.resize(80).expect("nothing fails");
+    assert!(highest_page(&sequences) > Some(80));
+    assert_eq!(device.calls(Call::ResizeCache), 0);
+    sequences.resize(120).expect("nothing fails");
+    assert!(highest_page(&sequences) <= Some(120));
+    assert_eq!(device.calls(Call::ResizeCache), 1);
+}

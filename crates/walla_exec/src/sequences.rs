@@ -40,6 +40,8 @@ pub struct Sequences {
     pub ledger: KvLedger,
     /// Upkeep that the device has not heard of yet.
     pub commands: KvCommands,
+    /// Pages that have memory behind them, the reserved one included: what sequences hold is never beyond.
+    resident_pages: u32,
     limits: BatchLimits,
     splitter: Splitter,
     outputs: OutputMap,
@@ -76,6 +78,7 @@ impl Sequences {
             executor,
             ledger,
             commands,
+            resident_pages: options.pages,
             limits,
             splitter: Splitter::new(limits),
             outputs: OutputMap::new(limits),
@@ -145,32 +148,39 @@ impl Sequences {
     }
 
     /// Keeps memory for `pages` pages of sequences, where the device can: what is held beyond them moves below, and the memory above is
-    /// given back; or memory comes back. Sequences own no more than `pages` pages together, and nothing is in flight. Not a matter of
-    /// every frame.
+    /// given back; or memory comes back. Nothing is in flight. Not a matter of every frame.
+    ///
+    /// If sequences own more than `pages` pages together, some of it stays above, and so does all memory; none of the pages above is
+    /// handed out any more, and another call goes on when less is owned.
     ///
     /// # Errors
-    /// What the device says: if there is no memory for more pages, there are as many as before.
+    /// What the device says: if there is no memory for more pages, there are as many as before. If it failed at moving pages, some have
+    /// moved and all memory is there: call again.
     pub fn resize(&mut self, pages: u32) -> Result<(), ExecError> {
         let end = pages.saturating_add(1).clamp(2, self.executor.options().pages);
-        if end >= self.ledger.pages_end() {
+        if end > self.resident_pages {
             self.executor.resize_cache(end)?;
-            self.ledger.confine(end, &mut self.commands);
-            return Ok(());
+            self.resident_pages = end;
         }
+        // An earlier call may have left pages beyond this end, too, so they move whether there are to be more pages than before or less:
+        // as many at a time as the list has room for.
         let mut held = u32::MAX;
         while held > 0 {
             self.settle();
             self.upkeep()?;
             let left = self.ledger.confine(end, &mut self.commands);
             if left > 0 && left == held {
-                // More is owned than fits: all of it stays.
                 return Ok(());
             }
             held = left;
         }
         self.upkeep()?;
         self.settle();
-        self.executor.resize_cache(end)
+        if end < self.resident_pages {
+            self.executor.resize_cache(end)?;
+            self.resident_pages = end;
+        }
+        Ok(())
     }
 
     /// Waits for the oldest step in flight: for tests, tools and benchmarks, never in play.
