@@ -128,7 +128,8 @@ fn shifted_keys_are_turned_to_their_new_places() {
 
 #[test]
 fn the_ring_and_the_bucket_have_bounds() {
-    let mut sequences = Sequences::new(executor(1, OPTIONS)).expect("a ledger");
+    let options = ExecOptions { page_tokens: 1, ..OPTIONS };
+    let mut sequences = Sequences::new(executor(1, options)).expect("a ledger");
     let mut batch = Batch::new(sequences.limits());
     let greedy = Sampling::greedy();
     let mut step = |sequences: &mut Sequences| {
@@ -138,8 +139,12 @@ fn the_ring_and_the_bucket_have_bounds() {
     };
     assert_eq!(step(&mut sequences).expect("one"), 0);
     assert_eq!(step(&mut sequences).expect("two"), 1);
+    // The third would begin a page, which is not reserved before there is room.
+    let (pages, length) = (sequences.ledger.used_pages(), sequences.ledger.len(SeqId(0)));
     let full = step(&mut sequences);
-    assert!(matches!(full, Err(StepError::Exec(ExecError::RingFull { in_flight: 2 }))), "{full:?}");
+    let Err(StepError::Exec(full)) = full else { panic!("{full:?}") };
+    assert!(matches!(full, ExecError::RingFull { in_flight: 2 }) && full.nothing_happened());
+    assert_eq!((sequences.ledger.used_pages(), sequences.ledger.len(SeqId(0))), (pages, length));
     let completed = sequences.poll().expect("it lives").expect("inline steps are complete");
     let mut sampled = None;
     sequences

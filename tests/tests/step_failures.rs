@@ -67,14 +67,16 @@ fn a_step_that_failed_half_way_is_done_with_once_polls_have_seen_its_end() {
     let (mut sequences, _) = sequences(OPTIONS, plan.fail_call(Call::Launch, 0, Fault::Failed));
     assert!(!sequences.executor.is_reclaiming());
     let failed = submit(&mut sequences, 0, &tokens(1, 3));
-    assert!(matches!(failed, Err(StepError::Exec(ExecError::Device(_)))), "{failed:?}");
+    let Err(StepError::Exec(failed)) = failed else { panic!("{failed:?}") };
+    assert!(!failed.nothing_happened(), "{failed}");
     assert_eq!(sequences.executor.in_flight(), 0);
     assert!(sequences.executor.is_reclaiming());
 
     assert_eq!(sequences.poll().expect("it lives"), None);
     let early = submit(&mut sequences, 0, &tokens(1, 3));
-    let Err(StepError::Exec(ExecError::Device(error))) = early else { panic!("{early:?}") };
-    assert!(matches!(error, DeviceError::HostInFlight { .. }), "{error}");
+    let Err(StepError::Exec(early)) = early else { panic!("{early:?}") };
+    assert!(matches!(early, ExecError::Device(DeviceError::HostInFlight { .. })), "{early}");
+    assert!(early.nothing_happened());
     assert!(sequences.executor.is_reclaiming());
 
     clock.advance(2_000);

@@ -1,5 +1,6 @@
 use walla_device::DeviceError;
 use walla_model::TensorError;
+use walla_types::SeqId;
 
 /// Why a model could not be loaded or a step not be run.
 #[derive(Debug, thiserror::Error)]
@@ -30,15 +31,30 @@ pub enum ExecError {
         /// The bound.
         max: u32,
     },
-    /// A mask of allowed tokens forbids the whole vocabulary: nothing could be drawn.
-    #[error("mask {mask} of the step forbids all {vocab} tokens of the vocabulary")]
+    /// The mask of allowed tokens of a sequence forbids the whole vocabulary: nothing could be drawn.
+    #[error("the mask of sequence {seq} forbids all {vocab} tokens of the vocabulary")]
     NothingAllowed {
-        /// Its place in the step.
-        mask: u32,
+        /// The sequence.
+        seq: SeqId,
         /// Tokens of the vocabulary.
         vocab: u32,
     },
     /// The caller stopped the load.
     #[error("loading was stopped")]
     Stopped,
+}
+
+impl ExecError {
+    /// Whether a step that was refused with this error has left no trace on the device: it can be submitted again, when there is room or
+    /// with what is wrong put right. After any other error nobody knows how much of the step happened.
+    #[must_use]
+    pub fn nothing_happened(&self) -> bool {
+        matches!(
+            self,
+            Self::RingFull { .. }
+                | Self::StepTooLarge { .. }
+                | Self::NothingAllowed { .. }
+                | Self::Device(DeviceError::HostInFlight { .. })
+        )
+    }
 }

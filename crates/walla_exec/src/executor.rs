@@ -1,6 +1,7 @@
 //! Owns a device and everything on it that one model needs.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use walla_device::step::{ResultView, StepLayout, StepViewMut};
 use walla_device::{
@@ -9,12 +10,13 @@ use walla_device::{
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::{KvCommand, KvLedger, UBatch};
 use walla_trace::{Stage, enter};
+use walla_types::TokenMask;
 
 use crate::buckets::{self, PreparedBucket};
 use crate::error::ExecError;
 use crate::fill::{self, SamplingOf};
 use crate::load::Weights;
-use crate::masks::{self, Masks};
+use crate::masks::Masks;
 use crate::options::ExecOptions;
 use crate::program::{self, Buffers};
 use crate::ring::{Completed, Ring, StepShape};
@@ -177,6 +179,11 @@ impl Executor {
         self.ring.has_room()
     }
 
+    /// Refuses where [`has_room`](Self::has_room) says no.
+    pub(crate) fn check_room(&self) -> Result<(), ExecError> {
+        self.ring.next().map(|_| ())
+    }
+
     /// Whether copies of a step that failed half-way may still run. It is not [in flight](Self::in_flight), but no other step is submitted
     /// before [`poll`](Self::poll) or [`submit_ubatch`](Self::submit_ubatch) has seen their end: call one of them again.
     #[must_use]
@@ -201,11 +208,16 @@ impl Executor {
         Ok(self.device.resize_cache(self.cache, pages)?)
     }
 
-    /// Enqueues a micro-batch: its rows, the page tables of its sequences, and how each sequence draws its tokens.
-    /// Outputs of the step are the micro-batch's [`output_rows`](UBatch::output_rows) in order.
+    /// Enqueues a micro-batch as one step and returns its number: its rows, the page tables of its sequences, and how each sequence draws
+    /// its tokens. Outputs of the step are the micro-batch's [`output_rows`](UBatch::output_rows) in order.
+    ///
+    /// Enqueues one copy to the device (and one more if some output has a mask that the device does not hold), one launch, one copy back where
+    /// the device does not write results to the host itself, and one for each row of logits asked for; never waits.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], [`ExecError::NothingAllowed`], or what the device says:
+    /// [`DeviceError::HostInFlight`] while copies of an earlier step that failed half-way still run ([`is_reclaiming`](Self::is_reclaiming));
+    /// try again later. [`ExecError::nothing_happened`] says which of them leave no trace of the step.
     pub fn submit_ubatch(
         &mut self,
         ubatch: &UBatch,
@@ -213,8 +225,20 @@ impl Executor {
         sampling: &SamplingOf<'_>,
     ) -> Result<u64, ExecError> {
         let mut masks = self.masks.take_list();
-        let (biases, candidates) = fill::extras(ubatch, sampling, &mut masks);
-        self.masks.join_held(&mut masks);
+        let step = self.submit_with(ubatch, ledger, sampling, &mut masks);
+        self.masks.keep_list(masks);
+        step
+    }
+
+    fn submit_with(
+        &mut self,
+        ubatch: &UBatch,
+        ledger: &KvLedger,
+        sampling: &SamplingOf<'_>,
+        masks: &mut Vec<Arc<TokenMask>>,
+    ) -> Result<u64, ExecError> {
+        let (biases, candidates) = fill::extras(ubatch, sampling, self.vocab, masks)?;
+        self.masks.join_held(masks);
         let mut logits = std::mem::take(&mut self.logits_wanted);
         logits.clear();
         let first_output = ubatch.output_rows().start;
@@ -227,27 +251,18 @@ impl Executor {
             biases,
             candidates,
             logits: &logits,
-            masks: &masks,
+            masks,
         };
         let pages_per_sequence = self.layout.pages_per_sequence as usize;
         let step = self.submit(&shape, &mut |view| {
-            fill::fill(view, ubatch, ledger, pages_per_sequence, sampling, &masks);
+            fill::fill(view, ubatch, ledger, pages_per_sequence, sampling, masks);
         });
-        self.masks.keep_list(masks);
         self.logits_wanted = logits;
         step
     }
 
-    /// Enqueues one step and returns its number. `fill` writes rows, outputs, biases and page tables; the header is written here.
-    ///
-    /// Enqueues one copy to the device (and one more if some output has a mask that the device does not hold), one launch, one copy back where
-    /// the device does not write results to the host itself, and one for each row of logits asked for; never waits.
-    ///
-    /// # Errors
-    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], [`ExecError::NothingAllowed`], or what the device says. After
-    /// [`DeviceError::HostInFlight`] nothing has happened: an earlier step failed half-way and its copies still run; try again
-    /// later. After other errors nobody knows how much of the step happened.
-    pub fn submit(
+    /// Enqueues one step. `fill` writes rows, outputs, biases and page tables; the header is written here.
+    fn submit(
         &mut self,
         shape: &StepShape<'_>,
         fill: &mut dyn FnMut(&mut StepViewMut<'_>),
@@ -344,7 +359,7 @@ impl Executor {
         ];
         match bounds.into_iter().find(|(_, wanted, max)| wanted > max) {
             Some((what, wanted, max)) => Err(ExecError::StepTooLarge { what, wanted, max }),
-            None => masks::check(shape.masks, self.vocab),
+            None => Ok(()),
         }
     }
 

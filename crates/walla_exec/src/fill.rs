@@ -7,27 +7,34 @@ use walla_device::step::{BiasRow, OutputRow, StepRow, StepViewMut};
 use walla_plan::{KvCommand, KvLedger, Row, TokenInput, UBatch};
 use walla_types::{Sampling, SeqId, TokenMask};
 
+use crate::error::ExecError;
+
 /// How the tokens of a sequence are drawn; `None` for sequences that only want logits.
 pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
 
-/// What a micro-batch's outputs need besides their rows: biases, and whether any wants candidates. Collects their masks, each once.
+/// What a micro-batch's outputs need besides their rows: biases, and whether any wants candidates. Collects their masks, each once, and
+/// refuses one that allows nothing of the vocabulary.
 pub(crate) fn extras(
     ubatch: &UBatch,
     sampling: &SamplingOf<'_>,
+    vocab: u32,
     masks: &mut Vec<Arc<TokenMask>>,
-) -> (u32, bool) {
+) -> Result<(u32, bool), ExecError> {
     let (mut biases, mut candidates) = (0, false);
-    let outputs = ubatch.rows().iter().filter(|row| row.output.samples());
-    for sampling in outputs.filter_map(|row| sampling(row.seq)) {
+    for row in ubatch.rows().iter().filter(|row| row.output.samples()) {
+        let Some(sampling) = sampling(row.seq) else { continue };
         biases += sampling.biases().len() as u32;
         candidates |= sampling.candidates() > 0;
         if let Some(mask) = sampling.allowed_tokens()
             && place_of(masks, sampling).is_none()
         {
+            if !mask.allows_some_of(vocab) {
+                return Err(ExecError::NothingAllowed { seq: row.seq, vocab });
+            }
             masks.push(Arc::clone(mask));
         }
     }
-    (biases, candidates)
+    Ok((biases, candidates))
 }
 
 /// Where among `masks` the mask of `sampling` is. Equal masks of other owners are others: comparing them would take longer than copying.

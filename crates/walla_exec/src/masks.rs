@@ -8,8 +8,6 @@ use walla_device::step::mask_words;
 use walla_device::{BufferId, Device, DeviceError, HostId};
 use walla_types::TokenMask;
 
-use crate::error::ExecError;
-
 #[derive(Debug)]
 pub(crate) struct Masks {
     /// `None`: no step has masks.
@@ -95,13 +93,5 @@ impl Masks {
         self.held.clear();
         self.held.extend(wanted.iter().cloned());
         Ok(Some(bytes))
-    }
-}
-
-/// Refuses masks that allow nothing of the vocabulary.
-pub(crate) fn check(masks: &[Arc<TokenMask>], vocab: u32) -> Result<(), ExecError> {
-    match masks.iter().zip(0..).find(|(mask, _)| !mask.allows_some_of(vocab)) {
-        Some((_, mask)) => Err(ExecError::NothingAllowed { mask, vocab }),
-        None => Ok(()),
     }
 }

@@ -11,8 +11,10 @@ use crate::executor::Executor;
 use crate::fill::SamplingOf;
 use crate::ring::Completed;
 
-/// Why a batch was not run. The ledger is as before, except after [`StepError::Exec`]: then nobody knows how much of the step
-/// happened, and its sequences should be removed and evaluated anew.
+/// Why a batch was not run. No sequence is longer than before, although pages may have been reserved for it.
+///
+/// After [`StepError::Exec`], unless [`ExecError::nothing_happened`], nobody knows how much of the step did: its sequences should be
+/// removed and evaluated anew.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The batch makes no sense.
@@ -113,6 +115,7 @@ impl Sequences {
         batch: &mut Batch,
         sampling: &SamplingOf<'_>,
     ) -> Result<u64, StepError> {
+        self.executor.check_room()?;
         let checked = batch.check(&self.ledger)?;
         self.ledger.reserve_batch(checked, &mut self.commands)?;
         self.upkeep()?;
