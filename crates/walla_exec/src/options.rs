@@ -15,7 +15,7 @@ pub struct ExecOptions {
     pub context_tokens: u32,
     /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a table of 1,024 tokens is 64 entries.
     pub page_tokens: u32,
-    /// KV pages of all sequences together, the reserved page 0 included.
+    /// KV pages of all sequences together, the reserved page 0 included. Default 4,097: 64 full contexts.
     pub pages: u32,
     /// Rows of one step. Default 128.
     pub rows_max: u32,
@@ -70,20 +70,21 @@ impl ExecOptions {
 
     pub(crate) fn check(&self) -> Result<(), ExecError> {
         let bounds = [
-            ("sequences_max", self.sequences_max, 65_536),
-            ("context_tokens", self.context_tokens, 1 << 20),
-            ("page_tokens", self.page_tokens, 1_024),
-            ("rows_max", self.rows_max, 512),
-            ("outputs_max", self.outputs_max, 512),
-            ("ring", self.ring, 64),
+            ("sequences_max", self.sequences_max, 1..=65_536),
+            ("context_tokens", self.context_tokens, 1..=1 << 20),
+            ("page_tokens", self.page_tokens, 1..=1_024),
+            ("pages", self.pages, 2..=1 << 28),
+            ("rows_max", self.rows_max, 1..=512),
+            ("outputs_max", self.outputs_max, 1..=512),
+            ("logits_rows_max", self.logits_rows_max, 0..=512),
+            ("masks_max", self.masks_max, 0..=4_096),
+            ("ring", self.ring, 1..=64),
         ];
-        for (name, value, max) in bounds {
-            if value == 0 || value > max {
-                return Err(ExecError::Options(format!("{name} is {value}, expected 1..={max}")));
+        for (name, value, range) in bounds {
+            if !range.contains(&value) {
+                let what = format!("{name} is {value}, expected {range:?}");
+                return Err(ExecError::Options(what));
             }
-        }
-        if self.pages < 2 {
-            return Err(ExecError::Options("at least one KV page besides the reserved one".into()));
         }
         Ok(())
     }
@@ -95,6 +96,28 @@ impl ExecOptions {
             biases_max: self.outputs_max * LOGIT_BIASES_MAX as u32,
             sequences_max: self.sequences_max.min(self.rows_max),
             pages_per_sequence: self.pages_per_sequence(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacities_beyond_all_reason_are_refused() {
+        let options = ExecOptions::default();
+        assert!(options.check().is_ok());
+        let unreasonable = [
+            (ExecOptions { masks_max: u32::MAX, ..options }, "masks_max"),
+            (ExecOptions { logits_rows_max: u32::MAX, ..options }, "logits_rows_max"),
+            (ExecOptions { pages: u32::MAX, ..options }, "pages"),
+            (ExecOptions { pages: 1, ..options }, "pages"),
+            (ExecOptions { ring: 0, ..options }, "ring"),
+        ];
+        for (options, name) in unreasonable {
+            let refusal = options.check().expect_err(name).to_string();
+            assert!(refusal.starts_with(&format!("{name} is ")), "{refusal}");
         }
     }
 }

@@ -50,6 +50,9 @@ fn impossible_options_are_refused() {
     let long = LedgerOptions { page_tokens: 1 << 16, pages_per_sequence_max: 1 << 15, ..OPTIONS };
     let expected = InvalidLedger::ContextTooLong { pages: 1 << 15, page_tokens: 1 << 16 };
     assert_eq!(KvLedger::new(long).err(), Some(expected));
+    let endless = LedgerOptions { pages: u32::MAX, ..OPTIONS };
+    let expected = InvalidLedger::TooManyPages { pages: u32::MAX };
+    assert_eq!(KvLedger::new(endless).err(), Some(expected));
 }
 
 #[test]

@@ -121,6 +121,12 @@ pub enum InvalidLedger {
         /// Pages of a sequence at most.
         pages: u32,
     },
+    /// Lower `pages`: the book of them alone would take gibibytes.
+    #[error("{pages} pages are more than 2^28")]
+    TooManyPages {
+        /// Pages.
+        pages: u32,
+    },
     /// Positions are `u32`, and shifts must fit an `i32`.
     #[error("a context of {pages} pages of {page_tokens} tokens exceeds 2^31 - 1 tokens")]
     ContextTooLong {

@@ -91,7 +91,7 @@ impl KvLedger {
     /// Makes a ledger with all pages free; it allocates nothing afterwards.
     ///
     /// # Errors
-    /// [`InvalidLedger`] if a size is zero, a context exceeds what positions can count, or tables exceed all reason.
+    /// [`InvalidLedger`] if a size is zero, a context exceeds what positions can count, or pages or tables exceed all reason.
     pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
         let LedgerOptions { page_tokens, pages, pages_per_sequence_max, sequences_max, .. } =
             options;
@@ -111,6 +111,9 @@ impl KvLedger {
         if u64::from(sequences_max) * u64::from(pages_per_sequence_max) > 1 << 28 {
             let (sequences, pages) = (sequences_max, pages_per_sequence_max);
             return Err(InvalidLedger::TablesTooLarge { sequences, pages });
+        }
+        if pages > 1 << 28 {
+            return Err(InvalidLedger::TooManyPages { pages });
         }
         let sequences = sequences_max as usize;
         Ok(Self {
