@@ -303,17 +303,27 @@ fn a_full_command_list_refuses_before_anything_changes() {
 }
 
 #[test]
-fn changed_tables_are_listed_once() {
+fn pages_that_come_are_those_that_may_be_owned() {
     let (mut ledger, mut commands) = ledger();
-    ledger.append(B, 3, &mut commands).unwrap();
-    ledger.append(A, 3, &mut commands).unwrap();
-    ledger.append(B, 3, &mut commands).unwrap();
-    assert_eq!(ledger.changed_tables(), [B, A]);
-    ledger.clear_changed();
-    ledger.append(A, 1, &mut commands).unwrap(); // stays in its page
-    assert_eq!(ledger.changed_tables(), []);
-    ledger.remove(A, .., &mut commands).unwrap();
-    assert_eq!(ledger.changed_tables(), [A]);
+    ledger.append(A, 12, &mut commands).unwrap();
+    ledger.append(B, 16, &mut commands).unwrap();
+    ledger.remove(B, .., &mut commands).unwrap();
+    let coming =
+        |ledger: &mut KvLedger| match ledger.append(C, 16, &mut KvCommands::with_capacity(0)) {
+            Err(LedgerError::NoPages { wanted_pages: 4, free_pages: 0..4, fenced_pages }) => {
+                fenced_pages
+            }
+            other => panic!("{other:?}"),
+        };
+    assert_eq!((ledger.free_pages(), coming(&mut ledger)), (1, 4));
+    ledger.limit_pages(6);
+    assert_eq!((ledger.free_pages(), coming(&mut ledger)), (0, 3));
+    ledger.limit_pages(2);
+    assert_eq!((ledger.free_pages(), coming(&mut ledger)), (0, 0), "more is owned than may be");
+    ledger.limit_pages(u32::MAX);
+    ledger.confine(6, &mut commands); // pages 6 and 7 are behind the fence, and 8 was free
+    assert_eq!((ledger.free_pages(), coming(&mut ledger)), (0, 2));
+    assert_eq!(ledger.fenced_pages(), 4, "as ever");
 }
 
 #[test]

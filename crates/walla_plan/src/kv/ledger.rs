@@ -374,8 +374,9 @@ impl KvLedger {
     }
 
     pub(super) fn refuse_pages(&self, wanted_pages: u32) -> Result<(), LedgerError> {
-        let (free_pages, fenced_pages) = (self.free_pages(), self.fenced_pages());
+        let free_pages = self.free_pages();
         if wanted_pages > free_pages {
+            let fenced_pages = self.pool.coming_pages();
             return Err(LedgerError::NoPages { wanted_pages, free_pages, fenced_pages });
         }
         Ok(())

@@ -118,6 +118,11 @@ impl PagePool {
         self.limit = pages.min(self.pages() - 1);
     }
 
+    /// Pages that become free as steps complete, without anyone's end: of those behind a fence, as many as may be owned.
+    pub(super) fn coming_pages(&self) -> u32 {
+        self.usable_pages().saturating_sub(self.used_pages()) - self.free_pages()
+    }
+
     /// The limit.
     pub(super) fn usable_pages(&self) -> u32 {
         self.limit.min(self.end - 1)
