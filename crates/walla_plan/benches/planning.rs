@@ -127,7 +127,6 @@ fn bench_steps() {
             }
             ledger.retire(fence);
             ledger.release_up_to(fence);
-            ledger.clear_changed();
             fence += 1;
         });
     }

@@ -63,7 +63,6 @@ impl KvLedger {
             let held = self.tables[table].iter_mut().find(|page| **page == from);
             if let Some(page) = held {
                 *page = to;
-                self.mark_changed(seq);
             }
         }
     }

@@ -70,8 +70,6 @@ pub struct KvLedger {
     pub(super) sequences: Vec<Sequence>,
     /// Page tables: `[sequences_max, pages_per_sequence_max]`, rows filled from the left.
     pub(super) tables: Vec<PageId>,
-    /// Sequences whose table changed since `clear_changed`, each once.
-    changed: Vec<SeqId>,
     /// Steps closed by `retire`; tells appended cells that are written from those that are not.
     pub(super) step: u64,
 }
@@ -84,7 +82,6 @@ pub(super) struct Sequence {
     /// Tokens that submitted steps have written, if `append_step` is the current step; else all are.
     pub(super) written: u32,
     append_step: u64,
-    changed: bool,
 }
 
 impl KvLedger {
@@ -121,7 +118,6 @@ impl KvLedger {
             pool: PagePool::new(pages),
             sequences: vec![Sequence::default(); sequences],
             tables: vec![PageId::PADDING; sequences * pages_per_sequence_max as usize],
-            changed: Vec::with_capacity(sequences),
             step: 1,
         })
     }
@@ -212,20 +208,6 @@ impl KvLedger {
         exclusive.count() as u32 // at most `pages_per_sequence_max`
     }
 
-    /// Sequences whose page table changed since [`clear_changed`](Self::clear_changed), each once: what a device that
-    /// keeps tables has to be told.
-    #[must_use]
-    pub fn changed_tables(&self) -> &[SeqId] {
-        &self.changed
-    }
-
-    /// Forgets which tables changed.
-    pub fn clear_changed(&mut self) {
-        for seq in self.changed.drain(..) {
-            self.sequences[seq.index()].changed = false;
-        }
-    }
-
     /// Free pages that [`append`](Self::append) of so many tokens would take.
     ///
     /// # Errors
@@ -266,9 +248,6 @@ impl KvLedger {
             self.tables[row + index] = self.take_page();
         }
         self.sequences[seq.index()].pages += growth.new_pages;
-        if wanted_pages > 0 {
-            self.mark_changed(seq);
-        }
         Ok(())
     }
 
@@ -389,14 +368,6 @@ impl KvLedger {
     ) -> Result<(), LedgerError> {
         let free = commands.free();
         if wanted > free { Err(LedgerError::CommandsFull { wanted, free }) } else { Ok(()) }
-    }
-
-    pub(super) fn mark_changed(&mut self, seq: SeqId) {
-        let sequence = &mut self.sequences[seq.index()];
-        if !sequence.changed {
-            sequence.changed = true;
-            self.changed.push(seq);
-        }
     }
 }
 

@@ -166,9 +166,6 @@ impl KvLedger {
         sequence.tokens = tokens;
         sequence.written = sequence.written.min(tokens);
         sequence.pages = kept;
-        if kept < pages {
-            self.mark_changed(seq);
-        }
     }
 
     /// Lets an existing empty sequence own the pages of the first `tokens` tokens of another.
@@ -186,6 +183,5 @@ impl KvLedger {
         sequence.tokens = tokens;
         sequence.written = tokens;
         sequence.pages = pages;
-        self.mark_changed(destination);
     }
 }

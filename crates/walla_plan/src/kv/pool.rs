@@ -138,10 +138,11 @@ impl PagePool {
         self.end = end.clamp(1, self.pages());
         let end = self.end;
         self.outside.extend(self.free.extract_if(.., |page| page.0 >= end));
-        let mut back: Vec<_> = self.outside.extract_if(.., |page| page.0 < end).collect();
+        let kept = self.free.len();
+        self.free.extend(self.outside.extract_if(.., |page| page.0 < end));
         // At the bottom of the stack, highest first, as at the start.
-        back.sort_unstable_by(|a, b| b.cmp(a));
-        self.free.splice(0..0, back);
+        self.free[kept..].sort_unstable_by(|a, b| b.cmp(a));
+        self.free.rotate_left(kept);
     }
 
     /// All owners of a page own another instead, which was just taken; the old one retires.

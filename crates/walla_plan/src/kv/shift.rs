@@ -106,7 +106,6 @@ impl KvLedger {
         let turn = closing.turn();
         commands.push(KvCommand::ShiftRecent { seq, from: range.end, end: len, turn });
         self.cut_to(seq, closing.len);
-        self.mark_changed(seq);
         Ok(())
     }
 
