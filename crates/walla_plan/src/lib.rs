@@ -87,5 +87,5 @@ pub use governor::{Governor, GovernorOptions, GovernorStats, StepCost, Submitted
 pub use kv::{
     Cell, Fence, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError, LedgerOptions, PageId,
 };
-pub use output::{OutputError, OutputMap, RowTag};
+pub use output::{OutputError, OutputMap};
 pub use ubatch::{Row, Run, Split, Splitter, UBatch};

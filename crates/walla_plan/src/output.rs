@@ -1,18 +1,6 @@
 //! Which row of the output buffer belongs to which token of the batch.
 
-use walla_types::{Position, SeqId};
-
 use crate::batch::{BatchLimits, CheckedBatch, Output};
-
-/// Whose output a row is: it travels with the row through the device, and a row that comes back with another tag than the
-/// map expects is never delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RowTag {
-    /// The sequence.
-    pub seq: SeqId,
-    /// Position of the token whose output it is.
-    pub position: Position,
-}
 
 /// Why there is no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,24 +38,6 @@ pub enum OutputError {
     NoRowYet {
         /// What was given.
         index: i32,
-    },
-    /// The row does not exist.
-    #[error("row {row} does not exist: {rows} rows")]
-    NoSuchRow {
-        /// What was given.
-        row: u32,
-        /// Rows there are.
-        rows: u32,
-    },
-    /// The device returned another row than was asked for: discard it and count it.
-    #[error("row {row} belongs to {expected:?}, but is tagged {found:?}")]
-    WrongTag {
-        /// The row.
-        row: u32,
-        /// Whose it is.
-        expected: RowTag,
-        /// What came back.
-        found: RowTag,
     },
     /// Not every row occurs once; nothing was changed.
     #[error("{rows} rows were given new places that are no permutation")]
@@ -177,8 +147,8 @@ impl Rows {
 pub struct OutputMap {
     outputs: Rows,
     logits: Rows,
-    /// What each token of the batch wants, and its tag.
-    wishes: Vec<(Output, RowTag)>,
+    /// What each token of the batch wants.
+    wishes: Vec<Output>,
     /// Batch indices of all outputs, ascending: what negative indices count.
     output_indices: Vec<u32>,
     scratch: Vec<u32>,
@@ -203,11 +173,8 @@ impl OutputMap {
         self.logits.clear(batch.len());
         self.wishes.clear();
         self.output_indices.clear();
-        self.wishes.extend(batch.tokens().map(|(seq, link)| {
-            let tag = RowTag { seq, position: link.position };
-            (link.output, tag)
-        }));
-        let outputs = batch.tokens().enumerate().filter(|(_, (_, link))| link.output.is_output());
+        self.wishes.extend(batch.tokens().map(|(_, link)| link.output));
+        let outputs = self.wishes.iter().enumerate().filter(|(_, output)| output.is_output());
         self.output_indices.extend(outputs.map(|(index, _)| index as u32));
     }
 
@@ -278,31 +245,6 @@ impl OutputMap {
         }
     }
 
-    /// Whose output a row is.
-    ///
-    /// # Errors
-    /// [`OutputError::NoSuchRow`].
-    pub fn tag(&self, row: u32) -> Result<RowTag, OutputError> {
-        self.tag_in(&self.outputs, row)
-    }
-
-    /// Whose logits a row is.
-    ///
-    /// # Errors
-    /// [`OutputError::NoSuchRow`].
-    pub fn logits_tag(&self, row: u32) -> Result<RowTag, OutputError> {
-        self.tag_in(&self.logits, row)
-    }
-
-    /// Checks the tag that came back with an output row.
-    ///
-    /// # Errors
-    /// [`OutputError::NoSuchRow`], [`OutputError::WrongTag`].
-    pub fn check_tag(&self, row: u32, found: RowTag) -> Result<(), OutputError> {
-        let expected = self.tag(row)?;
-        if found == expected { Ok(()) } else { Err(OutputError::WrongTag { row, expected, found }) }
-    }
-
     /// Notes that a device delivers what was output row `r` as row `place_of[r]`.
     ///
     /// # Errors
@@ -332,18 +274,12 @@ impl OutputMap {
         let out_of_range =
             OutputError::OutOfRange { index, tokens: tokens as u32, outputs: outputs as u32 };
         let place = place.ok_or(out_of_range)?;
-        let (output, _) = *self.wishes.get(place).ok_or(out_of_range)?;
+        let output = *self.wishes.get(place).ok_or(out_of_range)?;
         if output.is_output() {
             Ok((place, output))
         } else {
             Err(OutputError::NotAnOutput { index })
         }
-    }
-
-    fn tag_in(&self, rows: &Rows, row: u32) -> Result<RowTag, OutputError> {
-        let no_such_row = OutputError::NoSuchRow { row, rows: rows.len() };
-        let index = *rows.index_of.get(row as usize).ok_or(no_such_row)?;
-        Ok(self.wishes[index as usize].1)
     }
 }
 

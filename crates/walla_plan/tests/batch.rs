@@ -2,7 +2,7 @@
 
 use walla_plan::{
     Batch, BatchError, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputError,
-    OutputMap, RowTag, Splitter, TokenInput, UBatch,
+    OutputMap, Splitter, TokenInput, UBatch,
 };
 use walla_types::{SeqId, TokenId};
 
@@ -271,13 +271,6 @@ fn rows_in_another_order_permute_the_map() {
     assert_eq!(outputs.out_ids(), [0, 1, 2]);
     outputs.permute(&[2, 0, 1]).unwrap();
     assert_eq!((outputs.row(0), outputs.row(1), outputs.row(2)), (Ok(2), Ok(0), Ok(1)));
-
-    let first = RowTag { seq: SeqId(0), position: 4 };
-    assert_eq!(outputs.check_tag(2, first), Ok(()));
-    let expected = RowTag { seq: SeqId(1), position: 0 };
-    let wrong = OutputError::WrongTag { row: 0, expected, found: first };
-    assert_eq!(outputs.check_tag(0, first), Err(wrong));
-    assert_eq!(outputs.tag(3), Err(OutputError::NoSuchRow { row: 3, rows: 3 }));
 }
 
 #[test]
