@@ -39,6 +39,14 @@ pub enum ExecError {
         /// Tokens of the vocabulary.
         vocab: u32,
     },
+    /// Where the results of a step should be are those of another: the device is broken. Use another.
+    #[error("results of step {found} where those of step {step} should be")]
+    ForeignResults {
+        /// Whose results were asked for.
+        step: u64,
+        /// Whose are there.
+        found: u64,
+    },
     /// The caller stopped the load.
     #[error("loading was stopped")]
     Stopped,

@@ -277,12 +277,13 @@ impl Executor {
         let stage = enter(Stage::Fill);
         let mut context = 0;
         self.device.write_host(slot.step, 0, layout.bytes(), &mut |bytes| {
-            if let Some(mut view) = StepViewMut::new(bytes, &layout) {
-                fill(&mut view);
-                *view.header = shape.header(number, index);
-                let rows = view.rows.iter().take(shape.rows as usize);
-                context = rows.map(|row| row.position.saturating_add(1)).max().unwrap_or(0);
-            }
+            let Some(mut view) = StepViewMut::new(bytes, &layout) else {
+                unreachable!("the block was made for this layout");
+            };
+            fill(&mut view);
+            *view.header = shape.header(number, index);
+            let rows = view.rows.iter().take(shape.rows as usize);
+            context = rows.map(|row| row.position.saturating_add(1)).max().unwrap_or(0);
         })?;
         drop(stage);
         // A context that is too long is the device's to refuse.
@@ -399,7 +400,7 @@ impl Executor {
     /// Lets `read` see the results of a completed step.
     ///
     /// # Errors
-    /// What the device says.
+    /// What the device says, or [`ExecError::ForeignResults`] if they are another step's: then `read` has not seen them.
     pub fn read_results(
         &mut self,
         completed: Completed,
@@ -407,11 +408,18 @@ impl Executor {
     ) -> Result<(), ExecError> {
         let layout = self.layout;
         let (host, offset) = self.ring.slot(completed.slot).results;
-        Ok(self.device.read_host(host, offset, layout.result_bytes(), &mut |bytes| {
-            if let Some(view) = ResultView::new(bytes, &layout) {
+        let step = completed.step;
+        let mut found = step;
+        self.device.read_host(host, offset, layout.result_bytes(), &mut |bytes| {
+            let Some(view) = ResultView::new(bytes, &layout) else {
+                unreachable!("the block was made for this layout");
+            };
+            found = view.header.step;
+            if found == step {
                 read(&view);
             }
-        })?)
+        })?;
+        if found == step { Ok(()) } else { Err(ExecError::ForeignResults { step, found }) }
     }
 
     /// Lets `read` see row `row` of the logits that a completed step brought (in the order asked for).
@@ -431,9 +439,7 @@ impl Executor {
         let row_bytes = self.vocab as usize * size_of::<f32>();
         let host = self.ring.slot(completed.slot).logits;
         Ok(self.device.read_host(host, row as usize * row_bytes, row_bytes, &mut |bytes| {
-            if let Ok(row) = bytemuck::try_cast_slice(bytes) {
-                read(row);
-            }
+            read(bytemuck::cast_slice(bytes));
         })?)
     }
 
