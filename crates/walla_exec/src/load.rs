@@ -14,7 +14,7 @@ use crate::error::ExecError;
 
 /// Handles of a model's weights on a device, found by what the [`ModelSpec`] says of them.
 #[derive(Debug, Default)]
-pub struct Weights {
+pub(crate) struct Weights {
     matrices: HashMap<MatrixKey, MatrixId>,
     vectors: HashMap<VectorKey, VectorId>,
     /// Rotation tables, in the order of [`ModelSpec::ropes`].

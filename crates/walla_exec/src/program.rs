@@ -10,8 +10,7 @@ use crate::error::ExecError;
 use crate::load::Weights;
 
 /// What a device must keep for each layer of a model.
-#[must_use]
-pub fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLayer> {
+pub(crate) fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLayer> {
     let keeps = |layer: &Layer| match &layer.mixer {
         Mixer::Attention(a) => CacheLayer::Kv {
             kv_heads: a.kv_heads as u32,
@@ -35,7 +34,7 @@ pub(crate) struct Buffers {
 
 /// Shape bucket of a program.
 #[derive(Clone, Copy, Debug)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     /// Rows.
     pub rows: u32,
     /// Outputs.

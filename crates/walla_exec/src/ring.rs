@@ -15,7 +15,7 @@ use crate::error::ExecError;
 
 /// What a step asks for, besides what its block says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepShape<'a> {
+pub(crate) struct StepShape<'a> {
     /// Rows filled.
     pub rows: u32,
     /// Outputs filled.
@@ -50,7 +50,7 @@ impl StepShape<'_> {
 /// A step whose results can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// Its number, from [`Executor::submit`](crate::Executor::submit).
+    /// Its number, from [`Executor::submit_ubatch`](crate::Executor::submit_ubatch).
     pub step: u64,
     /// Rows that it had.
     pub rows: u32,
