@@ -30,6 +30,7 @@ fn report(name: &str, mut work: impl FnMut()) {
 fn ledger_with(sequences: u32, tokens: u32) -> KvLedger {
     let pages = sequences * tokens.div_ceil(32) + 4_096;
     let options = LedgerOptions {
+        page_tokens: 32,
         pages,
         sequences_max: sequences,
         pages_per_sequence_max: 64,

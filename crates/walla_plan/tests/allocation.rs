@@ -106,7 +106,7 @@ fn a_plan_allocates_nothing_even_the_first_time() {
     let options = LedgerOptions { sequences_max: agents, pages: 300, ..LedgerOptions::default() };
     let mut ledger = KvLedger::new(options).unwrap();
     for seq in (0..250).map(SeqId) {
-        ledger.append(seq, 32, &mut KvCommands::with_capacity(0)).unwrap();
+        ledger.append(seq, 16, &mut KvCommands::with_capacity(0)).unwrap();
     }
     let cost = LinearCost { step_micros: 300.0, row_micros: 2.0, ..LinearCost::default() };
     let limits = Limits { steps_max: 32, cost: Some(&cost), ..Limits::default() };

@@ -1,6 +1,7 @@
 use walla_types::SeqId;
 
 use super::CostModel;
+use crate::governor::DEFAULT_BUDGET_MICROS;
 
 /// Tokens of a prompt that an aged agent gets at a time, if rows and budget allow.
 pub const AGED_CHUNK_TOKENS: u32 = 16;
@@ -94,7 +95,8 @@ pub struct Limits<'a> {
     pub steps_max: u32,
     /// Frames after which a waiting agent goes before others. Default: `60`, a second at 60 Hz.
     pub wait_frames_max: u32,
-    /// Device time that the frame may use, in microseconds. Default: `4_000`, a quarter of a 60 Hz frame.
+    /// Device time that the frame may use, in microseconds. Default: [`DEFAULT_BUDGET_MICROS`], a quarter of a 60 Hz
+    /// frame.
     pub device_micros_max: u32,
     /// Device time of one step, in microseconds. Default: [`u32::MAX`], as long as the frame allows.
     pub step_micros_max: u32,
@@ -114,7 +116,7 @@ impl Default for Limits<'_> {
             sequences_max: 128,
             steps_max: 4,
             wait_frames_max: 60,
-            device_micros_max: 4_000,
+            device_micros_max: DEFAULT_BUDGET_MICROS,
             step_micros_max: u32::MAX,
             forces: true,
             cost: None,

@@ -71,7 +71,7 @@ pub const OVERDRAFT: f32 = 1.5;
 /// The largest share of a budget that is kept for hiccups once a frame has run something.
 const RESERVE_MAX: f32 = 0.6;
 
-/// A quarter of a frame at 60 Hz, in microseconds.
+/// Device time of a frame, in microseconds, unless something else is said: a quarter of a frame at 60 Hz.
 pub const DEFAULT_BUDGET_MICROS: u32 = 4_166;
 
 /// The frame of steps that belong to none: frames count from 1.

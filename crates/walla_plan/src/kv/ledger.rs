@@ -8,12 +8,12 @@ use super::{Fence, InvalidLedger, KvCommand, KvCommands, LedgerError, PageId};
 /// Sizes and abilities of a ledger, fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// Tokens of a page. Default: `32`; 16 to 64 suit GPUs (larger wastes memory on short replies, smaller makes
-    /// attention chase more pointers).
+    /// Tokens of a page. Default: `16`; 16 to 64 suit GPUs (larger wastes memory on short replies, half a page a sequence on average;
+    /// smaller makes attention chase more pointers).
     pub page_tokens: u32,
-    /// Pages of the arena, the reserved one included. Default: `1_025`: 32,768 tokens.
+    /// Pages of the arena, the reserved one included. Default: `1_025`: 16,384 tokens.
     pub pages: u32,
-    /// Pages of one sequence at most. Default: `128`: a context of 4,096 tokens.
+    /// Pages of one sequence at most. Default: `128`: a context of 2,048 tokens.
     pub pages_per_sequence_max: u32,
     /// Sequences: ids are below it. Default: `64`.
     pub sequences_max: u32,
@@ -26,7 +26,7 @@ pub struct LedgerOptions {
 impl Default for LedgerOptions {
     fn default() -> Self {
         Self {
-            page_tokens: 32,
+            page_tokens: 16,
             pages: 1_025,
             pages_per_sequence_max: 128,
             sequences_max: 64,

@@ -10,8 +10,8 @@ use super::{KvCommand, KvCommands, KvLedger, LedgerError, PageId};
 impl KvLedger {
     /// Removes the tail of a sequence, or all of it; reserved pages go back too.
     ///
-    /// The range is cut to the tokens that exist; if nothing is left of it, nothing happens. Tokens in the middle go with
-    /// [`remove_and_shift`](Self::remove_and_shift). Of a recurrent sequence only the whole can go, which emits
+    /// The range is cut to the tokens that exist; if nothing is left of it, nothing happens, but that a sequence without tokens gives
+    /// back what it has reserved. Tokens in the middle go with [`remove_and_shift`](Self::remove_and_shift). Of a recurrent sequence only the whole can go, which emits
     /// [`KvCommand::ClearSequence`].
     ///
     /// # Errors
