@@ -50,8 +50,7 @@ fn crowd(agents: u32) -> Vec<PlanRequest> {
     let agent = |seq: u32| {
         let mixed = seq.wrapping_mul(2_654_435_761) >> 8;
         let state = match mixed % 8 {
-            0 => AgentState::Idle,
-            1 => AgentState::Prefill { tokens: 20 + mixed % 300 },
+            0 | 1 => AgentState::Prefill { tokens: 20 + mixed % 300 },
             _ => AgentState::Decoding,
         };
         PlanRequest {
@@ -83,7 +82,7 @@ fn bench_plans() {
             });
         }
     }
-    // Nobody finds a page: everyone is looked at, and victims are sought.
+    // Nobody finds a page: everyone is looked at.
     let agents = 10_000;
     let options = LedgerOptions {
         page_tokens: 16,

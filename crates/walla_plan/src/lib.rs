@@ -80,8 +80,7 @@ pub mod ubatch;
 pub use batch::{Batch, BatchError, BatchLimits, CheckedBatch, Output, TokenInput};
 pub use frame::{
     AGED_CHUNK_TOKENS, AgentState, BUCKETS, CostModel, Decode, Deferral, Deferred, Detail, Limits,
-    LinearCost, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests, VICTIMS_MAX,
-    bucket_for, plan,
+    LinearCost, Plan, PlanRequest, Prefill, STEPS_MAX, StepWork, TooManyRequests, bucket_for, plan,
 };
 pub use governor::{Governor, GovernorOptions, GovernorStats, StepCost, SubmittedStep};
 pub use kv::{

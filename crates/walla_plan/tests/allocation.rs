@@ -113,8 +113,7 @@ fn a_plan_allocates_nothing_even_the_first_time() {
     let mut requests: Vec<_> = (0..agents)
         .map(|seq| {
             let state = match seq % 5 {
-                0 => AgentState::Idle,
-                1 => AgentState::Prefill { tokens: 2_000 },
+                0 | 1 => AgentState::Prefill { tokens: 2_000 },
                 _ => AgentState::Decoding,
             };
             PlanRequest { waited_frames: seq % 90, ..PlanRequest::new(SeqId(seq), state) }
@@ -128,7 +127,7 @@ fn a_plan_allocates_nothing_even_the_first_time() {
         }
     });
     assert_eq!(allocations, 0);
-    assert!(!frame.decode().is_empty() && !frame.victims().is_empty());
+    assert!(!frame.decode().is_empty() && !frame.deferred().is_empty());
 }
 
 #[test]

@@ -124,12 +124,19 @@ fn who_is_ahead_of_its_voice_gives_way_to_prompts() {
 }
 
 #[test]
-fn an_idle_or_paused_agent_gets_nothing_and_is_not_deferred() {
-    let idle = PlanRequest::new(SeqId(0), AgentState::Idle);
-    let paused = PlanRequest::new(SeqId(1), AgentState::Paused);
-    let frame = planned(&[idle, paused], &ledger_with(8, &[1, 1]), &ONE_STEP);
+fn an_empty_prompt_gets_nothing_and_is_not_deferred() {
+    let frame = planned(&[prompt(0, 0)], &ledger_with(8, &[1]), &ONE_STEP);
     assert!(frame.is_empty() && frame.deferred().is_empty());
     assert_eq!(frame.bucket(0), None);
+}
+
+#[test]
+fn who_finds_no_page_is_told_how_many_it_needs() {
+    let ledger = ledger_with(4, &[8, 8]);
+    let frame = planned(&[speaker(0), prompt(2, 5)], &ledger, &ONE_STEP);
+    assert!(frame.is_empty());
+    assert_eq!(reason(&frame, 0), Some(Deferral::Pages { wanted_pages: 1 }));
+    assert_eq!(reason(&frame, 2), Some(Deferral::Pages { wanted_pages: 2 }));
 }
 
 #[test]
@@ -318,65 +325,6 @@ fn a_sequence_at_its_contexts_end_is_told() {
     assert_eq!(reason(&frame, 1), Some(Deferral::ContextFull));
     assert_eq!(reason(&frame, 40), Some(Deferral::UnknownSequence));
     assert_eq!(frame.deferred()[3].reason, Deferral::Duplicate);
-}
-
-#[test]
-fn victims_are_the_least_important_that_suffice() {
-    // Ten pages, all taken: two each.
-    let ledger = ledger_with(10, &[8, 8, 8, 8, 8]);
-    let idle = |seq, priority| {
-        let request = PlanRequest::new(SeqId(seq), AgentState::Idle);
-        PlanRequest { priority, ..request }
-    };
-    let narrow = Limits { rows_max: 64, prefill_tokens_max: 64, ..ONE_STEP };
-    let want = |seq, tokens, priority| PlanRequest { priority, ..prompt(seq, tokens) };
-    let all = [idle(0, 0), idle(1, 5), idle(2, 1), want(3, 4, 0), want(4, 4, 5)];
-
-    // Sequence 4 needs one page; the idle agent of lowest priority has two, which serve sequence 3, too.
-    let frame = planned(&all, &ledger, &narrow);
-    assert_eq!(frame.victims(), [SeqId(0)]);
-    assert_eq!(reason(&frame, 3), Some(Deferral::Pages { wanted_pages: 1 }));
-
-    // A want of five pages takes three agents, working ones of lower priority among them, idle first.
-    let frame = planned(&[all[0], all[2], all[3], want(4, 20, 5)], &ledger, &narrow);
-    assert_eq!(frame.victims(), [SeqId(0), SeqId(3), SeqId(2)]);
-
-    // Two wants take two agents, one after the other.
-    let frame = planned(&[idle(0, 0), idle(1, 1), want(3, 8, 5), want(4, 8, 5)], &ledger, &narrow);
-    assert_eq!(frame.victims(), [SeqId(0), SeqId(1)]);
-
-    // A want that nobody's end can meet costs nobody anything; a smaller one behind it still finds its victim.
-    let frame = planned(&[all[0], all[2], want(4, 100, 5)], &ledger, &narrow);
-    assert_eq!(frame.victims(), []);
-    let frame = planned(&[all[0], all[2], all[3], want(4, 100, 5)], &ledger, &narrow);
-    assert_eq!(frame.victims(), [SeqId(0)]);
-
-    // Equals at work are safe, equals that are idle are not.
-    let frame = planned(&[idle(0, 5), want(3, 4, 5), want(4, 4, 5)], &ledger, &narrow);
-    assert_eq!(frame.victims(), [SeqId(0)]);
-    let frame = planned(&[speaker(0), speaker(1), speaker(2)], &ledger, &narrow);
-    assert_eq!(frame.victims(), []);
-    assert_eq!(frame.deferred().len(), 3);
-}
-
-#[test]
-fn who_waits_for_a_fence_needs_no_victim() {
-    let mut ledger = ledger_with(4, &[8, 8]);
-    let idle = PlanRequest::new(SeqId(0), AgentState::Idle);
-    let requests = [idle, PlanRequest { priority: 1, ..prompt(2, 4) }];
-    assert_eq!(planned(&requests, &ledger, &ONE_STEP).victims(), [SeqId(0)]);
-    ledger.remove(SeqId(1), .., &mut KvCommands::with_capacity(0)).unwrap();
-    let frame = planned(&requests, &ledger, &ONE_STEP);
-    assert_eq!(reason(&frame, 2), Some(Deferral::Pages { wanted_pages: 1 }));
-    assert_eq!(frame.victims(), []);
-}
-
-#[test]
-fn the_background_has_no_victims() {
-    let ledger = ledger_with(4, &[8, 8]);
-    let idle = PlanRequest::new(SeqId(0), AgentState::Idle);
-    let background = PlanRequest { detail: Detail::Background, priority: 9, ..prompt(2, 4) };
-    assert_eq!(planned(&[idle, background], &ledger, &ONE_STEP).victims(), []);
 }
 
 #[test]

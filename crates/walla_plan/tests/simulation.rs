@@ -47,3 +47,23 @@ fn one_seed_one_story() {
     };
     assert_eq!(rows(), rows());
 }
+
+#[test]
+fn a_crowd_with_too_few_pages_goes_on() {
+    // Everybody is asked all the time, and there are pages for a tenth of all contexts.
+    let settings = Settings {
+        agents: 200,
+        frames: 600,
+        seed: 5,
+        options: GovernorOptions::default(),
+        asks_per_frame: 20.0,
+    };
+    let report = run(settings);
+    let replies: u64 = report.details.iter().map(|of| of.replies).sum();
+    assert!(report.preemptions > 0, "pages are scarce");
+    assert!(report.preemptions < replies, "{} for {replies} replies", report.preemptions);
+    assert!(report.planner_wait.0 <= report.planner_wait.1, "{:?}", report.planner_wait);
+    for of in &report.details {
+        assert!(of.replies > 100, "{of:?}");
+    }
+}

@@ -9,10 +9,6 @@ pub const AGED_CHUNK_TOKENS: u32 = 16;
 /// What an agent is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AgentState {
-    /// Nothing. Its cache may be given away.
-    Idle,
-    /// Nothing for now (a slow consumer, a cutscene). Its cache is better kept than an idle agent's.
-    Paused,
     /// Reads a prompt.
     Prefill {
         /// Tokens that are not evaluated yet, at least 1.
@@ -30,7 +26,7 @@ pub enum Detail {
     Full,
     /// One step a frame at most.
     Reduced,
-    /// What others leave; one step a frame at most. Nobody is preempted for it.
+    /// What others leave; one step a frame at most. Nobody of more detail loses a cache to it.
     Background,
 }
 
@@ -71,7 +67,6 @@ impl PlanRequest {
 
     pub(super) fn wants_work(&self) -> bool {
         match self.state {
-            AgentState::Idle | AgentState::Paused => false,
             AgentState::Prefill { tokens } => tokens > 0,
             AgentState::Decoding => true,
         }

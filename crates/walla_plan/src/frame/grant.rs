@@ -1,6 +1,5 @@
 //! Giving one agent one thing, if every limit allows it.
 
-use super::order::by_priority;
 use super::planner::Planning;
 use super::{AgentState, Deferral, StepWork};
 use crate::LedgerError;
@@ -198,10 +197,6 @@ impl Planning<'_> {
         let grant = &mut self.plan.scratch.grants[index as usize];
         if grant.is_empty() && grant.deferral.is_none() {
             grant.deferral = Some(reason);
-            if let Deferral::Pages { .. } = reason {
-                let request = &self.requests[index as usize];
-                self.plan.scratch.without_pages.push(by_priority(request));
-            }
         }
     }
 }

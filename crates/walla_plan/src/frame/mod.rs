@@ -27,11 +27,9 @@ mod grant;
 mod order;
 mod planner;
 mod result;
-mod victims;
 
 pub use agents::{AGED_CHUNK_TOKENS, AgentState, Detail, Limits, PlanRequest};
 pub(crate) use cost::bucket_index;
 pub use cost::{BUCKETS, CostModel, LinearCost, STEPS_MAX, StepWork, bucket_for};
 pub use planner::plan;
 pub use result::{Decode, Deferral, Deferred, Plan, Prefill, TooManyRequests};
-pub use victims::VICTIMS_MAX;

@@ -58,18 +58,6 @@ pub(super) fn by_wait(request: &PlanRequest) -> u128 {
     pack([wait, high_first(request.priority), late_first(request), request.seq.0])
 }
 
-/// Who can be missed most easily: lowest priority, then idle before paused before at work, then the least late.
-pub(super) fn by_expendability(request: &PlanRequest) -> u128 {
-    use super::AgentState::{Decoding, Idle, Paused, Prefill};
-    let rank = match request.state {
-        Idle => 0,
-        Paused => 1,
-        Prefill { .. } => 2,
-        Decoding => 3,
-    };
-    pack([!high_first(request.priority), rank, !late_first(request), request.seq.0])
-}
-
 fn pack(parts: [u32; 4]) -> u128 {
     parts.into_iter().fold(0, |key, part| key << 32 | u128::from(part))
 }

@@ -55,7 +55,6 @@ pub fn plan(
     planning.serve_prompts();
     planning.serve_spare();
     planning.use_left_steps();
-    planning.suggest_victims();
     planning.write_down();
     Ok(())
 }
@@ -65,20 +64,13 @@ impl Plan {
         self.decode.clear();
         self.prefill.clear();
         self.deferred.clear();
-        self.victims.clear();
         self.steps.clear();
         self.predicted_micros = 0.0;
         let scratch = &mut self.scratch;
         scratch.grants.clear();
         scratch.number += 1;
-        for order in [
-            &mut scratch.aged,
-            &mut scratch.due,
-            &mut scratch.prefill,
-            &mut scratch.spare,
-            &mut scratch.expendable,
-            &mut scratch.without_pages,
-        ] {
+        for order in [&mut scratch.aged, &mut scratch.due, &mut scratch.prefill, &mut scratch.spare]
+        {
             order.clear();
         }
         scratch.decoding.clear();

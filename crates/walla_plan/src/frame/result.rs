@@ -43,7 +43,7 @@ pub enum Deferral {
     PrefillTokens,
     /// It would not finish within the frame's device time.
     Budget,
-    /// Pages are missing; see [`Plan::victims`].
+    /// Pages are missing: they come with fences, or somebody has to give up a cache. Who that is, the host decides.
     Pages {
         /// Pages that it needs.
         wanted_pages: u32,
@@ -82,7 +82,6 @@ pub struct Plan {
     pub(super) decode: Vec<Decode>,
     pub(super) prefill: Vec<Prefill>,
     pub(super) deferred: Vec<Deferred>,
-    pub(super) victims: Vec<SeqId>,
     pub(super) steps: Vec<StepWork>,
     pub(super) predicted_micros: f32,
     pub(super) scratch: Scratch,
@@ -101,8 +100,6 @@ pub(super) struct Scratch {
     pub(super) due: Order,
     pub(super) prefill: Order,
     pub(super) spare: Order,
-    pub(super) expendable: Order,
-    pub(super) without_pages: Order,
     /// Requests that decode, in the order in which they were granted.
     pub(super) decoding: Vec<u32>,
     /// Requests that read prompts, likewise.
@@ -137,7 +134,6 @@ impl Plan {
             decode: Vec::with_capacity(agents),
             prefill: Vec::with_capacity(agents),
             deferred: Vec::with_capacity(agents),
-            victims: Vec::with_capacity(agents),
             steps: Vec::with_capacity(STEPS_MAX as usize),
             predicted_micros: 0.0,
             scratch: Scratch {
@@ -148,8 +144,6 @@ impl Plan {
                 due: order(),
                 prefill: order(),
                 spare: order(),
-                expendable: order(),
-                without_pages: order(),
                 decoding: Vec::with_capacity(agents),
                 reading: Vec::with_capacity(agents),
                 micros: Vec::with_capacity(STEPS_MAX as usize),
@@ -173,17 +167,6 @@ impl Plan {
     #[must_use]
     pub fn deferred(&self) -> &[Deferred] {
         &self.deferred
-    }
-
-    /// Sequences whose end would make room for those without pages, most expendable first: a suggestion, nothing is done.
-    ///
-    /// It is empty while pages behind a fence suffice, and names nobody whose end would not suffice. Nobody is suggested for an
-    /// agent of lower priority, nor at equal priority if it wants something, nor for one in the background. Only the first
-    /// [`VICTIMS_MAX`](super::VICTIMS_MAX) agents without pages and the as many most expendable ones are looked at; the rest has
-    /// its turn in later frames.
-    #[must_use]
-    pub fn victims(&self) -> &[SeqId] {
-        &self.victims
     }
 
     /// The steps to launch, none of them empty; only the first has prompt tokens.

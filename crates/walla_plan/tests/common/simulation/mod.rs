@@ -5,6 +5,7 @@
 mod device;
 pub mod report;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use walla_plan::{
@@ -281,12 +282,35 @@ impl World {
         self.requests = requests;
     }
 
-    /// Ends caches that nobody uses, longest unused first, and if that is not enough those that the planner names. `true`: try again.
+    /// Who goes first where pages are scarce, as in the runtime: the background last, then by priority, then by the age of the ask.
+    fn urgency(&self, agent: u32) -> (bool, i32, Reverse<(u32, u32)>) {
+        let Agent { detail, priority, asked_frame, .. } = self.agents[agent as usize];
+        (detail != Detail::Background, priority, Reverse((asked_frame, agent)))
+    }
+
+    /// The least urgent agent that holds pages and is not in the planned step, if it is less urgent than `agent`.
+    fn victim(&self, agent: u32) -> Option<u32> {
+        let is_planned = |seq| {
+            self.plan.decode().iter().any(|decode| decode.seq == seq)
+                || self.plan.prefill().iter().any(|chunk| chunk.seq == seq)
+        };
+        let may_yield = |&other: &u32| {
+            let is_active = self.agents[other as usize].doing != Doing::Silent;
+            is_active && !self.ledger.is_empty(SeqId(other)) && !is_planned(SeqId(other))
+        };
+        let victim = self.active.iter().copied().filter(may_yield);
+        let victim = victim.min_by_key(|&other| self.urgency(other))?;
+        (self.urgency(victim) < self.urgency(agent)).then_some(victim)
+    }
+
+    /// Ends caches that nobody uses, longest unused first, and if there are none that of somebody less urgent. `true`: try again.
     fn make_way(&mut self) -> bool {
         let lacks = |reason| matches!(reason, Deferral::Pages { .. });
-        if !self.plan.deferred().iter().any(|deferred| lacks(deferred.reason)) {
+        let deferred = self.plan.deferred().iter().filter(|deferred| lacks(deferred.reason));
+        let waiting = deferred.map(|deferred| deferred.seq.0);
+        let Some(most_urgent) = waiting.max_by_key(|&agent| self.urgency(agent)) else {
             return false;
-        }
+        };
         let mut ended = false;
         for _ in 0..32 {
             let Some(agent) = self.idle.pop_front() else { break };
@@ -295,10 +319,10 @@ impl World {
                 ended = true;
             }
         }
-        if !ended && let Some(&victim) = self.plan.victims().first() {
-            let tokens = self.ledger.len(victim);
-            self.forget(victim.0);
-            let state = &mut self.agents[victim.index()];
+        if !ended && let Some(victim) = self.victim(most_urgent) {
+            let tokens = self.ledger.len(SeqId(victim));
+            self.forget(victim);
+            let state = &mut self.agents[victim as usize];
             if let Doing::Speaking { tokens_left, .. } = state.doing {
                 state.reply_tokens = tokens_left;
             }
