@@ -72,6 +72,55 @@ fn nothing_runs_forever() {
     }
 }
 
+/// One instruction goes through a whole value, and leaves nothing to count: a bool, a number, an empty list.
+#[test]
+fn nothing_reads_forever() {
+    let begin = "{% set r = range(100000) %}{% set q = range(100000, 200000) %}{% set n = 4000000 %}\
+        {% set x = 'x' * n %}{% set y = x[1:] ~ 'y' %}";
+    for step in [
+        "{% if r | select('in', q) | list %}{% endif %}",
+        "{% if q | reject('lt', 0) | reject('ge', 0) | list %}{% endif %}",
+        "{% if messages | selectattr('content', 'eq', x) | list %}{% endif %}",
+        "{% if 'x' in r %}{% endif %}",
+        "{% if q in 'x' %}{% endif %}",
+        "{% if 'x' not in r %}{% endif %}",
+        "{% if 1 < 2 in q %}{% endif %}",
+        "{% if q == r %}{% endif %}",
+        "{% if x == y %}{% endif %}",
+        "{% if x < y %}{% endif %}",
+        "{% if x is eq y %}{% endif %}",
+        "{% if -1 is in q %}{% endif %}",
+        "{% if x is lower %}{% endif %}",
+        "{% if x | length %}{% endif %}",
+        "{% if x[3999999] %}{% endif %}",
+        "{% if x[1:2] %}{% endif %}",
+        "{% if (r + q)[150000] %}{% endif %}",
+        "{% if q | max %}{% endif %}",
+        "{% if q | min %}{% endif %}",
+        "{% if q | last %}{% endif %}",
+        "{% if [x] | map(attribute='3999999') %}{% endif %}",
+        "{% if (x ~ '\\n') | trim('xyz\\n') %}{% endif %}",
+        "{% if loop.changed(q) %}{% endif %}",
+        "{% if loop.changed(1, q) %}{% endif %}",
+        "{% for c in x %}{% break %}{% endfor %}",
+    ] {
+        let error = refused(&format!("{begin}{{% for i in r %}}{step}{{% endfor %}}"));
+        assert!(matches!(error, TemplateError::Runaway(_)), "{step}: {error}");
+    }
+    let recursive = "{% for i in range(100000) recursive %}{% if loop.depth == 2 %}{% break %}{% endif %}{{ loop(x) }}{% endfor %}";
+    let error = refused(&format!("{begin}{recursive}"));
+    assert!(matches!(error, TemplateError::Runaway(_)), "{error}");
+}
+
+/// What real templates ask costs next to nothing, however long the conversation.
+#[test]
+fn questions_about_long_texts_are_cheap() {
+    let content = "word ".repeat(200_000); // 1 MB
+    let source = "{% for m in messages %}{% for i in range(9) %}{% if m.role == 'user' and '</think>' not in m.content and m.content != '' and m.content is string and 'tool_calls' not in m and m.content | length > 3 %}{{ i }}{% endif %}{% endfor %}{{ m.content | trim }}{% endfor %}{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ (messages | last).role }}";
+    let text = render(source, &content).unwrap();
+    assert_eq!(text, format!("012345678{}1user", content.trim()));
+}
+
 #[test]
 fn nothing_fills_memory() {
     let in_loop = |step: &str| {
@@ -104,6 +153,11 @@ fn nothing_fills_memory() {
     for source in [
         "{{ 'a'|indent(100000000000) }}",
         "{{ 'a' * 100000000000 }}",
+        "{{ 'a' * 1e8 }}",
+        "{{ 1e8 * 'a' }}",
+        "{{ [1] * 1e8 }}",
+        "{{ (1,) * 99999999 }}",
+        "{% for x in (1,) * 99999999 %}{% endfor %}",
         "{{ ('a' * 100000000)|length }}{{ ('a' * 100000000)|length }}",
         "{{ ([messages] * 1000000)|join }}",
         "{% set n = 99999999 %}{{ ((1,) * n)|length }}",
@@ -134,7 +188,16 @@ fn values_neither_nest_nor_hold_themselves() {
 
 #[test]
 fn the_engine_does_not_panic_through() {
-    refused("{% for i in [1] %}{{ loop.cycle() }}{% endfor %}");
+    for source in [
+        "{% for i in [1] %}{{ loop.cycle() }}{% endfor %}",
+        "{% for i in [1] %}{{ loop.cycle(*[]) }}{% endfor %}",
+        "{% for i in [1] %}{{ loop.cycle(**{}) }}{% endfor %}",
+        "{{ 1 is divisibleby 0 }}",
+        "{% set n = 170141183460469231731687303715884105727 %}{{ (-n - 1) is divisibleby -1 }}{{ x.y.z }}",
+    ] {
+        let error = refused(source);
+        assert!(!error.to_string().contains("panicked"), "{source}: {error}");
+    }
 }
 
 #[test]

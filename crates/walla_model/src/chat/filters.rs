@@ -5,13 +5,13 @@ use std::cell::Cell;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State};
 
-use super::{guard, methods, product, slice, taint};
+use super::{guard, methods, product, reading, slice, taint};
 
 /// What one item of a list costs, in bytes.
 pub(super) const ITEM_BYTES: usize = 32;
 
 /// Lists and maps within each other at most.
-const NESTING_MAX: usize = 16;
+pub(super) const NESTING_MAX: usize = 16;
 
 /// Filters of the engine that make much out of little, or print as nobody reads.
 const LEFT_OUT: [&str; 10] =
@@ -63,17 +63,19 @@ pub(super) fn install(environment: &mut Environment<'static>) {
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("trim", |text: &Value, set: Option<&str>| -> Result<String, Error> {
+        reading::read(text)?;
         let text = printed(text)?;
         Ok(methods::strip_both(&text, set).to_owned())
     });
     environment.add_filter("replace", |text: &Value, from: &str, to: &str| {
         methods::replace(&printed(text)?, from, to, None)
     });
+    reading::install(environment);
     environment.set_formatter(print);
 }
 
 /// Items as a list; of a text its characters, untrusted ones whole.
-fn list(value: &Value) -> Result<Value, Error> {
+pub(super) fn list(value: &Value) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         charge(taint::characters(text).saturating_mul(ITEM_BYTES))?;
         return Ok(taint::split(text).into_iter().map(Value::from).collect());
@@ -189,6 +191,7 @@ fn represent(value: &Value, depth: usize, out: &mut String) -> Result<(), Error>
 /// Characters of a text, items of a list.
 fn length(value: &Value) -> Result<usize, Error> {
     if let Some(text) = value.as_str() {
+        reading::read_text(text)?;
         return Ok(taint::characters(text));
     }
     if value.is_undefined() {

@@ -9,6 +9,7 @@
 //!   ([`compile`]). It charges the value's size to a budget, so no value is more than one operation larger than what was
 //!   paid for, and it bounds how deep lists lie in lists.
 //! - Filters that make much out of little in one operation are our own or are left out (`filters`).
+//! - What reads a whole value in one instruction pays for that, too (`reading`).
 
 use minijinja::Error;
 use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Token, parse, tokenize};
@@ -30,6 +31,10 @@ const REPETITIONS_MAX: u64 = 64;
 const REFUSED_STATEMENTS: [&str; 6] =
     ["block", "extends", "include", "import", "from", "autoescape"];
 
+/// Words behind which an expression begins.
+const BEFORE_EXPRESSIONS: [&str; 9] =
+    ["if", "elif", "else", "in", "not", "and", "or", "call", "do"];
+
 /// The name of the filter that checks a value; not a name that a template can write.
 pub(super) const CHECK: &str = "\u{1}checked";
 
@@ -41,6 +46,15 @@ pub(super) const MULTIPLY: &str = "\u{1}multiply";
 
 /// The name of the filter that a slice becomes: the engine's own panics at an empty list, among others.
 pub(super) const SLICE: &str = "\u{1}slice";
+
+/// The name of the filter in front of each comparison: it pays for reading both sides.
+pub(super) const OPERANDS: &str = "\u{1}operands";
+
+/// The name of the filter in front of each loop: a text becomes its characters, which are paid for.
+pub(super) const EACH: &str = "\u{1}each";
+
+/// The name of the filter that `value[key]` becomes: the engine's own walks through texts, and tears untrusted characters.
+pub(super) const ITEM: &str = "\u{1}item";
 
 /// As transformers sets up Jinja.
 pub(super) fn syntax() -> Result<SyntaxConfig, TemplateError> {
@@ -87,6 +101,12 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
             Token::Ident("cycle") if is_call_without_arguments(&tokens, at) => {
                 return refuse("cycle() without values");
             }
+            // A list becomes arguments before anything is counted, and an empty one makes cycle() panic.
+            Token::Mul | Token::Pow
+                if matches!(before(&tokens, at), Some(Token::ParenOpen | Token::Comma)) =>
+            {
+                return refuse("arguments from a list (*) or a map (**)");
+            }
             Token::Ident(name)
                 if is_statement(&tokens, at) && REFUSED_STATEMENTS.contains(name) =>
             {
@@ -107,22 +127,49 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
     check_namespaces(&tokens)
 }
 
-/// A tag that could multiply a literal may do so once, by a small number.
+/// A tag that could multiply a literal may do so once, by a small whole number; a tuple not at all: its items are copied.
 fn check_products(tag: &[Token<'_>]) -> Result<(), TemplateError> {
     let count = |is: fn(&Token<'_>) -> bool| tag.iter().filter(|token| is(token)).count();
     let products = count(|token| matches!(token, Token::Mul | Token::Pow));
     let literals =
         count(|token| matches!(token, Token::Str(_) | Token::String(_) | Token::BracketOpen));
-    let numbers = count(|token| matches!(token, Token::Int(_) | Token::Int128(_)));
+    let numbers =
+        count(|token| matches!(token, Token::Int(_) | Token::Int128(_) | Token::Float(_)));
     let is_large = |token: &Token<'_>| match token {
         Token::Int(n) => *n > REPETITIONS_MAX,
-        Token::Int128(_) => true,
+        // `true / 1e-9` is large, too.
+        Token::Int128(_) | Token::Float(_) => true,
         _ => false,
     };
-    if products > 0 && literals > 0 && (products > 1 || numbers > 1 || tag.iter().any(is_large)) {
+    let is_long = literals > 0 && (products > 1 || numbers > 1 || tag.iter().any(is_large));
+    if products > 0 && (is_long || has_tuple(tag)) {
         return Err(TemplateError::Syntax("a literal multiplied by more than 64".into()));
     }
     Ok(())
+}
+
+/// Whether a tag has a comma within parentheses that are not those of a call.
+fn has_tuple(tag: &[Token<'_>]) -> bool {
+    let mut open = Vec::new();
+    tag.iter().enumerate().any(|(at, token)| {
+        match token {
+            Token::ParenOpen => open.push(!is_call(before(tag, at))),
+            Token::BracketOpen | Token::BraceOpen => open.push(false),
+            Token::ParenClose | Token::BracketClose | Token::BraceClose => _ = open.pop(),
+            Token::Comma => return open.last() == Some(&true),
+            _ => {}
+        }
+        false
+    })
+}
+
+/// Whether a parenthesis behind this token begins the arguments of a call.
+fn is_call(before: Option<&Token<'_>>) -> bool {
+    match before {
+        Some(Token::Ident(word)) => !BEFORE_EXPRESSIONS.contains(word),
+        Some(Token::ParenClose | Token::BracketClose) => true,
+        _ => false,
+    }
 }
 
 fn invalid(error: &Error) -> TemplateError {
@@ -192,7 +239,7 @@ pub(super) fn compile<'s>(
     Ok(checked(&plain, name, source))
 }
 
-/// The same instructions, with raw text printed like any other value and a check behind whatever makes a value.
+/// The same instructions, each as what [replaces](replacement) it.
 fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Instructions<'s> {
     let all = || (0..).map_while(|at| plain.get(at).map(|instruction| (at, instruction)));
     // Where each instruction comes to lie; jumps go to the first of what replaces their target.
@@ -200,55 +247,65 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
     let mut next = 0;
     for (_, instruction) in all() {
         places.push(next);
-        next += if matches!(instruction, Instruction::EmitRaw(_)) || makes_value(instruction) {
-            2
-        } else {
-            1
-        };
+        next += replacement(instruction).len() as u32;
     }
     let place = |target: u32| places.get(target as usize).copied().unwrap_or(next);
     let mut checked = Instructions::new(name, source);
     for (at, instruction) in all() {
         let line = plain.get_line(at).unwrap_or(0).min(usize::from(u16::MAX)) as u16;
-        let mut add = |instruction| _ = checked.add_with_line(instruction, line);
-        match instruction {
-            Instruction::EmitRaw(text) => {
-                add(Instruction::LoadConst(Value::from(*text)));
-                add(Instruction::Emit);
+        for mut instruction in replacement(instruction) {
+            match &mut instruction {
+                Instruction::Jump(target)
+                | Instruction::JumpIfFalse(target)
+                | Instruction::JumpIfFalseOrPop(target)
+                | Instruction::JumpIfTrueOrPop(target)
+                | Instruction::Iterate(target)
+                | Instruction::BuildMacro(_, target, _) => *target = place(*target),
+                _ => {}
             }
-            Instruction::Jump(target) => add(Instruction::Jump(place(*target))),
-            Instruction::JumpIfFalse(target) => add(Instruction::JumpIfFalse(place(*target))),
-            Instruction::JumpIfFalseOrPop(target) => {
-                add(Instruction::JumpIfFalseOrPop(place(*target)));
-            }
-            Instruction::JumpIfTrueOrPop(target) => {
-                add(Instruction::JumpIfTrueOrPop(place(*target)));
-            }
-            Instruction::Iterate(target) => add(Instruction::Iterate(place(*target))),
-            Instruction::BuildMacro(name, target, flags) => {
-                add(Instruction::BuildMacro(name, place(*target), *flags));
-            }
-            Instruction::StringConcat => {
-                add(Instruction::ApplyFilter(CONCATENATE, Some(2), u8::MAX));
-                add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
-            }
-            Instruction::Mul => {
-                add(Instruction::ApplyFilter(MULTIPLY, Some(2), u8::MAX));
-                add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
-            }
-            Instruction::Slice => {
-                add(Instruction::ApplyFilter(SLICE, Some(4), u8::MAX));
-                add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
-            }
-            other => {
-                add(other.clone());
-                if makes_value(other) {
-                    add(Instruction::ApplyFilter(CHECK, Some(1), u8::MAX));
-                }
-            }
+            _ = checked.add_with_line(instruction, line);
         }
     }
     checked
+}
+
+/// What stands for an instruction: raw text is printed like any other value, some are filters of our own, what reads or makes values
+/// has those filters beside it that pay for it.
+fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
+    let filter = |name, args| Instruction::ApplyFilter(name, Some(args), u8::MAX);
+    let mut all = match instruction {
+        Instruction::EmitRaw(text) => {
+            vec![Instruction::LoadConst(Value::from(*text)), Instruction::Emit]
+        }
+        Instruction::StringConcat => vec![filter(CONCATENATE, 2)],
+        Instruction::Mul => vec![filter(MULTIPLY, 2)],
+        Instruction::Slice => vec![filter(SLICE, 4)],
+        Instruction::GetItem => vec![filter(ITEM, 2)],
+        Instruction::In
+        | Instruction::Eq
+        | Instruction::Ne
+        | Instruction::Lt
+        | Instruction::Lte
+        | Instruction::Gt
+        | Instruction::Gte
+        | Instruction::CompareAndPreserve(_) => {
+            vec![filter(OPERANDS, 2), Instruction::UnpackList(2), instruction.clone()]
+        }
+        Instruction::PushLoop(_)
+        | Instruction::FastRecurse
+        | Instruction::CallFunction("loop", Some(1)) => vec![filter(EACH, 1), instruction.clone()],
+        // `loop.changed(a, b)` compares its arguments with those before: the same of one list, which is paid for.
+        Instruction::CallMethod("changed", Some(args @ 1..)) => vec![
+            Instruction::BuildList(Some(usize::from(args - 1))),
+            filter(CHECK, 1),
+            Instruction::CallMethod("changed", Some(2)),
+        ],
+        other => vec![other.clone()],
+    };
+    if makes_value(instruction) {
+        all.push(filter(CHECK, 1));
+    }
+    all
 }
 
 /// Whether an instruction leaves a value on the stack that may be larger than those it took.
@@ -317,10 +374,32 @@ mod tests {
     #[test]
     fn literals_are_not_multiplied_at_length() {
         assert!(check("{{ '-' * 40 }}{{ index * 1000 * 1000 }}{{ '-' * n }}").is_ok());
-        for source in
-            ["{{ 'a' * 65 }}", "{{ 'a' * 60 * 60 }}", "{{ 'a' * (60 + 60) }}", "{{ [1] * 2 ** 9 }}"]
-        {
+        assert!(check("{{ range(0, n * 100) }}{{ f(a, b)(c, d) * 100 }}").is_ok());
+        for source in [
+            "{{ 'a' * 65 }}",
+            "{{ 'a' * 60 * 60 }}",
+            "{{ 'a' * (60 + 60) }}",
+            "{{ [1] * 2 ** 9 }}",
+            "{{ 'a' * 1e8 }}",
+            "{{ 1e8 * 'a' }}",
+            "{{ 'a' * (true / 1e-8) }}",
+            "{{ [1] * 1e8 }}",
+            "{{ (1,) * 99999999 }}",
+            "{{ (1, [2, 3]) * 2 }}",
+            "{{ not (1,) * 99999999 }}",
+            "{{ 1 if (1,) * 99999999 }}",
+            "{% for x in (1,) * 99999999 %}{% endfor %}",
+            "{% macro m(x=(1,) * 99999999) %}{% endmacro %}",
+        ] {
             assert!(refusal(source).contains("multiplied"), "{source}");
+        }
+    }
+
+    #[test]
+    fn arguments_stand_where_they_are_counted() {
+        assert!(check("{{ f(a * b, c ** d) }}").is_ok());
+        for source in ["{{ f(*a) }}", "{{ f(1, *a) }}", "{{ f(**a) }}", "{{ x | f(*a) }}"] {
+            assert!(refusal(source).contains("arguments"), "{source}");
         }
     }
 

@@ -13,13 +13,15 @@
 //! (`"/think" in message.content`) do not hold. ASCII white space is all that it sees of it.
 //!
 //! # Bad templates
-//! A model file comes from anywhere. A template that loops, nests, or makes much out of little is an error (`chat/guard.rs`).
+//! A model file comes from anywhere. A template that loops, nests, makes much out of little or reads long values again and again is an
+//! error (`chat/guard.rs`).
 
 mod error;
 mod filters;
 mod guard;
 mod methods;
 mod product;
+mod reading;
 mod slice;
 mod taint;
 

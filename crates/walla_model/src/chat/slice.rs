@@ -3,6 +3,8 @@
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
+use super::filters::{ITEM_BYTES, charge};
+use super::reading::read_text;
 use super::taint;
 
 /// `value[start:stop:step]`.
@@ -18,10 +20,11 @@ pub(super) fn slice(
         return Err(Error::new(ErrorKind::InvalidOperation, "a slice of step 0"));
     }
     if let Some(text) = value.as_str() {
-        return Ok(Value::from(places.take(&taint::split(text)).concat()));
+        return places.take_text(text).map(Value::from);
     }
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
+            charge(value.len().unwrap_or(0).saturating_mul(ITEM_BYTES))?;
             let items: Vec<Value> = value.try_iter()?.collect();
             Ok(Value::from(places.take(&items)))
         }
@@ -45,17 +48,38 @@ struct Places {
 }
 
 impl Places {
-    /// The items at these places, by the rules of Python's `slice.indices`.
-    fn take<T: Clone>(&self, items: &[T]) -> Vec<T> {
-        let len = i128::try_from(items.len()).unwrap_or(i128::MAX);
-        let step = i128::from(self.step);
-        let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };
+    /// The first place and the one behind the last, by the rules of Python's `slice.indices`.
+    fn ends(&self, len: usize) -> (i128, i128) {
+        let len = i128::try_from(len).unwrap_or(i128::MAX);
+        let (lowest, highest) = if self.step > 0 { (0, len) } else { (-1, len - 1) };
         let place = |bound: Option<i64>, default: i128| {
             let bound = bound.map(i128::from);
             bound.map_or(default, |at| if at < 0 { at + len } else { at }.clamp(lowest, highest))
         };
-        let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
-        let (mut at, stop) = (place(self.start, first), place(self.stop, last));
+        let (first, last) = if self.step > 0 { (lowest, highest) } else { (highest, lowest) };
+        (place(self.start, first), place(self.stop, last))
+    }
+
+    /// The characters at these places.
+    fn take_text(&self, text: &str) -> Result<String, Error> {
+        let characters = taint::characters(text);
+        if self.step != 1 {
+            charge(characters.saturating_mul(ITEM_BYTES))?;
+            return Ok(self.take(&taint::split(text)).concat());
+        }
+        read_text(text)?;
+        let (start, stop) = self.ends(characters);
+        let byte = |place| {
+            let place = usize::try_from(place).ok();
+            place.and_then(|place| taint::starts(text).nth(place)).unwrap_or(text.len())
+        };
+        Ok(text.get(byte(start)..byte(stop)).unwrap_or_default().to_owned())
+    }
+
+    /// The items at these places.
+    fn take<T: Clone>(&self, items: &[T]) -> Vec<T> {
+        let step = i128::from(self.step);
+        let (mut at, stop) = self.ends(items.len());
         let mut taken = Vec::new();
         while if step > 0 { at < stop } else { at > stop } {
             taken.extend(usize::try_from(at).ok().and_then(|at| items.get(at)).cloned());
@@ -68,10 +92,12 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::filters::with_budget;
 
     fn sliced(text: &str, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> String {
         let value = |bound: Option<i64>| bound.map_or(Value::from(()), Value::from);
-        slice(&Value::from(text), &value(start), &value(stop), &value(step)).unwrap().to_string()
+        let slice = || slice(&Value::from(text), &value(start), &value(stop), &value(step));
+        with_budget(1_000, slice).unwrap().to_string()
     }
 
     /// Each expectation is what Python prints for `"abcde"[start:stop:step]`.
@@ -113,12 +139,14 @@ mod tests {
     #[test]
     fn lists_are_sliced_too() {
         let none = Value::from(());
+        let sliced = |value: &Value, step: i64| {
+            with_budget(1_000, || slice(value, &none, &none, &Value::from(step)))
+        };
         let list = Value::from(vec![1, 2, 3]);
-        let backwards = slice(&list, &none, &none, &Value::from(-1)).unwrap();
-        assert_eq!(backwards, Value::from(vec![3, 2, 1]));
+        assert_eq!(sliced(&list, -1).unwrap(), Value::from(vec![3, 2, 1]));
         let empty = Value::from(Vec::<Value>::new());
-        assert_eq!(slice(&empty, &none, &none, &Value::from(-1)).unwrap(), empty);
-        assert!(slice(&list, &none, &none, &Value::from(0)).is_err());
-        assert!(slice(&Value::from(1), &none, &none, &none).is_err());
+        assert_eq!(sliced(&empty, -1).unwrap(), empty);
+        assert!(sliced(&list, 0).is_err());
+        assert!(sliced(&Value::from(1), 1).is_err());
     }
 }

@@ -47,13 +47,18 @@ pub(super) fn space(character: char) -> Option<char> {
 
 /// Characters of a text as its author counts them: untrusted ones by their first bytes.
 pub(super) fn characters(text: &str) -> usize {
-    text.chars().filter(|&character| is_first(character)).count()
+    starts(text).count()
+}
+
+/// Where the same characters begin.
+pub(super) fn starts(text: &str) -> impl Iterator<Item = usize> {
+    let firsts = text.char_indices().filter(|&(place, c)| place == 0 || is_first(c));
+    firsts.map(|(place, _)| place)
 }
 
 /// The same characters, one by one.
 pub(super) fn split(text: &str) -> Vec<&str> {
-    let firsts = text.char_indices().filter(|&(place, c)| place == 0 || is_first(c));
-    let mut places: Vec<usize> = firsts.map(|(place, _)| place).collect();
+    let mut places: Vec<usize> = starts(text).collect();
     places.push(text.len());
     places.windows(2).filter_map(|ends| text.get(*ends.first()?..*ends.last()?)).collect()
 }
