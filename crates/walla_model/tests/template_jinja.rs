@@ -36,7 +36,7 @@ fn looking_into_nothing_is_an_error() {
 }
 
 #[rustfmt::skip]
-const CASES: [(&str, &str); 57] = [
+const CASES: [(&str, &str); 65] = [
     (r#"{% for i in range(5) %}{{ i }}{% if i == 3 %}{% break %}{% endif %}{% else %}none{% endfor %}"#, r#"0123"#),
     (r#"{% for i in [] %}{{ i }}{% else %}none{% endfor %}"#, r#"none"#),
     (r#"{% for i in range(6) if i is odd %}{{ loop.index }}:{{ i }}{% if not loop.last %},{% endif %}{% endfor %}"#, r#"1:1,2:3,3:5"#),
@@ -99,4 +99,37 @@ const CASES: [(&str, &str); 57] = [
     (r#"{{ [['a', 1], ['b', 2]]|list }} {{ {'x': {'y': [1, 2]}}.x.y[1] }}"#, r#"[['a', 1], ['b', 2]] 2"#),
     (r#"{{ messages[1:]|map(attribute='role')|join(',') }} {{ messages|map(attribute='content')|first }}"#, r#"assistant,user Hi"#),
     (r#"{{ "line1\nline2"|indent(2) }}|{{ "l1\nl2"|indent(2, true) }}"#, "line1\n  line2|  l1\n  l2"),
+    (r#"{{ 'a b c'.split(none, 1) }} {{ ' a  b c '.split(none, 1) }} {{ ' a '.split() }} {{ ''.split() }}"#, r#"['a', 'b c'] ['a', 'b c '] ['a'] []"#),
+    (r#"{{ 'a\r\nb\n\nc\n'.splitlines() }} {{ 'a\nb'.splitlines(true) | length }} {{ ''.splitlines() }}"#, r#"['a', 'b', '', 'c'] 2 []"#),
+    (r#"{{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('bc') }} {{ 'abc'.removeprefix('x') }} {{ 'a'.removesuffix('aa') }}"#, r#"bc a abc a"#),
+    (r#"{{ 'a\n\nb\n' | indent(2) }}|{{ 'a\n\nb\n' | indent(2, true, true) }}|"#, "a\n\n  b\n|  a\n  \n  b\n  |"),
+    (r#"{{ 'abc'[0] }}{{ 'abc'[-3] }}{{ 'abc'[3] is defined }}{{ 'abc'[-4] is defined }} {{ 'abc' | first }}{{ 'abc' | last }} {{ [1, 2] | min }}{{ [1, 2] | max }} {{ [2, 1, 2] | unique | list }} {{ '7' | int }} {{ '7' | float }}"#, r#"aaFalseFalse ac 12 [2, 1] 7 7.0"#),
+    (r#"{% for i in [1, 1, 2] %}{{ loop.changed(i) }}{% endfor %} {% for i in [1, 1, 2] %}{{ loop.changed(i, 'a') }}{% endfor %}"#, r#"TrueFalseTrue TrueFalseTrue"#),
+    (r#"{% for i in [1, [2, [3]]] recursive %}{% if i is number %}{{ i }}{% else %}({{ loop(i) }}){% endif %}{% endfor %}"#, r#"1(2(3))"#),
+    (r#"{{ [[1, 2], [3]] | map('first') | list }} {{ [{'a': {'b': 1}}, {'a': {}}] | map(attribute='a.b', default=0) | list }} {{ [[1], [0]] | selectattr(0) | list }} {{ [1, 2, 3] | select('in', [1, 3]) | list }} {{ [{'a': 1}, {'a': 2}] | rejectattr('a', 'gt', 1) | list }}"#, r#"[1, 3] [1, 0] [[1]] [1, 3] [{'a': 1}]"#),
+];
+
+/// The same of what somebody said, white space in it included: " é", an empty line, "b \tc", a line break.
+#[test]
+fn untrusted_white_space_is_seen() {
+    for (source, expected) in UNTRUSTED {
+        let source = format!("{{% set c = messages[0].content %}}{source}");
+        let template = ChatTemplate::new(&source, "<BOS>", "<EOS>").unwrap();
+        let messages = [Message { role: Role::User, content: " é\n\nb \tc\n" }];
+        match template.render(&messages, &RenderOptions::default()) {
+            Ok(found) => assert_eq!(found.text(), expected, "{source}"),
+            Err(error) => panic!("{source}: {error}"),
+        }
+    }
+}
+
+#[rustfmt::skip]
+const UNTRUSTED: [(&str, &str); 7] = [
+    (r"{{ c.removesuffix('\n') }}|{{ c.removesuffix('x') }}|{{ c.removeprefix(' ') }}|", " é\n\nb \tc| é\n\nb \tc\n|é\n\nb \tc\n|"),
+    (r"{{ c.splitlines() | length }} {{ c.splitlines() | join('/') }}", "3  é//b \tc"),
+    (r"{{ c.split('\n') | join('/') }}|{{ c.split() | join('/') }}|{{ c.split(none, 1) | join('/') }}|", " é//b \tc/|é/b/c|é/b \tc\n|"),
+    (r"{{ c | indent(2) }}|{{ c | indent(2, true, true) }}|", " é\n\n  b \tc\n|   é\n  \n  b \tc\n  |"),
+    (r"{{ c[1] }}{{ c[-2] }}{{ c[1:2] }}{{ c.strip()[0] }}{{ c.strip() | first }}{{ c.strip() | last }}|{{ c | length }}", "écéééc|9"),
+    (r"{% for x in c %}{{ x }}.{% endfor %}", " .é.\n.\n.b. .\t.c.\n."),
+    (r"{{ c.endswith('\n') }} {{ c.startswith(' ') }} {{ c.startswith('\n') }}", "True True False"),
 ];

@@ -100,6 +100,7 @@ fn nothing_reads_forever() {
         "{% if q | last %}{% endif %}",
         "{% if [x] | map(attribute='3999999') %}{% endif %}",
         "{% if (x ~ '\\n') | trim('xyz\\n') %}{% endif %}",
+        "{% if 'x'.startswith(x) %}{% endif %}",
         "{% if loop.changed(q) %}{% endif %}",
         "{% if loop.changed(1, q) %}{% endif %}",
         "{% for c in x %}{% break %}{% endfor %}",

@@ -235,14 +235,15 @@ fn indent(
     blank: Option<bool>,
 ) -> Result<String, Error> {
     let (text, width) = (printed(text)?, width.unwrap_or(4));
-    charge(text.split('\n').count().saturating_mul(width))?;
+    let lines = methods::lines(&text)?;
+    charge(lines.len().saturating_mul(width))?;
     let blanks = " ".repeat(width);
     let mut indented = String::new();
-    for (nth, line) in text.split('\n').enumerate() {
-        indented.push_str(if nth > 0 { "\n" } else { "" });
+    for (nth, (line, end)) in lines.into_iter().enumerate() {
         let wants = (nth > 0 || first == Some(true)) && (blank == Some(true) || !line.is_empty());
         indented.push_str(if wants { &blanks } else { "" });
         indented.push_str(line);
+        indented.push_str(end);
     }
     Ok(indented)
 }

@@ -1,9 +1,11 @@
 //! What Python's Jinja has and templates use: string and dictionary methods, `raise_exception`, `strftime_now`.
 
+use std::ops::Range;
+
 use minijinja::value::{Rest, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
-use super::{Date, filters, taint};
+use super::{Date, filters, reading, taint};
 
 /// Marks an error as the template's own.
 const RAISED: &str = "raise_exception: ";
@@ -35,6 +37,7 @@ pub(super) fn call(
 
 fn of_text(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     filters::charge(text.len())?;
+    args.iter().try_for_each(reading::read)?;
     let value = match method {
         "strip" => Value::from(strip(text, args, true, true)?),
         "lstrip" => Value::from(strip(text, args, true, false)?),
@@ -45,33 +48,33 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Er
         "capitalize" => Value::from(capitalize(text)),
         "startswith" => {
             let (part,): (&str,) = from_args(args)?;
-            Value::from(seen(text).starts_with(&seen(part)))
+            Value::from(without_prefix(text, part).is_some())
         }
         "endswith" => {
             let (part,): (&str,) = from_args(args)?;
-            Value::from(seen(text).ends_with(&seen(part)))
+            Value::from(without_suffix(text, part).is_some())
         }
         "find" => {
             let (part,): (&str,) = from_args(args)?;
-            let found = places(text, part).into_iter().next();
+            let found = places(text, part)?.into_iter().next();
             let before = found.and_then(|place| text.get(..place.start));
             Value::from(before.map_or(-1, |before| taint::characters(before) as i64))
         }
-        "count" => Value::from(places(text, from_args::<(&str,)>(args)?.0).len()),
+        "count" => Value::from(places(text, from_args::<(&str,)>(args)?.0)?.len()),
         "replace" => {
             let (from, to, count): (&str, &str, Option<usize>) = from_args(args)?;
             Value::from(replace(text, from, to, count)?)
         }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
-            Value::from(text.strip_prefix(prefix).unwrap_or(text))
+            Value::from(without_prefix(text, prefix).unwrap_or(text))
         }
         "removesuffix" => {
             let (suffix,): (&str,) = from_args(args)?;
-            Value::from(text.strip_suffix(suffix).unwrap_or(text))
+            Value::from(without_suffix(text, suffix).unwrap_or(text))
         }
         "split" => split(text, args)?,
-        "splitlines" => text.lines().map(Value::from).collect(),
+        "splitlines" => split_lines(text, args)?,
         "join" => {
             let (items,): (Value,) = from_args(args)?;
             Value::from(filters::join_text(&items, text, None)?)
@@ -97,6 +100,7 @@ fn of_map(map: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Er
         }
         "get" => {
             let (key, Rest(default)): (Value, Rest<Value>) = from_args(args)?;
+            reading::read(&key)?;
             let found = map.get_item(&key)?;
             let default = || default.first().cloned().unwrap_or_else(|| Value::from(()));
             if found.is_undefined() { default() } else { found }
@@ -129,25 +133,81 @@ fn within(characters: Option<&str>) -> impl Fn(char) -> bool {
 
 /// A text as templates see it: white space of untrusted text is white space, the rest of it is opaque.
 fn seen(text: &str) -> String {
-    text.chars().map(|c| taint::space(c).unwrap_or(c)).collect()
+    text.chars().map(seen_character).collect()
+}
+
+fn seen_character(c: char) -> char {
+    taint::space(c).unwrap_or(c)
+}
+
+/// What is behind a beginning, if the text has it, both as templates [see](seen) them.
+fn without_prefix<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let mut rest = text.chars();
+    let is_next = |c| rest.next().is_some_and(|own| seen_character(own) == seen_character(c));
+    prefix.chars().all(is_next).then_some(rest.as_str())
+}
+
+/// What is before an end, if the text has it, both as templates [see](seen) them.
+fn without_suffix<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
+    let mut rest = text.chars();
+    let is_next = |c| rest.next_back().is_some_and(|own| seen_character(own) == seen_character(c));
+    suffix.chars().rev().all(is_next).then_some(rest.as_str())
+}
+
+/// Lines and what breaks each of them, as templates [see](seen) them; behind the last break there is one more, maybe empty, line.
+pub(super) fn lines(text: &str) -> Result<Vec<(&str, &str)>, Error> {
+    const BREAKS: [char; 8] =
+        ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}'];
+    let mut lines = Vec::new();
+    let mut start = 0;
+    let mut characters = text.char_indices().map(|(at, c)| (at, seen_character(c))).peekable();
+    while let Some((at, c)) = characters.next() {
+        if BREAKS.contains(&c) {
+            if c == '\r' {
+                characters.next_if(|&(_, c)| c == '\n');
+            }
+            let end = characters.peek().map_or(text.len(), |&(at, _)| at);
+            filters::charge(filters::ITEM_BYTES)?;
+            let line = text.get(start..at).unwrap_or_default();
+            lines.push((line, text.get(at..end).unwrap_or_default()));
+            start = end;
+        }
+    }
+    lines.push((text.get(start..).unwrap_or_default(), ""));
+    Ok(lines)
+}
+
+/// `splitlines(keepends)`
+fn split_lines(text: &str, args: &[Value]) -> Result<Value, Error> {
+    let (keeps,): (Option<bool>,) = from_args(args)?;
+    let lines = lines(text)?.into_iter().filter(|(line, end)| !line.is_empty() || !end.is_empty());
+    if keeps == Some(true) {
+        return Ok(lines.map(|(line, end)| Value::from(line.to_owned() + end)).collect());
+    }
+    Ok(lines.map(|(line, _)| Value::from(line)).collect())
 }
 
 /// Where a text contains another one, both as templates [see](seen) them; without overlaps, in bytes.
-fn places(text: &str, part: &str) -> Vec<std::ops::Range<usize>> {
-    let plain = || text.match_indices(part).map(|(at, found)| at..at + found.len()).collect();
+fn places(text: &str, part: &str) -> Result<Vec<Range<usize>>, Error> {
+    let paid = |place| filters::charge(filters::ITEM_BYTES).map(|()| place);
     if !part.contains(|c| taint::space(c).is_some()) {
-        return plain();
+        let found = text.match_indices(part).map(|(at, found)| paid(at..at + found.len()));
+        return found.collect();
     }
-    // Where each byte of the seen text (and its end) comes from: white space is shorter there.
-    let mut origins = Vec::with_capacity(text.len() + 1);
-    for (at, c) in text.char_indices() {
-        let bytes = taint::space(c).unwrap_or(c).len_utf8();
-        origins.extend(std::iter::repeat_n(at, bytes));
-    }
-    origins.push(text.len());
-    let origin = |at: usize| origins.get(at).copied().unwrap_or(text.len());
+    // White space is shorter where it is seen: both texts are gone through side by side.
+    let mut characters = text.char_indices();
+    let mut seen_to = 0;
+    let mut origin = |seen_at: usize| {
+        while seen_to < seen_at
+            && let Some((_, c)) = characters.next()
+        {
+            seen_to += seen_character(c).len_utf8();
+        }
+        characters.offset()
+    };
     let (text, part) = (seen(text), seen(part));
-    text.match_indices(&part).map(|(at, found)| origin(at)..origin(at + found.len())).collect()
+    let found = text.match_indices(&part);
+    found.map(|(at, found)| paid(origin(at)..origin(at + found.len()))).collect()
 }
 
 /// `replace(from, to, count)`
@@ -157,7 +217,7 @@ pub(super) fn replace(
     to: &str,
     count: Option<usize>,
 ) -> Result<String, Error> {
-    let places = places(text, from);
+    let places = places(text, from)?;
     let count = count.unwrap_or(usize::MAX).min(places.len());
     filters::charge(text.len() + to.len().saturating_mul(count))?;
     let mut replaced = String::new();
@@ -175,13 +235,12 @@ fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
     let (separator, splits_max): (Option<&str>, Option<i64>) = from_args(args)?;
     let splits_max = splits_max.and_then(|n| usize::try_from(n).ok());
     let Some(separator) = separator else {
-        return Ok(text.split_whitespace().map(Value::from).collect());
+        return split_words(text, splits_max.unwrap_or(usize::MAX)).map(Value::from);
     };
     if separator.is_empty() {
         return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
     }
-    filters::charge(text.matches(separator).count().saturating_mul(filters::ITEM_BYTES))?;
-    let places = places(text, separator);
+    let places = places(text, separator)?;
     let mut parts = Vec::new();
     let mut at = 0;
     for place in places.into_iter().take(splits_max.unwrap_or(usize::MAX)) {
@@ -190,6 +249,20 @@ fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
     }
     parts.push(Value::from(text.get(at..).unwrap_or_default()));
     Ok(Value::from(parts))
+}
+
+/// `split()`: between stretches of white space; the last part is all that is left.
+fn split_words(text: &str, splits_max: usize) -> Result<Vec<Value>, Error> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let end = rest.find(char::is_whitespace).filter(|_| words.len() < splits_max);
+        let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        filters::charge(filters::ITEM_BYTES)?;
+        words.push(Value::from(word));
+        rest = behind.trim_start();
+    }
+    Ok(words)
 }
 
 fn capitalize(text: &str) -> String {
