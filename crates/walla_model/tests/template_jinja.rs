@@ -36,7 +36,7 @@ fn looking_into_nothing_is_an_error() {
 }
 
 #[rustfmt::skip]
-const CASES: [(&str, &str); 65] = [
+const CASES: [(&str, &str); 68] = [
     (r#"{% for i in range(5) %}{{ i }}{% if i == 3 %}{% break %}{% endif %}{% else %}none{% endfor %}"#, r#"0123"#),
     (r#"{% for i in [] %}{{ i }}{% else %}none{% endfor %}"#, r#"none"#),
     (r#"{% for i in range(6) if i is odd %}{{ loop.index }}:{{ i }}{% if not loop.last %},{% endif %}{% endfor %}"#, r#"1:1,2:3,3:5"#),
@@ -99,8 +99,11 @@ const CASES: [(&str, &str); 65] = [
     (r#"{{ [['a', 1], ['b', 2]]|list }} {{ {'x': {'y': [1, 2]}}.x.y[1] }}"#, r#"[['a', 1], ['b', 2]] 2"#),
     (r#"{{ messages[1:]|map(attribute='role')|join(',') }} {{ messages|map(attribute='content')|first }}"#, r#"assistant,user Hi"#),
     (r#"{{ "line1\nline2"|indent(2) }}|{{ "l1\nl2"|indent(2, true) }}"#, "line1\n  line2|  l1\n  l2"),
+    (r#"{{ tools is none }} {{ documents is none }}{% if tools is not none %} tools{% endif %}"#, r#"True True"#),
+    (r#"{% for k in {'user': 1, 'assistant': 2} %}{{ k }},{% endfor %} {{ {'name': 'n', 'arguments': 1} | tojson }} {{ messages[0] | tojson }}"#, r#"user,assistant, {"name": "n", "arguments": 1} {"role": "user", "content": "Hi"}"#),
+    (r#"{{ ["a\nb", "it's", 'q"', "'\"", '\\'] }}"#, r#"['a\nb', "it's", 'q"', '\'"', '\\']"#),
     (r#"{{ 'a b c'.split(none, 1) }} {{ ' a  b c '.split(none, 1) }} {{ ' a '.split() }} {{ ''.split() }}"#, r#"['a', 'b c'] ['a', 'b c '] ['a'] []"#),
-    (r#"{{ 'a\r\nb\n\nc\n'.splitlines() }} {{ 'a\nb'.splitlines(true) | length }} {{ ''.splitlines() }}"#, r#"['a', 'b', '', 'c'] 2 []"#),
+    (r#"{{ 'a\r\nb\n\nc\n'.splitlines() }} {{ 'a\nb'.splitlines(true) }} {{ ''.splitlines() }}"#, r#"['a', 'b', '', 'c'] ['a\n', 'b'] []"#),
     (r#"{{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('bc') }} {{ 'abc'.removeprefix('x') }} {{ 'a'.removesuffix('aa') }}"#, r#"bc a abc a"#),
     (r#"{{ 'a\n\nb\n' | indent(2) }}|{{ 'a\n\nb\n' | indent(2, true, true) }}|"#, "a\n\n  b\n|  a\n  \n  b\n  |"),
     (r#"{{ 'abc'[0] }}{{ 'abc'[-3] }}{{ 'abc'[3] is defined }}{{ 'abc'[-4] is defined }} {{ 'abc' | first }}{{ 'abc' | last }} {{ [1, 2] | min }}{{ [1, 2] | max }} {{ [2, 1, 2] | unique | list }} {{ '7' | int }} {{ '7' | float }}"#, r#"aaFalseFalse ac 12 [2, 1] 7 7.0"#),

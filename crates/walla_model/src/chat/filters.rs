@@ -159,10 +159,8 @@ fn represent(value: &Value, depth: usize, out: &mut String) -> Result<(), Error>
         ValueKind::String => {
             let text = value.as_str().unwrap_or_default();
             charge(text.len())?;
-            let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-            out.push(quote);
-            out.push_str(text);
-            out.push(quote);
+            charge(text.len())?; // escapes
+            taint::push_quoted(text, out);
         }
         ValueKind::Map => {
             let mut separator = "{";

@@ -329,6 +329,9 @@ impl ChatTemplate {
             messages => messages.iter().map(message).collect::<Value>(),
             add_generation_prompt => options.add_generation_prompt,
             enable_thinking => options.enable_thinking,
+            // transformers always passes them.
+            tools => Value::from(()),
+            documents => Value::from(()),
             bos_token => self.bos.clone(),
             eos_token => self.eos.clone(),
             strftime_now => Value::from_function(move |format: &str| methods::format_date(format, date)),

@@ -69,18 +69,48 @@ fn is_first(character: char) -> bool {
 
 /// Appends a character as JSON has it within quotes. The escape of an untrusted character is untrusted too.
 pub(super) fn push_json(character: char, out: &mut String) {
-    let tainted = from_tainted(character);
-    let own = u8::try_from(character).ok();
-    let escape = match tainted.or(own) {
-        Some(b'"') => "\\\"".to_owned(),
-        Some(b'\\') => "\\\\".to_owned(),
-        Some(b'\n') => "\\n".to_owned(),
-        Some(b'\r') => "\\r".to_owned(),
-        Some(b'\t') => "\\t".to_owned(),
-        Some(byte) if byte < b' ' => format!("\\u{byte:04x}"),
-        _ => return out.push(character),
-    };
-    if tainted.is_some() { out.push_str(&taint(&escape)) } else { out.push_str(&escape) }
+    push_escaped(character, out, |byte| match byte {
+        b'"' => Some("\\\"".to_owned()),
+        b'\\' => Some("\\\\".to_owned()),
+        b'\n' => Some("\\n".to_owned()),
+        b'\r' => Some("\\r".to_owned()),
+        b'\t' => Some("\\t".to_owned()),
+        byte if byte < b' ' => Some(format!("\\u{byte:04x}")),
+        _ => None,
+    });
+}
+
+/// Appends a text as Python's `repr` has it, but for characters that are not ASCII: they stay as they are.
+pub(super) fn push_quoted(text: &str, out: &mut String) {
+    let has = |quote: u8| text.chars().any(|c| byte(c) == Some(quote));
+    let quote = if has(b'\'') && !has(b'"') { b'"' } else { b'\'' };
+    out.push(quote.into());
+    for character in text.chars() {
+        push_escaped(character, out, |byte| match byte {
+            b'\\' => Some("\\\\".to_owned()),
+            b'\n' => Some("\\n".to_owned()),
+            b'\r' => Some("\\r".to_owned()),
+            b'\t' => Some("\\t".to_owned()),
+            byte if byte == quote => Some(format!("\\{}", char::from(byte))),
+            byte if byte < b' ' || byte == 0x7f => Some(format!("\\x{byte:02x}")),
+            _ => None,
+        });
+    }
+    out.push(quote.into());
+}
+
+/// The byte that a character stands for in either alphabet.
+fn byte(character: char) -> Option<u8> {
+    from_tainted(character).or_else(|| u8::try_from(character).ok())
+}
+
+/// Appends a character or its escape, which belongs to whoever wrote the character.
+fn push_escaped(character: char, out: &mut String, escape: impl Fn(u8) -> Option<String>) {
+    match byte(character).filter(u8::is_ascii).and_then(escape) {
+        Some(escape) if from_tainted(character).is_some() => out.push_str(&taint(&escape)),
+        Some(escape) => out.push_str(&escape),
+        None => out.push(character),
+    }
 }
 
 /// Untrusted and other text as a person would read it: for messages.
@@ -163,6 +193,30 @@ mod tests {
             Segment::Template("\\\"\\\\".into()),
         ];
         assert_eq!(segments(&json), expected);
+    }
+
+    #[test]
+    fn quoted_text_is_escaped_as_in_python() {
+        let quoted = |text: &str| {
+            let mut out = String::new();
+            push_quoted(text, &mut out);
+            readable(&out)
+        };
+        for (text, expected) in [
+            ("a\nb", r"'a\nb'"),
+            ("it's", r#""it's""#),
+            ("it's \"it\"", r#"'it\'s "it"'"#),
+            ("\\ \u{1}\u{7f} é", r"'\\ \x01\x7f é'"),
+        ] {
+            assert_eq!(quoted(text), expected);
+            assert_eq!(quoted(&taint(text)), expected);
+        }
+        let mut out = String::new();
+        push_quoted(&taint("\n"), &mut out);
+        let expected = [("'", "\\n"), ("'", "")]
+            .map(|(own, said)| [Segment::Template(own.into()), Segment::Untrusted(said.into())]);
+        let segments = segments(&out);
+        assert_eq!(segments, expected.concat()[..3]);
     }
 
     #[test]
