@@ -18,6 +18,10 @@ const REPLY: Message<'_> =
     Message { role: Role::Assistant, content: "Three silver, über-cheap 🙂." };
 const SPACED: Message<'_> = Message { role: Role::User, content: " Thank you,\n  Greta \n" };
 const SPACED_REPLY: Message<'_> = Message { role: Role::Assistant, content: "\n\nSafe travels!\n" };
+const THOUGHT: Message<'_> = Message {
+    role: Role::Assistant,
+    content: "<think>\nA horseshoe? Hm.\n</think>\n\nThree silver.",
+};
 
 /// The conversations of `golden/make.py`.
 fn conversation(case: &str) -> &'static [Message<'static>] {
@@ -27,6 +31,8 @@ fn conversation(case: &str) -> &'static [Message<'static>] {
         "system_turns" => &[SYSTEM, ASK, REPLY, SPACED],
         "turns" => &[ASK, REPLY, SPACED],
         "replied" => &[SYSTEM, ASK, REPLY, SPACED, SPACED_REPLY],
+        "thought" => &[SYSTEM, ASK, THOUGHT, SPACED],
+        "thought_last" => &[SYSTEM, ASK, THOUGHT],
         other => panic!("golden/make.py and this file differ: {other:?}"),
     }
 }
@@ -75,7 +81,7 @@ fn published_templates_render_as_in_python() {
         let template = ChatTemplate::new(&source, "<s>", "</s>")
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let cases = golden(&path);
-        assert_eq!(cases.len(), 12, "{}", path.display());
+        assert_eq!(cases.len(), 16, "{}", path.display());
         for (head, expected) in cases {
             let options = RenderOptions {
                 add_generation_prompt: head.contains("generation=1"),

@@ -24,6 +24,7 @@ mod product;
 mod reading;
 mod slice;
 mod taint;
+mod thoughts;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +37,7 @@ use minijinja::{AutoEscape, Environment, ErrorKind, context};
 pub use error::TemplateError;
 
 use crate::gguf::{Gguf, Strings};
+use thoughts::Thoughts;
 
 /// Bytes of a template's source, at most. The longest in the wild have some 20 kB.
 pub const SOURCE_BYTES_MAX: usize = 256 << 10;
@@ -177,9 +179,7 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     supports_system: bool,
-    /// Whether the template tells thoughts from what was said. It looks for `</think>` in the reply, which it cannot read,
-    /// unless it gets them apart.
-    splits_thoughts: bool,
+    thoughts: Thoughts,
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -254,7 +254,7 @@ impl ChatTemplate {
             bos: bos.to_owned(),
             eos: eos.to_owned(),
             supports_system: true,
-            splits_thoughts: source.contains("reasoning_content") && source.contains("</think>"),
+            thoughts: Thoughts::from_source(source),
         };
         template.supports_system = template.probe_system();
         Ok(template)
@@ -313,15 +313,13 @@ impl ChatTemplate {
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
         let message = |message: &Message<'_>| {
-            let (role, content) = (message.role.name(), message.content);
-            let thoughts = self.splits_thoughts && message.role == Role::Assistant;
-            match split_thoughts(content).filter(|_| thoughts) {
-                Some((thoughts, content)) => context! {
-                    role => role,
-                    content => taint::taint(content),
-                    reasoning_content => taint::taint(thoughts),
-                },
-                None => context! { role => role, content => taint::taint(content) },
+            let is_reply = message.role == Role::Assistant;
+            let thoughts = if is_reply { self.thoughts } else { Thoughts::Kept };
+            let (content, thoughts) = thoughts.split(message.content);
+            let (role, content) = (message.role.name(), taint::taint(content));
+            match thoughts.map(taint::taint) {
+                Some(reasoning_content) => context! { role, content, reasoning_content },
+                None => context! { role, content },
             }
         };
         let date = options.date;
@@ -363,14 +361,6 @@ impl ChatTemplate {
             Err(_) => Err(TemplateError::Failed("the engine panicked".into())),
         }
     }
-}
-
-/// What a model thought, and what it said behind `</think>`, as Qwen 3's template cuts them apart.
-fn split_thoughts(content: &str) -> Option<(&str, &str)> {
-    let (before, _) = content.split_once("</think>")?;
-    let (_, said) = content.rsplit_once("</think>")?;
-    let thoughts = before.trim_end_matches('\n').rsplit("<think>").next()?;
-    Some((thoughts.trim_start_matches('\n'), said.trim_start_matches('\n')))
 }
 
 /// Puts system messages into the user messages behind them.

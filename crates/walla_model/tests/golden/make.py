@@ -21,6 +21,7 @@ ASK = {"role": "user", "content": "What does a horseshoe cost?"}
 REPLY = {"role": "assistant", "content": "Three silver, \u00fcber-cheap \U0001f642."}
 SPACED = {"role": "user", "content": " Thank you,\n  Greta \n"}
 SPACED_REPLY = {"role": "assistant", "content": "\n\nSafe travels!\n"}
+THOUGHT = {"role": "assistant", "content": "<think>\nA horseshoe? Hm.\n</think>\n\nThree silver."}
 
 CASES = {
     "system_user": [SYSTEM, ASK],
@@ -28,6 +29,8 @@ CASES = {
     "system_turns": [SYSTEM, ASK, REPLY, SPACED],
     "turns": [ASK, REPLY, SPACED],
     "replied": [SYSTEM, ASK, REPLY, SPACED, SPACED_REPLY],
+    "thought": [SYSTEM, ASK, THOUGHT, SPACED],
+    "thought_last": [SYSTEM, ASK, THOUGHT],
 }
 
 

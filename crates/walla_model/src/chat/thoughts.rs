@@ -1,0 +1,68 @@
+//! What a model thought before it spoke, and what templates do with it.
+
+/// What a template does with what a model thought before it spoke. It looks for `</think>` in the reply, which it cannot read, so it
+/// is done for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thoughts {
+    /// Nothing: a reply is one text.
+    Kept,
+    /// It takes them as `reasoning_content`, as Qwen 3's.
+    Apart,
+    /// It cuts them off, as `DeepSeek` R1's.
+    CutOff,
+}
+
+impl Thoughts {
+    pub(super) fn from_source(source: &str) -> Self {
+        let cuts = ["split('</think>')", "split(\"</think>\")"];
+        if source.contains("reasoning_content") && source.contains("</think>") {
+            Self::Apart
+        } else if cuts.iter().any(|cut| source.contains(cut)) {
+            Self::CutOff
+        } else {
+            Self::Kept
+        }
+    }
+
+    /// A reply's text, and the thoughts before it if the template wants them.
+    pub(super) fn split(self, content: &str) -> (&str, Option<&str>) {
+        match self {
+            Self::Kept => (content, None),
+            Self::Apart => split_thoughts(content)
+                .map_or((content, None), |(thoughts, said)| (said, Some(thoughts))),
+            Self::CutOff => (content.rsplit("</think>").next().unwrap_or(content), None),
+        }
+    }
+}
+
+/// What a model thought, and what it said behind `</think>`, as Qwen 3's template cuts them apart.
+fn split_thoughts(content: &str) -> Option<(&str, &str)> {
+    let (before, _) = content.split_once("</think>")?;
+    let (_, said) = content.rsplit_once("</think>")?;
+    let thoughts = before.trim_end_matches('\n').rsplit("<think>").next()?;
+    Some((thoughts.trim_start_matches('\n'), said.trim_start_matches('\n')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLY: &str = "<think>\nHm.</think>Well\n</think>\n\nThree silver.";
+
+    #[test]
+    fn thoughts_are_cut_as_in_python() {
+        let qwen = Thoughts::from_source("{{ m.reasoning_content }}{{ c.split('</think>')[-1] }}");
+        assert_eq!(qwen, Thoughts::Apart);
+        assert_eq!(qwen.split(REPLY), ("Three silver.", Some("Hm.")));
+        assert_eq!(qwen.split("\nHello"), ("\nHello", None));
+        for source in ["{{ c.split('</think>')[-1] }}", "{{ c.split(\"</think>\") | last }}"] {
+            let r1 = Thoughts::from_source(source);
+            assert_eq!(r1, Thoughts::CutOff);
+            assert_eq!(r1.split(REPLY), ("\n\nThree silver.", None));
+            assert_eq!(r1.split("Hello"), ("Hello", None));
+        }
+        let others = Thoughts::from_source("{{ '<think>\n\n</think>\n' + content }}");
+        assert_eq!(others, Thoughts::Kept);
+        assert_eq!(others.split(REPLY), (REPLY, None));
+    }
+}
