@@ -55,8 +55,6 @@ struct Vocabulary {
     kinds: Vec<i32>,
     /// Whether every byte has a token of its own that text may become.
     spells_all: bool,
-    /// What the file calls unknown, or llama's own choice.
-    unknown: Option<u32>,
     file: Vec<u8>,
 }
 
@@ -157,10 +155,9 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
         }
     }
     let file = writer.begin(Vec::new()).ok()?.finish().ok()?;
-    let unknown = unknown.or(is_spm.then_some(0));
     let of_bytes = if is_spm { BYTE } else { NORMAL };
     let spells_all = has_bytes && kinds[..256].iter().all(|&kind| kind == of_bytes);
-    Some(Vocabulary { is_spm, tokens, kinds, spells_all, unknown, file })
+    Some(Vocabulary { is_spm, tokens, kinds, spells_all, file })
 }
 
 /// A token's text: raw, or in the letters that stand for bytes.
@@ -252,13 +249,15 @@ fn round_trip(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     assert_eq!(tokenizer.decode(&tokens).as_deref(), Ok(expected.as_str()), "{tokens:?}");
 }
 
-/// Untrusted text never becomes a reserved token. (A vocabulary that lacks bytes says by its unknown token what it cannot spell.)
+/// Untrusted text never becomes a reserved token. (A vocabulary that lacks bytes has an unknown token for what it cannot spell.)
 fn untrusted(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     let prompt = Prompt { segments: vec![Segment::Untrusted(text.to_owned())] };
     let tokens = tokenizer.encode_prompt(&prompt).expect("a short text");
     let own = usize::from(tokenizer.adds_bos());
     for &token in tokens.iter().skip(own) {
-        let is_unknown = !vocabulary.spells_all && vocabulary.unknown == Some(token.0);
+        let is_unknown = !vocabulary.spells_all
+            && vocabulary.kinds[token.index()] == UNKNOWN
+            && !tokenizer.is_control(token);
         assert!(is_unknown || !tokenizer.is_reserved(token), "{text:?} became {token}");
     }
 }

@@ -39,6 +39,12 @@ pub(super) fn spell(text: &str, bytes: &mut Vec<u8>) -> bool {
     text.chars().all(|c| byte_of(c).map(|byte| bytes.push(byte)).is_some())
 }
 
+/// Bytes of ordinary text: not ASCII's control characters, nor what begins characters beyond U+3FFFF, nor what no UTF-8 has. Vocabularies
+/// trained without a full alphabet lack some of those, and are sound.
+fn is_common(byte: u8) -> bool {
+    matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..=0xbf | 0xc2..=0xf0)
+}
+
 /// One merge; 16 bytes, so that a look-up reads one cache line.
 #[derive(Clone, Copy, Debug)]
 struct Merge {
@@ -133,11 +139,11 @@ impl Symbols<'_> {
 
 impl Bpe {
     /// Reads the merges. `pieces` are the vocabulary's, `index` knows those that can be spelled, `aliases` are further
-    /// spellings of tokens.
+    /// spellings of tokens, `unknown` stands for bytes without a token.
     pub(super) fn load(
         pre: PreTokenizer,
         merges: &[&str],
-        aliases: &[(Vec<u8>, u32)],
+        (aliases, unknown): (&[(Vec<u8>, u32)], Option<u32>),
         pieces: &mut Pieces,
         index: &mut Index,
     ) -> Result<Self, VocabularyError> {
@@ -148,7 +154,13 @@ impl Bpe {
         }
         let mut bytes = [NONE; 256];
         for (byte, symbol) in (0..=u8::MAX).zip(&mut bytes) {
-            *symbol = symbols.get(&[byte]);
+            *symbol = match symbols.index.find(symbols.pieces, &[byte]) {
+                Some(symbol) => symbol,
+                None if unknown.is_none() && is_common(byte) => {
+                    return Err(VocabularyError::MissingByte { byte });
+                }
+                None => symbols.add(&[byte], unknown.unwrap_or(NONE)),
+            };
         }
         let mut table = Merges::with_capacity(merges.len());
         let (mut left, mut right) = (Vec::new(), Vec::new());
@@ -202,7 +214,7 @@ impl Bpe {
         for node in merger.symbols() {
             match self.token(node.id) {
                 Some(token) => out.push(token),
-                // Spelled by bytes where merging ends in no token; a byte without a token has no spelling.
+                // Spelled by bytes where merging ends in no token.
                 None => out
                     .extend(pieces.get(node.id).iter().filter_map(|&b| self.token(self.symbol(b)))),
             }

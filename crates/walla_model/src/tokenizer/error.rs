@@ -75,7 +75,7 @@ pub enum VocabularyError {
         text: String,
     },
     /// Text would be lost: neither a token for this byte nor one for what is unknown.
-    #[error("no token for the byte 0x{byte:02X} and no unknown token")]
+    #[error("no token for the byte 0x{byte:02X}, and no unknown token that text may become")]
     MissingByte {
         /// The byte.
         byte: u8,

@@ -65,7 +65,7 @@ impl Kind {
 }
 
 /// Whether a user-defined token looks like a marker of the chat format, as `<think>` or `[TOOL_CALLS]` do and line
-/// breaks, runs of spaces or letters do not.
+/// breaks, runs of spaces, letters or a single `<` do not.
 pub(super) fn looks_like_marker(text: &str) -> bool {
-    text.contains(['<', '>', '[', ']', '|', '｜'])
+    text.contains(['<', '>', '[', ']', '|', '｜']) && text.chars().nth(1).is_some()
 }

@@ -52,7 +52,7 @@ impl Tokenizer {
         let partition = partition(&vocabulary.tokens, &kinds);
         let (pieces, index, model) = match pre {
             None => load_spm(vocabulary, &kinds, &ids, &texts)?,
-            Some(pre) => load_bpe(vocabulary, &kinds, pre)?,
+            Some(pre) => load_bpe(vocabulary, &kinds, &ids, pre)?,
         };
         let tokens = vocabulary.tokens.len();
         let piece_bytes_max = (0..tokens as u32).map(|id| pieces.get(id).len()).max().unwrap_or(0);
@@ -198,6 +198,13 @@ fn byte_piece(id: u32, text: &str) -> Result<u8, VocabularyError> {
         .ok_or_else(|| VocabularyError::ByteToken { token: TokenId(id), text: text.to_owned() })
 }
 
+/// What text becomes where the vocabulary cannot spell it: not a token of the chat format, whatever the file calls unknown.
+fn unknown_of_text(ids: &SpecialIds, kinds: &[Kind]) -> Option<u32> {
+    let belongs_to_chat =
+        |kind: &Kind| kind.is_any(Kind::CONTROL.with(Kind::MARKER).with(Kind::UNUSED));
+    ids.unknown.filter(|&id| kinds.get(id as usize).is_some_and(|kind| !belongs_to_chat(kind)))
+}
+
 fn load_spm(
     vocabulary: &Vocabulary<'_>,
     kinds: &[Kind],
@@ -231,14 +238,15 @@ fn load_spm(
             spellable.push(id);
         }
     }
+    let unknown = unknown_of_text(ids, kinds);
     let mut bytes = [0; 256];
     for (byte, slot) in (0..=u8::MAX).zip(&mut bytes) {
         let one = char::from(byte).to_string();
         let token = texts
             .find(&format!("<0x{byte:02X}>"))
             .or_else(|| if byte.is_ascii() { texts.find(&one) } else { None })
-            .filter(|&id| kinds.get(id as usize).is_some_and(|kind| !kind.is_any(Kind::CONTROL)))
-            .or(ids.unknown);
+            .filter(|&id| kinds.get(id as usize).is_some_and(|kind| !kind.is_any(Kind::RESERVED)))
+            .or(unknown);
         *slot = token.ok_or(VocabularyError::MissingByte { byte })?;
     }
     let model = Spm::load(scores, bytes, &pieces, spellable.iter().copied());
@@ -249,6 +257,7 @@ fn load_spm(
 fn load_bpe(
     vocabulary: &Vocabulary<'_>,
     kinds: &[Kind],
+    ids: &SpecialIds,
     pre: PreTokenizer,
 ) -> Result<(Pieces, Index, Model), VocabularyError> {
     let merges = vocabulary.merges.as_deref().ok_or_else(|| VocabularyError::Missing {
@@ -280,7 +289,8 @@ fn load_bpe(
             let _ = index.insert(&pieces, id);
         }
     }
-    let model = Bpe::load(pre, merges, &aliases, &mut pieces, &mut index)?;
+    let unknown = unknown_of_text(ids, kinds);
+    let model = Bpe::load(pre, merges, (&aliases, unknown), &mut pieces, &mut index)?;
     pieces.shrink();
     Ok((pieces, index, Model::Bpe(model)))
 }

@@ -176,8 +176,9 @@ impl Tokenizer {
         all.filter(|&token| self.is_end_of_generation(token))
     }
 
-    /// Whether a token can never come from untrusted text: control, unknown, and user-defined tokens that look like
-    /// markers (`<think>`).
+    /// Whether a token is not for text: control, unknown, and user-defined tokens that look like markers (`<think>`).
+    ///
+    /// Untrusted text becomes none of them, with one exception: where a vocabulary cannot spell a byte, its unknown token stands for it.
     #[must_use]
     pub fn is_reserved(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::RESERVED)
