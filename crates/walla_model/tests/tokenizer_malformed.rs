@@ -5,8 +5,10 @@ mod tokenizer_common;
 use tokenizer_common::{
     BYTE, CONTROL, Lists, NORMAL, UNKNOWN, USER_DEFINED, byte_level, sentence_piece,
 };
-use walla_model::chat::{Prompt, Segment};
+use walla_model::chat::{ChatTemplate, Message, Prompt, RenderOptions, Role, Segment};
+use walla_model::gguf::Writer;
 use walla_model::tokenizer::{Tokenizer, Vocabulary};
+use walla_model::{Gguf, Value};
 use walla_types::TokenId;
 
 fn error(vocabulary: &Vocabulary<'_>) -> String {
@@ -170,6 +172,61 @@ fn special_ids_must_be_in_the_vocabulary() {
         lists.add_bos = Some(true);
     });
     assert!(message.contains("there is no tokenizer.ggml.bos_token_id"), "{message}");
+}
+
+/// A model file with these tokens, and what `more` writes.
+fn file(lists: &Lists, more: impl FnOnce(&mut Writer)) -> Gguf {
+    let mut writer = Writer::new();
+    writer.str("tokenizer.ggml.model", lists.model);
+    writer.str("tokenizer.ggml.pre", lists.pre);
+    writer.strings("tokenizer.ggml.tokens", lists.tokens.iter().map(String::as_str));
+    writer.strings("tokenizer.ggml.merges", lists.merges.iter().map(String::as_str));
+    writer.f32s("tokenizer.ggml.scores", &lists.scores);
+    let types: Vec<i32> = lists.types.iter().map(|&code| code as i32).collect();
+    writer.i32s("tokenizer.ggml.token_type", &types);
+    more(&mut writer);
+    let bytes = writer.begin(Vec::new()).unwrap().finish().unwrap();
+    Gguf::from_bytes(bytes.as_slice()).unwrap()
+}
+
+/// Roles with two keys are named by the key that the file has, numbers as they stand.
+#[test]
+fn special_ids_are_named_as_the_file_does() {
+    for (key, id) in [
+        ("tokenizer.ggml.prefix_token_id", 99_999),
+        ("tokenizer.ggml.fim_suf_token_id", 1 << 32),
+        ("tokenizer.ggml.eos_token_id", 1 << 40),
+    ] {
+        let file = file(&byte_level("gpt-2"), |writer| _ = writer.value(key, Value::U64(id)));
+        let message = Tokenizer::from_gguf(&file).unwrap_err().to_string();
+        assert!(message.starts_with(&format!("{key} is {id}, outside")), "{message}");
+    }
+}
+
+/// A template prints the BOS and EOS that the tokenizer has, however the file says or does not say which.
+#[test]
+fn templates_have_the_tokenizers_own_tokens() {
+    let text = |lists: &Lists, more: fn(&mut Writer)| {
+        let file = file(lists, |writer| {
+            writer.str("tokenizer.chat_template", "[{{ bos_token }}|{{ eos_token }}]");
+            more(writer);
+        });
+        let tokenizer = Tokenizer::from_gguf(&file).unwrap();
+        let own = |token: Option<TokenId>| {
+            token.map_or("", |token| str::from_utf8(tokenizer.token_bytes(token)).unwrap())
+        };
+        let template = ChatTemplate::from_gguf(&file).unwrap().unwrap();
+        let messages = [Message { role: Role::User, content: "x" }];
+        let text = template.render(&messages, &RenderOptions::default()).unwrap().text();
+        assert_eq!(text, format!("[{}|{}]", own(tokenizer.bos()), own(tokenizer.eos())));
+        text
+    };
+    assert_eq!(text(&sentence_piece(), |_| ()), "[<s>|</s>]", "the defaults of \"llama\"");
+    let none =
+        |writer: &mut Writer| _ = writer.value("tokenizer.ggml.bos_token_id", Value::I32(-1));
+    assert_eq!(text(&byte_level("gpt-2"), none), "[|]");
+    let eos = |writer: &mut Writer| _ = writer.u32("tokenizer.ggml.eos_token_id", 0);
+    assert_eq!(text(&sentence_piece(), eos), "[<s>|<unk>]");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use super::{OUTPUT_BYTES_MAX, SOURCE_BYTES_MAX};
 use crate::gguf::MetadataError;
+use crate::tokenizer::VocabularyError;
 
 /// Why a template cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,6 +9,9 @@ pub enum TemplateError {
     /// The file's entry is no text.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
+    /// The file's BOS or EOS, which templates print, is none of its tokens.
+    #[error("{0}")]
+    Tokens(String),
     /// The source is too long.
     #[error("the chat template has {bytes} bytes, at most {SOURCE_BYTES_MAX}")]
     SourceTooLong {
@@ -35,4 +39,13 @@ pub enum TemplateError {
     /// Something else fails while it renders.
     #[error("the chat template fails: {0}")]
     Failed(String),
+}
+
+impl From<VocabularyError> for TemplateError {
+    fn from(error: VocabularyError) -> Self {
+        match error {
+            VocabularyError::Metadata(error) => Self::Metadata(error),
+            error => Self::Tokens(error.to_string()),
+        }
+    }
 }

@@ -36,7 +36,8 @@ use minijinja::{AutoEscape, Environment, ErrorKind, context};
 
 pub use error::TemplateError;
 
-use crate::gguf::{Gguf, Strings};
+use crate::gguf::Gguf;
+use crate::tokenizer::texts_of_bos_and_eos;
 use thoughts::Thoughts;
 
 /// Bytes of a template's source, at most. The longest in the wild have some 20 kB.
@@ -215,13 +216,7 @@ impl ChatTemplate {
 
     fn from_key(file: &Gguf, key: &str) -> Result<Option<Self>, TemplateError> {
         let Some(source) = file.find::<&str>(key)? else { return Ok(None) };
-        let token = |key: &str| -> Result<String, TemplateError> {
-            let Some(id) = file.find::<u32>(key)? else { return Ok(String::new()) };
-            let tokens = file.find::<Strings<'_>>("tokenizer.ggml.tokens")?;
-            Ok(tokens.and_then(|tokens| tokens.get(id as usize)).unwrap_or_default().to_owned())
-        };
-        let bos = token("tokenizer.ggml.bos_token_id")?;
-        let eos = token("tokenizer.ggml.eos_token_id")?;
+        let (bos, eos) = texts_of_bos_and_eos(file)?;
         Self::new(source, &bos, &eos).map(Some)
     }
 

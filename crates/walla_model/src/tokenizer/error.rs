@@ -106,7 +106,7 @@ pub enum VocabularyError {
         /// The key.
         key: &'static str,
         /// What it says.
-        id: u32,
+        id: i64,
         /// Number of tokens.
         tokens: usize,
     },

@@ -33,6 +33,7 @@ use walla_types::TokenId;
 pub use decode::{DecodeOptions, StreamDecoder};
 pub use encode::EncodeOptions;
 pub use error::{TokenizerError, VocabularyError};
+pub(crate) use special::texts_of_bos_and_eos;
 pub use split::PreTokenizer;
 pub use vocabulary::{SpecialIds, Vocabulary};
 
@@ -84,8 +85,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Bytes of a text that are encoded at once, unless [changed](Self::with_text_bytes_max): 1 MiB, which is more
-    /// tokens than any context has.
+    /// Bytes of a text that are encoded at once, unless [changed](Self::with_text_bytes_max): 1 MiB, some 250,000 tokens of English.
     pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
     /// Reads the tokenizer of a model.

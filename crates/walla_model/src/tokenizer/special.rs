@@ -5,9 +5,11 @@
 //! take a role it takes the first of its hash table, and we the first of the list.
 
 use super::{
+    error::VocabularyError,
     kind::{Kind, looks_like_marker},
     vocabulary::SpecialIds,
 };
+use crate::gguf::{Gguf, Integers, Strings};
 
 /// End of a turn, the likelier ones first.
 const EOT: &[&str] = &[
@@ -96,6 +98,22 @@ const VISIBLE_MARKERS: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<
 
 /// The token with a text.
 pub(super) type Find<'f> = &'f dyn Fn(&str) -> Option<u32>;
+
+/// The texts of a file's BOS and EOS, empty where it has none: the same tokens that its tokenizer has.
+pub(crate) fn texts_of_bos_and_eos(gguf: &Gguf) -> Result<(String, String), VocabularyError> {
+    let Some(tokens) = gguf.find::<Strings<'_>>("tokenizer.ggml.tokens")? else {
+        return Ok(Default::default());
+    };
+    let types = gguf.find::<Integers<'_>>("tokenizer.ggml.token_type")?;
+    let mut kinds: Vec<Kind> =
+        types.map(|types| types.iter().filter_map(Kind::from_code).collect()).unwrap_or_default();
+    kinds.resize(tokens.len(), Kind::NORMAL);
+    let model = gguf.find::<&str>("tokenizer.ggml.model")?.unwrap_or_default();
+    let ids = with_defaults(SpecialIds::from_gguf(gguf, tokens.len())?, model, &kinds);
+    let text =
+        |id: Option<u32>| id.and_then(|id| tokens.get(id as usize)).unwrap_or_default().to_owned();
+    Ok((text(ids.bos), text(ids.eos)))
+}
 
 /// Fills the roles that the file left open, and corrects kinds accordingly.
 pub(super) fn complete(

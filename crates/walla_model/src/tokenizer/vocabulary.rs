@@ -81,29 +81,28 @@ const KEYS: [(&str, Slot); 14] = [
 const NO_TOKEN: u32 = u32::MAX;
 
 impl SpecialIds {
-    fn from_gguf(gguf: &Gguf) -> Result<Self, VocabularyError> {
+    /// What a file with so many tokens says.
+    pub(super) fn from_gguf(gguf: &Gguf, tokens: usize) -> Result<Self, VocabularyError> {
         let mut ids = Self::default();
         for (key, slot) in KEYS {
-            let found = match gguf.find::<i64>(key)? {
-                Some(id) if id < 0 || id == i64::from(NO_TOKEN) => None,
-                // Beyond u32 is beyond every vocabulary: checked with the rest.
-                Some(id) => Some(u32::try_from(id).unwrap_or(NO_TOKEN - 1)),
-                None => None,
-            };
-            if found.is_some() {
-                *slot(&mut ids) = found;
+            let Some(id) = gguf.find::<i64>(key)? else { continue };
+            if id < 0 || id == i64::from(NO_TOKEN) {
+                continue;
             }
+            let within = u32::try_from(id).ok().filter(|&id| (id as usize) < tokens);
+            let outside = || VocabularyError::SpecialId { key, id, tokens };
+            *slot(&mut ids) = Some(within.ok_or_else(outside)?);
         }
         Ok(ids)
     }
 
-    /// Checks that all are within a vocabulary of `tokens` tokens.
+    /// Checks that all are within a vocabulary of `tokens` tokens, if somebody else than a file says so.
     pub(super) fn check(mut self, tokens: usize) -> Result<(), VocabularyError> {
         for (key, slot) in KEYS {
             if let Some(id) = *slot(&mut self)
                 && id as usize >= tokens
             {
-                return Err(VocabularyError::SpecialId { key, id, tokens });
+                return Err(VocabularyError::SpecialId { key, id: id.into(), tokens });
             }
         }
         Ok(())
@@ -114,13 +113,15 @@ impl<'a> Vocabulary<'a> {
     /// Reads what a file says.
     ///
     /// # Errors
-    /// [`VocabularyError::Metadata`] if the model's name or the tokens are missing, or a key has the wrong type.
+    /// [`VocabularyError::Metadata`] if the model's name or the tokens are missing, or a key has the wrong type,
+    /// [`VocabularyError::SpecialId`] if one names a token that the file does not have.
     pub fn from_gguf(gguf: &'a Gguf) -> Result<Self, VocabularyError> {
+        let tokens: Vec<&str> =
+            gguf.require::<Strings<'_>>("tokenizer.ggml.tokens")?.iter().collect();
         Ok(Self {
             model: gguf.require("tokenizer.ggml.model")?,
             pre: gguf.find("tokenizer.ggml.pre")?.unwrap_or_default(),
             model_name: gguf.find("general.name")?.unwrap_or_default(),
-            tokens: gguf.require::<Strings<'_>>("tokenizer.ggml.tokens")?.iter().collect(),
             token_types: gguf
                 .find::<Integers<'_>>("tokenizer.ggml.token_type")?
                 .map(|types| types.iter().collect()),
@@ -130,7 +131,8 @@ impl<'a> Vocabulary<'a> {
             merges: gguf
                 .find::<Strings<'_>>("tokenizer.ggml.merges")?
                 .map(|merges| merges.iter().collect()),
-            special: SpecialIds::from_gguf(gguf)?,
+            special: SpecialIds::from_gguf(gguf, tokens.len())?,
+            tokens,
             add_bos: gguf.find("tokenizer.ggml.add_bos_token")?,
             add_eos: gguf.find("tokenizer.ggml.add_eos_token")?,
             add_space_prefix: gguf.find("tokenizer.ggml.add_space_prefix")?,
