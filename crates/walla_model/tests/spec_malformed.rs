@@ -29,6 +29,22 @@ fn another_architecture_lists_those_that_there_are() {
     assert!(message.contains("\"general.architecture\" is missing"), "{message}");
 }
 
+/// llama.cpp's own tool writes the keys as `u16`.
+#[test]
+fn parts_of_split_models_say_how_to_join_them() {
+    let first = llama().set("split.no", Value::U16(0)).set("split.count", Value::U16(2));
+    let expected = "this is part 1 of 2 of a split model: join the parts with \
+                    `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`";
+    assert_eq!(first.message(), expected);
+    let second = llama()
+        .remove("general.architecture")
+        .set("split.no", Value::U16(1))
+        .set("split.count", Value::U16(2));
+    assert!(second.message().starts_with("this is part 2 of 2"));
+    let whole = llama().set("split.no", Value::U16(0)).set("split.count", Value::U16(1));
+    assert!(whole.spec().is_ok());
+}
+
 /// One value each, and what the message says.
 #[test]
 fn absurd_hyperparameters_are_named() {

@@ -15,6 +15,17 @@ pub enum SpecError {
         /// `general.architecture`.
         found: String,
     },
+    /// The file is one part of a model that was split: join all of them first.
+    #[error(
+        "this is part {part} of {parts} of a split model: join the parts with \
+         `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
+    )]
+    Split {
+        /// Which part, counted from 1.
+        part: u64,
+        /// How many there are.
+        parts: u64,
+    },
     /// A key is missing or has the wrong type: the file is damaged or was made by a broken tool.
     #[error(transparent)]
     Metadata(#[from] MetadataError),

@@ -33,6 +33,12 @@ impl ModelSpec {
     /// # Errors
     /// [`SpecError`] names the key or tensor and what was expected of it.
     pub fn from_gguf(gguf: &Gguf, context_tokens: u32) -> Result<Self, SpecError> {
+        // Parts but the first have none of the keys below.
+        let parts = gguf.find::<u64>("split.count")?.unwrap_or(1);
+        if parts > 1 {
+            let part = gguf.find::<u64>("split.no")?.unwrap_or(0).saturating_add(1);
+            return Err(SpecError::Split { part, parts });
+        }
         let name: &str = gguf.require("general.architecture")?;
         let architecture = Architecture::from_name(name)
             .ok_or_else(|| SpecError::Architecture { found: name.to_owned() })?;
