@@ -2,8 +2,8 @@
 
 use walla_model::{
     Gguf, ModelSpec,
-    gguf::{Integers, Strings},
-    spec::Mixer,
+    gguf::{Integers, Strings, WriteError},
+    spec::{Architecture, Mixer},
     synth::{self, Mixture, Model},
     tokenizer::{EncodeOptions, Tokenizer},
 };
@@ -131,4 +131,23 @@ fn words_that_were_said_are_encoded_to_the_tokens_that_said_them() {
         let said = tokenizer.decode(&words).unwrap();
         assert_eq!(tokenizer.encode(&said, EncodeOptions::default()).unwrap(), words);
     }
+}
+
+#[test]
+fn impossible_models_are_refused() {
+    let refusal = |model: Model| {
+        let error = synth::write(&model, Mixture::F16, 1, Vec::new()).unwrap_err();
+        assert!(matches!(error, WriteError::Model(_)), "{error}");
+        error.to_string()
+    };
+    let fine = small(&Model::LLAMA_3_2_1B);
+    let phi = Model { architecture: Architecture::Phi3, ..fine.clone() };
+    assert_eq!(refusal(phi), "this model is impossible: its architecture cannot be synthesised");
+    refusal(Model { vocab: 258, ..fine.clone() });
+    refusal(Model { kv_heads: 3, ..fine.clone() });
+    refusal(Model { layers: 0, ..fine.clone() });
+    refusal(Model { head_dim: 15, ..fine.clone() });
+    // Rows that are no whole blocks are stored in a type that takes them; the smallest vocabulary is complete.
+    let odd = Model { width: 48, vocab: 259, ..fine };
+    assert_eq!(ModelSpec::from_gguf(&file(&odd, Mixture::Q4KM), 1).map(|s| s.width), Ok(48));
 }

@@ -47,6 +47,9 @@ pub enum WriteError {
     /// Metadata or tensors that no reader would take: doubled names, impossible shapes.
     #[error("this file would be unreadable: {0}")]
     Unreadable(#[from] GgufError),
+    /// A synthetic model that no file describes: change what is named.
+    #[error("this model is impossible: {0}")]
+    Model(&'static str),
     /// A tensor was given too few or too many bytes.
     #[error("tensor {tensor:?} takes {expected} bytes, {found} given")]
     Length {

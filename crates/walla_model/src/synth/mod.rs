@@ -26,7 +26,9 @@ use crate::{
 /// The same arguments give the same bytes.
 ///
 /// # Errors
-/// [`WriteError`] from `out`, or if `model` is impossible (say, rows that are no whole blocks of 32).
+/// [`WriteError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does not divide `heads`, the vocabulary is smaller than the
+/// 259 tokens of its tokenizer, or the architecture is not one of [`Model::ALL`]. Others from `out`. Rows that are no whole blocks are
+/// no error: they are stored in a type whose blocks they fill.
 ///
 /// # Examples
 /// ```
@@ -44,6 +46,7 @@ pub fn write<W: Write>(
     seed: u64,
     out: W,
 ) -> Result<W, WriteError> {
+    check(model).map_err(WriteError::Model)?;
     let tensors = tensors(model, mixture);
     let mut writer = Writer::new();
     hyperparameters(&mut writer, model);
@@ -60,6 +63,24 @@ pub fn write<W: Write>(
         blocks::write(tensor.ty, tensor.dims.iter().product(), &tensor.fill, stream, &mut data)?;
     }
     data.finish()
+}
+
+fn check(model: &Model) -> Result<(), &'static str> {
+    let Model { width, layers, heads, kv_heads, head_dim, hidden, context_train, .. } = *model;
+    let sizes = [width, layers, heads, kv_heads, head_dim, hidden, context_train];
+    if !Model::ALL.iter().any(|known| known.architecture == model.architecture) {
+        Err("its architecture cannot be synthesised")
+    } else if sizes.contains(&0) {
+        Err("a size is 0")
+    } else if !heads.is_multiple_of(kv_heads) {
+        Err("kv_heads does not divide heads")
+    } else if !head_dim.is_multiple_of(2) {
+        Err("head_dim is odd")
+    } else if model.vocab < tokenizer::VOCAB_MIN {
+        Err("its vocabulary has fewer than 259 tokens")
+    } else {
+        Ok(())
+    }
 }
 
 /// Bytes of the tensors' data, without gaps: close to the length of the file, and what a step of one sequence reads.

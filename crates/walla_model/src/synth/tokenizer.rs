@@ -10,6 +10,9 @@ const CONTROL: i32 = 3;
 /// The last tokens of the vocabulary.
 const CONTROLS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 
+/// The bytes and the control tokens: the least that a vocabulary can have.
+pub(super) const VOCAB_MIN: u32 = 256 + CONTROLS.len() as u32;
+
 const CHATML: &str = "{% for message in messages %}\
 {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}\
 {% endfor %}\
