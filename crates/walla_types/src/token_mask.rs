@@ -88,7 +88,7 @@ pub enum InvalidTokenMask {
     #[error("the mask forbids every token")]
     NothingAllowed,
     /// The vocabulary has no such token.
-    #[error("token {token} of a vocabulary of {vocab}")]
+    #[error("token {token} is outside the vocabulary of {vocab} tokens")]
     OutsideVocabulary {
         /// The token.
         token: TokenId,
@@ -117,6 +117,7 @@ mod tests {
         assert_eq!(TokenMask::from_words([0, 0]), Err(InvalidTokenMask::NothingAllowed));
         let outside = InvalidTokenMask::OutsideVocabulary { token: TokenId(9), vocab: 9 };
         assert_eq!(TokenMask::allow(9, [TokenId(9)]), Err(outside));
+        assert_eq!(outside.to_string(), "token 9 is outside the vocabulary of 9 tokens");
     }
 
     #[test]
