@@ -2,8 +2,11 @@
 //!
 //! `golden/*.txt` hold what `golden/make.py` rendered; the templates are their vendors' and not part of this repository.
 
-use std::path::{Path, PathBuf};
+mod reference_data;
 
+use std::path::Path;
+
+use reference_data::files;
 use serde_json::Value;
 use walla_model::Gguf;
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, Segment};
@@ -35,26 +38,6 @@ fn conversation(case: &str) -> &'static [Message<'static>] {
         "thought_last" => &[SYSTEM, ASK, THOUGHT],
         other => panic!("golden/make.py and this file differ: {other:?}"),
     }
-}
-
-/// The shared reference data, if this checkout has it.
-fn data(folder: &str) -> Option<PathBuf> {
-    let path =
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(folder);
-    if path.is_dir() {
-        return Some(path);
-    }
-    eprintln!("SKIPPED: no reference data at {}", path.display());
-    None
-}
-
-fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let Some(folder) = data(folder) else { return Vec::new() };
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
-    files.sort();
-    files
 }
 
 /// Case names and texts of a golden file: `#### name generation=0 thinking=0`, the text, a line break.

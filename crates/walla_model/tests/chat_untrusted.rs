@@ -1,7 +1,12 @@
 //! Players cannot type control tokens: whatever stands in any field, the prompt has the control tokens of harmless words.
 
+mod reference_data;
+
+use std::path::PathBuf;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use reference_data::files;
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
 use walla_model::tokenizer::{SpecialIds, Tokenizer, Vocabulary};
 use walla_types::TokenId;
@@ -63,15 +68,11 @@ const TEMPLATES: [(&str, &str); 6] = [
 
 /// Vendors' templates, if this checkout has the shared reference data.
 fn published() -> Vec<(String, String)> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/templates");
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        eprintln!("SKIPPED: no reference data at {folder}");
-        return Vec::new();
+    let source = |path: PathBuf| {
+        let source = std::fs::read_to_string(&path).unwrap();
+        (path.display().to_string(), source)
     };
-    let paths = entries.map(|entry| entry.unwrap().path());
-    paths
-        .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()))
-        .collect()
+    files("templates", "jinja").into_iter().map(source).collect()
 }
 
 /// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and up.

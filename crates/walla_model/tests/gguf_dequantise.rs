@@ -1,22 +1,16 @@
 //! Every stored form gives exactly the numbers that ggml gives.
 
-use std::{fs, path::PathBuf};
+mod reference_data;
 
+use std::fs;
+
+use reference_data::data;
 use walla_model::dequantise;
 use walla_types::TensorType;
 
-fn models() -> Option<PathBuf> {
-    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models"));
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    eprintln!("SKIPPED: no reference data in {}", dir.display());
-    None
-}
-
 #[test]
 fn numbers_agree_with_ggml_bit_for_bit() {
-    let Some(models) = models() else { return };
+    let Some(models) = data("models") else { return };
     let index = fs::read_to_string(models.join("dequant.json")).unwrap();
     let index: serde_json::Value = serde_json::from_str(&index).unwrap();
     let data = fs::read(models.join("dequant.bin")).unwrap();

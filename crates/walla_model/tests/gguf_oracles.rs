@@ -1,21 +1,15 @@
 //! Real files parse, and quickly.
 
-use std::{fs, path::PathBuf, time::Instant};
+mod reference_data;
 
+use std::{fs, time::Instant};
+
+use reference_data::data;
 use walla_model::{Gguf, gguf::Strings};
-
-fn data() -> Option<PathBuf> {
-    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data"));
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    eprintln!("SKIPPED: no reference data in {}", dir.display());
-    None
-}
 
 #[test]
 fn every_reference_file_opens_in_all_three_ways() {
-    let Some(data) = data() else { return };
+    let Some(data) = data("") else { return };
     let mut files = 0;
     for dir in ["models", "tokenizers"] {
         for file in fs::read_dir(data.join(dir)).unwrap() {
@@ -48,7 +42,7 @@ fn every_reference_file_opens_in_all_three_ways() {
 
 #[test]
 fn a_large_vocabulary_opens_in_milliseconds() {
-    let Some(data) = data() else { return };
+    let Some(data) = data("") else { return };
     let start = Instant::now();
     let gguf = Gguf::open(data.join("tokenizers/llama-bpe.gguf")).unwrap();
     let micros = start.elapsed().as_micros();

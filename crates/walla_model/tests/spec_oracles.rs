@@ -1,24 +1,18 @@
 //! The reference models become the specifications that their descriptions give.
 
-use std::{fs, path::PathBuf};
+mod reference_data;
 
+use std::fs;
+
+use reference_data::data;
 use walla_model::{
     Gguf, ModelSpec,
     spec::{Activation, Architecture, Attention, Mixer, RopePairs, ShortConv},
 };
 
-fn models() -> Option<PathBuf> {
-    let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models"));
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    eprintln!("SKIPPED: no reference data in {}", dir.display());
-    None
-}
-
 /// The specification of a reference model, unless the data is absent.
 fn spec(name: &str, context_tokens: u32) -> Option<(Gguf, ModelSpec)> {
-    let gguf = Gguf::open(models()?.join(name).with_extension("gguf")).unwrap();
+    let gguf = Gguf::open(data("models")?.join(name).with_extension("gguf")).unwrap();
     let spec = ModelSpec::from_gguf(&gguf, context_tokens).unwrap();
     Some((gguf, spec))
 }
@@ -43,7 +37,7 @@ fn close(a: f32, b: f32) -> bool {
 
 #[test]
 fn every_reference_model_has_the_numbers_of_its_description() {
-    let Some(models) = models() else { return };
+    let Some(models) = data("models") else { return };
     let mut count = 0;
     for file in fs::read_dir(models).unwrap() {
         let path = file.unwrap().path();

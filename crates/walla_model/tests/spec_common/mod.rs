@@ -1,5 +1,8 @@
 //! Models to spoil.
 
+#[path = "../reference_data/mod.rs"]
+mod reference_data;
+
 use walla_model::{
     Gguf, ModelSpec, SpecError, TensorInfo, Value,
     gguf::Writer,
@@ -35,13 +38,7 @@ pub fn llama() -> Spoilt {
 
 /// A model of the reference data, unless it is absent.
 pub fn reference(name: &str) -> Option<Spoilt> {
-    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models");
-    let path = std::path::Path::new(models).join(name);
-    if !path.exists() {
-        eprintln!("SKIPPED: no reference model {}", path.display());
-        return None;
-    }
-    Some(Spoilt::from(Gguf::open(path).unwrap()))
+    Some(Spoilt::from(Gguf::open(reference_data::data(&format!("models/{name}"))?).unwrap()))
 }
 
 impl From<Gguf> for Spoilt {

@@ -1,27 +1,17 @@
 //! Reference data, and small vocabularies for tests that need none.
-#![allow(dead_code, reason = "each test binary uses a part of this")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of this")]
 
-use std::path::{Path, PathBuf};
+#[path = "../reference_data/mod.rs"]
+mod reference_data;
 
+use std::path::Path;
+
+pub use reference_data::files;
 use walla_model::{
     Gguf,
     tokenizer::{SpecialIds, Tokenizer, Vocabulary},
 };
 use walla_types::TokenId;
-
-/// Files of the shared reference data with an extension, in order; none, and a line that says so, where it is absent.
-pub fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(folder);
-    if !data.is_dir() {
-        eprintln!("SKIPPED: no reference data at {}", data.display());
-        return Vec::new();
-    }
-    let entries = std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path());
-    let is_wanted = |path: &PathBuf| path.extension().is_some_and(|e| e == extension);
-    let mut files: Vec<_> = entries.filter(is_wanted).collect();
-    files.sort();
-    files
-}
 
 /// The tokenizer of a file.
 pub fn load(path: &Path) -> Tokenizer {
