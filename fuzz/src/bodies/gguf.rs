@@ -1,6 +1,7 @@
 //! Any bytes as a model file: every answer is a value or an error.
 
 use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
+use walla_model::spec::{Linear, Matrix, Mixer, RmsNorm, Vector};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
 use walla_types::TokenId;
@@ -54,12 +55,56 @@ fn tensors(file: &Gguf) {
 
 /// A specification that was accepted has all its weights.
 fn weights(file: &Gguf, spec: &ModelSpec) {
-    file.matrix_bytes(&spec.embedding).expect("the embedding is in the file");
-    file.vector(&spec.output_norm.weight).expect("the last norm is in the file");
+    matrix(file, &spec.embedding);
+    linear(file, &spec.head);
+    norm(file, &spec.output_norm);
     for layer in &spec.layers {
-        file.vector(&layer.mixer_norm.weight).expect("every norm is in the file");
-        file.matrix_bytes(&layer.feed_forward.down.matrix).expect("every matrix is in the file");
+        let norms = [
+            Some(layer.mixer_norm),
+            layer.mixer_post_norm,
+            Some(layer.feed_forward_norm),
+            layer.feed_forward_post_norm,
+        ];
+        norms.iter().flatten().for_each(|weight| norm(file, weight));
+        let parts = &layer.feed_forward;
+        [parts.gate, parts.up, parts.down].iter().for_each(|part| linear(file, part));
+        match &layer.mixer {
+            Mixer::Attention(parts) => {
+                let all = [parts.query, parts.key, parts.value, parts.output];
+                all.iter().for_each(|part| linear(file, part));
+                if let Some((query, key)) = &parts.head_norms {
+                    norm(file, query);
+                    norm(file, key);
+                }
+                assert!(parts.rope.is_none_or(|rope| rope < spec.ropes.len()));
+            }
+            Mixer::ShortConv(parts) => {
+                parts.input.iter().chain([&parts.output]).for_each(|part| linear(file, part));
+                vector(file, &parts.kernel);
+            }
+        }
     }
+}
+
+fn matrix(file: &Gguf, matrix: &Matrix) {
+    let bytes = file.matrix_bytes(matrix).expect("every matrix is in the file");
+    let elements = matrix.rows * matrix.cols;
+    let expected = elements / matrix.ty.block_elements() * matrix.ty.block_bytes();
+    assert_eq!(bytes.len(), expected, "{matrix:?}");
+}
+
+fn vector(file: &Gguf, vector: &Vector) {
+    let numbers = file.vector(vector).expect("every vector is in the file");
+    assert_eq!(numbers.len(), vector.len, "{vector:?}");
+}
+
+fn linear(file: &Gguf, linear: &Linear) {
+    matrix(file, &linear.matrix);
+    linear.bias.iter().for_each(|bias| vector(file, bias));
+}
+
+fn norm(file: &Gguf, norm: &RmsNorm) {
+    vector(file, &norm.weight);
 }
 
 fn tokenize(tokenizer: &Tokenizer) {

@@ -2,6 +2,8 @@
 
 use walla_model::synth::{self, Mixture, Model};
 
+use super::tokenizer::PRES;
+
 /// Tiny models of every architecture that can be synthesised.
 ///
 /// # Panics
@@ -35,7 +37,7 @@ pub fn tokenizer() -> Vec<Vec<u8>> {
     ];
     let mut seeds = Vec::new();
     for kind in 0..=1 {
-        for pre in 0..9 {
+        for pre in 0..PRES.len() as u8 {
             for text in TEXTS {
                 let mut seed = vec![kind, pre, 255, 6]; // six tokens beyond the bytes
                 for (token_kind, text) in [(5, 4), (5, 3), (40, 6), (40, 8), (200, 255), (200, 255)]

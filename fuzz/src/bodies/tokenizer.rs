@@ -11,7 +11,8 @@ use walla_types::TokenId;
 
 use super::input::Input;
 
-const PRES: [&str; 9] = [
+/// One name of every way of splitting, and one of none.
+pub const PRES: [&str; 15] = [
     "gpt-2",
     "llama-bpe",
     "qwen2",
@@ -20,6 +21,12 @@ const PRES: [&str; 9] = [
     "deepseek-coder",
     "falcon",
     "default",
+    "dbrx",
+    "minicpm5",
+    "qwen35",
+    "deepseek-v3",
+    "gpt-4o",
+    "tekken",
     "no-such-splitter",
 ];
 
