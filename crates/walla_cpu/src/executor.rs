@@ -175,7 +175,9 @@ impl Executor {
     /// # Errors
     /// [`DeviceError::Invalid`] with the words.
     pub(crate) fn check_fault(&self) -> Result<(), DeviceError> {
-        if !self.shared.has_fault.swap(false, Ordering::Acquire) {
+        let has_fault = &self.shared.has_fault;
+        // Every poll asks, and faults are rare: a load, and a swap only if there is one.
+        if !has_fault.load(Ordering::Relaxed) || !has_fault.swap(false, Ordering::Acquire) {
             return Ok(());
         }
         let fault = self.shared.fault.lock().unwrap_or_else(PoisonError::into_inner).take();

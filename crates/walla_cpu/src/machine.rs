@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use walla_device::Program;
-use walla_device::step::{StepView, mask_words};
+use walla_device::step::{ResultViewMut, StepView, mask_words};
 
 use crate::cache::Cache;
 use crate::check::Resources;
@@ -17,6 +17,9 @@ use crate::pool::Pool;
 use crate::step_check;
 use crate::sync::AtomicBool;
 use crate::workspace::{Rope, Workspace};
+
+/// Number of the step in the result block of a step that was refused: no step's own.
+const REFUSED: u64 = u64::MAX;
 
 /// Host memory that copies run on.
 ///
@@ -76,7 +79,7 @@ impl Machine {
     /// Runs one command to its end, or to the op at which `cancel` was seen.
     ///
     /// # Errors
-    /// What is wrong with the step block of a launch, which then did nothing.
+    /// What is wrong with the step block of a launch, which then did nothing but disown the result block, see [`REFUSED`].
     pub(crate) fn execute(&mut self, command: &Command, cancel: &AtomicBool) -> Result<(), String> {
         match *command {
             Command::Upload { host, buffer, bytes } => {
@@ -125,8 +128,16 @@ impl Machine {
         let workspace = &mut self.workspace;
         let tokens = tokens(program, &self.matrices);
         let slots = (results.len() / result_bytes, masks.len() / mask_words(program.vocab));
-        step_check::check(&step, program, cache, slots, tokens, &mut workspace.reach)?;
-        let first = step.header.ring_slot as usize * result_bytes;
+        let first = (step.header.ring_slot as usize).saturating_mul(result_bytes);
+        let reach = &mut workspace.reach;
+        if let Err(fault) = step_check::check(&step, program, cache, slots, tokens, reach) {
+            // Behind this launch the block is copied and an event recorded as ever: it must not pass for the results of this step.
+            let block = results.bytes_mut().get_mut(first..).unwrap_or_default();
+            if let Some(block) = ResultViewMut::new(block, &program.layout) {
+                block.header.step = REFUSED;
+            }
+            return Err(fault);
+        }
         let mut frame = Frame {
             variant: self.variant,
             pool: &self.pool,

@@ -38,7 +38,7 @@ fn a_buffer_in_flight_is_refused_and_then_free() {
     loop {
         match harness.read_results() {
             Err(DeviceError::HostInFlight { .. }) => refused = true,
-            Ok(()) => break,
+            Ok(_) => break,
             Err(other) => panic!("{other}"),
         }
         assert!(started.elapsed() < Duration::from_secs(60));
@@ -129,7 +129,7 @@ fn unknown_handles_and_wrong_sizes_are_named() {
     invalid(device.load_matrix(&MatrixDesc { cols: 32, ..desc }, &[0; 67]).map(drop), "67 bytes");
 }
 
-/// A page that does not exist, in a step block: nothing is computed, the next call says so, the device lives.
+/// A page that does not exist, in a step block: nothing is computed, the next call says so, the results are nobody's, the device lives.
 #[test]
 fn a_wrong_step_block_is_told_once_and_harms_nothing() {
     for inline in [false, true] {
@@ -142,6 +142,8 @@ fn a_wrong_step_block_is_told_once_and_harms_nothing() {
             let error = harness.device.synchronise().unwrap_err();
             assert!(matches!(error, DeviceError::Invalid(_)), "{error}");
             harness.device.synchronise().unwrap();
+            assert!(harness.device.poll(harness.event).unwrap(), "what is behind it goes on");
+            assert_eq!(harness.read_results().unwrap(), u64::MAX, "not those of the step before");
         }
         let clear = CacheCommand::ClearSequence { sequence: 0 };
         harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();

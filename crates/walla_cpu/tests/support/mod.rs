@@ -321,9 +321,13 @@ impl Harness {
         (logits, tokens)
     }
 
-    /// Tries to look at the result block.
-    pub fn read_results(&mut self) -> Result<(), walla_device::DeviceError> {
-        self.device.read_host(self.results.0, 0, LAYOUT.result_bytes(), &mut |_| ())
+    /// Tries to look at the result block: the step that it says it is of.
+    pub fn read_results(&mut self) -> Result<u64, walla_device::DeviceError> {
+        let mut step = 0;
+        self.device.read_host(self.results.0, 0, LAYOUT.result_bytes(), &mut |bytes| {
+            step = ResultView::new(bytes, &LAYOUT).unwrap().header.step;
+        })?;
+        Ok(step)
     }
 }
 
