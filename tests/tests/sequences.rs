@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use walla_cpu::{CpuDevice, CpuOptions};
-use walla_device::KvType;
+use walla_device::{Device, DeviceError, FaultPlan, Faulty, KvType};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
 use walla_model::synth::{self, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
@@ -25,13 +25,20 @@ const OPTIONS: ExecOptions = ExecOptions {
 };
 
 fn executor(layers: u32, options: ExecOptions) -> Executor {
+    on(cpu(), layers, options)
+}
+
+fn cpu() -> Box<dyn Device> {
+    let cpu = CpuOptions { inline: true, ..CpuOptions::default() };
+    Box::new(CpuDevice::new(cpu).expect("a CPU is here"))
+}
+
+fn on(device: Box<dyn Device>, layers: u32, options: ExecOptions) -> Executor {
     let shape = Model { layers, ..Model::TINY };
     let bytes =
         synth::write(&shape, Mixture::F16, 3, Vec::new()).expect("a vector takes everything");
     let file = Gguf::from_bytes(bytes).expect("valid");
     let model = ModelSpec::from_gguf(&file, options.context_tokens).expect("supported");
-    let cpu = CpuOptions { inline: true, ..CpuOptions::default() };
-    let device = Box::new(CpuDevice::new(cpu).expect("a CPU is here"));
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     Executor::load(device, &file, &model, options, go_on).expect("it loads")
 }
@@ -154,6 +161,36 @@ fn the_ring_and_the_bucket_have_bounds() {
     assert_eq!(sampled, Some((0, walla_device::step::ResultRow::SAMPLED)));
     sequences.release(completed);
     assert_eq!(step(&mut sequences).expect("three"), 2);
+}
+
+/// A step that the device refuses has no results, and those of the step that had its slot before are not taken for them.
+#[test]
+fn a_refused_step_leaves_no_results() {
+    let faulty = Faulty::new(cpu(), FaultPlan::new(0).misdirect_from(2));
+    let mut sequences = Sequences::new(on(Box::new(faulty), 1, OPTIONS)).expect("a ledger");
+    let mut batch = Batch::new(sequences.limits());
+    let greedy = Sampling::greedy();
+    for step in 0..4 {
+        batch.clear();
+        batch.push(TokenInput::Id(TokenId(65)), None, SeqId(0), Output::Sample).expect("room");
+        assert_eq!(sequences.submit(&mut batch, &|_| Some(&greedy)).expect("room"), step);
+        let is_refused = step >= 2;
+        if is_refused {
+            let refused = sequences.poll();
+            let said = matches!(&refused, Err(StepError::Exec(ExecError::Device(DeviceError::Invalid(words)))) if words.contains("page"));
+            assert!(said, "{refused:?}");
+        }
+        let completed = sequences.poll().expect("it lives").expect("inline steps are complete");
+        let mut read = 0;
+        let outcome = sequences.executor.read_results(completed, &mut |_| read += 1);
+        let failed = matches!(outcome, Err(ExecError::Device(DeviceError::Failed { .. })));
+        assert_eq!(
+            (failed, read),
+            (is_refused, u32::from(!is_refused)),
+            "step {step}: {outcome:?}"
+        );
+        sequences.release(completed);
+    }
 }
 
 #[test]
