@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, DeviceInfo, EventId, GraphId,
@@ -146,8 +146,13 @@ impl CpuDevice {
         if host.in_flight.load(Ordering::Acquire) != 0 {
             return Err(busy);
         }
-        // Free unless the executor breaks its promise: then refusing is better than waiting.
-        let mut guard = host.bytes.try_lock().map_err(|_| busy)?;
+        let mut guard = match host.bytes.try_lock() {
+            Ok(guard) => guard,
+            // A visitor panicked: its own affair, bytes are bytes.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // The executor breaks its promise: refusing is better than waiting.
+            Err(TryLockError::WouldBlock) => return Err(busy),
+        };
         visit(&mut guard.bytes_mut()[offset..][..bytes]);
         Ok(())
     }

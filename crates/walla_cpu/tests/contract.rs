@@ -151,6 +151,23 @@ fn a_wrong_step_block_is_told_once_and_harms_nothing() {
     }
 }
 
+/// Only a copy that runs makes a buffer busy, not a visitor of before.
+#[test]
+fn a_visitor_that_panics_leaves_the_buffer_free() {
+    let mut device = CpuDevice::new(threads(1)).unwrap();
+    let host = device.create_host("h", 64).unwrap();
+    let visit = std::panic::AssertUnwindSafe(|| {
+        device.write_host(host, 0, 64, &mut |bytes| {
+            bytes[0] = 7;
+            panic!("a visitor's own affair");
+        })
+    });
+    assert!(std::panic::catch_unwind(visit).is_err());
+    let mut seen = 0;
+    device.read_host(host, 0, 64, &mut |bytes| seen = bytes[0]).unwrap();
+    assert_eq!(seen, 7);
+}
+
 #[test]
 fn memory_is_counted_and_capped() {
     let harness = Harness::new(threads(1), Shape::small(TensorType::F16));
