@@ -148,8 +148,10 @@ impl Draw<'_> {
         let (values, ids) = (&mut adjusted[..vocab], &mut ids[..vocab]);
         values.copy_from_slice(self.logits);
         self.adjust(values);
+        // A bias or a penalty can make a number none of finite ones, and what is no number has no place in an order.
+        let has_nan = values.iter().fold(false, |any, value| any | value.is_nan());
         let first = largest(values);
-        if values[first as usize] == f32::NEG_INFINITY {
+        if has_nan || values[first as usize] == f32::NEG_INFINITY {
             return not_finite;
         }
         let temperature = self.output.temperature;

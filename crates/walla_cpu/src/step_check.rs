@@ -52,7 +52,7 @@ pub(crate) fn check(
         }
     }
     for (o, output) in step.outputs[..header.outputs as usize].iter().enumerate() {
-        check_output(output, step, cache).map_err(|why| format!("output {o}: {why}"))?;
+        check_output(output, step).map_err(|why| format!("output {o}: {why}"))?;
     }
     let mut biases = step.biases[..header.biases as usize].iter();
     match biases.find(|bias| bias.token >= program.vocab) {
@@ -88,9 +88,17 @@ fn check_row(
     Ok(())
 }
 
-fn check_output(output: &OutputRow, step: &StepView<'_>, cache: &Cache) -> Result<(), String> {
-    if output.row >= step.header.rows || output.sequence >= cache.desc.sequences_max {
-        return Err(format!("row {} or sequence {} is unknown", output.row, output.sequence));
+fn check_output(output: &OutputRow, step: &StepView<'_>) -> Result<(), String> {
+    if output.row >= step.header.rows {
+        return Err(format!("row {} is unknown", output.row));
+    }
+    // Which checked sequence and position.
+    let row = &step.rows[output.row as usize];
+    if (output.sequence, output.position) != (row.sequence, row.position) {
+        return Err(format!(
+            "sequence {} and position {}, its row has {} and {}",
+            output.sequence, output.position, row.sequence, row.position
+        ));
     }
     let biases_end = output.bias_first.checked_add(output.bias_count);
     if biases_end.is_none_or(|end| end > step.header.biases) {

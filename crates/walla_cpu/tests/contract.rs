@@ -151,6 +151,25 @@ fn a_wrong_step_block_is_told_once_and_harms_nothing() {
     }
 }
 
+/// An output is of its row: of another sequence's recent tokens, or of a position beyond all numbers, nothing is drawn.
+#[test]
+fn an_output_of_another_place_than_its_row_is_refused() {
+    let mut harness = Harness::new(threads(1), Shape::small(TensorType::F16));
+    let row = [Row(0, 0, 3, true)];
+    let before = harness.run(&row, &greedy());
+    for (sequence, position) in [(1, 0), (SEQUENCES, 0), (0, 1), (0, u32::MAX)] {
+        harness.enqueue_with(&row, &greedy(), &|view| {
+            (view.outputs[0].sequence, view.outputs[0].position) = (sequence, position);
+        });
+        let error = harness.device.synchronise().unwrap_err();
+        let said = matches!(&error, DeviceError::Invalid(words) if words.contains("its row has"));
+        assert!(said, "{error}");
+    }
+    let clear = CacheCommand::ClearSequence { sequence: 0 };
+    harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();
+    assert_eq!(harness.run(&row, &greedy()), before);
+}
+
 /// Only a copy that runs makes a buffer busy, not a visitor of before.
 #[test]
 fn a_visitor_that_panics_leaves_the_buffer_free() {

@@ -211,6 +211,25 @@ fn logits_that_are_not_finite_are_told() {
     assert_eq!((row.flags, row.token), (ResultRow::SAMPLED, 1));
 }
 
+/// Neither a token that no order chose nor a panic in sorting: this output draws nothing.
+#[test]
+fn what_biases_and_penalties_make_no_number_draws_nothing() {
+    let logits = numbers(700, 1);
+    for (top_k, top_p) in [(0, 1.0), (0, 0.9), (5, 1.0), (300, 0.9)] {
+        let output = OutputRow { temperature: 1.0, top_k, top_p, penalty_window: 1, ..GREEDY };
+        for temperature in [0.0, 1.0] {
+            let output = OutputRow { temperature, ..output };
+            let bias = [BiasRow { token: 3, bias: f32::NAN }];
+            let row = draw(&logits, output, &bias, &[600; 256]);
+            assert_eq!((row.flags, row.token), (ResultRow::NOT_FINITE, 0), "{output:?}");
+            let output = OutputRow { repetition_penalty: 0.0, ..output };
+            let bias = [BiasRow { token: 3, bias: f32::NEG_INFINITY }];
+            let row = draw(&logits, output, &bias, &[3; 256]);
+            assert_eq!((row.flags, row.token), (ResultRow::NOT_FINITE, 0), "{output:?}");
+        }
+    }
+}
+
 #[test]
 fn candidates_are_sorted_and_their_probabilities_add_up() {
     let logits = [0.5, 2.0, 2.0, -1.0, f32::NEG_INFINITY];

@@ -253,10 +253,20 @@ impl Harness {
 
     /// Enqueues one step. Sequence `s` owns pages `1 + s * PAGES_PER_SEQUENCE ..`, in reverse order.
     pub fn enqueue(&mut self, rows: &[Row], sampling: &OutputRow) {
+        self.enqueue_with(rows, sampling, &|_| ());
+    }
+
+    /// The same, with something of its block changed at last.
+    pub fn enqueue_with(
+        &mut self,
+        rows: &[Row],
+        sampling: &OutputRow,
+        change: &dyn Fn(&mut StepViewMut<'_>),
+    ) {
         self.steps += 1;
         let step = self.steps;
         let mut write = |bytes: &mut [u8]| {
-            let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
+            let mut view = StepViewMut::new(bytes, &LAYOUT).unwrap();
             (view.header.step, view.header.rows) = (step, rows.len() as u32);
             view.header.sequences = SEQUENCES;
             let mut outputs = 0;
@@ -285,6 +295,7 @@ impl Harness {
                 let (sequence, at) = (i as u32 / PAGES_PER_SEQUENCE, i as u32 % PAGES_PER_SEQUENCE);
                 *page = 1 + sequence * PAGES_PER_SEQUENCE + (PAGES_PER_SEQUENCE - 1 - at);
             }
+            change(&mut view);
         };
         self.device.write_host(self.step.0, 0, LAYOUT.bytes(), &mut write).unwrap();
         self.device.upload(self.stream, self.step.0, self.step.1, LAYOUT.bytes()).unwrap();
