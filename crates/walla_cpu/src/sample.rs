@@ -77,13 +77,17 @@ fn insert_top(values: &[f32], ids: &mut [u32]) {
 /// The same of the tokens that a mask allows, of which there are `ids.len()` at least.
 fn insert_top_of(values: &[f32], mask: &[u32], ids: &mut [u32]) {
     let (wanted, mut count) = (ids.len(), 0);
-    for token in (0..values.len()).filter(|token| allows(mask, *token)) {
-        let value = values[token];
-        let at = ids[..count].partition_point(|id| values[*id as usize] >= value);
-        if at < wanted {
-            count = (count + 1).min(wanted);
-            ids[at..count].rotate_right(1);
-            ids[at] = token as u32;
+    for (first, mut word) in words(mask, values.len()) {
+        while word != 0 {
+            let token = first + word.trailing_zeros() as usize;
+            word &= word - 1;
+            let value = values[token];
+            let at = ids[..count].partition_point(|id| values[*id as usize] >= value);
+            if at < wanted {
+                count = (count + 1).min(wanted);
+                ids[at..count].rotate_right(1);
+                ids[at] = token as u32;
+            }
         }
     }
 }
@@ -99,14 +103,18 @@ fn select_top(values: &[f32], ids: &mut [u32], count: usize) {
 /// Packed bits of the tokens that may be drawn; `None` allows all.
 pub(crate) type Mask<'a> = Option<&'a [u32]>;
 
-/// Whether a mask allows a token.
-fn allows(mask: &[u32], token: usize) -> bool {
-    mask[token / 32] >> (token % 32) & 1 == 1
+/// First token and bits of each word of a mask, without those beyond the vocabulary, which mean nothing.
+fn words(mask: &[u32], vocab: usize) -> impl Iterator<Item = (usize, u32)> {
+    let cut = move |first: usize| match vocab - first {
+        32.. => u32::MAX,
+        left => (1 << left) - 1,
+    };
+    (0..vocab).step_by(32).zip(mask).map(move |(first, word)| (first, word & cut(first)))
 }
 
 /// Tokens of a vocabulary that a mask allows.
 fn allowed(mask: Mask<'_>, vocab: usize) -> usize {
-    mask.map_or(vocab, |mask| (0..vocab).filter(|token| allows(mask, *token)).count())
+    mask.map_or(vocab, |mask| words(mask, vocab).map(|(_, word)| word.count_ones() as usize).sum())
 }
 
 /// The likeliest allowed tokens under the model alone; zeros if the logits are not finite.
@@ -166,7 +174,11 @@ impl Draw<'_> {
             token,
             flags: ResultRow::SAMPLED,
             log_probability: normaliser.log_probability(self.logits[token as usize]),
-            candidates: self.output.candidates.min(allowed(self.mask, vocab) as u32),
+            candidates: match self.output.candidates {
+                // Usual, and counting what a mask allows is not free.
+                0 => 0,
+                wanted => wanted.min(allowed(self.mask, vocab) as u32),
+            },
         }
     }
 

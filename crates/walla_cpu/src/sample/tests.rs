@@ -89,6 +89,11 @@ fn every_mix_of_cuts_draws_what_the_contract_says() {
     }
 }
 
+/// Whether a mask allows a token.
+fn allows(mask: &[u32], token: usize) -> bool {
+    mask[token / 32] >> (token % 32) & 1 == 1
+}
+
 #[test]
 fn a_masked_draw_is_the_draw_from_the_allowed_tokens_alone() {
     for case in 0..300_u32 {
