@@ -72,7 +72,8 @@ fn dropping_a_busy_device_takes_no_longer_than_an_op() {
 fn a_full_queue_is_an_error_and_clears() {
     let _alone = alone();
     let mut harness = Harness::new(threads(1), Shape::small(TensorType::Q4K));
-    harness.enqueue(&whole(1, &[7; 40]), &greedy());
+    let row = whole(1, &[7]);
+    let before = harness.run(&row, &greedy());
     let mut pushed = 0;
     let error = loop {
         match harness.device.launch(harness.stream, harness.graph) {
@@ -82,7 +83,10 @@ fn a_full_queue_is_an_error_and_clears() {
         assert!(pushed < 10_000, "a queue without bound");
     };
     assert!(matches!(error, DeviceError::Failed { call: "launch", .. }), "{error}");
-    drop(harness);
+    harness.device.synchronise().unwrap();
+    let clear = CacheCommand::ClearSequence { sequence: 1 };
+    harness.device.maintain(harness.stream, harness.cache, &[clear]).unwrap();
+    assert_eq!(harness.run(&row, &greedy()), before, "there is room again, and nothing is amiss");
 }
 
 #[test]
