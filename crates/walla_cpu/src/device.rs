@@ -19,6 +19,9 @@ use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
 use crate::workspace::{Rope, Workspace};
 
+/// Commands that wait at most: several steps, and maintenance of a hundred pages each.
+const COMMANDS_MAX: usize = 4096;
+
 /// What the owner remembers of an event.
 struct Event {
     /// Serial number of its latest record; 0 if there is none.
@@ -72,7 +75,8 @@ impl CpuDevice {
             Pool::start(options.threads_resolved() as usize).map_err(failed)?
         };
         let machine = Machine::new(variant, pool);
-        let executor = Executor::start(machine, options.inline).map_err(failed)?;
+        let commands_max = (!options.inline).then_some(COMMANDS_MAX);
+        let executor = Executor::start(machine, commands_max).map_err(failed)?;
         Ok(Self {
             info,
             executor,

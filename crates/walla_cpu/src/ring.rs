@@ -18,6 +18,11 @@ impl<T> Ring<T> {
         Self { slots, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) }
     }
 
+    /// Entries that fit when it is empty.
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Entries that fit now (more may fit later). For the producer.
     pub(crate) fn free(&self) -> usize {
         let used =
@@ -53,79 +58,5 @@ impl<T> Ring<T> {
         let entry = self.slots[head % self.slots.len()].try_lock().ok()?.take();
         self.head.store(head.wrapping_add(1), Ordering::Release);
         entry
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::sync::{Arc, thread};
-
-    #[test]
-    fn a_full_ring_gives_the_entry_back() {
-        let ring = Ring::new(2);
-        assert_eq!((ring.push(1), ring.push(2), ring.push(3)), (Ok(()), Ok(()), Err(3)));
-        assert_eq!((ring.pop(), ring.free()), (Some(1), 1));
-        assert_eq!(
-            (ring.push(4), ring.pop(), ring.pop(), ring.pop()),
-            (Ok(()), Some(2), Some(4), None)
-        );
-    }
-
-    #[test]
-    fn entries_come_out_in_order() {
-        let ring = Arc::new(Ring::new(3));
-        let consumer = thread::spawn({
-            let ring = Arc::clone(&ring);
-            move || {
-                for wanted in 0..10_000 {
-                    let got = loop {
-                        if let Some(got) = ring.pop() {
-                            break got;
-                        }
-                        thread::yield_now();
-                    };
-                    assert_eq!(got, wanted);
-                }
-            }
-        });
-        for entry in 0..10_000 {
-            while ring.push(entry).is_err() {
-                thread::yield_now();
-            }
-        }
-        consumer.join().unwrap();
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use crate::sync::{Arc, thread};
-
-    #[test]
-    fn slots_are_never_contended_and_order_is_kept() {
-        loom::model(|| {
-            let ring = Arc::new(Ring::new(1));
-            let consumer = thread::spawn({
-                let ring = Arc::clone(&ring);
-                move || {
-                    let mut got = Vec::new();
-                    while got.len() < 2 {
-                        match ring.pop() {
-                            Some(entry) => got.push(entry),
-                            None => thread::yield_now(),
-                        }
-                    }
-                    assert_eq!(got, [1, 2]);
-                }
-            });
-            for entry in [1, 2] {
-                while ring.push(entry).is_err() {
-                    thread::yield_now();
-                }
-            }
-            consumer.join().unwrap();
-        });
     }
 }

@@ -1,99 +1,18 @@
-//! The primitives of hand-made concurrency: std's, or loom's when its model checker runs our tests.
+//! The primitives of hand-made concurrency. Package `walla_cpu_models` puts loom's in their place.
 
-#[cfg(loom)]
-pub(crate) use loom::{
-    hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::{Arc, Mutex},
-    thread::{self, Thread},
-};
-#[cfg(not(loom))]
 pub(crate) use std::{
-    hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
     thread::{self, Thread},
 };
-
-/// Where one thread sleeps until another has something for it.
-///
-/// The sleeper announces itself, looks once more, and only then parks; a waker makes its news visible, then looks for sleepers.
-/// With a sequentially consistent fence between the two steps of either side, at least one of them sees the other: no wake-up is
-/// lost. A token left over from an earlier wake-up only makes the sleeper look once more.
-#[derive(Debug)]
-pub(crate) struct Bed {
-    asleep: AtomicBool,
-    thread: Mutex<Option<Thread>>,
-}
-
-impl Bed {
-    pub(crate) fn new() -> Self {
-        Self { asleep: AtomicBool::new(false), thread: Mutex::new(None) }
-    }
-
-    /// Sleeps until `ready` answers true; it is asked again at every wake-up.
-    pub(crate) fn sleep_until(&self, mut ready: impl FnMut() -> bool) {
-        if ready() {
-            return;
-        }
-        if let Ok(mut thread) = self.thread.lock() {
-            *thread = Some(thread::current());
-        }
-        loop {
-            // A swap, not a store: see `claims` of the pool.
-            self.asleep.swap(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            if ready() {
-                break;
-            }
-            thread::park();
-        }
-        self.asleep.swap(false, Ordering::Relaxed);
-    }
-
-    /// Wakes the sleeper, if there is one. What it waits for was made visible before.
-    pub(crate) fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            // The sleeper locks this only before it announces itself, so nobody waits here.
-            let thread = self.thread.lock().ok().and_then(|thread| thread.clone());
-            if let Some(thread) = thread {
-                thread.unpark();
-            }
-        }
-    }
-}
 
 /// Asks `ready` a bounded number of times, with pauses between: some microseconds.
 pub(crate) fn spin_until(pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
-    // A model checker has no time: it tries every order of events anyway.
-    let pauses = if cfg!(loom) { 0 } else { pauses };
     for _ in 0..pauses {
         if ready() {
             return true;
         }
-        spin_loop();
+        std::hint::spin_loop();
     }
     ready()
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-
-    #[test]
-    fn no_wake_up_is_lost() {
-        loom::model(|| {
-            let shared = Arc::new((Bed::new(), AtomicBool::new(false)));
-            let waker = thread::spawn({
-                let shared = Arc::clone(&shared);
-                move || {
-                    shared.1.store(true, Ordering::Release);
-                    shared.0.wake();
-                }
-            });
-            shared.0.sleep_until(|| shared.1.load(Ordering::Acquire));
-            waker.join().unwrap();
-        });
-    }
 }

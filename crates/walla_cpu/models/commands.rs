@@ -1,0 +1,70 @@
+//! The executor: commands in order, waits that end, and a device that may be dropped or lost at any moment.
+
+use walla_device::DeviceError;
+
+use crate::check;
+use crate::command::Command;
+use crate::executor::Executor;
+use crate::machine::Machine;
+use crate::sync::{Arc, AtomicUsize, Ordering};
+
+/// An executor with room for so many commands, and the number of those that it ran.
+fn start(commands_max: usize) -> (Executor, Arc<AtomicUsize>) {
+    let ran = Arc::new(AtomicUsize::new(0));
+    let machine = Machine(Arc::clone(&ran));
+    (Executor::start(machine, Some(commands_max)).unwrap(), ran)
+}
+
+#[test]
+fn draining_waits_for_all_that_was_pushed() {
+    check(|| {
+        let (mut executor, ran) = start(2);
+        executor.push("launch", Command::Count).unwrap();
+        executor.push("launch", Command::Refuse).unwrap();
+        executor.drain();
+        assert_eq!(ran.load(Ordering::Relaxed), 2);
+        let fault = executor.check_fault();
+        assert_eq!(fault, Err(DeviceError::Invalid("refused".to_owned())));
+        assert_eq!(executor.check_fault(), Ok(()), "told once");
+    });
+}
+
+#[test]
+fn a_full_queue_has_room_again_once_it_is_drained() {
+    check(|| {
+        let (mut executor, ran) = start(1);
+        executor.push("launch", Command::Count).unwrap();
+        let is_full = executor.push("launch", Command::Count).is_err();
+        executor.drain();
+        executor.push("launch", Command::Count).unwrap();
+        executor.drain();
+        assert_eq!(ran.load(Ordering::Relaxed), if is_full { 2 } else { 3 });
+    });
+}
+
+#[test]
+fn dropping_waits_for_no_command_that_has_not_begun() {
+    check(|| {
+        let (mut executor, ran) = start(2);
+        executor.push("launch", Command::Count).unwrap();
+        executor.push("launch", Command::Count).unwrap();
+        drop(executor);
+        assert!(ran.load(Ordering::Relaxed) <= 2);
+    });
+}
+
+/// Rule 3: nobody waits for an executor that has left.
+#[test]
+fn a_lost_device_is_waited_for_by_nobody() {
+    check(|| {
+        let (mut executor, ran) = start(2);
+        executor.push("launch", Command::Panic).unwrap();
+        // Either it is known by now, or the command waits for ever.
+        let pushed = executor.push("launch", Command::Count);
+        executor.drain();
+        let lost = DeviceError::Lost { call: "launch", reason: "a defect".to_owned() };
+        assert_eq!(executor.check_lost("launch"), Err(lost.clone()));
+        assert!(pushed.is_ok() || pushed == Err(lost));
+        assert_eq!(ran.load(Ordering::Relaxed), 1);
+    });
+}

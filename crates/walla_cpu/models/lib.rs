@@ -1,0 +1,83 @@
+//! Every interleaving of small uses of `walla_cpu`'s threads, with at most two preemptions.
+//!
+//! ```text
+//! cargo test -p walla_cpu_models
+//! LOOM_MAX_PREEMPTIONS=4 cargo test -p walla_cpu_models --release
+//! ```
+//!
+//! The sources are those of the device, compiled here with loom's primitives in place of `std`'s. A package of its own needs no
+//! compiler flags that would reach other crates, and builds loom alone.
+#![cfg(test)]
+#![allow(dead_code, reason = "the models use a part of each file")]
+
+#[path = "../src/bed.rs"]
+mod bed;
+#[path = "../src/executor.rs"]
+mod executor;
+#[path = "../src/pool.rs"]
+mod pool;
+#[path = "../src/ring.rs"]
+mod ring;
+#[path = "../src/tile.rs"]
+mod tile;
+
+mod commands;
+mod queues;
+mod tiles;
+
+/// What `walla_cpu::sync` is there.
+mod sync {
+    pub(crate) use loom::{
+        sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
+        sync::{Arc, Mutex, MutexGuard},
+        thread::{self, Thread},
+    };
+
+    /// A model checker has no time, and tries every order of events anyway: it looks once.
+    pub(crate) fn spin_until(_pauses: u32, mut ready: impl FnMut() -> bool) -> bool {
+        ready()
+    }
+}
+
+/// Commands that stand for those of the device.
+mod command {
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Command {
+        Count,
+        Refuse,
+        Panic,
+    }
+}
+
+/// What stands for all that commands work on.
+mod machine {
+    use std::panic::resume_unwind;
+
+    use crate::command::Command;
+    use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering};
+
+    /// Counts the commands that it ran.
+    pub(crate) struct Machine(pub(crate) Arc<AtomicUsize>);
+
+    impl Machine {
+        pub(crate) fn execute(
+            &mut self,
+            command: &Command,
+            _cancel: &AtomicBool,
+        ) -> Result<(), String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match command {
+                Command::Count => Ok(()),
+                Command::Refuse => Err("refused".to_owned()),
+                Command::Panic => resume_unwind(Box::new("a defect")),
+            }
+        }
+    }
+}
+
+/// Runs `model` in every interleaving.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(2);
+    builder.check(model);
+}

@@ -1,0 +1,67 @@
+//! The pool: every tile once, by anyone, and nobody sleeps for ever.
+//!
+//! Tiles are loom's cells, which notice when two threads touch one without an order between them: so what workers wrote is seen by the
+//! executor, and what the next job's workers write comes after it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use loom::cell::Cell;
+
+use crate::check;
+use crate::pool::Pool;
+
+/// Adds `job` to each of two tiles.
+fn add(pool: &Pool, tiles: &mut [Cell<usize>; 2], job: usize) {
+    pool.grid(tiles, 1, (1, 1), &|_, tile| {
+        let cell = &tile.row_mut(0)[0];
+        cell.set(cell.get() + job);
+    });
+}
+
+fn tiles() -> [Cell<usize>; 2] {
+    [Cell::new(0), Cell::new(0)]
+}
+
+/// The second job cannot meet the first one's work, and a sleeping helper is woken by a job or by the end.
+#[test]
+fn jobs_are_finished_before_the_next_is_published() {
+    check(|| {
+        let pool = Pool::start(2).unwrap();
+        let mut tiles = tiles();
+        add(&pool, &mut tiles, 1);
+        add(&pool, &mut tiles, 2);
+        assert!(tiles.iter().all(|tile| tile.get() == 3));
+    });
+}
+
+/// A helper that is told that jobs come, and then that none do, sleeps another way.
+#[test]
+fn a_launch_begins_and_ends_without_a_wake_up_lost() {
+    check(|| {
+        let pool = Pool::start(2).unwrap();
+        let mut tiles = tiles();
+        pool.set_busy(true);
+        add(&pool, &mut tiles, 1);
+        pool.set_busy(false);
+        assert!(tiles.iter().all(|tile| tile.get() == 1));
+    });
+}
+
+/// A panic in a tile reaches the caller, after all tiles are done, and the helper lives to be joined.
+#[test]
+fn a_panic_in_a_tile_keeps_nobody_waiting() {
+    check(|| {
+        let pool = Pool::start(2).unwrap();
+        let mut tiles = tiles();
+        let run = || {
+            pool.grid(&mut tiles, 1, (1, 1), &|_, tile| {
+                tile.row_mut(0)[0].set(1);
+                if tile.row == 0 {
+                    resume_unwind(Box::new("a defect"));
+                }
+            });
+        };
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+        assert!(tiles.iter().all(|tile| tile.get() == 1));
+    });
+}
