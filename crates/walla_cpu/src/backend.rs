@@ -2,6 +2,7 @@ use walla_device::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, OpenOpt
 
 use crate::device::CpuDevice;
 use crate::options::CpuOptions;
+use crate::system::SystemMemory;
 
 /// The family with one device: `cpu`.
 ///
@@ -56,30 +57,17 @@ impl Backend for CpuBackend {
 
 /// What the device with these options is.
 pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
-    let (memory_total_bytes, memory_free_bytes) = memory_bytes();
+    let memory = SystemMemory::now();
     DeviceInfo {
         name: "cpu".to_owned(),
         kind: DeviceKind::Cpu,
         description: processor_name(),
         variant: options.variant.unwrap_or_else(crate::Variant::best).name().to_owned(),
         threads: options.threads_resolved(),
-        memory_total_bytes,
-        memory_free_bytes: Some(memory_free_bytes),
+        memory_total_bytes: memory.map_or(0, |memory| memory.total),
+        memory_free_bytes: memory.map(|memory| memory.available),
         gpu: None,
     }
-}
-
-/// All memory and available memory of this machine in bytes; zeros where the system does not tell.
-pub(crate) fn memory_bytes() -> (u64, u64) {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    (meminfo_bytes(&text, "MemTotal:"), meminfo_bytes(&text, "MemAvailable:"))
-}
-
-/// A line of `/proc/meminfo`, which counts in KiB.
-fn meminfo_bytes(text: &str, key: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(key));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 fn processor_name() -> String {
@@ -92,14 +80,6 @@ fn processor_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn meminfo_is_read_in_bytes() {
-        let text = "MemTotal:        2048 kB\nMemFree: 1 kB\nMemAvailable:   12 kB\n";
-        assert_eq!(meminfo_bytes(text, "MemTotal:"), 2 << 20);
-        assert_eq!(meminfo_bytes(text, "MemAvailable:"), 12 << 10);
-        assert_eq!(meminfo_bytes("", "MemTotal:"), 0);
-    }
 
     #[test]
     fn unknown_names_are_refused() {

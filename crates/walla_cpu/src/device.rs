@@ -7,7 +7,7 @@ use walla_device::{
     StreamId, StreamPriority, VectorId,
 };
 
-use crate::backend::{describe, memory_bytes};
+use crate::backend::describe;
 use crate::cache::Cache;
 use crate::check;
 use crate::command::Command;
@@ -17,6 +17,7 @@ use crate::matrix::Matrix;
 use crate::memory::{Bytes, filled};
 use crate::options::{CpuOptions, Variant};
 use crate::pool::Pool;
+use crate::room::Room;
 use crate::workspace::{Rope, Workspace};
 
 /// Commands that wait at most: several steps, and maintenance of a hundred pages each.
@@ -44,7 +45,7 @@ pub struct CpuDevice {
     graphs: u32,
     serial: u64,
     variant: Variant,
-    memory_bytes_max: Option<u64>,
+    room: Room,
 }
 
 impl std::fmt::Debug for CpuDevice {
@@ -89,7 +90,7 @@ impl CpuDevice {
             graphs: 0,
             serial: 0,
             variant,
-            memory_bytes_max: options.memory_bytes_max,
+            room: Room::new(options.memory_bytes_max),
         })
     }
 
@@ -97,23 +98,9 @@ impl CpuDevice {
         self.executor.machine()
     }
 
-    /// Refuses what would go beyond the ceiling, or beyond what the machine has available: there an allocation would succeed and the
-    /// system would end some process later.
-    fn check_room(&self, what: &str, wanted_bytes: u64) -> Result<(), DeviceError> {
-        /// Smaller allocations are not worth asking the system.
-        const SMALL_BYTES: u64 = 16 << 20;
-        let memory = &self.memory;
-        let held =
-            memory.weight_bytes + memory.cache_bytes + memory.workspace_bytes + memory.host_bytes;
-        let mut free_bytes = self.memory_bytes_max.map_or(u64::MAX, |max| max.saturating_sub(held));
-        let available = if wanted_bytes < SMALL_BYTES { 0 } else { memory_bytes().1 };
-        if available > 0 {
-            free_bytes = free_bytes.min(available);
-        }
-        if wanted_bytes <= free_bytes {
-            return Ok(());
-        }
-        Err(DeviceError::OutOfMemory { what: what.to_owned(), wanted_bytes, free_bytes })
+    /// Takes room for an allocation.
+    fn take_room(&mut self, what: &str, wanted_bytes: u64) -> Result<(), DeviceError> {
+        self.room.take(self.memory, what, wanted_bytes)
     }
 
     fn stream(&self, stream: StreamId) -> Result<(), DeviceError> {
@@ -193,7 +180,7 @@ impl Device for CpuDevice {
         bytes: &[u8],
     ) -> Result<MatrixId, DeviceError> {
         self.executor.check_lost("load_matrix")?;
-        self.check_room(desc.name, Matrix::bytes_of(desc, bytes, self.variant) as u64)?;
+        self.take_room(desc.name, Matrix::bytes_of(desc, bytes, self.variant) as u64)?;
         let matrix = Matrix::load(desc, bytes, self.variant)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
         let mut machine = self.machine();
@@ -204,7 +191,7 @@ impl Device for CpuDevice {
 
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError> {
         self.executor.check_lost("load_vector")?;
-        self.check_room(name, size_of_val(values) as u64)?;
+        self.take_room(name, size_of_val(values) as u64)?;
         let mut vector = filled(name, values.len(), 0.0)?;
         vector.copy_from_slice(values);
         self.memory.weight_bytes += size_of_val(values) as u64;
@@ -226,7 +213,7 @@ impl Device for CpuDevice {
 
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError> {
         self.executor.check_lost("create_cache")?;
-        self.check_room("keys and values", Cache::bytes_of(desc))?;
+        self.take_room("keys and values", Cache::bytes_of(desc))?;
         let cache = Cache::new(desc, &self.machine().ropes)?;
         self.memory.cache_bytes += cache.held_bytes() as u64;
         self.caches.push(desc.clone());
@@ -238,7 +225,7 @@ impl Device for CpuDevice {
 
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError> {
         self.executor.check_lost("create_buffer")?;
-        self.check_room(what, bytes as u64)?;
+        self.take_room(what, bytes as u64)?;
         let buffer = Bytes::zeroed(what, bytes)?;
         self.memory.workspace_bytes += bytes as u64;
         self.buffers.push(bytes);
@@ -250,7 +237,7 @@ impl Device for CpuDevice {
 
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError> {
         self.executor.check_lost("create_host")?;
-        self.check_room(what, bytes as u64)?;
+        self.take_room(what, bytes as u64)?;
         let id = next_id(self.hosts.len())?;
         let host = Arc::new(Host {
             bytes: Mutex::new(Bytes::zeroed(what, bytes)?),
@@ -288,7 +275,7 @@ impl Device for CpuDevice {
         let held_before = machine.workspace.held_bytes;
         if sizes != machine.workspace.sizes {
             let grown = sizes.bytes(machine.pool.workers()).saturating_sub(held_before);
-            self.check_room("activations", grown)?;
+            self.room.take(self.memory, "activations", grown)?;
             machine.workspace = Workspace::new(sizes, machine.pool.workers())?;
         }
         let held = machine.workspace.held_bytes;

@@ -53,11 +53,13 @@ mod panels;
 mod pool;
 mod quantise;
 mod ring;
+mod room;
 mod sample;
 mod scalar;
 mod simd;
 mod step_check;
 mod sync;
+mod system;
 #[cfg(test)]
 mod tests;
 mod tile;

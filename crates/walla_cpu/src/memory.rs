@@ -1,6 +1,8 @@
 use bytemuck::{Pod, Zeroable};
 use walla_device::DeviceError;
 
+use crate::system::SystemMemory;
+
 /// One cache line: what makes every buffer aligned to 64 bytes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
@@ -89,7 +91,7 @@ pub(crate) fn out_of_memory(what: &str, wanted: usize) -> DeviceError {
     DeviceError::OutOfMemory {
         what: what.to_owned(),
         wanted_bytes: wanted as u64,
-        free_bytes: crate::backend::memory_bytes().1,
+        free_bytes: SystemMemory::now().map_or(0, |memory| memory.available),
     }
 }
 

@@ -135,7 +135,8 @@ pub struct CpuOptions {
     /// Kernels to use. Default `None`: the best that this machine runs.
     pub variant: Option<Variant>,
     /// Ceiling of the memory that the device holds, in bytes: allocations beyond it answer
-    /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: what the machine has available.
+    /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: 15 sixteenths of what the machine, or the container that it
+    /// runs in, has available at the time; where the system does not tell (all but Linux) there is no ceiling.
     pub memory_bytes_max: Option<u64>,
     /// Runs every command on the calling thread, inside the call, and starts no thread. Default `false`; `true` makes a
     /// simulation deterministic.

@@ -1,0 +1,112 @@
+//! Whether there is room for one more allocation.
+
+use walla_device::{DeviceError, MemoryUse};
+
+use crate::system::SystemMemory;
+
+/// Allocations together that are worth asking the system about.
+const ASK_BYTES: u64 = 16 << 20;
+/// What part of what is available is left to others: the game goes on loading, too.
+const RESERVED_PART: u64 = 16;
+
+/// Refuses what would go beyond a ceiling, or beyond what the machine has available: there an allocation would succeed and the system would
+/// end some process later.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Ceiling of all that the device holds.
+    pub memory_bytes_max: Option<u64>,
+    /// Allocated since the system was asked.
+    unasked_bytes: u64,
+}
+
+impl Room {
+    pub(crate) fn new(memory_bytes_max: Option<u64>) -> Self {
+        Self { memory_bytes_max, unasked_bytes: 0 }
+    }
+
+    /// Takes room for an allocation beside those that the device holds.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`] if there is none.
+    pub(crate) fn take(
+        &mut self,
+        held: MemoryUse,
+        what: &str,
+        wanted_bytes: u64,
+    ) -> Result<(), DeviceError> {
+        self.take_of(held, what, wanted_bytes, &SystemMemory::now)
+    }
+
+    fn take_of(
+        &mut self,
+        held: MemoryUse,
+        what: &str,
+        wanted_bytes: u64,
+        ask: &dyn Fn() -> Option<SystemMemory>,
+    ) -> Result<(), DeviceError> {
+        let held = held.weight_bytes + held.cache_bytes + held.workspace_bytes + held.host_bytes;
+        let mut free_bytes = self.memory_bytes_max.map_or(u64::MAX, |max| max.saturating_sub(held));
+        let unasked_bytes = self.unasked_bytes.saturating_add(wanted_bytes);
+        let asks = unasked_bytes >= ASK_BYTES;
+        if let Some(memory) = asks.then(ask).flatten() {
+            free_bytes = free_bytes.min(memory.available - memory.available / RESERVED_PART);
+        }
+        if wanted_bytes > free_bytes {
+            return Err(DeviceError::OutOfMemory {
+                what: what.to_owned(),
+                wanted_bytes,
+                free_bytes,
+            });
+        }
+        self.unasked_bytes = if asks { 0 } else { unasked_bytes };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A machine whose memory is what is left after all that was taken; how often it was asked.
+    fn take_all(pieces: &[u64], available: u64) -> (Vec<bool>, u32) {
+        let (mut room, taken, asked) = (Room::default(), Cell::new(0), Cell::new(0));
+        let ask = || {
+            asked.set(asked.get() + 1);
+            Some(SystemMemory { total: 1 << 40, available: available - taken.get() })
+        };
+        let took = pieces.iter().map(|piece| {
+            let took = room.take_of(MemoryUse::default(), "w", *piece, &ask).is_ok();
+            taken.set(taken.get() + if took { *piece } else { 0 });
+            took
+        });
+        (took.collect(), asked.get())
+    }
+
+    #[test]
+    fn small_pieces_are_asked_about_together() {
+        let (took, asked) = take_all(&[8 * MIB; 12], 64 * MIB);
+        // Seven take 56 MiB; of the rest a sixteenth stays.
+        assert_eq!(took.iter().filter(|took| **took).count(), 7, "{took:?}");
+        assert!(took[..7].iter().all(|took| *took) && asked >= 5);
+        assert_eq!(take_all(&[MIB; 15], 64 * MIB).1, 0);
+    }
+
+    #[test]
+    fn a_sixteenth_is_left_to_others() {
+        assert_eq!(take_all(&[61 * MIB], 64 * MIB).0, [false]);
+        assert_eq!(take_all(&[60 * MIB], 64 * MIB).0, [true]);
+    }
+
+    #[test]
+    fn a_system_that_says_nothing_refuses_nothing() {
+        let mut room = Room::default();
+        room.take_of(MemoryUse::default(), "w", 1 << 50, &|| None).unwrap();
+        let mut room = Room::new(Some(MIB));
+        let error = room.take_of(MemoryUse::default(), "w", MIB + 1, &|| None).unwrap_err();
+        assert!(matches!(error, DeviceError::OutOfMemory { free_bytes: MIB, .. }), "{error}");
+    }
+}

@@ -1,0 +1,159 @@
+//! What the system says of its memory. Files of Linux; elsewhere nobody knows.
+
+use std::path::{Path, PathBuf};
+
+/// Reads a file of the system: its text, if there is one.
+pub(crate) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
+
+/// The files of this machine.
+fn read(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// Memory that this process may use, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SystemMemory {
+    pub total: u64,
+    pub available: u64,
+}
+
+impl SystemMemory {
+    /// What there is now; `None` where the system does not tell.
+    pub(crate) fn now() -> Option<Self> {
+        Self::from_files(&read)
+    }
+
+    /// The machine's memory, or less if a control group of this process (a container, a service) may have less.
+    fn from_files(read: Read<'_>) -> Option<Self> {
+        let text = read(Path::new("/proc/meminfo"))?;
+        let kib = |key| number_after(&text, key).map(|kib| kib.saturating_mul(1024));
+        let mut memory = Self { total: kib("MemTotal:")?, available: kib("MemAvailable:")? };
+        let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+        for group in groups.lines().filter_map(Group::of_line) {
+            // The limits of all groups above hold too. In a container the path may be the host's: then the mounted root is the container's own group.
+            for folder in group.folder.ancestors().take_while(|path| path.starts_with(group.root)) {
+                if let Some(own) = group.version.memory(folder, read) {
+                    memory.total = memory.total.min(own.total);
+                    memory.available = memory.available.min(own.available);
+                }
+            }
+        }
+        Some(memory)
+    }
+}
+
+/// A control group that counts memory.
+struct Group {
+    version: Version,
+    root: &'static str,
+    folder: PathBuf,
+}
+
+impl Group {
+    /// The group of a line of `/proc/self/cgroup`, `hierarchy:controllers:path`; only two kinds of hierarchy count memory.
+    fn of_line(line: &str) -> Option<Self> {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (version, root) = if controllers.is_empty() {
+            (Version::Two, "/sys/fs/cgroup")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            (Version::One, "/sys/fs/cgroup/memory")
+        } else {
+            return None;
+        };
+        Some(Self { version, root, folder: Path::new(root).join(path.trim_start_matches('/')) })
+    }
+}
+
+/// The two generations of control groups.
+#[derive(Clone, Copy)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    /// The limit of a group and what is left of it; `None` if it has none.
+    fn memory(self, folder: &Path, read: Read<'_>) -> Option<SystemMemory> {
+        // Cached files count as used, but they make room: a model that is being read fills any limit with them.
+        let (limit, used, cached) = match self {
+            Self::One => (
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                ["total_active_file ", "total_inactive_file "],
+            ),
+            Self::Two => ("memory.max", "memory.current", ["active_file ", "inactive_file "]),
+        };
+        let number = |name| read(&folder.join(name))?.trim().parse::<u64>().ok();
+        let (total, used) = (number(limit)?, number(used)?);
+        let stat = read(&folder.join("memory.stat")).unwrap_or_default();
+        let cached = cached.map(|key| number_after(&stat, key).unwrap_or(0));
+        let held = used.saturating_sub(cached[0].saturating_add(cached[1]));
+        Some(SystemMemory { total, available: total.saturating_sub(held) })
+    }
+}
+
+/// The number behind `key` at the begin of a line.
+fn number_after(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with these files.
+    fn files<'a>(all: &'a [(&'a str, &'a str)]) -> impl Fn(&Path) -> Option<String> + 'a {
+        move |path| {
+            let found = all.iter().find(|(name, _)| Path::new(name) == path)?;
+            Some(found.1.to_owned())
+        }
+    }
+
+    const MEMINFO: (&str, &str) =
+        ("/proc/meminfo", "MemTotal:        2048 kB\nMemFree: 1 kB\nMemAvailable:   1024 kB\n");
+
+    fn memory(all: &[(&str, &str)]) -> Option<(u64, u64)> {
+        let memory = SystemMemory::from_files(&files(all))?;
+        Some((memory.total, memory.available))
+    }
+
+    #[test]
+    fn meminfo_is_read_in_bytes() {
+        assert_eq!(memory(&[MEMINFO]), Some((2 << 20, 1 << 20)));
+        assert_eq!(memory(&[]), None);
+        assert_eq!(memory(&[("/proc/meminfo", "MemTotal: 12 kB\n")]), None);
+    }
+
+    #[test]
+    fn a_container_has_what_its_limit_leaves_and_cached_files_make_room() {
+        let unlimited = [
+            MEMINFO,
+            ("/proc/self/cgroup", "0::/game\n"),
+            ("/sys/fs/cgroup/game/memory.max", "max\n"),
+            ("/sys/fs/cgroup/game/memory.current", "900000\n"),
+        ];
+        assert_eq!(memory(&unlimited), Some((2 << 20, 1 << 20)));
+        // The group itself has no limit, the one above has.
+        let above = [
+            MEMINFO,
+            ("/proc/self/cgroup", "0::/a/b\n"),
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/b/memory.current", "1\n"),
+            ("/sys/fs/cgroup/a/memory.max", "700000\n"),
+            ("/sys/fs/cgroup/a/memory.current", "600000\n"),
+            ("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 50000\nactive_file 20000\n"),
+        ];
+        assert_eq!(memory(&above), Some((700_000, 170_000)));
+        // A container of version 1 that sees the host's path but only its own group, at the root.
+        let one = [
+            MEMINFO,
+            ("/proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/docker/1234\n0::/\n"),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "700000\n"),
+            ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "800000\n"),
+            ("/sys/fs/cgroup/memory/memory.stat", "active_file 1\ntotal_inactive_file 200000\n"),
+        ];
+        assert_eq!(memory(&one), Some((700_000, 100_000)));
+    }
+}
