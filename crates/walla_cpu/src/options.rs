@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::system;
+
 /// A set of kernels, fit for some processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -130,7 +132,8 @@ impl fmt::Display for Variant {
 /// How a [`CpuDevice`](crate::CpuDevice) works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Threads that kernels run on. Default `None`: half of the cores, at least one, because a game keeps its own.
+    /// Threads that kernels run on. Default `None`: half of the cores, at least one, because a game keeps its own. Hardware threads that share
+    /// a core count as one where the system says which do (Linux), elsewhere as one each.
     pub threads: Option<u32>,
     /// Kernels to use. Default `None`: the best that this machine runs.
     pub variant: Option<Variant>,
@@ -150,9 +153,8 @@ impl CpuOptions {
     /// Threads after defaults and limits.
     #[must_use]
     pub fn threads_resolved(&self) -> u32 {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let half = u32::try_from(cores / 2).unwrap_or(Self::THREADS_MAX);
-        let wanted = if self.inline { 1 } else { self.threads.unwrap_or(half) };
+        let half = || u32::try_from(system::cores() / 2).unwrap_or(Self::THREADS_MAX);
+        let wanted = if self.inline { 1 } else { self.threads.unwrap_or_else(half) };
         wanted.clamp(1, Self::THREADS_MAX)
     }
 }

@@ -1,4 +1,4 @@
-//! What the system says of its memory. Files of Linux; elsewhere nobody knows.
+//! What the system says of its memory and of its cores. Files of Linux; elsewhere nobody knows.
 
 use std::path::{Path, PathBuf};
 
@@ -99,6 +99,43 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
+/// Cores that this thread may run on. Hardware threads that share a core are one; where the system does not say which do, each is a core.
+pub(crate) fn cores() -> usize {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    // A quota of processor time may allow fewer than there are.
+    cores_from_files(&read).map_or(threads, |cores| cores.clamp(1, threads))
+}
+
+/// Cores of the CPUs that the calling thread may use.
+fn cores_from_files(read: Read<'_>) -> Option<usize> {
+    let status = read(Path::new("/proc/thread-self/status"))?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let mut cores: Vec<String> = Vec::new();
+    for cpu in cpus(list.trim())? {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let siblings = read(Path::new(&path))?;
+        if !cores.contains(&siblings) {
+            cores.push(siblings);
+        }
+    }
+    Some(cores.len())
+}
+
+/// The numbers of a list like `0-3,8`; `None` if it is none, or longer than any machine's.
+fn cpus(list: &str) -> Option<Vec<u32>> {
+    const CPUS_MAX: u32 = 1 << 16;
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        if last >= CPUS_MAX {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +192,31 @@ mod tests {
             ("/sys/fs/cgroup/memory/memory.stat", "active_file 1\ntotal_inactive_file 200000\n"),
         ];
         assert_eq!(memory(&one), Some((700_000, 100_000)));
+    }
+
+    #[test]
+    fn threads_of_one_core_are_one_core() {
+        let siblings: Vec<(String, String)> = (0..8)
+            .map(|cpu| {
+                let path =
+                    format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+                (path, format!("{},{}\n", cpu % 4, cpu % 4 + 4))
+            })
+            .collect();
+        let cores = |allowed: &str| {
+            let status = format!("Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t{allowed}\n");
+            let mut all = vec![("/proc/thread-self/status", status.as_str())];
+            all.extend(siblings.iter().map(|(path, text)| (path.as_str(), text.as_str())));
+            cores_from_files(&files(&all))
+        };
+        assert_eq!(cores("0-7"), Some(4));
+        assert_eq!(cores("0-3"), Some(4));
+        assert_eq!(cores("0,4"), Some(1));
+        assert_eq!(cores("2,5-7"), Some(3));
+        assert_eq!(cores("9"), None, "a CPU that nothing is said of");
+        assert_eq!(cores("0-4000000000"), None);
+        assert_eq!(cores_from_files(&files(&[])), None);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        assert!((1..=threads).contains(&super::cores()));
     }
 }
