@@ -181,9 +181,10 @@ impl Device for CpuDevice {
     ) -> Result<MatrixId, DeviceError> {
         self.executor.check_lost("load_matrix")?;
         self.take_room(desc.name, Matrix::bytes_of(desc, bytes, self.variant) as u64)?;
-        let matrix = Matrix::load(desc, bytes, self.variant)?;
+        // Nothing is launched meanwhile, so the pool's threads are free to pack.
+        let mut machine = self.executor.machine();
+        let matrix = Matrix::load(desc, bytes, self.variant, &machine.pool)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
-        let mut machine = self.machine();
         let id = next_id(machine.matrices.len())?;
         machine.matrices.push(matrix);
         Ok(MatrixId(id))

@@ -5,6 +5,7 @@ use crate::blocks;
 use crate::memory::Bytes;
 use crate::options::Variant;
 use crate::panels::{self, Layout};
+use crate::pool::Pool;
 use crate::quantise::Group;
 use crate::{kernels, scalar};
 
@@ -65,11 +66,12 @@ impl Matrix {
         Layout::new(desc.ty, desc.cols as usize).bytes.saturating_mul(panels)
     }
 
-    /// Checks sizes and copies the numbers into the layout of `variant`.
+    /// Checks sizes and copies the numbers into the layout of `variant`: panels are packed on all threads of the pool.
     pub(crate) fn load(
         desc: &MatrixDesc<'_>,
         bytes: &[u8],
         variant: Variant,
+        pool: &Pool,
     ) -> Result<Self, DeviceError> {
         let row_bytes = check(desc, bytes)?;
         let (rows, cols, ty, usage) = (desc.rows as usize, desc.cols as usize, desc.ty, desc.usage);
@@ -81,10 +83,14 @@ impl Matrix {
         let layout = Layout::new(ty, cols);
         let len = layout.bytes.checked_mul(rows.div_ceil(PANEL)).unwrap_or(usize::MAX / 2);
         let mut stored = Bytes::zeroed(desc.name, len)?;
-        let panels = stored.bytes_mut().chunks_exact_mut(layout.bytes);
-        for (panel, rows) in panels.zip(bytes.chunks(row_bytes * PANEL)) {
-            panels::pack(ty, cols, rows.chunks_exact(row_bytes), panel);
-        }
+        let rows_of = |panel: usize| {
+            let first = panel * PANEL;
+            &bytes[first * row_bytes..rows.min(first + PANEL) * row_bytes]
+        };
+        pool.grid(stored.bytes_mut(), layout.bytes, (1, layout.bytes), &|_, tile| {
+            let rows = rows_of(tile.row).chunks_exact(row_bytes);
+            panels::pack(ty, cols, rows, tile.row_mut(0));
+        });
         Ok(Self { rows, cols, ty, usage, variant, panels: Some(layout), bytes: stored })
     }
 
@@ -210,9 +216,20 @@ mod tests {
     }
 
     fn load(ty: TensorType, rows: usize, cols: usize, bytes: &[u8], variant: Variant) -> Matrix {
+        load_on(&Pool::inline(), ty, rows, cols, bytes, variant)
+    }
+
+    fn load_on(
+        pool: &Pool,
+        ty: TensorType,
+        rows: usize,
+        cols: usize,
+        bytes: &[u8],
+        variant: Variant,
+    ) -> Matrix {
         let usage = MatrixUse { gather: true, multiply: true };
         let desc = MatrixDesc { name: "w", rows: rows as u32, cols: cols as u32, ty, usage };
-        Matrix::load(&desc, bytes, variant).unwrap()
+        Matrix::load(&desc, bytes, variant, pool).unwrap()
     }
 
     fn simd() -> impl Iterator<Item = Variant> {
@@ -244,6 +261,20 @@ mod tests {
                     assert_eq!(a, b, "{ty} {variant} row {row}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn panels_are_the_same_whoever_packs_them() {
+        let pool = Pool::start(3).unwrap();
+        for (ty, variant) in TensorType::ALL.into_iter().flat_map(|ty| simd().map(move |v| (ty, v)))
+        {
+            // The last panel is not full.
+            let (rows, cols) = (100, columns(ty)[2]);
+            let bytes = random_bytes(ty, rows, cols);
+            let alone = load(ty, rows, cols, &bytes, variant);
+            let together = load_on(&pool, ty, rows, cols, &bytes, variant);
+            assert!(alone.bytes.bytes() == together.bytes.bytes(), "{ty} {variant}");
         }
     }
 

@@ -26,6 +26,7 @@ use walla_types::TensorType;
 use crate::blocks::{self, Block};
 use crate::matrix::PANEL;
 use crate::quantise::GROUP;
+use crate::simd::{code, of_code};
 
 /// Sizes of a type's panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,16 +86,33 @@ pub(crate) fn pack<'a>(
     rows: impl Iterator<Item = &'a [u8]>,
     panel: &mut [u8],
 ) {
-    let layout = Layout::new(ty, cols);
+    match ty {
+        TensorType::Q8_0 => pack_as::<{ code(TensorType::Q8_0) }>(cols, rows, panel),
+        TensorType::Q4_0 => pack_as::<{ code(TensorType::Q4_0) }>(cols, rows, panel),
+        TensorType::Q4_1 => pack_as::<{ code(TensorType::Q4_1) }>(cols, rows, panel),
+        TensorType::Q5_0 => pack_as::<{ code(TensorType::Q5_0) }>(cols, rows, panel),
+        TensorType::Q5_1 => pack_as::<{ code(TensorType::Q5_1) }>(cols, rows, panel),
+        TensorType::Q4K => pack_as::<{ code(TensorType::Q4K) }>(cols, rows, panel),
+        TensorType::Q5K => pack_as::<{ code(TensorType::Q5K) }>(cols, rows, panel),
+        TensorType::Q6K => pack_as::<{ code(TensorType::Q6K) }>(cols, rows, panel),
+        _ => transpose(ty.block_bytes(), rows, panel),
+    }
+}
+
+/// Writes rows of numbers of `size` bytes.
+fn transpose<'a>(size: usize, rows: impl Iterator<Item = &'a [u8]>, panel: &mut [u8]) {
     for (lane, row) in rows.enumerate() {
-        if !ty.is_quantised() {
-            let size = ty.block_bytes();
-            for (col, number) in row.chunks_exact(size).enumerate() {
-                panel[(col * PANEL + lane) * size..][..size].copy_from_slice(number);
-            }
-            continue;
+        for (col, number) in row.chunks_exact(size).enumerate() {
+            panel[(col * PANEL + lane) * size..][..size].copy_from_slice(number);
         }
-        let format = Format::of(ty);
+    }
+}
+
+/// Writes rows of a quantised type that is known when this is compiled, so that no number asks for it.
+fn pack_as<'a, const TY: u32>(cols: usize, rows: impl Iterator<Item = &'a [u8]>, panel: &mut [u8]) {
+    let ty = const { of_code(TY) };
+    let (layout, format) = (Layout::new(ty, cols), const { Format::of(of_code(TY)) });
+    for (lane, row) in rows.enumerate() {
         let (side, quants) = panel.split_at_mut(layout.quants_at);
         let sides = side.chunks_exact_mut(format.side);
         let quants = quants.chunks_exact_mut(format.quants * format.groups);
@@ -104,7 +122,7 @@ pub(crate) fn pack<'a>(
             let groups =
                 block.codes.chunks_exact(GROUP).zip(quants.chunks_exact_mut(format.quants));
             for (codes, quants) in groups {
-                pack_group(ty, codes, lane, quants);
+                pack_group::<TY>(codes, lane, quants);
             }
         }
     }
@@ -138,7 +156,10 @@ fn pack_side(ty: TensorType, block: &Block, lane: usize, side: &mut [u8]) {
     }
 }
 
-fn pack_group(ty: TensorType, codes: &[u8], lane: usize, quants: &mut [u8]) {
+fn pack_group<const TY: u32>(codes: &[u8], lane: usize, quants: &mut [u8]) {
+    let ty = const { of_code(TY) };
+    let quants = &mut quants[..const { Format::of(of_code(TY)).quants }];
+    assert!(lane < PANEL, "a lane of a panel");
     for (k, code) in codes.iter().enumerate() {
         let (step, at) = (k / 4, 4 * lane + k % 4);
         if ty == TensorType::Q8_0 {

@@ -1,6 +1,7 @@
 //! The threads that fill the tiles of an op.
 //!
-//! One thread, the executor, publishes a job and works on it too; workers help. The only shared state of a job is:
+//! One thread, the executor, publishes a job and works on it too; workers help. (While weights are loaded the owner's thread does, which holds
+//! the machine then: the pool is part of that, so never two at a time.) The only shared state of a job is:
 //!
 //! | field | who writes | who reads |
 //! |---|---|---|

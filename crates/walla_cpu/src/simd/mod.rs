@@ -19,12 +19,12 @@ pub(crate) mod neon;
 use walla_types::TensorType;
 
 /// The type as a number that can be a const parameter: its code in GGUF files.
-const fn code(ty: TensorType) -> u32 {
+pub(crate) const fn code(ty: TensorType) -> u32 {
     ty.to_ggml()
 }
 
 /// The type with this code.
-const fn of_code(code: u32) -> TensorType {
+pub(crate) const fn of_code(code: u32) -> TensorType {
     match TensorType::from_ggml(code) {
         Ok(ty) => ty,
         Err(_) => panic!("not the code of a type"),
