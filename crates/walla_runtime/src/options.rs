@@ -79,7 +79,8 @@ pub struct EngineOptions {
     /// Events that wait for a client, rounded up to a power of two; its agents pause while there is no room. Default: `4_096`,
     /// one second of 64 agents at 60 tokens.
     pub event_queue: usize,
-    /// How keys and values are stored. Default: f16.
+    /// How keys and values are stored. Default: f16. 8 bits halve the cache; a CPU, also one that takes over from a lost GPU, attends to them by
+    /// plain Rust, which takes longer than its vector instructions for f16.
     pub kv_type: KvType,
     /// Device time of one frame: steps that are predicted not to fit are not started. `None`: no limit. Default: 4,166 µs, a quarter of
     /// a 60 Hz frame. It holds for clients that are paced [per frame](crate::Pacing::PerFrame);

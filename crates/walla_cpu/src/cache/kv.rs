@@ -31,16 +31,11 @@ pub(crate) struct KvLayer {
 pub(crate) enum Numbers<'a> {
     F32(&'a [f32]),
     F16(&'a [u16]),
-    Q8 { numbers: &'a [i8], scales: &'a [u16], order: Order },
-}
-
-/// Which cell a number is of.
-#[derive(Clone, Copy)]
-pub(crate) enum Order {
-    /// Rows of so many cells: keys.
-    Rows(usize),
-    /// Cells of so many numbers: values.
-    Cells(usize),
+    /// Numbers in units of their cell's scale, and the scales' bits.
+    Q8 {
+        numbers: &'a [i8],
+        scales: &'a [u16],
+    },
 }
 
 /// The scale of a head's key or value as stored, and what its numbers are divided by. A lost row stays lost: its scale is none.
@@ -69,29 +64,27 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Numbers `from..from + out.len()` as f32: of one row of keys, or of one value.
-    pub(crate) fn read(self, from: usize, out: &mut [f32]) {
+    /// Numbers `from..from + out.len()` as f32, in units of their cells' [scales](Self::scale).
+    pub(crate) fn units(self, from: usize, out: &mut [f32]) {
         match self {
             Self::F32(all) => out.copy_from_slice(&all[from..from + out.len()]),
             Self::F16(all) => {
                 let bits: &[f16] = all[from..from + out.len()].reinterpret_cast();
                 bits.convert_to_f32_slice(out);
             }
-            Self::Q8 { numbers, scales, order } => {
-                match order {
-                    Order::Rows(stride) => {
-                        let scales: &[f16] =
-                            scales[from % stride..][..out.len()].reinterpret_cast();
-                        scales.convert_to_f32_slice(out);
-                    }
-                    Order::Cells(head_dim) => {
-                        out.fill(f16::from_bits(scales[from / head_dim]).to_f32());
-                    }
-                }
+            Self::Q8 { numbers, .. } => {
                 for (out, number) in out.iter_mut().zip(&numbers[from..]) {
-                    *out *= f32::from(*number);
+                    *out = f32::from(*number);
                 }
             }
+        }
+    }
+
+    /// What the numbers of a cell are multiplied by; 1 but for those of 8 bits.
+    pub(crate) fn scale(self, cell: usize) -> f32 {
+        match self {
+            Self::F32(_) | Self::F16(_) => 1.0,
+            Self::Q8 { scales, .. } => f16::from_bits(scales[cell]).to_f32(),
         }
     }
 }
@@ -144,16 +137,13 @@ impl KvLayer {
 
     /// Numbers of the keys (0) or values (1) of one head's page, which has `numbers` of them.
     fn part(&self, which: usize, page: usize, numbers: usize) -> Numbers<'_> {
-        let (bytes, order) = match which {
-            0 => (&self.keys, Order::Rows(self.stride)),
-            _ => (&self.values, Order::Cells(self.head_dim)),
-        };
+        let bytes = if which == 0 { &self.keys } else { &self.values };
         let from = page * numbers;
         match self.kv_type {
             KvType::Q8 => {
                 let scales: &[u16] = self.scales[which].as_slice();
                 let scales = &scales[page * self.page_tokens..][..self.page_tokens];
-                Numbers::Q8 { numbers: &bytes.as_slice()[from..from + numbers], scales, order }
+                Numbers::Q8 { numbers: &bytes.as_slice()[from..from + numbers], scales }
             }
             KvType::F16 => Numbers::F16(&bytes.as_slice()[from..from + numbers]),
             _ => Numbers::F32(&bytes.as_slice()[from..from + numbers]),
@@ -228,11 +218,13 @@ impl KvLayer {
         key: &mut [f32],
         value: &mut [f32],
     ) {
-        let keys = self.keys(head, page);
+        let (keys, values) = (self.keys(head, page), self.values(head, page));
         for (d, key) in key.iter_mut().enumerate() {
-            keys.read(d * self.stride + cell, std::slice::from_mut(key));
+            keys.units(d * self.stride + cell, std::slice::from_mut(key));
+            *key *= keys.scale(cell);
         }
-        self.values(head, page).read(cell * self.head_dim, value);
+        values.units(cell * self.head_dim, value);
+        value.iter_mut().for_each(|value| *value *= values.scale(cell));
     }
 
     pub(super) fn copy_page(&mut self, from: usize, to: usize) {

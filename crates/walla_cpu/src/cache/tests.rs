@@ -94,8 +94,9 @@ fn eight_bits_are_off_by_half_a_scale() {
     }
     // Several cells of a row of keys are read as each alone.
     let kv = layer(&mut cache, 0);
-    let mut row = [0.0; 4];
-    kv.keys(1, 1).read(3 * kv.stride + 2, &mut row);
+    let (mut row, keys) = ([0.0; 4], kv.keys(1, 1));
+    keys.units(3 * kv.stride + 2, &mut row);
+    row.iter_mut().zip(2..).for_each(|(number, cell)| *number *= keys.scale(cell));
     assert_eq!(row, [2, 3, 4, 5].map(|token| cell(kv, 1, 1, token).0[3]));
     // Zeros have no scale, and numbers beyond what a scale can say are cut, not lost.
     let kv = layer(&mut cache, 0);

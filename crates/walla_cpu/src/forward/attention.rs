@@ -182,23 +182,32 @@ impl Attention<'_> {
         self.each_page(row, first, end, |page, cell, count, at| {
             let keys = self.kv.keys(head, page);
             for d in 0..dim {
-                keys.read(d * self.kv.stride + cell, &mut numbers[..count]);
+                keys.units(d * self.kv.stride + cell, &mut numbers[..count]);
                 for (q, scores) in q.chunks(dim).zip(scores.chunks_mut(cells)) {
                     scalar::add_scaled(&mut scores[at..at + count], q[d], &numbers[..count]);
                 }
             }
+            for i in 0..count {
+                let scale = keys.scale(cell + i);
+                scores.chunks_mut(cells).for_each(|scores| scores[at + i] *= scale);
+            }
         });
+        let mut sums = [0.0; GROUP_MAX];
+        for (scores, sum) in scores.chunks_mut(cells).zip(&mut sums) {
+            *sum = kernels::softmax_weights(self.variant, scores, self.scale);
+        }
         out.fill(0.0);
-        for (scores, out) in scores.chunks_mut(cells).zip(out.chunks_mut(dim)) {
-            scores.iter_mut().for_each(|score| *score *= self.scale);
-            let sum = scalar::softmax_weights(scores);
-            self.each_page(row, first, end, |page, cell, count, at| {
-                let values = self.kv.values(head, page);
-                for (i, weight) in scores[at..at + count].iter().enumerate() {
-                    values.read((cell + i) * dim, &mut numbers[..dim]);
-                    scalar::add_scaled(out, *weight, &numbers[..dim]);
+        self.each_page(row, first, end, |page, cell, count, at| {
+            let values = self.kv.values(head, page);
+            for i in 0..count {
+                values.units((cell + i) * dim, &mut numbers[..dim]);
+                let scale = values.scale(cell + i);
+                for (scores, out) in scores.chunks(cells).zip(out.chunks_mut(dim)) {
+                    scalar::add_scaled(out, scores[at + i] * scale, &numbers[..dim]);
                 }
-            });
+            }
+        });
+        for (out, sum) in out.chunks_mut(dim).zip(sums) {
             out.iter_mut().for_each(|out| *out /= sum);
         }
     }
