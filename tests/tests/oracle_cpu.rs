@@ -43,7 +43,7 @@ fn an_f16_cache_is_in_the_half_class() {
 #[test]
 fn the_vector_variants_round_as_they_say() {
     let Some(data) = shared_data() else { return };
-    for variant in Variant::ALL.into_iter().filter(|v| *v != Variant::Scalar && v.score().is_some())
+    for variant in Variant::ALL.iter().copied().filter(|v| *v != Variant::Scalar && v.score().is_some())
     {
         for model in oracle_models(&data) {
             let device = || -> Box<dyn Device> {

@@ -234,7 +234,7 @@ mod tests {
 
     fn simd() -> impl Iterator<Item = Variant> {
         let runs = |variant: &Variant| *variant != Variant::Scalar && variant.score().is_some();
-        Variant::ALL.into_iter().filter(runs)
+        Variant::ALL.iter().copied().filter(runs)
     }
 
     /// Columns that are one block, several, and (where blocks are single numbers) odd.

@@ -20,8 +20,8 @@ pub enum Variant {
 
 impl Variant {
     /// Every variant, best first.
-    pub const ALL: [Self; 5] =
-        [Self::Avx512Vnni, Self::AvxVnni, Self::Avx2Fma, Self::Neon, Self::Scalar];
+    pub const ALL: &'static [Self] =
+        &[Self::Avx512Vnni, Self::AvxVnni, Self::Avx2Fma, Self::Neon, Self::Scalar];
 
     /// The name in [`DeviceInfo::variant`](walla_device::DeviceInfo::variant).
     #[must_use]
@@ -38,7 +38,7 @@ impl Variant {
     /// The variant of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|variant| variant.name() == name)
+        Self::ALL.iter().copied().find(|variant| variant.name() == name)
     }
 
     /// How good the variant is on this machine; `None` if it cannot run here.
@@ -76,7 +76,7 @@ impl Variant {
     /// The variant with the best score on this machine.
     #[must_use]
     pub fn best() -> Self {
-        let scored = Self::ALL.into_iter().filter_map(|variant| Some((variant.score()?, variant)));
+        let scored = Self::ALL.iter().filter_map(|&variant| Some((variant.score()?, variant)));
         scored.max_by_key(|&(score, _)| score).map_or(Self::Scalar, |(_, variant)| variant)
     }
 }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for variant in Variant::ALL {
+        for &variant in Variant::ALL {
             assert_eq!(Variant::from_name(variant.name()), Some(variant));
         }
     }

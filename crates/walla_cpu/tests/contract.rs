@@ -221,7 +221,7 @@ fn memory_is_counted_and_capped() {
 
 #[test]
 fn a_variant_that_cannot_run_here_is_refused() {
-    for variant in Variant::ALL {
+    for &variant in Variant::ALL {
         let options = CpuOptions { variant: Some(variant), ..threads(1) };
         let opened = CpuDevice::new(options);
         assert_eq!(opened.is_ok(), variant.score().is_some(), "{variant}");

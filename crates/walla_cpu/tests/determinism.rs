@@ -9,7 +9,7 @@ use walla_types::TensorType;
 const TOKENS: usize = 40;
 
 fn variants() -> impl Iterator<Item = Variant> {
-    Variant::ALL.into_iter().filter(|variant| variant.score().is_some())
+    Variant::ALL.iter().copied().filter(|variant| variant.score().is_some())
 }
 
 fn sequences(seed: u32) -> Vec<Vec<i32>> {

@@ -25,7 +25,7 @@ fn spread(wanted: &[Vec<f64>]) -> f64 {
 
 #[test]
 fn the_decoder_agrees_with_f64_for_every_exact_type() {
-    for variant in Variant::ALL.into_iter().filter(|variant| variant.score().is_some()) {
+    for variant in Variant::ALL.iter().copied().filter(|variant| variant.score().is_some()) {
         for (i, ty) in [TensorType::F32, TensorType::F16, TensorType::BF16].into_iter().enumerate()
         {
             let pairs = [RopePairs::Halves, RopePairs::Neighbours][i % 2];
@@ -45,7 +45,7 @@ fn the_decoder_agrees_with_f64_for_every_exact_type() {
 /// Heads and pages of whole registers take another path than the odd ones above, and keys and values of 8 bits one of their own.
 #[test]
 fn attention_agrees_with_f64_however_keys_and_values_are_stored() {
-    for variant in Variant::ALL.into_iter().filter(|variant| variant.score().is_some()) {
+    for variant in Variant::ALL.iter().copied().filter(|variant| variant.score().is_some()) {
         for (head_dim, page_tokens) in [(16, 16), (48, 16), (64, 32), (24, 5)] {
             // Half a step of 8 bits is 8 times that of the 11 bits of f16: 1/254 of a head's largest number beside 1/2048.
             for (kv_type, bound) in [(KvType::F16, 0.01), (KvType::Q8, 0.08)] {
@@ -70,7 +70,7 @@ fn chunks_and_single_tokens_give_the_same_bits_as_the_whole() {
     let odd = Shape::small(TensorType::Q8_0);
     let registers = Shape { head_dim: 64, page_tokens: 16, ..Shape::small(TensorType::F16) };
     let shapes = [odd, registers, Shape { window: Some(21), ..registers }];
-    for variant in Variant::ALL.into_iter().filter(|variant| variant.score().is_some()) {
+    for variant in Variant::ALL.iter().copied().filter(|variant| variant.score().is_some()) {
         for shape in shapes {
             for kv_type in [KvType::F32, KvType::F16, KvType::Q8] {
                 check_chunks(variant, Shape { kv_type, ..shape });
