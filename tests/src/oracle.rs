@@ -132,19 +132,23 @@ impl OracleModel {
     /// Its sequences.
     #[must_use]
     pub fn sequences(&self) -> Vec<OracleSequence> {
-        let list = |value: &Value| -> Vec<usize> {
-            let numbers = value.as_array().into_iter().flatten();
-            numbers.filter_map(|n| Some(n.as_u64()? as usize)).collect()
+        // A key that is missing or named otherwise must not pass for nothing to compare.
+        let number = |value: &Value| value.as_u64().expect("a number") as usize;
+        let list = |s: &Value, key: &str| -> Vec<usize> {
+            let numbers = s[key].as_array().unwrap_or_else(|| panic!("{}: {key}", self.name));
+            numbers.iter().map(number).collect()
         };
         let sequence = |s: &Value| OracleSequence {
-            id: s["id"].as_str().unwrap_or_default().to_owned(),
-            tokens: list(&s["tokens"]).into_iter().map(|id| TokenId(id as u32)).collect(),
-            kept: list(&s["kept"]),
-            first_row: s["first_row"].as_u64().unwrap_or_default() as usize,
-            context_tokens: s["n_ctx"].as_u64().unwrap_or(1_024) as u32,
+            id: s["id"].as_str().expect("a sequence has a name").to_owned(),
+            tokens: list(s, "tokens").into_iter().map(|id| TokenId(id as u32)).collect(),
+            kept: list(s, "kept"),
+            first_row: number(&s["first_row"]),
+            context_tokens: number(&s["n_ctx"]) as u32,
             group: s["group"].as_str().map(str::to_owned),
         };
-        self.json["sequences"].as_array().into_iter().flatten().map(sequence).collect()
+        let sequences = self.json["sequences"].as_array().expect("a model has sequences");
+        assert!(!sequences.is_empty(), "{}", self.name);
+        sequences.iter().map(sequence).collect()
     }
 
     /// The limits of a class.
@@ -286,6 +290,9 @@ impl OracleModel {
                 }
             }
         }
+        let kept: usize = sequences.iter().map(|s| s.kept.len()).sum();
+        assert_eq!(differences.numbers, kept * self.vocab, "{}: all that is known", self.name);
+        assert!(kept > 0, "{}: nothing to compare", self.name);
         differences
     }
 
@@ -317,6 +324,34 @@ impl OracleModel {
     ) {
         for (name, differences) in self.compare_all(evaluator, sequences) {
             self.assert_within(class, &differences, &format!("{how} {name}"));
+        }
+    }
+}
+
+impl OracleModel {
+    /// Panics if how sequences are cut into steps or who else is in a step changes a bit of their logits: one token of each at once, seven, or all
+    /// that fit; alone or together.
+    pub fn assert_same_bits_in_any_company(
+        &self,
+        evaluator: &mut Evaluator,
+        sequences: &[OracleSequence],
+        how: &str,
+    ) {
+        let alone: Vec<_> = sequences
+            .iter()
+            .map(|s| bits(&self.logits(evaluator, std::slice::from_ref(s), 64)[0]))
+            .collect();
+        for tokens in [1, 7, 64] {
+            let together = self.logits(evaluator, sequences, tokens);
+            for ((sequence, alone), together) in sequences.iter().zip(&alone).zip(&together) {
+                let same = *alone == bits(together);
+                assert!(same, "{} {how} {}: {tokens} tokens at once", self.name, sequence.id);
+            }
+        }
+        let Some(place) = sequences.iter().position(|s| s.id == "len33") else { return };
+        for tokens in [1, 7] {
+            let cut = &self.logits(evaluator, &sequences[place..=place], tokens)[0];
+            assert!(alone[place] == bits(cut), "{} {how}: {tokens} tokens at once", self.name);
         }
     }
 }

@@ -1,24 +1,20 @@
 //! Measuring steps at load leaves no trace, whatever a model's layers keep: replies under a budget are those without one.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, EngineState, ModelSource, Pacing, Prompt, ReplyEvent,
 };
+use walla_tests::shared_data;
 use walla_types::{Sampling, TokenId};
 
-/// Small reference models of every architecture; empty where the folder is absent.
-fn models() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/models");
-    let names = ["gemma3-f16", "lfm2-f16", "llama2-f16", "llama32-q4_k_m", "phi3-f16", "qwen3-f16"];
-    let paths = names.iter().map(|name| folder.join(format!("{name}.gguf")));
-    let found: Vec<_> = paths.filter(|path| path.exists()).collect();
-    if found.is_empty() {
-        println!("skipped: no reference models in {}", folder.display());
-    }
-    found
-}
+/// Small reference models of every architecture, one of them recurrent.
+const MODELS: [&str; 6] =
+    ["gemma3-f16", "lfm2-f16", "llama2-f16", "llama32-q4_k_m", "phi3-f16", "qwen3-f16"];
+
+/// Longer than any reply takes on any machine: a defect must fail, not hang.
+const HANGS_AFTER: Duration = Duration::from_secs(300);
 
 fn reply(model: &Path, budget: Option<Duration>) -> String {
     let options = EngineOptions {
@@ -37,8 +33,9 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
     client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
     let prompt = Prompt::Tokens((3..40).map(TokenId).collect());
     client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
-    let mut said = String::new();
+    let (mut said, start) = (String::new(), Instant::now());
     loop {
+        assert!(start.elapsed() < HANGS_AFTER, "{}: no end after {said:?}", model.display());
         assert!(!matches!(engine.state(), EngineState::Failed(_)), "{:?}", engine.state());
         client.frame();
         std::thread::sleep(Duration::from_millis(1));
@@ -55,7 +52,10 @@ fn reply(model: &Path, budget: Option<Duration>) -> String {
 
 #[test]
 fn a_budget_changes_no_word_of_any_architecture() {
-    for model in models() {
+    let Some(data) = shared_data() else { return };
+    for name in MODELS {
+        let model = data.join("models").join(format!("{name}.gguf"));
+        assert!(model.exists(), "{}", model.display());
         let expected = reply(&model, None);
         for millis in [1, 50] {
             let said = reply(&model, Some(Duration::from_millis(millis)));

@@ -1,7 +1,7 @@
 //! The model that ships with walla: what training computed, walla computes; and what it says, word for word.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use walla_cpu::{CpuBackend, CpuDevice, CpuOptions, Variant};
@@ -181,8 +181,9 @@ fn it_says_what_it_said() {
         client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
         replies.push((generation, String::new()));
     }
-    let mut open = replies.len();
+    let (mut open, start) = (replies.len(), Instant::now());
     while open > 0 {
+        assert!(start.elapsed() < Duration::from_secs(300), "no end: {replies:?}");
         let Some(event) = client.try_recv() else {
             std::thread::sleep(Duration::from_millis(1));
             continue;

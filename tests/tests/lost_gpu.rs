@@ -13,6 +13,7 @@ use walla_runtime::{
     AgentId, AgentSpec, Client, Command, Engine, EngineOptions, Event, GenerationId, ModelSource,
     Pacing, Prompt, ReplyEvent,
 };
+use walla_tests::say_skipped;
 use walla_types::{Sampling, TokenId};
 
 /// Set in the process that breaks its GPU.
@@ -31,7 +32,7 @@ fn a_gpu_lost_in_mid_conversation_costs_no_reply() {
         return child();
     }
     if let Err(reason) = CudaBackend::from_env().devices() {
-        println!("SKIPPED: {reason}");
+        say_skipped(reason);
         return;
     }
     let exe = std::env::current_exe().expect("it runs");

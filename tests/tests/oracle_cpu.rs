@@ -2,13 +2,19 @@
 
 use walla_cpu::{CpuDevice, CpuOptions, Variant};
 use walla_device::{Device, KvType};
-use walla_tests::{Class, bits, oracle_models, shared_data};
+use walla_tests::{Class, oracle_models, shared_data};
 use walla_types::{SeqId, TokenId};
 
 fn scalar() -> Box<dyn Device> {
     let options =
         CpuOptions { variant: Some(Variant::Scalar), inline: true, ..CpuOptions::default() };
     Box::new(CpuDevice::new(options).expect("the scalar variant runs everywhere"))
+}
+
+/// Kernels as a player runs them: on threads.
+fn cpu(variant: Variant) -> Box<dyn Device> {
+    let options = CpuOptions { variant: Some(variant), threads: Some(2), ..CpuOptions::default() };
+    Box::new(CpuDevice::new(options).expect("the variant is supported"))
 }
 
 /// The scalar variant multiplies dequantised weights with f32 activations: with an f32 cache it is in the exact class.
@@ -43,22 +49,15 @@ fn an_f16_cache_is_in_the_half_class() {
 #[test]
 fn the_vector_variants_round_as_they_say() {
     let Some(data) = shared_data() else { return };
-    for variant in Variant::ALL.iter().copied().filter(|v| *v != Variant::Scalar && v.score().is_some())
+    for variant in
+        Variant::ALL.iter().copied().filter(|v| *v != Variant::Scalar && v.score().is_some())
     {
         for model in oracle_models(&data) {
-            let device = || -> Box<dyn Device> {
-                let options = CpuOptions {
-                    variant: Some(variant),
-                    threads: Some(2),
-                    ..CpuOptions::default()
-                };
-                Box::new(CpuDevice::new(options).expect("the variant is supported"))
-            };
             let types = model.json["tensor_types"].as_object().expect("types are listed");
             let is_quantised = types.keys().any(|name| name.starts_with('Q'));
             let class = if is_quantised { Class::Rounded } else { Class::Half };
             for (context, sequences) in model.by_context() {
-                let mut evaluator = model.evaluator(device(), 8, context, 64, KvType::F16);
+                let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, KvType::F16);
                 model.assert_all_within(class, &mut evaluator, &sequences, variant.name());
             }
         }
@@ -104,24 +103,19 @@ fn the_tiny_real_model_tells_its_story() {
     assert!(same >= near_tie.min(200), "differs at token {same}, the near-tie is at {near_tie}");
 }
 
-/// How a prompt is cut into steps changes no bit: one row, odd chunks or everything at once.
+/// How a prompt is cut into steps and who else is in them changes no bit, by any kernels that run here.
 #[test]
-fn steps_of_any_size_give_the_same_bits() {
+fn steps_of_any_size_and_any_company_give_the_same_bits() {
     let Some(data) = shared_data() else { return };
     for model in oracle_models(&data) {
-        let all = model.sequences();
-        let Some(sequence) = all.iter().find(|s| s.id == "len33") else { continue };
-        let mut evaluator = model.evaluator(scalar(), 1, sequence.context_tokens, 64, KvType::F16);
-        let mut cut = |tokens| {
-            let sequences = std::slice::from_ref(sequence);
-            model
-                .logits(&mut evaluator, sequences, tokens)
-                .iter()
-                .map(|l| bits(l))
-                .collect::<Vec<_>>()
-        };
-        let whole = cut(64);
-        assert_eq!(whole, cut(1), "{} token by token", model.name);
-        assert_eq!(whole, cut(7), "{} in chunks of seven", model.name);
+        for variant in Variant::ALL.iter().copied().filter(|v| v.score().is_some()) {
+            for (context, sequences) in model.by_context() {
+                for kv_type in [KvType::F16, KvType::Q8] {
+                    let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, kv_type);
+                    let how = format!("{variant} {kv_type:?}");
+                    model.assert_same_bits_in_any_company(&mut evaluator, &sequences, &how);
+                }
+            }
+        }
     }
 }

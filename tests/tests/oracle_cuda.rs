@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
-use walla_tests::{Class, Differences, OracleModel, bits, oracle_models, shared_data};
+use walla_tests::{Class, Differences, OracleModel, oracle_models, say_skipped, shared_data};
 
 /// The reference data, if there is a GPU to compare with it.
 fn data() -> Option<PathBuf> {
     if let Err(reason) = CudaBackend::from_env().devices() {
-        eprintln!("SKIPPED: {reason}");
+        say_skipped(reason);
         return None;
     }
     shared_data()
@@ -73,22 +73,7 @@ fn steps_of_any_size_and_any_company_give_the_same_bits() {
     for model in oracle_models(&data) {
         for (context, sequences) in model.by_context() {
             let mut evaluator = model.evaluator(gpu(), 8, context, 64, KvType::F16);
-            let alone: Vec<_> = sequences
-                .iter()
-                .map(|s| bits(&model.logits(&mut evaluator, std::slice::from_ref(s), 64)[0]))
-                .collect();
-            for tokens in [1, 7, 64] {
-                let together = model.logits(&mut evaluator, &sequences, tokens);
-                for ((sequence, alone), together) in sequences.iter().zip(&alone).zip(&together) {
-                    let same = *alone == bits(together);
-                    assert!(same, "{} {}: {tokens} tokens at once", model.name, sequence.id);
-                }
-            }
-            let Some(place) = sequences.iter().position(|s| s.id == "len33") else { continue };
-            for tokens in [1, 7] {
-                let cut = &model.logits(&mut evaluator, &sequences[place..=place], tokens)[0];
-                assert!(alone[place] == bits(cut), "{}: {tokens} tokens at once", model.name);
-            }
+            model.assert_same_bits_in_any_company(&mut evaluator, &sequences, "");
         }
     }
 }

@@ -10,6 +10,7 @@ mod emulate;
 mod kernels;
 mod layers;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask ci | layers | emulate [--capability X.Y] [TEST ARGUMENTS] | \
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
 
 /// What CI runs: tests first, since they say most.
 fn ci() -> Result<(), String> {
-    cargo(&["test"])?;
+    run(&mut all_tests())?;
     emulate::ci()?;
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
@@ -53,6 +54,17 @@ fn ci() -> Result<(), String> {
         eprintln!("xtask: no compiler for the kernels: {reason}");
     }
     kernels::run(&["--check".to_owned()])
+}
+
+/// All tests; where the reference data lies beside the checkout, those that compare with it may not skip.
+fn all_tests() -> Command {
+    let mut command = cargo_command(&["test"]);
+    if Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")).is_dir() {
+        command.env("WALLA_REQUIRE_DATA", "1");
+    } else {
+        eprintln!("xtask: there is no reference data: tests that compare with it skip");
+    }
+    command
 }
 
 fn cargo(arguments: &[&str]) -> Result<(), String> {
