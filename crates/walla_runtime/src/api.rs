@@ -206,7 +206,7 @@ pub struct Usage {
     pub prompt_tokens: u32,
     /// Those of them that were still in the cache, from the turns before or from another agent whose prompt begins alike.
     pub cached_tokens: u32,
-    /// Tokens of the reply, the end-of-turn token not counted.
+    /// Tokens of the reply, those of a stop string counted, the end-of-turn token not.
     pub reply_tokens: u32,
     /// From the ask's arrival at the engine to its first token, in microseconds.
     pub first_token_micros: u64,
@@ -267,7 +267,10 @@ pub enum ReplyError {
 }
 
 /// Something that happened to a reply. Every generation sees at most one `Started`, then deltas, and ends with exactly one of
-/// `Finished` and `Failed`; the deltas joined are the decoding of all its tokens.
+/// `Finished` and `Failed`; the deltas joined are the decoding of all its tokens, up to a stop string.
+///
+/// Which decoding: control tokens that a model draws in mid-reply have no text, tokens that its file says are for readers (`<think>`, say) have
+/// theirs, bytes that are no UTF-8 become U+FFFD. Nothing is trimmed: models whose words begin with a space (Llama 2) begin a reply with one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplyEvent {
     /// The prompt is encoded and work begins.
@@ -279,7 +282,8 @@ pub enum ReplyEvent {
     Delta {
         /// Whole characters.
         text: InlineText<DELTA_BYTES_MAX>,
-        /// Tokens that this text completes (0 where one token's text fills several deltas).
+        /// Tokens that this text completes, and those without text before it; 0 where one token's text fills several deltas. Tokens that
+        /// end a reply without text, and those of a stop string, are in no delta.
         tokens: u32,
     },
     /// One token drawn, with what was asked for about it: sent before its text, only to agents with

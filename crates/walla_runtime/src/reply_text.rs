@@ -4,7 +4,7 @@
 //! [`DELTA_BYTES_MAX`] bytes. What cannot be shown yet is held back: at most 3 bytes of a character, and what may be the
 //! beginning of a stop string.
 //!
-//! The deltas joined are the decoding of all tokens (bytes that are no UTF-8 become U+FFFD, as in
+//! The deltas joined are the decoding of all tokens (control tokens have no text; bytes that are no UTF-8 become U+FFFD, as in
 //! [`String::from_utf8_lossy`]), cut where the stop string that was complete first begins (the longest one, of those that
 //! end at the same place). That does not depend on how the bytes were spread over tokens.
 
@@ -77,7 +77,8 @@ impl ReplyText {
 
     /// Takes a token's bytes and gives the text that can be shown to `say`. `true`: a stop string is complete, and the reply is over.
     ///
-    /// Tokens whose text is (partly) a stop string are counted in no delta.
+    /// A token without text counts with the text that follows it. Those that no text follows are counted in no delta, nor are those whose
+    /// text is (partly) a stop string.
     pub(crate) fn push(&mut self, token: &[u8], say: &mut Say<'_>) -> bool {
         let first_end = match str::from_utf8(token) {
             // By far the most tokens, of most replies.

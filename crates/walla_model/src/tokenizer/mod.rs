@@ -116,6 +116,13 @@ impl Tokenizer {
         if token.index() < self.vocab_size() { self.pieces.get(token.0) } else { &[] }
     }
 
+    /// What a token adds to a text that somebody reads: its [bytes](Self::token_bytes), but none of a control, unknown or unused token.
+    /// These bytes joined are what [`decode_with`](Self::decode_with) makes of tokens with `control_text` and `strip_space_prefix` off.
+    #[must_use]
+    pub fn text_bytes(&self, token: TokenId) -> &[u8] {
+        self.try_token_bytes(token).ok().filter(|_| !self.is_hidden(token)).unwrap_or_default()
+    }
+
     /// The control, unknown or user-defined token with exactly this text, for example `<|im_end|>`.
     #[must_use]
     pub fn special_token(&self, text: &str) -> Option<TokenId> {

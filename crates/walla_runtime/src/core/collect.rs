@@ -182,7 +182,7 @@ impl Core {
         let (id, generation, key) = (agent.id, reply.generation, agent.client);
         let client = clients.iter_mut().find(|client| client.key == key);
         let mut outbox = client.map(|client| &mut client.outbox);
-        agent.text.push(text.tokenizer.token_bytes(token), &mut |delta, tokens| {
+        agent.text.push(text.tokenizer.text_bytes(token), &mut |delta, tokens| {
             reply.said.push_str(&delta);
             let Some(outbox) = outbox.as_mut() else { return };
             let event =

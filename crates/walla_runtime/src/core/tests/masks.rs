@@ -19,12 +19,6 @@ fn masked(seed: u64, mask: &Arc<TokenMask>) -> AgentSpec {
     AgentSpec { sampling: sampling.build().expect("valid"), ..spec }
 }
 
-/// The tokens that the agent has said since its prompt of `prompt` tokens.
-fn said(stage: &Stage, agent: AgentId, prompt: usize) -> Vec<TokenId> {
-    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
-    agent.history[prompt..].to_vec()
-}
-
 #[test]
 fn a_reply_is_made_of_allowed_tokens_only_whatever_others_may_say() {
     assert!(stage_vocab() >= VOCAB);

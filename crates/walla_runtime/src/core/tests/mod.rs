@@ -6,6 +6,7 @@ mod fallback;
 mod faults;
 mod journeys;
 mod masks;
+mod text;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -146,12 +147,13 @@ impl Stage {
         &self.heard[&generation]
     }
 
-    /// Every reply has ended, once, and what its deltas count is what its usage says.
+    /// Every reply has ended, once, and its deltas count no token that its usage does not. Those without text at its end (`<|im_start|>`) are
+    /// in none: `text.rs` looks at that.
     fn assert_all_ended(&self) {
         for (generation, heard) in &self.heard {
             assert_eq!(heard.ends.len(), 1, "{generation:?} ends once: {heard:?}");
             if heard.ends[0].is_ok() {
-                assert_eq!(heard.tokens, heard.usage.reply_tokens, "{generation:?}: {heard:?}");
+                assert!(heard.tokens <= heard.usage.reply_tokens, "{generation:?}: {heard:?}");
             }
         }
     }
@@ -177,6 +179,12 @@ fn hear(heard: &mut HashMap<GenerationId, Heard>, event: Event) {
 
 fn tokens(text: &str) -> Prompt {
     Prompt::Tokens(text.bytes().map(|byte| TokenId(u32::from(byte))).collect())
+}
+
+/// Tokens that the agent's sequence has behind its prompt of `prompt` tokens.
+fn said(stage: &Stage, agent: AgentId, prompt: usize) -> Vec<TokenId> {
+    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
+    agent.history[prompt..].to_vec()
 }
 
 /// Speaks up to `reply_tokens_max` tokens.
