@@ -242,7 +242,7 @@ impl EngineCore for Core {
         let has_free_client =
             self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
         self.budget.begin_window(now_micros, has_free_client);
-        let (mut submitted, mut failed) = (false, false);
+        let (mut submitted, mut failed, mut waits) = (false, false, false);
         let shrinks = self.shrink()?;
         while !shrinks
             && self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
@@ -251,8 +251,11 @@ impl EngineCore for Core {
             match self.submit_step(now_micros) {
                 Ok(true) => submitted = true,
                 Ok(false) => break,
-                // The block of a step that failed half-way is still being copied: later.
-                Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => break,
+                // The block of a step that failed half-way is still being copied: later. Nobody says when; no step may be in flight.
+                Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
+                    waits = true;
+                    break;
+                }
                 Err(StepError::Exec(ExecError::Device(error))) if !error.is_lost() => {
                     self.retry_composed(&error.to_string());
                     failed = true;
@@ -268,7 +271,7 @@ impl EngineCore for Core {
         let can_start = !self.worker_is_full && self.agents.iter().flatten().any(|a| is_free(a));
         Ok(match () {
             () if collected || submitted || can_start => Advance::Again,
-            () if self.sequences.executor.in_flight() > 0 => Advance::Poll,
+            () if waits || self.sequences.executor.in_flight() > 0 => Advance::Poll,
             () if failed => Advance::Again,
             () if self.budget.waits_for_window => {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))

@@ -50,6 +50,28 @@ fn any_one_failed_call_in_play_changes_no_word() {
     }
 }
 
+/// As above, on a device that takes its time: the core never rests while a reply is open, for nobody would wake it.
+#[test]
+fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
+    let expected = faultless();
+    for call in Call::ALL.into_iter().filter(|call| call.is_play()) {
+        for nth in 0..4 {
+            let clock = VirtualClock::new();
+            let plan = FaultPlan::new(1).clock(&clock).delay_micros(500..=500);
+            let (registry, _) = faulty(plan.fail_call(call, nth, Fault::Failed));
+            let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+            let asks = story(&mut stage);
+            let is_idle = (0..10_000).any(|_| {
+                clock.advance(100);
+                stage.advance() == Advance::Idle
+            });
+            assert!(is_idle, "{call:?} {nth}");
+            stage.assert_all_ended();
+            assert_eq!(texts(&stage, &asks), expected, "{call:?} {nth}");
+        }
+    }
+}
+
 #[test]
 fn a_device_that_always_fails_fails_the_replies_and_nothing_else() {
     let plan =
