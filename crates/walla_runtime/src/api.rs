@@ -7,7 +7,8 @@ use walla_types::{Sampling, TokenId};
 
 use crate::inline_text::InlineText;
 
-/// Names an agent of an engine: unique for the engine's life.
+/// Names an agent of an engine: unique for the engine's life. It belongs to the [`Client`](crate::Client) that added it: of another's agents a
+/// client changes nothing, and its asks of them fail with [`ReplyError::UnknownAgent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(pub u64);
 
@@ -218,7 +219,7 @@ pub struct Usage {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// No agent of this name: add it first.
+    /// No agent of this client has this name: add it first.
     #[error("no such agent")]
     UnknownAgent,
     /// Too many agents: remove one, or start the engine with more.

@@ -24,8 +24,8 @@ impl Core {
 
     pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
         let agents_max = self.agents.len() as u32;
-        let Some(agent) = self.slots.get(&id).and_then(|&slot| self.agents[slot].as_mut()) else {
-            let full = self.slots.len() >= agents_max as usize;
+        let full = self.slots.len() >= agents_max as usize && !self.slots.contains_key(&id);
+        let Some(agent) = self.agent_of(client, id) else {
             let error = if full {
                 ReplyError::TooManyAgents { agents_max }
             } else {
@@ -43,13 +43,13 @@ impl Core {
     /// Ends a reply, or an ask that still waits, because the host wants it.
     pub(super) fn cancel(
         &mut self,
+        client: ClientKey,
         id: AgentId,
         generation: Option<GenerationId>,
         now_micros: u64,
     ) {
-        let Some(&slot) = self.slots.get(&id) else { return };
+        let Some(slot) = self.slot_of(client, id) else { return };
         let Some(agent) = self.agents[slot].as_mut() else { return };
-        let client = agent.client;
         let matches = |g: GenerationId| generation.is_none_or(|wanted| wanted == g);
         let waiting: Vec<_> =
             agent.asks.iter().map(|ask| ask.generation).filter(|&g| matches(g)).collect();
@@ -65,9 +65,10 @@ impl Core {
         }
     }
 
-    pub(super) fn remove_agent(&mut self, id: AgentId, now_micros: u64) {
-        self.cancel(id, None, now_micros);
-        let Some(slot) = self.slots.remove(&id) else { return };
+    pub(super) fn remove_agent(&mut self, client: ClientKey, id: AgentId, now_micros: u64) {
+        let Some(slot) = self.slot_of(client, id) else { return };
+        self.cancel(client, id, None, now_micros);
+        self.slots.remove(&id);
         self.agents[slot] = None;
         self.drop_sequence(slot);
     }

@@ -99,6 +99,17 @@ impl Core {
         self.clients.iter_mut().find(|client| client.key == key)
     }
 
+    /// The place of an agent of this client: nobody hears, changes or removes another's.
+    fn slot_of(&self, client: ClientKey, id: AgentId) -> Option<usize> {
+        let slot = *self.slots.get(&id)?;
+        self.agents[slot].as_ref().filter(|agent| agent.client == client).map(|_| slot)
+    }
+
+    fn agent_of(&mut self, client: ClientKey, id: AgentId) -> Option<&mut AgentState> {
+        let slot = self.slot_of(client, id)?;
+        self.agents[slot].as_deref_mut()
+    }
+
     /// Sends an event, or keeps it until the client's queue has room.
     fn send(&mut self, key: ClientKey, event: Event, emit: &mut Emit<'_>) {
         let Some(client) = self.clients.iter_mut().find(|client| client.key == key) else { return };
@@ -164,7 +175,7 @@ impl EngineCore for Core {
         let ids: Vec<_> =
             agents.filter(|agent| agent.client == key).map(|agent| agent.id).collect();
         for id in ids {
-            self.remove_agent(id, 0);
+            self.remove_agent(key, id, 0);
         }
         if let Some(client) = self.client(key) {
             client.outbox.clear();
@@ -176,29 +187,26 @@ impl EngineCore for Core {
         match command {
             Command::AddAgent { agent, spec } => self.add_agent(client, agent, *spec),
             Command::ChangeAgent { agent, spec } => {
-                let Some(&slot) = self.slots.get(&agent) else { return };
-                let Some(state) = self.agents[slot].as_mut() else { return };
+                let Some(state) = self.agent_of(client, agent) else { return };
                 state.text.set_stop_strings(&spec.stop_strings);
                 state.spec = AgentSpec { history: Vec::new(), ..*spec };
             }
             Command::SetDetail { agent, detail } => {
-                let Some(&slot) = self.slots.get(&agent) else { return };
-                let Some(state) = self.agents[slot].as_mut() else { return };
+                let Some(state) = self.agent_of(client, agent) else { return };
                 state.spec.detail = detail;
             }
             Command::SetConversation { agent, turns } => {
-                self.cancel(agent, None, now_micros);
-                let Some(&slot) = self.slots.get(&agent) else { return };
-                let Some(state) = self.agents[slot].as_mut() else { return };
+                self.cancel(client, agent, None, now_micros);
+                let Some(state) = self.agent_of(client, agent) else { return };
                 state.turns = turns;
                 state.turns_dropped = 0;
             }
-            Command::RemoveAgent { agent } => self.remove_agent(agent, now_micros),
+            Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
             Command::Ask { agent, generation, prompt } => {
                 self.ask(client, agent, Ask { generation, prompt, arrived_micros: now_micros });
             }
             Command::Cancel { agent, generation } => {
-                self.cancel(agent, Some(generation), now_micros);
+                self.cancel(client, agent, Some(generation), now_micros);
             }
         }
     }

@@ -119,6 +119,26 @@ fn a_removed_agent_frees_its_pages() {
 }
 
 #[test]
+fn nobody_speaks_through_another_clients_agent() {
+    let mut stage = Stage::free();
+    let stranger = ClientKey(1);
+    stage.core.add_client(stranger, Pacing::FreeRunning);
+    let agent = stage.agent(speaker(1, 12));
+    let generation = stage.ask(agent, tokens("ab"));
+    let foreign = stage.ask_of(stranger, agent, tokens("cd"));
+    stage.advance();
+    stage.command_of(stranger, Command::Cancel { agent, generation });
+    stage.command_of(stranger, Command::SetConversation { agent, turns: Vec::new() });
+    let spec = Box::new(AgentSpec { reply_tokens_max: 1, ..speaker(1, 1) });
+    stage.command_of(stranger, Command::ChangeAgent { agent, spec });
+    stage.command_of(stranger, Command::RemoveAgent { agent });
+    stage.run();
+    stage.assert_all_ended();
+    assert_eq!(stage.reply(foreign).ends, [Err(ReplyError::UnknownAgent)]);
+    assert_eq!(stage.reply(generation).text, alone(&options(), speaker(1, 12), "ab").text);
+}
+
+#[test]
 fn too_many_agents_and_asks_are_refused() {
     let mut stage = Stage::free();
     let agents: Vec<_> = (0..9).map(|seed| stage.agent(speaker(seed, 2))).collect();

@@ -59,6 +59,8 @@ fn inline_cpu() -> Registry {
 /// What a host has heard of one reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Heard {
+    /// Who asked.
+    client: Option<ClientKey>,
     started: u32,
     text: String,
     tokens: u32,
@@ -100,19 +102,29 @@ impl Stage {
     }
 
     fn command(&mut self, command: Command) {
-        self.core.command(HOST, command, self.now_micros);
+        self.command_of(HOST, command);
+    }
+
+    fn command_of(&mut self, client: ClientKey, command: Command) {
+        self.core.command(client, command, self.now_micros);
     }
 
     fn ask(&mut self, agent: AgentId, prompt: Prompt) -> GenerationId {
+        self.ask_of(HOST, agent, prompt)
+    }
+
+    fn ask_of(&mut self, client: ClientKey, agent: AgentId, prompt: Prompt) -> GenerationId {
         let generation = GenerationId(self.name());
-        self.heard.insert(generation, Heard::default());
-        self.command(Command::Ask { agent, generation, prompt });
+        self.heard.insert(generation, Heard { client: Some(client), ..Heard::default() });
+        self.command_of(client, Command::Ask { agent, generation, prompt });
         generation
     }
 
     fn advance(&mut self) -> Advance {
         let Self { core, heard, room, now_micros, .. } = self;
-        let mut emit = |_: ClientKey, event: Event| {
+        let mut emit = |client: ClientKey, event: Event| {
+            let asked_by = heard.get(&event.generation).and_then(|reply| reply.client);
+            assert_eq!(asked_by, Some(client), "whoever asked hears it: {event:?}");
             if let Some(room) = room {
                 if *room == 0 {
                     return Err(event);
