@@ -67,7 +67,7 @@ pub struct AgentSpec {
     pub context_policy: ContextPolicy,
     /// A reply ends before any of these strings appears in it.
     pub stop_strings: Vec<String>,
-    /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens.
+    /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens. Like those they are not said.
     pub stop_tokens: Vec<TokenId>,
     /// Turns to start with, oldest first (a restored conversation).
     pub history: Vec<Turn>,
@@ -148,7 +148,8 @@ pub enum Command {
         /// What is asked.
         prompt: Prompt,
     },
-    /// Ends a reply early. What was said so far stays in the conversation. Without effect if it has ended.
+    /// Ends a reply early. What was said so far stays in the conversation; if nothing was, the question is forgotten as well. Without
+    /// effect if it has ended.
     Cancel {
         /// The agent.
         agent: AgentId,
@@ -207,7 +208,8 @@ pub struct Usage {
     pub prompt_tokens: u32,
     /// Those of them that were still in the cache, from the turns before or from another agent whose prompt begins alike.
     pub cached_tokens: u32,
-    /// Tokens of the reply, those of a stop string counted, the end-of-turn token not.
+    /// Tokens of the reply, those of a stop string counted, the token that ended the turn (the model's own or a
+    /// [stop token](AgentSpec::stop_tokens)) not.
     pub reply_tokens: u32,
     /// From the ask's arrival at the engine to its first token, in microseconds.
     pub first_token_micros: u64,
@@ -216,6 +218,8 @@ pub struct Usage {
 }
 
 /// Why a reply failed. Other agents go on, except for [`ReplyError::EngineGone`].
+///
+/// What was said before stays in the conversation. If nothing was, the question is forgotten as well: asked again it stands there once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
@@ -245,7 +249,8 @@ pub enum ReplyError {
     /// Text that cannot be encoded, or a template that fails.
     #[error("{0}")]
     Text(String),
-    /// All KV pages are in use: retry when another reply has ended.
+    /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the conversation, or give the cache more
+    /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens), [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)).
     #[error("{wanted_pages} KV pages wanted, {free_pages} free")]
     NoPages {
         /// Pages that the next token needs.

@@ -167,16 +167,19 @@ impl AgentState {
         self.epoch.turn = self.epoch.turn.wrapping_add(1);
     }
 
-    /// Writes what was said into the conversation. A question that was never read is taken out of it again.
-    pub fn keep_turn(&mut self, reply: Reply) {
-        match (reply.is_turn, reply.stage) {
-            (true, Stage::Speaking) => {
-                self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
-            }
-            (true, Stage::Encoding) => {
-                self.turns.pop();
-            }
-            (false, _) => {}
+    /// Writes what was said into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
+    ///
+    /// A question that was never read, or whose reply failed or was cancelled before its first word, is taken out of it again: it would
+    /// be an example of answering with silence, and stand there twice when it is asked again.
+    pub fn keep_turn(&mut self, reply: Reply, is_finished: bool) {
+        let is_answered = is_finished || !reply.said.is_empty();
+        if !reply.is_turn {
+            return;
+        }
+        if reply.stage == Stage::Speaking && is_answered {
+            self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+        } else {
+            self.turns.pop();
         }
     }
 }

@@ -158,11 +158,11 @@ impl Core {
         if self.text.tokenizer.is_end_of_generation(token) {
             return self.finish(tag.slot, FinishReason::EndOfTurn, now_micros);
         }
-        reply.usage.reply_tokens += 1;
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
         if agent.spec.stop_tokens.contains(&token) {
             return self.finish(tag.slot, FinishReason::StopToken, now_micros);
         }
+        reply.usage.reply_tokens += 1;
+        let (client, id, generation) = (agent.client, agent.id, reply.generation);
         if let Some(detail) = detail {
             self.send(
                 client,

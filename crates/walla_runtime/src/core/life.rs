@@ -1,5 +1,7 @@
 //! Asks begin, replies end.
 
+use walla_types::TokenId;
+
 use super::Core;
 use super::agent::{ASKS_WAITING_MAX, AgentState, Ask, Reply, Stage};
 use super::text::{TextJob, TextSource};
@@ -74,13 +76,13 @@ impl Core {
     }
 
     /// Starts the next ask of every agent that is free; where one fails at once, the one after it.
-    pub(super) fn start_asks(&mut self) {
+    pub(super) fn start_asks(&mut self, now_micros: u64) {
         self.worker_is_full = false;
         for slot in 0..self.agents.len() {
             while let Some(agent) = self.agents[slot].as_mut().filter(|agent| agent.reply.is_none())
             {
                 let Some(ask) = agent.asks.pop_front() else { break };
-                if !self.start_ask(slot, ask) {
+                if !self.start_ask(slot, ask, now_micros) {
                     break;
                 }
             }
@@ -88,7 +90,7 @@ impl Core {
     }
 
     /// `false`: not now, the ask waits on.
-    fn start_ask(&mut self, slot: usize, ask: Ask) -> bool {
+    fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) -> bool {
         let context_tokens = self.context_tokens;
         let Some(agent) = self.agents[slot].as_mut() else { return false };
         let mut reply = Reply {
@@ -106,7 +108,7 @@ impl Core {
             Prompt::Tokens(tokens) => {
                 agent.reply = Some(reply);
                 let tokens = tokens.clone();
-                self.speak(slot, tokens);
+                self.speak(slot, tokens, now_micros);
                 return true;
             }
             Prompt::Raw(text) => TextSource::Raw(text.clone()),
@@ -143,7 +145,7 @@ impl Core {
     }
 
     /// Takes what the worker has encoded. `true` if there was something.
-    pub(super) fn collect_text(&mut self) -> bool {
+    pub(super) fn collect_text(&mut self, now_micros: u64) -> bool {
         let mut any = false;
         while let Some(done) = self.worker.collect() {
             any = true;
@@ -156,7 +158,7 @@ impl Core {
             match done.result {
                 Ok((tokens, dropped)) => {
                     agent.turns_dropped = dropped;
-                    self.speak(slot, tokens);
+                    self.speak(slot, tokens, now_micros);
                 }
                 Err(reason) => self.fail(slot, ReplyError::Text(reason)),
             }
@@ -165,7 +167,7 @@ impl Core {
     }
 
     /// Lets the device continue `prompt`, keeping what the cache already holds of it.
-    fn speak(&mut self, slot: usize, prompt: Vec<walla_types::TokenId>) {
+    fn speak(&mut self, slot: usize, prompt: Vec<TokenId>, now_micros: u64) {
         let context_tokens = self.context_tokens;
         let vocab = self.card.vocab;
         let Some(agent) = self.agents[slot].as_mut() else { return };
@@ -177,9 +179,12 @@ impl Core {
             return self.fail(slot, ReplyError::Text("the prompt is empty".into()));
         }
         let prompt_tokens = prompt.len() as u32;
+        if let Some(reply) = agent.reply.as_mut() {
+            reply.usage.prompt_tokens = prompt_tokens;
+        }
         if prompt_tokens >= context_tokens {
             if agent.spec.context_policy == ContextPolicy::Stop {
-                return self.finish(slot, FinishReason::ContextFull, 0);
+                return self.finish(slot, FinishReason::ContextFull, now_micros);
             }
             return self.fail(slot, ReplyError::PromptTooLong { prompt_tokens, context_tokens });
         }
@@ -187,56 +192,58 @@ impl Core {
         let Some(agent) = self.agents[slot].as_mut() else { return };
         agent.history.clear();
         agent.history.extend_from_slice(&prompt);
-        agent.text.reset();
         agent.forget_in_flight();
         agent.waiting_since = self.budget.ticks;
         let (client, id) = (agent.client, agent.id);
         let Some(reply) = agent.reply.as_mut() else { return };
         reply.stage = Stage::Speaking;
-        reply.usage.prompt_tokens = prompt_tokens;
         reply.usage.cached_tokens = cached_tokens;
         let generation = reply.generation;
         tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
         self.post(client, id, generation, ReplyEvent::Started { prompt_tokens });
     }
 
+    /// Ends the reply in progress because something is wrong. Other agents go on.
     pub(super) fn fail(&mut self, slot: usize, error: ReplyError) {
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        let Some(reply) = agent.reply.take() else { return };
-        agent.forget_in_flight();
-        let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        agent.keep_turn(reply);
-        tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
-        self.post(client, id, generation, ReplyEvent::Failed(error));
+        self.end(slot, Err(error), 0);
     }
 
-    /// Ends the reply in progress: what is held back of its text goes out, then the terminal event.
+    /// Ends the reply in progress.
     pub(super) fn finish(&mut self, slot: usize, reason: FinishReason, now_micros: u64) {
+        self.end(slot, Ok(reason), now_micros);
+    }
+
+    /// What is held back of the reply's text goes out, then the terminal event.
+    fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
         let Some(agent) = self.agents[slot].as_mut() else { return };
         let Some(mut reply) = agent.reply.take() else { return };
         agent.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        // After a stop string, what was held back is (part of) the stop string itself.
-        let outbox = self.clients.iter_mut().find(|c| c.key == client).map(|c| &mut c.outbox);
-        if reason != FinishReason::Stop {
-            let said = &mut reply.said;
-            let mut outbox = outbox;
-            agent.text.finish(&mut |text, tokens| {
-                said.push_str(&text);
-                if let Some(outbox) = outbox.as_mut() {
-                    outbox.push_back(Event {
-                        agent: id,
-                        generation,
-                        what: ReplyEvent::Delta { text, tokens },
-                    });
-                }
-            });
-        }
+        let mut outbox = self.clients.iter_mut().find(|c| c.key == client).map(|c| &mut c.outbox);
+        let said = &mut reply.said;
+        agent.text.finish(&mut |text, tokens| {
+            said.push_str(&text);
+            if let Some(outbox) = outbox.as_mut() {
+                let what = ReplyEvent::Delta { text, tokens };
+                outbox.push_back(Event { agent: id, generation, what });
+            }
+        });
+        // Whatever ends the next reply, even before it begins, finds nothing of this one.
+        agent.text.reset();
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;
-        agent.keep_turn(reply);
-        let tokens = usage.reply_tokens;
-        tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
-        self.post(client, id, generation, ReplyEvent::Finished { reason, usage });
+        agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
+        let what = match how {
+            Ok(reason) => {
+                let tokens = usage.reply_tokens;
+                tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, ?reason, tokens, "finished");
+                ReplyEvent::Finished { reason, usage }
+            }
+            Err(error) => {
+                tracing::warn!(target: "walla::reply", agent = id.0, generation = generation.0, %error, "failed");
+                ReplyEvent::Failed(error)
+            }
+        };
+        self.post(client, id, generation, what);
     }
 }

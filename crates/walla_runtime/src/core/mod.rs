@@ -240,10 +240,10 @@ impl EngineCore for Core {
             }
             Err(error) => return Err(error.into()),
         };
-        self.start_asks();
+        self.start_asks(now_micros);
         // A prompt that fails makes way for the next ask.
-        while self.collect_text() {
-            self.start_asks();
+        while self.collect_text(now_micros) {
+            self.start_asks(now_micros);
         }
         // What is still undelivered after this waits for a host that is slow: its agents pause.
         self.deliver(emit);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use walla_device::faulty::{FaultPlan, FaultyBackend};
 use walla_model::tokenizer::DecodeOptions;
 use walla_types::TokenMask;
 
 use super::*;
+use crate::api::{ContextPolicy, Speaker, Turn};
 
 /// Draws some of these tokens, each as likely as the next.
 fn drawing(seed: u64, tokens: &[u32], reply_tokens_max: u32) -> AgentSpec {
@@ -40,4 +42,110 @@ fn control_tokens_that_a_model_draws_are_heard_by_nobody() {
         mixed += drawn.iter().filter(|token| **token == marker).count();
     }
     assert!((10..110).contains(&mixed), "{mixed} markers of 120 tokens");
+}
+
+/// A reply of nothing but the letter a, all of it held back: it may be the beginning of a stop string.
+fn hesitant() -> AgentSpec {
+    let stop = format!("{}b", "a".repeat(40));
+    AgentSpec {
+        stop_strings: vec![stop],
+        context_policy: ContextPolicy::Stop,
+        ..drawing(1, &[97], 30)
+    }
+}
+
+#[test]
+fn what_is_held_back_of_a_failed_reply_is_said_before_its_end_and_not_in_the_next() {
+    let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
+    let registry = Registry::new().with(FaultyBackend::new(cpu, FaultPlan::new(1).poison(6, 0)));
+    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = stage.agent(hesitant());
+    let failed = stage.ask(agent, tokens("ab"));
+    stage.run();
+    let drawn = said(&stage, agent, 2).len();
+    let heard = stage.reply(failed);
+    assert_eq!(heard.ends, [Err(ReplyError::NotFinite)]);
+    assert!(drawn > 2, "{drawn}");
+    assert_eq!((heard.text.as_str(), heard.tokens), (&*"a".repeat(drawn), drawn as u32));
+
+    stage.now_micros += 500;
+    let full = stage.ask(agent, tokens(&"x".repeat(130)));
+    stage.run();
+    let heard = stage.reply(full);
+    assert_eq!((heard.text.as_str(), &heard.ends[..]), ("", &[Ok(FinishReason::ContextFull)][..]));
+    assert_eq!((heard.usage.prompt_tokens, heard.usage.total_micros), (130, 10));
+    stage.assert_all_ended();
+}
+
+#[test]
+fn a_question_without_an_answer_is_asked_again_as_if_for_the_first_time() {
+    let question = || Prompt::Chat("Where is the smith?".into());
+    let options = EngineOptions { context_tokens: 256, ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
+    let agent = stage.agent(drawing(1, &[97, 98], 8));
+    let unheard = stage.ask(agent, question());
+    // No frame is granted: the prompt is encoded, and nothing is said.
+    stage.advance();
+    assert_eq!(stage.reply(unheard).started, 1);
+    stage.command(Command::Cancel { agent, generation: unheard });
+    let first = stage.ask(agent, question());
+    (0..20).for_each(|_| stage.frame());
+    let interrupted = stage.ask(agent, question());
+    while stage.reply(interrupted).tokens == 0 {
+        stage.frame();
+    }
+    stage.command(Command::Cancel { agent, generation: interrupted });
+    let last = stage.ask(agent, question());
+    (0..20).for_each(|_| stage.frame());
+    stage.assert_all_ended();
+    let prompt_tokens = |ask: &GenerationId| stage.reply(*ask).usage.prompt_tokens;
+    assert_eq!(prompt_tokens(&first), prompt_tokens(&unheard), "as if it were the first time");
+    let two = prompt_tokens(&interrupted) - prompt_tokens(&first);
+    let three = prompt_tokens(&last) - prompt_tokens(&interrupted);
+    assert!(three > 0 && three < two, "what was said stays: {two} and {three} tokens more");
+}
+
+#[test]
+fn a_stop_token_ends_the_reply_and_is_not_said() {
+    for seed in 0..4 {
+        let mut stage = Stage::free();
+        let spec = AgentSpec { stop_tokens: vec![TokenId(98)], ..drawing(seed, &[97, 98], 60) };
+        let agent = stage.agent(spec);
+        let generation = stage.ask(agent, tokens("ab"));
+        stage.run();
+        let drawn = said(&stage, agent, 2);
+        let heard = stage.reply(generation);
+        assert_eq!(heard.ends, [Ok(FinishReason::StopToken)]);
+        assert_eq!(drawn.last(), Some(&TokenId(98)));
+        assert_eq!(heard.text, "a".repeat(drawn.len() - 1));
+        assert_eq!(heard.usage.reply_tokens as usize, drawn.len() - 1);
+        assert_eq!(heard.tokens, heard.usage.reply_tokens);
+    }
+}
+
+#[test]
+fn a_stop_string_is_neither_said_nor_remembered() {
+    for seed in 0..4 {
+        let spec = AgentSpec { stop_strings: vec!["ba".into()], ..drawing(seed, &[97, 98], 60) };
+        let options = EngineOptions { context_tokens: 256, ..options() };
+        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agent = stage.agent(spec.clone());
+        let first = stage.ask(agent, Prompt::Chat("Hi".into()));
+        stage.run();
+        let second = stage.ask(agent, Prompt::Chat("Go on".into()));
+        stage.run();
+        let heard = stage.reply(first);
+        assert_eq!(heard.ends, [Ok(FinishReason::Stop)]);
+        assert!(!heard.text.contains("ba"), "{heard:?}");
+        assert_eq!(heard.usage.reply_tokens, heard.tokens + 2, "counted, though not said");
+
+        let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+        let history = vec![turn(Speaker::User, "Hi"), turn(Speaker::Agent, &heard.text)];
+        let told = stage.agent(AgentSpec { history, ..spec });
+        let retold = stage.ask(told, Prompt::Chat("Go on".into()));
+        stage.run();
+        let (second, retold) = (stage.reply(second), stage.reply(retold));
+        assert_eq!(second.usage.prompt_tokens, retold.usage.prompt_tokens, "seed {seed}");
+        assert_eq!((&second.text, &second.ends), (&retold.text, &retold.ends), "seed {seed}");
+    }
 }
