@@ -113,7 +113,8 @@ pub enum Command {
         /// Who it is.
         spec: Box<AgentSpec>,
     },
-    /// Replaces all but the conversation of an agent (`history` is ignored); takes effect with its next ask.
+    /// Replaces all but the conversation of an agent (`history` is ignored), from the next reply that begins on: one in progress ends as it began.
+    /// Priority, voice rate and detail, which no word depends on, count at once.
     ChangeAgent {
         /// The agent.
         agent: AgentId,

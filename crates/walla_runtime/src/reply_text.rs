@@ -23,8 +23,6 @@ const HELD_BYTES: usize = 256;
 #[derive(Debug)]
 pub(crate) struct ReplyText {
     stops: Vec<StopString>,
-    /// For the next reply.
-    stops_next: Option<Vec<StopString>>,
     /// A character's first bytes.
     partial: Partial,
     /// Decoded and held back.
@@ -41,7 +39,6 @@ impl ReplyText {
     pub(crate) fn new(stop_strings: &[String]) -> Self {
         let mut text = Self {
             stops: Vec::new(),
-            stops_next: None,
             partial: Partial::default(),
             held: String::new(),
             ends: VecDeque::new(),
@@ -49,24 +46,21 @@ impl ReplyText {
             stopped: false,
         };
         text.set_stop_strings(stop_strings);
-        text.reset();
         text
     }
 
-    /// Other stop strings, from the next [`reset`](Self::reset) on.
+    /// Begins a reply with other stop strings.
     pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
         let stops = stop_strings.iter().filter(|stop| !stop.is_empty());
-        self.stops_next = Some(stops.map(|stop| StopString::new(stop)).collect());
+        self.stops = stops.map(|stop| StopString::new(stop)).collect();
+        let longest = self.stops.iter().map(|stop| stop.bytes.len()).max().unwrap_or(0);
+        self.reset();
+        self.held.reserve(HELD_BYTES + longest);
+        self.ends.reserve(HELD_BYTES + longest);
     }
 
     /// Begins a reply.
     pub(crate) fn reset(&mut self) {
-        if let Some(stops) = self.stops_next.take() {
-            self.stops = stops;
-            let longest = self.stops.iter().map(|stop| stop.bytes.len()).max().unwrap_or(0);
-            self.held.reserve(HELD_BYTES + longest);
-            self.ends.reserve(HELD_BYTES + longest);
-        }
         self.stops.iter_mut().for_each(|stop| stop.matched = 0);
         self.partial = Partial::default();
         self.held.clear();

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
 use crate::api::{AgentId, AgentSpec, GenerationId, Prompt, Speaker, Turn, Usage};
@@ -61,6 +62,8 @@ pub(super) struct AgentState {
     pub id: AgentId,
     pub client: ClientKey,
     pub spec: AgentSpec,
+    /// What the next reply begins with: a change in mid-reply would be heard, and at another word in every run.
+    next_spec: Option<Box<AgentSpec>>,
     pub turns: Vec<Turn>,
     /// Oldest turns that the prompt leaves out since the context was full.
     pub turns_dropped: usize,
@@ -94,6 +97,7 @@ impl AgentState {
             id,
             client,
             spec,
+            next_spec: None,
             turns,
             turns_dropped: 0,
             asks: VecDeque::with_capacity(ASKS_WAITING_MAX),
@@ -108,6 +112,35 @@ impl AgentState {
             waiting_since: 0,
             grant: 0,
             taken: 0,
+        }
+    }
+
+    /// Another specification, but for the conversation: at once if nothing is being said, else from the next reply on. What decides who
+    /// goes first and not what is said counts at once.
+    pub fn change(&mut self, mut spec: Box<AgentSpec>) {
+        spec.history = Vec::new();
+        if self.reply.is_some() {
+            self.spec.priority = spec.priority;
+            self.spec.voice_rate = spec.voice_rate;
+            self.spec.detail = spec.detail;
+        }
+        self.next_spec = Some(spec);
+        if self.reply.is_none() {
+            self.take_changes();
+        }
+    }
+
+    /// Takes over what was changed in mid-reply: a reply begins.
+    pub fn take_changes(&mut self) {
+        let Some(spec) = self.next_spec.take() else { return };
+        self.text.set_stop_strings(&spec.stop_strings);
+        self.spec = *spec;
+    }
+
+    pub fn set_detail(&mut self, detail: Detail) {
+        self.spec.detail = detail;
+        if let Some(next) = &mut self.next_spec {
+            next.detail = detail;
         }
     }
 

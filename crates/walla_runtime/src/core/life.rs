@@ -93,6 +93,7 @@ impl Core {
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) -> bool {
         let context_tokens = self.context_tokens;
         let Some(agent) = self.agents[slot].as_mut() else { return false };
+        agent.take_changes();
         let mut reply = Reply {
             generation: ask.generation,
             arrived_micros: ask.arrived_micros,

@@ -188,12 +188,11 @@ impl EngineCore for Core {
             Command::AddAgent { agent, spec } => self.add_agent(client, agent, *spec),
             Command::ChangeAgent { agent, spec } => {
                 let Some(state) = self.agent_of(client, agent) else { return };
-                state.text.set_stop_strings(&spec.stop_strings);
-                state.spec = AgentSpec { history: Vec::new(), ..*spec };
+                state.change(spec);
             }
             Command::SetDetail { agent, detail } => {
                 let Some(state) = self.agent_of(client, agent) else { return };
-                state.spec.detail = detail;
+                state.set_detail(detail);
             }
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);

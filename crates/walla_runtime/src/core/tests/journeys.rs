@@ -1,3 +1,4 @@
+use walla_plan::Detail;
 use walla_types::SeqId;
 
 use super::*;
@@ -136,6 +137,38 @@ fn nobody_speaks_through_another_clients_agent() {
     stage.assert_all_ended();
     assert_eq!(stage.reply(foreign).ends, [Err(ReplyError::UnknownAgent)]);
     assert_eq!(stage.reply(generation).text, alone(&options(), speaker(1, 12), "ab").text);
+}
+
+#[test]
+fn a_change_in_mid_reply_counts_from_the_next_one_on() {
+    let before = AgentSpec { stop_strings: vec!["never said".into()], ..speaker(1, 30) };
+    let after = AgentSpec {
+        sampling: Sampling::greedy(),
+        stop_tokens: (0..320).map(TokenId).collect(),
+        priority: 3,
+        ..speaker(2, 5)
+    };
+    let whole = alone(&options(), before.clone(), "ab");
+    assert!(whole.tokens > 10, "{whole:?}");
+    let mut stage = Stage::free();
+    let agent = stage.agent(before);
+    let first = stage.ask(agent, tokens("ab"));
+    while stage.reply(first).tokens < 8 {
+        stage.advance();
+    }
+    stage.command(Command::ChangeAgent { agent, spec: Box::new(after.clone()) });
+    stage.command(Command::SetDetail { agent, detail: Detail::Background });
+    let spec = |stage: &Stage| stage.core.agents[0].as_ref().expect("it lives").spec.clone();
+    assert_eq!((spec(&stage).priority, spec(&stage).detail), (3, Detail::Background));
+    let second = stage.ask(agent, tokens("ab"));
+    stage.run();
+    let heard = stage.reply(first);
+    assert_eq!((&heard.text, &heard.ends), (&whole.text, &whole.ends));
+    assert_eq!(stage.reply(second).ends, [Ok(FinishReason::StopToken)]);
+    assert_eq!(spec(&stage), AgentSpec { detail: Detail::Background, ..after.clone() });
+    // At rest it counts at once.
+    stage.command(Command::ChangeAgent { agent, spec: Box::new(after.clone()) });
+    assert_eq!(spec(&stage), after);
 }
 
 #[test]
