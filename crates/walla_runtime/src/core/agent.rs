@@ -1,6 +1,7 @@
 //! One agent: its conversation, the tokens of its sequence, and the reply in progress.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
@@ -26,8 +27,8 @@ pub(super) struct Ask {
 pub(super) struct Reply {
     pub generation: GenerationId,
     pub arrived_micros: u64,
-    /// Whether it becomes a turn of the conversation.
-    pub is_turn: bool,
+    /// The user's turn that it answers, as soon as it is encoded: both become part of the conversation when the reply ends.
+    pub question: Option<String>,
     pub stage: Stage,
     pub usage: Usage,
     /// Everything said so far, for the conversation.
@@ -64,9 +65,9 @@ pub(super) struct AgentState {
     pub spec: AgentSpec,
     /// What the next reply begins with: a change in mid-reply would be heard, and at another word in every run.
     next_spec: Option<Box<AgentSpec>>,
-    pub turns: Vec<Turn>,
-    /// Oldest turns that the prompt leaves out since the context was full.
-    pub turns_dropped: usize,
+    /// Shared with the text thread while it encodes them, with nobody else when they change. What no prompt has room for any more has
+    /// been dropped.
+    pub turns: Arc<Vec<Turn>>,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
     pub text: ReplyText,
@@ -98,8 +99,7 @@ impl AgentState {
             client,
             spec,
             next_spec: None,
-            turns,
-            turns_dropped: 0,
+            turns: Arc::new(turns),
             asks: VecDeque::with_capacity(ASKS_WAITING_MAX),
             reply: None,
             text,
@@ -200,19 +200,17 @@ impl AgentState {
         self.epoch.turn = self.epoch.turn.wrapping_add(1);
     }
 
-    /// Writes what was said into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
+    /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
     ///
-    /// A question that was never read, or whose reply failed or was cancelled before its first word, is taken out of it again: it would
-    /// be an example of answering with silence, and stand there twice when it is asked again.
+    /// A question that was never read, or whose reply failed or was cancelled before its first word, does not become part of it: it
+    /// would be an example of answering with silence, and stand there twice when it is asked again.
     pub fn keep_turn(&mut self, reply: Reply, is_finished: bool) {
         let is_answered = is_finished || !reply.said.is_empty();
-        if !reply.is_turn {
-            return;
-        }
-        if reply.stage == Stage::Speaking && is_answered {
-            self.turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
-        } else {
-            self.turns.pop();
+        let Some(question) = reply.question.filter(|_| is_answered) else { return };
+        if reply.stage == Stage::Speaking {
+            let turns = Arc::make_mut(&mut self.turns);
+            turns.push(Turn { speaker: Speaker::User, text: question });
+            turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
         }
     }
 }

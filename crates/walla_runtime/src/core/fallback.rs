@@ -39,7 +39,16 @@ impl Core {
     /// since draws depend on seed and position alone.
     pub(super) fn continue_from(&mut self, lost: Self) {
         let Self {
-            text, worker, worker_is_full, mut agents, slots, clients, stats, budget, ..
+            text,
+            worker,
+            worker_is_full,
+            first_to_ask,
+            mut agents,
+            slots,
+            clients,
+            stats,
+            budget,
+            ..
         } = lost;
         for agent in agents.iter_mut().flatten() {
             agent.forget_cache();
@@ -47,6 +56,7 @@ impl Core {
         self.text = text;
         self.worker = worker;
         self.worker_is_full = worker_is_full;
+        self.first_to_ask = first_to_ask;
         self.agents = agents;
         self.slots = slots;
         self.clients = clients;

@@ -1,5 +1,7 @@
 //! Asks begin, replies end.
 
+use std::sync::Arc;
+
 use walla_types::TokenId;
 
 use super::Core;
@@ -7,7 +9,7 @@ use super::agent::{ASKS_WAITING_MAX, AgentState, Ask, Reply, Stage};
 use super::text::{TextJob, TextSource};
 use crate::api::{
     AgentId, AgentSpec, ContextPolicy, Event, FinishReason, GenerationId, Prompt, ReplyError,
-    ReplyEvent, Speaker, Turn, Usage,
+    ReplyEvent, Usage,
 };
 use crate::shell::ClientKey;
 
@@ -78,26 +80,34 @@ impl Core {
     /// Starts the next ask of every agent that is free; where one fails at once, the one after it.
     pub(super) fn start_asks(&mut self, now_micros: u64) {
         self.worker_is_full = false;
-        for slot in 0..self.agents.len() {
-            while let Some(agent) = self.agents[slot].as_mut().filter(|agent| agent.reply.is_none())
-            {
-                let Some(ask) = agent.asks.pop_front() else { break };
-                if !self.start_ask(slot, ask, now_micros) {
-                    break;
-                }
-            }
+        let (first, agents) = (self.first_to_ask, self.agents.len());
+        for slot in (first..agents).chain(0..first) {
+            while self.start_next_ask(slot, now_micros) {}
         }
     }
 
-    /// `false`: not now, the ask waits on.
-    fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) -> bool {
-        let context_tokens = self.context_tokens;
+    /// `false`: the agent has none, or it waits on.
+    fn start_next_ask(&mut self, slot: usize, now_micros: u64) -> bool {
         let Some(agent) = self.agents[slot].as_mut() else { return false };
+        let Some(ask) = agent.asks.front().filter(|_| agent.reply.is_none()) else { return false };
+        // Looked at first, since it costs nothing: in a crowd this is nearly everybody's case, in every round.
+        if !self.worker.has_room() && !matches!(ask.prompt, Prompt::Tokens(_)) {
+            self.worker_is_full = true;
+            return false;
+        }
+        let Some(ask) = agent.asks.pop_front() else { return false };
+        self.start_ask(slot, ask, now_micros);
+        true
+    }
+
+    fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
+        let context_tokens = self.context_tokens;
+        let Some(agent) = self.agents[slot].as_mut() else { return };
         agent.take_changes();
         let mut reply = Reply {
             generation: ask.generation,
             arrived_micros: ask.arrived_micros,
-            is_turn: matches!(ask.prompt, Prompt::Chat(_)),
+            question: None,
             stage: Stage::Encoding,
             usage: Usage::default(),
             said: String::new(),
@@ -105,23 +115,16 @@ impl Core {
         };
         // Room for the reply, so that speaking does not allocate: 6 bytes a token are plenty for most languages.
         reply.said.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
-        let source = match &ask.prompt {
-            Prompt::Tokens(tokens) => {
-                agent.reply = Some(reply);
-                let tokens = tokens.clone();
-                self.speak(slot, tokens, now_micros);
-                return true;
-            }
-            Prompt::Raw(text) => TextSource::Raw(text.clone()),
-            Prompt::Chat(text) => {
-                agent.turns.push(Turn { speaker: Speaker::User, text: text.clone() });
-                TextSource::Chat {
-                    persona: agent.spec.persona.clone(),
-                    turns: agent.turns.clone(),
-                    dropped: agent.turns_dropped,
-                    policy: agent.spec.context_policy,
-                }
-            }
+        agent.reply = Some(reply);
+        let source = match ask.prompt {
+            Prompt::Tokens(tokens) => return self.speak(slot, tokens, now_micros),
+            Prompt::Raw(text) => TextSource::Raw(text),
+            Prompt::Chat(question) => TextSource::Chat {
+                persona: agent.spec.persona.clone(),
+                turns: Arc::clone(&agent.turns),
+                question,
+                policy: agent.spec.context_policy,
+            },
         };
         let job = TextJob {
             agent: agent.id,
@@ -131,18 +134,13 @@ impl Core {
             // Half of the context at most: a persona needs room too.
             reply_tokens: agent.spec.reply_tokens_max.min(context_tokens / 2),
         };
-        if self.worker.submit(job).is_ok() {
-            agent.reply = Some(reply);
-            return true;
+        self.first_to_ask = (slot + 1) % self.agents.len();
+        if self.worker.submit(job).is_err() {
+            self.fail(
+                slot,
+                ReplyError::Text("the text thread has ended: a defect in walla".into()),
+            );
         }
-        // The worker is full: undo, and try again when it has done something (it wakes us).
-        self.worker_is_full = true;
-        let Some(agent) = self.agents[slot].as_mut() else { return false };
-        if reply.is_turn {
-            agent.turns.pop();
-        }
-        agent.asks.push_front(ask);
-        false
     }
 
     /// Takes what the worker has encoded. `true` if there was something.
@@ -152,13 +150,16 @@ impl Core {
             any = true;
             let Some(&slot) = self.slots.get(&done.agent) else { continue };
             let Some(agent) = self.agents[slot].as_mut() else { continue };
-            let waits = |r: &Reply| r.generation == done.generation && r.stage == Stage::Encoding;
-            if !agent.reply.as_ref().is_some_and(waits) {
-                continue;
-            }
+            let waits =
+                |r: &&mut Reply| r.generation == done.generation && r.stage == Stage::Encoding;
+            let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
                 Ok((tokens, dropped)) => {
-                    agent.turns_dropped = dropped;
+                    reply.question = done.question;
+                    if dropped > 0 {
+                        // They never come back, and what an agent remembers stays bounded by its context.
+                        Arc::make_mut(&mut agent.turns).drain(..dropped);
+                    }
                     self.speak(slot, tokens, now_micros);
                 }
                 Err(reason) => self.fail(slot, ReplyError::Text(reason)),

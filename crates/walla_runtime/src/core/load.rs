@@ -50,7 +50,7 @@ impl Core {
         let executor = Executor::load(device, &file, &model, exec_options, progress)?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
-            TextWorker::inline(Arc::clone(&text))
+            TextWorker::inline(Arc::clone(&text), TEXT_JOBS_MAX)
         } else {
             TextWorker::spawn(Arc::clone(&text), TEXT_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
@@ -78,6 +78,7 @@ impl Core {
             text,
             worker,
             worker_is_full: false,
+            first_to_ask: 0,
             failures_in_a_row: 0,
             driver_calls_of_load,
             context_tokens,

@@ -18,6 +18,7 @@ mod tests;
 mod text;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use walla_device::DeviceError;
 use walla_exec::{ExecError, Sequences, StepError};
@@ -73,10 +74,12 @@ impl ClientState {
 #[derive(Debug)]
 pub(crate) struct Core {
     sequences: Sequences,
-    text: std::sync::Arc<ModelText>,
+    text: Arc<ModelText>,
     worker: TextWorker,
     /// Whether some ask could not be given to the worker.
     worker_is_full: bool,
+    /// Whose prompts the worker gets first: whoever follows the agent that it got one of last.
+    first_to_ask: usize,
     card: ModelCard,
     context_tokens: u32,
     prefill_tokens_max: u32,
@@ -197,8 +200,7 @@ impl EngineCore for Core {
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);
                 let Some(state) = self.agent_of(client, agent) else { return };
-                state.turns = turns;
-                state.turns_dropped = 0;
+                state.turns = Arc::new(turns);
             }
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
             Command::Ask { agent, generation, prompt } => {

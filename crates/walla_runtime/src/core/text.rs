@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
-use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
-use walla_model::tokenizer::{EncodeOptions, Tokenizer};
+use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, TemplateError};
+use walla_model::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use walla_types::TokenId;
 
 use crate::api::{AgentId, ContextPolicy, GenerationId, Speaker, Turn};
@@ -36,8 +36,8 @@ pub(super) struct TextJob {
 pub(super) enum TextSource {
     /// Raw text.
     Raw(String),
-    /// A conversation through the template; the oldest `dropped` turns are left out.
-    Chat { persona: String, turns: Vec<Turn>, dropped: usize, policy: ContextPolicy },
+    /// A conversation through the template, and the user's next turn. The turns are the agent's own, not a copy.
+    Chat { persona: String, turns: Arc<Vec<Turn>>, question: String, policy: ContextPolicy },
 }
 
 /// A prompt, encoded.
@@ -45,13 +45,22 @@ pub(super) enum TextSource {
 pub(super) struct TextDone {
     pub agent: AgentId,
     pub generation: GenerationId,
+    /// The user's turn, if it was one: whoever asked did not keep it.
+    pub question: Option<String>,
     /// The tokens and how many of the oldest turns they leave out, or what is wrong.
     pub result: Result<(Vec<TokenId>, usize), String>,
 }
 
 /// Encodes in the background, or at once where a test wants every run to be the same.
 #[derive(Debug)]
-pub(super) enum TextWorker {
+pub(super) struct TextWorker {
+    place: Place,
+    /// Jobs that it takes before somebody collects one.
+    jobs_left: usize,
+}
+
+#[derive(Debug)]
+enum Place {
     Inline {
         text: Arc<ModelText>,
         done: Vec<TextDone>,
@@ -65,11 +74,11 @@ pub(super) enum TextWorker {
 
 impl TextWorker {
     /// A worker that encodes inside [`TextWorker::submit`].
-    pub fn inline(text: Arc<ModelText>) -> Self {
-        Self::Inline { text, done: Vec::new() }
+    pub fn inline(text: Arc<ModelText>, jobs_max: usize) -> Self {
+        Self { place: Place::Inline { text, done: Vec::new() }, jobs_left: jobs_max }
     }
 
-    /// A worker thread that takes up to `jobs_max` jobs and unparks `waker` when one is done.
+    /// A worker thread that has up to `jobs_max` jobs, done or not, and unparks `waker` when one is done.
     pub fn spawn(text: Arc<ModelText>, jobs_max: usize, waker: Thread) -> std::io::Result<Self> {
         let (jobs, jobs_in) = sync_channel::<TextJob>(jobs_max);
         let (done_out, done) = sync_channel(jobs_max);
@@ -82,38 +91,48 @@ impl TextWorker {
             }
         };
         let thread = std::thread::Builder::new().name("walla-text".into()).spawn(work)?;
-        Ok(Self::Thread { jobs: Some(jobs), done, thread: Some(thread) })
+        let place = Place::Thread { jobs: Some(jobs), done, thread: Some(thread) };
+        Ok(Self { place, jobs_left: jobs_max })
     }
 
-    /// Starts a job; gives it back if the worker has no room now.
+    /// Whether it takes another job now. If not, it wakes the device thread when it does.
+    pub fn has_room(&self) -> bool {
+        self.jobs_left > 0
+    }
+
+    /// Starts a job; gives it back if there is no room, or no thread any more.
     pub fn submit(&mut self, job: TextJob) -> Result<(), TextJob> {
-        match self {
-            Self::Inline { text, done } => {
-                done.push(encode_caught(text, job));
-                Ok(())
-            }
-            Self::Thread { jobs: Some(jobs), .. } => {
-                jobs.try_send(job).map_err(|error| match error {
-                    TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
-                })
-            }
-            Self::Thread { jobs: None, .. } => Err(job),
+        if !self.has_room() {
+            return Err(job);
         }
+        match &mut self.place {
+            Place::Inline { text, done } => done.push(encode_caught(text, job)),
+            Place::Thread { jobs: Some(jobs), .. } => jobs.try_send(job).map_err(|error| {
+                let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = error;
+                job
+            })?,
+            Place::Thread { jobs: None, .. } => return Err(job),
+        }
+        self.jobs_left -= 1;
+        Ok(())
     }
 
     /// A finished job, if there is one.
     pub fn collect(&mut self) -> Option<TextDone> {
-        match self {
-            Self::Inline { done, .. } => done.pop(),
-            Self::Thread { done, .. } => done.try_recv().ok(),
-        }
+        let done = match &mut self.place {
+            Place::Inline { done, .. } => done.pop(),
+            Place::Thread { done, .. } => done.try_recv().ok(),
+        };
+        self.jobs_left += usize::from(done.is_some());
+        done
     }
 }
 
 impl Drop for TextWorker {
-    /// Lets the thread end by itself: a job in progress is bounded by the template's fuel and the tokenizer's byte cap.
+    /// Lets the thread end by itself: a job in progress is bounded by the template's fuel and the tokenizer's byte cap, of which it takes
+    /// some ten at most.
     fn drop(&mut self) {
-        if let Self::Thread { jobs, thread, .. } = self {
+        if let Place::Thread { jobs, thread, .. } = &mut self.place {
             drop(jobs.take());
             drop(thread.take());
         }
@@ -123,65 +142,111 @@ impl Drop for TextWorker {
 /// A template or tokenizer that panics fails its prompt, not the engine.
 fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
     let _stage = walla_trace::enter(walla_trace::Stage::Encode);
-    let (agent, generation) = (job.agent, job.generation);
-    let result = catch_unwind(AssertUnwindSafe(|| encode(text, job)))
+    let result = catch_unwind(AssertUnwindSafe(|| encode(text, &job)))
         .unwrap_or_else(|_| Err("the prompt could not be encoded: a defect in walla".into()));
-    TextDone { agent, generation, result }
+    let TextJob { agent, generation, source, .. } = job;
+    let question = match source {
+        TextSource::Raw(_) => None,
+        // The turns are let go here: nobody else has them when the agent writes the next one.
+        TextSource::Chat { question, .. } => Some(question),
+    };
+    TextDone { agent, generation, question, result }
 }
 
-fn encode(text: &ModelText, job: TextJob) -> Result<(Vec<TokenId>, usize), String> {
-    match job.source {
+fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), String> {
+    match &job.source {
         TextSource::Raw(raw) => {
             let options = EncodeOptions { add_special: true, parse_special: false };
-            let tokens = text.tokenizer.encode(&raw, options).map_err(|error| error.to_string())?;
+            let tokens = text.tokenizer.encode(raw, options).map_err(|error| error.to_string())?;
             Ok((tokens, 0))
         }
-        TextSource::Chat { persona, turns, dropped, policy } => {
+        TextSource::Chat { persona, turns, question, policy } => {
             let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
-            let first = dropped.min(turns.len().saturating_sub(1));
-            let tokens = encode_chat(text, &persona, turns.get(first..).unwrap_or_default())?;
-            if tokens.len() <= limit || policy != ContextPolicy::DropOldest {
-                return Ok((tokens, first));
-            }
-            drop_oldest(text, &persona, &turns, first, limit)
+            let encode = &mut |from: usize| {
+                let turns = turns.get(from..).unwrap_or_default();
+                encode_chat(text, persona, turns, question)
+            };
+            let encoded = match policy {
+                ContextPolicy::DropOldest => {
+                    let possible = first_possible(turns, limit, text.tokenizer.delta_bytes_max());
+                    fit(turns, possible, limit, encode)
+                }
+                ContextPolicy::Refuse | ContextPolicy::Stop => encode(0).map(|tokens| (tokens, 0)),
+            };
+            encoded.map_err(|(TooLong::Yes(reason) | TooLong::No(reason))| reason)
         }
     }
 }
 
-/// Leaves out turns, oldest first, until the prompt fits in three quarters of the limit: with room to spare the next asks keep
-/// the same beginning, and what is in the cache of it stays valid.
-fn drop_oldest(
+/// Why a conversation could not be encoded, and whether a shorter one may do.
+#[derive(Debug, PartialEq)]
+enum TooLong {
+    Yes(String),
+    No(String),
+}
+
+/// The first turn that a prompt of `limit` tokens can have: no token stands for more than `token_bytes_max` bytes, and every turn
+/// has one. So of a conversation of years only the end is ever looked at.
+fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize {
+    let mut left = limit;
+    let is_too_much = |turn: &Turn| {
+        // Templates trim.
+        let tokens = 1 + turn.text.trim().len() / token_bytes_max.max(1);
+        let fits = left.checked_sub(tokens);
+        left = fits.unwrap_or(left);
+        fits.is_none()
+    };
+    turns.iter().rposition(is_too_much).map_or(0, |last_left_out| last_left_out + 1)
+}
+
+/// The prompt with all turns if it fits in `limit` tokens. Else without the oldest turns, as few as it takes to fit in three quarters
+/// of the limit: with room to spare the next asks keep the same beginning, and what is in the cache of it stays valid. If nothing
+/// fits, the question alone. And how many turns are left out.
+///
+/// `encode` makes the prompt that begins with a turn. It is called as often as the number of turns can be halved.
+fn fit(
+    turns: &[Turn],
+    possible: usize,
+    limit: usize,
+    encode: &mut dyn FnMut(usize) -> Result<Vec<TokenId>, TooLong>,
+) -> Result<(Vec<TokenId>, usize), TooLong> {
+    let mut tokens_from = |turn: usize, limit: usize| match encode(turn) {
+        Ok(tokens) => Ok(Some((tokens, turn)).filter(|(tokens, _)| tokens.len() <= limit)),
+        Err(TooLong::Yes(_)) => Ok(None),
+        Err(other) => Err(other),
+    };
+    if possible == 0
+        && let Some(all) = tokens_from(0, limit)?
+    {
+        return Ok(all);
+    }
+    // A prompt begins with the user's turn: templates insist on it.
+    let is_start = |turn: &usize| turns.get(*turn).is_some_and(|t| t.speaker == Speaker::User);
+    let starts: Vec<usize> = (possible.max(1)..turns.len()).filter(is_start).collect();
+    let mut fitting = None;
+    let (mut low, mut high) = (0, starts.len());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match tokens_from(starts[middle], limit / 4 * 3)? {
+            Some(fits) => (fitting, high) = (Some(fits), middle),
+            None => low = middle + 1,
+        }
+    }
+    match fitting {
+        Some(fitting) => Ok(fitting),
+        None => encode(turns.len()).map(|tokens| (tokens, turns.len())),
+    }
+}
+
+fn encode_chat(
     text: &ModelText,
     persona: &str,
     turns: &[Turn],
-    first: usize,
-    limit: usize,
-) -> Result<(Vec<TokenId>, usize), String> {
-    let mut last = None;
-    for dropped in first + 1..turns.len() {
-        // A prompt begins with the user's turn: templates insist on it.
-        let rest = turns.get(dropped..).unwrap_or_default();
-        if rest.first().is_some_and(|turn| turn.speaker == Speaker::Agent) {
-            continue;
-        }
-        let tokens = encode_chat(text, persona, rest)?;
-        let fits = tokens.len() <= limit / 4 * 3;
-        last = Some((tokens, dropped));
-        if fits {
-            break;
-        }
-    }
-    match last {
-        Some(fitting) => Ok(fitting),
-        None => {
-            encode_chat(text, persona, turns.get(first..).unwrap_or_default()).map(|t| (t, first))
-        }
-    }
-}
-
-fn encode_chat(text: &ModelText, persona: &str, turns: &[Turn]) -> Result<Vec<TokenId>, String> {
-    let template =
-        text.template.as_ref().ok_or("the model file has no chat template: use a raw prompt")?;
+    question: &str,
+) -> Result<Vec<TokenId>, TooLong> {
+    let no_template =
+        || TooLong::No("the model file has no chat template: use a raw prompt".into());
+    let template = text.template.as_ref().ok_or_else(no_template)?;
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
     let said = turns.iter().map(|turn| Message {
         role: match turn.speaker {
@@ -190,8 +255,85 @@ fn encode_chat(text: &ModelText, persona: &str, turns: &[Turn]) -> Result<Vec<To
         },
         content: &turn.text,
     });
-    let messages: Vec<_> = system.into_iter().chain(said).collect();
+    let question = Message { role: Role::User, content: question };
+    let messages: Vec<_> = system.into_iter().chain(said).chain([question]).collect();
     let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
-    let prompt = template.render(&messages, &options).map_err(|error| error.to_string())?;
-    text.tokenizer.encode_prompt(&prompt).map_err(|error| error.to_string())
+    let prompt = template.render(&messages, &options).map_err(|error| match error {
+        TemplateError::Runaway(_) | TemplateError::OutputTooLong => TooLong::Yes(error.to_string()),
+        error => TooLong::No(error.to_string()),
+    })?;
+    text.tokenizer.encode_prompt(&prompt).map_err(|error| match error {
+        TokenizerError::TooLong { .. } => TooLong::Yes(error.to_string()),
+        error => TooLong::No(error.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Questions and answers in turn.
+    fn talk(turns: usize) -> Vec<Turn> {
+        let speakers = [Speaker::User, Speaker::Agent].into_iter().cycle();
+        let turn = |speaker| Turn { speaker, text: "0123456789".into() };
+        speakers.take(turns).map(turn).collect()
+    }
+
+    /// Fits prompts of so many tokens a turn, those above `tokens_max` too long to encode; also says how many were encoded.
+    fn fit_counted(turns: usize, limit: usize, tokens_max: usize) -> (usize, usize, usize) {
+        let mut encoded = 0;
+        let mut encode = |from: usize| {
+            encoded += 1;
+            let tokens = 10 * (turns - from + 1);
+            if tokens > tokens_max {
+                return Err(TooLong::Yes("too long".into()));
+            }
+            Ok(vec![TokenId(0); tokens])
+        };
+        let (tokens, dropped) = fit(&talk(turns), 0, limit, &mut encode).expect("something fits");
+        (tokens.len(), dropped, encoded)
+    }
+
+    #[test]
+    fn what_fits_is_encoded_once() {
+        assert_eq!(fit_counted(8, 90, usize::MAX), (90, 0, 1));
+        assert_eq!(fit_counted(0, 90, usize::MAX), (10, 0, 1));
+    }
+
+    #[test]
+    fn as_few_turns_as_needed_are_left_out_and_no_prompt_begins_with_the_agent() {
+        for turns in 10..40 {
+            let (tokens, dropped, _) = fit_counted(turns, 100, usize::MAX);
+            assert!(dropped.is_multiple_of(2) || dropped == turns, "{turns}: {dropped}");
+            // 75 tokens are six turns and the question; a turn less if it is an answer that would come first.
+            assert!(tokens == 70 || tokens == 60, "{turns}: {tokens}");
+        }
+    }
+
+    #[test]
+    fn a_long_talk_is_encoded_as_often_as_it_can_be_halved() {
+        for tokens_max in [usize::MAX, 3_000, 100] {
+            let (tokens, dropped, encoded) = fit_counted(1_000, 100, tokens_max);
+            assert_eq!((tokens, dropped), (70, 994), "{tokens_max}");
+            assert!(encoded <= 11, "{encoded}");
+        }
+    }
+
+    #[test]
+    fn if_nothing_fits_the_question_is_left_and_other_errors_are_told() {
+        let (tokens, dropped, _) = fit_counted(100, 10, usize::MAX);
+        assert_eq!((tokens, dropped), (10, 100));
+        let refused = || TooLong::No("roles must alternate".into());
+        assert_eq!(fit(&talk(9), 0, 50, &mut |_| Err(refused())), Err(refused()));
+    }
+
+    #[test]
+    fn turns_that_cannot_fit_are_not_looked_at() {
+        let turns = talk(1_000);
+        // Two tokens each, at least.
+        assert_eq!(first_possible(&turns, 100, 10), 950);
+        assert_eq!(first_possible(&turns, 100, 1_000), 900);
+        assert_eq!(first_possible(&turns, 10_000, 10), 0);
+        assert_eq!(first_possible(&[], 0, 10), 0);
+    }
 }

@@ -6,6 +6,7 @@ mod fallback;
 mod faults;
 mod journeys;
 mod masks;
+mod prompts;
 mod text;
 
 use std::collections::HashMap;

@@ -1,0 +1,80 @@
+//! From asks to prompts: what a conversation leaves of itself, and whose turn it is.
+
+use super::*;
+use crate::api::{Speaker, Turn};
+use crate::core::agent::Stage as Progress;
+
+fn turn(speaker: Speaker, text: impl Into<String>) -> Turn {
+    Turn { speaker, text: text.into() }
+}
+
+#[test]
+fn a_talk_without_end_takes_no_more_room_than_its_context() {
+    let mut stage = Stage::free();
+    let agent = stage.agent(speaker(1, 6));
+    let mut turns = Vec::new();
+    for n in 0..40 {
+        let generation = stage.ask(agent, Prompt::Chat(format!("Question {n}")));
+        stage.run();
+        assert!(stage.reply(generation).ends[0].is_ok());
+        turns.push(stage.core.agents[0].as_ref().expect("it lives").turns.len());
+    }
+    assert!(turns.iter().all(|&turns| (2..16).contains(&turns)), "{turns:?}");
+    stage.assert_all_ended();
+}
+
+#[test]
+fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
+    // Longer than the tokenizer takes at once, and then as many turns as no context has.
+    let long = || "x".repeat(700 << 10);
+    let mut history = vec![turn(Speaker::User, long()), turn(Speaker::Agent, long())];
+    for n in 0..2_000 {
+        history.push(turn(Speaker::User, format!("turn number {n}")));
+        history.push(turn(Speaker::Agent, "yes"));
+    }
+    let mut stage = Stage::free();
+    let agent = stage.agent(AgentSpec { history, ..speaker(1, 8) });
+    let generation = stage.ask(agent, Prompt::Chat("What now?".into()));
+    stage.run();
+    stage.assert_all_ended();
+    let heard = stage.reply(generation);
+    assert!(heard.ends[0].is_ok(), "{heard:?}");
+    // Three quarters of what the reply leaves of the context.
+    assert!((60..=90).contains(&heard.usage.prompt_tokens), "{heard:?}");
+}
+
+/// The text thread takes so many prompts at a time. Those who ask again wait behind those who have not had a turn yet.
+#[test]
+fn in_a_crowd_prompts_are_encoded_in_turn() {
+    let options = EngineOptions { agents_max: 150, context_tokens: 64, ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
+    let agents: Vec<_> = (0..150).map(|seed| stage.agent(speaker(seed, 2))).collect();
+    let ask = |stage: &mut Stage, slot: usize| stage.ask(agents[slot], Prompt::Raw("Hi".into()));
+    let begun = |stage: &Stage, progress: Progress| {
+        let of = |slot: &usize| {
+            let agent = stage.core.agents[*slot].as_ref().expect("it lives");
+            agent.reply.as_ref().is_some_and(|reply| reply.stage == progress)
+        };
+        (0..150).filter(of).collect::<Vec<_>>()
+    };
+    let first: Vec<_> = (0..150).map(|slot| ask(&mut stage, slot)).collect();
+    stage.core.start_asks(0);
+    assert_eq!(begun(&stage, Progress::Encoding), (0..64).collect::<Vec<_>>());
+    assert!(stage.core.worker_is_full);
+    // A prompt of tokens needs no encoding, so it does not wait.
+    let spectator = stage.ask(agents[140], tokens("ab"));
+    stage.command(Command::Cancel { agent: agents[140], generation: first[140] });
+    stage.core.start_asks(0);
+    assert_eq!(begun(&stage, Progress::Speaking), [140]);
+    assert_eq!(begun(&stage, Progress::Encoding).len(), 64);
+    for slot in 0..64 {
+        stage.command(Command::Cancel { agent: agents[slot], generation: first[slot] });
+        ask(&mut stage, slot);
+    }
+    assert!(stage.core.collect_text(0));
+    stage.core.start_asks(0);
+    assert_eq!(begun(&stage, Progress::Encoding), (64..128).collect::<Vec<_>>());
+    (0..300).for_each(|_| stage.frame());
+    assert!(stage.reply(spectator).ends[0].is_ok());
+    stage.assert_all_ended();
+}
