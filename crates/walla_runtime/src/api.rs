@@ -106,7 +106,8 @@ pub enum Prompt {
 /// From a host to its engine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Adds an agent. Until then its asks fail with [`ReplyError::UnknownAgent`].
+    /// Adds an agent. Until then its asks fail with [`ReplyError::UnknownAgent`]. If the engine has no place for it, its asks fail with
+    /// [`ReplyError::TooManyAgents`] until one comes when there is a place. As many agents as there are places are kept like that.
     AddAgent {
         /// From [`Client::new_agent`](crate::Client::new_agent).
         agent: AgentId,
@@ -227,7 +228,7 @@ pub enum ReplyError {
     /// No agent of this client has this name: add it first.
     #[error("no such agent")]
     UnknownAgent,
-    /// Too many agents: remove one, or start the engine with more.
+    /// Too many agents: remove one and ask again, or start the engine with more.
     #[error("no room for more than {agents_max} agents")]
     TooManyAgents {
         /// The engine's limit.

@@ -45,6 +45,7 @@ impl Core {
             first_to_ask,
             mut agents,
             slots,
+            unplaced,
             clients,
             stats,
             budget,
@@ -59,6 +60,7 @@ impl Core {
         self.first_to_ask = first_to_ask;
         self.agents = agents;
         self.slots = slots;
+        self.unplaced = unplaced;
         self.clients = clients;
         self.budget.inherit(&budget);
         let pages = lost.sequences.ledger.usable_pages();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use walla_types::TokenId;
 
-use super::Core;
 use super::agent::{ASKS_WAITING_MAX, AgentState, Ask, Reply, Stage};
 use super::text::{TextJob, TextSource};
+use super::{Core, Unplaced};
 use crate::api::{
     AgentId, AgentSpec, ContextPolicy, Event, FinishReason, GenerationId, Prompt, ReplyError,
     ReplyEvent, Usage,
@@ -14,19 +14,47 @@ use crate::api::{
 use crate::shell::ClientKey;
 
 impl Core {
-    pub(super) fn add_agent(&mut self, client: ClientKey, id: AgentId, spec: AgentSpec) {
-        let free = self.agents.iter().position(Option::is_none);
+    /// Adds an agent. If there is no place, it is kept for its asks to come, with so many others at most; then the oldest goes.
+    pub(super) fn add_agent(&mut self, client: ClientKey, id: AgentId, spec: Box<AgentSpec>) {
         if self.slots.contains_key(&id) {
             return;
         }
-        // Without a slot the agent stays unknown; its asks say so.
-        let Some(slot) = free else { return };
+        self.unplaced.retain(|waiting| waiting.0 != client || waiting.1 != id);
+        if let Some(slot) = self.agents.iter().position(Option::is_none) {
+            return self.place(slot, client, id, *spec);
+        }
+        if self.unplaced.len() >= self.agents.len() {
+            self.unplaced.pop_front();
+        }
+        self.unplaced.push_back((client, id, spec));
+    }
+
+    fn place(&mut self, slot: usize, client: ClientKey, id: AgentId, spec: AgentSpec) {
         let state = AgentState::new(client, id, spec, self.context_tokens);
         self.agents[slot] = Some(Box::new(state));
         self.slots.insert(id, slot);
     }
 
+    /// An agent for which there was no place when it was added gets one if there is one now: it is asked.
+    fn place_if_waiting(&mut self, client: ClientKey, id: AgentId) {
+        let is_it = |waiting: &Unplaced| waiting.0 == client && waiting.1 == id;
+        let Some(place) = self.unplaced.iter().position(is_it) else { return };
+        let Some(slot) = self.agents.iter().position(Option::is_none) else { return };
+        if let Some((_, _, spec)) = self.unplaced.remove(place) {
+            self.place(slot, client, id, *spec);
+        }
+    }
+
+    /// What is known of an agent that has no place.
+    pub(super) fn unplaced_of(&mut self, client: ClientKey, id: AgentId) -> Option<&mut AgentSpec> {
+        let mut waiting = self.unplaced.iter_mut();
+        waiting.find(|(of, agent, _)| *of == client && *agent == id).map(|(_, _, spec)| &mut **spec)
+    }
+
     pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
+        if !self.unplaced.is_empty() {
+            self.place_if_waiting(client, id);
+        }
         let agents_max = self.agents.len() as u32;
         let full = self.slots.len() >= agents_max as usize && !self.slots.contains_key(&id);
         let Some(agent) = self.agent_of(client, id) else {
@@ -70,6 +98,7 @@ impl Core {
     }
 
     pub(super) fn remove_agent(&mut self, client: ClientKey, id: AgentId, now_micros: u64) {
+        self.unplaced.retain(|waiting| waiting.0 != client || waiting.1 != id);
         let Some(slot) = self.slot_of(client, id) else { return };
         self.cancel(client, id, None, now_micros);
         self.slots.remove(&id);

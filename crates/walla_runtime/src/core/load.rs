@@ -1,6 +1,6 @@
 //! From options to a core that can run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
@@ -85,6 +85,7 @@ impl Core {
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             agents: (0..agents).map(|_| None).collect(),
             slots: HashMap::with_capacity(agents),
+            unplaced: VecDeque::new(),
             clients: Vec::new(),
             composer: Composer::new(limits),
             budget: Budget::new(options, is_gpu, cost),

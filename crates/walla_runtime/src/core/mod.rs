@@ -70,6 +70,9 @@ impl ClientState {
     }
 }
 
+/// An agent without a place.
+type Unplaced = (ClientKey, AgentId, Box<AgentSpec>);
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -86,6 +89,8 @@ pub(crate) struct Core {
     /// Index: the agent's sequence.
     agents: Vec<Option<Box<AgentState>>>,
     slots: HashMap<AgentId, usize>,
+    /// Agents for which there was no place when they were added, oldest first.
+    unplaced: VecDeque<Unplaced>,
     clients: Vec<ClientState>,
     composer: Composer,
     budget: Budget,
@@ -174,6 +179,7 @@ impl EngineCore for Core {
     }
 
     fn remove_client(&mut self, key: ClientKey) {
+        self.unplaced.retain(|waiting| waiting.0 != key);
         let agents = self.agents.iter().flatten();
         let ids: Vec<_> =
             agents.filter(|agent| agent.client == key).map(|agent| agent.id).collect();
@@ -188,19 +194,29 @@ impl EngineCore for Core {
 
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
         match command {
-            Command::AddAgent { agent, spec } => self.add_agent(client, agent, *spec),
+            Command::AddAgent { agent, spec } => self.add_agent(client, agent, spec),
             Command::ChangeAgent { agent, spec } => {
-                let Some(state) = self.agent_of(client, agent) else { return };
-                state.change(spec);
+                if let Some(state) = self.agent_of(client, agent) {
+                    state.change(spec);
+                } else if let Some(waiting) = self.unplaced_of(client, agent) {
+                    let history = std::mem::take(&mut waiting.history);
+                    *waiting = AgentSpec { history, ..*spec };
+                }
             }
             Command::SetDetail { agent, detail } => {
-                let Some(state) = self.agent_of(client, agent) else { return };
-                state.set_detail(detail);
+                if let Some(state) = self.agent_of(client, agent) {
+                    state.set_detail(detail);
+                } else if let Some(waiting) = self.unplaced_of(client, agent) {
+                    waiting.detail = detail;
+                }
             }
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);
-                let Some(state) = self.agent_of(client, agent) else { return };
-                state.turns = Arc::new(turns);
+                if let Some(state) = self.agent_of(client, agent) {
+                    state.turns = Arc::new(turns);
+                } else if let Some(waiting) = self.unplaced_of(client, agent) {
+                    waiting.history = turns;
+                }
             }
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
             Command::Ask { agent, generation, prompt } => {

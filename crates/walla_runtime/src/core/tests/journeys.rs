@@ -185,6 +185,32 @@ fn too_many_agents_and_asks_are_refused() {
 }
 
 #[test]
+fn an_agent_without_a_place_gets_the_next_one_that_is_free_when_it_is_asked() {
+    let mut stage = Stage::free();
+    let agents: Vec<_> = (0..20).map(|seed| stage.agent(speaker(seed, 2))).collect();
+    let [agent, gone, oldest] = [agents[19], agents[18], agents[8]];
+    // What it is told while it waits is not lost.
+    stage.command(Command::ChangeAgent { agent, spec: Box::new(speaker(1, 7)) });
+    let turns = [Speaker::User, Speaker::Agent].map(|speaker| Turn { speaker, text: "Hi".into() });
+    stage.command(Command::SetConversation { agent, turns: turns.to_vec() });
+    stage.command(Command::SetDetail { agent, detail: Detail::Reduced });
+    stage.command(Command::RemoveAgent { agent: gone });
+    let refused = stage.ask(agent, tokens("ab"));
+    stage.command(Command::RemoveAgent { agent: agents[3] });
+    let heard = stage.ask(agent, tokens("ab"));
+    stage.command(Command::RemoveAgent { agent: agents[4] });
+    let unknown = [gone, oldest].map(|agent| stage.ask(agent, tokens("ab")));
+    stage.run();
+    assert_eq!(stage.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
+    assert_eq!(stage.reply(heard).text, alone(&options(), speaker(1, 7), "ab").text);
+    let placed = stage.core.agents[3].as_ref().expect("it has the place");
+    assert_eq!((&placed.turns[..], placed.spec.detail), (&turns[..], Detail::Reduced));
+    for generation in unknown {
+        assert_eq!(stage.reply(generation).ends, [Err(ReplyError::UnknownAgent)]);
+    }
+}
+
+#[test]
 fn bad_prompts_fail_alone() {
     let mut stage = Stage::free();
     let agent = stage.agent(speaker(1, 5));
