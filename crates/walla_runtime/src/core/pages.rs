@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use walla_exec::{ExecError, Sequences};
-use walla_plan::LedgerError;
+use walla_plan::{Detail, LedgerError};
 use walla_types::{SeqId, TokenId};
 
 use super::Core;
@@ -210,11 +210,13 @@ impl Core {
         true
     }
 
-    /// Who goes first: by priority, then by seniority of the reply, so that somebody always gets to the end.
-    pub(super) fn urgency(&self, slot: usize) -> Option<(i32, Reverse<(u64, usize)>)> {
+    /// Who goes first: nobody yields to the background; then by priority, then by seniority of the reply, so that somebody always gets to the
+    /// end.
+    pub(super) fn urgency(&self, slot: usize) -> Option<(bool, i32, Reverse<(u64, usize)>)> {
         let agent = self.agents[slot].as_ref()?;
         let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
-        Some((agent.spec.priority, Reverse((arrived, slot))))
+        let is_near = agent.spec.detail != Detail::Background;
+        Some((is_near, agent.spec.priority, Reverse((arrived, slot))))
     }
 
     /// Who yields pages to `slot`: the least urgent agent that holds any, if it is less urgent.

@@ -324,6 +324,35 @@ fn scarce_pages_are_shared_and_everybody_ends() {
 }
 
 #[test]
+fn nobody_is_evaluated_anew_for_an_agent_in_the_background() {
+    // Each wants five pages in the end; there are seven.
+    let options = EngineOptions { kv_tokens: Some(7 * 16), ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let far = stage.agent(AgentSpec { detail: Detail::Background, priority: 9, ..speaker(1, 50) });
+    let first = stage.ask(far, tokens("somebody far away"));
+    for _ in 0..5 {
+        stage.advance();
+    }
+    let near = stage.agent(speaker(2, 50));
+    let second = stage.ask(near, tokens("somebody in front of the player"));
+    let mut cached = 0;
+    while stage.reply(second).ends.is_empty() {
+        stage.advance();
+        let now = stage.core.sequences.ledger.len(SeqId(1));
+        assert!(now >= cached || !stage.reply(second).ends.is_empty(), "{now} after {cached}");
+        cached = now;
+    }
+    assert!(stage.reply(first).ends.is_empty(), "it was the one to wait");
+    stage.run();
+    for (ask, seed, prompt) in
+        [(first, 1, "somebody far away"), (second, 2, "somebody in front of the player")]
+    {
+        assert_eq!(stage.reply(ask).text, alone(&self::options(), speaker(seed, 50), prompt).text);
+    }
+    stage.assert_all_ended();
+}
+
+#[test]
 fn a_reply_larger_than_all_pages_fails_alone() {
     let options = EngineOptions { kv_tokens: Some(3 * 16), ..options() };
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
