@@ -321,7 +321,7 @@ impl EngineCore for Core {
         self.continue_from(lost);
     }
 
-    fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool {
+    fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
         for slot in 0..self.agents.len() {
             self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
             let Some(agent) = self.agents[slot].as_mut() else { continue };
@@ -332,7 +332,6 @@ impl EngineCore for Core {
                 self.post(client, id, ask.generation, ReplyEvent::Failed(error));
             }
         }
-        self.deliver(emit);
-        self.clients.iter().all(|client| client.outbox.is_empty())
+        self.clients.drain(..).map(|client| (client.key, client.outbox)).collect()
     }
 }

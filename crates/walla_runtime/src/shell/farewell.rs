@@ -13,8 +13,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Fails whatever is open, until every client knows or has gone (rule 4).
 ///
-/// The state has been set before. The core goes as soon as it has nothing to say, so that its memory does not wait for a
-/// slow client; one that panicked is not asked.
+/// The state has been set before. The core goes at once, and with it the device's memory: what it has still to say waits for slow
+/// clients without it. One that panicked is not asked.
 pub(super) fn farewell<C: EngineCore>(
     shared: &Shared,
     mut seats: Seats,
@@ -22,26 +22,20 @@ pub(super) fn farewell<C: EngineCore>(
     panicked: bool,
     reason: &str,
 ) {
-    let mut core = core;
     shared.joining.close();
     seats.admit::<C>(shared, None);
     seats.wake_all();
+    if let Some(mut core) = core {
+        let last_words = AssertUnwindSafe(|| core.last_words(reason));
+        let said = if panicked { None } else { catch_unwind(last_words).ok() };
+        seats.keep(said.unwrap_or_default());
+        // A drop that panics must not keep clients from their last events.
+        let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
+    }
     loop {
         seats.close();
-        let told = match core.as_mut() {
-            Some(core) if !panicked => catch_unwind(AssertUnwindSafe(|| {
-                core.fail_all(reason, &mut |key, event| seats.deliver(key, event))
-            }))
-            .unwrap_or(true),
-            _ => true,
-        };
         seats.fail_open(reason);
         seats.end_round();
-        if told {
-            let last = core.take();
-            // A drop that panics must not keep clients from their last events.
-            let _dropped = catch_unwind(AssertUnwindSafe(|| drop(last)));
-        }
         seats.admit::<C>(shared, None);
         if seats.is_done() && shared.joining.is_drained() {
             return;

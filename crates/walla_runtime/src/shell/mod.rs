@@ -23,8 +23,8 @@
 //!    So there is one terminal event for each, also when the core fails or panics.
 //! 3. A client whose queue refused an event is refused until the next round (its events stay in order), and its commands wait
 //!    (what the core keeps for it stays bounded). Others go on.
-//! 4. At the end, in this order: the state changes, mailboxes for commands and clients close, all that is in them is taken, every
-//!    open generation fails. A command either got in before the close and is answered, or its sender has it back.
+//! 4. At the end, in this order: the state changes, the core says its last words and is dropped, mailboxes for commands and clients close,
+//!    all that is in them is taken, every open generation fails. Slow clients keep the thread, never the device's memory. A command either got in before the close and is answered, or its sender has it back.
 //! 5. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the thread to itself. Memory that a
 //!    hung device may still write is leaked, never freed.
 
@@ -41,6 +41,7 @@ mod thread;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use walla_plan::BUCKETS;
@@ -119,6 +120,7 @@ pub(crate) trait EngineCore {
     /// Goes on with the conversations of an engine whose device was lost. Called once, before anything else.
     fn take_over(&mut self, lost: Self);
 
-    /// Fails every open generation. Called again until it answers `true`: all is delivered.
-    fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool;
+    /// Fails every open generation and hands over what each client has not been sent, its events in order. Called last: the core is
+    /// dropped then.
+    fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)>;
 }

@@ -1,6 +1,6 @@
 //! Clients as the device thread sees them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,13 +26,23 @@ struct Seat {
     woken: bool,
     /// It is to be woken at the end of the round.
     wake: bool,
+    /// What the core had to say when it went.
+    last_words: VecDeque<Event>,
 }
 
 impl Seat {
     fn new(post: Arc<Post>) -> Self {
         let open = HashMap::with_capacity(post.open_max.min(1_024));
         // Whoever waits for the engine's state looks again.
-        Self { post, open, refused: false, skipped: false, woken: false, wake: true }
+        Self {
+            post,
+            open,
+            refused: false,
+            skipped: false,
+            woken: false,
+            wake: true,
+            last_words: VecDeque::new(),
+        }
     }
 
     fn is_gone(&self) -> bool {
@@ -205,9 +215,27 @@ impl Seats {
         }
     }
 
-    /// Fails what is open, as far as there is room.
+    /// Keeps what the core has to say to each client, now that it goes.
+    pub(super) fn keep(&mut self, last_words: Vec<(ClientKey, VecDeque<Event>)>) {
+        for (key, words) in last_words {
+            if let Some(Some(seat)) = self.seats.get_mut(key.0 as usize) {
+                seat.last_words = words;
+            }
+        }
+    }
+
+    /// Delivers the core's last words and fails what is open then, as far as there is room.
     pub(super) fn fail_open(&mut self, reason: &str) {
         for (_, seat) in self.each() {
+            while let Some(event) = seat.last_words.pop_front() {
+                if let Err(event) = seat.deliver(event) {
+                    seat.last_words.push_front(event);
+                    break;
+                }
+            }
+            if !seat.last_words.is_empty() {
+                continue;
+            }
             let mut open: Vec<_> = seat.open.iter().map(|(g, a)| (*g, *a)).collect();
             open.sort_unstable();
             for (generation, agent) in open {

@@ -160,6 +160,9 @@ fn a_slow_client_still_hears_of_every_end_after_a_failure() {
     script.set(|script| &script.fail);
     client.frame();
     eventually("failed", || engine.state().is_over().then_some(()));
+    // The core does not wait for it, nor does the device's memory.
+    eventually("dropped", || script.dropped.load(Ordering::SeqCst).then_some(()));
+    assert!(!engine.is_ended(), "there is something left to say");
     let mut ended: HashMap<_, u32> = HashMap::new();
     for event in ends(&client, generations.len()) {
         if event.what.is_terminal() {

@@ -97,7 +97,7 @@ impl Fake {
         }
     }
 
-    fn deliver(&mut self, emit: &mut Emit<'_>) -> bool {
+    fn deliver(&mut self, emit: &mut Emit<'_>) {
         for (key, events) in &mut self.outbox {
             while let Some(event) = events.pop_front() {
                 if let Err(event) = emit(*key, event) {
@@ -106,7 +106,6 @@ impl Fake {
                 }
             }
         }
-        self.outbox.iter().all(|(_, events)| events.is_empty())
     }
 }
 
@@ -193,12 +192,12 @@ impl EngineCore for Fake {
         self.outbox = std::mem::take(&mut lost.outbox);
     }
 
-    fn fail_all(&mut self, reason: &str, emit: &mut Emit<'_>) -> bool {
+    fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
         for (key, agent, generation) in std::mem::take(&mut self.asks) {
             let what = ReplyEvent::Failed(ReplyError::EngineGone(reason.into()));
             self.post(key, Event { agent, generation, what });
         }
-        self.deliver(emit)
+        std::mem::take(&mut self.outbox)
     }
 }
 
