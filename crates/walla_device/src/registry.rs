@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::fmt;
 
 use crate::device::Device;
@@ -84,7 +85,7 @@ impl Registry {
     #[must_use]
     pub fn devices(&self) -> Vec<(DeviceInfo, i32)> {
         let mut all: Vec<_> = self.scored().map(|(_, info, score)| (info, score)).collect();
-        all.sort_by_key(|(_, score)| -score);
+        all.sort_by_key(|(_, score)| Reverse(*score));
         all
     }
 
@@ -95,9 +96,16 @@ impl Registry {
         with_reason.filter_map(|(name, reason)| Some((name, reason?))).collect()
     }
 
+    /// Devices that [`open`](Self::open) tries for this name, in this order: all that may be chosen unasked for `auto`, best first.
+    #[must_use]
+    pub fn candidates(&self, name: &str) -> Vec<DeviceInfo> {
+        self.wanted(name).into_iter().map(|(_, info)| info).collect()
+    }
+
     /// Opens the device of this name, or the best one for `auto`.
     ///
-    /// For `auto`, a device that fails to open is passed over for the next best; the last error comes back if none opens.
+    /// For `auto`, a device that fails to open is passed over for the next best; the last error comes back if none opens. To hear why
+    /// a better one is not taken, open the [candidates](Self::candidates) by name, one after the other.
     ///
     /// # Errors
     /// [`RegistryError::Unknown`] if there is none of that name, else what the device says.
@@ -106,19 +114,23 @@ impl Registry {
         name: &str,
         options: &OpenOptions,
     ) -> Result<Box<dyn Device>, RegistryError> {
-        let mut wanted: Vec<_> = self
-            .scored()
-            .filter(|(_, info, score)| if name == "auto" { *score >= 0 } else { info.name == name })
-            .collect();
-        wanted.sort_by_key(|(_, _, score)| -score);
         let mut last = None;
-        for (backend, info, _) in wanted {
+        for (backend, info) in self.wanted(name) {
             match backend.open(&info.name, options) {
                 Ok(device) => return Ok(device),
                 Err(error) => last = Some(error),
             }
         }
         Err(last.map_or_else(|| self.unknown(name), RegistryError::Device))
+    }
+
+    fn wanted(&self, name: &str) -> Vec<(&dyn Backend, DeviceInfo)> {
+        let mut wanted: Vec<_> = self
+            .scored()
+            .filter(|(_, info, score)| if name == "auto" { *score >= 0 } else { info.name == name })
+            .collect();
+        wanted.sort_by_key(|(_, _, score)| Reverse(*score));
+        wanted.into_iter().map(|(backend, info, _)| (backend, info)).collect()
     }
 
     fn scored(&self) -> impl Iterator<Item = (&dyn Backend, DeviceInfo, i32)> {

@@ -56,7 +56,8 @@ impl std::fmt::Debug for ModelSource {
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
-    /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens.
+    /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens and that the model fits;
+    /// [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) says why a better one is not taken.
     pub device: String,
     /// Threads that a CPU device may use. Default: `None`, half of the cores, because a game keeps its own.
     pub threads: Option<u32>,
@@ -218,7 +219,9 @@ impl EngineError {
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(
             self,
-            Self::Exec(ExecError::Device(_)) | Self::Step(StepError::Exec(ExecError::Device(_)))
+            Self::Open(RegistryError::Device(_))
+                | Self::Exec(ExecError::Device(_))
+                | Self::Step(StepError::Exec(ExecError::Device(_)))
         )
     }
 }

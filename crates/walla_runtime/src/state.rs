@@ -65,9 +65,10 @@ pub struct ModelCard {
     pub chat: bool,
     /// The device that runs it.
     pub device: DeviceInfo,
-    /// Memory on that device: fixed from now on.
+    /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
+    /// it: [`EngineStats::kv_bytes`] tells.
     pub memory: MemoryUse,
-    /// Why it is not the device that the engine began on, if so: what became of that one.
+    /// Why it is not the device that the engine began on, or not the best one for `auto`, if so: what became of that one.
     pub fallback_after: Option<String>,
 }
 

@@ -26,8 +26,22 @@ const TEXT_JOBS_MAX: usize = 64;
 /// Tokens in a KV page: half a page is wasted for each agent on average.
 const PAGE_TOKENS: u32 = 16;
 
+/// Stands for the best device.
+const AUTO: &str = "auto";
+
+/// A model's file, read as far as no device is needed for it.
+struct Source {
+    file: Gguf,
+    model: ModelSpec,
+    text: Arc<ModelText>,
+    context_tokens: u32,
+}
+
 impl Core {
     /// Opens the model and the device and loads one onto the other. `progress` hears the share done, from 0 to 1.
+    ///
+    /// `auto` is the best device that opens and that the model fits; those that were passed over are told in the log and in
+    /// [`ModelCard::fallback_after`].
     ///
     /// # Errors
     /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
@@ -40,22 +54,60 @@ impl Core {
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
         let text = Arc::new(model_text(&file)?);
+        let source = Source { file, model, text, context_tokens };
+        if options.device != AUTO {
+            return source.load_onto(&options.device, options, registry, progress);
+        }
+        for (backend, reason) in registry.absent() {
+            tracing::info!(target: "walla::device", backend, %reason, "no device");
+        }
+        let mut passed_over: Option<String> = None;
+        let mut candidates = registry.candidates(AUTO).into_iter().peekable();
+        while let Some(info) = candidates.next() {
+            match source.load_onto(&info.name, options, registry, progress) {
+                Ok(mut core) => {
+                    core.card.fallback_after = passed_over;
+                    return Ok(core);
+                }
+                Err(error) if error.is_of_device() && candidates.peek().is_some() => {
+                    tracing::warn!(target: "walla::device", device = %info.name, %error, "passed over for the next best");
+                    let before = passed_over.map(|before| before + "; ").unwrap_or_default();
+                    passed_over = Some(format!("{before}{}: {error}", info.name));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        // There is no device: the registry says so.
+        source.load_onto(AUTO, options, registry, progress)
+    }
+}
+
+impl Source {
+    fn load_onto(
+        &self,
+        device: &str,
+        options: &EngineOptions,
+        registry: &Registry,
+        progress: &mut Progress<'_>,
+    ) -> Result<Core, EngineError> {
+        let Self { file, model, text, context_tokens } = self;
+        let context_tokens = *context_tokens;
         let open = OpenOptions {
             threads: options.threads,
             gpu_context: options.gpu_context.clone(),
             ..OpenOptions::default()
         };
-        let device = registry.open(&options.device, &open)?;
+        let device = registry.open(device, &open)?;
         let exec_options = exec_options(options, context_tokens);
-        let executor = Executor::load(device, &file, &model, exec_options, progress)?;
+        let executor = Executor::load(device, file, model, exec_options, progress)?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
-            TextWorker::inline(Arc::clone(&text), TEXT_JOBS_MAX)
+            TextWorker::inline(Arc::clone(text), TEXT_JOBS_MAX)
         } else {
-            TextWorker::spawn(Arc::clone(&text), TEXT_JOBS_MAX, std::thread::current())
+            TextWorker::spawn(Arc::clone(text), TEXT_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
-        let cost = step_cost(options, (&model, file.file_bytes()), &mut sequences, progress)?;
+        let cost = step_cost(options, (model, file.file_bytes()), &mut sequences, progress)?;
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
@@ -66,8 +118,8 @@ impl Core {
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
         let agents = exec_options.sequences_max as usize;
-        Ok(Self {
-            card: ModelCard::new(&file, &model, &sequences.executor, context_tokens, has_template),
+        Ok(Core {
+            card: ModelCard::new(file, model, &sequences.executor, context_tokens, has_template),
             stats: EngineStats {
                 pages: exec_options.pages - 1,
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
@@ -75,7 +127,7 @@ impl Core {
             },
             shrinks_to: None,
             sequences,
-            text,
+            text: Arc::clone(text),
             worker,
             worker_is_full: false,
             first_to_ask: 0,

@@ -334,6 +334,32 @@ fn an_alias_names_and_prefers_devices_beside_their_originals() {
 }
 
 #[test]
+fn candidates_are_what_open_tries_best_first() {
+    struct Never;
+    impl Backend for Never {
+        fn name(&self) -> &'static str {
+            "never"
+        }
+        fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+            Ok(vec![DeviceInfo { name: "never".into(), ..instant::info() }])
+        }
+        fn score(&self, _: &DeviceInfo) -> i32 {
+            i32::MIN
+        }
+        fn open(&self, _: &str, _: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+            Ok(Box::new(Instant::new(&Arc::default())))
+        }
+    }
+    let better = FaultyBackend::new(InstantBackend, FaultPlan::new(0)).alias("better");
+    let registry = Registry::new().with(Never).with(InstantBackend).with(better);
+    let names = |of: &str| registry.candidates(of).into_iter().map(|i| i.name).collect::<Vec<_>>();
+    assert_eq!(names("auto"), ["better:0", &instant::info().name]);
+    assert_eq!(names("never"), ["never"], "taken if it is asked for");
+    assert!(names("nothing").is_empty());
+    assert_eq!(registry.devices().last().unwrap().0.name, "never");
+}
+
+#[test]
 fn misdirected_steps_have_pages_outside_of_all_memory_and_earlier_ones_their_own() {
     let mut rig = Rig::load(FaultPlan::new(0).misdirect_from(2)).unwrap();
     for step in 0..4 {

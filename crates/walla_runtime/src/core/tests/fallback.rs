@@ -1,7 +1,7 @@
 //! A device is lost in mid-sentence and the CPU goes on: what is heard is what would have been heard.
 
 use walla_device::DeviceError;
-use walla_device::faulty::{FaultHandle, FaultPlan, FaultyBackend};
+use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend};
 
 use super::*;
 use crate::options::EngineError;
@@ -68,6 +68,36 @@ fn a_lost_device_costs_no_word_and_doubles_none() {
         let card = stage.core.card();
         assert!(card.device_line().starts_with("cpu (fallback after: device lost in"), "{card:?}");
     }
+}
+
+/// A device that is passed over is heard of: it does not open, the model does not fit, or it is lost while it loads.
+#[test]
+fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    for (plan, reason) in [
+        (FaultPlan::new(1).memory_bytes_max(50 << 10), "memory"),
+        (FaultPlan::new(1).fail_call(Call::Prepare, 0, Fault::Lost), "lost"),
+    ] {
+        let (registry, _) = with_spare(plan.clone());
+        let core = Core::load(&options(), &registry, go_on).expect("the CPU takes it");
+        let card = core.card();
+        assert_eq!(card.device.name, "cpu");
+        let line = card.device_line();
+        assert!(
+            line.starts_with("cpu (fallback after: gpu:0: ") && line.contains(reason),
+            "{line}"
+        );
+        // Whoever names a device wants no other.
+        let (registry, _) = with_spare(plan);
+        let named = EngineOptions { device: "gpu:0".into(), ..options() };
+        let refused = Core::load(&named, &registry, go_on).expect_err("it does not load");
+        assert!(refused.is_of_device(), "{refused}");
+    }
+    let (registry, better) = with_spare(FaultPlan::new(1));
+    let card = Core::load(&options(), &registry, go_on).expect("it loads").card();
+    assert_eq!((card.fallback_after, better.calls(Call::Prepare)), (None, 1));
+    let nothing = Core::load(&options(), &Registry::new(), go_on);
+    assert!(matches!(nothing, Err(EngineError::Open(_))), "{nothing:?}");
 }
 
 #[test]
