@@ -12,8 +12,8 @@ pub fn now_nanos() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// How far two clocks of one machine drift apart, at most, in parts per million: twice what common quartz does.
-const DRIFT_PPM: u64 = 100;
+/// How far two clocks of one machine drift apart, at most: a nanosecond in so many, 100 ppm, which is twice what common quartz does.
+const DRIFT_NANOS: u64 = 10_000;
 
 /// Puts a device's times on the host's clock, without ever asking the device for the time.
 ///
@@ -34,6 +34,8 @@ pub struct DeviceClock {
     bounds: Option<Bounds>,
     /// When the latest step ended: by the device's clock, and what that was for the host.
     ended: Option<(u64, u64)>,
+    /// When the latest results were seen.
+    seen_nanos: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,14 +68,24 @@ impl DeviceClock {
         self.ended = Some((device.end, end));
         begin..end
     }
+
+    /// How long a step's results were on their way, or waited: from its end until they were seen, behind those of the step before. What is
+    /// seen in one look would overlap else, and spans of a track follow each other.
+    pub(crate) fn results(&mut self, ended_nanos: u64, seen_nanos: u64) -> Range<u64> {
+        let begin = ended_nanos.max(self.seen_nanos);
+        self.seen_nanos = seen_nanos.max(begin);
+        begin..self.seen_nanos
+    }
 }
 
 impl Bounds {
     fn loosened(self, now_nanos: u64) -> Self {
-        let passed = now_nanos.saturating_sub(self.at_nanos) / 1_000_000;
-        let drift = i64::try_from(passed * DRIFT_PPM).unwrap_or(i64::MAX);
+        let drift = now_nanos.saturating_sub(self.at_nanos) / DRIFT_NANOS;
+        // Time too short for a nanosecond of drift counts with the next step.
+        let at_nanos = self.at_nanos + drift * DRIFT_NANOS;
+        let drift = i64::try_from(drift).unwrap_or(i64::MAX);
         let (low, high) = (self.low.saturating_sub(drift), self.high.saturating_add(drift));
-        Self { low, high, at_nanos: now_nanos }
+        Self { low, high, at_nanos }
     }
 
     fn tightened(self, other: Self) -> Self {
@@ -123,6 +135,35 @@ mod tests {
                 "step {step}: {host:?}, began at {begin}"
             );
         }
+    }
+
+    /// Steps of less than a millisecond, and a clock that is fast or slow: what passes between two of them is never lost.
+    #[test]
+    fn the_estimate_follows_a_drift_of_short_steps() {
+        for ppm in [-40, 40] {
+            let mut clock = DeviceClock::default();
+            for step in 0..50_000_u64 {
+                let begin = step * 450_000 + 10_000;
+                let offset = i64::try_from(begin).unwrap() / 1_000_000 * ppm;
+                let seen = begin + 430_000;
+                let host =
+                    clock.to_host(begin - 5_000, device(offset, begin..begin + 400_000), seen);
+                assert!(
+                    host.start.abs_diff(begin) <= 10_000,
+                    "{ppm} ppm, step {step}: {host:?}, began at {begin}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn results_that_are_seen_in_one_look_follow_each_other() {
+        let mut clock = DeviceClock::default();
+        assert_eq!(clock.results(100, 900), 100..900);
+        assert_eq!(clock.results(500, 910), 900..910);
+        assert_eq!(clock.results(700, 911), 910..911);
+        assert_eq!(clock.results(2_000, 2_100), 2_000..2_100);
+        assert_eq!(clock.results(2_150, 2_140), 2_150..2_150, "an estimate may be late");
     }
 
     #[test]

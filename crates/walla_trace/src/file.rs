@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -98,12 +98,28 @@ impl TraceFile {
             .inspect_err(|_| IS_WRITING.store(false, Ordering::Release))
     }
 
-    /// The file that the environment variable `WALLA_TRACE` names; `None` if it names none or another one is being written. What is
-    /// wrong with the path goes to the log.
+    /// The file that the environment variable `WALLA_TRACE` names, [shared](Self::share) by all who ask; `None` if it names none.
     #[must_use]
-    pub fn from_environment() -> Option<Self> {
-        let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
-        if IS_WRITING.load(Ordering::Acquire) { None } else { Self::start_or_log(path) }
+    pub fn from_environment() -> Option<SharedTrace> {
+        Self::share(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?)
+    }
+
+    /// A file that ends when all who share it have let it go: engines of one process, side by side or one after the other. One that begins
+    /// after another has ended has a number in its name, `trace.2.json`, so that none is lost. `None` if another file is being
+    /// written; what is wrong with the path goes to the log.
+    #[must_use]
+    pub fn share(path: impl AsRef<Path>) -> Option<SharedTrace> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = shared.file.upgrade() {
+            return Some(SharedTrace { file: Some(file) });
+        }
+        if IS_WRITING.load(Ordering::Acquire) {
+            return None;
+        }
+        let number = shared.begun + 1;
+        let file = Arc::new(Self::start_or_log(numbered(path.as_ref(), number))?);
+        *shared = Shared { file: Arc::downgrade(&file), begun: number };
+        Some(SharedTrace { file: Some(file) })
     }
 
     /// Like [`start`](Self::start), but what is wrong goes to the log, since a game should not end for it.
@@ -134,7 +150,7 @@ impl TraceFile {
         let is_over = Arc::new(AtomicBool::new(false));
         let of_writer = Arc::clone(&is_over);
         let writer = thread::Builder::new().name("walla-trace".into()).spawn(move || {
-            let receiver = queue.receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let receiver = queue.receiver.lock().unwrap_or_else(PoisonError::into_inner);
             // What was marked between two files belongs to neither.
             while receiver.try_recv().is_ok() {}
             queue.lost.store(0, Ordering::Relaxed);
@@ -167,6 +183,39 @@ impl Drop for TraceFile {
         if let Some(Err(error)) = self.end() {
             tracing::warn!(%error, "the trace file is not whole");
         }
+    }
+}
+
+/// A part in a [`TraceFile`] that several write to: it ends when the last of them is dropped.
+#[derive(Debug)]
+#[must_use = "the file ends when this is dropped"]
+pub struct SharedTrace {
+    file: Option<Arc<TraceFile>>,
+}
+
+impl Drop for SharedTrace {
+    fn drop(&mut self) {
+        // Whoever begins the next file meanwhile waits until this one is over.
+        let _turn = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.file.take());
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    file: Weak<TraceFile>,
+    /// Files begun so far.
+    begun: u32,
+}
+
+static SHARED: Mutex<Shared> = Mutex::new(Shared { file: Weak::new(), begun: 0 });
+
+/// `trace.json` of the first file, `trace.2.json` of the second.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    match path.extension() {
+        _ if number == 1 => path.to_path_buf(),
+        Some(extension) => path.with_extension(format!("{number}.{}", extension.display())),
+        None => path.with_extension(number.to_string()),
     }
 }
 

@@ -37,7 +37,7 @@ mod queue;
 mod stage;
 
 pub use clock::{DeviceClock, now_nanos};
-pub use file::{TraceError, TraceFile, TraceSummary};
+pub use file::{SharedTrace, TraceError, TraceFile, TraceSummary};
 pub use stage::{Entered, Stage, StepTimes, Track, device_step, enter, host_span, is_listening};
 
 /// Lets NVIDIA's profilers see every stage as a range, if one started the program or the old NVTX library is there (feature `nvtx`; nothing

@@ -235,14 +235,15 @@ pub struct StepTimes {
 pub fn device_step(clock: &mut DeviceClock, times: StepTimes) {
     let StepTimes { step, rows, launched_nanos, device_nanos, seen_nanos } = times;
     let ran = clock.to_host(launched_nanos, device_nanos, seen_nanos);
+    let results = clock.results(ran.end, seen_nanos);
     if LISTENERS.load(Ordering::Relaxed) & FILE != 0 {
         let record = Record { step: Some(step), rows, ..Record::default() };
         let (name, track, begin_nanos, end_nanos) = ("step", Track::Device, ran.start, ran.end);
         queue::push(Record { name, track, begin_nanos, end_nanos, ..record });
         let (name, track) = ("results", Track::Copies);
-        let (begin_nanos, end_nanos) = (ran.end, seen_nanos.max(ran.end));
+        let (begin_nanos, end_nanos) = (results.start, results.end);
         queue::push(Record { name, track, begin_nanos, end_nanos, ..record });
     }
     tracing::trace!(target: "walla::device", step, rows, begin_nanos = ran.start, end_nanos = ran.end, "step");
-    tracing::trace!(target: "walla::device", step, begin_nanos = ran.end, end_nanos = seen_nanos, "results");
+    tracing::trace!(target: "walla::device", step, begin_nanos = results.start, end_nanos = results.end, "results");
 }

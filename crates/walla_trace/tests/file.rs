@@ -108,6 +108,29 @@ fn one_file_at_a_time() {
 }
 
 #[test]
+fn a_shared_file_ends_with_its_last_holder_and_the_next_one_has_a_number() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mark = || drop(enter(Stage::Plan));
+    let first = TraceFile::share(path("trace.json")).unwrap();
+    mark();
+    let second = TraceFile::share(path("trace.json")).unwrap();
+    drop(first);
+    mark();
+    drop(second);
+    assert_eq!(spans(&path("trace.json")).len(), 2, "the first to go does not end it");
+    let third = TraceFile::share(path("trace.json")).unwrap();
+    mark();
+    drop(third);
+    assert_eq!(spans(&path("trace.json")).len(), 2, "and the next one does not empty it");
+    assert_eq!(spans(&path("trace.2.json")).len(), 1);
+    let own = TraceFile::start(path("own.json")).unwrap();
+    assert!(TraceFile::share(path("trace.json")).is_none());
+    drop(own);
+}
+
+#[test]
 fn stages_have_targets_of_walla_and_names_of_their_own() {
     let mut names: Vec<_> = Stage::ALL.iter().map(|stage| stage.name()).collect();
     names.sort_unstable();

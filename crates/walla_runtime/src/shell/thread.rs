@@ -40,7 +40,7 @@ pub(crate) trait Loader<C> {
 pub(super) fn live<C: EngineCore>(shared: &Shared, clock: &Clock, loader: impl Loader<C>) {
     super::priority::yield_to_host();
     walla_trace::listen_nvtx();
-    // To the end of the thread, unless another engine of this process was first.
+    // To the end of the thread, or of another engine's that outlives it.
     let _trace = walla_trace::TraceFile::from_environment();
     let mut seats = Seats::default();
     let mut core = None;
