@@ -3,7 +3,7 @@
 //! A file for each device, model and shape of the engine:
 //! ```text
 //! walla step cost 1
-//! key cpu|avx512vnni|2 threads|…
+//! key cpu|avx512vnni|2 threads|…|walla 0.1.0|…
 //! buckets 1 2 3 4 …
 //! micros 310.5 322 …
 //! rates 0.05 0 0.0002 0 0
@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use walla_exec::Executor;
+use walla_device::DeviceInfo;
+use walla_exec::{ExecOptions, Executor};
 use walla_model::ModelSpec;
 use walla_plan::governor::Rates;
 use walla_plan::{BUCKETS, StepCost};
@@ -23,45 +24,76 @@ const FIRST_LINE: &str = "walla step cost 1";
 /// No file of ours is longer.
 const BYTES_MAX: u64 = 16 << 10;
 
-/// What costs depend on: device, model, shape.
-pub(super) fn key(model: &ModelSpec, file_bytes: u64, executor: &Executor) -> String {
-    let info = executor.device().info();
-    let options = executor.options();
-    let name = model.name.as_deref().unwrap_or_default();
-    // A part of the GPU's multiprocessors is another device.
-    let used = info.gpu.as_ref().map(|gpu| (gpu.multiprocessors_used, gpu.multiprocessors));
-    let part = used.filter(|(used, all)| used < all);
-    let part = part.map(|(used, all)| format!("{used} of {all}|")).unwrap_or_default();
-    let key = format!(
-        "{}|{}|{part}{}|{} threads|{}|{name}|{} layers|{} wide|{} tokens|{file_bytes} bytes|{} rows|{:?}",
-        info.name,
-        info.description,
-        info.variant,
-        info.threads,
-        model.architecture.name(),
-        model.layers.len(),
-        model.width,
-        model.vocab,
-        options.rows_max,
-        options.kv_type,
-    );
-    key.replace(char::is_control, " ")
+/// What costs depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Key {
+    /// Device, model, shape: each has a file of its own.
+    what: String,
+    /// Programs that are as fast as they were: those of another build replace the file.
+    build: String,
 }
 
-fn path(folder: &Path, key: &str) -> PathBuf {
+impl Key {
+    pub(super) fn new(model: &ModelSpec, file_bytes: u64, executor: &Executor) -> Self {
+        Self::of(model, file_bytes, executor.device().info(), executor.options())
+    }
+
+    pub(super) fn of(
+        model: &ModelSpec,
+        file_bytes: u64,
+        info: &DeviceInfo,
+        options: &ExecOptions,
+    ) -> Self {
+        let name = model.name.as_deref().unwrap_or_default();
+        // A part of the GPU's multiprocessors is another device.
+        let used = info.gpu.as_ref().map(|gpu| (gpu.multiprocessors_used, gpu.multiprocessors));
+        let part = used.filter(|(used, all)| used < all);
+        let part = part.map(|(used, all)| format!("{used} of {all}|")).unwrap_or_default();
+        let what = format!(
+            "{}|{}|{part}{}|{} threads|{}|{name}|{} layers|{} wide|{} tokens|{file_bytes} bytes|{} rows|{} context|{:?}",
+            info.name,
+            info.description,
+            info.variant,
+            info.threads,
+            model.architecture.name(),
+            model.layers.len(),
+            model.width,
+            model.vocab,
+            options.rows_max,
+            options.context_tokens,
+            options.kv_type,
+        );
+        let gpu = info.gpu.as_ref();
+        let image = gpu.map_or("", |gpu| &gpu.kernel_image);
+        let launched = if gpu.is_some_and(|gpu| gpu.graphs_off.is_some()) { "eager" } else { "" };
+        let build = format!("walla {}|{image}|{launched}", env!("CARGO_PKG_VERSION"));
+        Self { what, build }.printable()
+    }
+
+    fn printable(self) -> Self {
+        let printable = |text: String| text.replace(char::is_control, " ");
+        Self { what: printable(self.what), build: printable(self.build) }
+    }
+
+    fn line(&self) -> String {
+        format!("{}|{}", self.what, self.build)
+    }
+}
+
+fn path(folder: &Path, key: &Key) -> PathBuf {
     // 64-bit FNV-1a: the key is in the file too, so a collision costs a measurement.
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    let hash = key.what.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     folder.join(format!("cost-{hash:016x}.txt"))
 }
 
 /// The costs kept under a key. A file that cannot be used is as good as none.
-pub(super) fn load(folder: &Path, key: &str) -> Option<StepCost> {
+pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
     let path = path(folder, key);
     let bytes = fs::metadata(&path).ok()?.len();
     let text = if bytes <= BYTES_MAX { fs::read_to_string(&path) } else { Ok(String::new()) };
-    let cost = text.ok().and_then(|text| parse(&text, key));
+    let cost = text.ok().and_then(|text| parse(&text, &key.line()));
     if cost.is_none() {
         tracing::warn!(target: "walla::load", file = %path.display(), "step costs cannot be used; they are measured again");
     }
@@ -69,11 +101,11 @@ pub(super) fn load(folder: &Path, key: &str) -> Option<StepCost> {
 }
 
 /// Keeps costs, if the folder can be written: written beside and renamed, so that a crash leaves the old file or the new one.
-pub(super) fn save(folder: &Path, key: &str, cost: &StepCost) {
+pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
     let path = path(folder, key);
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     let saved = fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&beside, text(key, cost)))
+        .and_then(|()| fs::write(&beside, text(&key.line(), cost)))
         .and_then(|()| fs::rename(&beside, &path));
     if let Err(error) = saved {
         tracing::warn!(target: "walla::load", file = %path.display(), %error, "step costs are not kept");
@@ -119,9 +151,16 @@ fn numbers<const N: usize>(line: &str, name: &str) -> Option<[f32; N]> {
 
 #[cfg(test)]
 mod tests {
+    use walla_device::{DeviceKind, GpuFacts};
+    use walla_model::Gguf;
+    use walla_model::synth::{self, Mixture, Model};
     use walla_plan::LinearCost;
 
     use super::*;
+
+    fn key(what: &str, build: &str) -> Key {
+        Key { what: what.into(), build: build.into() }
+    }
 
     fn cost() -> StepCost {
         StepCost::from_linear(LinearCost {
@@ -136,11 +175,46 @@ mod tests {
     fn what_is_kept_comes_back() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("not there yet");
-        assert_eq!(load(&folder, "a|b"), None);
-        save(&folder, "a|b", &cost());
-        assert_eq!(load(&folder, "a|b"), Some(cost()));
-        assert_eq!(load(&folder, "a|c"), None, "another device or model");
+        assert_eq!(load(&folder, &key("a|b", "1")), None);
+        save(&folder, &key("a|b", "1"), &cost());
+        assert_eq!(load(&folder, &key("a|b", "1")), Some(cost()));
+        assert_eq!(load(&folder, &key("a|c", "1")), None, "another device or model");
+        assert_eq!(load(&folder, &key("a|b", "2")), None, "another build");
+        save(&folder, &key("a|b", "2"), &cost());
+        assert_eq!(load(&folder, &key("a|b", "2")), Some(cost()));
+        assert_eq!(load(&folder, &key("a|b", "1")), None, "replaced");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside");
+    }
+
+    #[test]
+    fn costs_are_those_of_one_build_on_one_device() {
+        let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap();
+        let file = Gguf::from_static(bytes.leak()).unwrap();
+        let model = ModelSpec::from_gguf(&file, 128).unwrap();
+        let gpu = GpuFacts { kernel_image: "sm_90".into(), ..GpuFacts::default() };
+        let info = DeviceInfo {
+            name: "gpu:0".into(),
+            kind: DeviceKind::Cuda,
+            description: "a card".into(),
+            variant: "sm_90".into(),
+            threads: 1,
+            memory_total_bytes: 0,
+            memory_free_bytes: None,
+            gpu: Some(gpu.clone()),
+        };
+        let options = ExecOptions::default();
+        let of = |gpu: GpuFacts, options: &ExecOptions| {
+            Key::of(&model, 1, &DeviceInfo { gpu: Some(gpu), ..info.clone() }, options)
+        };
+        let key = of(gpu.clone(), &options);
+        assert!(key.build.starts_with(concat!("walla ", env!("CARGO_PKG_VERSION"), "|")));
+        let other = of(GpuFacts { kernel_image: "sm_90a\nbetter".into(), ..gpu.clone() }, &options);
+        assert!(other.what == key.what && other.build != key.build, "{other:?}");
+        assert_eq!(other.line().lines().count(), 1);
+        let other = of(GpuFacts { graphs_off: Some("asked".into()), ..gpu.clone() }, &options);
+        assert!(other.what == key.what && other.build != key.build, "{other:?}");
+        let other = of(gpu, &ExecOptions { context_tokens: options.context_tokens * 2, ..options });
+        assert_ne!(other.what, key.what);
     }
 
     #[test]
@@ -169,8 +243,9 @@ mod tests {
     #[test]
     fn a_file_that_is_too_long_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
-        let file = path(folder.path(), "key");
-        fs::write(&file, text("key", &cost()) + &" ".repeat(BYTES_MAX as usize)).unwrap();
-        assert_eq!(load(folder.path(), "key"), None);
+        let key = key("a|b", "1");
+        let file = path(folder.path(), &key);
+        fs::write(&file, text(&key.line(), &cost()) + &" ".repeat(BYTES_MAX as usize)).unwrap();
+        assert_eq!(load(folder.path(), &key), None);
     }
 }

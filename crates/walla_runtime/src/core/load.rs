@@ -13,6 +13,7 @@ use walla_plan::StepCost;
 use super::budget::Budget;
 use super::collect::InFlight;
 use super::compose::Composer;
+use super::cost_file::Key;
 use super::text::{ModelText, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
@@ -160,7 +161,7 @@ fn step_cost(
     let Some(folder) = &options.cost_cache else {
         return Ok(calibrate::calibrate(sequences, chunk, progress)?);
     };
-    let key = cost_file::key(model, file_bytes, &sequences.executor);
+    let key = Key::new(model, file_bytes, &sequences.executor);
     if let Some(cost) = cost_file::load(folder, &key) {
         return Ok(Some(cost));
     }
