@@ -128,8 +128,8 @@ pub struct Watch {
 
 /// Something that runs programs asynchronously. See the [crate's rules](crate#rules).
 ///
-/// Calls up to [`prepare`](Self::prepare) belong to loading: they may allocate and take long. The others belong to play: they
-/// neither block nor allocate.
+/// Calls up to [`prepare`](Self::prepare) belong to loading: they may allocate and take long. [`resize_cache`](Self::resize_cache) may as well,
+/// and comes between steps when a host wants it. The others belong to play: they neither block nor allocate.
 ///
 /// # Errors
 /// Every call answers [`DeviceError::Lost`] once the device is lost, and [`DeviceError::Invalid`] for handles and sizes that

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! # Rules
-//! 1. A device is owned by one thread. Only [`Device::synchronise`] and dropping the device may block.
+//! 1. A device is owned by one thread. Once programs are prepared, only [`Device::resize_cache`], [`Device::synchronise`] and dropping the
+//!    device may block.
 //! 2. Nothing is freed before the device is dropped: no handle can dangle, and memory in flight belongs to the device.
 //! 3. A host buffer with a copy in flight cannot be read or written: [`DeviceError::HostInFlight`].
 //!    Completion is known through streams and events: if an upload on stream A is followed by a record of event e there, stream B waits

@@ -126,7 +126,7 @@ impl Source {
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
                 ..EngineStats::default()
             },
-            shrinks_to: None,
+            resizes_to: None,
             sequences,
             text: Arc::clone(text),
             worker,

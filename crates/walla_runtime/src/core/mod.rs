@@ -97,8 +97,8 @@ pub(crate) struct Core {
     in_flight: InFlight,
     failures_in_a_row: u32,
     driver_calls_of_load: u64,
-    /// Pages for which the cache keeps memory as soon as no step is in flight.
-    shrinks_to: Option<u32>,
+    /// Pages for which the cache has memory as soon as no step is in flight.
+    resizes_to: Option<u32>,
     stats: EngineStats,
 }
 
@@ -268,8 +268,8 @@ impl EngineCore for Core {
             self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
         self.budget.begin_window(now_micros, has_free_client);
         let (mut submitted, mut failed, mut waits) = (false, false, false);
-        let shrinks = self.shrink()?;
-        while !shrinks
+        let resizes = self.resize()?;
+        while !resizes
             && self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
             && self.sequences.executor.has_room()
         {

@@ -150,10 +150,7 @@ impl Core {
         let end = ledger.pages_end();
         let wanted = pages.min(ledger.options().pages - 1);
         self.stats.pages_refused = 0;
-        self.shrinks_to = (wanted + 1 < end).then_some(wanted);
-        if wanted + 1 > end {
-            self.grow(wanted);
-        }
+        self.resizes_to = (wanted + 1 != end).then_some(wanted);
         self.stats.pages = self.sequences.ledger.usable_pages();
         while self.sequences.ledger.used_pages() > self.sequences.ledger.usable_pages() {
             if self.evict_idle(usize::MAX) {
@@ -166,31 +163,28 @@ impl Core {
         }
     }
 
-    /// Gets memory for more pages, if it is still there.
-    fn grow(&mut self, pages: u32) {
-        if let Err(error) = self.sequences.resize(pages) {
-            // A device that is lost says so again.
-            let usable = self.sequences.ledger.usable_pages();
-            self.stats.pages_refused = pages.saturating_sub(usable);
-            tracing::warn!(target: "walla::load", %error, pages, usable, "no memory for a larger cache");
-        }
-        self.stats.kv_bytes = self.sequences.executor.device().memory().cache_bytes;
-    }
-
-    /// Gives memory back that the cache is not to have any more, as soon as no step is in flight. Answers whether steps have to wait
-    /// for that.
-    pub(super) fn shrink(&mut self) -> Result<bool, ExecError> {
-        let Some(pages) = self.shrinks_to else { return Ok(false) };
+    /// Gives memory back that the cache is not to have any more, or gets more, as soon as no step is in flight: the device may wait for
+    /// them. Answers whether steps have to wait for that.
+    pub(super) fn resize(&mut self) -> Result<bool, ExecError> {
+        let Some(pages) = self.resizes_to else { return Ok(false) };
         if self.sequences.executor.in_flight() > 0 {
             return Ok(true);
         }
-        self.shrinks_to = None;
+        self.resizes_to = None;
+        let grows = pages + 1 > self.sequences.ledger.pages_end();
         match self.sequences.resize(pages) {
+            Ok(()) => {}
+            Err(ExecError::Device(error)) if grows && !error.is_lost() => {
+                let usable = self.sequences.ledger.usable_pages();
+                self.stats.pages_refused = pages.saturating_sub(usable);
+                tracing::warn!(target: "walla::load", %error, pages, usable, "no memory for a larger cache");
+            }
             Err(ExecError::Device(error)) if !error.is_lost() => {
                 tracing::warn!(target: "walla::load", %error, "the cache's memory is not given back");
             }
-            resized => resized?,
+            Err(error) => return Err(error),
         }
+        self.stats.pages = self.sequences.ledger.usable_pages();
         self.stats.kv_bytes = self.sequences.executor.device().memory().cache_bytes;
         Ok(false)
     }

@@ -273,6 +273,38 @@ fn seeded_story(seed: u64) {
     assert_eq!(stage.core.stats().pages_used, 0, "seed {seed}: every page comes back");
 }
 
+/// Devices may wait for steps in flight when memory comes or goes: the engine does, without standing still.
+#[test]
+fn the_cache_changes_its_size_when_no_step_is_in_flight() {
+    let clock = VirtualClock::new();
+    let (registry, handle) = faulty(FaultPlan::new(1).clock(&clock).delay_micros(500..=500));
+    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+    let agent = stage.agent(speaker(3, 60));
+    let ask = stage.ask(agent, tokens("a prompt"));
+    for (nth, pages) in [20, 64].into_iter().enumerate() {
+        let is_busy = (0..100).any(|_| {
+            stage.advance();
+            stage.core.sequences.executor.in_flight() > 0
+        });
+        assert!(is_busy, "{pages} pages: the reply is too short");
+        stage.core.control(crate::shell::Control::KvTokens(16 * pages));
+        assert_eq!(stage.advance(), Advance::Poll);
+        assert_eq!(handle.calls(Call::ResizeCache), nth as u64, "{pages} pages, a step runs");
+        for _ in 0..10 {
+            clock.advance(500);
+            stage.advance();
+        }
+        assert_eq!(handle.calls(Call::ResizeCache), nth as u64 + 1);
+        assert_eq!(stage.core.stats().pages, pages);
+    }
+    for _ in 0..1_000 {
+        clock.advance(100);
+        stage.advance();
+    }
+    stage.assert_all_ended();
+    assert_eq!(stage.reply(ask).text, alone(&options(), speaker(3, 60), "a prompt").text);
+}
+
 #[test]
 fn memory_that_does_not_come_back_leaves_the_cache_as_it_is_and_is_told() {
     // The first call gives memory back; the next two find it taken.
@@ -291,13 +323,12 @@ fn memory_that_does_not_come_back_leaves_the_cache_as_it_is_and_is_told() {
     }
     for (wanted, pages, refused) in [(30, 12, 18), (u32::MAX / 16, 12, 52), (10, 10, 0)] {
         stage.core.control(crate::shell::Control::KvTokens(16 * wanted));
+        stage.advance();
         let stats = stage.core.stats();
         assert_eq!((stats.pages, stats.pages_refused), (pages, refused), "{wanted} pages");
     }
-    for _ in 0..3 {
-        stage.advance();
-    }
     stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
+    stage.advance();
     let stats = stage.core.stats();
     assert_eq!((stats.pages, stats.pages_refused), (64, 0), "now it is there");
     stage.run();

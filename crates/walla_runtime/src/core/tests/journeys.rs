@@ -380,12 +380,12 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
                 // 3 pages for each of them at least; a reply needs 5 in the end.
                 let kv_tokens = [16 * 8, 16 * 64, 16 * 5, 16 * 20][tick / 7 % 4];
                 stage.core.control(Control::KvTokens(kv_tokens));
+                let used = stage.core.sequences.ledger.used_pages();
+                assert!(used <= kv_tokens / 16, "{used} of {}", kv_tokens / 16);
+                stage.advance();
+                assert_eq!(stage.core.resizes_to, None, "steps in flight end within a round here");
                 let stats = stage.core.stats();
                 assert_eq!(stats.pages, kv_tokens / 16);
-                let used = stage.core.sequences.ledger.used_pages();
-                assert!(used <= stats.pages, "{used} of {}", stats.pages);
-                stage.advance();
-                assert_eq!(stage.core.shrinks_to, None, "steps in flight end within a round here");
                 let ledger = &stage.core.sequences.ledger;
                 assert_eq!(ledger.pages_end(), stats.pages + 1, "and no page above is in use");
                 ledger.assert_consistent();
@@ -398,6 +398,7 @@ fn a_smaller_cache_preempts_the_least_urgent_and_nobody_loses_a_word() {
             }
         }
         stage.core.control(Control::KvTokens(u32::MAX));
+        stage.advance();
         assert_eq!(stage.core.stats().pages, 64, "all that were loaded");
         stage.run();
         stage.assert_all_ended();
