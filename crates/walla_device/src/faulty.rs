@@ -1,6 +1,7 @@
 //! A device that breaks on purpose, by seed, for tests.
 //!
-//! [`Faulty`] passes every call on to another device, unless its [`FaultPlan`] says otherwise. Nothing in it is random but
+//! [`Faulty`] passes every call on to another device, unless its [`FaultPlan`] says otherwise (of the work calls; what is but told, such as
+//! counters and the speed of memory, it passes on always). Nothing in it is random but
 //! what the plan's seed decides, and no time passes but that of its [`VirtualClock`].
 
 mod backend;
@@ -182,6 +183,10 @@ impl Device for Faulty {
 
     fn graph_fallbacks(&self) -> GraphFallbacks {
         self.inner.graph_fallbacks()
+    }
+
+    fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
+        self.inner.read_bytes_per_second()
     }
 
     fn load_matrix(

@@ -40,7 +40,7 @@ pub enum ContextPolicy {
     /// Forget the oldest turns; the persona stays. The default.
     #[default]
     DropOldest,
-    /// An ask that does not fit fails; a reply that fills the context finishes with
+    /// An ask that does not fit fails with [`ReplyError::PromptTooLong`]; a reply that fills the context finishes with
     /// [`FinishReason::ContextFull`].
     Refuse,
     /// Like `Refuse` for replies; an ask that does not fit finishes at once, empty, with
@@ -129,7 +129,7 @@ pub enum Command {
         /// Of each frame.
         detail: Detail,
     },
-    /// Replaces the conversation of an agent. A reply in progress is cancelled.
+    /// Replaces the conversation of an agent. A reply in progress and all asks that wait are cancelled.
     SetConversation {
         /// The agent.
         agent: AgentId,
@@ -240,7 +240,8 @@ pub enum ReplyError {
         /// How many.
         waiting: u32,
     },
-    /// The conversation does not fit and the policy is to refuse.
+    /// The prompt does not fit in the context: of a conversation under [`ContextPolicy::Refuse`], or the last question alone with the persona
+    /// under [`ContextPolicy::DropOldest`]; of raw text or tokens under any policy but [`ContextPolicy::Stop`]. Make it shorter.
     #[error("the prompt has {prompt_tokens} tokens, the context {context_tokens}")]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -295,7 +296,8 @@ pub enum ReplyEvent {
         tokens: u32,
     },
     /// One token drawn, with what was asked for about it: sent before its text, only to agents with
-    /// [`Sampling::candidates`] above 0.
+    /// [`Sampling::candidates`] above 0. The only event that takes memory for each token: two allocations on the device thread, freed by
+    /// whoever receives it.
     Token(Box<TokenDetail>),
     /// The reply is over.
     Finished {

@@ -40,6 +40,7 @@ fn abbreviations_initials_and_list_numbers_end_none() {
 #[test]
 fn some_ends_depend_on_the_next_word() {
     check(&["Nails, hooks etc. are cheap.", "Nails, hooks etc.", "Buy some."]);
+    check(&["Nägel, Haken usw. kauft er dort.", "Nägel, Haken usw.", "Kauft welche."]);
     check(&["We open at 9 a.m. sharp.", "We close at 5 p.m.", "Come early."]);
     check(&["Well... maybe.", "Hm...", "Perhaps … not.", "Wait…", "What?"]);
     check(&["\"Stop!\" he said.", "\"Why?\"", "Nobody knew."]);

@@ -37,11 +37,11 @@ const TITLES: &[&str] = &[
 
 /// Something explains or compares, and what it is follows.
 const LINKS: &[&str] =
-    &["vs", "cf", "approx", "ca", "resp", "incl", "viz", "bzw", "usw", "z.B", "d.h", "u.a"];
+    &["vs", "cf", "approx", "ca", "resp", "incl", "viz", "bzw", "z.B", "d.h", "u.a"];
 
 /// Stand at the end of sentences too.
 const LAST_WORDS: &[&str] =
-    &["etc", "Inc", "Ltd", "Corp", "Co", "Jr", "al", "a.m", "p.m", "A.M", "P.M"];
+    &["etc", "usw", "Inc", "Ltd", "Corp", "Co", "Jr", "al", "a.m", "p.m", "A.M", "P.M"];
 
 impl Abbreviation {
     /// Looks at the last word of a text that a full stop follows.
