@@ -116,9 +116,17 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         "--json",
         &path,
     ]);
-    for word in
-        ["agents", "p50 ms", "p10 ms", "p90 ms", "tokens/s", "prefill tok/s", "of floor", "cpu"]
-    {
+    for word in [
+        "agents",
+        "p50 ms",
+        "mean ms",
+        "p10 ms",
+        "p90 ms",
+        "tokens/s",
+        "prefill tok/s",
+        "of floor",
+        "cpu",
+    ] {
         assert!(table.contains(word), "{word:?} in {table}");
     }
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
@@ -130,6 +138,7 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
     for row in rows {
         for key in [
             "step_ms_p50",
+            "step_ms_mean",
             "step_ms_p99",
             "awaited_ms_p50",
             "device_ms_p50",

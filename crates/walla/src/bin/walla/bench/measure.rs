@@ -52,6 +52,11 @@ impl Sorted {
         let index = (self.0.len().saturating_sub(1) as f64 * q).round() as usize;
         self.0.get(index).copied().unwrap_or_default()
     }
+
+    /// Their sum by their number; 0 if there are none. Of the times between ends of steps that is the time of all by their number.
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len().max(1) as f64
+    }
 }
 
 /// What was measured for one set of agents.
@@ -164,4 +169,16 @@ impl Ahead {
 
 fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_step_moves_the_mean_and_not_the_median() {
+        let steps_ms = Sorted::new([vec![1.0; 39], vec![40.0]].concat());
+        assert_eq!((steps_ms.quantile(0.5), steps_ms.mean()), (1.0, 79.0 / 40.0));
+        assert_eq!(Sorted::default().mean(), 0.0);
+    }
 }

@@ -33,9 +33,10 @@ pub fn heading(
     writeln!(out, "context {context}, {} steps launched ahead, as many awaited", arguments.tokens)?;
     writeln!(
         out,
-        "{:>7} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8} {:>9} {:>7} {:>11} {:>14} {:>9}",
+        "{:>7} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8} {:>9} {:>7} {:>11} {:>14} {:>9}",
         "agents",
         "p50 ms",
+        "mean ms",
         "p10 ms",
         "p90 ms",
         "awaited ms",
@@ -53,7 +54,8 @@ pub fn row(out: &mut impl Write, agents: u32, measured: &Measured, floor_ms: f64
     let step_ms = measured.step_ms.quantile(0.5);
     writeln!(
         out,
-        "{agents:>7} {step_ms:>9.3} {:>9.3} {:>9.3} {:>10.3} {:>10.3} {:>8.1} {:>9.1} {:>7.1} {:>11.1} {:>14.1} {:>8.0}%",
+        "{agents:>7} {step_ms:>9.3} {:>9.3} {:>9.3} {:>9.3} {:>10.3} {:>10.3} {:>8.1} {:>9.1} {:>7.1} {:>11.1} {:>14.1} {:>8.0}%",
+        measured.step_ms.mean(),
         measured.step_ms.quantile(0.1),
         measured.step_ms.quantile(0.9),
         measured.awaited_ms.quantile(0.5),
@@ -85,6 +87,7 @@ pub fn to_json(agents: u32, context: u32, measured: &Measured, floor_ms: f64) ->
         "step_ms_min": step_ms.quantile(0.0),
         "step_ms_p10": step_ms.quantile(0.1),
         "step_ms_p50": p50,
+        "step_ms_mean": step_ms.mean(),
         "step_ms_p90": step_ms.quantile(0.9),
         "step_ms_p99": step_ms.quantile(0.99),
         "awaited_ms_p50": measured.awaited_ms.quantile(0.5),
@@ -101,12 +104,12 @@ pub fn to_json(agents: u32, context: u32, measured: &Measured, floor_ms: f64) ->
     })
 }
 
-/// Both, side by side.
+/// Both, side by side: means, since the peer tells the time of all its steps together.
 pub fn beside(out: &mut impl Write, rows: &mut [Value], theirs: &[Theirs]) -> Result<()> {
     writeln!(
         out,
-        "{:>7} {:>12} {:>12} {:>7} {:>18} {:>10}",
-        "agents", "walla p50 ms", "llama.cpp ms", "ratio", "walla prefill tok/s", "llama.cpp"
+        "{:>7} {:>13} {:>12} {:>7} {:>19} {:>10}",
+        "agents", "walla mean ms", "llama.cpp ms", "ratio", "walla prefill tok/s", "llama.cpp"
     )?;
     for row in rows {
         let Some(agents) = row["agents"].as_u64() else { continue };
@@ -114,12 +117,12 @@ pub fn beside(out: &mut impl Write, rows: &mut [Value], theirs: &[Theirs]) -> Re
             writeln!(out, "{agents:>7} llama.cpp gave no number")?;
             continue;
         };
-        let ours = row["step_ms_p50"].as_f64().unwrap_or_default();
+        let ours = row["step_ms_mean"].as_f64().unwrap_or_default();
         let prefill = row["prefill_tokens_per_second"].as_f64().unwrap_or_default();
         let ratio = their.step_ms / ours;
         writeln!(
             out,
-            "{agents:>7} {ours:>12.3} {:>12.3} {ratio:>6.2}x {prefill:>18.0} {:>10.0}",
+            "{agents:>7} {ours:>13.3} {:>12.3} {ratio:>6.2}x {prefill:>19.0} {:>10.0}",
             their.step_ms, their.prefill_tokens_per_second
         )?;
         row["llama_cpp"] = json!({
@@ -129,4 +132,20 @@ pub fn beside(out: &mut impl Write, rows: &mut [Value], theirs: &[Theirs]) -> Re
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_compared_with_means() {
+        let ours = json!({"agents": 4, "step_ms_p50": 1.0, "step_ms_mean": 2.0, "prefill_tokens_per_second": 9.0});
+        let theirs = Theirs { agents: 4, step_ms: 2.0, prefill_tokens_per_second: 3.0 };
+        let (mut rows, mut out) = ([ours, json!({"agents": 5})], Vec::new());
+        beside(&mut out, &mut rows, &[theirs]).unwrap();
+        assert_eq!(rows[0]["llama_cpp"]["ratio"], 1.0);
+        let said = String::from_utf8(out).unwrap();
+        assert!(said.contains("1.00x") && said.contains("5 llama.cpp gave no number"), "{said}");
+    }
 }
