@@ -111,6 +111,10 @@ fn arguments_that_are_missing_or_wrong() {
     refused(&["bench", model, "--json", "/no/such/folder/f"], &["/no/such/folder/f"]);
     refused(&["bench", model, "--tokens", "0"], &["tokens"]);
     refused(
+        &["bench", model, "--llama", "/bin/true", "--gpu-share", "50"],
+        &["--llama", "--gpu-share"],
+    );
+    refused(
         &["synth", "--shape", "gpt-9", "--types", "q8_0", "-o", "/dev/null"],
         &["gpt-9", "qwen3-0.6b"],
     );

@@ -282,10 +282,10 @@ pub struct Bench {
     /// Compare agents 0, 1, 3, 4 of eight with agents 0, 1, 2, 3
     #[arg(long)]
     pub holes: bool,
-    /// Run this llama-batched-bench on the same file, beside
-    #[arg(long, value_name = "PATH")]
+    /// Run this llama-batched-bench on the same file and device, beside; it takes the whole of a GPU
+    #[arg(long, value_name = "PATH", conflicts_with = "gpu_share")]
     pub llama: Option<PathBuf>,
-    /// More arguments for it
+    /// More arguments for it: some builds keep a cache of 8 bits only with "-fa on"
     #[arg(
         long,
         value_name = "ARGS",

@@ -7,7 +7,7 @@ use serde_json::Value;
 use walla_device::{DeviceInfo, DeviceKind};
 
 use crate::Failure;
-use crate::args::Bench;
+use crate::args::{Bench, Kv};
 
 /// Its numbers for one number of agents.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,29 +23,13 @@ pub fn run(
     context: u32,
     device: &DeviceInfo,
 ) -> Result<Vec<Theirs>, Failure> {
-    let agents_max = arguments.agents.iter().max().copied().unwrap_or(1);
-    let cells = agents_max * (context + arguments.tokens) + 64;
-    let agents: Vec<_> = arguments.agents.iter().map(u32::to_string).collect();
     let mut command = Command::new(program);
-    command
-        .arg("-m")
-        .arg(&arguments.model)
-        .args(["-c", &cells.to_string()])
-        .args(["-npp", &context.to_string()])
-        .args(["-ntg", &arguments.tokens.to_string()])
-        .args(["-npl", &agents.join(",")])
-        .args(["--output-format", "jsonl"]);
-    match device.kind {
-        DeviceKind::Cpu => {
-            let threads = device.threads.to_string();
-            command.args(["-ngl", "0", "-t", &threads, "-tb", &threads]);
-        }
-        // All layers on the GPU.
-        DeviceKind::Cuda => {
-            command.args(["-ngl", "999"]);
-        }
+    command.arg("-m").arg(&arguments.model);
+    command.args(options(arguments, context, device));
+    if device.kind == DeviceKind::Cpu {
+        // A build for GPUs would read prompts on one all the same.
+        command.env("CUDA_VISIBLE_DEVICES", "");
     }
-    command.args(arguments.llama_args.split_whitespace());
     let output = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
     let said = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
@@ -54,6 +38,40 @@ pub fn run(
         return Err(format!("{}: {}: {last}", program.display(), output.status).into());
     }
     Ok(parse(&said))
+}
+
+/// The same work on the same device, and after that whatever the caller wants otherwise.
+fn options(arguments: &Bench, context: u32, device: &DeviceInfo) -> Vec<String> {
+    let agents_max = arguments.agents.iter().max().copied().unwrap_or(1);
+    let cells = agents_max * (context + arguments.tokens) + 64;
+    let agents: Vec<_> = arguments.agents.iter().map(u32::to_string).collect();
+    let cache = match arguments.kv {
+        Kv::F16 => "f16",
+        Kv::F32 => "f32",
+        Kv::Q8 => "q8_0",
+    };
+    let mut options = vec![
+        ("-c", cells.to_string()),
+        ("-npp", context.to_string()),
+        ("-ntg", arguments.tokens.to_string()),
+        ("-npl", agents.join(",")),
+        ("-ctk", cache.to_owned()),
+        ("-ctv", cache.to_owned()),
+        ("--output-format", "jsonl".to_owned()),
+    ];
+    match device.kind {
+        DeviceKind::Cpu => {
+            let threads = device.threads.to_string();
+            options.extend([("-ngl", "0".into()), ("-t", threads.clone()), ("-tb", threads)]);
+        }
+        // All layers, and on this GPU alone: unasked it takes every one that it finds.
+        DeviceKind::Cuda => {
+            let place = device.name.rsplit(':').next().unwrap_or_default().to_owned();
+            options.extend([("-ngl", "999".into()), ("-sm", "none".into()), ("-mg", place)]);
+        }
+    }
+    let ours = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    ours.chain(arguments.llama_args.split_whitespace().map(str::to_owned)).collect()
 }
 
 /// One row of numbers a line; other lines are talk.
@@ -72,7 +90,42 @@ fn parse(said: &str) -> Vec<Theirs> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::args::{Arguments, Verb};
+
+    /// What it is told for a command line of ours.
+    fn told(line: &str, kind: DeviceKind, name: &str) -> String {
+        let line =
+            ["walla", "bench", "m.gguf", "--llama", "peer"].into_iter().chain(line.split(' '));
+        let Verb::Bench(bench) = Arguments::try_parse_from(line).unwrap().verb else { panic!() };
+        let device = DeviceInfo {
+            name: name.into(),
+            kind,
+            description: String::new(),
+            variant: String::new(),
+            threads: 3,
+            memory_total_bytes: 0,
+            memory_free_bytes: None,
+            gpu: None,
+        };
+        options(&bench, 128, &device).join(" ")
+    }
+
+    #[test]
+    fn it_is_told_to_do_the_same_on_the_same_device() {
+        let line = "--agents 1,4 --tokens 8 --kv q8";
+        let on_cpu = told(line, DeviceKind::Cpu, "cpu");
+        assert_eq!(
+            on_cpu,
+            "-c 608 -npp 128 -ntg 8 -npl 1,4 -ctk q8_0 -ctv q8_0 --output-format jsonl -ngl 0 -t 3 -tb 3"
+        );
+        let on_gpu = told("--agents 1 --llama-args=-fa", DeviceKind::Cuda, "cuda:1");
+        assert!(on_gpu.ends_with("-ngl 999 -sm none -mg 1 -fa"), "{on_gpu}");
+        assert!(on_gpu.contains("-ctk f16 -ctv f16"), "{on_gpu}");
+        assert!(told("--kv f32", DeviceKind::Cpu, "cpu").contains("-ctk f32 -ctv f32"));
+    }
 
     #[test]
     fn rows_are_read_and_talk_is_not() {
