@@ -5,6 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use walla_device::{GpuContext, KvType, Registry};
+use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
     AgentSpec, EngineError, EngineOptions, EngineState, EngineStats, ModelCard, ModelSource, Pacing,
 };
@@ -23,7 +24,10 @@ pub struct EngineBuilder {
 impl EngineBuilder {
     /// Nobody counts frames here, so there is no budget unless somebody sets one.
     fn new(model: ModelSource) -> Self {
-        let options = EngineOptions { budget: None, ..EngineOptions::new(model) };
+        Self::with(EngineOptions { budget: None, ..EngineOptions::new(model) })
+    }
+
+    fn with(options: EngineOptions) -> Self {
         Self { options, registry: None }
     }
 
@@ -96,6 +100,17 @@ impl EngineBuilder {
         self
     }
 
+    /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens), [masks](crate::TokenMask) and
+    /// [prompts of tokens](crate::Prompt::Tokens): needs no engine.
+    ///
+    /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
+        Ok(Tokenizer::from_gguf(&self.options.model.open()?)?)
+    }
+
     /// Loads the model on a thread of its own and waits until it is ready.
     ///
     /// # Errors
@@ -164,6 +179,12 @@ impl Engine {
     /// A model file that is part of the program.
     pub fn from_static(bytes: &'static [u8]) -> EngineBuilder {
         EngineBuilder::new(ModelSource::Static(bytes))
+    }
+
+    /// An engine with these options, as `bevy_walla` takes them. A [budget](EngineOptions::budget) holds here only with
+    /// [`budget_free_running`](EngineOptions::budget_free_running), which [`EngineBuilder::budget`] sets.
+    pub fn with_options(options: EngineOptions) -> EngineBuilder {
+        EngineBuilder::with(options)
     }
 
     /// Adds an agent with this persona and defaults for all else.

@@ -32,12 +32,14 @@ mod reply;
 pub use agent::Agent;
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
+pub use walla_device::{KvType, Registry};
+pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    AgentSpec, BudgetStats, ContextPolicy, Detail, EngineError, EngineState, EngineStats,
-    FinishReason, GpuContext, ModelCard, Prompt, ReplyError, SentenceSplitter, Speaker,
-    TokenDetail, Turn, Usage,
+    AgentSpec, BudgetStats, ContextPolicy, DELTA_BYTES_MAX, Detail, EngineError, EngineOptions,
+    EngineState, EngineStats, FinishReason, GpuContext, InlineText, ModelCard, ModelSource, Prompt,
+    ReplyError, ReplyEvent, SentenceSplitter, Speaker, TokenDetail, Turn, Usage, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
