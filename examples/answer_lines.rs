@@ -54,6 +54,7 @@ async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
     while !waiting.is_empty() {
         finish_first(&mut waiting).await?;
     }
+    engine.stop().await; // in order: the device is closed before the program ends
     Ok(())
 }
 

@@ -43,6 +43,7 @@ async fn talk(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         answer(keeper.name, &odo, &arguments.question, patience),
     );
     first.and(second)?;
+    engine.stop().await; // in order: the device is closed before the program ends
     Ok(())
 }
 

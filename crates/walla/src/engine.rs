@@ -1,9 +1,8 @@
-use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::mpsc::UnboundedReceiver;
 use walla_device::{GpuContext, KvType, Registry};
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
@@ -117,7 +116,7 @@ impl EngineBuilder {
     /// What is wrong with the options, the file or the device.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the load.
+    /// Dropping the future stops the load, and does not wait for that.
     pub async fn start(self) -> Result<Engine, EngineError> {
         self.start_with_progress(|_| {}).await
     }
@@ -133,32 +132,34 @@ impl EngineBuilder {
         self,
         mut progress: impl FnMut(f32),
     ) -> Result<Engine, EngineError> {
+        let (hub, mut loaded) = self.launch()?;
+        while let Some(fraction) = loaded.recv().await {
+            progress(fraction);
+        }
+        match hub.engine().state() {
+            EngineState::Ready => {
+                progress(1.0);
+                Ok(Engine { hub: Arc::new(hub) })
+            }
+            EngineState::Failed(error) => Err(EngineError::Failed(error)),
+            EngineState::Stopped | EngineState::Loading { .. } => Err(EngineError::Stopped),
+        }
+    }
+
+    /// Begins to load. What comes back holds the only handle but the pump's: dropping it never waits.
+    fn launch(self) -> Result<(Hub, UnboundedReceiver<f32>), EngineError> {
         let engine = match self.registry {
             Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
             None => walla_runtime::Engine::start(self.options)?,
         };
         let client = engine.client(Pacing::FreeRunning)?;
-        let ready = poll_fn(|context| {
-            // Register first: a change after this wakes us, a change before it is seen below.
-            client.register_waker(context.waker());
-            match engine.state() {
-                EngineState::Loading { fraction } => {
-                    progress(fraction);
-                    Poll::Pending
-                }
-                EngineState::Ready => Poll::Ready(Ok(())),
-                EngineState::Failed(error) => Poll::Ready(Err(EngineError::Failed(error))),
-                EngineState::Stopped => Poll::Ready(Err(EngineError::Stopped)),
-            }
-        });
-        ready.await?;
-        Ok(Engine {
-            hub: Hub::start(client).map_err(|error| EngineError::Thread(error.to_string()))?,
-        })
+        Hub::start(client).map_err(|error| EngineError::Thread(error.to_string()))
     }
 }
 
 /// A model on a device, ready to speak. Clones share it; it stops when the last clone, agent and reply are gone.
+///
+/// Dropping the last of them does not wait for that: device and memory are given back a little later. [`stop`](Self::stop) waits.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) hub: Arc<Hub>,
@@ -202,30 +203,42 @@ impl Engine {
     /// What was loaded, and onto what.
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
-        self.hub.client.engine().model()
+        self.hub.engine().model()
     }
 
-    /// Changes the device time that all agents together may use in each 1/60 s, from the next one on; `None`: no limit. Never
-    /// waits.
+    /// Changes the device time that all agents together may use in each 1/60 s, from the next one on; `None`: no limit.
     pub fn set_budget(&self, budget: Option<Duration>) {
-        self.hub.client.set_budget(budget);
+        self.hub.engine().set_budget(budget);
     }
 
     /// Changes how many tokens all agents' conversations together keep on the device, up to what was reserved at the start. Who has to
     /// make way reads its history again later; no word is lost.
     pub fn set_kv_tokens(&self, tokens: u32) {
-        self.hub.client.set_kv_tokens(tokens);
+        self.hub.engine().set_kv_tokens(tokens);
     }
 
     /// Counters, for diagnostics.
     #[must_use]
     pub fn stats(&self) -> EngineStats {
-        self.hub.client.engine().stats()
+        self.hub.engine().stats()
     }
 
     /// How the engine is.
     #[must_use]
     pub fn state(&self) -> EngineState {
-        self.hub.client.engine().state()
+        self.hub.engine().state()
+    }
+
+    /// Stops the engine for all that have a part in it, and waits until its device and memory are given back: before another model takes
+    /// their place, or at the end of a program. Replies that have not ended fail with
+    /// [`ReplyError::EngineGone`](crate::ReplyError::EngineGone).
+    ///
+    /// A device that hangs never ends, and this waits as long.
+    ///
+    /// # Cancel safety
+    /// Once it was polled, the engine stops whether or not somebody waits.
+    pub async fn stop(&self) {
+        self.hub.engine().stop();
+        self.hub.ended().await;
     }
 }

@@ -1,116 +1,98 @@
-//! Brings events from the engine's one queue to the replies that wait for them.
+//! What hosts hold of an engine: a way to its [pump], which does all that could take time.
 //!
-//! A thread of its own does that, so that no task of the host has to: it sleeps until the engine wakes it, and it is the only one
-//! that receives. Commands that the engine's queue cannot take at once wait here, in order.
+//! | what | hosts | pump |
+//! |---|---|---|
+//! | messages | send | receives |
+//! | the client's commands and events | never | sends, receives |
+//! | state, counters, names, settings of the engine (atomics) | read, set | reads |
+//! | replies in progress, what waits for room, agents that the engine has no room for | never | all of it |
+//!
+//! Rules:
+//! 1. A host's call is one send into a channel without locks, whatever the pump is at. What one thread sends arrives in order.
+//! 2. The pump asks engine and channel to wake it *before* it looks at them, and sleeps only after a look that found nothing.
+//! 3. A reply ends by the engine's terminal event if the engine took the ask, else by the reason for which the engine refused it.
+//!    Nothing else ends one: an engine that is over may still have events on their way.
+//! 4. The pump keeps who an agent is until an event says that the engine has it; until then each ask offers the agent again.
+//! 5. The last handle of an engine waits for its device thread. That is the pump's: hosts give theirs up before the channel closes,
+//!    and the pump keeps its own until then.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Wake, Waker};
-use std::thread::Thread;
-use std::time::Duration;
+mod pump;
 
-use tokio::sync::mpsc::UnboundedSender;
-use walla_runtime::{Client, Command, GenerationId, ReplyEvent, TrySendError};
+use std::sync::Arc;
 
-/// How often the thread looks whether the hub is gone, or whether the command queue has room again.
-const LOOK: Duration = Duration::from_millis(20);
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use walla_runtime::{AgentId, Client, Command, Engine, GenerationId, Prompt, ReplyEvent};
 
-#[derive(Debug)]
-pub(crate) struct Hub {
-    pub client: Client,
-    state: Mutex<State>,
+use pump::Pump;
+
+/// From a host to the pump.
+enum Message {
+    Tell(Command),
+    Ask {
+        agent: AgentId,
+        generation: GenerationId,
+        prompt: Prompt,
+        events: UnboundedSender<ReplyEvent>,
+    },
+    /// To be told when the device thread has ended.
+    AwaitEnd(oneshot::Sender<()>),
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// Replies in progress. Unbounded channels, but each reply's is bounded by the tokens that it may have.
-    replies: HashMap<GenerationId, UnboundedSender<ReplyEvent>>,
-    backlog: VecDeque<Command>,
+/// All handles of an engine share one.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    // Before the channel, which closes when it goes: rule 5.
+    client: Arc<Client>,
+    messages: UnboundedSender<Message>,
 }
 
 impl Hub {
-    pub fn start(client: Client) -> std::io::Result<Arc<Self>> {
-        let hub = Arc::new(Self { client, state: Mutex::new(State::default()) });
-        let weak = Arc::downgrade(&hub);
-        std::thread::Builder::new().name("walla-async".into()).spawn(move || pump(&weak))?;
-        Ok(hub)
+    /// Starts the pump. The channel tells the share loaded and closes when the engine is ready or over.
+    pub fn start(client: Client) -> std::io::Result<(Self, UnboundedReceiver<f32>)> {
+        let client = Arc::new(client);
+        let (messages, inbox) = unbounded_channel();
+        let (loading, loaded) = unbounded_channel();
+        let pump = Pump::new(Arc::clone(&client), inbox, loading);
+        std::thread::Builder::new().name("walla-async".into()).spawn(move || pump.run())?;
+        Ok((Self { client, messages }, loaded))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn engine(&self) -> &Engine {
+        self.client.engine()
+    }
+
+    pub fn new_agent(&self) -> AgentId {
+        self.client.new_agent()
     }
 
     /// Sends a command, behind those that wait already.
-    pub fn send(&self, command: Command) {
-        let mut state = self.state();
-        state.backlog.push_back(command);
-        self.flush(&mut state);
+    pub fn tell(&self, command: Command) {
+        self.send(Message::Tell(command));
     }
 
-    /// Sends an ask; its events go to `events`.
+    /// Asks; what happens to the reply comes through the channel, which closes without a terminal event only if the pump has gone.
     pub fn ask(
         &self,
-        generation: GenerationId,
-        command: Command,
-        events: UnboundedSender<ReplyEvent>,
-    ) {
-        let mut state = self.state();
-        state.replies.insert(generation, events);
-        state.backlog.push_back(command);
-        self.flush(&mut state);
+        agent: AgentId,
+        prompt: Prompt,
+    ) -> (GenerationId, UnboundedReceiver<ReplyEvent>) {
+        let generation = self.client.new_generation();
+        let (events, heard) = unbounded_channel();
+        self.send(Message::Ask { agent, generation, prompt, events });
+        (generation, heard)
     }
 
-    fn flush(&self, state: &mut State) {
-        while let Some(command) = state.backlog.pop_front() {
-            match self.client.try_send(command) {
-                Ok(()) => {}
-                Err(TrySendError::Full(command)) => {
-                    state.backlog.push_front(command);
-                    return;
-                }
-                // The engine is gone: closing the channels tells the replies.
-                Err(TrySendError::Closed(_)) => {
-                    state.backlog.clear();
-                    state.replies.clear();
-                }
-            }
-        }
+    /// Waits until the device thread has ended.
+    pub async fn ended(&self) {
+        let (told, end) = oneshot::channel();
+        self.send(Message::AwaitEnd(told));
+        // An error: the pump has gone, and nobody else could tell.
+        let _gone = end.await;
     }
 
-    fn route(&self) {
-        let mut state = self.state();
-        while let Some(event) = self.client.try_recv() {
-            let is_terminal = event.what.is_terminal();
-            if let Some(events) = state.replies.get(&event.generation) {
-                // A reply that was dropped does not listen: its events end here.
-                let _listening = events.send(event.what);
-            }
-            if is_terminal {
-                state.replies.remove(&event.generation);
-            }
-        }
-        self.flush(&mut state);
-        if self.client.engine().state().is_over() {
-            state.replies.clear();
-        }
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn pump(hub: &Weak<Hub>) {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    while let Some(hub) = hub.upgrade() {
-        // Register first: an event after this wakes us, an event before it is routed below.
-        hub.client.register_waker(&waker);
-        hub.route();
-        drop(hub);
-        std::thread::park_timeout(LOOK);
+    fn send(&self, message: Message) {
+        // The pump goes after the last hub. If it broke, the channels in the message close, which says so.
+        let _broken = self.messages.send(message);
     }
 }

@@ -1,9 +1,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
     AgentId, Command, DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, Prompt, ReplyError,
     ReplyEvent, Usage,
@@ -43,23 +43,23 @@ pub struct Finished {
     pub usage: Usage,
 }
 
-/// A reply as it comes: a stream of deltas. Dropping it cancels what has not been said.
+/// A reply as it comes: a stream of deltas. Dropping it cancels what has not been said, and never waits.
+///
+/// It keeps the engine alive, but not its agent: dropping the [`Agent`](crate::Agent) cancels the reply.
 #[derive(Debug)]
 pub struct Reply {
     hub: Arc<Hub>,
     agent: AgentId,
     generation: GenerationId,
     events: UnboundedReceiver<ReplyEvent>,
-    end: Option<(FinishReason, Usage)>,
-    is_over: bool,
+    /// How it ended, once the terminal event was taken.
+    end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
 
 impl Reply {
     pub(crate) fn start(hub: Arc<Hub>, agent: AgentId, prompt: Prompt) -> Self {
-        let generation = hub.client.new_generation();
-        let (sender, events) = unbounded_channel();
-        hub.ask(generation, Command::Ask { agent, generation, prompt }, sender);
-        Self { hub, agent, generation, events, end: None, is_over: false }
+        let (generation, events) = hub.ask(agent, prompt);
+        Self { hub, agent, generation, events, end: None }
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -70,13 +70,25 @@ impl Reply {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<Delta, ReplyError>> {
-        std::future::poll_fn(|context| self.poll(context)).await
+        std::future::poll_fn(|context| self.poll_delta(context)).await
+    }
+
+    /// Waits for the next thing that happens, all of it: the prompt is encoded, text, each token with its log-probability and the likeliest
+    /// others (for agents with [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end. `None` after
+    /// [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].
+    ///
+    /// [`next`](Self::next) and [`finish`](Self::finish) go on from there.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next_event(&mut self) -> Option<ReplyEvent> {
+        std::future::poll_fn(|context| self.poll_event(context)).await
     }
 
     /// Waits for the end and returns the rest of the text.
     ///
     /// # Errors
-    /// [`ReplyError`] if the reply failed.
+    /// [`ReplyError`] if the reply failed, also if [`next`](Self::next) has said so before.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the reply, since it owns it.
@@ -85,56 +97,60 @@ impl Reply {
         while let Some(delta) = self.next().await {
             text.push_str(delta?.text());
         }
-        let gone = || ReplyError::EngineGone("the reply had ended before".into());
-        let (reason, usage) = self.end.ok_or_else(gone)?;
+        let (reason, usage) = self.end.clone().unwrap_or_else(|| Err(pump_gone()))?;
         Ok(Finished { text, reason, usage })
     }
 
     /// Why the reply ended and its counts, once [`next`](Self::next) has returned `None` and it has not failed.
     #[must_use]
     pub fn end(&self) -> Option<(FinishReason, Usage)> {
-        self.end
+        self.end.as_ref()?.as_ref().ok().copied()
     }
 
-    /// Ends the reply early: [`next`](Self::next) still returns what was said until then, then `None`.
+    /// Ends the reply early: [`next`](Self::next) still returns what was said until then, then `None`. Never waits; without effect if
+    /// it has ended.
     pub fn cancel(&self) {
-        if !self.is_over {
-            self.hub.send(Command::Cancel { agent: self.agent, generation: self.generation });
+        if self.end.is_none() {
+            self.hub.tell(Command::Cancel { agent: self.agent, generation: self.generation });
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delta, ReplyError>>> {
-        while !self.is_over {
-            let Poll::Ready(event) = self.events.poll_recv(context) else { return Poll::Pending };
-            match event {
-                Some(ReplyEvent::Delta { text, tokens }) => {
-                    return Poll::Ready(Some(Ok(Delta { text, tokens })));
-                }
-                Some(ReplyEvent::Finished { reason, usage }) => {
-                    self.end = Some((reason, usage));
-                    self.is_over = true;
-                }
-                Some(ReplyEvent::Failed(error)) => {
-                    self.is_over = true;
-                    return Poll::Ready(Some(Err(error)));
-                }
-                Some(ReplyEvent::Started { .. } | ReplyEvent::Token(_)) => {}
-                None => {
-                    self.is_over = true;
-                    let error = ReplyError::EngineGone("it has stopped".into());
-                    return Poll::Ready(Some(Err(error)));
-                }
-            }
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<ReplyEvent>> {
+        if self.end.is_some() {
+            return Poll::Ready(None);
         }
-        Poll::Ready(None)
+        let event = ready!(self.events.poll_recv(context));
+        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone()));
+        match &event {
+            ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
+            ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
+            ReplyEvent::Started { .. } | ReplyEvent::Token(_) | ReplyEvent::Delta { .. } => {}
+        }
+        Poll::Ready(Some(event))
     }
+
+    fn poll_delta(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delta, ReplyError>>> {
+        loop {
+            return Poll::Ready(match ready!(self.poll_event(context)) {
+                Some(ReplyEvent::Started { .. } | ReplyEvent::Token(_)) => continue,
+                Some(ReplyEvent::Delta { text, tokens }) => Some(Ok(Delta { text, tokens })),
+                Some(ReplyEvent::Failed(error)) => Some(Err(error)),
+                Some(ReplyEvent::Finished { .. }) | None => None,
+            });
+        }
+    }
+}
+
+/// The pump ends every reply before it goes, so this is a defect, or a waker of the host that panicked on its thread.
+fn pump_gone() -> ReplyError {
+    ReplyError::EngineGone("the thread walla-async has ended".into())
 }
 
 impl Stream for Reply {
     type Item = Result<Delta, ReplyError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll(context)
+        self.poll_delta(context)
     }
 }
 

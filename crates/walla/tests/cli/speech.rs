@@ -123,6 +123,18 @@ fn a_budget_changes_no_word_and_its_costs_are_kept() {
     }
 }
 
+/// The device thread, which writes it, has ended before the program does.
+#[test]
+fn a_trace_is_whole() {
+    let path = scratch("trace.json");
+    let arguments =
+        ["generate", tiny(), "--prompt", "Once", "-n", "8", "--greedy", "--device", "cpu"];
+    let output = walla(&arguments).env("WALLA_TRACE", &path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let trace = std::fs::read_to_string(&path).unwrap();
+    serde_json::from_str::<serde_json::Value>(&trace).expect("whole JSON");
+}
+
 #[test]
 fn chat_answers_each_line_and_ends_with_the_input() {
     let arguments =

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use walla::{Agent, AgentSpec};
+use walla::{Agent, AgentSpec, Engine};
 
 use crate::Failure;
 use crate::args::Chat;
@@ -20,6 +20,12 @@ pub fn run(arguments: &Chat) -> Result<(), Failure> {
 async fn chat(arguments: &Chat) -> Result<(), Failure> {
     let Chat { device, budget, context, .. } = arguments;
     let engine = load::engine(arguments.model.as_deref(), device, budget, *context).await?;
+    let result = talk(&engine, arguments).await;
+    load::stop(&engine).await;
+    result
+}
+
+async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
         reply_tokens_max: arguments.tokens,

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use walla::{AgentSpec, Prompt};
+use walla::{AgentSpec, Engine, Prompt};
 
 use crate::Failure;
 use crate::args::Generate;
@@ -19,6 +19,12 @@ pub fn run(arguments: &Generate) -> Result<(), Failure> {
 async fn generate(arguments: &Generate) -> Result<(), Failure> {
     let Generate { device, budget, context, .. } = arguments;
     let engine = load::engine(Some(arguments.model.as_path()), device, budget, *context).await?;
+    let result = speak(&engine, arguments).await;
+    load::stop(&engine).await;
+    result
+}
+
+async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
         reply_tokens_max: arguments.tokens,

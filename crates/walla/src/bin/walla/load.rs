@@ -3,6 +3,7 @@
 use std::env;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use walla::{Engine, EngineBuilder};
@@ -84,6 +85,11 @@ pub async fn engine(
     bar.finish_and_clear();
     engine
         .map_err(|error| path.map_or_else(|| error.to_string().into(), |path| named(path, &error)))
+}
+
+/// Ends an engine in order: its device is closed, a trace is whole. A device that hangs does not keep the program.
+pub async fn stop(engine: &Engine) {
+    let _in_time = tokio::time::timeout(Duration::from_secs(5), engine.stop()).await;
 }
 
 /// Where programs of this user keep what can be measured again; `None` where the system does not say.

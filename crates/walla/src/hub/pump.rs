@@ -1,0 +1,235 @@
+//! The thread between the engine's queues and the hosts' channels. See the rules of the [module above](super).
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
+use walla_runtime::{
+    AgentId, AgentSpec, Client, Command, EngineError, EngineState, Event, GenerationId, Prompt,
+    ReplyError, ReplyEvent, TrySendError,
+};
+
+use super::Message;
+
+/// How often to look for what nobody wakes us for: room in the command queue, the end of the device thread.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How often to look how far a load is: a progress bar needs no more.
+const LOOK_AT_LOAD: Duration = Duration::from_millis(20);
+
+/// Messages between two looks at the events: a flood of asks does not keep replies from those who wait for them.
+const MESSAGES_AT_ONCE: usize = 256;
+
+/// Events that are taken from the engine's queue together.
+const EVENTS_AT_ONCE: usize = 256;
+
+pub(super) struct Pump {
+    client: Arc<Client>,
+    inbox: UnboundedReceiver<Message>,
+    /// While the engine loads: whoever waits for it.
+    loading: Option<UnboundedSender<f32>>,
+    fraction_told: f32,
+    /// What the engine's queue had no room for, in order.
+    backlog: VecDeque<Command>,
+    /// Replies that have not ended. Unbounded channels, but each reply's is bounded by the tokens that it may have.
+    replies: HashMap<GenerationId, UnboundedSender<ReplyEvent>>,
+    /// Agents that the engine may have had no room for, as they are now, conversation included.
+    unseen: HashMap<AgentId, Box<AgentSpec>>,
+    /// Whoever waits for the end of the device thread.
+    awaiting_end: Vec<oneshot::Sender<()>>,
+    /// Room for events that are taken together; empty between rounds.
+    events: Vec<Event>,
+}
+
+impl Pump {
+    pub fn new(
+        client: Arc<Client>,
+        inbox: UnboundedReceiver<Message>,
+        loading: UnboundedSender<f32>,
+    ) -> Self {
+        Self {
+            client,
+            inbox,
+            loading: Some(loading),
+            fraction_told: -1.0,
+            backlog: VecDeque::new(),
+            replies: HashMap::new(),
+            unseen: HashMap::new(),
+            awaiting_end: Vec::new(),
+            events: Vec::with_capacity(EVENTS_AT_ONCE),
+        }
+    }
+
+    /// Until the last host has gone. Then the engine stops, and its last handle, which waits for that, is the one that goes here.
+    pub fn run(mut self) {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            self.client.register_waker(&waker);
+            let ControlFlow::Continue(heard_all) = self.hear_hosts(&mut context) else { return };
+            self.hear_engine();
+            self.send_on();
+            self.look_at_load();
+            self.look_at_end();
+            match self.pause() {
+                _ if !heard_all => {}
+                Some(pause) => std::thread::park_timeout(pause),
+                None => std::thread::park(),
+            }
+        }
+    }
+
+    /// Takes some messages; says whether that were all. Breaks when no host is left.
+    fn hear_hosts(&mut self, context: &mut Context<'_>) -> ControlFlow<(), bool> {
+        for _ in 0..MESSAGES_AT_ONCE {
+            match self.inbox.poll_recv(context) {
+                Poll::Ready(Some(message)) => self.hear(message),
+                Poll::Ready(None) => return ControlFlow::Break(()),
+                Poll::Pending => return ControlFlow::Continue(true),
+            }
+        }
+        ControlFlow::Continue(false)
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Tell(command) => self.tell(command),
+            Message::Ask { agent, generation, prompt, events } => {
+                self.replies.insert(generation, events);
+                self.ask(agent, generation, prompt);
+            }
+            Message::AwaitEnd(told) => self.awaiting_end.push(told),
+        }
+    }
+
+    fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
+        if let Some(spec) = self.unseen.get(&agent) {
+            // The engine ignores those that it has.
+            self.backlog.push_back(Command::AddAgent { agent, spec: spec.clone() });
+        }
+        self.backlog.push_back(Command::Ask { agent, generation, prompt });
+    }
+
+    fn tell(&mut self, command: Command) {
+        match &command {
+            Command::AddAgent { agent, spec } => {
+                self.unseen.insert(*agent, spec.clone());
+            }
+            Command::ChangeAgent { agent, spec } => {
+                if let Some(unseen) = self.unseen.get_mut(agent) {
+                    let history = std::mem::take(&mut unseen.history);
+                    **unseen = AgentSpec { history, ..(**spec).clone() };
+                }
+            }
+            Command::SetConversation { agent, turns } => {
+                if let Some(unseen) = self.unseen.get_mut(agent) {
+                    unseen.history.clone_from(turns);
+                }
+            }
+            Command::RemoveAgent { agent } => {
+                self.unseen.remove(agent);
+            }
+            // It has ended, which the host had not read yet.
+            Command::Cancel { generation, .. } if !self.replies.contains_key(generation) => return,
+            Command::Cancel { .. } | Command::Ask { .. } | Command::SetDetail { .. } => {}
+        }
+        self.backlog.push_back(command);
+    }
+
+    fn hear_engine(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        while self.client.try_recv_many(EVENTS_AT_ONCE, &mut events) > 0 {
+            events.drain(..).for_each(|event| self.pass_on(event));
+        }
+        self.events = events;
+    }
+
+    fn pass_on(&mut self, Event { agent, generation, what }: Event) {
+        if matches!(what, ReplyEvent::Started { .. }) {
+            self.unseen.remove(&agent);
+        }
+        let is_terminal = what.is_terminal();
+        if let Some(events) = self.replies.get(&generation) {
+            // A reply that was dropped does not listen: its events end here.
+            let _listening = events.send(what);
+        }
+        if is_terminal {
+            self.replies.remove(&generation);
+        }
+    }
+
+    /// Sends what waits, as far as there is room.
+    fn send_on(&mut self) {
+        while let Some(command) = self.backlog.pop_front() {
+            match self.client.try_send(command) {
+                Ok(()) => {}
+                Err(TrySendError::Full(command)) => {
+                    self.backlog.push_front(command);
+                    return;
+                }
+                Err(TrySendError::Closed(command)) => self.refuse(&command),
+            }
+        }
+    }
+
+    /// The engine is over and has not taken this.
+    fn refuse(&mut self, command: &Command) {
+        if let Command::Ask { generation, .. } = command
+            && let Some(events) = self.replies.remove(generation)
+        {
+            let reason = match self.client.engine().state() {
+                EngineState::Failed(error) => error.to_string(),
+                _ => EngineError::Stopped.to_string(),
+            };
+            let _listening = events.send(ReplyEvent::Failed(ReplyError::EngineGone(reason)));
+        }
+    }
+
+    fn look_at_load(&mut self) {
+        let Some(loading) = &self.loading else { return };
+        match self.client.engine().state() {
+            EngineState::Loading { fraction } if fraction > self.fraction_told => {
+                self.fraction_told = fraction;
+                let _listening = loading.send(fraction);
+            }
+            EngineState::Loading { .. } => {}
+            EngineState::Ready | EngineState::Failed(_) | EngineState::Stopped => {
+                self.loading = None;
+            }
+        }
+    }
+
+    fn look_at_end(&mut self) {
+        if !self.awaiting_end.is_empty() && self.client.engine().is_ended() {
+            self.awaiting_end.drain(..).for_each(|told| {
+                let _listening = told.send(());
+            });
+        }
+    }
+
+    /// How long to sleep at most.
+    fn pause(&self) -> Option<Duration> {
+        if !self.backlog.is_empty() || !self.awaiting_end.is_empty() {
+            Some(LOOK)
+        } else {
+            self.loading.as_ref().map(|_| LOOK_AT_LOAD)
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}

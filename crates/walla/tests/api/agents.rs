@@ -1,0 +1,98 @@
+//! Agents: changed, told another past, removed, too many.
+
+use walla::{AgentSpec, EngineOptions, FinishReason, ReplyError, Speaker, Turn};
+
+use crate::host::{begun, engine, held, on, options, soon, speaker, working};
+
+fn turns() -> Vec<Turn> {
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    vec![turn(Speaker::User, "What is your name?"), turn(Speaker::Agent, "Greta, and yours?")]
+}
+
+#[tokio::test]
+async fn a_change_counts_from_the_next_ask_on() {
+    let engine = engine().await;
+    let agent = engine.agent_with(speaker(1, 30));
+    let before = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    let persona = "You are Greta, the smith of Emberfall.".into();
+    agent.change(AgentSpec { persona, ..speaker(1, 3) });
+    let after = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    assert_eq!((before.usage.reply_tokens, after.usage.reply_tokens), (30, 3));
+    assert!(after.usage.prompt_tokens > before.usage.prompt_tokens + 30, "{after:?}");
+}
+
+#[tokio::test]
+async fn another_conversation_cancels_what_was_asked_in_the_one_before() {
+    let (engine, clock) = held(options()).await;
+    let agent = engine.agent_with(speaker(2, 300));
+    let mut speaking = agent.ask("Tell me a story.");
+    working("a delta", &clock, speaking.next()).await.unwrap().unwrap();
+    let waiting = agent.ask("And then?");
+    agent.set_conversation(turns());
+    for reply in [speaking, waiting] {
+        let end = soon("the end", reply.finish()).await.unwrap();
+        assert_eq!(end.reason, FinishReason::Cancelled);
+    }
+    // What the agent remembers now is what one remembers that began with it.
+    let restored = engine.agent_with(AgentSpec { history: turns(), ..speaker(2, 8) });
+    agent.change(speaker(2, 8));
+    let both = async {
+        (
+            agent.ask("Go on.").finish().await.unwrap(),
+            restored.ask("Go on.").finish().await.unwrap(),
+        )
+    };
+    let (one, other) = working("both end", &clock, both).await;
+    assert_eq!((&one.text, one.usage.prompt_tokens), (&other.text, other.usage.prompt_tokens));
+}
+
+#[tokio::test]
+async fn a_dropped_agent_is_silent_and_leaves_its_place() {
+    let (engine, clock) = held(EngineOptions { agents_max: 1, ..options() }).await;
+    let first = engine.agent_with(speaker(3, 400));
+    let mut reply = first.ask("Tell me a story.");
+    working("a delta", &clock, reply.next()).await.unwrap().unwrap();
+    drop(first);
+    assert_eq!(soon("the end", reply.finish()).await.unwrap().reason, FinishReason::Cancelled);
+    let second = engine.agent_with(speaker(3, 5));
+    let end = working("the end", &clock, second.ask("Hello").finish()).await.unwrap();
+    assert_eq!(end.usage.reply_tokens, 5);
+}
+
+#[tokio::test]
+async fn an_agent_without_a_place_gets_one_when_there_is_one() {
+    let full = EngineOptions { agents_max: 1, ..options() };
+    let engine = on(walla_device::FaultPlan::new(0), full).0.start().await.unwrap();
+    let first = engine.agent_with(speaker(1, 5));
+    let second = engine.agent("You are nobody yet.");
+    second.change(AgentSpec { persona: "You are Greta, the smith.".into(), ..speaker(9, 12) });
+    second.set_conversation(turns());
+    let refused = soon("the end", second.ask("Hello").finish()).await;
+    assert_eq!(refused, Err(ReplyError::TooManyAgents { agents_max: 1 }));
+    drop(first);
+    let said = soon("the end", second.ask("Hello").finish()).await.unwrap();
+    drop(second);
+    let persona = "You are Greta, the smith.".into();
+    let spec = AgentSpec { persona, history: turns(), ..speaker(9, 12) };
+    let third = engine.agent_with(spec);
+    let expected = soon("the end", third.ask("Hello").finish()).await.unwrap();
+    assert_eq!(
+        (said.text, said.usage.prompt_tokens),
+        (expected.text, expected.usage.prompt_tokens)
+    );
+}
+
+#[tokio::test]
+async fn the_ninth_ask_that_would_wait_is_refused() {
+    let (engine, clock) = held(options()).await;
+    let agent = engine.agent_with(speaker(4, 2));
+    let mut speaking = agent.ask("Hello");
+    begun(&mut speaking).await;
+    let waiting: Vec<_> = (0..8).map(|_| agent.ask("And then?")).collect();
+    let refused = soon("the end", agent.ask("And then?").finish()).await;
+    assert_eq!(refused, Err(ReplyError::Busy { waiting: 8 }));
+    for reply in waiting {
+        working("it ends", &clock, reply.finish()).await.unwrap();
+    }
+    assert_eq!(speaking.finish().await.unwrap().usage.reply_tokens, 2);
+}

@@ -1,0 +1,123 @@
+//! Engines that end: nothing of a reply is lost, and the reason is told.
+
+use std::sync::Arc;
+
+use walla::{EngineError, EngineOptions, EngineState, Reply, ReplyError};
+use walla_device::FaultPlan;
+
+use crate::host::{Keeper, begun, engine, eventually, held, keep_pump, on, options, soon, speaker};
+
+/// The tokens of what it still says, and why it ends.
+async fn rest(mut reply: Reply) -> (u64, Option<ReplyError>) {
+    let mut tokens = 0;
+    while let Some(delta) = soon("the end", reply.next()).await {
+        match delta {
+            Ok(delta) => tokens += u64::from(delta.tokens()),
+            Err(error) => return (tokens, Some(error)),
+        }
+    }
+    (tokens, None)
+}
+
+#[tokio::test]
+async fn a_lost_device_is_the_reason_of_every_reply() {
+    for _ in 0..5 {
+        let (builder, device) = on(FaultPlan::new(0), options());
+        let engine = builder.start().await.unwrap();
+        let agents: Vec<_> = (0..3).map(|seed| engine.agent_with(speaker(seed, 400))).collect();
+        let mut replies: Vec<_> = agents.iter().map(|agent| agent.ask("Hello")).collect();
+        replies.extend(agents.iter().map(|agent| agent.ask("And then?")));
+        soon("a delta", replies[0].next()).await.unwrap().unwrap();
+        device.lose();
+        // The first may be told by the engine, the second by its closed queue.
+        replies.push(agents[0].ask("Are you there?"));
+        for reply in replies {
+            let (_, end) = rest(reply).await;
+            let Some(ReplyError::EngineGone(reason)) = end else { panic!("{end:?}") };
+            assert!(reason.starts_with("device lost in"), "{reason}");
+        }
+        let EngineState::Failed(error) = engine.state() else { panic!("{:?}", engine.state()) };
+        let late = soon("the end", agents[1].ask("And now?").finish()).await;
+        assert_eq!(late, Err(ReplyError::EngineGone(error.to_string())));
+    }
+}
+
+/// The engine is over long before its last words, which its queue of two events has no room for, are passed on.
+#[tokio::test]
+async fn all_that_was_said_before_the_end_is_heard() {
+    let (engine, clock) = held(EngineOptions { event_queue: 2, ..options() }).await;
+    let (one, two) = (engine.agent_with(speaker(1, 400)), engine.agent_with(speaker(2, 400)));
+    let mut replies = [one.ask("Hello"), two.ask("Hello")];
+    for reply in &mut replies {
+        begun(reply).await;
+    }
+    let keeper = Arc::new(Keeper::default());
+    keep_pump(&mut replies[0], &keeper, &clock).await;
+    eventually("the queue is full", || {
+        clock.advance(1);
+        engine.stats().queue_full > 0
+    })
+    .await;
+    let stop = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.stop().await }
+    });
+    eventually("it is over", || {
+        clock.advance(1);
+        matches!(engine.state(), EngineState::Stopped)
+    })
+    .await;
+    // An agent that goes now meets a closed queue.
+    drop(one);
+    keeper.let_go();
+    let mut tokens = 0;
+    for reply in replies {
+        let (said, end) = rest(reply).await;
+        assert_eq!(end, Some(ReplyError::EngineGone("the engine was stopped".into())));
+        tokens += said;
+    }
+    assert_eq!(tokens, engine.stats().tokens);
+    soon("it has stopped", stop).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stopped_engine_says_so() {
+    let engine = engine().await;
+    let agent = engine.agent_with(speaker(1, 400));
+    let asked = agent.ask("Hello");
+    soon("it stops", engine.stop()).await;
+    let expected = ReplyError::EngineGone("the engine was stopped".into());
+    assert_eq!(rest(asked).await.1, Some(expected.clone()));
+    assert_eq!(soon("the end", agent.ask("Hello").finish()).await, Err(expected));
+    soon("it stops again", engine.stop()).await;
+}
+
+#[tokio::test]
+async fn a_load_that_fails_says_why() {
+    let (builder, _device) = on(FaultPlan::new(0).memory_bytes_max(10_000), options());
+    let error = soon("it fails", builder.start()).await.unwrap_err();
+    assert!(matches!(&error, EngineError::Failed(_)), "{error}");
+    assert!(error.to_string().contains("10000") || error.to_string().contains("memory"), "{error}");
+    let (builder, _device) = on(FaultPlan::new(0), EngineOptions { agents_max: 0, ..options() });
+    let error = soon("it fails", builder.start()).await.unwrap_err();
+    assert!(error.to_string().contains("agents_max"), "{error}");
+}
+
+#[tokio::test]
+async fn what_queues_have_no_room_for_comes_through_in_order() {
+    let small = EngineOptions { command_queue: 2, event_queue: 2, ..options() };
+    let engine = on(FaultPlan::new(0), small).0.start().await.unwrap();
+    let agents: Vec<_> = (0..4).map(|seed| engine.agent_with(speaker(seed, 3))).collect();
+    let mut replies = Vec::new();
+    for round in 0..6 {
+        for (n, agent) in agents.iter().enumerate() {
+            agent.change(speaker(n as u64, 3 + round));
+            replies.push((3 + round, agent.ask("Go on.")));
+        }
+    }
+    for (tokens, reply) in replies {
+        // A change counts for whatever has not begun, so a reply may have the length of a later one.
+        let said = soon("the end", reply.finish()).await.unwrap().usage.reply_tokens;
+        assert!((tokens..9).contains(&said), "{said} of {tokens}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Engines for tests, and ways to wait for what must happen.
+
+use std::pin::pin;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use walla::{AgentSpec, Engine, EngineBuilder, EngineOptions, ModelSource, Registry, Reply};
+use walla::{EncodeOptions, ReplyEvent, Sampling, TokenMask};
+use walla_cpu::{CpuBackend, CpuOptions};
+use walla_device::faulty::FaultHandle;
+use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
+use walla_model::synth::{self, Mixture, Model};
+
+/// Longer than anything here takes on a machine that is busy elsewhere.
+const LONG: Duration = Duration::from_secs(60);
+
+pub fn model() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap())
+}
+
+pub fn cpu() -> CpuBackend {
+    CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
+}
+
+/// Without a budget: nothing is measured at load.
+pub fn options() -> EngineOptions {
+    EngineOptions {
+        device: "cpu".into(),
+        context_tokens: 512,
+        agents_max: 4,
+        budget: None,
+        ..EngineOptions::new(ModelSource::Static(model()))
+    }
+}
+
+pub fn on(plan: FaultPlan, options: EngineOptions) -> (EngineBuilder, FaultHandle) {
+    let backend = FaultyBackend::new(cpu(), plan);
+    let handle = backend.handle();
+    (Engine::with_options(options).registry(Registry::new().with(backend)), handle)
+}
+
+/// An engine that works as fast as it can.
+pub async fn engine() -> Engine {
+    on(FaultPlan::new(0), options()).0.start().await.unwrap()
+}
+
+/// An engine that does a step or two whenever its clock advances, and nothing else.
+pub async fn held(options: EngineOptions) -> (Engine, VirtualClock) {
+    let clock = VirtualClock::new();
+    let plan = FaultPlan::new(0).delay_micros(1..=1).clock(&clock);
+    (on(plan, options).0.start().await.unwrap(), clock)
+}
+
+/// Says exactly so many letters: nothing that ends a reply is allowed.
+pub fn speaker(seed: u64, tokens: u32) -> AgentSpec {
+    static LETTERS: OnceLock<Arc<TokenMask>> = OnceLock::new();
+    let letters = LETTERS.get_or_init(|| {
+        let tokenizer = Engine::from_static(model()).tokenizer().unwrap();
+        let letter = |letter: char| {
+            tokenizer.encode(letter.encode_utf8(&mut [0; 4]), EncodeOptions::default()).unwrap()
+        };
+        let vocab = tokenizer.vocab_size() as u32;
+        Arc::new(TokenMask::allow(vocab, ('a'..='z').flat_map(letter)).unwrap())
+    });
+    let sampling = Sampling::builder().seed(seed).temperature(2.0).allowed_tokens(letters.clone());
+    AgentSpec {
+        sampling: sampling.build().unwrap(),
+        reply_tokens_max: tokens,
+        ..AgentSpec::new("")
+    }
+}
+
+/// What must happen, however busy the machine is: a test that would wait for ever fails.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+/// The same for what has to be looked at.
+pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LONG, "never happened: {what}");
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+}
+
+/// Lets the device work until the future is done.
+pub async fn working<T>(what: &str, clock: &VirtualClock, future: impl Future<Output = T>) -> T {
+    let work = async {
+        loop {
+            clock.advance(1);
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+    };
+    let done = async {
+        tokio::select! {
+            biased;
+            done = future => done,
+            () = work => unreachable!("it has no end"),
+        }
+    };
+    soon(what, done).await
+}
+
+/// Waits until the prompt is encoded, which takes no device.
+pub async fn begun(reply: &mut Reply) {
+    let event = soon("a reply begins", reply.next_event()).await;
+    assert!(matches!(event, Some(ReplyEvent::Started { .. })), "{event:?}");
+}
+
+/// Polls once.
+pub fn poll<T>(future: impl Future<Output = T>, waker: &Waker) -> Poll<T> {
+    pin!(future).poll(&mut Context::from_waker(waker))
+}
+
+/// A waker that keeps the thread that calls it: what is waiting for that thread waits, too.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Keeper {
+    /// Whether it keeps somebody.
+    pub fn keeps(&self) -> bool {
+        self.state.lock().unwrap().0
+    }
+
+    pub fn let_go(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Wake for Keeper {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.state.lock().unwrap();
+        state.0 = true;
+        drop(self.changed.wait_while(state, |(_, gone)| !*gone).unwrap());
+    }
+}
+
+/// Has the thread that brings events wait in `keeper` as soon as the reply says something. The reply has begun.
+pub async fn keep_pump(reply: &mut Reply, keeper: &Arc<Keeper>, clock: &VirtualClock) {
+    let waker = Waker::from(Arc::clone(keeper));
+    assert!(poll(reply.next_event(), &waker).is_pending());
+    eventually("it speaks", || {
+        clock.advance(1);
+        keeper.keeps()
+    })
+    .await;
+}

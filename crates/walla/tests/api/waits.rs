@@ -1,0 +1,170 @@
+//! Who waits for what: never a host.
+
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use walla::{Engine, EngineOptions, Registry};
+use walla_cpu::CpuBackend;
+use walla_device::{
+    Backend, Device, DeviceError, DeviceInfo, FaultPlan, OpenOptions, VirtualClock,
+};
+
+use crate::host::{
+    Keeper, begun, cpu, eventually, held, keep_pump, on, options, poll, soon, speaker, working,
+};
+
+/// A CPU that opens when it is told to.
+struct Closed {
+    inner: CpuBackend,
+    open: Mutex<Receiver<()>>,
+    /// Goes with the device thread, which owns all of this.
+    _life: Arc<()>,
+}
+
+impl Closed {
+    fn new() -> (Self, Sender<()>, Arc<()>) {
+        let ((go, open), life) = (channel(), Arc::new(()));
+        let of_backend = Arc::clone(&life);
+        (Self { inner: cpu(), open: Mutex::new(open), _life: of_backend }, go, life)
+    }
+}
+
+impl Backend for Closed {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+        self.inner.devices()
+    }
+
+    fn score(&self, info: &DeviceInfo) -> i32 {
+        self.inner.score(info)
+    }
+
+    fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+        // An error: nobody will say so any more.
+        let _told = self.open.lock().unwrap().recv();
+        self.inner.open(name, options)
+    }
+}
+
+/// Threads that have waited for a device thread in vain.
+static WAITED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Hears the warning of such a thread.
+struct Warnings;
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN && metadata.target().starts_with("walla_runtime::shell")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        WAITED.lock().unwrap().push(name);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn a_load_that_is_given_up_is_waited_for_elsewhere() {
+    tracing::subscriber::set_global_default(Warnings).unwrap();
+    let (backend, go, life) = Closed::new();
+    let start = Engine::with_options(options()).registry(Registry::new().with(backend)).start();
+    let mut start = Box::pin(start);
+    assert!(poll(start.as_mut(), Waker::noop()).is_pending());
+    drop(start);
+    eventually("somebody waited for a device that does not open", || {
+        !WAITED.lock().unwrap().is_empty()
+    })
+    .await;
+    assert!(WAITED.lock().unwrap().iter().all(|name| name == "walla-async"), "{WAITED:?}");
+    drop(go);
+    eventually("the device thread ends", || Arc::strong_count(&life) == 1).await;
+}
+
+#[tokio::test]
+async fn stop_waits_until_all_is_given_back() {
+    let (backend, go, life) = Closed::new();
+    go.send(()).unwrap();
+    let builder = Engine::with_options(options()).registry(Registry::new().with(backend));
+    let engine = soon("it starts", builder.start()).await.unwrap();
+    let agent = engine.agent_with(speaker(1, 400));
+    let _reply = agent.ask("Hello");
+    soon("it stops", engine.stop()).await;
+    assert_eq!(Arc::strong_count(&life), 1);
+}
+
+/// The load waits for the device, half-way; the device for somebody who hears how far it is.
+#[tokio::test]
+async fn progress_is_heard_while_the_model_loads() {
+    let clock = VirtualClock::new();
+    let plan = FaultPlan::new(0).delay_micros(1..=1).clock(&clock);
+    let measured = EngineOptions { budget: Some(Duration::from_millis(4)), ..options() };
+    let (go, told) = channel();
+    thread::spawn(move || {
+        while told.recv().is_ok() {
+            while told.try_recv() != Err(TryRecvError::Disconnected) {
+                clock.advance(1);
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+    });
+    let mut heard = Vec::new();
+    let start = on(plan, measured).0.start_with_progress(|fraction| {
+        heard.push(fraction);
+        if fraction > 0.0 {
+            go.send(()).unwrap();
+        }
+    });
+    soon("it is loaded", start).await.unwrap();
+    drop(go);
+    assert!(heard.is_sorted() && heard.last() == Some(&1.0), "{heard:?}");
+}
+
+#[tokio::test]
+async fn no_call_and_no_drop_waits_for_the_thread_that_brings_events() {
+    let (engine, clock) = held(options()).await;
+    let agent = engine.agent_with(speaker(1, 20));
+    let mut reply = agent.ask("Hello");
+    begun(&mut reply).await;
+    let keeper = Arc::new(Keeper::default());
+    keep_pump(&mut reply, &keeper, &clock).await;
+    let (done, all_done) = channel();
+    let host = thread::spawn({
+        let engine = engine.clone();
+        move || {
+            let other = engine.agent_with(speaker(2, 20));
+            drop((other.ask("Hello"), engine.agent("You are nobody.")));
+            other.change(speaker(3, 6));
+            other.set_conversation(Vec::new());
+            reply.cancel();
+            let asked = other.ask("Hello");
+            engine.set_budget(Some(Duration::from_millis(3)));
+            drop((agent, reply, engine));
+            done.send((other, asked)).unwrap();
+        }
+    });
+    let (_other, asked) = all_done.recv_timeout(Duration::from_secs(60)).expect("a host waits");
+    host.join().unwrap();
+    keeper.let_go();
+    let end = working("it ends", &clock, asked.finish()).await.unwrap();
+    assert_eq!(end.usage.reply_tokens, 6);
+}
