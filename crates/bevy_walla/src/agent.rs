@@ -21,6 +21,10 @@ use crate::speech::Speech;
 ///
 /// Removing the component, or despawning the entity, cancels what the agent is saying and frees its memory.
 ///
+/// An agent that is [`Disabled`](bevy_ecs::entity_disabling::Disabled) stays one: it speaks on, remembers, and answers when it is
+/// asked. One that is spawned disabled, in a pool say, takes none of the engine's room before it is asked something. Disabling
+/// components of a game's own hide an agent from the plugin: what changes meanwhile, the engine does not hear of.
+///
 /// # Examples
 /// ```
 /// # use bevy_ecs::prelude::*;

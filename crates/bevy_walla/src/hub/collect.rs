@@ -1,3 +1,4 @@
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, ReplyError};
@@ -10,8 +11,15 @@ use crate::conversation::{Conversation, EditId};
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
 
-/// An agent with what it carries along for the plugin to write.
-type Agents = (Entity, AgentParts, Option<&'static mut Speech>, Option<&'static mut Conversation>);
+/// An agent with what it carries along for the plugin to write, disabled or not: changes are seen in the frame in which they are new,
+/// or never.
+type Agents = (
+    Entity,
+    AgentParts,
+    Has<Disabled>,
+    Option<&'static mut Speech>,
+    Option<&'static mut Conversation>,
+);
 
 /// Sees new and changed agents, replaced conversations, asks and cancels, and notes what the engine must be told.
 pub(crate) fn collect(
@@ -24,9 +32,9 @@ pub(crate) fn collect(
 ) {
     let watch = Stopwatch::start(Mark::Collect);
     let hub = &mut *hub;
-    for (entity, parts, _, conversation) in &mut agents {
+    for (entity, parts, is_disabled, _, conversation) in &mut agents {
         if parts.is_changed() {
-            hub.agent_changed(entity, &parts, conversation.as_deref(), &settings);
+            hub.agent_changed(entity, &parts, is_disabled, conversation.as_deref(), &settings);
         } else if parts.is_detail_changed() {
             hub.detail_changed(entity);
         }
@@ -68,6 +76,7 @@ impl Hub {
         &mut self,
         entity: Entity,
         parts: &AgentPartsItem,
+        is_disabled: bool,
         conversation: Option<&Conversation>,
         settings: &WallaSettings,
     ) {
@@ -75,18 +84,22 @@ impl Hub {
         let Some(id) = known.or_else(|| self.agent_appeared(entity, conversation, settings)) else {
             return;
         };
-        if let Some(record) = self.records.get_mut(&id) {
-            record.wants.spec = true;
-            record.reply_bytes = reply_bytes(parts.reply_tokens_max());
+        let Some(record) = self.records.get_mut(&id) else { return };
+        record.wants.spec = true;
+        record.reply_bytes = reply_bytes(parts.reply_tokens_max());
+        // Who is spawned disabled, as a pool is, takes no room at the engine until asked something.
+        if record.added || !is_disabled {
+            self.want(id);
         }
-        self.want(id);
     }
 
     fn detail_changed(&mut self, entity: Entity) {
         let Some(&id) = self.of_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
-        record.wants.detail = true;
-        self.want(id);
+        if record.added {
+            record.wants.detail = true;
+            self.want(id);
+        }
     }
 
     /// None without an engine: its asks fail before they need an agent.
@@ -111,12 +124,15 @@ impl Hub {
             return;
         }
         record.edit = edit;
-        record.wants.conversation = true;
         for ask in &mut record.asks {
             ask.outdated = true;
         }
+        // Who is not added yet will be with the conversation of that moment.
+        if record.added {
+            record.wants.conversation = true;
+            self.want(id);
+        }
         self.cancel_all(id);
-        self.want(id);
     }
 
     /// Opens an ask; returns the bytes to reserve for its reply and the number of open asks.

@@ -198,10 +198,13 @@ impl Hub {
     /// Cancels everything that an agent was asked.
     fn cancel_all(&mut self, id: AgentId) {
         let Some(record) = self.records.get_mut(&id) else { return };
+        if record.asks.is_empty() {
+            return;
+        }
         for ask in &mut record.asks {
             ask.cancel = true;
         }
-        record.wants.asks |= !record.asks.is_empty();
+        record.wants.asks = true;
         self.want(id);
     }
 

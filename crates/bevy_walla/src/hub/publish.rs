@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::{NonSendMarker, SystemParam};
 use walla_runtime::{
@@ -21,8 +22,12 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 pub(super) const EVENTS_AT_ONCE: u32 = 64;
 
 /// What the plugin writes on an agent. The game may have removed either.
-type Voices<'w, 's> =
-    Query<'w, 's, (Option<&'static mut Speech>, Option<&'static mut Conversation>)>;
+type Voices<'w, 's> = Query<
+    'w,
+    's,
+    (Option<&'static mut Speech>, Option<&'static mut Conversation>),
+    Allow<Disabled>,
+>;
 
 /// Takes what happened since the last frame and tells the game: components, messages, events.
 pub(crate) fn publish(

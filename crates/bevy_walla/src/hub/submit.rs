@@ -1,3 +1,4 @@
+use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use walla_runtime::{AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError};
@@ -11,7 +12,7 @@ use crate::link::WallaState;
 use crate::settings::WallaSettings;
 
 /// Who agents are, for telling the engine.
-type Specs<'w, 's> = Query<'w, 's, (AgentParts, Option<&'static Conversation>)>;
+type Specs<'w, 's> = Query<'w, 's, (AgentParts, Option<&'static Conversation>), Allow<Disabled>>;
 
 /// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's steps.
 pub(crate) fn submit(
@@ -89,10 +90,7 @@ impl Hub {
         if record.gone {
             return Ok(());
         }
-        let Ok((parts, conversation)) = specs.get(record.entity) else {
-            record.wants.spec = false;
-            return Ok(());
-        };
+        let Ok((parts, conversation)) = specs.get(record.entity) else { return Ok(()) };
         if !std::mem::take(&mut record.wants.spec) {
             let detail = parts.detail();
             let is_sent = is_detail_wanted && record.added;
@@ -121,10 +119,11 @@ impl Hub {
         specs: &Specs,
     ) -> Result<(), NoMore> {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-        if record.gone || !std::mem::take(&mut record.wants.conversation) {
+        if record.gone || !record.wants.conversation {
             return Ok(());
         }
         let Ok((_, conversation)) = specs.get(record.entity) else { return Ok(()) };
+        record.wants.conversation = false;
         let turns = conversation.map(|c| c.turns().to_vec()).unwrap_or_default();
         self.send(Command::SetConversation { agent: id, turns }, outbox)
     }
