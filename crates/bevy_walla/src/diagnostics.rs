@@ -24,7 +24,7 @@ impl WallaDiagnosticsPlugin {
     /// Time of the latest frame that the plugin's systems took from the game, in microseconds.
     pub const FRAME_MICROS: DiagnosticPath = DiagnosticPath::const_new("walla/frame_micros");
 
-    /// Asks that no agent has begun with.
+    /// Asks of this app that no agent has begun with.
     pub const ASKS_WAITING: DiagnosticPath = DiagnosticPath::const_new("walla/asks_waiting");
 
     /// Agents that speak or wait to speak.

@@ -28,7 +28,7 @@ use walla_runtime::{
 };
 
 use crate::error::WallaError;
-use crate::link::{Link, WallaState};
+use crate::link::{ASKS_KEPT_MAX, Link, WallaState};
 
 /// Commands that can wait for a frame.
 const COMMAND_QUEUE_DEFAULT: usize = 1_024;
@@ -236,9 +236,8 @@ impl Inner {
             Command::SetConversation { agent, turns } => {
                 let Some(actor) = self.agents.get_mut(&agent) else { return };
                 actor.spec.history = turns;
-                if actor.asks.front().is_some_and(|line| line.started) {
-                    let line = actor.asks.pop_front();
-                    self.cancelled(agent, line);
+                for line in std::mem::take(&mut actor.asks) {
+                    self.cancelled(agent, Some(line));
                 }
             }
             Command::RemoveAgent { agent } => {
@@ -266,6 +265,11 @@ impl Inner {
             self.events.push_back(Event { agent, generation, what });
             return;
         };
+        if actor.asks.len() >= ASKS_KEPT_MAX {
+            let what = ReplyEvent::Failed(ReplyError::Busy { waiting: ASKS_KEPT_MAX as u32 });
+            self.events.push_back(Event { agent, generation, what });
+            return;
+        }
         let text = (self.script)(&actor.spec.persona, &question);
         actor.asks.push_back(Line { generation, text, said_bytes: 0, started: false, tokens: 0 });
     }
@@ -348,5 +352,29 @@ impl Line {
 impl From<WallaError> for WallaState {
     fn from(error: WallaError) -> Self {
         Self::Failed(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_conversation_ends_what_waits_as_well() {
+        let engine = ScriptedEngine::new(|_, _| "one two three".into());
+        let agent = engine.new_agent();
+        let send = |command| engine.try_send(command).unwrap();
+        send(Command::AddAgent { agent, spec: Box::new(AgentSpec::new("")) });
+        let asks = [(); 3].map(|()| engine.new_generation());
+        for generation in asks {
+            send(Command::Ask { agent, generation, prompt: Prompt::Chat("count".into()) });
+        }
+        engine.frame();
+        send(Command::SetConversation { agent, turns: Vec::new() });
+        let events: Vec<Event> = std::iter::from_fn(|| engine.try_recv()).collect();
+        let ended = |generation| {
+            events.iter().filter(|e| e.generation == generation && e.what.is_terminal()).count()
+        };
+        assert_eq!(asks.map(ended), [1; 3]);
     }
 }

@@ -9,7 +9,8 @@ pub struct WallaSettings {
     /// Commands that one frame sends to the engine; the rest waits for the next frame. Default: `256`.
     pub commands_per_frame_max: u32,
     /// Asks of one agent that may wait, the one it is answering included; more fail with
-    /// [`ReplyError::Busy`](crate::ReplyError::Busy). Default: `8`.
+    /// [`ReplyError::Busy`](crate::ReplyError::Busy). Default: `8`. The engine gets eight of them at a time, the rest wait in the plugin:
+    /// with `u32::MAX` none is ever refused, but each takes memory for its question and its reply.
     pub asks_per_agent_max: u32,
     /// Turns that a [`Conversation`](crate::Conversation) keeps; the oldest go first. Default: `512`.
     pub conversation_turns_max: u32,

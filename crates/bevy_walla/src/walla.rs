@@ -29,7 +29,7 @@ pub struct Walla {
     state: WallaState,
     stats: EngineStats,
     cost: FrameCost,
-    asks_unsent: usize,
+    asks_waiting: usize,
 }
 
 impl Walla {
@@ -80,10 +80,10 @@ impl Walla {
         self.cost
     }
 
-    /// Asks that no agent has begun with.
+    /// Asks of this app that no agent has begun with, wherever they wait: for the model, for their agent, for room.
     #[must_use]
     pub fn asks_waiting(&self) -> usize {
-        self.stats.asks_waiting as usize + self.asks_unsent
+        self.asks_waiting
     }
 
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. What was set and used is in
@@ -119,9 +119,9 @@ impl Walla {
         state: WallaState,
         stats: EngineStats,
         cost: FrameCost,
-        asks_unsent: usize,
+        asks_waiting: usize,
     ) {
-        *self = Self { engine: self.engine.take(), state, stats, cost, asks_unsent };
+        *self = Self { engine: self.engine.take(), state, stats, cost, asks_waiting };
     }
 }
 

@@ -112,6 +112,46 @@ fn too_many_asks_of_one_agent_are_refused() {
 }
 
 #[test]
+fn without_a_limit_every_ask_is_answered_in_order() {
+    let settings = WallaSettings { asks_per_agent_max: u32::MAX, ..WallaSettings::default() };
+    let mut app = app_with(WallaPlugin::with_link(echo().linker()).settings(settings));
+    let odo = spawn(&mut app, "Odo");
+    let questions: Vec<String> = (0..30).map(|number| format!("{number}?")).collect();
+    for question in &questions {
+        ask(&mut app, odo, question);
+    }
+    updates(&mut app, 200);
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    let asked: Vec<String> = turns(&app, odo).into_iter().step_by(2).collect();
+    assert_eq!(asked, questions);
+}
+
+#[test]
+fn asks_are_counted_as_waiting_until_an_agent_begins() {
+    let engine = echo().starting_in(WallaState::Loading { fraction: 0.0 });
+    let mut app = app(&engine);
+    let agents = [spawn(&mut app, "A"), spawn(&mut app, "B")];
+    for question in ["x", "y", "z"] {
+        for agent in agents {
+            ask(&mut app, agent, question);
+        }
+    }
+    let waiting = |app: &App| app.world().resource::<Walla>().asks_waiting();
+    for _ in 0..5 {
+        updates(&mut app, 2);
+        assert_eq!(waiting(&app), 6, "also those that the engine has");
+    }
+    engine.set_state(WallaState::Ready);
+    updates(&mut app, 3);
+    assert_eq!(waiting(&app), 4, "two have begun");
+    app.world_mut().trigger(Cancel { agent: agents[0] });
+    app.world_mut().despawn(agents[1]);
+    updates(&mut app, 4);
+    assert_eq!(waiting(&app), 0);
+    assert_eq!(log(&app).ends(), 6);
+}
+
+#[test]
 fn hushing_ends_all_that_was_asked_and_keeps_what_was_said() {
     let mut app = app(&ScriptedEngine::new(|_, _| "one two three four five six".into()));
     let odo = spawn(&mut app, "Odo");

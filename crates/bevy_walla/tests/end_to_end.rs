@@ -192,6 +192,22 @@ fn despawning_in_mid_reply_frees_the_pages() {
 }
 
 #[test]
+fn more_asks_than_the_engine_keeps_are_answered_in_order() {
+    let settings = WallaSettings { asks_per_agent_max: u32::MAX, ..WallaSettings::default() };
+    let mut app = app_with(plugin().settings(settings));
+    let agent = guest(&mut app, 0);
+    app.world_mut().entity_mut(agent).insert(ReplyLimits::tokens(2));
+    let questions: Vec<String> = (0..20).map(|number| format!("{number}?")).collect();
+    for question in &questions {
+        ask(&mut app, agent, question);
+    }
+    run_until(&mut app, |app| log(app).ends() == questions.len());
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    let asked: Vec<String> = turns(&app, agent).into_iter().step_by(2).collect();
+    assert_eq!(asked, questions);
+}
+
+#[test]
 fn two_apps_share_an_engine() {
     let options = EngineOptions {
         device: "cpu".into(),

@@ -157,6 +157,7 @@ impl Hub {
             cancel: false,
             outdated: false,
         });
+        self.asks_waiting += 1;
         record.wants.asks = true;
         let reserved = (record.reply_bytes, record.asks.len());
         self.want(id);

@@ -30,7 +30,7 @@ use walla_runtime::{
 
 use crate::conversation::EditId;
 use crate::error::WallaError;
-use crate::link::Link;
+use crate::link::{ASKS_KEPT_MAX, Link};
 use crate::sentence;
 use map::AgentMap;
 
@@ -55,6 +55,8 @@ pub(crate) struct Hub {
     /// Asks that ended on this side.
     ended: VecDeque<Ended>,
     generations_named_here: u64,
+    /// Asks that no agent has begun with.
+    asks_waiting: usize,
     /// Room for events that are taken at once; empty between frames.
     inbox: Vec<Event>,
     cost: FrameCost,
@@ -73,7 +75,7 @@ struct Record {
     /// An ask ended before its reply began: only the engine knows whether the question counts as asked.
     in_doubt: bool,
     reply_bytes: usize,
-    /// Oldest first: sent ones before unsent ones.
+    /// Oldest first: sent ones, at most [`ASKS_KEPT_MAX`], before unsent ones.
     asks: VecDeque<OpenAsk>,
     sentences: SentenceSplitter,
 }
@@ -89,7 +91,7 @@ struct Wants {
     detail: bool,
     /// Send the conversation.
     conversation: bool,
-    /// Look through the asks: some are to be sent or cancelled.
+    /// Look through the asks: some can be sent or are to be cancelled.
     asks: bool,
     /// Remove the agent.
     removal: bool,
@@ -157,6 +159,7 @@ impl Hub {
             held_back: None,
             ended: VecDeque::new(),
             generations_named_here: 0,
+            asks_waiting: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
             cost: FrameCost::default(),
         }
@@ -170,14 +173,6 @@ impl Hub {
         record.wants.removal = true;
         self.cancel_all(id);
         self.want(id);
-    }
-
-    /// Asks that wait on this side.
-    pub(crate) fn asks_unsent(&self) -> usize {
-        let unsent = |record: &Record| {
-            record.asks.iter().rev().take_while(|ask| ask.stage == Stage::Unsent).count()
-        };
-        self.wanting.iter().filter_map(|id| self.records.get(id)).map(unsent).sum()
     }
 
     /// Whether any ask has not ended. Looks no further than the first agent who is asked something.
@@ -253,7 +248,7 @@ impl Record {
             edit,
             in_doubt: false,
             reply_bytes: 0,
-            asks: VecDeque::with_capacity(asks_max),
+            asks: VecDeque::with_capacity(asks_max.min(ASKS_KEPT_MAX)),
             sentences: sentence::splitter(),
         }
     }

@@ -130,7 +130,7 @@ impl Hub {
             _ => {}
         }
         let stats = self.link.as_ref().map(|link| link.stats()).unwrap_or_default();
-        walla.update(state, stats, self.cost, self.asks_unsent());
+        walla.update(state, stats, self.cost, self.asks_waiting);
     }
 
     /// Tells of an ask that the engine never saw.
@@ -159,7 +159,7 @@ impl Hub {
         let speech = speech.as_deref_mut();
         match event.what {
             ReplyEvent::Started { prompt_tokens } => {
-                record.started(at, speech);
+                self.asks_waiting -= usize::from(record.started(at, speech));
                 let started = ReplyStarted { agent, generation, prompt_tokens };
                 out.reply_started.write(started);
                 out.commands.trigger(started);
@@ -177,13 +177,15 @@ impl Hub {
             }
             ReplyEvent::Finished { reason, usage } => {
                 let conversation = conversation.as_deref_mut();
-                record.end(at, speech, conversation, |s| out.said(agent, generation, s));
+                let say = |s: &str| out.said(agent, generation, s);
+                self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
                 out.finished(agent, generation, reason, usage);
                 self.put_right(event.agent);
             }
             ReplyEvent::Failed(error) => {
                 let conversation = conversation.as_deref_mut();
-                record.end(at, speech, conversation, |s| out.said(agent, generation, s));
+                let say = |s: &str| out.said(agent, generation, s);
+                self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
                 record.failed(&error);
                 out.failed(agent, generation, error);
                 self.put_right(event.agent);
@@ -191,14 +193,15 @@ impl Hub {
         }
     }
 
-    /// After an ask has ended: forgets an agent that is gone, and lets the engine know the conversation if the two may differ.
+    /// After an ask has ended: forgets an agent that is gone, sends an ask for which there is room now, and lets the engine know the
+    /// conversation if the two may differ.
     fn put_right(&mut self, id: AgentId) {
         self.forget_if_done(id);
-        if let Some(record) = self.records.get_mut(&id)
-            && record.in_doubt
-            && record.asks.is_empty()
-            && !record.gone
-        {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        if record.asks.back().is_some_and(|ask| ask.stage == Stage::Unsent) {
+            record.wants.asks = true;
+            self.want(id);
+        } else if record.in_doubt && record.asks.is_empty() && !record.gone {
             record.in_doubt = false;
             // An agent that the engine has not is offered again with its next ask, conversation and all.
             if record.added {
@@ -210,13 +213,15 @@ impl Hub {
 }
 
 impl Record {
-    fn started(&mut self, at: usize, speech: Option<&mut Speech>) {
-        let Some(ask) = self.asks.get_mut(at) else { return };
-        ask.stage = Stage::Started;
+    /// Whether the ask waited until now.
+    fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
+        let Some(ask) = self.asks.get_mut(at) else { return false };
+        let waited = std::mem::replace(&mut ask.stage, Stage::Started) != Stage::Started;
         self.sentences.clear();
         if let Some(speech) = speech {
             speech.begin(&ask.question);
         }
+        waited
     }
 
     fn heard(&mut self, at: usize, text: &str, speech: Option<&mut Speech>, say: impl FnMut(&str)) {
@@ -229,22 +234,22 @@ impl Record {
         self.sentences.push(text, say);
     }
 
-    /// Closes an ask; what was said goes into the conversation, if there is one to go into.
+    /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether its reply had begun.
     fn end(
         &mut self,
         at: usize,
         speech: Option<&mut Speech>,
         conversation: Option<&mut Conversation>,
         say: impl FnMut(&str),
-    ) {
-        let Some(ask) = self.asks.remove(at) else { return };
+    ) -> bool {
+        let Some(ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
         if ask.stage != Stage::Started {
             self.in_doubt = true;
             if let Some(speech) = speech {
                 speech.end_unbegun(asked_more);
             }
-            return;
+            return false;
         }
         self.sentences.finish(say);
         if let Some(speech) = speech {
@@ -255,6 +260,7 @@ impl Record {
         {
             conversation.add_exchange(ask.question, ask.turn);
         }
+        true
     }
 
     /// An agent for which there was no room is offered again with its next ask: there may be room by then.

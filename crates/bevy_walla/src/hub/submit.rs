@@ -8,7 +8,7 @@ use super::{Ended, Hub, OpenAsk, Stage, Stopwatch, Wants};
 use crate::agent::AgentParts;
 use crate::conversation::Conversation;
 use crate::error::WallaError;
-use crate::link::WallaState;
+use crate::link::{ASKS_KEPT_MAX, WallaState};
 use crate::settings::WallaSettings;
 
 /// Who agents are, for telling the engine.
@@ -143,16 +143,19 @@ impl Hub {
                 self.send(command, outbox)?;
             } else if let Some(ask) = record.asks.remove(at) {
                 let entity = record.entity;
+                self.asks_waiting -= 1;
                 self.end_here(entity, ask.generation, Ok(FinishReason::Cancelled));
             }
         }
     }
 
+    /// Sends as many asks as the engine keeps. The end of each wants the next one sent ([`Hub::put_right`]).
     fn send_asks(&mut self, id: AgentId, outbox: &mut Outbox) -> Result<(), NoMore> {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
-            let unsent = |ask: &&mut OpenAsk| ask.stage == Stage::Unsent;
-            let Some(ask) = record.asks.iter_mut().find(unsent) else {
+            let unsent = |ask: &OpenAsk| ask.stage == Stage::Unsent;
+            let next = record.asks.iter().take(ASKS_KEPT_MAX).position(unsent);
+            let Some(ask) = next.and_then(|at| record.asks.get_mut(at)) else {
                 record.wants.asks = false;
                 return Ok(());
             };
@@ -201,6 +204,7 @@ impl Hub {
             record.wants = Wants::default();
             let sent = record.asks.iter().take_while(|ask| ask.stage != Stage::Unsent).count();
             let entity = record.entity;
+            self.asks_waiting -= record.asks.len() - sent;
             self.ended.extend(record.asks.drain(sent..).map(|ask| Ended {
                 entity,
                 generation: ask.generation,
@@ -215,7 +219,9 @@ impl Hub {
         let Command::Ask { agent, generation, .. } = command else { return };
         let Some(gone) = self.engine_gone() else { return };
         let Some(record) = self.records.get_mut(&agent) else { return };
+        let asks = record.asks.len();
         record.asks.retain(|ask| ask.generation != generation);
+        self.asks_waiting -= asks - record.asks.len();
         let entity = record.entity;
         self.end_here(entity, generation, Err(gone));
     }
