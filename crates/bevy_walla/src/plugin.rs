@@ -120,10 +120,10 @@ impl WallaPlugin {
     }
 
     /// Steps that each frame grants the engine; a step is at most one token of each agent. Default: `1`, which at 60 frames a second
-    /// is far faster than speech.
+    /// is far faster than speech. At least one: `0` counts as `1`.
     #[must_use]
     pub fn steps_per_frame(mut self, steps: u32) -> Self {
-        self.pacing = Pacing::PerFrame { steps };
+        self.pacing = Pacing::PerFrame { steps: steps.max(1) };
         self
     }
 
@@ -211,5 +211,17 @@ impl Plugin for WallaPlugin {
             .add_observer(ask::forward_ask)
             .add_observer(ask::forward_cancel);
         systems::add_systems(app);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_grants_a_step_at_least() {
+        let pacing = |steps| WallaPlugin::model("m.gguf").steps_per_frame(steps).pacing;
+        let granted = [0, 1, 3].map(pacing);
+        assert_eq!(granted, [1, 1, 3].map(|steps| Pacing::PerFrame { steps }));
     }
 }
