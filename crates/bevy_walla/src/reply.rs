@@ -10,7 +10,8 @@ use walla_runtime::{
     DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenDetail, Usage,
 };
 
-/// An agent begins to answer.
+/// An agent begins with a question: its prompt is encoded, the model begins to read it. The first word comes later, with the first
+/// [`ReplyDelta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyStarted {
     /// Who answers.

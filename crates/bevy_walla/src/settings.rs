@@ -12,7 +12,9 @@ pub struct WallaSettings {
     /// [`ReplyError::Busy`](crate::ReplyError::Busy). Default: `8`. The engine gets eight of them at a time, the rest wait in the plugin:
     /// with `u32::MAX` none is ever refused, but each takes memory for its question and its reply.
     pub asks_per_agent_max: u32,
-    /// Turns that a [`Conversation`](crate::Conversation) keeps; the oldest go first. Default: `512`.
+    /// Turns that a [`Conversation`](crate::Conversation) keeps; the oldest go first. Default: `512`, far more than a usual context
+    /// holds. It bounds the component and what is saved of it. What the agent itself remembers is bounded by its context: with less turns here
+    /// than fit in there, it remembers more than the component says, until the conversation is edited or restored.
     pub conversation_turns_max: u32,
 }
 
