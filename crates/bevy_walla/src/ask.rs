@@ -3,6 +3,8 @@
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 
+use crate::hub::Hub;
+
 /// Asks an agent something: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
 /// The answer comes as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s and
@@ -35,6 +37,9 @@ pub struct Ask {
 ///
 /// Each of those replies finishes with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), usually a frame later.
 /// What was said so far stays in the conversation. Without effect on a silent agent.
+///
+/// The order counts: what was asked before it is forgotten, what is asked after it, also in the same frame, is answered. Only a `Cancel` that is
+/// written as a message has no place among the asks of its frame, and counts as if it came before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct Cancel {
     /// An entity with an [`Agent`](crate::Agent).
@@ -47,7 +52,7 @@ pub trait AskCommands {
     /// Asks `agent` something: triggers [`Ask`].
     fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self;
 
-    /// Ends what `agent` is saying: triggers [`Cancel`].
+    /// Ends what `agent` is saying and forgets what it was asked so far: triggers [`Cancel`].
     fn hush(&mut self, agent: Entity) -> &mut Self;
 }
 
@@ -68,7 +73,7 @@ pub trait AskEntityCommands {
     /// Asks this agent something: triggers [`Ask`].
     fn ask(&mut self, text: impl Into<String>) -> &mut Self;
 
-    /// Ends what this agent is saying: triggers [`Cancel`].
+    /// Ends what this agent is saying and forgets what it was asked so far: triggers [`Cancel`].
     fn hush(&mut self) -> &mut Self;
 }
 
@@ -92,6 +97,13 @@ pub(crate) fn forward_ask(ask: On<Ask>, mut asks: ResMut<Messages<Ask>>) {
     asks.write(ask.event().clone());
 }
 
-pub(crate) fn forward_cancel(cancel: On<Cancel>, mut cancels: ResMut<Messages<Cancel>>) {
-    cancels.write(*cancel.event());
+/// Two kinds of messages have no order among each other, so the hub notes it.
+pub(crate) fn forward_cancel(
+    cancel: On<Cancel>,
+    mut cancels: ResMut<Messages<Cancel>>,
+    asks: Res<Messages<Ask>>,
+    mut hub: ResMut<Hub>,
+) {
+    let cancel = cancels.write(*cancel.event());
+    hub.hushed(cancel, asks.oldest_message_count() + asks.len());
 }

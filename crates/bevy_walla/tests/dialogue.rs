@@ -158,7 +158,7 @@ fn hushing_ends_all_that_was_asked_and_keeps_what_was_said() {
     ask(&mut app, odo, "count");
     ask(&mut app, odo, "again");
     updates(&mut app, 4);
-    app.world_mut().commands().hush(odo);
+    app.world_mut().trigger(Cancel { agent: odo });
     ask(&mut app, odo, "once more");
     updates(&mut app, 20);
     assert_eq!(log(&app).only("finished"), ["Cancelled", "Cancelled", "EndOfTurn"]);
@@ -169,20 +169,49 @@ fn hushing_ends_all_that_was_asked_and_keeps_what_was_said() {
 }
 
 #[test]
-fn an_ask_and_a_hush_in_one_frame_never_reach_the_engine() {
+fn an_ask_and_then_a_hush_in_one_frame_never_reach_the_engine() {
     let engine = echo();
     let mut app = app(&engine);
     let odo = spawn(&mut app, "Odo");
     updates(&mut app, 2);
-    app.world_mut().write_message(Ask { agent: odo, text: "hi".into() });
-    app.update();
     let sent = engine.commands().len();
-    // Cancels are seen before asks: what is asked with a hush is asked after it.
-    ask(&mut app, odo, "ho");
+    ask(&mut app, odo, "hi");
+    app.world_mut().write_message(Ask { agent: odo, text: "ho".into() });
     app.world_mut().trigger(Cancel { agent: odo });
     updates(&mut app, 10);
-    assert_eq!(log(&app).only("finished"), ["Cancelled", "EndOfTurn"]);
-    assert_eq!(engine.commands().len(), sent + 2);
+    assert_eq!(log(&app).only("finished"), ["Cancelled"; 2]);
+    assert_eq!(engine.commands().len(), sent);
+    assert!(speech(&app, odo).is_silent() && turns(&app, odo).is_empty());
+}
+
+#[test]
+fn asks_and_hushes_of_a_frame_count_in_their_order() {
+    let mut app = app(&echo());
+    let [a, b] = ["A", "B"].map(|name| spawn(&mut app, name));
+    for _ in 0..2 {
+        let world = app.world_mut();
+        let mut commands = world.commands();
+        commands.ask(a, "one").ask(b, "one").hush(a).hush(a).ask(a, "two");
+        commands.hush(b).ask(a, "three").ask(b, "two");
+        world.flush();
+        updates(&mut app, 12);
+    }
+    let said_by_a = ["two", "A: two", "three", "A: three"];
+    assert_eq!(turns(&app, a), [said_by_a, said_by_a].concat());
+    assert_eq!(turns(&app, b), ["two", "B: two", "two", "B: two"]);
+}
+
+#[test]
+fn a_cancel_that_is_a_message_comes_before_the_asks_of_its_frame() {
+    let mut app = app(&echo());
+    let odo = spawn(&mut app, "Odo");
+    for frame in [false, true] {
+        app.world_mut().write_message(Ask { agent: odo, text: "hi".into() });
+        updates(&mut app, usize::from(frame));
+        app.world_mut().write_message(Cancel { agent: odo });
+        updates(&mut app, 8);
+    }
+    assert_eq!(log(&app).only("finished"), ["EndOfTurn", "Cancelled"]);
 }
 
 #[test]

@@ -44,29 +44,19 @@ pub(crate) fn collect(
             hub.conversation_changed(entity, conversation.edit());
         }
     }
-    for cancel in cancels.read() {
+    let mut asks = asks.read_with_id().peekable();
+    for (cancel, number) in cancels.read_with_id() {
+        let asks_before = hub.asks_before(number);
+        while let Some((ask, _)) = asks.next_if(|(_, number)| number.id < asks_before) {
+            hub.take(ask, &mut agents, &settings);
+        }
         if let Some(&id) = hub.of_entity.get(&cancel.agent) {
             hub.cancel_all(id);
         }
     }
-    for ask in asks.read() {
-        match hub.asked(ask, &settings) {
-            Ok((reply_bytes, open_asks)) => {
-                let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { continue };
-                if let Some(mut speech) = speech {
-                    speech.asked(reply_bytes);
-                }
-                if let Some(mut conversation) = conversation {
-                    let turns_max = settings.conversation_turns_max as usize;
-                    let conversation = conversation.bypass_change_detection();
-                    conversation.reserve_exchanges(open_asks, turns_max);
-                }
-            }
-            Err(error) => {
-                let generation = hub.new_generation();
-                hub.end_here(ask.agent, generation, Err(error));
-            }
-        }
+    hub.hushes.clear();
+    for (ask, _) in asks {
+        hub.take(ask, &mut agents, &settings);
     }
     hub.cost.collect = watch.read();
 }
@@ -133,6 +123,27 @@ impl Hub {
             self.want(id);
         }
         self.cancel_all(id);
+    }
+
+    /// Opens an ask, or ends it at once.
+    fn take(&mut self, ask: &Ask, agents: &mut Query<Agents>, settings: &WallaSettings) {
+        match self.asked(ask, settings) {
+            Ok((reply_bytes, open_asks)) => {
+                let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { return };
+                if let Some(mut speech) = speech {
+                    speech.asked(reply_bytes);
+                }
+                if let Some(mut conversation) = conversation {
+                    let turns_max = settings.conversation_turns_max as usize;
+                    let conversation = conversation.bypass_change_detection();
+                    conversation.reserve_exchanges(open_asks, turns_max);
+                }
+            }
+            Err(error) => {
+                let generation = self.new_generation();
+                self.end_here(ask.agent, generation, Err(error));
+            }
+        }
     }
 
     /// Opens an ask; returns the bytes to reserve for its reply and the number of open asks.

@@ -23,11 +23,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::EntityHashMap;
+use bevy_ecs::message::MessageId;
 use bevy_ecs::prelude::*;
 use walla_runtime::{
     AgentId, Command, Event, FinishReason, GenerationId, ReplyError, SentenceSplitter,
 };
 
+use crate::ask::Cancel;
 use crate::conversation::EditId;
 use crate::error::WallaError;
 use crate::link::{ASKS_KEPT_MAX, Link};
@@ -54,6 +56,8 @@ pub(crate) struct Hub {
     held_back: Option<Command>,
     /// Asks that ended on this side.
     ended: VecDeque<Ended>,
+    /// Cancels of this frame that were triggered, in order.
+    hushes: VecDeque<Hush>,
     generations_named_here: u64,
     /// Asks that no agent has begun with.
     asks_waiting: usize,
@@ -124,6 +128,14 @@ struct Ended {
     how: Result<FinishReason, ReplyError>,
 }
 
+/// Where a [`Cancel`] stands among the asks.
+struct Hush {
+    /// Its number as a message.
+    cancel: usize,
+    /// Numbers of the asks before it are lower.
+    asks_before: usize,
+}
+
 /// Time that the plugin's systems took in the latest frame. Observers of the game are not in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameCost {
@@ -158,11 +170,23 @@ impl Hub {
             wanting: VecDeque::new(),
             held_back: None,
             ended: VecDeque::new(),
+            hushes: VecDeque::new(),
             generations_named_here: 0,
             asks_waiting: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
             cost: FrameCost::default(),
         }
+    }
+
+    /// Notes a cancel before which so many asks were written, of all that ever were.
+    pub(crate) fn hushed(&mut self, cancel: MessageId<Cancel>, asks_before: usize) {
+        self.hushes.push_back(Hush { cancel: cancel.id, asks_before });
+    }
+
+    /// How many asks were written before this cancel; none if nobody knows.
+    fn asks_before(&mut self, cancel: MessageId<Cancel>) -> usize {
+        let noted = self.hushes.pop_front_if(|hush| hush.cancel == cancel.id);
+        noted.map_or(0, |hush| hush.asks_before)
     }
 
     /// The entity is no agent any more: whatever it was asked is cancelled. Called by the component's hook.
