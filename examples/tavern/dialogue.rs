@@ -1,6 +1,5 @@
 //! Who talks with whom.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bevy_app::prelude::*;
@@ -32,6 +31,9 @@ const SPEECH_BYTES_PER_SECOND: f64 = 20.0;
 /// The visitor goes to another guest this often.
 const VISIT_EVERY: Duration = Duration::from_secs(4);
 
+/// Tag of what the visitor asks; guests ask each other without one.
+const VISITOR: u64 = 1;
+
 /// Seats the guests and lets them talk.
 pub struct DialoguePlugin {
     agents: usize,
@@ -45,16 +47,8 @@ struct Guest {
     place: usize,
     /// Replies to the neighbour.
     replies: u32,
-    /// Who waits for an answer, in the order in which they asked, which is that of the answers.
-    asked_by: VecDeque<Asker>,
     /// Words on their way to the neighbour, and when they have been said.
     saying: Option<(Instant, String)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asker {
-    Neighbour,
-    Visitor,
 }
 
 /// Who sits at the same table.
@@ -110,7 +104,7 @@ fn spawn(commands: &mut Commands, place: usize, reply_tokens: u32) -> Entity {
         "You sit in the tavern and talk with the other guests. Answer in one or two sentences.";
     commands
         .spawn((
-            Guest { place, replies: 0, asked_by: VecDeque::new(), saying: None },
+            Guest { place, replies: 0, saying: None },
             Agent::persona(format!("{} {scene}", persona(place).text)),
             AgentSeed::from_name(&name),
             ReplyLimits::tokens(reply_tokens).stop_at("\n"),
@@ -123,29 +117,27 @@ fn spawn(commands: &mut Commands, place: usize, reply_tokens: u32) -> Entity {
 /// When the model is loaded, one guest of each table is sat down with.
 fn open(
     _: On<WallaReady>,
-    mut guests: Query<(Entity, &mut Guest, &Neighbour)>,
+    guests: Query<(Entity, &Guest, &Neighbour)>,
     names: Query<&Name>,
     mut evening: ResMut<Evening>,
     mut commands: Commands,
 ) {
     evening.began = Some(Instant::now());
-    for (agent, mut guest, neighbour) in &mut guests {
+    for (agent, guest, neighbour) in &guests {
         if guest.place % 2 != 0 {
             continue;
         }
         let Ok(name) = names.get(neighbour.0) else { continue };
-        let words = format!("*{name} sits down beside you.*");
-        guest.asked_by.push_back(Asker::Neighbour);
-        commands.ask(agent, words);
+        commands.ask(agent, format!("*{name} sits down beside you.*"));
     }
 }
 
 /// What a guest said to the neighbour will reach the neighbour when it has been said.
 fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Speech)>, hurry: bool) {
-    let Ok((mut guest, speech)) = guests.get_mut(finished.agent) else { return };
-    if guest.asked_by.pop_front() != Some(Asker::Neighbour) {
+    if finished.tag == VISITOR {
         return;
     }
+    let Ok((mut guest, speech)) = guests.get_mut(finished.agent) else { return };
     guest.replies += 1;
     let words = speech.text().trim();
     let subject = guest.place + (guest.replies / REPLIES_PER_SUBJECT) as usize;
@@ -156,39 +148,28 @@ fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Speech)>, hurr
     guest.saying = Some((until, words.to_owned()));
 }
 
-/// A reply that failed is told, and the talk at that table ends.
-fn unsaid(failed: On<ReplyFailed>, mut guests: Query<(&mut Guest, &Name)>, line: Res<Line>) {
-    if let Ok((mut guest, name)) = guests.get_mut(failed.agent) {
-        guest.asked_by.pop_front();
+/// A reply that failed is told; if it was for the neighbour, the talk at that table ends.
+fn unsaid(failed: On<ReplyFailed>, names: Query<&Name>, line: Res<Line>) {
+    if let Ok(name) = names.get(failed.agent) {
         line.print(format!("          {name} says nothing: {}", failed.error));
     }
 }
 
 /// What has been said goes to the neighbour, word for word.
-fn pass_on(
-    mut guests: Query<(&mut Guest, &Neighbour)>,
-    mut due: Local<Vec<(Entity, String)>>,
-    mut commands: Commands,
-) {
+fn pass_on(mut guests: Query<(&mut Guest, &Neighbour)>, mut commands: Commands) {
     let now = Instant::now();
     for (mut guest, neighbour) in &mut guests {
         if guest.saying.as_ref().is_some_and(|(until, _)| *until <= now)
             && let Some((_, words)) = guest.saying.take()
         {
-            due.push((neighbour.0, words));
-        }
-    }
-    for (neighbour, words) in due.drain(..) {
-        if let Ok((mut guest, _)) = guests.get_mut(neighbour) {
-            guest.asked_by.push_back(Asker::Neighbour);
-            commands.ask(neighbour, words);
+            commands.ask(neighbour.0, words);
         }
     }
 }
 
 /// Every few seconds the visitor asks the next guest, who answers when the talk at the table leaves room.
 fn visit(
-    mut guests: Query<(Entity, &mut Guest)>,
+    guests: Query<(Entity, &Guest)>,
     mut evening: ResMut<Evening>,
     line: Res<Line>,
     mut commands: Commands,
@@ -198,13 +179,12 @@ fn visit(
         return;
     }
     let count = guests.iter().len().max(1);
-    let place = evening.visits as usize * 5 % count; // 5 and 12 have no common divisor: everybody's turn comes
+    let place = evening.visits as usize % count;
     evening.visits += 1;
-    if let Some((agent, mut guest)) = guests.iter_mut().find(|(_, guest)| guest.place == place) {
-        guest.asked_by.push_back(Asker::Visitor);
+    if let Some((agent, guest)) = guests.iter().find(|(_, guest)| guest.place == place) {
         let question = persona(guest.place).question;
         line.print(stamped(began, "Visitor", &format!("({}?) {question}", name(place))));
-        commands.ask(agent, question);
+        commands.ask_tagged(agent, question, VISITOR);
     }
 }
 

@@ -146,7 +146,7 @@ pub fn arrive(app: &mut App, song: String) {
     let (frame, late_before) = (voices.frame, voices.measured.tokens_late);
     let mut newcomer = world.resource_mut::<Newcomer>();
     (newcomer.asked, newcomer.late_before) = (Some(frame), late_before);
-    world.trigger(Ask { agent, text: song });
+    world.trigger(Ask::new(agent, song));
 }
 
 /// The run is over: whoever waits still, has waited that long.

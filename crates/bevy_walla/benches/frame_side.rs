@@ -120,7 +120,7 @@ fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) 
             .spawn(parts)
             .observe(|_: On<SentenceSpoken>, mut heard: ResMut<Heard>| heard.0 += 1)
             .id();
-        app.world_mut().trigger(Ask { agent, text: "Talk.".into() });
+        app.world_mut().trigger(Ask::new(agent, "Talk."));
     }
     (0..FRAMES_WARM_UP).for_each(|_| app.update());
     let (mut systems, mut frame) = (histogram(), histogram());

@@ -18,9 +18,16 @@ use crate::hub::Hub;
 /// ```
 /// # use bevy_ecs::prelude::*;
 /// use bevy_walla::prelude::*;
+/// const QUEST: u64 = 7;
 /// fn greet(mut commands: Commands, smith: Single<Entity, With<Agent>>) {
-///     commands.trigger(Ask { agent: *smith, text: "What does a horseshoe cost?".into() });
+///     commands.trigger(Ask::new(*smith, "What does a horseshoe cost?"));
 ///     commands.ask(*smith, "And a sword?"); // the same, shorter
+///     commands.ask_tagged(*smith, "Have you work for me?", QUEST);
+/// }
+/// fn take_quest(finished: On<ReplyFinished>, speech: Query<&Speech>) {
+///     if finished.tag == QUEST && let Ok(speech) = speech.get(finished.agent) {
+///         println!("New quest: {}", speech.text());
+///     }
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
@@ -30,6 +37,24 @@ pub struct Ask {
     pub agent: Entity,
     /// What is asked.
     pub text: String,
+    /// Tells this ask from others: whatever the game likes, for instance a number that it counts up, what the answer is for, or who asked
+    /// ([`Entity::to_bits`]). [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
+    /// [`ReplyFailed`](crate::ReplyFailed) say it again. Default: `0`.
+    pub tag: u64,
+}
+
+impl Ask {
+    /// Asks `agent` something, with tag 0.
+    #[must_use]
+    pub fn new(agent: Entity, text: impl Into<String>) -> Self {
+        Self { agent, text: text.into(), tag: 0 }
+    }
+
+    /// The same with this tag.
+    #[must_use]
+    pub fn tagged(self, tag: u64) -> Self {
+        Self { tag, ..self }
+    }
 }
 
 /// Ends what an agent is saying and forgets what else it was asked: trigger it, write it as a message, or call
@@ -52,13 +77,20 @@ pub trait AskCommands {
     /// Asks `agent` something: triggers [`Ask`].
     fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self;
 
+    /// Asks `agent` something with a [tag](Ask::tag), which what becomes of it carries: triggers [`Ask`].
+    fn ask_tagged(&mut self, agent: Entity, text: impl Into<String>, tag: u64) -> &mut Self;
+
     /// Ends what `agent` is saying and forgets what it was asked so far: triggers [`Cancel`].
     fn hush(&mut self, agent: Entity) -> &mut Self;
 }
 
 impl AskCommands for Commands<'_, '_> {
     fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self {
-        self.trigger(Ask { agent, text: text.into() });
+        self.ask_tagged(agent, text, 0)
+    }
+
+    fn ask_tagged(&mut self, agent: Entity, text: impl Into<String>, tag: u64) -> &mut Self {
+        self.trigger(Ask::new(agent, text).tagged(tag));
         self
     }
 
@@ -73,14 +105,21 @@ pub trait AskEntityCommands {
     /// Asks this agent something: triggers [`Ask`].
     fn ask(&mut self, text: impl Into<String>) -> &mut Self;
 
+    /// Asks this agent something with a [tag](Ask::tag), which what becomes of it carries: triggers [`Ask`].
+    fn ask_tagged(&mut self, text: impl Into<String>, tag: u64) -> &mut Self;
+
     /// Ends what this agent is saying and forgets what it was asked so far: triggers [`Cancel`].
     fn hush(&mut self) -> &mut Self;
 }
 
 impl AskEntityCommands for EntityCommands<'_> {
     fn ask(&mut self, text: impl Into<String>) -> &mut Self {
+        self.ask_tagged(text, 0)
+    }
+
+    fn ask_tagged(&mut self, text: impl Into<String>, tag: u64) -> &mut Self {
         let agent = self.id();
-        self.commands().ask(agent, text);
+        self.commands().ask_tagged(agent, text, tag);
         self
     }
 

@@ -67,8 +67,10 @@
 //! **Several characters, one model?** That is the point: all agents share the model and run as one batch. A second agent costs
 //! its context's memory and a little time, not a second model.
 //!
-//! **How do I know which reply an event belongs to?** Events are on the agent's entity, and an agent answers one thing at a time, in
-//! order; `generation` tells replies of one agent apart.
+//! **How do I know which reply an event belongs to?** Events are on the agent's entity, and an agent answers one thing at a time.
+//! [`ReplyStarted`], [`ReplyFinished`] and [`ReplyFailed`] carry the [`tag`](Ask::tag) of the ask, which is yours to choose; `generation`
+//! tells the deltas and sentences of one reply from those of another. Replies begin in the order of the asks, but an ask that never
+//! comes to a reply (refused, cancelled) may end before those that were asked earlier.
 //!
 //! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
 //!

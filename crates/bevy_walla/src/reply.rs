@@ -19,6 +19,8 @@ pub struct ReplyStarted {
     pub agent: Entity,
     /// Which of its replies.
     pub generation: GenerationId,
+    /// The [`Ask::tag`](crate::Ask::tag) of what it answers.
+    pub tag: u64,
     /// Tokens of persona, conversation and question.
     pub prompt_tokens: u32,
 }
@@ -59,6 +61,8 @@ pub struct ReplyFinished {
     pub agent: Entity,
     /// Which of its replies.
     pub generation: GenerationId,
+    /// The [`Ask::tag`](crate::Ask::tag) of what it answered.
+    pub tag: u64,
     /// Why it ended.
     pub reason: FinishReason,
     /// Counts and times.
@@ -74,6 +78,8 @@ pub struct ReplyFailed {
     pub agent: Entity,
     /// Which of its replies.
     pub generation: GenerationId,
+    /// The [`Ask::tag`](crate::Ask::tag) of what was asked.
+    pub tag: u64,
     /// Why.
     pub error: ReplyError,
 }

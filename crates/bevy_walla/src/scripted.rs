@@ -11,7 +11,7 @@
 //! let mut app = App::new();
 //! app.add_plugins(WallaPlugin::with_link(engine.linker()));
 //! let odo = app.world_mut().spawn(Agent::persona("I am Odo.")).id();
-//! app.world_mut().trigger(Ask { agent: odo, text: "Hello!".into() });
+//! app.world_mut().trigger(Ask::new(odo, "Hello!"));
 //! for _ in 0..20 {
 //!     app.update();
 //! }

@@ -76,7 +76,7 @@ fn every_way_of_asking_is_the_same() {
     let mut app = app(&echo());
     let agents: Vec<_> = (0..4).map(|_| spawn(&mut app, "A")).collect();
     ask(&mut app, agents[0], "hi");
-    app.world_mut().write_message(Ask { agent: agents[1], text: "hi".into() });
+    app.world_mut().write_message(Ask::new(agents[1], "hi"));
     app.world_mut().commands().ask(agents[2], "hi");
     app.world_mut().commands().entity(agents[3]).ask("hi");
     app.world_mut().flush();
@@ -176,7 +176,7 @@ fn an_ask_and_then_a_hush_in_one_frame_never_reach_the_engine() {
     updates(&mut app, 2);
     let sent = engine.commands().len();
     ask(&mut app, odo, "hi");
-    app.world_mut().write_message(Ask { agent: odo, text: "ho".into() });
+    app.world_mut().write_message(Ask::new(odo, "ho"));
     app.world_mut().trigger(Cancel { agent: odo });
     updates(&mut app, 10);
     assert_eq!(log(&app).only("finished"), ["Cancelled"; 2]);
@@ -206,12 +206,47 @@ fn a_cancel_that_is_a_message_comes_before_the_asks_of_its_frame() {
     let mut app = app(&echo());
     let odo = spawn(&mut app, "Odo");
     for frame in [false, true] {
-        app.world_mut().write_message(Ask { agent: odo, text: "hi".into() });
+        app.world_mut().write_message(Ask::new(odo, "hi"));
         updates(&mut app, usize::from(frame));
         app.world_mut().write_message(Cancel { agent: odo });
         updates(&mut app, 8);
     }
     assert_eq!(log(&app).only("finished"), ["EndOfTurn", "Cancelled"]);
+}
+
+/// What became of asks, by their tags.
+#[derive(Resource, Default)]
+struct Tags(Vec<(&'static str, u64)>);
+
+#[test]
+fn what_becomes_of_an_ask_carries_its_tag() {
+    let settings = WallaSettings { asks_per_agent_max: 2, ..WallaSettings::default() };
+    let engine = echo();
+    let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+    app.init_resource::<Tags>()
+        .add_observer(|e: On<ReplyStarted>, mut tags: ResMut<Tags>| tags.0.push(("began", e.tag)))
+        .add_observer(|e: On<ReplyFinished>, mut tags: ResMut<Tags>| tags.0.push(("ended", e.tag)))
+        .add_observer(|e: On<ReplyFailed>, mut tags: ResMut<Tags>| tags.0.push(("failed", e.tag)));
+    let told = |app: &mut App, frames| {
+        updates(app, frames);
+        std::mem::take(&mut app.world_mut().resource_mut::<Tags>().0)
+    };
+    let odo = spawn(&mut app, "Odo");
+    let stone = app.world_mut().spawn_empty().id();
+    let mut commands = app.world_mut().commands();
+    commands.ask(odo, "one").ask_tagged(odo, "two", 2).ask_tagged(odo, "three", u64::MAX);
+    commands.entity(stone).ask_tagged("four", 4);
+    app.world_mut().flush();
+    // A refused ask ends before those that were asked earlier, so their order tells nothing.
+    let refused = [("failed", u64::MAX), ("failed", 4)];
+    let answered = [("began", 0), ("ended", 0), ("began", 2), ("ended", 2)];
+    assert_eq!(told(&mut app, 20), [&refused[..], &answered[..]].concat());
+    app.world_mut().commands().ask_tagged(odo, "five", 5).hush(odo).ask_tagged(odo, "six", 6);
+    app.world_mut().flush();
+    assert_eq!(told(&mut app, 3), [("ended", 5), ("began", 6)]);
+    app.world_mut().trigger(Ask::new(odo, "seven").tagged(7));
+    engine.set_state(WallaError::Stopped.into());
+    assert_eq!(told(&mut app, 3), [("failed", 6), ("failed", 7)]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
@@ -28,11 +28,13 @@ impl Dice {
 struct Ends {
     ends: BTreeMap<GenerationId, u32>,
     begun: BTreeMap<GenerationId, bool>,
+    tags: BTreeSet<u64>,
     out_of_order: u32,
 }
 
 impl Ends {
-    fn ended(&mut self, generation: GenerationId) {
+    fn ended(&mut self, generation: GenerationId, tag: u64) {
+        self.tags.insert(tag);
         *self.ends.entry(generation).or_default() += 1;
         self.begun.insert(generation, false);
     }
@@ -50,12 +52,18 @@ fn watch(app: &mut App) {
                 ends.out_of_order += 1;
             }
         })
-        .add_observer(|e: On<ReplyFinished>, mut ends: ResMut<Ends>| ends.ended(e.generation))
-        .add_observer(|e: On<ReplyFailed>, mut ends: ResMut<Ends>| ends.ended(e.generation));
+        .add_observer(|e: On<ReplyFinished>, mut ends: ResMut<Ends>| {
+            ends.ended(e.generation, e.tag);
+        })
+        .add_observer(|e: On<ReplyFailed>, mut ends: ResMut<Ends>| ends.ended(e.generation, e.tag));
 }
 
-/// One thing that a game may do; returns how much it asked.
-fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice) -> usize {
+/// One thing that a game may do. Each ask has the next tag.
+fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &mut u64) {
+    let mut next = |agent, text| {
+        *asked += 1;
+        Ask::new(agent, text).tagged(*asked)
+    };
     if agents.is_empty() || dice.throw(12) == 0 {
         agents.push(spawn(app, "A"));
     }
@@ -64,13 +72,11 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice) -> usize 
     let world = app.world_mut();
     match dice.throw(16) {
         0..=5 => {
-            world.trigger(Ask { agent, text: "one two three".into() });
-            return 1;
+            world.trigger(next(agent, "one two three"));
         }
         6 => {
-            world.write_message(Ask { agent, text: "four".into() });
-            world.write_message(Ask { agent, text: "five".into() });
-            return 2;
+            world.write_message(next(agent, "four"));
+            world.write_message(next(agent, "five"));
         }
         7..=8 => world.trigger(Cancel { agent }),
         9 => {
@@ -96,7 +102,6 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice) -> usize 
         }
         _ => {}
     }
-    0
 }
 
 fn journey(seed: u64, engine_fails: bool) {
@@ -112,7 +117,7 @@ fn journey(seed: u64, engine_fails: bool) {
     };
     let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
     watch(&mut app);
-    let (mut agents, mut asked) = (Vec::new(), 0);
+    let (mut agents, mut asked) = (Vec::new(), 0_u64);
     for frame in 0..120 {
         if frame == 20 {
             engine.set_state(WallaState::Ready);
@@ -121,20 +126,21 @@ fn journey(seed: u64, engine_fails: bool) {
             engine.set_state(WallaState::Failed(WallaError::Stopped));
         }
         for _ in 0..dice.throw(4) {
-            asked += something(&mut app, &mut agents, &mut dice);
+            something(&mut app, &mut agents, &mut dice, &mut asked);
         }
         app.update();
     }
     // What is on its way arrives, and then nothing more does.
     for _ in 0..3_000 {
         app.update();
-        if app.world().resource::<Ends>().ends.len() >= asked {
+        if app.world().resource::<Ends>().ends.len() as u64 >= asked {
             break;
         }
     }
     updates(&mut app, 100);
     let ends = app.world().resource::<Ends>();
-    assert_eq!(ends.ends.len(), asked, "seed {seed}: every ask has an end");
+    assert_eq!(ends.ends.len() as u64, asked, "seed {seed}: every ask has an end");
+    assert!(ends.tags.iter().copied().eq(1..=asked), "seed {seed}: its own");
     assert!(ends.ends.values().all(|&count| count == 1), "seed {seed}: and only one");
     assert_eq!(ends.out_of_order, 0, "seed {seed}: text belongs to a reply that has begun");
     for &agent in &agents {

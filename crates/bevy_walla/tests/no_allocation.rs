@@ -74,7 +74,7 @@ fn crowd(text: &'static str, tokens_max: u32) -> App {
             .spawn(parts)
             .observe(|_: On<SentenceSpoken>, mut heard: ResMut<Heard>| heard.sentences += 1)
             .id();
-        app.world_mut().trigger(Ask { agent, text: "Talk.".into() });
+        app.world_mut().trigger(Ask::new(agent, "Talk."));
     }
     app
 }
@@ -113,7 +113,7 @@ fn sixty_four_speaking_agents_cost_no_allocation() {
         let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
         assert!(round == 0 || allocations == 0, "{allocations} when 64 replies end");
         for &agent in &agents {
-            app.world_mut().trigger(Ask { agent, text: "Go on.".into() });
+            app.world_mut().trigger(Ask::new(agent, "Go on."));
         }
         for _ in 0..100 {
             app.update();

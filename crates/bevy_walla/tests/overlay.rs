@@ -20,7 +20,7 @@ fn app() -> App {
         .init_resource::<ButtonInput<KeyCode>>();
     let odo = app.world_mut().spawn(Agent::persona("Odo")).id();
     app.world_mut().spawn(Agent::persona("Greta"));
-    app.world_mut().trigger(Ask { agent: odo, text: "How was it?".into() });
+    app.world_mut().trigger(Ask::new(odo, "How was it?"));
     for _ in 0..5 {
         app.update();
     }

@@ -141,7 +141,7 @@ impl Hub {
             }
             Err(error) => {
                 let generation = self.new_generation();
-                self.end_here(ask.agent, generation, Err(error));
+                self.end_here(ask.agent, (generation, ask.tag), Err(error));
             }
         }
     }
@@ -162,7 +162,8 @@ impl Hub {
         }
         record.asks.push_back(OpenAsk {
             generation,
-            question: ask.text.clone(),
+            tag: ask.tag,
+            question: ask.text.as_str().into(),
             turn: String::with_capacity(record.reply_bytes),
             stage: Stage::Unsent,
             cancel: false,

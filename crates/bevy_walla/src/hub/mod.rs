@@ -104,7 +104,9 @@ struct Wants {
 /// An ask without a terminal event.
 struct OpenAsk {
     generation: GenerationId,
-    question: String,
+    tag: u64,
+    /// Without a capacity, so that an ask takes one cache line.
+    question: Box<str>,
     /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates nothing.
     turn: String,
     stage: Stage,
@@ -113,6 +115,9 @@ struct OpenAsk {
     /// Asked in a conversation that was replaced since.
     outdated: bool,
 }
+
+/// An ask in a cache line.
+const _: () = assert!(size_of::<OpenAsk>() <= 64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -125,6 +130,7 @@ enum Stage {
 struct Ended {
     entity: Entity,
     generation: GenerationId,
+    tag: u64,
     how: Result<FinishReason, ReplyError>,
 }
 
@@ -231,10 +237,10 @@ impl Hub {
     fn end_here(
         &mut self,
         entity: Entity,
-        generation: GenerationId,
+        (generation, tag): (GenerationId, u64),
         how: Result<FinishReason, ReplyError>,
     ) {
-        self.ended.push_back(Ended { entity, generation, how });
+        self.ended.push_back(Ended { entity, generation, tag, how });
     }
 
     /// A name for a reply. Without an engine they count down from the top, where no engine's names ever come.

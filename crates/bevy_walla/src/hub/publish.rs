@@ -91,17 +91,17 @@ impl Announcer<'_, '_> {
     fn finished(
         &mut self,
         agent: Entity,
-        generation: GenerationId,
+        (generation, tag): (GenerationId, u64),
         reason: FinishReason,
         usage: Usage,
     ) {
-        let finished = ReplyFinished { agent, generation, reason, usage };
+        let finished = ReplyFinished { agent, generation, tag, reason, usage };
         self.reply_finished.write(finished);
         self.commands.trigger(finished);
     }
 
-    fn failed(&mut self, agent: Entity, generation: GenerationId, error: ReplyError) {
-        let failed = ReplyFailed { agent, generation, error };
+    fn failed(&mut self, agent: Entity, (generation, tag): (GenerationId, u64), error: ReplyError) {
+        let failed = ReplyFailed { agent, generation, tag, error };
         self.reply_failed.write(failed.clone());
         self.commands.trigger(failed);
     }
@@ -135,14 +135,14 @@ impl Hub {
 
     /// Tells of an ask that the engine never saw.
     fn ended_here(&self, ended: Ended, voices: &mut Voices, out: &mut Announcer) {
-        let Ended { entity, generation, how } = ended;
+        let Ended { entity, generation, tag, how } = ended;
         if let Ok((Some(mut speech), _)) = voices.get_mut(entity) {
             let record = self.of_entity.get(&entity).and_then(|id| self.records.get(id));
             speech.end_unbegun(record.is_some_and(Record::is_asked_more));
         }
         match how {
-            Ok(reason) => out.finished(entity, generation, reason, Usage::default()),
-            Err(error) => out.failed(entity, generation, error),
+            Ok(reason) => out.finished(entity, (generation, tag), reason, Usage::default()),
+            Err(error) => out.failed(entity, (generation, tag), error),
         }
     }
 
@@ -159,8 +159,9 @@ impl Hub {
         let speech = speech.as_deref_mut();
         match event.what {
             ReplyEvent::Started { prompt_tokens } => {
+                let tag = record.tag(at);
                 self.asks_waiting -= usize::from(record.started(at, speech));
-                let started = ReplyStarted { agent, generation, prompt_tokens };
+                let started = ReplyStarted { agent, generation, tag, prompt_tokens };
                 out.reply_started.write(started);
                 out.commands.trigger(started);
             }
@@ -176,18 +177,20 @@ impl Hub {
                 out.commands.trigger(drawn);
             }
             ReplyEvent::Finished { reason, usage } => {
+                let tag = record.tag(at);
                 let conversation = conversation.as_deref_mut();
                 let say = |s: &str| out.said(agent, generation, s);
                 self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
-                out.finished(agent, generation, reason, usage);
+                out.finished(agent, (generation, tag), reason, usage);
                 self.put_right(event.agent);
             }
             ReplyEvent::Failed(error) => {
+                let tag = record.tag(at);
                 let conversation = conversation.as_deref_mut();
                 let say = |s: &str| out.said(agent, generation, s);
                 self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
                 record.failed(&error);
-                out.failed(agent, generation, error);
+                out.failed(agent, (generation, tag), error);
                 self.put_right(event.agent);
             }
         }
@@ -213,6 +216,10 @@ impl Hub {
 }
 
 impl Record {
+    fn tag(&self, at: usize) -> u64 {
+        self.asks.get(at).map_or(0, |ask| ask.tag)
+    }
+
     /// Whether the ask waited until now.
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
         let Some(ask) = self.asks.get_mut(at) else { return false };
@@ -258,7 +265,7 @@ impl Record {
         if let Some(conversation) = conversation
             && !ask.outdated
         {
-            conversation.add_exchange(ask.question, ask.turn);
+            conversation.add_exchange(ask.question.into_string(), ask.turn);
         }
         true
     }

@@ -144,7 +144,7 @@ impl Hub {
             } else if let Some(ask) = record.asks.remove(at) {
                 let entity = record.entity;
                 self.asks_waiting -= 1;
-                self.end_here(entity, ask.generation, Ok(FinishReason::Cancelled));
+                self.end_here(entity, (ask.generation, ask.tag), Ok(FinishReason::Cancelled));
             }
         }
     }
@@ -160,7 +160,7 @@ impl Hub {
                 return Ok(());
             };
             ask.stage = Stage::Sent;
-            let (generation, prompt) = (ask.generation, Prompt::Chat(ask.question.clone()));
+            let (generation, prompt) = (ask.generation, Prompt::Chat(ask.question.to_string()));
             self.send(Command::Ask { agent: id, generation, prompt }, outbox)?;
         }
     }
@@ -208,6 +208,7 @@ impl Hub {
             self.ended.extend(record.asks.drain(sent..).map(|ask| Ended {
                 entity,
                 generation: ask.generation,
+                tag: ask.tag,
                 how: Err(gone.clone()),
             }));
             self.forget_if_done(id);
@@ -219,10 +220,12 @@ impl Hub {
         let Command::Ask { agent, generation, .. } = command else { return };
         let Some(gone) = self.engine_gone() else { return };
         let Some(record) = self.records.get_mut(&agent) else { return };
-        let asks = record.asks.len();
-        record.asks.retain(|ask| ask.generation != generation);
-        self.asks_waiting -= asks - record.asks.len();
+        let Some(at) = record.asks.iter().position(|ask| ask.generation == generation) else {
+            return;
+        };
+        let Some(ask) = record.asks.remove(at) else { return };
         let entity = record.entity;
-        self.end_here(entity, generation, Err(gone));
+        self.asks_waiting -= 1;
+        self.end_here(entity, (generation, ask.tag), Err(gone));
     }
 }

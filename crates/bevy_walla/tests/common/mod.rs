@@ -70,7 +70,7 @@ pub fn spawn(app: &mut App, persona: &str) -> Entity {
 }
 
 pub fn ask(app: &mut App, agent: Entity, text: &str) {
-    app.world_mut().trigger(Ask { agent, text: text.into() });
+    app.world_mut().trigger(Ask::new(agent, text));
 }
 
 pub fn turns(app: &App, agent: Entity) -> Vec<String> {

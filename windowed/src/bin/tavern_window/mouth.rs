@@ -1,8 +1,7 @@
 //! Words become visible one by one, at the speed of speech, however fast the model is.
 
-use std::collections::VecDeque;
-
 use bevy::prelude::*;
+use bevy_walla::GenerationId;
 use bevy_walla::prelude::*;
 
 /// Seconds that a word takes: a short pause and its letters, about 16 letters a second.
@@ -11,6 +10,9 @@ const LETTER_SECONDS: f32 = 0.055;
 
 /// A line stays readable this long after its last word.
 const LINGER_SECONDS: f32 = 2.4;
+
+/// Tag of what the player asks; guests ask each other without one.
+pub const BY_PLAYER: u64 = 1;
 
 /// What somebody is saying aloud.
 #[derive(Component, Default)]
@@ -22,8 +24,8 @@ pub struct Mouth {
     complete: bool,
     /// Whether the player is meant.
     to_player: bool,
-    /// For each ask that has not ended, in order, whether it is the player's.
-    asks: VecDeque<bool>,
+    /// The reply that the line is of, if a model thinks of it.
+    reply: Option<GenerationId>,
     /// Seconds until the next word, or, after the last, until the bubble goes.
     wait: f32,
     announced: bool,
@@ -60,13 +62,7 @@ impl Mouth {
     /// Stops in the middle of the line.
     pub fn hush(&mut self) {
         self.line.clear();
-        let (line, asks) = (std::mem::take(&mut self.line), std::mem::take(&mut self.asks));
-        *self = Self { line, asks, ..Self::default() };
-    }
-
-    /// Notes who has asked; each ask ends exactly once, in order.
-    pub fn asked(&mut self, by_player: bool) {
-        self.asks.push_back(by_player);
+        *self = Self { line: std::mem::take(&mut self.line), ..Self::default() };
     }
 
     /// Whether the player is meant.
@@ -124,19 +120,24 @@ fn word_end(line: &str, said: usize, complete: bool) -> Option<usize> {
 fn begin(started: On<ReplyStarted>, mut mouths: Query<&mut Mouth>) {
     if let Ok(mut mouth) = mouths.get_mut(started.agent) {
         mouth.hush();
-        mouth.to_player = mouth.asks.front() == Some(&true);
+        mouth.reply = Some(started.generation);
+        mouth.to_player = started.tag == BY_PLAYER;
     }
 }
 
 fn hear(delta: On<ReplyDelta>, mut mouths: Query<&mut Mouth>) {
-    if let Ok(mut mouth) = mouths.get_mut(delta.agent) {
+    if let Ok(mut mouth) = mouths.get_mut(delta.agent)
+        && mouth.reply == Some(delta.generation)
+    {
         mouth.line.push_str(&delta.text);
     }
 }
 
 fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
     let Ok(mut mouth) = mouths.get_mut(finished.agent) else { return };
-    mouth.asks.pop_front();
+    if mouth.reply != Some(finished.generation) {
+        return; // it never began, or was hushed
+    }
     if finished.reason == FinishReason::Cancelled {
         mouth.hush();
     } else {
@@ -147,9 +148,8 @@ fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
 fn fail(failed: On<ReplyFailed>, mut mouths: Query<&mut Mouth>) {
     warn!("no answer: {}", failed.error);
     let Ok(mut mouth) = mouths.get_mut(failed.agent) else { return };
-    let to_player = mouth.asks.pop_front() == Some(true);
     mouth.say("(shrugs)");
-    mouth.to_player = to_player;
+    mouth.to_player = failed.tag == BY_PLAYER;
 }
 
 fn speak(

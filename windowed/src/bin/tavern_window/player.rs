@@ -6,7 +6,7 @@ use bevy::prelude::*;
 use bevy_walla::prelude::*;
 
 use crate::guest::{Guest, Halo};
-use crate::mouth::{LineSpoken, Mouth};
+use crate::mouth::{BY_PLAYER, LineSpoken, Mouth};
 
 /// Characters that the player may type.
 const TYPED_MAX: usize = 90;
@@ -222,9 +222,8 @@ fn say(
         let Some(guest) = player.guest else { continue };
         let Ok(mut mouth) = mouths.get_mut(guest) else { continue };
         mouth.hush();
-        mouth.asked(true);
         player.waits = true;
-        commands.hush(guest).ask(guest, text.clone());
+        commands.hush(guest).ask_tagged(guest, text.clone(), BY_PLAYER);
     }
 }
 

@@ -91,10 +91,7 @@ fn talk(
         }
         if let Some((speaker, _)) = &table.said {
             let listener = if *speaker == left { right } else { left };
-            if let Some((_, words)) = table.said.take()
-                && let Ok((mut mouth, _)) = guests.get_mut(listener)
-            {
-                mouth.asked(false);
+            if let Some((_, words)) = table.said.take() {
                 commands.ask(listener, words);
             }
             continue;
@@ -110,11 +107,9 @@ fn talk(
         table.subject += 1;
         table.silence = 0.0;
         table.replies = 0;
-        let Ok((mut mouth, _)) = guests.get_mut(left) else { continue };
         if left == right {
-            mouth.asked(false);
             commands.ask(left, *subject); // somebody calls it through the room
-        } else {
+        } else if let Ok((mut mouth, _)) = guests.get_mut(left) {
             mouth.say(subject);
         }
     }
