@@ -129,13 +129,13 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    AgentId, AgentSpec, BucketError, BudgetStats, Client, Command, ContextPolicy, Detail, Engine,
-    EngineError, EngineOptions, EngineState, EngineStats, Event, FinishReason, GenerationId,
-    GpuContext, InlineText, ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent,
-    Speaker, TokenDetail, TrySendError, Turn, Usage,
+    AgentId, AgentSpec, BucketError, BudgetStats, Client, Command, ContextPolicy, DELTA_BYTES_MAX,
+    Detail, DeviceInfo, Engine, EngineError, EngineOptions, EngineState, EngineStats, Event,
+    FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, Pacing,
+    Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, TrySendError, Turn, Usage,
 };
 pub use walla_types::{
-    InvalidSampling, InvalidTokenMask, Sampling, SamplingBuilder, TokenId, TokenMask,
+    InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
 };
 
 /// What most programs need.

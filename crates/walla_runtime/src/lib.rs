@@ -37,7 +37,7 @@ pub use options::{EngineError, EngineOptions, ModelSource};
 pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};
-pub use walla_device::GpuContext;
+pub use walla_device::{DeviceInfo, GpuContext, KvType};
 pub use walla_plan::Detail;
 pub use walla_plan::governor::BucketError;
 pub use walla_trace;
