@@ -177,13 +177,13 @@ fn a_refused_step_leaves_no_results() {
         let is_refused = step >= 2;
         if is_refused {
             let refused = sequences.poll();
-            let said = matches!(&refused, Err(StepError::Exec(ExecError::Device(DeviceError::Invalid(words)))) if words.contains("page"));
+            let said = matches!(&refused, Err(ExecError::Device(DeviceError::Invalid(words))) if words.contains("page"));
             assert!(said, "{refused:?}");
         }
         let completed = sequences.poll().expect("it lives").expect("inline steps are complete");
         let mut read = 0;
         let outcome = sequences.executor.read_results(completed, &mut |_| read += 1);
-        let failed = matches!(outcome, Err(ExecError::Device(DeviceError::Failed { .. })));
+        let failed = matches!(outcome, Err(ExecError::ForeignResults { .. }));
         assert_eq!(
             (failed, read),
             (is_refused, u32::from(!is_refused)),

@@ -13,7 +13,7 @@ mod fallback;
 mod life;
 mod load;
 mod pages;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 mod text;
 
