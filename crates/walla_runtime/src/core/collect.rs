@@ -84,10 +84,24 @@ impl Core {
         emit: &mut Emit<'_>,
     ) -> Result<(), ExecError> {
         let _stage = enter(Stage::Read);
-        let (begin_nanos, end_nanos) = self.read(completed)?;
+        let read = match self.read(completed) {
+            Ok(nanos) => Ok(nanos),
+            Err(refused @ ExecError::ForeignResults { .. }) => Err(refused.to_string()),
+            Err(error) => return Err(error),
+        };
         self.sequences.release(completed);
         let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
+        let (begin_nanos, end_nanos) = match read {
+            Ok(nanos) => nanos,
+            Err(refused) => {
+                self.budget.completed(submitted.booked, 0, 0);
+                submitted.tags.clear();
+                self.in_flight.free.push(submitted.tags);
+                self.retry_all(&refused);
+                return Ok(());
+            }
+        };
         self.budget.completed(submitted.booked, begin_nanos, end_nanos);
         self.stats.steps_done += 1;
         self.stats.device_time += Duration::from_nanos(end_nanos.saturating_sub(begin_nanos));
@@ -108,7 +122,6 @@ impl Core {
         results.clear();
         let mut nanos = (0, 0);
         self.sequences.executor.read_results(completed, &mut |view| {
-            debug_assert_eq!(view.header.step, completed.step, "the ring slot is this step's");
             nanos = (view.header.begin_nanos, view.header.end_nanos);
             trace_step(device_clock, completed, view.header);
             for (output, row) in view.rows.iter().take(completed.outputs as usize).enumerate() {

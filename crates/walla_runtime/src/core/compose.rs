@@ -318,15 +318,30 @@ impl Core {
         tracing::warn!(target: "walla::device", reason, "a step failed; its agents are evaluated anew");
         for place in 0..self.composer.included.len() {
             let (slot, _) = self.composer.included[place];
-            self.drop_sequence(slot);
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
-            let Some(reply) = agent.reply.as_mut() else { continue };
-            reply.retries += 1;
-            if reply.retries > super::RETRIES_MAX {
-                self.fail(slot, ReplyError::Device(reason.to_owned()));
-            }
+            self.evaluate_anew(slot, reason);
         }
         self.composer.included.clear();
         self.composer.batch.clear();
+    }
+
+    /// The device refused a step that was in flight: what its rows should have left in the cache is not there, a later step may have gone on
+    /// from it, and others may share those pages. So everybody is evaluated anew.
+    pub(super) fn retry_all(&mut self, reason: &str) {
+        tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
+        for slot in 0..self.agents.len() {
+            if self.agents[slot].is_some() {
+                self.evaluate_anew(slot, reason);
+            }
+        }
+    }
+
+    fn evaluate_anew(&mut self, slot: usize, reason: &str) {
+        self.drop_sequence(slot);
+        let Some(agent) = self.agents[slot].as_mut() else { return };
+        let Some(reply) = agent.reply.as_mut() else { return };
+        reply.retries += 1;
+        if reply.retries > super::RETRIES_MAX {
+            self.fail(slot, ReplyError::Device(reason.to_owned()));
+        }
     }
 }

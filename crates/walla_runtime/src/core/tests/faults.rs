@@ -72,6 +72,21 @@ fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
     }
 }
 
+/// The CPU refuses a step whose block is wrong, and has no results for it.
+#[test]
+fn a_device_that_refuses_steps_fails_the_replies_and_repeats_no_token() {
+    let expected = faultless();
+    let (registry, _) = faulty(FaultPlan::new(0).misdirect_from(9));
+    let mut stage = Stage::new(&options(), &registry, Pacing::FreeRunning);
+    let asks = story(&mut stage);
+    stage.run();
+    for (ask, expected) in asks.into_iter().zip(expected) {
+        let heard = stage.reply(ask);
+        assert!(matches!(&heard.ends[..], [Err(ReplyError::Device(_))]), "{:?}", heard.ends);
+        assert!(expected.starts_with(&heard.text), "{:?} {expected:?}", heard.text);
+    }
+}
+
 #[test]
 fn a_device_that_always_fails_fails_the_replies_and_nothing_else() {
     let plan =
