@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use walla_cpu::{CpuDevice, CpuOptions};
+use walla_device::step::ResultView;
 use walla_device::{Device, DeviceError, FaultPlan, Faulty, KvType};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
 use walla_model::synth::{self, Mixture, Model};
@@ -161,6 +162,10 @@ fn the_ring_and_the_bucket_have_bounds() {
     assert_eq!(sampled, Some((0, walla_device::step::ResultRow::SAMPLED)));
     sequences.release(completed);
     assert_eq!(step(&mut sequences).expect("three"), 2);
+    // It has taken the place of the first, whose results are gone.
+    let read = &mut |_: &ResultView<'_>| panic!("results of another step are seen by nobody");
+    let gone = sequences.executor.read_results(completed, read);
+    assert!(matches!(gone, Err(ExecError::ForeignResults { step: 0, found: 2 })), "{gone:?}");
 }
 
 /// A step that the device refuses has no results, and those of the step that had its slot before are not taken for them.
