@@ -48,7 +48,7 @@ const CI: &[(&str, &[&str])] = &[
 const CAPABILITY: &str = "WALLA_EMULATED_CAPABILITY";
 
 /// The arguments that run them.
-const TESTS: [&str; 6] = ["test", "--package", "walla_cuda", "--test", "gpu", "--"];
+const TESTS: &str = "test --package walla_cuda --test gpu --";
 
 const EMULATOR: &str = "walla_emulator";
 
@@ -92,7 +92,7 @@ pub fn ci() -> Result<(), String> {
 
 /// Runs tests as on a chip, with the emulator that lies in a folder.
 fn test(folder: &Path, capability: &str, arguments: &[impl AsRef<OsStr>]) -> Result<(), String> {
-    let mut command = cargo_command(&TESTS);
+    let mut command = cargo_command(TESTS);
     command.args(arguments).env(CAPABILITY, capability).env("LD_LIBRARY_PATH", first(folder)?);
     // A GPU that is named has to be there: without one the tests fail instead of skipping.
     command.env("WALLA_TEST_DEVICE", "cuda:0");
@@ -101,7 +101,7 @@ fn test(folder: &Path, capability: &str, arguments: &[impl AsRef<OsStr>]) -> Res
 
 /// The names of all tests.
 fn names() -> Result<String, String> {
-    let mut command = cargo_command(&TESTS);
+    let mut command = cargo_command(TESTS);
     command.arg("--list").stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     match output.status.success() {
@@ -122,8 +122,7 @@ fn stale<'a>(arguments: &[&'a str], known: &str) -> Option<&'a str> {
 
 /// Builds the emulator; answers where cargo put the library.
 fn build() -> Result<PathBuf, String> {
-    let arguments = ["build", "--message-format", "json-render-diagnostics"];
-    let mut command = cargo_command(&arguments);
+    let mut command = cargo_command("build --message-format json-render-diagnostics");
     command.args(["--package", EMULATOR]).stderr(Stdio::inherit());
     eprintln!("xtask: {command:?}");
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;

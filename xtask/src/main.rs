@@ -1,6 +1,7 @@
 //! The project's own chores.
 //!
-//! - `cargo xtask ci`: everything that continuous integration runs, in the same order.
+//! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order; with `--full` the overlay's tests as well, for which Bevy's
+//!   interface has to be built.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the emulator, where there is no GPU.
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA kernel images, proves that they are those of the
@@ -13,13 +14,14 @@ mod layers;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask ci | layers | emulate [--capability X.Y] [TEST ARGUMENTS] | \
+const USAGE: &str = "usage: cargo xtask ci [--full] | layers | emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_full = arguments.get(1).is_some_and(|argument| argument == "--full");
     let result = match arguments.first().map(String::as_str) {
-        Some("ci") => ci(),
+        Some("ci") if is_full || arguments.len() == 1 => ci(is_full),
         Some("layers") => layers::check(),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
@@ -35,20 +37,15 @@ fn main() -> ExitCode {
 }
 
 /// What CI runs: tests first, since they say most.
-fn ci() -> Result<(), String> {
+fn ci(is_full: bool) -> Result<(), String> {
     run(&mut all_tests())?;
     emulate::ci()?;
-    cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--all-targets", "--", "-D", "warnings"])?;
-    cargo(&["clippy", "--package", "walla", "--features", "cuda", "--", "-D", "warnings"])?;
-    let timing = ["--package", "walla_cuda", "--features", "cupti", "--all-targets"];
-    cargo(&[&["clippy"], &timing[..], &["--", "-D", "warnings"]].concat())?;
-    cargo(&["test", "--package", "walla_cuda", "--features", "cupti", "--lib"])?;
-    let lod = ["--package", "bevy_walla", "--features", "lod"];
-    cargo(&[&["clippy"], &lod[..], &["--all-targets", "--", "-D", "warnings"]].concat())?;
-    cargo(&[&["test"], &lod[..], &["--lib", "--test", "level_of_detail"]].concat())?;
-    run(cargo_command(&["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    cargo("fmt --all --check")?;
+    clippy("--all-targets")?;
+    features(is_full)?;
+    run(cargo_command("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
+    where_installed()?;
     // Without network, or without Python, the images are checked by hash alone.
     if let Err(reason) = kernels::run(&["--fetch".to_owned()]) {
         eprintln!("xtask: no compiler for the kernels: {reason}");
@@ -58,7 +55,7 @@ fn ci() -> Result<(), String> {
 
 /// All tests; where the reference data lies beside the checkout, those that compare with it may not skip.
 fn all_tests() -> Command {
-    let mut command = cargo_command(&["test"]);
+    let mut command = cargo_command("test");
     if Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")).is_dir() {
         command.env("WALLA_REQUIRE_DATA", "1");
     } else {
@@ -67,13 +64,59 @@ fn all_tests() -> Command {
     command
 }
 
-fn cargo(arguments: &[&str]) -> Result<(), String> {
-    run(&mut cargo_command(arguments))
+/// What the default features leave out: every feature is checked, and its tests run. Those of the overlay only if it is `is_full`: two cores check Bevy's
+/// interface in a minute and a half the first time, and build it in ten minutes.
+fn features(is_full: bool) -> Result<(), String> {
+    clippy("--package walla --features cuda")?;
+    clippy("--package walla_cuda --features cupti --all-targets")?;
+    cargo("test --package walla_cuda --features cupti --lib")?;
+    clippy("--package bevy_walla --features overlay,lod,serialize,cuda,nvtx --all-targets")?;
+    let plugin = "test --package bevy_walla --lib --test level_of_detail --features lod,serialize";
+    cargo(&format!("{plugin}{}", if is_full { ",overlay --test overlay" } else { "" }))?;
+    cargo("test --package walla_trace --features nvtx")?;
+    clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;
+    clippy(
+        "--package walla_examples --package walla_benches --features walla_examples/cuda,walla_benches/cuda",
+    )
 }
 
-fn cargo_command(arguments: &[&str]) -> Command {
+/// What needs a tool that a machine may not have: a line says so where it is missing.
+fn where_installed() -> Result<(), String> {
+    let has = |line: &str, wanted: &str| {
+        let mut words = line.split_whitespace();
+        let output = Command::new(words.next().unwrap_or_default()).args(words).output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(wanted))
+    };
+    if has("rustup target list --installed", ARM) {
+        cargo(&format!("check --package walla_cpu --target {ARM}"))?;
+    } else {
+        eprintln!("xtask: kernels for Arm are not checked: `rustup target add {ARM}`");
+    }
+    if has("cargo deny --version", "cargo-deny") {
+        cargo("deny check")?;
+    } else {
+        eprintln!(
+            "xtask: licences and sources of dependencies are not checked: `cargo install cargo-deny`"
+        );
+    }
+    Ok(())
+}
+
+/// For the CPU's NEON kernels.
+const ARM: &str = "aarch64-unknown-linux-gnu";
+
+/// Warnings are errors.
+fn clippy(line: &str) -> Result<(), String> {
+    cargo(&format!("clippy {line} -- -D warnings"))
+}
+
+fn cargo(line: &str) -> Result<(), String> {
+    run(&mut cargo_command(line))
+}
+
+fn cargo_command(line: &str) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments);
+    command.args(line.split_whitespace());
     command
 }
 
