@@ -103,15 +103,21 @@ fn the_tiny_real_model_tells_its_story() {
     assert!(same >= near_tie.min(200), "differs at token {same}, the near-tie is at {near_tie}");
 }
 
-/// How a prompt is cut into steps and who else is in them changes no bit, by any kernels that run here.
+/// How a prompt is cut into steps and who else is in them changes no bit, by any kernels that run here. Attention knows nothing of the weights'
+/// type, so 8 bits, and company for the scalar kernels, which are slow, are tried with one type of each architecture.
 #[test]
 fn steps_of_any_size_and_any_company_give_the_same_bits() {
     let Some(data) = shared_data() else { return };
     for model in oracle_models(&data) {
+        let is_first_type = model.name.ends_with("-f16");
+        let kv_types = if is_first_type { &[KvType::F16, KvType::Q8][..] } else { &[KvType::F16] };
         for variant in Variant::ALL.iter().copied().filter(|v| v.score().is_some()) {
-            for (context, sequences) in model.by_context() {
-                for kv_type in [KvType::F16, KvType::Q8] {
-                    let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, kv_type);
+            for (context, mut sequences) in model.by_context() {
+                if variant == Variant::Scalar && !is_first_type {
+                    sequences.retain(|sequence| sequence.id == "len33");
+                }
+                for kv_type in kv_types {
+                    let mut evaluator = model.evaluator(cpu(variant), 8, context, 64, *kv_type);
                     let how = format!("{variant} {kv_type:?}");
                     model.assert_same_bits_in_any_company(&mut evaluator, &sequences, &how);
                 }

@@ -9,6 +9,9 @@ use walla_types::{SeqId, TokenId};
 use super::Core;
 use crate::api::ReplyError;
 
+/// Whether it is near, its priority, how long it has waited and where it is: more goes first.
+type Urgency = (bool, i32, Reverse<(u64, usize)>);
+
 impl Core {
     /// Keeps what the cache holds of `prompt`'s beginning and drops the rest; returns the tokens kept.
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
@@ -206,7 +209,7 @@ impl Core {
 
     /// Who goes first: nobody yields to the background; then by priority, then by seniority of the reply, so that somebody always gets to the
     /// end.
-    pub(super) fn urgency(&self, slot: usize) -> Option<(bool, i32, Reverse<(u64, usize)>)> {
+    pub(super) fn urgency(&self, slot: usize) -> Option<Urgency> {
         let agent = self.agents[slot].as_ref()?;
         let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);
         let is_near = agent.spec.detail != Detail::Background;
