@@ -1,16 +1,15 @@
 //! Attention on tensor cores (kernels/attend.cuh): which kernel, how many blocks, how much shared memory.
 
-use walla_device::{GpuFacts, HeadShape, Program};
+use walla_device::{CacheDesc, GpuFacts, HeadShape, KvType, Program};
 
 /// Cells of one product (`TILE`): a page holds a multiple of it.
-pub(super) const TILE: u32 = 16;
+const TILE: u32 = 16;
 /// Cells whose weights share a maximum (`CHUNK`), and tiles of them (`TILES`).
 const CHUNK: u32 = 64;
 const TILES: u32 = CHUNK / TILE;
 /// Columns of one product (`COLUMNS`).
 const COLUMNS: u32 = 8;
-/// Chunks that blocks can leave for another to fold, of all rows together: enough to share out one row of 65,536 tokens, or 60
-/// rows of 1,024, over the whole device; rows beyond are shared out less.
+/// Chunks that blocks can leave for another to fold, of all rows together, however small the cache is.
 const SLOTS: u32 = 1024;
 /// Longest context in which no row keeps a cluster of two blocks for more than five turns.
 const SHORT_CONTEXT: u32 = 1_280;
@@ -145,56 +144,76 @@ pub(super) struct Chosen {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     heads: Heads,
+    /// Groups of query heads: each shares one KV head.
+    groups: u32,
     multiprocessors: u32,
+    /// Chunks of all pages.
+    cached_chunks: u32,
     decode: Tiling,
     mixed: Tiling,
     cluster: Option<Cluster>,
 }
 
 impl Form {
-    /// The form for these heads on this chip, if there is one: an answer that depends on the program's rows in its speed alone.
+    /// The form for these heads, pages and chip, if there is one: the same answer for every program of a model, since its rounding differs from the plain kernels'. Only its
+    /// speed depends on the program's rows.
     pub(super) fn of(
         facts: &GpuFacts,
+        cache: &CacheDesc,
         program: &Program,
         shape: HeadShape,
-        is_q8: bool,
     ) -> Option<Self> {
-        let heads = Heads { dim: shape.head_dim, is_q8 };
-        let fits = |bytes: u32| u64::from(bytes) <= facts.shared_bytes_per_block_optin;
-        let both_fit = |both: &&[Tiling; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
-        if facts.compute_capability < (8, 0) || program.layout.rows_max > ROWS_MAX {
+        let is_q8 = match cache.kv_type {
+            KvType::F16 => false,
+            KvType::Q8 => true,
+            _ => return None,
+        };
+        // The kernels count cells of all pages and heads in 32 bits.
+        let cells = u64::from(cache.pages) * u64::from(cache.page_tokens);
+        let is_countable = cells.saturating_mul(u64::from(shape.kv_heads)) <= u64::from(u32::MAX);
+        if facts.compute_capability < (8, 0)
+            || program.layout.rows_max > ROWS_MAX
+            || !cache.page_tokens.is_multiple_of(TILE)
+            || !is_countable
+        {
             return None;
         }
+        let heads = Heads { dim: shape.head_dim, is_q8 };
+        let groups = groups(shape)?;
+        let fits = |bytes: u32| u64::from(bytes) <= facts.shared_bytes_per_block_optin;
+        let both_fit = |both: &&[Tiling; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
         let [decode, mixed] = *tilings(heads).iter().find(both_fit)?;
-        let cluster = Cluster::of(heads, program.rows_max * groups(shape), program.context_max);
+        let cluster = Cluster::of(heads, program.rows_max * groups, program.context_max);
         let cluster = cluster
             .filter(|its| facts.compute_capability >= (9, 0) && fits(its.shared_bytes(heads)));
-        Some(Self { heads, multiprocessors: facts.multiprocessors.max(1), decode, mixed, cluster })
+        let multiprocessors = facts.multiprocessors.max(1);
+        let cached_chunks = (cells / u64::from(CHUNK)) as u32;
+        Some(Self { heads, groups, multiprocessors, cached_chunks, decode, mixed, cluster })
     }
 
     /// The kernel that decodes in clusters, where that is quicker and the image in use has it.
-    pub(super) fn decode_in_clusters(&self, program: &Program, shape: HeadShape) -> Option<Chosen> {
+    pub(super) fn decode_in_clusters(&self, program: &Program) -> Option<Chosen> {
         let cluster = self.cluster?;
         let Cluster { ranks, teams, ahead } = cluster;
         Some(Chosen {
             file: "attention_cluster",
             name: format!("attention_cluster_{}_{ranks}x{teams}x{ahead}", self.heads.name()),
-            grid: [ranks * groups(shape), program.rows_max, 1],
+            grid: [ranks * self.groups, program.rows_max, 1],
             threads: teams * TILES * 32,
             shared_bytes: cluster.shared_bytes(self.heads),
         })
     }
 
-    pub(super) fn decode(&self, program: &Program, shape: HeadShape) -> Chosen {
+    pub(super) fn decode(&self, program: &Program) -> Chosen {
         let Tiling { warps, ring, .. } = self.decode;
         let name = format!("attention_decode_{}_{warps}x{ring}", self.heads.name());
-        self.chosen("attention_decode", name, self.decode, program, shape)
+        self.chosen("attention_decode", name, self.decode, program)
     }
 
-    pub(super) fn mixed(&self, program: &Program, shape: HeadShape) -> Chosen {
+    pub(super) fn mixed(&self, program: &Program) -> Chosen {
         let Tiling { warps, ring, .. } = self.mixed;
         let name = format!("attention_mixed_{}_{warps}x{ring}", self.heads.name());
-        self.chosen("attention_mixed", name, self.mixed, program, shape)
+        self.chosen("attention_mixed", name, self.mixed, program)
     }
 
     /// As many blocks as the chip holds at once, or as the longest step of the program can use.
@@ -204,10 +223,9 @@ impl Form {
         name: String,
         tiling: Tiling,
         program: &Program,
-        shape: HeadShape,
     ) -> Chosen {
         let shares = chunks_max(program).div_ceil(tiling.warps);
-        let most = u64::from(program.rows_max) * u64::from(groups(shape)) * u64::from(shares);
+        let most = u64::from(program.rows_max) * u64::from(self.groups) * u64::from(shares);
         let blocks = most.min(u64::from(self.multiprocessors * tiling.blocks)) as u32;
         Chosen {
             file,
@@ -217,32 +235,164 @@ impl Form {
             shared_bytes: tiling.shared_bytes(self.heads),
         }
     }
+
+    /// Chunks that blocks can leave for another to fold, of all rows together: as many as steps leave that are shared out over the whole chip. Rows that would leave more are
+    /// shared out less.
+    pub(super) fn slots_max(&self, program: &Program) -> u32 {
+        let [rows, chunks] = [program.rows_max, chunks_max(program)].map(u64::from);
+        let blocks = self.multiprocessors * self.decode.blocks.max(self.mixed.blocks);
+        // A row in n shares leaves one chunk for its first share and the chunks of the others. Rows are cut where there are blocks for one and a half times as many, in two
+        // then: that leaves most.
+        let useful = u64::from(blocks).div_ceil(u64::from(3 * self.groups)) * chunks + rows;
+        // And no more than there are, unless rows have pages in common.
+        let cached = u64::from(self.cached_chunks) + rows;
+        u64::from(SLOTS).max(useful.min(cached)).min(rows * chunks) as u32
+    }
+
+    /// Bytes of those.
+    pub(super) fn partials_bytes(&self, program: &Program) -> usize {
+        let a_slot = self.groups * COLUMNS * (self.heads.dim + 2) * 4;
+        self.slots_max(program) as usize * a_slot as usize
+    }
 }
 
-/// Groups of query heads: each shares one KV head.
-fn groups(shape: HeadShape) -> u32 {
-    shape.kv_heads * (shape.heads / shape.kv_heads).div_ceil(COLUMNS)
+/// Groups of query heads, `None` where heads do not share out.
+fn groups(shape: HeadShape) -> Option<u32> {
+    let of_kv = shape.heads.checked_div(shape.kv_heads)?;
+    Some(shape.kv_heads * of_kv.div_ceil(COLUMNS))
 }
 
 fn chunks_max(program: &Program) -> u32 {
     program.context_max.div_ceil(CHUNK) + 1
 }
 
-/// Chunks that blocks can leave for others.
-pub(super) fn slots_max(program: &Program) -> u32 {
-    let all = u64::from(program.rows_max) * u64::from(chunks_max(program));
-    all.min(u64::from(SLOTS)) as u32
-}
-
-/// Bytes of those.
-pub(super) fn partials_bytes(program: &Program, shape: HeadShape) -> usize {
-    let a_slot = groups(shape) * COLUMNS * (shape.head_dim + 2) * 4;
-    slots_max(program) as usize * a_slot as usize
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Cluster, Heads, Tiling};
+    use walla_device::{
+        BufferId, CacheDesc, CacheId, GpuFacts, HeadShape, KvType, Phase, Program, step::StepLayout,
+    };
+
+    use super::{CHUNK, Cluster, Form, Heads, Tiling};
+    use crate::lower::attention::partials_bytes;
+
+    /// Heads of Llama 3.1 8B.
+    const SHAPE: HeadShape = HeadShape { heads: 32, kv_heads: 8, head_dim: 128 };
+
+    fn h200() -> GpuFacts {
+        GpuFacts {
+            compute_capability: (9, 0),
+            multiprocessors: 132,
+            shared_bytes_per_block_optin: 232_448,
+            ..GpuFacts::default()
+        }
+    }
+
+    fn cache(tokens: u32, kv_type: KvType) -> CacheDesc {
+        CacheDesc {
+            layers: vec![],
+            pages: tokens / 32,
+            page_tokens: 32,
+            sequences_max: 64,
+            kv_type,
+        }
+    }
+
+    fn program(rows_max: u32, context_max: u32) -> Program {
+        let layout = StepLayout {
+            rows_max,
+            outputs_max: rows_max,
+            biases_max: 0,
+            sequences_max: 64,
+            pages_per_sequence: context_max / 32,
+        };
+        Program {
+            name: String::new(),
+            phase: Phase::Decode,
+            one_row_a_sequence: true,
+            rows_max,
+            outputs_max: rows_max,
+            context_max,
+            vocab: 1,
+            slots: vec![],
+            cache: CacheId(0),
+            step: BufferId(0),
+            layout,
+            results: BufferId(0),
+            logits: BufferId(0),
+            masks: None,
+            ops: vec![],
+        }
+    }
+
+    /// How many shares rows of so many tokens make, as kernels/attend_few.cuh cuts them (`Shares`).
+    fn shares(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
+        let warps = form.decode.warps;
+        let size = |chunks: u32, segment: u32| {
+            let near = ((chunks + segment / 2) / segment).max(1);
+            let shares = if segment > warps || near == 1 { near } else { chunks.div_ceil(segment) };
+            chunks.div_ceil(shares)
+        };
+        let chunks = || contexts.iter().map(|tokens| tokens.div_ceil(CHUNK));
+        let grid = form.decode(program).grid[0];
+        let mut wanted = warps.max((chunks().sum::<u32>() * form.groups).div_ceil(grid));
+        loop {
+            let cut = chunks().map(|n| (n, size(n, wanted)));
+            let slots: u32 =
+                cut.clone().map(|(n, each)| if each < n { 1 + n - each } else { 0 }).sum();
+            if slots <= form.slots_max(program) {
+                return cut.map(|(n, each)| n.div_ceil(each)).sum::<u32>() * form.groups;
+            }
+            wanted *= 2;
+        }
+    }
+
+    #[test]
+    fn long_contexts_are_shared_out_over_the_chip() {
+        for (rows, tokens, context_max) in [
+            (4, 32_768, 32_768),
+            (3, 65_536, 65_536),
+            (4, 32_768, 131_072),
+            (16, 8_192, 8_192),
+            (7, 10_000, 32_768),
+            (1, 131_072, 131_072),
+        ] {
+            let program = program(rows, context_max);
+            let cache = cache(rows * context_max, KvType::F16);
+            let form = Form::of(&h200(), &cache, &program, SHAPE).unwrap();
+            let blocks = form.decode(&program).grid[0];
+            let made = shares(&form, &program, &vec![tokens; rows as usize]);
+            assert!(2 * made >= blocks, "{rows} rows of {tokens}: {made} of {blocks} blocks");
+        }
+        // One long row among short ones.
+        let program = program(8, 65_536);
+        let cache = cache(131_072, KvType::F16);
+        let form = Form::of(&h200(), &cache, &program, SHAPE).unwrap();
+        let contexts = [65_000, 300, 300, 300, 300, 300, 300, 300];
+        assert!(shares(&form, &program, &contexts) >= 132);
+    }
+
+    #[test]
+    fn workspaces_have_the_room_that_the_kernels_in_use_want() {
+        // 131,072 tokens and 128 rows: in chunks of 64, each with sums, a base and a mass of eight columns of eight groups. The plain kernels want 2 GiB for all rows and heads.
+        let bytes = |gpu: &GpuFacts, kv_type| {
+            let (cache, program) = (cache(131_072, kv_type), program(128, 131_072));
+            partials_bytes(gpu, &cache, &program, SHAPE, None)
+        };
+        let slots = 131_072 / 64 + 128;
+        assert_eq!(bytes(&h200(), KvType::F16), slots * 8 * 8 * 130 * 4);
+        assert_eq!(bytes(&h200(), KvType::Q8), slots * 8 * 8 * 130 * 4);
+        let plain = 4 * 128 * 32 * 1_024 * 130;
+        assert_eq!(bytes(&h200(), KvType::F32), plain);
+        let old = GpuFacts { compute_capability: (7, 5), ..h200() };
+        assert_eq!(bytes(&old, KvType::F16), plain);
+    }
+
+    #[test]
+    fn heads_that_do_not_share_out_have_no_form() {
+        let shape = HeadShape { kv_heads: 0, ..SHAPE };
+        let form = Form::of(&h200(), &cache(1_024, KvType::F16), &program(1, 1_024), shape);
+        assert!(form.is_none());
+    }
 
     #[test]
     fn shared_memory_is_what_the_kernels_lay_out() {

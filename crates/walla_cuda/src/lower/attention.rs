@@ -1,11 +1,12 @@
 //! Token mixers: query, key and value, attention, short convolution.
 
 use walla_device::{
-    CacheLayer, DeviceError, HeadShape, KvType, Linear, Norm, Program, RopeId, Slot, VectorId,
+    CacheDesc, CacheLayer, DeviceError, GpuFacts, HeadShape, KvType, Linear, Norm, Program, RopeId,
+    Slot, VectorId,
 };
 use walla_types::RopePairs;
 
-use super::attend::{self, Chosen, Form};
+use super::attend::{Chosen, Form};
 use super::linear::Part;
 use super::product::{Then, packed};
 use super::{Lowering, same};
@@ -20,8 +21,25 @@ const HEAD_DIM_MAX: u32 = 256;
 /// Most taps of a convolution (`TAPS_MAX` in short_conv.cu).
 const TAPS_MAX: u32 = 8;
 
+/// Bytes that blocks of one attention leave for others to put together: of the kernels that [`Lowering::attention`] takes.
+pub(super) fn partials_bytes(
+    gpu: &GpuFacts,
+    cache: &CacheDesc,
+    program: &Program,
+    shape: HeadShape,
+    window: Option<u32>,
+) -> usize {
+    match Form::of(gpu, cache, program, shape) {
+        Some(form) => form.partials_bytes(program),
+        None => {
+            let chunks = program.rows_max as usize * chunks_max(program, window) as usize;
+            4 * chunks * shape.heads as usize * (shape.head_dim as usize + 2)
+        }
+    }
+}
+
 /// Chunks of the longest row.
-pub(super) fn chunks_max(program: &Program, window: Option<u32>) -> u32 {
+fn chunks_max(program: &Program, window: Option<u32>) -> u32 {
     let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
     cells.div_ceil(CHUNK).max(1)
 }
@@ -84,9 +102,7 @@ impl Lowering<'_> {
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
-        if op.attends_next
-            && program.one_row_a_sequence
-            && self.form(program, op.shape, name).is_some()
+        if op.attends_next && program.one_row_a_sequence && self.form(program, op.shape)?.is_some()
         {
             self.unappended = Some((op.q, head));
             return Ok(launches);
@@ -122,17 +138,10 @@ impl Lowering<'_> {
         Ok(head)
     }
 
-    /// The form that attention on tensor cores takes, where it can be: the same answer for every program of a model, since its
-    /// rounding differs from the plain kernels'.
-    fn form(&self, program: &Program, shape: HeadShape, name: &str) -> Option<Form> {
-        let desc = &self.resources.cache(program.cache).ok()?.desc;
-        // The kernels count cells of all pages and heads in 32 bits.
-        let cells = [desc.pages, shape.kv_heads, desc.page_tokens].map(u64::from);
-        let is_countable = cells.iter().product::<u64>() <= u64::from(u32::MAX);
-        if name == "f32" || !desc.page_tokens.is_multiple_of(attend::TILE) || !is_countable {
-            return None;
-        }
-        Form::of(&self.context.gpu().facts, program, shape, name == "q8")
+    /// The form that attention on tensor cores takes, where it can be.
+    fn form(&self, program: &Program, shape: HeadShape) -> Result<Option<Form>, DeviceError> {
+        let cache = &self.resources.cache(program.cache)?.desc;
+        Ok(Form::of(&self.context.gpu().facts, cache, program, shape))
     }
 
     /// The pages of a layer, and the name of their numbers.
@@ -199,15 +208,15 @@ impl Lowering<'_> {
         });
         self.packed = packed.map(|rows| (out_slot, rows));
         let unappended = self.unappended.take().filter(|(slot, _)| *slot == q_slot);
-        if let Some(form) = self.form(program, shape, name) {
+        if let Some(form) = self.form(program, shape)? {
             let (input, head, chosen) = match unappended {
                 Some((_, head)) => {
                     let products = self.base + self.workspace.products as u64;
-                    (products, head, self.decode_kernel(&form, program, shape)?)
+                    (products, head, self.decode_kernel(&form, program)?)
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
-                    (q, head, form.mixed(program, shape))
+                    (q, head, form.mixed(program))
                 }
             };
             let params = AttendParams {
@@ -221,7 +230,7 @@ impl Lowering<'_> {
                 arrivals: self.base + self.workspace.arrivals as u64,
                 window: window.unwrap_or(0),
                 scale,
-                slots_max: attend::slots_max(program),
+                slots_max: form.slots_max(program),
                 rows_max: program.rows_max,
             };
             let kernel = (chosen.file, chosen.name.as_str());
@@ -256,19 +265,14 @@ impl Lowering<'_> {
     }
 
     /// The kernel that decodes: in clusters where that is quicker and the image in use has it.
-    fn decode_kernel(
-        &mut self,
-        form: &Form,
-        program: &Program,
-        shape: HeadShape,
-    ) -> Result<Chosen, DeviceError> {
-        if let Some(chosen) = form.decode_in_clusters(program, shape) {
+    fn decode_kernel(&mut self, form: &Form, program: &Program) -> Result<Chosen, DeviceError> {
+        if let Some(chosen) = form.decode_in_clusters(program) {
             let Chosen { file, ref name, shared_bytes, .. } = chosen;
             if self.kernels.find(self.context, file, name, shared_bytes)?.is_some() {
                 return Ok(chosen);
             }
         }
-        Ok(form.decode(program, shape))
+        Ok(form.decode(program))
     }
 
     pub(super) fn short_conv(

@@ -1,6 +1,6 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
-use super::{Lowering, attend, attention, product, sample};
+use super::{Lowering, attention, product, sample};
 use crate::resources::Resources;
 
 /// Where the parts of the workspace lie, shared by programs that are prepared together. All of it starts as zeros.
@@ -150,11 +150,10 @@ impl Ground<'_> {
                 self.splits(&mut wanted, &[query, key, value], all_rows, false)?;
             }
             Op::Attention { shape, window, .. } => {
-                let chunks = attention::chunks_max(program, *window) as usize;
-                let heads = shape.heads as usize;
-                let plain = products(heads * chunks * (shape.head_dim as usize + 2));
-                wanted.partials = plain.max(attend::partials_bytes(program, *shape));
-                wanted.arrivals = products(heads);
+                let cache = &self.resources.cache(program.cache)?.desc;
+                wanted.partials =
+                    attention::partials_bytes(self.gpu, cache, program, *shape, *window);
+                wanted.arrivals = products(shape.heads as usize);
                 wanted.packed_mixed = packed_bytes(shape.heads * shape.head_dim);
             }
             Op::Project { linear, post_norm, .. } => {
