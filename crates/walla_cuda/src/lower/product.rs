@@ -25,6 +25,17 @@ pub(super) fn on_tensor_cores(ty: TensorType) -> bool {
     ty != TensorType::F32
 }
 
+/// Bytes of the records that matrices on tensor cores have.
+#[cfg(test)]
+pub(super) fn records() -> Vec<u32> {
+    let multiplied = TensorType::ALL.into_iter().filter(|ty| on_tensor_cores(*ty));
+    let layouts = multiplied.filter_map(|ty| Layout::of(ty, ty.block_elements().max(128)));
+    let mut records: Vec<u32> = layouts.map(|its| its.record_bytes() as u32).collect();
+    records.sort_unstable();
+    records.dedup();
+    records
+}
+
 /// Bytes that packed rows take at most.
 pub(super) fn packed_bytes(rows: u32, cols: u32) -> usize {
     let rows = rows.next_multiple_of(GROUP_ROWS) as usize;

@@ -185,6 +185,7 @@ impl Wide {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lower::product::records;
 
     fn gpu(shared_bytes_per_block_optin: u64) -> GpuFacts {
         GpuFacts { multiprocessors: 132, shared_bytes_per_block_optin, ..GpuFacts::default() }
@@ -199,13 +200,14 @@ mod tests {
 
     #[test]
     fn every_product_of_more_than_eight_rows_fits() {
-        for record_bytes in [576, 608, 848, 1_088, 768, 2_048] {
-            for segments in [1, 5, 8, 12, 16, 20, 24, 32, 64, 112] {
-                for tiles in [1, 4, 33, 192, 511, 512, 1_024, 8_016] {
+        for record_bytes in records() {
+            for segments in [1, 5, 8, 12, 16, 20, 24, 32, 64, 112, 224, 416] {
+                for tiles in [1, 4, 33, 192, 511, 512, 1_024, 1_792, 3_584, 16_388] {
                     for rows in [9, 16, 17, 48, 64, 65, 128, 512] {
                         let (order, wide) = cut(tiles, segments, rows, record_bytes);
-                        // Many tiles of several splits are not for these kernels.
-                        if tiles >= TILES_MANY && order.splits > 1 {
+                        // Many tiles of several splits are not for these kernels, nor are more splits than a cluster has blocks.
+                        let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
+                        if order.splits > most {
                             assert_eq!(wide, None);
                             continue;
                         }
@@ -233,7 +235,7 @@ mod tests {
     #[test]
     fn blocks_are_halves_where_all_are_there_at_once() {
         // Gate and up of Llama 3.2 1B, and its head.
-        let form = |tiles, rows| cut(tiles, 16, rows, 608).1.unwrap();
+        let form = |tiles, rows| cut(tiles, 16, rows, 640).1.unwrap();
         assert_eq!((form(1_024, 16).form(), form(1_024, 16).grid), ("wide_half", [256, 1, 1]));
         assert_eq!(form(1_024, 64).form(), "wide");
         assert_eq!(form(8_016, 16).form(), "wide");

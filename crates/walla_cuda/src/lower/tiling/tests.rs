@@ -1,19 +1,22 @@
 use super::few::DEPTH_MAX;
 use super::*;
+use crate::lower::product::records;
 
 fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {
     GpuFacts { multiprocessors, shared_bytes_per_block_optin, ..GpuFacts::default() }
 }
 
-const RECORDS: [u32; 6] = [576, 608, 848, 1088, 768, 2048];
-const SEGMENTS: [u32; 10] = [1, 5, 8, 12, 16, 20, 24, 64, 76, 112];
+// Up to the widest rows of Llama 3.1 70B and 405B.
+const SEGMENTS: [u32; 12] = [1, 5, 8, 12, 16, 20, 24, 64, 76, 112, 224, 416];
+// Up to heads of 262,208 rows.
+const TILES: [u32; 8] = [1, 4, 33, 192, 1_024, 1_792, 3_584, 16_388];
 
 /// Every product that models have, on a large and on a small chip.
 fn all(mut check: impl FnMut(&Product, &Tiling, &GpuFacts)) {
     for gpu in [gpu(132, 232_448), gpu(24, 101_376), gpu(40, 65_536)] {
-        for record_bytes in RECORDS {
+        for record_bytes in records() {
             for segments in SEGMENTS {
-                for tiles in [1, 4, 33, 192, 1024, 8016] {
+                for tiles in TILES {
                     for rows in [1, 2, 3, 6, 8, 12, 16, 24, 48, 128, 512] {
                         let group_rows = rows.min(8);
                         let product = Product { record_bytes, segments, tiles, rows, group_rows };
@@ -26,6 +29,12 @@ fn all(mut check: impl FnMut(&Product, &Tiling, &GpuFacts)) {
             }
         }
     }
+}
+
+#[test]
+fn records_are_those_of_types() {
+    // Q4_0, Q4_1 and Q4_K, Q5_0, Q5_1 and Q5_K, Q6_K, Q8_0, F16 and BF16.
+    assert_eq!(records(), [576, 640, 704, 768, 848, 1_088, 2_048]);
 }
 
 #[test]
@@ -74,10 +83,10 @@ fn turns_of_few_rows_fill_the_chip() {
     };
     // Llama 3.2 1B: query, key and value; output; down; gate and up; head. What a warp multiplies in a turn is on its way before x is, three quarters of it where two
     // blocks share a multiprocessor.
-    assert_eq!(cut(192, 16, 1, 608), (192, 1, 8, 2));
-    assert_eq!(cut(128, 16, 1, 608), (128, 1, 8, 2));
-    assert_eq!(cut(128, 64, 1, 608), (128, 1, 8, 4));
-    assert_eq!(cut(1_024, 16, 1, 608), (256, 4, 4, 6));
+    assert_eq!(cut(192, 16, 1, 640), (192, 1, 8, 2));
+    assert_eq!(cut(128, 16, 1, 640), (128, 1, 8, 2));
+    assert_eq!(cut(128, 64, 1, 640), (128, 1, 8, 4));
+    assert_eq!(cut(1_024, 16, 1, 640), (256, 4, 4, 6));
     let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
     assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
     // Gate and up of bf16, whose segments come one by one, and of Llama 3.1 8B, whose warps go on for long: rows of x come before more of them.
@@ -93,7 +102,7 @@ fn more_rows_fill_the_chip() {
     for gpu in [gpu(128, 101_376), gpu(132, 232_448)] {
         for (tiles, segments) in [(192, 16), (128, 16), (1_024, 16), (128, 64), (8_016, 16)] {
             for rows in [9, 16, 32, 48, 64, 128, 512] {
-                let product = Product { record_bytes: 608, segments, tiles, rows, group_rows: 8 };
+                let product = Product { record_bytes: 640, segments, tiles, rows, group_rows: 8 };
                 let order = Order::of(tiles, segments, &gpu);
                 let tiling = Tiling::of(&product, &order, &gpu).unwrap();
                 let warps = tiling.grid.iter().product::<u32>() * tiling.warps();
