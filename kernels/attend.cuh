@@ -25,7 +25,7 @@ struct AttendParams {
     float* out;          // [rows, heads * head_dim], unless it is packed
     PackedRef packed;
     HeadRef head;
-    float* partials;     // [slots_max, groups, columns, head_dim + 2]: sums, then base and mass
+    float* partials;     // [slots_max, groups]: sums [columns, head_dim], then bases [columns], then masses [columns]; decode has as many columns as heads share a KV head, at most COLUMNS
     uint32_t* arrivals;  // [rows, groups], zero between launches
     uint32_t window;     // 0: all
     float scale;

@@ -4,7 +4,7 @@
 // Neighbouring rows of one sequence are taken together: their columns (a row's query heads of one KV head, side by side) share one
 // reading of keys and values. Up to 8 columns go the way of decoding (attend_few.cuh: warps share out the cells), more go the way
 // of prompts: each warp has 8 or 16 columns of up to 64, and all warps read the same tiles. Both leave the same bits (attend.cuh).
-// Grid: as many blocks as the device holds at once; each takes shares in turn, the longest rows first.
+// Grid: as many blocks as the device holds at once; each takes shares in turn, from the step's last row backwards: of a prompt the last rows see most.
 // Memory-bound for few columns, else bound by the tensor cores. Oracle: walla_cpu's scalar attention.
 #include "attend_few.cuh"
 

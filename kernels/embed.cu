@@ -27,7 +27,10 @@ extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ 
     const uint32_t wanted = row.token < 0 ? p.last_sampled[row.sequence] : uint32_t(row.token);
     // A token outside the vocabulary is refused by the planner; here it must only do no harm.
     const uint32_t token = min(wanted, p.table.rows - 1);
-    if (threadIdx.x == 0) p.recent[row.sequence * PENALTY_WINDOW_MAX + row.position % PENALTY_WINDOW_MAX] = token;
+    // Of a sequence's rows, which are neighbours, those that share a place lie a window apart: the latest stays.
+    const uint32_t later = r + PENALTY_WINDOW_MAX;
+    const bool is_latest = later >= p.step.header().rows || p.step.row(later).sequence != row.sequence;
+    if (threadIdx.x == 0 && is_latest) p.recent[row.sequence * PENALTY_WINDOW_MAX + row.position % PENALTY_WINDOW_MAX] = token;
     float* x = p.x + size_t(r) * p.width;
     with_type(p.table.type, [&](auto block) {
         for (uint32_t b = threadIdx.x; b < p.table.cols / SEGMENT * 4; b += blockDim.x) {

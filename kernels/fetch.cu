@@ -1,5 +1,6 @@
-// fetch: to[i] = from[i], from pinned memory of the host, for blocks that are small and hurried: a step's.
+// fetch: to[i] = from[i], from pinned memory of the host, for blocks that are small and hurried: masks of allowed tokens.
 // from, to: [bytes], whole words of 16 bytes allocated. Grid: words / THREADS blocks; a thread copies one word, the last one what is left of it.
+// Step blocks are posted (post.cuh); those that cannot be come this way, too.
 // Why not a copy: a kernel stays on the multiprocessors, while a copy between two kernels of a stream hands over to a copy engine and back,
 // some 6 us in which nothing runs. Bound by the bus: 1 to 2 us of latency, the bytes.
 #include "walla.cuh"
@@ -18,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fetch(const FetchParams p)
     // The host wrote it before it launched this; the step that still reads `to` is what there is to wait for.
     const uint4 word = 16 * i < p.bytes ? __ldcv(p.from + i) : make_uint4(0, 0, 0, 0);
     wait_for_predecessors();
-    // Successors start when this has ended, not before: what they read of the step block before they wait is the new one.
+    // Successors start when this has ended, not before: what they read of the block before they wait is new.
     if (16 * i + 16 <= p.bytes) {
         p.to[i] = word;
     } else {

@@ -21,7 +21,7 @@ constexpr uint32_t GATHER_THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(GATHER_THREADS) gather(const __grid_constant__ GatherParams p) {
     let_successors_start();
-    // What outputs name is the step block's, which nothing of the program writes.
+    // What outputs name is in the step block, which is there.
     const uint32_t n = blockIdx.x, r = min(p.step.output(n).row, p.rows_last), i = threadIdx.x;
     wait_for_predecessors();
     // All on their way at once: a thread's first numbers of each sort.

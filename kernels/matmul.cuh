@@ -1,4 +1,4 @@
-// matmul: products (product.cuh) for more than 8 rows of x, or 8 long ones, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
+// matmul: products (product.cuh) for more than 8 rows of x, or 5 and more long ones, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
 //
 // A team of one or two warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
 // warp's own, `chunk` segments at a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change. The
@@ -32,13 +32,12 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const uint32_t tile0 = blockIdx.x * p.teams + team, tile_step = gridDim.x * p.teams;
     const uint32_t segments = p.x.segments;
     const bool gated = p.mode >= GATE_SILU;
-    const bool one_split = gridDim.z > 1;
-    const uint32_t split0 = one_split ? blockIdx.z : 0, splits_here = one_split ? 1 : p.splits;
-    const uint32_t first_segment = split0 * p.split_segments;
-    const uint32_t segments_here = min(segments - first_segment, splits_here * p.split_segments);
-    // Rows of x in a group that are there at all.
-    constexpr uint32_t rows = 8;
-    const uint32_t group_bytes = segments_here * rows * 256;
+    const uint32_t split = blockIdx.z, first_segment = split * p.split_segments;
+    const uint32_t segments_here = min(segments - first_segment, p.split_segments);
+    // This warp's run of them; the last may be empty.
+    const uint32_t run_begin = warp * p.run, run_end = min(run_begin + p.run, segments_here);
+    constexpr uint32_t SEGMENT_BYTES = 8 * 256;  // of a group's rows of x
+    const uint32_t group_bytes = segments_here * SEGMENT_BYTES;
     const uint32_t stage_bytes = 2 * p.chunk * RECORD;
     const uint32_t ring_at = threadIdx.x / WARP * p.depth * stage_bytes;
     const uint32_t ring_bytes = blockDim.x / WARP * p.depth * stage_bytes;
@@ -48,27 +47,19 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const uint32_t barriers_at = shared_of(barriers);
     Ring now = {shared_at + ring_at, barriers_at + threadIdx.x / WARP * (DEPTH_MAX * 8), p.depth, 0, 0};
     Ring ahead = now;
-    // This warp's run of segments in each split.
-    const auto run_begin = [&](uint32_t split) { return split * p.split_segments + warp * p.run; };
-    const auto run_end = [&](uint32_t split) { return min(min((split + 1) * p.split_segments, run_begin(split) + p.run), segments_here); };
 
-    // What is fetched next: both halves of the tile, from this segment on.
-    uint32_t tile_ahead = tile0, split_ahead = 0, segment_ahead = run_begin(0);
+    // What is fetched next: both halves of the tile, from this segment on. Nothing for an empty run.
+    uint32_t tile_ahead = run_begin < run_end ? tile0 : p.tiles, segment_ahead = run_begin;
     const uint8_t* tile_from = tile0 < p.tiles ? first_half<RECORD>(p, tile0, first_segment) : nullptr;
     const ptrdiff_t apart = halves_apart<RECORD>(p);
     const auto fetch = [&] {
-        // On to the next segment that exists.
-        while (tile_ahead < p.tiles && segment_ahead >= run_end(split_ahead)) {
-            if (++split_ahead == splits_here) {
-                split_ahead = 0;
-                tile_ahead += tile_step;
-                if (tile_ahead < p.tiles) tile_from = first_half<RECORD>(p, tile_ahead, first_segment);
-            }
-            segment_ahead = run_begin(split_ahead);
+        if (tile_ahead < p.tiles && segment_ahead >= run_end) {
+            tile_ahead += tile_step, segment_ahead = run_begin;
+            if (tile_ahead < p.tiles) tile_from = first_half<RECORD>(p, tile_ahead, first_segment);
         }
         if (tile_ahead < p.tiles) {
             const uint32_t to = ahead.stages + ahead.slot * stage_bytes;
-            const uint32_t bytes = min(p.chunk, run_end(split_ahead) - segment_ahead) * RECORD;
+            const uint32_t bytes = min(p.chunk, run_end - segment_ahead) * RECORD;
             const uint8_t* from = tile_from + segment_ahead * RECORD;
 #if __CUDA_ARCH__ >= 900
             if (lane == 0) {
@@ -115,7 +106,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         const uint32_t groups_here = min(GROUPS, div_up(p.rows_max - row0, 8));
         expect(whole, groups_here * group_bytes);
         for (uint32_t g = 0; g < groups_here; g++)
-            copy_bulk(x_at + g * group_bytes, p.x.rows + (size_t(row0 / 8 + g) * segments + first_segment) * rows * 256, group_bytes, whole.barriers);
+            copy_bulk(x_at + g * group_bytes, p.x.rows + (size_t(row0 / 8 + g) * segments + first_segment) * SEGMENT_BYTES, group_bytes, whole.barriers);
     }
 #else
     const bool copies_whole = false;
@@ -124,12 +115,11 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         // Row by row: of each block of 32 its four pieces.
         for (uint32_t s = threadIdx.x / WARP; s < segments_here; s += blockDim.x / WARP)
             for (uint32_t g = 0; g < GROUPS; g++) {
-                if (lane >= rows * 4) continue;
                 const uint32_t n = min(row0 + g * 8 + lane / 4, p.rows_max - 1);
                 const uint32_t r = p.by_output ? min(p.step.output(n).row, p.rows_last) : n;
 #pragma unroll
                 for (uint32_t j = 0; j < 4; j++)
-                    copy_ahead(x_at + g * group_bytes + ((s * 16 + j * 4 + lane % 4) * rows + lane / 4) * 16,
+                    copy_ahead(x_at + g * group_bytes + ((s * 16 + j * 4 + lane % 4) * 8 + lane / 4) * 16,
                                p.x.rows + piece_of(p.x, r, (first_segment + s) * 16 + j * 4 + lane % 4));
             }
         close_copies();
@@ -146,7 +136,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             }
             const float exact = rsqrtf(warp_sum(sum) * p.inverse_width + p.eps);
             its = __fdividef(exact, p.used[r]);
-            if (p.factors && blockIdx.x == 0 && split0 == 0 && lane == 0) p.factors[r] = exact;
+            if (p.factors && blockIdx.x == 0 && split == 0 && lane == 0) p.factors[r] = exact;
         }
         if (lane == 0) factor[n] = its;
     }
@@ -164,52 +154,49 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         else
             asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "r"(threads) : "memory");
     };
-    // Row lane % 8 of piece lane / 8; rows that are not there repeat the last.
-    const uint32_t x = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
+    // Row lane % 8 of piece lane / 8.
+    const uint32_t x = x_at + lane * 16;
     const uint32_t sum_at = (lane % 4 * 2) * SUM_STRIDE + lane / 4;
     float sum[GROUPS][4] = {};
     bool odd = false;
     for (uint32_t tile = tile0; tile < p.tiles; tile += tile_step, odd = !odd) {
-        for (uint32_t split = 0; split < splits_here; split++) {
-            const uint32_t end = run_end(split);
-            for (uint32_t first = run_begin(split); first < end; first += p.chunk) {
-                const uint32_t chunk_end = min(first + p.chunk, end);
-                const uint8_t* stage = stages + now.slot * stage_bytes;
-                await_next();
-                const auto multiply_block = [&](const uint32_t(&its)[2][4], uint32_t s, uint32_t j) {
+        for (uint32_t first = run_begin; first < run_end; first += p.chunk) {
+            const uint32_t chunk_end = min(first + p.chunk, run_end);
+            const uint8_t* stage = stages + now.slot * stage_bytes;
+            await_next();
+            const auto multiply_block = [&](const uint32_t(&its)[2][4], uint32_t s, uint32_t j) {
 #pragma unroll
-                    for (uint32_t g = 0; g < GROUPS; g++) {
-                        uint32_t rows_of_x[4];
-                        load_matrices(rows_of_x, x + g * group_bytes + (s * 4 + j) * rows * 64);
-                        multiply(sum[g], its[0], rows_of_x[0], rows_of_x[1]);
-                        multiply(sum[g], its[1], rows_of_x[2], rows_of_x[3]);
-                    }
-                };
-                for (uint32_t s = first; s < chunk_end; s++) {
-                    HalfTile<TYPE> w[2];
-                    w[0].load(stage + (s - first) * RECORD, lane);
-                    w[1].load(stage + (p.chunk + s - first) * RECORD, lane);
-#pragma unroll
-                    for (uint32_t j = 0; j < 4; j++) {
-                        uint32_t a[2][4];
-                        unpack(a, w, j);
-                        multiply_block(a, s, j);
-                    }
+                for (uint32_t g = 0; g < GROUPS; g++) {
+                    uint32_t rows_of_x[4];
+                    load_matrices(rows_of_x, x + g * group_bytes + (s * 4 + j) * 512);
+                    multiply(sum[g], its[0], rows_of_x[0], rows_of_x[1]);
+                    multiply(sum[g], its[1], rows_of_x[2], rows_of_x[3]);
                 }
-                now.next();
-                __syncwarp();
-                fetch();
+            };
+            for (uint32_t s = first; s < chunk_end; s++) {
+                HalfTile<TYPE> w[2];
+                w[0].load(stage + (s - first) * RECORD, lane);
+                w[1].load(stage + (p.chunk + s - first) * RECORD, lane);
+#pragma unroll
+                for (uint32_t j = 0; j < 4; j++) {
+                    uint32_t a[2][4];
+                    unpack(a, w, j);
+                    multiply_block(a, s, j);
+                }
             }
-            // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of the group.
-            float* to = sums + warp * SUMS + sum_at;
-#pragma unroll
-            for (uint32_t g = 0; g < GROUPS; g++)
-#pragma unroll
-                for (uint32_t c = 0; c < 4; c++) {
-                    to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[g][c];
-                    sum[g][c] = 0.0f;
-                }
+            now.next();
+            __syncwarp();
+            fetch();
         }
+        // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of the group.
+        float* to = sums + warp * SUMS + sum_at;
+#pragma unroll
+        for (uint32_t g = 0; g < GROUPS; g++)
+#pragma unroll
+            for (uint32_t c = 0; c < 4; c++) {
+                to[(g * 8 + c % 2) * SUM_STRIDE + c / 2 * 8] = sum[g][c];
+                sum[g][c] = 0.0f;
+            }
         meet_team();
         // The warps' sums in order, four rows of the result a thread. Where there is work for some warps only, they take turns.
         const TileOf place = tile_of(p, tile);
@@ -228,8 +215,8 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                     value[half][0] += four.x, value[half][1] += four.y, value[half][2] += four.z, value[half][3] += four.w;
                 }
             }
-            if (one_split) {
-                float* to = p.partials + ((size_t(blockIdx.z) * p.tiles + tile) * gridDim.y + blockIdx.y) * (COLUMNS * TILE_ROWS);
+            if (gridDim.z > 1) {
+                float* to = p.partials + ((size_t(split) * p.tiles + tile) * gridDim.y + blockIdx.y) * (COLUMNS * TILE_ROWS);
 #pragma unroll
                 for (uint32_t half = 0; half < 2; half++)
                     if (half == 0 || gated)
@@ -241,7 +228,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         }
         meet_team();
     }
-    if (!one_split) return;
+    if (gridDim.z == 1) return;
 
     // The block that ends last adds the splits of all of its tiles.
     __threadfence();
@@ -262,8 +249,8 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             for (uint32_t half = 0; half < 2; half++) {
                 if (half == 1 && !gated) continue;
 #pragma unroll 4
-                for (uint32_t split = 0; split < p.splits; split++) {
-                    const float* from = p.partials + ((size_t(split) * p.tiles + tile) * gridDim.y + blockIdx.y) * (COLUMNS * TILE_ROWS) +
+                for (uint32_t z = 0; z < p.splits; z++) {
+                    const float* from = p.partials + ((size_t(z) * p.tiles + tile) * gridDim.y + blockIdx.y) * (COLUMNS * TILE_ROWS) +
                                         n * TILE_ROWS + half * 8 + quad * 4;
                     const float4 four = __ldcg(reinterpret_cast<const float4*>(from));
                     value[half][0] += four.x, value[half][1] += four.y, value[half][2] += four.z, value[half][3] += four.w;

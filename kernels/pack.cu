@@ -69,7 +69,11 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
         }
         if (p.norm) {
 #pragma unroll
-            for (uint32_t i = 0; i < 8; i++) values[i] = values[i] * factor * weights[i];
+            for (uint32_t i = 0; i < 8; i++) {
+                // Numbers beyond the width stay zero when the factor is NaN: who packs this row next leaves them as they are.
+                const uint32_t at = share / 4 * 32 + share % 4 * 4 + i / 4 * 16 + i % 4;
+                values[i] = at < p.width ? values[i] * factor * weights[i] : 0.0f;
+            }
         }
         const uint32_t k = share / 4 * 32 + share % 4 * 4;
 #pragma unroll

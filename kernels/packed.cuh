@@ -30,8 +30,8 @@ __device__ __forceinline__ size_t pair_of(const PackedRef& p, uint32_t r, uint32
     return piece_of(p, r, k / 16 * 2 + k % 4 / 2) + k % 16 / 4 * 4;
 }
 
-// The largest half: beyond it only a lost row can be.
-__device__ __forceinline__ float within_half(float value) { return fminf(fmaxf(value, -65504.0f), 65504.0f); }
+// Finite numbers end at the largest half. What is not finite becomes NaN, by a zero times it, so that a lost row stays lost up to its logits.
+__device__ __forceinline__ float within_half(float value) { return fmaf(value, 0.0f, fminf(fmaxf(value, -65504.0f), 65504.0f)); }
 
 __device__ __forceinline__ uint32_t two_halves(float a, float b) {
     const __half2 two = __floats2half2_rn(within_half(a), within_half(b));

@@ -301,12 +301,13 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
 // everything that any block wrote. For the blocks' first threads.
 __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeader& header, ResultHeader& result) {
     if (header.outputs > 1) {
-        __threadfence();
-        if (atomicAdd(p.arrivals, 1) + 1 < header.outputs) return;
+        uint32_t before;  // releases what this block wrote, and acquires what others released
+        asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(p.arrivals) : "memory");
+        if (before + 1 < header.outputs) return;
         *p.arrivals = 0;
     }
     result.end_nanos = nanos();
-    // What other blocks wrote before their fence comes before this block's count, and so, release being cumulative, before the word.
+    // What other blocks wrote was acquired with the last count, so it comes before the word, as this block's own does.
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&result.done), "l"(header.step + 1) : "memory");
 }
 

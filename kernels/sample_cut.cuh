@@ -72,11 +72,12 @@ __device__ uint64_t lowest_by_weight(const Draw& draw, uint64_t floor_, float to
 // lies deeper, 28 below the largest, where weights are zero.
 constexpr uint32_t BINS = 1024;
 constexpr uint32_t BIN_MAX = 1024;  // tokens of a bin that are looked at one by one
-constexpr uint32_t BINS_VOCAB_MAX = 1u << 18;  // limbs of 14 bits from as many tokens fit 32 bits
+// Limbs of 11 bits: sums of 2^21 tokens fit 32 bits, and sample_scan's groups are for 2^19 at most. Four have the weight's 41 bits.
+constexpr uint32_t LIMBS = 4, LIMB_BITS = 11;
 struct Bins {
     unsigned long long weights[BINS];
     uint32_t counts[BINS];
-    uint32_t limbs[3][BINS];  // of the weights' sums, 14 bits a limb: shared memory adds 32 bits at a time
+    uint32_t limbs[LIMBS][BINS];  // of the weights' sums: shared memory adds 32 bits at a time
     uint64_t keys[BIN_MAX];
     uint64_t in_order[BIN_MAX];
     unsigned long long weights_in_order[BIN_MAX];
@@ -85,7 +86,7 @@ struct Bins {
     unsigned long long before;
     uint64_t lowest;
 };
-static_assert(sizeof(Bins) == 49184, "as in lower/sample.rs");
+static_assert(sizeof(Bins) == 53280, "as in lower/sample.rs");
 
 // A larger key never falls into a later bin: differences and products round monotonously.
 __device__ __forceinline__ uint32_t bin_of(float score, float top) {
@@ -175,15 +176,13 @@ __device__ uint64_t cut(const Draw& draw) {
     const uint32_t vocab = draw.scores.vocab;
     const bool by_count = output.top_k > 0 && output.top_k < vocab, by_weight = output.top_p < 1.0f;
     if (!by_count && !by_weight) return 0;
-    if (vocab > BINS_VOCAB_MAX) {
-        const uint64_t lowest = by_count ? lowest_by_count(draw.scores, output.top_k) : 0;
-        return by_weight ? lowest_by_weight(draw, lowest, output.top_p) : lowest;
-    }
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
-        b.counts[i] = b.limbs[0][i] = b.limbs[1][i] = b.limbs[2][i] = 0;
+    for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS) {
+        b.counts[i] = 0;
+#pragma unroll
+        for (uint32_t limb = 0; limb < LIMBS; limb++) b.limbs[limb][i] = 0;
+    }
     __syncthreads();
-    // The weight has up to 41 bits.
 #pragma unroll 8
     for (uint32_t t = threadIdx.x; t < vocab; t += DRAW_THREADS) {
         const float score = scores[t];
@@ -191,14 +190,17 @@ __device__ uint64_t cut(const Draw& draw) {
         if (by_count) atomicAdd(&b.counts[bin], 1);
         if (!by_weight || bin == BINS - 1) continue;  // that deep, weights are zero
         const uint64_t weight = draw.weight(key_of(score, t));
-        if (weight) atomicAdd(&b.limbs[0][bin], uint32_t(weight) & 0x3fffu);
-        if (weight >> 14) atomicAdd(&b.limbs[1][bin], uint32_t(weight >> 14) & 0x3fffu);
-        if (weight >> 28) atomicAdd(&b.limbs[2][bin], uint32_t(weight >> 28));
+#pragma unroll
+        for (uint32_t limb = 0; limb < LIMBS; limb++) {
+            const uint64_t rest = weight >> limb * LIMB_BITS;
+            if (rest) atomicAdd(&b.limbs[limb][bin], uint32_t(rest) & (1u << LIMB_BITS) - 1);
+        }
     }
     __syncthreads();
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < BINS; i += DRAW_THREADS)
-        b.weights[i] = b.limbs[0][i] + (uint64_t(b.limbs[1][i]) << 14) + (uint64_t(b.limbs[2][i]) << 28);
+        b.weights[i] = b.limbs[0][i] + (uint64_t(b.limbs[1][i]) << LIMB_BITS) + (uint64_t(b.limbs[2][i]) << 2 * LIMB_BITS) +
+                       (uint64_t(b.limbs[3][i]) << 3 * LIMB_BITS);
     __syncthreads();
     uint64_t lowest = 0;
     uint32_t last = BINS;             // the bin of the cut by count, whose tokens lie in order

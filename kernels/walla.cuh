@@ -2,13 +2,18 @@
 //
 // Rules
 // 1. A kernel takes one parameter struct by value. Addresses in it never change, so a captured launch never does.
-// 2. A kernel calls `wait_for_predecessors()` before it reads or writes anything that another kernel writes, and calls
-//    `let_successors_start()` once, as early as it likes: a successor waits for the whole of it in any case.
-// 3. Counts of a step (rows, outputs, lengths) are read on the device; blocks beyond them return at once.
-// 4. A row's sums are made in an order that depends on the row alone: never on the bucket, other rows or arrival.
+// 2. A program's first two kernels (the first, `take`, brings the step block) do not overlap with what is ahead of them. So a kernel may read at once what is complete when the
+//    second one starts: the step block, weights, and what earlier programs left (cells). It calls `wait_for_predecessors()` before it reads anything else that another kernel writes,
+//    and before it writes at all.
+// 3. In every kernel at least one block waits, whatever is in the step (which has a row): the next kernel waits for this one alone, and would otherwise read, and write
+//    over, what the one before this still uses.
+// 4. A kernel calls `let_successors_start()` once, as early as it likes: a successor waits for the whole of it in any case. Those that write what successors read without waiting never
+//    call it: `take`, `fetch`, the kernels of cache.cu.
+// 5. Lengths and counts of a step are read on the device. Blocks beyond them return at once, or make all rows of the bucket, which nobody reads (pack, gather, products on tensor cores).
+// 6. A row's sums are made in an order that depends on the row alone: never on the bucket, other rows or arrival.
 //
 // Raise the number when a kernel's name, grid or meaning changes while its structs stay as they are: images of other interfaces are refused.
-// walla: interface 9
+// walla: interface 10
 #pragma once
 
 #include <cuda_bf16.h>

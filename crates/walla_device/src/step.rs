@@ -25,7 +25,7 @@ use walla_types::CANDIDATES_MAX;
 pub struct StepHeader {
     /// Number of the step, echoed in the result.
     pub step: u64,
-    /// Rows in use. Rows from here to the bucket's end are padding: devices may skip them, or run them against page 0.
+    /// Rows in use, at least one. Rows from here to the bucket's end are padding: devices may skip them, or run them against page 0.
     pub rows: u32,
     /// Outputs in use.
     pub outputs: u32,
@@ -41,7 +41,7 @@ pub struct StepHeader {
     pub reserved: [u32; 8],
 }
 
-/// One token to evaluate.
+/// One token to evaluate. Rows of one sequence are neighbours, and their positions follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct StepRow {

@@ -16,7 +16,7 @@ const DRAW_THREADS: u32 = 1024;
 /// Most threads of the scan that make a group: those of a warp.
 const GROUP_BITS_MAX: u32 = 5;
 /// Bytes of `Bins` in sample_cut.cuh.
-const BINS_BYTES: u32 = 49_184;
+const BINS_BYTES: u32 = 53_280;
 /// Bytes of a chunk's statistics: of its warps.
 const STATS_BYTES: usize = 8 * SCAN_THREADS as usize / 32;
 

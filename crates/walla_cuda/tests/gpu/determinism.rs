@@ -1,11 +1,11 @@
 use walla_cuda::CudaBackend;
-use walla_device::{CacheCommand, KvType};
+use walla_device::{CacheCommand, HeadShape, KvType};
 use walla_types::TensorType;
 
-use crate::gpu_of;
 use crate::model::{Random, Shape};
-use crate::parity::tokens;
-use crate::rig::{Piece, Rig};
+use crate::parity::{distance, tokens};
+use crate::rig::{LONG, Piece, Rig};
+use crate::{gpu_of, oracle};
 
 /// Of each of five types: 200 in all, and as many without warpgroups.
 const MIXES: u32 = 40;
@@ -87,5 +87,55 @@ fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
         let shape =
             Shape { width: 256, hidden: 8_192, vocab: 8_300, layers: 1, ..Shape::llama(ty) };
         compare(ty.name(), &shape, LARGE_MIXES);
+    }
+}
+
+/// More rows than a block of products takes, than a word of attention's lists has, and than the sampler draws at once: a prompt of 500 tokens in two steps, beside others, is the
+/// oracle's, and has the same bits when it is read in pieces.
+#[test]
+fn steps_of_hundreds_of_rows_are_the_oracles_and_as_in_pieces() {
+    let shape = Shape {
+        width: 128,
+        hidden: 256,
+        vocab: 64,
+        heads: HeadShape { heads: 2, kv_heads: 1, head_dim: 64 },
+        pairs_count: 32,
+        layers: 1,
+        ..Shape::llama(TensorType::Q8_0)
+    };
+    let text = tokens(shape.vocab, 500, 9);
+    let piece = |sequence, at: usize, end: usize, all_outputs| Piece {
+        all_outputs,
+        ..Piece::new(sequence, at as u32, &text[at..end])
+    };
+    let steps = [
+        vec![piece(0, 0, 100, true), piece(1, 0, 20, true), piece(2, 0, 3, false)],
+        vec![piece(3, 0, 70, false), piece(0, 100, 500, false), piece(1, 20, 61, false)],
+    ];
+    let rig = |device| Rig::with_steps(device, &shape, KvType::F16, (3, false), LONG);
+    let mut cpu = rig(oracle());
+    let expected: Vec<_> = steps.iter().map(|pieces| cpu.step(pieces, 0)).collect();
+    for backend in [CudaBackend::from_env(), CudaBackend::from_env().without_warpgroups()] {
+        let Some(device) = gpu_of(backend) else { return };
+        let mut cuda = rig(device);
+        let found: Vec<_> = steps.iter().map(|pieces| cuda.step(pieces, 0)).collect();
+        for (found, expected) in found.iter().zip(&expected) {
+            let distance = distance(found, expected);
+            assert!(distance < 2e-2, "{distance:.2e}");
+        }
+        // Sequence 4 reads what sequence 0 read.
+        for at in (0..500).step_by(63) {
+            let end = 500.min(at + 63);
+            let outcome = cuda.step(&[piece(4, at, end, true)], 0);
+            for (position, row) in (at..end).zip(&outcome.logits) {
+                let at_once = match position {
+                    0..100 => &found[0].logits[position],
+                    499 => &found[1].logits[1],
+                    _ => continue,
+                };
+                let same = row.iter().zip(at_once).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "position {position}");
+            }
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use half::f16;
 use walla_device::{
-    CacheLayer, Device, HeadShape, Linear, MatrixDesc, MatrixUse, Norm, Op, RopeDesc, RopeId, Slot,
-    SlotDesc, VectorId,
+    CacheLayer, Device, HeadShape, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, Op, RopeDesc,
+    RopeId, Slot, SlotDesc, VectorId,
 };
 use walla_types::{Activation, RopePairs, TensorType};
 
@@ -71,6 +71,18 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
+/// How one token, [`POISONED`], makes numbers that are not finite. The table is then a matrix of its own, of f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poison {
+    /// There is a NaN in its row of the table.
+    Table,
+    /// Its values in the first layer are beyond f16: pages of f16 have infinities.
+    Values,
+}
+
+/// The token with the poison.
+pub const POISONED: u32 = 3;
+
 /// What a model is like.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -93,6 +105,7 @@ pub struct Shape {
     pub taps: Option<u32>,
     /// The head has that many rows, over and over: tokens have equal logits.
     pub repeated_rows: Option<u32>,
+    pub poison: Option<Poison>,
 }
 
 impl Shape {
@@ -114,6 +127,7 @@ impl Shape {
             window: None,
             taps: None,
             repeated_rows: None,
+            poison: None,
         }
     }
 }
@@ -153,11 +167,59 @@ impl Builder<'_> {
         for at in 0..blocks(rows) * ty.block_bytes() - bytes.len() {
             bytes.push(bytes[at]);
         }
-        let usage = MatrixUse { gather, multiply: true };
-        let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
-        let matrix = self.device.load_matrix(&desc, &bytes).unwrap();
+        let matrix = self.matrix((ty, rows, cols), gather, &bytes);
         let bias = self.biases.then(|| self.vector(rows, 0.0, 0.3));
         Linear { matrix, bias }
+    }
+
+    fn matrix(
+        &mut self,
+        (ty, rows, cols): (TensorType, u32, u32),
+        gather: bool,
+        bytes: &[u8],
+    ) -> MatrixId {
+        let usage = MatrixUse { gather, multiply: true };
+        let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
+        self.device.load_matrix(&desc, bytes).unwrap()
+    }
+
+    /// A table in which one token is poisoned. With [`Poison::Values`] that token alone has a first number.
+    fn poisoned_table(&mut self, poison: Poison, vocab: u32, width: u32) -> MatrixId {
+        let mut numbers: Vec<f32> =
+            (0..vocab * width).map(|_| self.random.number() / (width as f32).sqrt()).collect();
+        let row = (POISONED * width) as usize;
+        match poison {
+            Poison::Table => numbers[row + 5] = f32::NAN,
+            Poison::Values => {
+                numbers.iter_mut().step_by(width as usize).for_each(|first| *first = 0.0);
+                numbers[row] = 20.0;
+            }
+        }
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.matrix((TensorType::F32, vocab, width), true, &bytes)
+    }
+
+    /// Values that are large where a row of x has a first number, and small elsewhere.
+    fn poisoned_values(&mut self, ty: TensorType, rows: u32, cols: u32) -> Linear {
+        let blocks = cols as usize / ty.block_elements();
+        let mut bytes = vec![];
+        for at in 0..rows as usize * blocks {
+            let mut block = block(ty, 0.1, &mut self.random);
+            if at % blocks == 0 {
+                match ty {
+                    TensorType::F32 => block.copy_from_slice(&6e4_f32.to_le_bytes()),
+                    TensorType::F16 => block.copy_from_slice(&f16::from_f32(6e4).to_le_bytes()),
+                    TensorType::Q8_0 => {
+                        block.fill(0);
+                        block[..2].copy_from_slice(&f16::from_f32(500.0).to_le_bytes());
+                        block[2] = 127;
+                    }
+                    other => panic!("no large blocks of {other}"),
+                }
+            }
+            bytes.extend(block);
+        }
+        Linear { matrix: self.matrix((ty, rows, cols), false, &bytes), bias: None }
     }
 
     fn vector(&mut self, len: u32, middle: f32, spread: f32) -> VectorId {
@@ -190,7 +252,9 @@ impl Model {
         let different = shape.repeated_rows.unwrap_or(shape.vocab);
         let head = b.repeated(head_ty, shape.vocab, shape.width, true, different);
         let head = Linear { bias: None, ..head };
-        let mut ops = vec![Op::Embed { table: head.matrix, scale: 8.0, x: X }];
+        let poisoned = shape.poison.map(|its| b.poisoned_table(its, shape.vocab, shape.width));
+        let table = poisoned.unwrap_or(head.matrix);
+        let mut ops = vec![Op::Embed { table, scale: 8.0, x: X }];
         let mut layers = vec![];
         for layer in 0..shape.layers {
             match shape.taps.filter(|_| layer % 2 == 1) {
@@ -227,7 +291,12 @@ fn attention(
         norm: b.norm(shape.width),
         query: b.linear(query, heads * head_dim, shape.width, false),
         key: b.linear(key, kv_heads * head_dim, shape.width, false),
-        value: b.linear(value, kv_heads * head_dim, shape.width, false),
+        value: match shape.poison {
+            Some(Poison::Values) if layer == 0 => {
+                b.poisoned_values(value, kv_heads * head_dim, shape.width)
+            }
+            _ => b.linear(value, kv_heads * head_dim, shape.width, false),
+        },
         head_norms,
         rope,
         shape: shape.heads,

@@ -22,8 +22,23 @@ pub const LAYOUT: StepLayout = StepLayout {
 };
 /// Masks of one step.
 const MASKS_MAX: usize = 8;
-/// Buckets: a step takes the smallest that it fits.
-const BUCKETS: [u32; 7] = [1, 2, 3, 8, 16, 32, 64];
+
+/// How large steps are.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    layout: StepLayout,
+    /// A step takes the smallest that it fits.
+    buckets: &'static [u32],
+}
+
+/// Up to 64 rows, as most tests have them.
+const SHORT: Steps = Steps { layout: LAYOUT, buckets: &[1, 2, 3, 8, 16, 32, 64] };
+
+/// Up to as many rows as a program can have.
+pub const LONG: Steps = Steps {
+    layout: StepLayout { rows_max: 512, outputs_max: 128, ..LAYOUT },
+    buckets: &[64, 128, 512],
+};
 
 /// Tokens of one sequence in a step: the first one's position, the tokens, and whether every one is an output (else the last).
 #[derive(Clone, Debug)]
@@ -70,6 +85,7 @@ pub struct Rig {
     pub cache: CacheId,
     pub stream: StreamId,
     vocab: u32,
+    sizes: Steps,
     pub step: BufferId,
     pub results: BufferId,
     logits: BufferId,
@@ -94,25 +110,37 @@ impl Rig {
 
     /// `is_mapped`: results are written to the host's memory, where the device can.
     pub fn with_results(
-        mut device: Box<dyn Device>,
+        device: Box<dyn Device>,
         shape: &Shape,
         kv_type: KvType,
         seed: u64,
         is_mapped: bool,
     ) -> Self {
+        Self::with_steps(device, shape, kv_type, (seed, is_mapped), SHORT)
+    }
+
+    /// The same, for steps of any size.
+    pub fn with_steps(
+        mut device: Box<dyn Device>,
+        shape: &Shape,
+        kv_type: KvType,
+        (seed, is_mapped): (u64, bool),
+        sizes: Steps,
+    ) -> Self {
+        let Steps { layout, buckets } = sizes;
         let d = &mut *device;
         let model = Model::load(d, shape, seed);
         let cache = CacheDesc {
             layers: model.layers.clone(),
-            pages: 8 * LAYOUT.pages_per_sequence + 1,
+            pages: 8 * layout.pages_per_sequence + 1,
             page_tokens: PAGE_TOKENS,
             sequences_max: 8,
             kv_type,
         };
         let cache = d.create_cache(&cache).unwrap();
-        let logits_bytes = 4 * LAYOUT.outputs_max as usize * model.vocab as usize;
-        let step = d.create_buffer("step", LAYOUT.bytes()).unwrap();
-        let results_bytes = 2 * LAYOUT.result_bytes();
+        let logits_bytes = 4 * layout.outputs_max as usize * model.vocab as usize;
+        let step = d.create_buffer("step", layout.bytes()).unwrap();
+        let results_bytes = 2 * layout.result_bytes();
         let mapped =
             is_mapped.then(|| d.create_mapped("results", results_bytes).unwrap()).flatten();
         let results = mapped
@@ -125,32 +153,33 @@ impl Rig {
             phase: Phase::Decode,
             one_row_a_sequence,
             rows_max: rows,
-            outputs_max: rows,
-            context_max: LAYOUT.pages_per_sequence * PAGE_TOKENS,
+            outputs_max: rows.min(layout.outputs_max),
+            context_max: layout.pages_per_sequence * PAGE_TOKENS,
             vocab: model.vocab,
             slots: model.slots.clone(),
             cache,
             step,
-            layout: LAYOUT,
+            layout,
             results,
             logits,
             masks: Some(masks),
             ops: model.ops.clone(),
         };
-        let programs = BUCKETS.iter().flat_map(|&rows| [program(rows, false), program(rows, true)]);
+        let programs = buckets.iter().flat_map(|&rows| [program(rows, false), program(rows, true)]);
         let prepared = d.prepare(programs.collect()).unwrap();
         Self {
             cache,
             stream: d.create_stream(StreamPriority::Low).unwrap(),
             vocab: model.vocab,
+            sizes,
             step,
             results,
             logits,
             masks,
             mapped: mapped.map(|both| both.1),
             masks_host: d.create_host("masks", masks_bytes).unwrap(),
-            step_host: d.create_host("step", LAYOUT.bytes()).unwrap(),
-            results_host: d.create_host("results", LAYOUT.result_bytes()).unwrap(),
+            step_host: d.create_host("step", layout.bytes()).unwrap(),
+            results_host: d.create_host("results", layout.result_bytes()).unwrap(),
             logits_host: d.create_host("logits", logits_bytes).unwrap(),
             graphs: prepared.chunks(2).map(|p| [p[0].graph, p[1].graph]).collect(),
             keeps_promise: true,
@@ -165,22 +194,23 @@ impl Rig {
 
     /// Runs one step; `bucket_at_least` forces a larger bucket.
     pub fn step(&mut self, pieces: &[Piece], bucket_at_least: u32) -> Outcome {
+        let Steps { layout, buckets } = self.sizes;
         let rows: u32 = pieces.iter().map(|p| p.tokens.len() as u32).sum();
         let outputs = self.upload(pieces);
         let wanted = rows.max(bucket_at_least);
-        let bucket = BUCKETS.iter().position(|b| *b >= wanted).unwrap();
+        let bucket = buckets.iter().position(|b| *b >= wanted).unwrap();
         let slot = (self.steps % 2) as usize;
         let d = &mut *self.device;
         let one_each = self.keeps_promise && pieces.iter().all(|p| p.tokens.len() == 1);
         d.launch(self.stream, self.graphs[bucket][usize::from(one_each)]).unwrap();
-        let from = (self.results, slot * LAYOUT.result_bytes());
-        d.download(self.stream, from, (self.results_host, 0), LAYOUT.result_bytes()).unwrap();
+        let from = (self.results, slot * layout.result_bytes());
+        d.download(self.stream, from, (self.results_host, 0), layout.result_bytes()).unwrap();
         let bytes = 4 * outputs * self.vocab as usize;
         d.download(self.stream, (self.logits, 0), (self.logits_host, 0), bytes).unwrap();
         d.synchronise().unwrap();
         let mut outcome = Outcome::default();
-        d.read_host(self.results_host, 0, LAYOUT.result_bytes(), &mut |bytes| {
-            let view = ResultView::new(bytes, &LAYOUT).unwrap();
+        d.read_host(self.results_host, 0, layout.result_bytes(), &mut |bytes| {
+            let view = ResultView::new(bytes, &layout).unwrap();
             assert_eq!(view.header.step, self.steps);
             assert_eq!(view.header.outputs as usize, outputs);
             outcome.rows = view.rows[..outputs].to_vec();
@@ -218,15 +248,16 @@ impl Rig {
     }
 
     fn upload(&mut self, pieces: &[Piece]) -> usize {
+        let layout = self.sizes.layout;
         let (mut r, mut o, mut b) = (0, 0, 0);
         let masks = self.upload_masks(pieces);
         let steps = self.steps;
         self.device
-            .write_host(self.step_host, 0, LAYOUT.bytes(), &mut |bytes| {
-                let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
+            .write_host(self.step_host, 0, layout.bytes(), &mut |bytes| {
+                let view = StepViewMut::new(bytes, &layout).unwrap();
                 for (t, piece) in pieces.iter().enumerate() {
                     // Every sequence owns a run of pages after the reserved one, in reverse, so that order cannot help.
-                    let pages = LAYOUT.pages_per_sequence;
+                    let pages = layout.pages_per_sequence;
                     for (i, page) in
                         view.tables[t * pages as usize..][..pages as usize].iter_mut().enumerate()
                     {
@@ -277,7 +308,7 @@ impl Rig {
                 view.header.ring_slot = (steps % 2) as u32;
             })
             .unwrap();
-        let bytes = LAYOUT.bytes_with(pieces.len() as u32);
+        let bytes = layout.bytes_with(pieces.len() as u32);
         self.device.upload(self.stream, self.step_host, self.step, bytes).unwrap();
         o
     }

@@ -1,10 +1,10 @@
-use walla_device::KvType;
 use walla_device::step::{BiasRow, ResultRow};
+use walla_device::{HeadShape, KvType};
 use walla_types::TensorType;
 
-use crate::model::{Random, Shape};
+use crate::model::{POISONED, Poison, Random, Shape};
 use crate::parity::tokens;
-use crate::rig::{Piece, Rig};
+use crate::rig::{LONG, Piece, Rig};
 use crate::{gpu, oracle};
 
 /// Random parameters of every kind.
@@ -48,6 +48,12 @@ fn draws_from_equal_logits_are_the_oracles() {
     compare(&[(515, 20), (9001, 20), (40_004, 10)], Some(7), &|_, _| None);
 }
 
+/// The vocabulary of Gemma 3.
+#[test]
+fn draws_from_a_large_vocabulary_are_the_oracles() {
+    compare(&[(262_208, 3)], None, &|_, _| None);
+}
+
 /// Masks of every kind: few bits, half of them, all but a few, whole chunks without any.
 #[test]
 fn masked_draws_are_the_oracles_and_allowed() {
@@ -77,7 +83,9 @@ fn compare(
     let mut device = Some(device);
     for (vocab, steps) in vocabularies.iter().copied() {
         let device = device.take().or_else(gpu).unwrap();
-        let shape = Shape { vocab, repeated_rows, layers: 1, ..Shape::llama(TensorType::F32) };
+        let base = Shape { layers: 1, ..Shape::llama(TensorType::F32) };
+        let width = if vocab > 100_000 { 32 } else { base.width };
+        let shape = Shape { vocab, width, repeated_rows, ..base };
         let mut cuda = Rig::new(device, &shape, KvType::F32, 8);
         let mut cpu = Rig::new(oracle(), &shape, KvType::F32, 8);
         let mut random = Random(77);
@@ -140,15 +148,91 @@ fn a_mask_without_bits_fails_its_own_row_only() {
 }
 
 #[test]
-fn logits_that_are_not_finite_fail_their_own_row_only() {
+fn forbidden_tokens_are_not_drawn() {
     let Some(device) = gpu() else { return };
     let shape = Shape { layers: 1, ..Shape::llama(TensorType::F32) };
     let mut rig = Rig::new(device, &shape, KvType::F32, 8);
-    let mut poisoned = Piece::new(0, 0, &[3]);
-    poisoned.biases = (0..64).map(|token| BiasRow { token, bias: f32::NEG_INFINITY }).collect();
-    let fine = Piece::new(1, 0, &[4]);
-    let outcome = rig.step(&[poisoned, fine], 0);
+    let mut restricted = Piece::new(0, 0, &[3]);
+    restricted.biases = (0..64).map(|token| BiasRow { token, bias: f32::NEG_INFINITY }).collect();
+    let free = Piece::new(1, 0, &[4]);
+    let outcome = rig.step(&[restricted, free], 0);
     assert_eq!(outcome.rows[0].flags, ResultRow::SAMPLED);
-    assert!(outcome.rows[0].token >= 64, "forbidden tokens are not drawn");
+    assert!(outcome.rows[0].token >= 64, "{}", outcome.rows[0].token);
     assert_eq!(outcome.rows[1].flags, ResultRow::SAMPLED);
+}
+
+/// NaN in a row of the table, and infinities in pages of f16, with all kernels that lie between them and the logits: their sequence is lost, for as long as the cells are
+/// there, and nobody else's bits change.
+#[test]
+fn what_is_not_finite_fails_its_own_row_only() {
+    let base = Shape {
+        heads: HeadShape { heads: 4, kv_heads: 2, head_dim: 64 },
+        ..Shape::llama(TensorType::F32)
+    };
+    for ty in [TensorType::F32, TensorType::F16, TensorType::Q8_0] {
+        for (poison, kv_type, post_norms) in [
+            (Poison::Table, KvType::F16, false),
+            (Poison::Table, KvType::Q8, true),
+            (Poison::Table, KvType::F32, true),
+            (Poison::Values, KvType::F16, false),
+            (Poison::Values, KvType::F16, true),
+        ] {
+            let Some(device) = gpu() else { return };
+            let shape = Shape { types: [ty; 8], poison: Some(poison), post_norms, ..base.clone() };
+            let rig = Rig::new(device, &shape, kv_type, 8);
+            lose_one_of_two(rig, &format!("{poison:?}, {ty}, {kv_type:?}, {post_norms}"));
+            lose_one_of_two(Rig::new(oracle(), &shape, kv_type, 8), "the oracle");
+        }
+    }
+}
+
+/// Sequences 0 and 4 have the poisoned token, the others read a text.
+fn lose_one_of_two(mut rig: Rig, name: &str) {
+    let poisoned = POISONED.cast_signed();
+    let text = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
+    let bits = |row: &Vec<f32>| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let mut alone = |pieces: &[Piece]| {
+        let outcome = rig.step(pieces, 0);
+        assert_eq!(outcome.rows[0].flags, ResultRow::SAMPLED, "{name}");
+        bits(&outcome.logits[0])
+    };
+    let read = |sequence| Piece::new(sequence, 0, &text);
+    let decode = |sequence, token| Piece::new(sequence, text.len() as u32, &[token]);
+    let expected = [alone(&[read(1)]), alone(&[decode(1, 5)]), alone(&[Piece::new(2, 0, &[6])])];
+    let mut with = |pieces: [Piece; 2], expected: &[u32]| {
+        let outcome = rig.step(&pieces, 0);
+        assert_eq!(outcome.rows[0].flags, ResultRow::NOT_FINITE, "{name}");
+        assert_eq!(outcome.rows[1].flags, ResultRow::SAMPLED, "{name}");
+        assert!(bits(&outcome.logits[1]) == expected, "{name}: the other's bits");
+    };
+    with([Piece::new(0, 0, &[20, poisoned, 21]), read(3)], &expected[0]);
+    with([Piece::new(0, 3, &[22]), decode(3, 5)], &expected[1]);
+    with([Piece::new(4, 0, &[poisoned]), Piece::new(5, 0, &[6])], &expected[2]);
+    // Nothing is left of it where rows lie.
+    let outcome = rig.step(&[read(6), read(7)], 0);
+    assert!(outcome.logits.iter().all(|row| bits(row) == expected[0]), "{name}: later rows");
+}
+
+/// The second half of a prompt of twice the window takes the places of the first: that half's tokens alone are not penalised.
+#[test]
+fn of_a_prompt_longer_than_the_window_the_last_tokens_are_penalised() {
+    let Some(device) = gpu() else { return };
+    let heads = HeadShape { heads: 1, kv_heads: 1, head_dim: 24 };
+    let shape = Shape {
+        width: 32,
+        hidden: 32,
+        vocab: 512,
+        heads,
+        layers: 1,
+        ..Shape::llama(TensorType::F32)
+    };
+    let mut piece = Piece::new(0, 0, &(0..512).collect::<Vec<_>>());
+    piece.sampling.penalty_window = 256;
+    piece.sampling.presence_penalty = 1e6;
+    for device in [device, oracle()] {
+        let mut rig = Rig::with_steps(device, &shape, KvType::F32, (8, false), LONG);
+        let drawn = rig.step(&[piece.clone()], 0).rows[0];
+        assert_eq!(drawn.flags, ResultRow::SAMPLED);
+        assert!(drawn.token < 256, "{} was in the window", drawn.token);
+    }
 }
