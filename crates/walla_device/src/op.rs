@@ -189,7 +189,7 @@ pub struct Program {
     pub one_row_a_sequence: bool,
     /// Rows of the bucket; a step may use fewer.
     pub rows_max: u32,
-    /// Output rows of the bucket; a step may use fewer.
+    /// Output rows of the bucket, at most `rows_max`; a step may use fewer.
     pub outputs_max: u32,
     /// Longest context of any row, in tokens: positions are below it.
     pub context_max: u32,

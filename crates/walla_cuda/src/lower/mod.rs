@@ -194,6 +194,12 @@ impl Lowering<'_> {
             let why = format!("rows, outputs or vocabulary of program {}", program.name);
             return Err(DeviceError::Invalid(why));
         }
+        // Kernels have room for as many rows of the head's input as the step has.
+        if program.outputs_max > program.rows_max {
+            let (outputs, rows) = (program.outputs_max, program.rows_max);
+            let why = format!("{outputs} outputs of {rows} rows ({})", program.name);
+            return Err(DeviceError::Invalid(why));
+        }
         Ok(())
     }
 

@@ -98,6 +98,8 @@ pub struct Rig {
     masks_host: HostId,
     /// Of each bucket: for any step, and for steps of one row a sequence.
     pub graphs: Vec<[GraphId; 2]>,
+    /// The program of the largest bucket, for any step.
+    pub program: Program,
     /// Whether steps of one row a sequence run the programs made for them.
     pub keeps_promise: bool,
     steps: u64,
@@ -168,6 +170,7 @@ impl Rig {
         let programs = buckets.iter().flat_map(|&rows| [program(rows, false), program(rows, true)]);
         let prepared = d.prepare(programs.collect()).unwrap();
         Self {
+            program: program(layout.rows_max, false),
             cache,
             stream: d.create_stream(StreamPriority::Low).unwrap(),
             vocab: model.vocab,

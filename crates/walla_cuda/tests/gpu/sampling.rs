@@ -1,5 +1,5 @@
 use walla_device::step::{BiasRow, ResultRow};
-use walla_device::{HeadShape, KvType};
+use walla_device::{HeadShape, KvType, Program};
 use walla_types::TensorType;
 
 use crate::model::{POISONED, Poison, Random, Shape};
@@ -145,6 +145,15 @@ fn a_mask_without_bits_fails_its_own_row_only() {
         assert_eq!(outcome.rows[0].flags, ResultRow::NOT_FINITE);
         assert_eq!(outcome.rows[1].flags, ResultRow::SAMPLED);
     }
+}
+
+#[test]
+fn more_outputs_than_rows_are_refused() {
+    let Some(device) = gpu() else { return };
+    let mut rig = Rig::new(device, &Shape::llama(TensorType::Q8_0), KvType::F16, 8);
+    let program = Program { rows_max: 2, outputs_max: 3, ..rig.program.clone() };
+    let refused = rig.device.prepare(vec![program]).unwrap_err();
+    assert!(refused.to_string().contains("3 outputs of 2 rows"), "{refused}");
 }
 
 #[test]
