@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_thread_that_draws_has_a_group_at_most() {
         let largest = (DRAW_THREADS * (CHUNK / SCAN_THREADS)) << GROUP_BITS_MAX;
-        for vocab in [1, 515, 4096, 16_384, 16_385, 32_001, 128_256, 151_936, 262_144, largest] {
+        for vocab in [1, 515, 4096, 16_384, 16_385, 32_001, 128_256, 151_936, 262_208, largest] {
             let bits = group_bits(vocab);
             let groups = |bits: u32| vocab.div_ceil(CHUNK) * (SCAN_THREADS >> bits);
             assert!(groups(bits) <= DRAW_THREADS && bits <= GROUP_BITS_MAX, "{vocab}");

@@ -240,7 +240,7 @@ fn of_a_prompt_longer_than_the_window_the_last_tokens_are_penalised() {
     piece.sampling.presence_penalty = 1e6;
     for device in [device, oracle()] {
         let mut rig = Rig::with_steps(device, &shape, KvType::F32, (8, false), LONG);
-        let drawn = rig.step(&[piece.clone()], 0).rows[0];
+        let drawn = rig.step(std::slice::from_ref(&piece), 0).rows[0];
         assert_eq!(drawn.flags, ResultRow::SAMPLED);
         assert!(drawn.token < 256, "{} was in the window", drawn.token);
     }
