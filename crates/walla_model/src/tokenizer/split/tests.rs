@@ -58,11 +58,49 @@ const ALL: [PreTokenizer; 14] = [
     Tekken,
 ];
 
+/// Characters that patterns treat differently.
+const CHARACTERS: &str = "aZ'sé中カ\u{301}7½,$`～。 \t\n\r\u{a0}\u{3000}\u{1}\u{e000}😀";
+
+const SENTENCES: [&str; 7] = [
+    "They're I'LL we'VE he'd it'm DON'T 'twas o'Reilly's",
+    "HelloWorld XMLHttpRequest iPhone ÉCOLE Ǆ ǅ straße/\n//x\r\n",
+    "1234567 12,345.67 ½¾ ٣٤٥ 三千 v2.0",
+    "  two  spaces\t\ttabs \n \n\n lines \r\n end  ",
+    "f(x) = !y && z != `w` <|im_end|> [a]{b} ~^$+",
+    "日本語のテキスト、カタカナ。中文！한국어 텍스트",
+    "e\u{301}a\u{301} \u{301}x 👍🏽 😀!\u{a0}\u{3000} x\u{a0}y",
+];
+
+/// Cut by the published expressions: `tests/golden/splits.py` has them, and makes the file.
+#[test]
+fn words_are_those_of_the_published_expressions() {
+    let quads = |a: char| {
+        let pairs = CHARACTERS.chars().flat_map(|b| CHARACTERS.chars().map(move |c| (b, c)));
+        pairs.map(move |(b, c)| [a, b, c, a].iter().collect()).collect::<Vec<String>>()
+    };
+    let sentences = SENTENCES.map(|sentence| vec![sentence.to_owned()]);
+    let groups: Vec<_> = CHARACTERS.chars().map(quads).chain(sentences).collect();
+    let mut found = String::new();
+    for pre in ALL {
+        for (number, texts) in groups.iter().enumerate() {
+            let words = texts.iter().flat_map(|text| split(pre, text));
+            let bytes = words.flat_map(|word| word.bytes().chain([0xff]));
+            let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+            found += &format!("{pre:?} {number} {hash:016x}\n");
+        }
+    }
+    let expected = include_str!("../../../tests/golden/splits.txt");
+    let differ = found.lines().zip(expected.lines()).filter(|(found, expected)| found != expected);
+    assert_eq!(differ.collect::<Vec<_>>(), [], "families and groups of texts");
+    assert_eq!(found.len(), expected.len());
+}
+
 #[test]
 fn words_are_the_text_and_never_empty() {
-    // Every pair and triple out of characters that patterns treat differently.
-    let characters: Vec<char> =
-        "aZ'sé中カ\u{301}7½,$`～。 \t\n\r\u{a0}\u{3000}\u{1}\u{e000}😀".chars().collect();
+    // Every pair and triple.
+    let characters: Vec<char> = CHARACTERS.chars().collect();
     for &a in &characters {
         for &b in &characters {
             for &c in &characters {
