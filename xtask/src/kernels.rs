@@ -147,6 +147,12 @@ fn build(
     );
     let images = compiler.images(sources, targets, &store(root))?;
     for (target, image) in targets.iter().zip(images) {
+        let damaged = |why| format!("{}: {why}", target.name);
+        if target.kind == Kind::Cubin
+            && !compiler.look_through(&image, &store(root)).map_err(damaged)?
+        {
+            eprintln!("xtask: {} is not looked through: no nvdisasm beside nvcc", target.name);
+        }
         let packed = miniz_oxide::deflate::compress_to_vec_zlib(&image, 9);
         let mut hash = Fnv::default();
         hash.write(&image);
@@ -185,6 +191,12 @@ fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
     let wanted = wanted.ok_or_else(|| stale("the manifest names no compiler".to_owned()))?;
     let compiler = Compiler::find(&environment(root), Some(wanted));
     if let Ok(compiler) = &compiler {
+        for (target, image) in TARGETS.iter().zip(&packed) {
+            let damaged = |why| format!("{}.bin: {why}", target.name);
+            if compiler.look_through(image, &store(root)).map_err(damaged)? {
+                println!("{}: nothing writes to what products under way read", target.name);
+            }
+        }
         let again = compiler.images(sources, TARGETS, &store(root))?;
         for ((target, image), packed) in TARGETS.iter().zip(again).zip(packed) {
             if entries(&image) != entries(&packed) {

@@ -27,7 +27,7 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
     ("walla_runtime", 5, &["libc", "thiserror", "tracing"]),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide"]),
-    ("walla_cpu", 3, &["bytemuck", "half", "libc", "loom"]),
+    ("walla_cpu", 3, &["bytemuck", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
     ("walla_model", 1, &["half", "memmap2", "minijinja", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),

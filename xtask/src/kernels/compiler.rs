@@ -145,7 +145,6 @@ impl Compiler {
         out: &Path,
     ) -> Result<Vec<u8>, String> {
         self.compile(folder, unit, &["-cubin", &format!("-arch={}", target.name)], out)?;
-        self.look_through(out).map_err(|why| format!("{unit}.cu: {why}"))?;
         fs::read(out).map_err(|e| format!("{}: {e}", out.display()))
     }
 
@@ -183,20 +182,33 @@ impl Compiler {
         Err(format!("{unit}.cu {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// Refuses machine code in which something writes to what products under way read. Without nvdisasm nothing is refused.
-    fn look_through(&self, cubin: &Path) -> Result<(), String> {
+    /// Looks through the very machine code of an image: compiled again, it has other registers. `false`: there is none, or no nvdisasm beside nvcc.
+    ///
+    /// # Errors
+    /// What writes to what products under way read.
+    pub fn look_through(&self, image: &[u8], store: &Path) -> Result<bool, String> {
         let nvdisasm = self.nvcc.with_file_name("nvdisasm");
-        let output = match Command::new(&nvdisasm).arg("-c").arg(cubin).output() {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            output => output.map_err(|e| format!("{}: {e}", nvdisasm.display()))?,
-        };
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        let mut any = false;
+        let cubin = store.join(format!("looked-through-{}", std::process::id()));
+        for (unit, code) in records(image)?.into_iter().filter(|(_, code)| code.starts_with(ELF)) {
+            fs::write(&cubin, code).map_err(|e| format!("{}: {e}", cubin.display()))?;
+            let output = Command::new(&nvdisasm).arg("-c").arg(&cubin).output();
+            let _ = fs::remove_file(&cubin);
+            let output = match output {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+                output => output.map_err(|e| format!("{}: {e}", nvdisasm.display()))?,
+            };
+            if !output.status.success() {
+                return Err(format!("{unit}: {}", String::from_utf8_lossy(&output.stderr)));
+            }
+            let found = hazards::find(&String::from_utf8_lossy(&output.stdout))?;
+            if !found.is_empty() {
+                let found = found.join("\n");
+                return Err(format!("{unit}: written to while products read it:\n{found}"));
+            }
+            any = true;
         }
-        match &hazards::find(&String::from_utf8_lossy(&output.stdout))?[..] {
-            [] => Ok(()),
-            found => Err(format!("written to while products read it:\n{}", found.join("\n"))),
-        }
+        Ok(any)
     }
 
     /// Lets the assembler check the lowered text: it refuses what the stated version does not have.
@@ -222,6 +234,25 @@ fn append(image: &mut Vec<u8>, name: &str, content: &[u8]) -> Result<(), String>
         image.extend(part);
     }
     Ok(())
+}
+
+/// What machine code begins with.
+const ELF: &[u8] = b"\x7fELF";
+
+/// The records of an image: what [`append`] was given.
+fn records(mut image: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
+    let mut part = || {
+        let (length, rest) = image.split_first_chunk::<4>()?;
+        let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        image = rest;
+        Some(part)
+    };
+    let mut records = Vec::new();
+    while let Some(name) = part() {
+        let content = part().ok_or("a damaged image")?;
+        records.push((String::from_utf8_lossy(name).into_owned(), content));
+    }
+    Ok(records)
 }
 
 /// States [`PTX_VERSION`] and drops comments (they name the compiler's build).
@@ -253,6 +284,16 @@ pub fn entries(image: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_are_what_was_appended() {
+        let mut image = Vec::new();
+        append(&mut image, "manifest", b"target sm_90a").unwrap();
+        append(&mut image, "embed", ELF).unwrap();
+        let records = records(&image).unwrap();
+        assert_eq!(records, [("manifest".into(), &b"target sm_90a"[..]), ("embed".into(), ELF)]);
+        assert!(super::records(&image[..image.len() - 1]).is_err());
+    }
 
     #[test]
     fn the_first_compiler_of_the_wanted_version_is_taken() {
