@@ -169,6 +169,19 @@ fn hushing_ends_all_that_was_asked_and_keeps_what_was_said() {
 }
 
 #[test]
+fn a_reply_that_is_hushed_before_its_first_word_is_no_exchange() {
+    let mut app = app(&ScriptedEngine::new(|_, _| "one two".into()));
+    let odo = spawn(&mut app, "Odo");
+    app.add_observer(|began: On<ReplyStarted>, mut commands: Commands| {
+        commands.hush(began.agent);
+    });
+    ask(&mut app, odo, "count");
+    updates(&mut app, 10);
+    assert_eq!(log(&app).only("finished"), ["Cancelled"]);
+    assert_eq!(turns(&app, odo), Vec::<String>::new());
+}
+
+#[test]
 fn an_ask_and_then_a_hush_in_one_frame_never_reach_the_engine() {
     let engine = echo();
     let mut app = app(&engine);

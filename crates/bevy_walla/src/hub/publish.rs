@@ -178,7 +178,8 @@ impl Hub {
             }
             ReplyEvent::Finished { reason, usage } => {
                 let tag = record.tag(at);
-                let conversation = conversation.as_deref_mut();
+                let is_kept = reason != FinishReason::Cancelled || record.has_said(at);
+                let conversation = conversation.as_deref_mut().filter(|_| is_kept);
                 let say = |s: &str| out.said(agent, generation, s);
                 self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
                 out.finished(agent, (generation, tag), reason, usage);
@@ -186,7 +187,8 @@ impl Hub {
             }
             ReplyEvent::Failed(error) => {
                 let tag = record.tag(at);
-                let conversation = conversation.as_deref_mut();
+                let is_kept = record.has_said(at);
+                let conversation = conversation.as_deref_mut().filter(|_| is_kept);
                 let say = |s: &str| out.said(agent, generation, s);
                 self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
                 record.failed(&error);
@@ -239,6 +241,12 @@ impl Record {
             ask.turn.push_str(text);
         }
         self.sentences.push(text, say);
+    }
+
+    /// Whether a word of the reply was heard. One that failed or was cancelled before that is no exchange, here as in the engine: it would be an
+    /// example of answering with silence.
+    fn has_said(&self, at: usize) -> bool {
+        self.asks.get(at).is_some_and(|ask| !ask.turn.is_empty())
     }
 
     /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether its reply had begun.

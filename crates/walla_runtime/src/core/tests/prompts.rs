@@ -67,8 +67,8 @@ fn in_a_crowd_prompts_are_encoded_in_turn() {
     stage.core.start_asks(0);
     assert_eq!(begun(&stage, Progress::Speaking), [140]);
     assert_eq!(begun(&stage, Progress::Encoding).len(), 64);
-    for slot in 0..64 {
-        stage.command(Command::Cancel { agent: agents[slot], generation: first[slot] });
+    for (slot, (&agent, &generation)) in agents.iter().zip(&first).take(64).enumerate() {
+        stage.command(Command::Cancel { agent, generation });
         ask(&mut stage, slot);
     }
     assert!(stage.core.collect_text(0));
