@@ -3,7 +3,7 @@
 use std::thread;
 
 use walla_cuda::CudaBackend;
-use walla_device::{Backend, Device, KvType, OpenOptions};
+use walla_device::{Backend, KvType, OpenOptions};
 use walla_types::TensorType;
 
 use crate::model::Shape;
