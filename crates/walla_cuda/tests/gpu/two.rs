@@ -40,7 +40,7 @@ fn two_gpus(backend: &CudaBackend) {
     let open = |name: &str| backend.open(name, &OpenOptions::default()).unwrap();
     let shape = Shape::llama(TensorType::Q4K);
     let rig = |device| Rig::with_results(device, &shape, KvType::F16, 2, true);
-    let expected = Talk::new(rig(open("cuda:0")), &shape).to_its_end();
+    let expected = Talk::new(rig(open("cuda:0")), &shape).until_its_end();
 
     // By turns on one thread: every call finds the context of its own GPU.
     let mut talks = ["cuda:0", "cuda:1"].map(|name| Talk::new(rig(open(name)), &shape));
@@ -50,13 +50,13 @@ fn two_gpus(backend: &CudaBackend) {
     // One GPU is gone, the other goes on, in another thread.
     let [first, second] = talks;
     drop(first);
-    let said = thread::spawn(move || second.to_its_end()).join().unwrap();
+    let said = thread::spawn(move || second.until_its_end()).join().unwrap();
     assert_eq!(said, expected, "cuda:1, beside cuda:0");
 
     // Side by side.
     let [first, second] = ["cuda:0", "cuda:1"].map(|name| {
         let talk = Talk::new(rig(open(name)), &shape);
-        thread::spawn(move || talk.to_its_end())
+        thread::spawn(move || talk.until_its_end())
     });
     assert_eq!(first.join().unwrap(), expected, "cuda:0, beside cuda:1");
     assert_eq!(second.join().unwrap(), expected, "cuda:1, beside cuda:0");
@@ -86,7 +86,7 @@ impl Talk {
         self.said.push(self.rig.step(&[Piece::new(0, position, &[last])], 0).rows[0].token);
     }
 
-    fn to_its_end(mut self) -> Vec<u32> {
+    fn until_its_end(mut self) -> Vec<u32> {
         while self.said.len() < TURNS {
             self.turn();
         }
