@@ -4,8 +4,9 @@
 // 1. cells are cut into chunks of CHUNK from cell 0 on, wherever a window begins;
 // 2. a chunk leaves (base, mass, sums) of its own, starting from nothing; cells out of sight add exact zeros. The base is the chunk's
 //    largest score rounded up to an integer, as a power of two, so that weights of several chunks differ by exact factors;
-// 3. a row's chunks are folded in order, one by one, by `fold` and nothing else. A block that has a row's first chunks folds as it
-//    goes; later chunks that other blocks have are left one by one, in memory or in the shared memory of a cluster, and folded by
+// 3. a row's chunks are folded in order, one by one, by `fold` and nothing else: SPAN of them, counted from cell 0 on, to a span's result, which begins
+//    with nothing, and the spans' results to the row's, likewise. A block that has a row's first chunks folds as it
+//    goes; what other blocks have is left, chunks of the only span one by one, or spans, in memory or in the shared memory of a cluster, and folded by
 //    the block that ends last, or by the blocks that own the numbers. So neither the number of blocks nor who ends last decides;
 // 4. a query is a column of the tensor cores' products, which do not look at other columns: its company changes nothing. A row
 //    whose numbers are not finite may take with it rows of its own sequence in the same step, nobody else.
@@ -35,6 +36,7 @@ struct AttendParams {
 static_assert(sizeof(AttendParams) == 176 + sizeof(PackedRef), "as in params.rs");
 
 constexpr uint32_t COLUMNS = 8;
+constexpr uint32_t SPAN = 8;  // chunks
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 __device__ __forceinline__ uint32_t transpose(uint32_t matrix) {

@@ -9,16 +9,28 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Rows that have one table and one head group, as one block or several take them: `chunks` of them from `first_chunk` on, out of
-// the unit's `unit_first .. unit_end`.
+// Rows that have one table and one head group (a unit), as one block or several take them: chunks `first .. end` out of the unit's `unit_first .. unit_end`. A unit
+// begins with a span, of which chunks before `seen_first` are out of sight. Shares are a round of a block each, or whole spans.
 struct Share {
     uint32_t row, rows;
     uint32_t group;  // of all groups
-    uint32_t unit_first, unit_end;
+    uint32_t unit_first, unit_end, seen_first;
     uint32_t first, end;
     uint32_t slot;   // the unit's first
-    uint32_t first_share_end;
+    uint32_t each;   // chunks of all shares but the last
     uint32_t shares;
+
+    // Whether later shares leave spans, or chunks.
+    __device__ __forceinline__ bool leaves_spans() const { return each >= SPAN; }
+    // Where a later share leaves chunk `c`, or the span that it is of. The first share has slot 0.
+    __device__ __forceinline__ uint32_t slot_of(uint32_t c) const {
+        const uint32_t later = c - unit_first - each;
+        return 1 + (leaves_spans() ? later / SPAN : later);
+    }
+    // The first round's first chunk. Rounds begin with multiples of the warps; the first share begins with the round that sees something, others leave all that they have.
+    __device__ __forceinline__ uint32_t first_round(uint32_t warps) const {
+        return first == unit_first ? max(first, seen_first / warps * warps) : first;
+    }
 };
 
 template <uint32_t DIM_, uint32_t WARPS_, uint32_t RING_, typename Number_>
@@ -33,10 +45,15 @@ struct Few {
     // Numbers of the folded result that a thread holds, neighbours of one column.
     static constexpr uint32_t EACH = COLUMNS * DIM / THREADS;
     static_assert(EACH % 2 == 0 && DIM % EACH == 0, "read in pairs");
+    // Whether spans are kept in shared memory: blocks of two warps are for chips that have no room for them.
+    static constexpr bool KEEPS_HERE = WARPS > 2;
 
     struct Shared {
         __align__(128) uint8_t ring[WARPS][RING][T::BYTES];
         __align__(16) float sums[WARPS][COLUMNS][STRIDE];  // before the first round: heads in the making
+        // What spans came to, but for the one in hand.
+        __align__(16) float spans[KEEPS_HERE ? COLUMNS : 1][KEEPS_HERE ? DIM : 4];
+        Folded of_spans[KEEPS_HERE ? COLUMNS : 2];
         RowHeads<DIM, Number> heads;
         float maxima[WARPS][COLUMNS];
         float masses[WARPS][COLUMNS];
@@ -133,7 +150,7 @@ struct Few {
         }
     }
 
-    // Where a chunk that is not folded at once goes: sums [columns, DIM], then maxima, then masses.
+    // Where a chunk or a span that is not folded at once goes: sums [columns, DIM], then maxima, then masses.
     static __device__ __forceinline__ float* slot(const AttendParams& p, const Share& share, uint32_t groups, uint32_t columns,
                                                   uint32_t index) {
         return p.partials + (size_t(share.slot + index) * groups + share.group) * columns * (DIM + 2);
@@ -151,6 +168,45 @@ struct Few {
         }
         static __device__ __forceinline__ uint32_t column() { return threadIdx.x * EACH / DIM; }
         static __device__ __forceinline__ uint32_t number() { return threadIdx.x * EACH % DIM; }
+
+        // Puts what is kept of earlier spans before this one. A column's numbers are one warp's.
+        static_assert(DIM / EACH <= WARP && WARP % (DIM / EACH) == 0);
+        __device__ __forceinline__ void follow(const Shared& sh, const Result& kept) {
+            Folded all = KEEPS_HERE ? sh.of_spans[column()] : kept.folded;
+            const float2 factor = all.grow(folded.maximum, folded.mass);
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++) sums[i] = fold(KEEPS_HERE ? sh.spans[column()][number() + i] : kept.sums[i], sums[i], factor);
+            folded = all;
+        }
+        // Keeps it, and begins the next span.
+        __device__ __forceinline__ void keep(Shared& sh, Result& kept) {
+            if constexpr (KEEPS_HERE) {
+#pragma unroll
+                for (uint32_t i = 0; i < EACH; i++) sh.spans[column()][number() + i] = sums[i];
+                __syncwarp();
+                if (number() == 0) sh.of_spans[column()] = folded;
+                __syncwarp();
+            } else {
+                kept = *this;
+            }
+            clear();
+        }
+        // Folds in what a span came to, and begins the next.
+        __device__ __forceinline__ void take(Result& span) {
+            const float2 factor = folded.grow(span.folded.maximum, span.folded.mass);
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++) sums[i] = fold(sums[i], span.sums[i], factor);
+            span.clear();
+        }
+        // Leaves it in a slot.
+        __device__ __forceinline__ void leave(float* to, uint32_t slot_columns) const {
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++) to[column() * DIM + number() + i] = sums[i];
+            if (number() == 0) {
+                to[slot_columns * DIM + column()] = folded.maximum;
+                to[slot_columns * (DIM + 1) + column()] = folded.mass;
+            }
+        }
 
         // Folds in `count` chunks, at most BATCH, in order: `at(chunk, number)` answers two numbers, `maximum(chunk)`, `mass(chunk)`.
         // All are read before the first is used, so that reading takes the time of one.
@@ -187,13 +243,16 @@ struct Few {
                                                uint32_t slot_columns, uint32_t columns, uint32_t seen_first, uint32_t seen_end,
                                                uint32_t own, Store store) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        const bool is_first = share.first == share.unit_first;
+        const bool is_first = share.first == share.unit_first, folds = is_first || share.leaves_spans();
         uint32_t q[1][DIM / 16][2];
         load_columns<DIM, Number>(q[0], sh.heads.columns[0]);
         const Sight sight[2] = {sh.sight[lane % 4 * 2], sh.sight[lane % 4 * 2 + 1]};
-        Result result;
+        const uint32_t column = Result::column();
+        static_assert(SPAN % WARPS == 0, "a round is of one span");
+        Result result, kept;
         result.clear();
-        for (uint32_t round = share.first; round < share.end; round += WARPS) {
+        if constexpr (!KEEPS_HERE) kept.clear();
+        for (uint32_t round = share.first_round(WARPS); round < share.end; round += WARPS) {
             const uint32_t c = round + warp;
             if (c < share.end) {
                 const bool all_seen = c * CHUNK >= seen_first && (c + 1) * CHUNK <= seen_end;
@@ -201,8 +260,7 @@ struct Few {
             }
             __syncthreads();
             const uint32_t count = min(WARPS, share.end - round);
-            if (is_first) {
-                const uint32_t column = Result::column();
+            if (folds) {
                 if (column < columns)
                     result.template take<WARPS>(
                         count,
@@ -210,9 +268,19 @@ struct Few {
                             return *reinterpret_cast<const float2*>(&sh.sums[w][column][T::sum_place(column, d)]);
                         },
                         [&](uint32_t w) { return sh.maxima[w][column]; }, [&](uint32_t w) { return sh.masses[w][column]; });
+                const uint32_t next = round + count;
+                if (next % SPAN == 0 || next == share.end) {
+                    if (!is_first) {
+                        if (column < columns) result.leave(slot(p, share, groups, slot_columns, share.slot_of(round)), slot_columns);
+                        result.clear();
+                    } else {
+                        if (round >= share.unit_first + SPAN) result.follow(sh, kept);
+                        if (next < share.end) result.keep(sh, kept);
+                    }
+                }
             } else {
                 for (uint32_t w = 0; w < count; w++) {
-                    float* to = slot(p, share, groups, slot_columns, 1 + round + w - share.first_share_end);
+                    float* to = slot(p, share, groups, slot_columns, share.slot_of(round + w));
                     for (uint32_t i = threadIdx.x; i < columns * DIM; i += THREADS) to[i] = sh.sums[w][i / DIM][T::sum_place(i / DIM, i % DIM)];
                     if (threadIdx.x < columns) {
                         to[slot_columns * DIM + threadIdx.x] = sh.maxima[w][threadIdx.x];
@@ -223,20 +291,10 @@ struct Few {
             __syncthreads();
         }
         if (share.shares > 1) {
-            const uint32_t column = Result::column(), d = Result::number();
-            if (is_first && column < columns) {
-                float* to = slot(p, share, groups, slot_columns, 0);
-#pragma unroll
-                for (uint32_t i = 0; i < EACH; i++) to[column * DIM + d + i] = result.sums[i];
-                if (d == 0) {
-                    to[slot_columns * DIM + column] = result.folded.maximum;
-                    to[slot_columns * (DIM + 1) + column] = result.folded.mass;
-                }
-            }
+            if (is_first && column < columns) result.leave(slot(p, share, groups, slot_columns, 0), slot_columns);
             if (!ends_last(p, sh, share, groups)) return;
             merge(p, share, groups, slot_columns, columns, result);
         }
-        const uint32_t column = Result::column();
         if (column >= columns) return;
         const float inverse = 1.0f / result.folded.mass;
 #pragma unroll
@@ -267,20 +325,30 @@ struct Few {
 
     static __device__ __forceinline__ void merge(const AttendParams& p, const Share& share, uint32_t groups,
                                                  uint32_t slot_columns, uint32_t columns, Result& result) {
-        result.clear();
-        const uint32_t slots = 1 + share.unit_end - share.first_share_end;
+        Result span;
+        result.clear(), span.clear();
+        const uint32_t slots = share.slot_of(share.unit_end - 1) + 1;
         const size_t stride = size_t(groups) * slot_columns * (DIM + 2);
         constexpr uint32_t BATCH = EACH > 16 ? 4 : 8;  // registers hold their numbers
         const uint32_t column = Result::column();
         if (column >= columns) return;
-        for (uint32_t first = 0; first < slots; first += BATCH) {
+        // Chunks of several spans are read up to the end of a span. The first slot has `each`.
+        const bool is_of_chunks = !share.leaves_spans() && share.unit_end - share.unit_first > SPAN;
+        for (uint32_t first = 0, count; first < slots; first += count) {
+            const uint32_t to_end = is_of_chunks ? SPAN - (share.each + first - 1) % SPAN : slots;
+            count = min(min(BATCH, slots - first), to_end);
             const float* from = slot(p, share, groups, slot_columns, first);
-            result.template take<BATCH>(
-                min(BATCH, slots - first),
+            span.template take<BATCH>(
+                count,
                 [&](uint32_t s, uint32_t d) { return __ldcg(reinterpret_cast<const float2*>(from + s * stride + column * DIM + d)); },
                 [&](uint32_t s) { return __ldcg(from + s * stride + slot_columns * DIM + column); },
                 [&](uint32_t s) { return __ldcg(from + s * stride + slot_columns * (DIM + 1) + column); });
+            if (is_of_chunks && count == to_end) result.take(span);
         }
+        if (is_of_chunks)
+            result.take(span);
+        else
+            result = span;
     }
 };
 
@@ -294,13 +362,37 @@ struct Shares {
     uint32_t* chunks;       // [units]
     uint32_t units, segment;
 
-    // Chunks of each share of a unit but the last. The smallest segment is one round of a block: a second round costs less than
-    // sharing does.
-    static __device__ __forceinline__ uint32_t size(uint32_t chunks, uint32_t segment, uint32_t warps) {
-        const uint32_t near = max(1u, (chunks + segment / 2) / segment);
-        const uint32_t shares = segment > warps || near == 1 ? near : div_up(chunks, segment);
-        return div_up(chunks, shares);
+    // Chunks of all shares of a unit but the last, and how many shares. The smallest segment is one round of a block: a second round costs less than sharing does. Larger
+    // shares are whole spans, and so are those of many chunks, so that few results are left. (A division takes some 30 instructions, which come before a block's first load.)
+    struct Cut {
+        uint32_t each, shares;
+    };
+    static __device__ __forceinline__ Cut cut(uint32_t chunks, uint32_t segment, uint32_t warps) {
+        const uint32_t near = (chunks + segment / 2) / segment;
+        if (near <= 1 || (chunks <= SPAN && segment > warps)) return Cut{chunks, 1};
+        if (chunks <= CHUNKS_FEW && segment == warps) return Cut{warps, div_up(chunks, warps)};
+        const uint32_t spans = segment > warps ? div_up(chunks / SPAN, near) : 1;
+        const uint32_t each = spans * SPAN, shares = spans == 1 ? div_up(chunks, SPAN) : div_up(chunks, each);
+        return Cut{each, segment > warps ? min(shares, near) : shares};
     }
+
+    // Slots that a unit leaves.
+    static __device__ __forceinline__ uint32_t slots_of(uint32_t chunks, const Cut& cut) {
+        if (cut.shares == 1) return 0;
+        const uint32_t later = chunks - cut.each;
+        return 1 + (cut.each >= SPAN ? div_up(later, SPAN) : later);
+    }
+
+    // Where share `index` of a unit begins and ends. `last`: the last chunk; the first that is seen is `seen_first`.
+    static __device__ __forceinline__ void place(Share& share, uint32_t index, uint32_t seen_first, uint32_t last, const Cut& cut) {
+        share.seen_first = seen_first;
+        share.unit_first = seen_first / SPAN * SPAN, share.unit_end = last + 1;
+        share.each = cut.each, share.shares = cut.shares;
+        share.first = share.unit_first + index * cut.each;
+        share.end = index + 1 < cut.shares ? share.first + cut.each : share.unit_end;
+    }
+    // Chunks of a unit, those out of sight included with which its first span begins.
+    static __device__ __forceinline__ uint32_t count(uint32_t seen_first, uint32_t last) { return last + 1 - seen_first / SPAN * SPAN; }
 
     // By the first warp; `chunks` of a unit with the top bit set is taken whole. Needs a barrier before others read.
     __device__ __forceinline__ void make(uint32_t groups, uint32_t warps, uint32_t slots_max, uint32_t* segment_out) const {
@@ -316,9 +408,9 @@ struct Shares {
                 const uint32_t n = u < units ? chunks[u] : 0;
                 uint32_t its_shares = u < units ? 1 : 0, its_slots = 0;
                 if (n && !(n & WHOLE)) {
-                    const uint32_t each = size(n, wanted, warps);
-                    its_shares = div_up(n, each);
-                    its_slots = its_shares > 1 ? 1 + n - each : 0;
+                    const Cut its = cut(n, wanted, warps);
+                    its_shares = its.shares;
+                    its_slots = slots_of(n, its);
                 }
                 uint32_t a = its_shares, b = its_slots;
 #pragma unroll
@@ -336,6 +428,8 @@ struct Shares {
         }
     }
     static constexpr uint32_t WHOLE = 0x80000000u;
+    // Chunks that blocks leave one by one.
+    static constexpr uint32_t CHUNKS_FEW = 32;
 
     // The unit of a share.
     __device__ __forceinline__ uint32_t unit_of(uint32_t share) const {

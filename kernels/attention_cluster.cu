@@ -107,8 +107,17 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     constexpr uint32_t PLACES = C::OWN * C::PRODUCTS * 8 * COLUMNS;
     constexpr uint32_t EACH = (PLACES + C::THREADS - 1) / C::THREADS;
     const uint32_t column = threadIdx.x % COLUMNS;
-    float result[EACH] = {};
-    Folded folded = Folded::none();
+    // The spans so far, and the chunks of the one in hand.
+    float result[EACH] = {}, span[EACH] = {};
+    Folded folded = Folded::none(), of_span = Folded::none();
+    const auto close_span = [&] {
+        const float2 factor = folded.grow(of_span.maximum, of_span.mass);
+#pragma unroll
+        for (uint32_t e = 0; e < EACH; e++) result[e] = fold(result[e], span[e], factor), span[e] = 0.0f;
+        of_span = Folded::none();
+    };
+    const uint32_t first_span = SPAN - first_chunk % SPAN;
+    uint32_t span_left = first_span;
 
     uint32_t turn = 0;
     for (uint32_t round = 0, phase = 0; round < chunks; round += C::ROUND, phase ^= 1) {
@@ -175,12 +184,20 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         }
         await_phase(arrived, phase);
         if (threadIdx.x < PLACES && column < group.heads) {
+            for (uint32_t i = 0;;) {
+                const uint32_t end = min(round_end - round, i + span_left);
+                span_left -= end - i;
 #pragma unroll 4
-            for (uint32_t i = 0; i < round_end - round; i++) {
-                const float2 factor = folded.grow(sh.bases[i][column], sh.masses[i][column]);
+                for (; i < end; i++) {
+                    const float2 factor = of_span.grow(sh.bases[i][column], sh.masses[i][column]);
 #pragma unroll
-                for (uint32_t e = 0; e < EACH; e++)
-                    result[e] = fold(result[e], (&sh.sums[i][0][0][0][0])[e * C::THREADS + threadIdx.x], factor);
+                    for (uint32_t e = 0; e < EACH; e++)
+                        span[e] = fold(span[e], (&sh.sums[i][0][0][0][0])[e * C::THREADS + threadIdx.x], factor);
+                }
+                if (span_left > 0) break;
+                close_span();
+                span_left = SPAN;
+                if (i == round_end - round) break;
             }
         }
         if (round_end < chunks) {
@@ -190,13 +207,15 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         }
     }
     if (threadIdx.x >= PLACES || column >= group.heads) return;
-    const float inverse = 1.0f / folded.mass;
+    if (chunks > first_span) close_span();
+    const bool is_one = chunks < first_span;
+    const float inverse = 1.0f / (is_one ? of_span.mass : folded.mass);
 #pragma unroll
     for (uint32_t e = 0; e < EACH; e++) {
         const uint32_t place = (e * C::THREADS + threadIdx.x) / COLUMNS;
         const uint32_t its = rank * C::OWN + place / (8 * C::PRODUCTS);
         const uint32_t d = T::number_of(its / 2 * C::PRODUCTS + place / 8 % C::PRODUCTS, its % 2, place % 8);
-        store_mixed(p, r, group.first_head + column, d, result[e] * inverse);
+        store_mixed(p, r, group.first_head + column, d, (is_one ? span[e] : result[e]) * inverse);
     }
 }
 

@@ -31,7 +31,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
     if (warp == 0) {
         for (uint32_t r = lane; r < p.rows_max; r += WARP) {
             const uint32_t position = p.step.row(r).position;
-            if (r < shares.units) shares.chunks[r] = position / CHUNK + 1 - begin_of(position) / CHUNK;
+            if (r < shares.units) shares.chunks[r] = Shares::count(begin_of(position) / CHUNK, position / CHUNK);
         }
         __syncwarp();
         shares.make(groups, WARPS, p.slots_max, &segment);
@@ -49,15 +49,9 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
         const uint32_t position = row.position;
         const Group group = group_of(p, share.group);
         const uint32_t begin = begin_of(position);
-        const uint32_t chunks = shares.chunks[share.row];
-        const uint32_t each = Shares::size(chunks, segment, WARPS);
-        share.unit_first = begin / CHUNK;
-        share.unit_end = share.unit_first + chunks;
-        share.first = share.unit_first + (index - shares.first_share[share.row]) * each;
-        share.end = min(share.first + each, share.unit_end);
-        share.first_share_end = share.unit_first + each;
+        const Shares::Cut cut = Shares::cut(shares.chunks[share.row], segment, WARPS);
+        Shares::place(share, index - shares.first_share[share.row], begin / CHUNK, position / CHUNK, cut);
         share.slot = shares.first_slot[share.row];
-        share.shares = div_up(chunks, each);
         const bool has_own = share.end == share.unit_end;
 
         const uint32_t* table = p.step.table(row.table);
@@ -69,9 +63,10 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
                               share.end,
                               0,
                               0};
-        pipe.places = pipe.look_up(share.first + warp);
+        const uint32_t first = share.first_round(WARPS) + warp;
+        pipe.places = pipe.look_up(first);
 #pragma unroll
-        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.places, t);
+        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(first, pipe.places, t);
         sh.heads.make_turns(p.head, position, F::THREADS);
         if (threadIdx.x < COLUMNS) sh.sight[threadIdx.x] = Sight{begin, position + 1};
         __syncthreads();

@@ -69,7 +69,7 @@ struct Many {
             close_copies();
         };
 #pragma unroll
-        for (uint32_t i = 0; i + 1 < STAGES; i++) fetch(share.first + i);
+        for (uint32_t i = 0; i + 1 < STAGES; i++) fetch(share.seen_first + i);
 
         const uint32_t first_column = warp * NS * COLUMNS;
         uint32_t q[NS][DIM / 16][2];
@@ -88,11 +88,29 @@ struct Many {
         const uint32_t end_min = end_of(first_column), end_max = end_of(first_column + NS * COLUMNS - 1);
         const uint32_t begin_min = begin_of(end_min), begin_max = begin_of(end_max);
 
-        float sums[NS][DIM / 16][4] = {};
-        Folded folded[NS][2];
+        // The spans so far, and the chunks of the one in hand.
+        float sums[NS][DIM / 16][4] = {}, span[NS][DIM / 16][4] = {};
+        Folded folded[NS][2], of_span[NS][2];
 #pragma unroll
-        for (uint32_t n = 0; n < NS; n++) folded[n][0] = folded[n][1] = Folded::none();
-        for (uint32_t c = share.first; c < share.end; c++) {
+        for (uint32_t n = 0; n < NS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) folded[n][i] = of_span[n][i] = Folded::none();
+        const auto close_span = [&] {
+#pragma unroll
+            for (uint32_t n = 0; n < NS; n++) {
+                float2 factor[2];
+#pragma unroll
+                for (uint32_t i = 0; i < 2; i++) {
+                    factor[i] = folded[n][i].grow(of_span[n][i].maximum, of_span[n][i].mass);
+                    of_span[n][i] = Folded::none();
+                }
+#pragma unroll
+                for (uint32_t d = 0; d < DIM / 16; d++)
+#pragma unroll
+                    for (uint32_t i = 0; i < 4; i++) sums[n][d][i] = fold(sums[n][d][i], span[n][d][i], factor[i % 2]), span[n][d][i] = 0.0f;
+            }
+        };
+        for (uint32_t c = share.seen_first; c < share.end; c++) {
             if constexpr (STAGES == 1) {
                 // Room for one chunk: it comes when all have done with the one before.
                 __syncthreads();
@@ -105,6 +123,7 @@ struct Many {
                 fetch(c + STAGES - 1);
             }
             const uint32_t first = c * CHUNK;
+            if (c % SPAN == 0 && c > share.seen_first) close_span();
             if (first_column >= columns || first >= end_max || first + CHUNK <= begin_min) continue;
             const bool all_seen = first >= begin_max && first + CHUNK <= end_min;
             const uint32_t tiles = ring + c % STAGES * STAGE_BYTES;
@@ -123,7 +142,7 @@ struct Many {
                     add_mass(mass, weights[t][n]);
                 }
 #pragma unroll
-                for (uint32_t i = 0; i < 2; i++) factor[n][i] = folded[n][i].grow(base[i], mass[i]);
+                for (uint32_t i = 0; i < 2; i++) factor[n][i] = of_span[n][i].grow(base[i], mass[i]);
             }
             float next[NS][DIM / 16][4] = {};
 #pragma unroll
@@ -134,8 +153,9 @@ struct Many {
 #pragma unroll
                 for (uint32_t d = 0; d < DIM / 16; d++)
 #pragma unroll
-                    for (uint32_t i = 0; i < 4; i++) sums[n][d][i] = fold(sums[n][d][i], next[n][d][i], factor[n][i % 2]);
+                    for (uint32_t i = 0; i < 4; i++) span[n][d][i] = fold(span[n][d][i], next[n][d][i], factor[n][i % 2]);
         }
+        close_span();
         __syncthreads();
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++)
@@ -229,8 +249,8 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     if (warp == 0) {
         shares.units = Units{starts}.cut(p.step, heads_max, M::COLUMNS_MAX, [&](uint32_t unit, uint32_t row, uint32_t rows, bool is_few) {
             const uint32_t position = p.step.row(row).position;
-            const uint32_t end = (position + rows - 1) / CHUNK + 1;
-            shares.chunks[unit] = (end - begin_of(position) / CHUNK) | (is_few ? 0 : Shares::WHOLE);
+            const uint32_t last = (position + rows - 1) / CHUNK;
+            shares.chunks[unit] = Shares::count(begin_of(position) / CHUNK, last) | (is_few ? 0 : Shares::WHOLE);
             places[unit] = row | rows << 16;
         });
         shares.make(groups, WARPS, p.slots_max, &segment);
@@ -252,14 +272,9 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         const uint32_t last = position + share.rows - 1;
         const bool is_few = !(shares.chunks[unit] & Shares::WHOLE);
         const uint32_t chunks = shares.chunks[unit] & ~Shares::WHOLE;
-        const uint32_t each = is_few ? Shares::size(chunks, segment, WARPS) : chunks;
-        share.unit_first = begin_of(position) / CHUNK;
-        share.unit_end = share.unit_first + chunks;
-        share.first = share.unit_first + (index - shares.first_share[unit]) * each;
-        share.end = min(share.first + each, share.unit_end);
-        share.first_share_end = share.unit_first + each;
+        const Shares::Cut cut = is_few ? Shares::cut(chunks, segment, WARPS) : Shares::Cut{chunks, 1};
+        Shares::place(share, index - shares.first_share[unit], begin_of(position) / CHUNK, last / CHUNK, cut);
         share.slot = shares.first_slot[unit];
-        share.shares = div_up(chunks, each);
         const Group group = group_of(p, share.group);
         const Cells cells{p.kv, p.step.table(row.table), group.kv_head, begin_of(position), last + 1};
         if (!is_few) {
@@ -273,9 +288,10 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
                               share.end,
                               0,
                               0};
-        pipe.places = pipe.look_up(share.first + warp);
+        const uint32_t first = share.first_round(WARPS) + warp;
+        pipe.places = pipe.look_up(first);
 #pragma unroll
-        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(share.first + warp, pipe.places, t);
+        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(first, pipe.places, t);
         const uint32_t columns = share.rows * group.heads;
         for (uint32_t i = threadIdx.x; i < COLUMNS * DIM; i += F::THREADS) {
             const uint32_t column = i / DIM, d = i % DIM;

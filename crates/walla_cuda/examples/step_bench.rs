@@ -1,8 +1,8 @@
 //! Milliseconds of one decode step of real shapes with random weights, at several numbers of agents and contexts, as JSON lines.
 //!
 //! `cargo run --release -p walla_cuda --example step_bench -- [SHAPE:TYPE …]`, for example `llama-3.2-1b:q4_k_m`, or
-//! `llama-3.2-1b:q4_k_m:64` for 64 agents alone, `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits, or `llama-3.2-1b:q4_k_m:first4000` where
-//! the first agent's context is so long, whatever the others' is.
+//! `llama-3.2-1b:q4_k_m:64` for 64 agents alone, `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits, `llama-3.2-1b:q4_k_m:each4000` where everybody's
+//! context is so long, or `llama-3.2-1b:q4_k_m:first4000` where the first agent's is, whatever the others' is.
 
 mod shapes;
 
@@ -25,6 +25,7 @@ const LONGEST: u32 = 16_384;
 struct Only {
     agents: Option<u32>,
     first_context: Option<u32>,
+    context: Option<u32>,
     kv_type: KvType,
 }
 
@@ -35,7 +36,8 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let loading = Instant::now();
     let model = model(d, shape, mixture)?;
     let load_seconds = loading.elapsed().as_secs_f64();
-    let others = CONTEXTS.into_iter().max().unwrap_or_default();
+    let contexts = only.context.map_or(CONTEXTS.to_vec(), |context| vec![context]);
+    let others = contexts.iter().copied().max().unwrap_or_default();
     let first = only.first_context.unwrap_or(others);
     let layout = layout(first.max(others));
     let cache = d.create_cache(&CacheDesc {
@@ -68,8 +70,10 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
         masks: None,
         ops: model.ops.clone(),
     };
-    let tiers = CONTEXTS.map(|context| [context + PAGE_TOKENS, LONGEST]);
-    let tiers = tiers.as_flattened();
+    let tiers: Vec<_> = contexts
+        .iter()
+        .flat_map(|&context| [context + PAGE_TOKENS, LONGEST.max(first.max(others))])
+        .collect();
     let programs = tiers.iter().flat_map(|tier| BUCKETS.map(|rows| program(rows, *tier)));
     let preparing = Instant::now();
     let prepared = d.prepare(programs.collect())?;
@@ -83,7 +87,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
         prepared[0].mode,
     );
     for (c, &context_max) in tiers.iter().enumerate() {
-        let context = CONTEXTS[c / 2];
+        let context = contexts[c / 2];
         for (b, rows) in BUCKETS.into_iter().enumerate() {
             if only.agents.is_some_and(|only| only != rows) {
                 continue;
@@ -93,10 +97,10 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
             if first > context_max {
                 continue;
             }
-            let mut contexts = [context; 64];
-            contexts[0] = first;
+            let mut its = [context; 64];
+            its[0] = first;
             d.write_host(host, 0, layout.bytes(), &mut |bytes| {
-                fill(bytes, &layout, &contexts[..rows as usize]);
+                fill(bytes, &layout, &its[..rows as usize]);
             })?;
             let mut best = f64::MAX;
             for _ in 0..4 {
@@ -139,10 +143,14 @@ fn main() -> Result<()> {
         };
         let mut only = Only::default();
         for part in parts {
-            match (part, part.strip_prefix("first")) {
-                ("kv8", _) => only.kv_type = KvType::Q8,
-                (_, Some(context)) => only.first_context = Some(context.parse()?),
-                (agents, None) => only.agents = Some(agents.parse()?),
+            if part == "kv8" {
+                only.kv_type = KvType::Q8;
+            } else if let Some(context) = part.strip_prefix("first") {
+                only.first_context = Some(context.parse()?);
+            } else if let Some(context) = part.strip_prefix("each") {
+                only.context = Some(context.parse()?);
+            } else {
+                only.agents = Some(part.parse()?);
             }
         }
         let shape = SHAPES.iter().find(|shape| shape.name == name).ok_or("no such shape")?;

@@ -11,10 +11,15 @@ use crate::options::ExecOptions;
 use crate::program::{self, Bucket, Buffers};
 use crate::ring::StepShape;
 
-/// Longest context of the tier of programs for steps in which nobody has a longer one, and most rows of such a program: a device may share attention out in another
-/// way where no row is far longer than the others, which pays where there are too few rows to fill it.
-const SHORT_CONTEXT: u32 = 1_024;
-const SHORT_ROWS_MAX: u32 = 16;
+/// Longest context of the tier of programs for steps in which nobody has a longer one, if programs of so many rows have such a tier: a device may share attention out in
+/// another way where no row is long, which pays where there are too few rows to fill it, the longer the fewer they are.
+fn short_context(rows: u32) -> Option<u32> {
+    match rows {
+        ..=4 => Some(2_048),
+        5..=16 => Some(1_024),
+        _ => None,
+    }
+}
 
 /// A bucket that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +68,8 @@ fn sizes(options: &ExecOptions) -> Vec<Size> {
     for rows in smaller.chain([rows_max]) {
         if previous < sequences_max {
             let decode = Size { rows, one_row_a_sequence: true, context };
-            if rows <= SHORT_ROWS_MAX && context > SHORT_CONTEXT {
-                sizes.push(Size { context: SHORT_CONTEXT, ..decode });
+            if let Some(short) = short_context(rows).filter(|short| *short < context) {
+                sizes.push(Size { context: short, ..decode });
             }
             sizes.push(decode);
         }
@@ -144,7 +149,8 @@ mod tests {
     #[test]
     fn few_rows_have_a_tier_of_short_contexts() {
         let sizes = all(&options(32, 32, CONTEXT));
-        assert_eq!(sizes[..3], [(1, true, 1_024), (1, true, CONTEXT), (1, false, CONTEXT)]);
+        assert_eq!(sizes[..3], [(1, true, 2_048), (1, true, CONTEXT), (1, false, CONTEXT)]);
+        assert!(sizes.contains(&(4, true, 2_048)) && sizes.contains(&(6, true, 1_024)));
         assert!(sizes.contains(&(16, true, 1_024)) && !sizes.contains(&(24, true, 1_024)));
         assert!(all(&options(32, 32, 1_024)).iter().all(|size| size.2 == 1_024));
     }
@@ -165,10 +171,10 @@ mod tests {
             let graph = choose(&buckets, &shape, context)?;
             all(&options).get(graph.0 as usize).copied()
         };
-        assert_eq!(chosen(1, 1, 1_024), Some((1, true, 1_024)));
-        assert_eq!(chosen(1, 1, 1_025), Some((1, true, CONTEXT)));
+        assert_eq!(chosen(1, 1, 2_048), Some((1, true, 2_048)));
+        assert_eq!(chosen(1, 1, 2_049), Some((1, true, CONTEXT)));
         assert_eq!(chosen(2, 1, 9), Some((2, false, CONTEXT)), "two rows of one sequence");
-        assert_eq!(chosen(3, 3, 2_000), Some((3, true, CONTEXT)));
+        assert_eq!(chosen(3, 3, 3_000), Some((3, true, CONTEXT)));
         assert_eq!(
             chosen(4, 4, 9),
             Some((4, false, CONTEXT)),

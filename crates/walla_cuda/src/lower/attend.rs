@@ -7,12 +7,18 @@ const TILE: u32 = 16;
 /// Cells whose weights share a maximum (`CHUNK`), and tiles of them (`TILES`).
 const CHUNK: u32 = 64;
 const TILES: u32 = CHUNK / TILE;
+/// Chunks that are folded by themselves (`SPAN`).
+const SPAN: u32 = 8;
+/// Most chunks of a row that blocks leave one by one (`CHUNKS_FEW`).
+const CHUNKS_FEW: u32 = 32;
 /// Columns of one product (`COLUMNS`).
 const COLUMNS: u32 = 8;
-/// Chunks that blocks can leave for another to fold, of all rows together, however small the cache is.
-const SLOTS: u32 = 1024;
-/// Longest context in which no row keeps a cluster of two blocks for more than five turns.
-const SHORT_CONTEXT: u32 = 1_280;
+/// Chunks or spans that blocks can leave for another to fold, of all rows together, however small the cache is.
+const SLOTS: u32 = 128;
+/// Most cells that a row may see where clusters of two blocks decode: no row keeps one for more than five turns then.
+const CELLS_OF_TWO: u32 = 1_280;
+/// The same for larger clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-attention.md`).
+const CELLS_OF_MORE: u32 = 2_304;
 /// Rows of the longest step (`ROWS_MAX`).
 const ROWS_MAX: u32 = 512;
 
@@ -65,9 +71,10 @@ impl Tiling {
         // Sums of f16 lie apart by four, of 8 bits in another order.
         let stride = if heads.is_q8 { heads.dim } else { heads.dim + 4 };
         let sums = warps * COLUMNS * stride * 4;
+        let spans = if warps > 2 { COLUMNS * (heads.dim * 4 + 8) } else { 32 };
         let statistics = 2 * warps * COLUMNS * 4;
         let sight = COLUMNS * 8;
-        let shared = tiles + sums + heads.row_bytes() + statistics + sight + 1;
+        let shared = tiles + sums + spans + heads.row_bytes() + statistics + sight + 1;
         shared.next_multiple_of(128) + 4 * 4 * (ROWS_MAX + 1)
     }
 }
@@ -98,11 +105,12 @@ impl Cluster {
         Self { ranks, teams, ahead }
     }
 
-    /// The cluster for steps of up to so many rows times groups, where one is quicker than blocks that meet in memory: as long as
-    /// some two blocks a multiprocessor are enough. A small one takes long for a long row among short ones, so it is for short contexts.
-    const fn of(heads: Heads, most: u32, context_max: u32) -> Option<Self> {
+    /// The cluster for steps of up to so many rows times groups, none of which sees more cells, where one is quicker than blocks that meet in memory: as long as
+    /// some two blocks a multiprocessor are enough. It takes long for a long row, alone or among short ones, so it is for short contexts.
+    const fn of(heads: Heads, most: u32, cells: u32) -> Option<Self> {
         match (heads.dim, heads.is_q8, most) {
-            (64, false, 33..=128) if context_max <= SHORT_CONTEXT => Some(Self::new(2, 2, 2)),
+            _ if cells > CELLS_OF_MORE => None,
+            (64, false, 33..=128) if cells <= CELLS_OF_TWO => Some(Self::new(2, 2, 2)),
             (64, _, ..=8) | (128, true, ..=8) => Some(Self::new(8, 2, 2)),
             (64, _, ..=32) | (128, true, ..=16) => Some(Self::new(4, 2, 2)),
             (128, false, ..=16) | (256, false, ..=8) | (256, true, ..=16) => {
@@ -151,7 +159,8 @@ pub(super) struct Form {
     cached_chunks: u32,
     decode: Tiling,
     mixed: Tiling,
-    cluster: Option<Cluster>,
+    /// Shared memory of a block in a cluster, at most; 0 where the chip has no clusters.
+    cluster_bytes_max: u64,
 }
 
 impl Form {
@@ -183,24 +192,40 @@ impl Form {
         let fits = |bytes: u32| u64::from(bytes) <= facts.shared_bytes_per_block_optin;
         let both_fit = |both: &&[Tiling; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
         let [decode, mixed] = *tilings(heads).iter().find(both_fit)?;
-        let cluster = Cluster::of(heads, program.rows_max * groups, program.context_max);
-        let cluster = cluster
-            .filter(|its| facts.compute_capability >= (9, 0) && fits(its.shared_bytes(heads)));
+        let has_clusters = facts.compute_capability >= (9, 0);
+        let cluster_bytes_max = if has_clusters { facts.shared_bytes_per_block_optin } else { 0 };
         let multiprocessors = facts.multiprocessors.max(1);
         let cached_chunks = (cells / u64::from(CHUNK)) as u32;
-        Some(Self { heads, groups, multiprocessors, cached_chunks, decode, mixed, cluster })
+        Some(Self {
+            heads,
+            groups,
+            multiprocessors,
+            cached_chunks,
+            decode,
+            mixed,
+            cluster_bytes_max,
+        })
     }
 
-    /// The kernel that decodes in clusters, where that is quicker and the image in use has it.
-    pub(super) fn decode_in_clusters(&self, program: &Program) -> Option<Chosen> {
-        let cluster = self.cluster?;
+    /// The kernel that decodes in clusters, where that is quicker.
+    pub(super) fn decode_in_clusters(
+        &self,
+        program: &Program,
+        window: Option<u32>,
+    ) -> Option<Chosen> {
+        let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
+        let cluster = Cluster::of(self.heads, program.rows_max * self.groups, cells)?;
         let Cluster { ranks, teams, ahead } = cluster;
+        let shared_bytes = cluster.shared_bytes(self.heads);
+        if u64::from(shared_bytes) > self.cluster_bytes_max {
+            return None;
+        }
         Some(Chosen {
             file: "attention_cluster",
             name: format!("attention_cluster_{}_{ranks}x{teams}x{ahead}", self.heads.name()),
             grid: [ranks * self.groups, program.rows_max, 1],
             threads: teams * TILES * 32,
-            shared_bytes: cluster.shared_bytes(self.heads),
+            shared_bytes,
         })
     }
 
@@ -236,17 +261,19 @@ impl Form {
         }
     }
 
-    /// Chunks that blocks can leave for another to fold, of all rows together: as many as steps leave that are shared out over the whole chip. Rows that would leave more are
-    /// shared out less.
+    /// Chunks or spans that blocks can leave for another to fold, of all rows together: as many as steps leave that are shared out over the whole chip. Rows that would leave
+    /// more are shared out less.
     pub(super) fn slots_max(&self, program: &Program) -> u32 {
-        let [rows, chunks] = [program.rows_max, chunks_max(program)].map(u64::from);
+        let rows = u64::from(program.rows_max);
+        // A row leaves its chunks, if they are few, or its spans.
+        let of_row = u64::from(chunks_max(program).div_ceil(SPAN).max(CHUNKS_FEW)) + 1;
         let blocks = self.multiprocessors * self.decode.blocks.max(self.mixed.blocks);
-        // A row in n shares leaves one chunk for its first share and the chunks of the others. Rows are cut where there are blocks for one and a half times as many, in two
+        // A row in n shares leaves one slot for its first share and the spans of the others. Rows are cut where there are blocks for one and a half times as many, in two
         // then: that leaves most.
-        let useful = u64::from(blocks).div_ceil(u64::from(3 * self.groups)) * chunks + rows;
+        let useful = u64::from(blocks).div_ceil(u64::from(3 * self.groups)) * of_row + rows;
         // And no more than there are, unless rows have pages in common.
-        let cached = u64::from(self.cached_chunks) + rows;
-        u64::from(SLOTS).max(useful.min(cached)).min(rows * chunks) as u32
+        let cached = u64::from(self.cached_chunks.div_ceil(SPAN)) + u64::from(CHUNKS_FEW) * rows;
+        u64::from(SLOTS).max(useful.min(cached)).min(rows * of_row) as u32
     }
 
     /// Bytes of those.
@@ -272,7 +299,7 @@ mod tests {
         BufferId, CacheDesc, CacheId, GpuFacts, HeadShape, KvType, Phase, Program, step::StepLayout,
     };
 
-    use super::{CHUNK, Cluster, Form, Heads, Tiling};
+    use super::{CHUNK, CHUNKS_FEW, Cluster, Form, Heads, SPAN, Tiling};
     use crate::lower::attention::partials_bytes;
 
     /// Heads of Llama 3.1 8B.
@@ -324,25 +351,63 @@ mod tests {
         }
     }
 
-    /// How many shares rows of so many tokens make, as kernels/attend_few.cuh cuts them (`Shares`).
+    /// Chunks of a share of a row, and how many shares, as kernels/attend_few.cuh cuts it (`Shares::cut`).
+    fn cut(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
+        let near = (chunks + segment / 2) / segment;
+        if near <= 1 || (chunks <= SPAN && segment > warps) {
+            return (chunks, 1);
+        }
+        if chunks <= CHUNKS_FEW && segment == warps {
+            return (warps, chunks.div_ceil(warps));
+        }
+        let spans = if segment > warps { (chunks / SPAN).div_ceil(near) } else { 1 };
+        let each = spans * SPAN;
+        let shares = chunks.div_ceil(each);
+        (each, if segment > warps { shares.min(near) } else { shares })
+    }
+
+    /// Slots that a row leaves (`Shares::slots_of`).
+    fn slots(chunks: u32, (each, shares): (u32, u32)) -> u32 {
+        match chunks.saturating_sub(each) {
+            _ if shares == 1 => 0,
+            later if each >= SPAN => 1 + later.div_ceil(SPAN),
+            later => 1 + later,
+        }
+    }
+
+    /// How many shares rows of so many tokens make (`Shares::make`).
     fn shares(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
         let warps = form.decode.warps;
-        let size = |chunks: u32, segment: u32| {
-            let near = ((chunks + segment / 2) / segment).max(1);
-            let shares = if segment > warps || near == 1 { near } else { chunks.div_ceil(segment) };
-            chunks.div_ceil(shares)
-        };
         let chunks = || contexts.iter().map(|tokens| tokens.div_ceil(CHUNK));
         let grid = form.decode(program).grid[0];
         let mut wanted = warps.max((chunks().sum::<u32>() * form.groups).div_ceil(grid));
         loop {
-            let cut = chunks().map(|n| (n, size(n, wanted)));
-            let slots: u32 =
-                cut.clone().map(|(n, each)| if each < n { 1 + n - each } else { 0 }).sum();
-            if slots <= form.slots_max(program) {
-                return cut.map(|(n, each)| n.div_ceil(each)).sum::<u32>() * form.groups;
+            let cuts = chunks().map(|n| (n, cut(n, wanted, warps)));
+            if cuts.clone().map(|(n, cut)| slots(n, cut)).sum::<u32>() <= form.slots_max(program) {
+                return cuts.map(|(_, (_, shares))| shares).sum::<u32>() * form.groups;
             }
             wanted *= 2;
+        }
+    }
+
+    #[test]
+    fn shares_of_a_row_are_whole_spans_and_none_is_far_larger_than_the_others() {
+        for warps in [2, 4] {
+            for segment in warps..600 {
+                for chunks in (1..300).chain([1_000, 2_049]) {
+                    let (each, shares) = cut(chunks, segment, warps);
+                    let its = format!("{chunks} by {segment}: {shares} of {each}");
+                    assert!(shares >= 1 && (shares - 1) * each < chunks, "{its}");
+                    assert!(shares == 1 || each == warps || each.is_multiple_of(SPAN), "{its}");
+                    let last = chunks - (shares - 1) * each;
+                    assert!(shares == 1 || last < each + SPAN.max(each), "{its}");
+                    // All spans, or all chunks.
+                    assert!(
+                        slots(chunks, (each, shares)) <= chunks.div_ceil(SPAN).max(CHUNKS_FEW),
+                        "{its}"
+                    );
+                }
+            }
         }
     }
 
@@ -373,12 +438,13 @@ mod tests {
 
     #[test]
     fn workspaces_have_the_room_that_the_kernels_in_use_want() {
-        // 131,072 tokens and 128 rows: in chunks of 64, each with sums, a base and a mass of eight columns of eight groups. The plain kernels want 2 GiB for all rows and heads.
+        // 131,072 tokens and 128 rows. As many rows as blocks can share, 11 in two shares each, leave 258 spans each at most, with sums, a base and a mass of eight columns of
+        // eight groups. The plain kernels want 2 GiB for all rows and heads.
         let bytes = |gpu: &GpuFacts, kv_type| {
             let (cache, program) = (cache(131_072, kv_type), program(128, 131_072));
             partials_bytes(gpu, &cache, &program, SHAPE, None)
         };
-        let slots = 131_072 / 64 + 128;
+        let slots = 11 * 258 + 128;
         assert_eq!(bytes(&h200(), KvType::F16), slots * 8 * 8 * 130 * 4);
         assert_eq!(bytes(&h200(), KvType::Q8), slots * 8 * 8 * 130 * 4);
         let plain = 4 * 128 * 32 * 1_024 * 130;
@@ -401,10 +467,11 @@ mod tests {
         let few = |warps, ring, dim, is_q8| {
             Tiling::new(warps, ring, 1).shared_bytes(Heads { dim, is_q8 }) - lists
         };
-        assert_eq!(few(4, 4, 64, false), 43_520);
-        assert_eq!(few(4, 4, 256, false), 171_008);
-        assert_eq!(few(4, 8, 64, true), 43_904);
-        assert_eq!(few(4, 8, 128, true), 86_272);
+        assert_eq!(few(4, 4, 64, false), 45_696);
+        assert_eq!(few(4, 4, 256, false), 179_328);
+        assert_eq!(few(2, 4, 256, false), 88_832);
+        assert_eq!(few(4, 8, 64, true), 46_080);
+        assert_eq!(few(4, 8, 128, true), 90_496);
         // What a chip with 99 KB a block has for heads of 256.
         for (ring, is_q8) in [(4, false), (8, true)] {
             assert!(few(2, ring, 256, is_q8) + lists <= 99 << 10);

@@ -212,7 +212,7 @@ impl Lowering<'_> {
             let (input, head, chosen) = match unappended {
                 Some((_, head)) => {
                     let products = self.base + self.workspace.products as u64;
-                    (products, head, self.decode_kernel(&form, program)?)
+                    (products, head, self.decode_kernel(&form, program, window)?)
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
@@ -265,8 +265,13 @@ impl Lowering<'_> {
     }
 
     /// The kernel that decodes: in clusters where that is quicker and the image in use has it.
-    fn decode_kernel(&mut self, form: &Form, program: &Program) -> Result<Chosen, DeviceError> {
-        if let Some(chosen) = form.decode_in_clusters(program) {
+    fn decode_kernel(
+        &mut self,
+        form: &Form,
+        program: &Program,
+        window: Option<u32>,
+    ) -> Result<Chosen, DeviceError> {
+        if let Some(chosen) = form.decode_in_clusters(program, window) {
             let Chosen { file, ref name, shared_bytes, .. } = chosen;
             if self.kernels.find(self.context, file, name, shared_bytes)?.is_some() {
                 return Ok(chosen);

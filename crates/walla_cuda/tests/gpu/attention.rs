@@ -4,10 +4,10 @@ use walla_device::{CacheCommand, HeadShape, KvType};
 use walla_types::{RopePairs, TensorType};
 
 use crate::determinism::logits;
-use crate::gpu;
 use crate::model::{Random, Shape};
-use crate::parity::{check, check_steps, tokens};
-use crate::rig::{Piece, Rig};
+use crate::parity::{check, check_steps, distance, tokens};
+use crate::rig::{Piece, Rig, far};
+use crate::{gpu, oracle};
 
 /// Shapes with heads that the tensor cores take: groups of 1 to 12, windows, norms, partial rotations. All else is exact f32.
 fn shapes() -> Vec<(&'static str, Shape)> {
@@ -146,16 +146,98 @@ fn reading_row_by_row_and_at_once_leaves_the_same() {
         let Some(device) = gpu() else { return };
         let mut rig = Rig::new(device, &shape, kv_type, 3);
         let text = tokens(shape.vocab, 140, 9);
-        let bits = |row: &Vec<f32>| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let mut at_once = vec![];
         for at in [0, 63, 126] {
             let mut piece = Piece::new(0, at as u32, &text[at..text.len().min(at + 63)]);
             piece.all_outputs = true;
-            at_once.extend(rig.step(&[piece], 0).logits.iter().map(bits));
+            at_once.extend(rig.step(&[piece], 0).logits.iter().map(|row| bits(row)));
         }
         for (at, token) in text.iter().enumerate() {
             let row = rig.step(&[Piece::new(1, at as u32, &[*token])], 0);
             assert_eq!(bits(&row.logits[0]), at_once[at], "{name} {kv_type:?}, position {at}");
         }
     }
+}
+
+/// Contexts of one span and of many: shares leave chunks, or whole spans; programs for the shorter contexts decode in clusters, where the chip has them. Pages come again
+/// and again, so no long text has to be read.
+fn is_the_same_far_into_a_text(name: &str) {
+    const READ: u32 = 640;
+    let positions = [640, 1_023, 1_024, 2_112, 2_400, 4_790];
+    let (name, shape) = shapes().into_iter().find(|(its, _)| *its == name).unwrap();
+    // The window of some is long enough for shares of spans, and begins within one.
+    let shape = Shape { window: shape.window.map(|_| 2_300), layers: 1, ..shape };
+    // Rows of more than 256 columns go the way of prompts.
+    let rows_at_once = 256 / (shape.heads.heads / shape.heads.kv_heads).min(8) + 1;
+    let text = tokens(shape.vocab, 4_800, 9);
+    let piece =
+        |sequence, at: u32, end: u32| Piece::new(sequence, at, &text[at as usize..end as usize]);
+    for (kv_type, tolerance) in [(KvType::F16, 5e-3), (KvType::Q8, 2e-2)] {
+        let rig = |device, context| {
+            let mut rig = Rig::with_steps(device, &shape, kv_type, (3, false), far(context));
+            for at in (0..READ).step_by(128) {
+                rig.step(&[piece(0, at, at + 128)], 0);
+            }
+            rig.step(&(1..4).map(|other| piece(other, 0, 12)).collect::<Vec<_>>(), 0);
+            rig
+        };
+        let mut expected = vec![];
+        for context in [4_800, 2_240] {
+            let Some(device) = gpu() else { return };
+            let mut cuda = rig(device, context);
+            let mut cpu = expected.is_empty().then(|| rig(oracle(), context));
+            for (i, at) in positions.into_iter().filter(|at| *at < context).enumerate() {
+                // Its cells are those of others of the text: they are as they stay once all of these have been read.
+                let run = [piece(0, at + 1 - rows_at_once, at + 1)];
+                let at_once = cuda.step(&run, 0);
+                if let Some(cpu) = &mut cpu {
+                    let off = distance(&at_once, &cpu.step(&run, 0));
+                    assert!(off < tolerance, "{name} {kv_type:?}, {at}: {off:.2e}");
+                    expected.push(bits(&at_once.logits[0]));
+                }
+                assert_eq!(bits(&at_once.logits[0]), expected[i], "{name} {kv_type:?}, {at}");
+                let with_others = || {
+                    let others = (1..4).map(|other| piece(other, 12, 13));
+                    [piece(0, at, at + 1)].into_iter().chain(others).collect()
+                };
+                for (promise, pieces, rows) in [
+                    (true, vec![piece(0, at, at + 1)], 1),
+                    (true, with_others(), 4),
+                    (true, with_others(), 16),
+                    (false, vec![piece(0, at, at + 1)], 1),
+                    (false, with_others(), 128),
+                    (false, vec![piece(0, at - 1, at + 1)], 4),
+                    (false, vec![piece(0, at - 12, at + 1)], 16),
+                ] {
+                    cuda.keeps_promise = promise;
+                    let found = cuda.step(&pieces, rows);
+                    let its = (name, kv_type, at, pieces.len(), rows, promise);
+                    assert_eq!(bits(&found.logits[0]), expected[i], "{its:?}");
+                }
+            }
+        }
+    }
+}
+
+macro_rules! are_the_same_far_into_a_text {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                is_the_same_far_into_a_text($name);
+            }
+        )*
+    };
+}
+
+are_the_same_far_into_a_text! {
+    rows_far_into_a_text_are_the_same_in_groups_of_4: "groups of 4",
+    rows_far_into_a_text_are_the_same_in_groups_of_12: "groups of 12, norms",
+    rows_far_into_a_text_are_the_same_with_heads_of_128: "heads of 128, norms, window",
+    rows_far_into_a_text_are_the_same_with_heads_of_256: "heads of 256, window",
+    rows_far_into_a_text_are_the_same_in_groups_of_7: "groups of 7",
+}
+
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|x| x.to_bits()).collect()
 }

@@ -27,18 +27,31 @@ const MASKS_MAX: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
     layout: StepLayout,
+    /// Pages that a sequence has: beyond them it finds the first ones again.
+    pages: u32,
     /// A step takes the smallest that it fits.
     buckets: &'static [u32],
 }
 
 /// Up to 64 rows, as most tests have them.
-const SHORT: Steps = Steps { layout: LAYOUT, buckets: &[1, 2, 3, 8, 16, 32, 64] };
+const SHORT: Steps =
+    Steps { layout: LAYOUT, pages: LAYOUT.pages_per_sequence, buckets: &[1, 2, 3, 8, 16, 32, 64] };
 
 /// Up to as many rows as a program can have.
 pub const LONG: Steps = Steps {
     layout: StepLayout { rows_max: 512, outputs_max: 128, ..LAYOUT },
+    pages: LAYOUT.pages_per_sequence,
     buckets: &[64, 128, 512],
 };
+
+/// Contexts of so many tokens, which find the same 640 again and again.
+pub const fn far(context: u32) -> Steps {
+    Steps {
+        layout: StepLayout { rows_max: 160, pages_per_sequence: context / PAGE_TOKENS, ..LAYOUT },
+        pages: LAYOUT.pages_per_sequence,
+        buckets: &[1, 4, 16, 160],
+    }
+}
 
 /// Tokens of one sequence in a step: the first one's position, the tokens, and whether every one is an output (else the last).
 #[derive(Clone, Debug)]
@@ -129,12 +142,12 @@ impl Rig {
         (seed, is_mapped): (u64, bool),
         sizes: Steps,
     ) -> Self {
-        let Steps { layout, buckets } = sizes;
+        let Steps { layout, pages, buckets } = sizes;
         let d = &mut *device;
         let model = Model::load(d, shape, seed);
         let cache = CacheDesc {
             layers: model.layers.clone(),
-            pages: 8 * layout.pages_per_sequence + 1,
+            pages: 8 * pages + 1,
             page_tokens: PAGE_TOKENS,
             sequences_max: 8,
             kv_type,
@@ -197,7 +210,7 @@ impl Rig {
 
     /// Runs one step; `bucket_at_least` forces a larger bucket.
     pub fn step(&mut self, pieces: &[Piece], bucket_at_least: u32) -> Outcome {
-        let Steps { layout, buckets } = self.sizes;
+        let Steps { layout, buckets, .. } = self.sizes;
         let rows: u32 = pieces.iter().map(|p| p.tokens.len() as u32).sum();
         let outputs = self.upload(pieces);
         let wanted = rows.max(bucket_at_least);
@@ -251,7 +264,7 @@ impl Rig {
     }
 
     fn upload(&mut self, pieces: &[Piece]) -> usize {
-        let layout = self.sizes.layout;
+        let Steps { layout, pages: its_pages, .. } = self.sizes;
         let (mut r, mut o, mut b) = (0, 0, 0);
         let masks = self.upload_masks(pieces);
         let steps = self.steps;
@@ -264,7 +277,8 @@ impl Rig {
                     for (i, page) in
                         view.tables[t * pages as usize..][..pages as usize].iter_mut().enumerate()
                     {
-                        *page = 1 + piece.sequence * pages + (pages - 1 - i as u32);
+                        let i = i as u32 % its_pages;
+                        *page = 1 + piece.sequence * its_pages + (its_pages - 1 - i);
                     }
                     let first_bias = b;
                     for bias in &piece.biases {
