@@ -163,7 +163,12 @@ fn reading_row_by_row_and_at_once_leaves_the_same() {
 /// and again, so no long text has to be read.
 fn is_the_same_far_into_a_text(name: &str) {
     const READ: u32 = 640;
-    let positions = [640, 1_023, 1_024, 2_112, 2_400, 4_790];
+    let Some(device) = gpu() else { return };
+    // The emulator takes a minute for two.
+    let is_emulated = device.info().description.starts_with("emulated");
+    let positions = [1_024, 2_400, 640, 1_023, 2_112, 4_790];
+    let positions = &positions[..if is_emulated { 2 } else { positions.len() }];
+    drop(device);
     let (name, shape) = shapes().into_iter().find(|(its, _)| *its == name).unwrap();
     // The window of some is long enough for shares of spans, and begins within one.
     let shape = Shape { window: shape.window.map(|_| 2_300), layers: 1, ..shape };
@@ -186,7 +191,10 @@ fn is_the_same_far_into_a_text(name: &str) {
             let Some(device) = gpu() else { return };
             let mut cuda = rig(device, context);
             let mut cpu = expected.is_empty().then(|| rig(oracle(), context));
-            for (i, at) in positions.into_iter().filter(|at| *at < context).enumerate() {
+            for (i, at) in positions.iter().copied().enumerate() {
+                if at >= context {
+                    continue;
+                }
                 // Its cells are those of others of the text: they are as they stay once all of these have been read.
                 let run = [piece(0, at + 1 - rows_at_once, at + 1)];
                 let at_once = cuda.step(&run, 0);
