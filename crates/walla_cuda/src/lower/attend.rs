@@ -17,7 +17,7 @@ const COLUMNS: u32 = 8;
 const SLOTS: u32 = 128;
 /// Most cells that a row may see where clusters of two blocks decode: no row keeps one for more than five turns then.
 const CELLS_OF_TWO: u32 = 1_280;
-/// The same for larger clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-attention.md`).
+/// The same for larger clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-step-bench.md`).
 const CELLS_OF_MORE: u32 = 2_304;
 /// Rows of the longest step (`ROWS_MAX`).
 const ROWS_MAX: u32 = 512;
