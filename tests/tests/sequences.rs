@@ -80,14 +80,14 @@ fn a_shared_prefix_is_as_good_as_an_own_one() {
 
 #[test]
 fn a_context_grows_out_of_the_short_tier_without_a_trace() {
-    // Programs of few rows have a tier for contexts of up to 1,024 tokens.
-    let options = ExecOptions { context_tokens: 1_100, pages: 2 * 69 + 1, ..OPTIONS };
+    // Programs of one row have a tier for contexts of up to 2,048 tokens.
+    let options = ExecOptions { context_tokens: 2_120, pages: 2 * 133 + 1, ..OPTIONS };
     let executor = executor(2, options);
     let tiers: Vec<_> = executor.buckets().iter().map(|bucket| bucket.context).collect();
-    assert!(tiers.contains(&1_024) && tiers.contains(&1_100), "{tiers:?}");
+    assert!(tiers.contains(&2_048) && tiers.contains(&2_120), "{tiers:?}");
     let mut evaluator = Evaluator::new(executor).expect("a ledger");
-    let text = tokens(1, 1_030);
-    let (start, rest) = text.split_at(1_020);
+    let text = tokens(1, 2_054);
+    let (start, rest) = text.split_at(2_044);
     append(&mut evaluator, 0, start);
     let mut last = Vec::new();
     for token in rest {
