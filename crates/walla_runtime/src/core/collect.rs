@@ -85,33 +85,28 @@ impl Core {
     ) -> Result<(), ExecError> {
         let _stage = enter(Stage::Read);
         let read = match self.read(completed) {
-            Ok(nanos) => Ok(nanos),
             Err(refused @ ExecError::ForeignResults { .. }) => Err(refused.to_string()),
-            Err(error) => return Err(error),
+            read => Ok(read?),
         };
         self.sequences.release(completed);
         let Some(mut submitted) = self.in_flight.steps.pop_front() else { return Ok(()) };
         debug_assert_eq!(submitted.step, completed.step, "steps complete in order");
-        let (begin_nanos, end_nanos) = match read {
-            Ok(nanos) => nanos,
-            Err(refused) => {
-                self.budget.completed(submitted.booked, 0, 0);
-                submitted.tags.clear();
-                self.in_flight.free.push(submitted.tags);
-                self.retry_all(&refused);
-                return Ok(());
-            }
-        };
+        let (begin_nanos, end_nanos) = *read.as_ref().unwrap_or(&(0, 0));
         self.budget.completed(submitted.booked, begin_nanos, end_nanos);
-        self.stats.steps_done += 1;
-        self.stats.device_time += Duration::from_nanos(end_nanos.saturating_sub(begin_nanos));
-        self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
-        tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
-        let mut results = std::mem::take(&mut self.in_flight.results);
-        for (tag, (row, detail)) in submitted.tags.drain(..).zip(results.drain(..)) {
-            self.take_token(tag, row, detail, now_micros, emit);
+        if let Err(refused) = read {
+            submitted.tags.clear();
+            self.retry_all(&refused);
+        } else {
+            self.stats.steps_done += 1;
+            self.stats.device_time += Duration::from_nanos(end_nanos.saturating_sub(begin_nanos));
+            self.stats.step = Duration::from_micros(now_micros.saturating_sub(submitted.at_micros));
+            tracing::trace!(target: "walla::step", step = completed.step, micros = self.stats.step.as_micros() as u64, "completed");
+            let mut results = std::mem::take(&mut self.in_flight.results);
+            for (tag, (row, detail)) in submitted.tags.drain(..).zip(results.drain(..)) {
+                self.take_token(tag, row, detail, now_micros, emit);
+            }
+            self.in_flight.results = results;
         }
-        self.in_flight.results = results;
         self.in_flight.free.push(submitted.tags);
         Ok(())
     }
