@@ -18,27 +18,13 @@ use walla_model::synth::{self, Mixture, Model};
 /// No wait of these tests takes longer on a machine that works.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tokens of the tiny model, and those of them that are words.
-const VOCAB: u32 = 300;
+/// Tokens of the tiny model that are words.
 const WORDS: Range<u32> = 256..297;
 
-/// A tiny random model with a ChatML template.
+/// A tiny random model.
 fn tiny() -> &'static [u8] {
     static TINY: OnceLock<Vec<u8>> = OnceLock::new();
-    TINY.get_or_init(|| {
-        let model = Model {
-            width: 64,
-            layers: 2,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 16,
-            hidden: 96,
-            vocab: VOCAB,
-            context_train: 256,
-            ..Model::QWEN3_0_6B
-        };
-        synth::write(&model, Mixture::Q8_0, 7, Vec::new()).unwrap()
-    })
+    TINY.get_or_init(|| synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap())
 }
 
 fn on_one_thread(plugin: WallaPlugin) -> WallaPlugin {
@@ -61,7 +47,7 @@ fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
 
 /// Says 24 words on every machine: an end of turn is none of them.
 fn guest(app: &mut App, place: u64) -> Entity {
-    let words = TokenMask::allow(VOCAB, WORDS.map(TokenId)).unwrap();
+    let words = TokenMask::allow(Model::TINY.vocab, WORDS.map(TokenId)).unwrap();
     let sampling = Sampling::builder().allowed_tokens(Arc::new(words)).build().unwrap();
     let parts = (
         AgentSampling(sampling),
