@@ -178,19 +178,17 @@ impl Hub {
             }
             ReplyEvent::Finished { reason, usage } => {
                 let tag = record.tag(at);
-                let is_kept = reason != FinishReason::Cancelled || record.has_said(at);
-                let conversation = conversation.as_deref_mut().filter(|_| is_kept);
+                let exchange = (reason != FinishReason::Cancelled, conversation.as_deref_mut());
                 let say = |s: &str| out.said(agent, generation, s);
-                self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
+                self.asks_waiting -= usize::from(!record.end(at, speech, exchange, say));
                 out.finished(agent, (generation, tag), reason, usage);
                 self.put_right(event.agent);
             }
             ReplyEvent::Failed(error) => {
                 let tag = record.tag(at);
-                let is_kept = record.has_said(at);
-                let conversation = conversation.as_deref_mut().filter(|_| is_kept);
+                let exchange = (false, conversation.as_deref_mut());
                 let say = |s: &str| out.said(agent, generation, s);
-                self.asks_waiting -= usize::from(!record.end(at, speech, conversation, say));
+                self.asks_waiting -= usize::from(!record.end(at, speech, exchange, say));
                 record.failed(&error);
                 out.failed(agent, (generation, tag), error);
                 self.put_right(event.agent);
@@ -243,18 +241,15 @@ impl Record {
         self.sentences.push(text, say);
     }
 
-    /// Whether a word of the reply was heard. One that failed or was cancelled before that is no exchange, here as in the engine: it would be an
-    /// example of answering with silence.
-    fn has_said(&self, at: usize) -> bool {
-        self.asks.get(at).is_some_and(|ask| !ask.turn.is_empty())
-    }
-
     /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether its reply had begun.
+    ///
+    /// A reply that failed or was cancelled (that is not `is_finished`) before a word was heard is no exchange, here as in the engine: it would be
+    /// an example of answering with silence.
     fn end(
         &mut self,
         at: usize,
         speech: Option<&mut Speech>,
-        conversation: Option<&mut Conversation>,
+        (is_finished, conversation): (bool, Option<&mut Conversation>),
         say: impl FnMut(&str),
     ) -> bool {
         let Some(ask) = self.asks.remove(at) else { return true };
@@ -272,6 +267,7 @@ impl Record {
         }
         if let Some(conversation) = conversation
             && !ask.outdated
+            && (is_finished || !ask.turn.is_empty())
         {
             conversation.add_exchange(ask.question.into_string(), ask.turn);
         }
