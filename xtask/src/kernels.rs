@@ -108,9 +108,12 @@ fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Where compiled files are kept between runs.
-fn store(root: &Path) -> PathBuf {
-    target(root).join("walla_kernels")
+/// Where compiled files are kept between runs: a folder that there is from then on, by its full path (the compiler runs in that of the sources).
+fn store(root: &Path) -> Result<PathBuf, String> {
+    let store = target(root).join("walla_kernels");
+    let failed = |e: std::io::Error| format!("{}: {e}", store.display());
+    fs::create_dir_all(&store).map_err(failed)?;
+    store.canonicalize().map_err(failed)
 }
 
 /// Where a compiler is fetched to.
@@ -145,12 +148,11 @@ fn build(
         compiler.version,
         sources.interface()?,
     );
-    let images = compiler.images(sources, targets, &store(root))?;
+    let store = store(root)?;
+    let images = compiler.images(sources, targets, &store)?;
     for (target, image) in targets.iter().zip(images) {
         let damaged = |why| format!("{}: {why}", target.name);
-        if target.kind == Kind::Cubin
-            && !compiler.look_through(&image, &store(root)).map_err(damaged)?
-        {
+        if target.kind == Kind::Cubin && !compiler.look_through(&image, &store).map_err(damaged)? {
             eprintln!("xtask: {} is not looked through: no nvdisasm beside nvcc", target.name);
         }
         let packed = miniz_oxide::deflate::compress_to_vec_zlib(&image, 9);
@@ -191,13 +193,14 @@ fn check(root: &Path, sources: &Sources, folder: &Path) -> Result<(), String> {
     let wanted = wanted.ok_or_else(|| stale("the manifest names no compiler".to_owned()))?;
     let compiler = Compiler::find(&environment(root), Some(wanted));
     if let Ok(compiler) = &compiler {
+        let store = store(root)?;
         for (target, image) in TARGETS.iter().zip(&packed) {
             let damaged = |why| format!("{}.bin: {why}", target.name);
-            if compiler.look_through(image, &store(root)).map_err(damaged)? {
+            if compiler.look_through(image, &store).map_err(damaged)? {
                 println!("{}: nothing writes to what products under way read", target.name);
             }
         }
-        let again = compiler.images(sources, TARGETS, &store(root))?;
+        let again = compiler.images(sources, TARGETS, &store)?;
         for ((target, image), packed) in TARGETS.iter().zip(again).zip(packed) {
             if entries(&image) != entries(&packed) {
                 let what = format!("compiling again gives other kernels than {}.bin", target.name);

@@ -59,10 +59,6 @@ impl Compiler {
         targets: &[Target<'_>],
         store: &Path,
     ) -> Result<Vec<Vec<u8>>, String> {
-        let failed = |e: std::io::Error| format!("{}: {e}", store.display());
-        fs::create_dir_all(store).map_err(failed)?;
-        // The compiler runs in the folder of the sources.
-        let store = &store.canonicalize().map_err(failed)?;
         let jobs: Vec<(&Target<'_>, &str)> = targets
             .iter()
             .flat_map(|target| sources.units(*target).into_iter().map(move |unit| (target, unit)))
