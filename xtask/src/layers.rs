@@ -16,6 +16,7 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
             "bevy_diagnostic",
             "bevy_ecs",
             "bevy_input",
+            "bevy_reflect",
             "bevy_text",
             "bevy_transform",
             "bevy_ui",

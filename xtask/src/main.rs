@@ -70,8 +70,10 @@ fn features(is_full: bool) -> Result<(), String> {
     clippy("--package walla --features cuda")?;
     clippy("--package walla_cuda --features cupti --all-targets")?;
     cargo("test --package walla_cuda --features cupti --lib")?;
-    clippy("--package bevy_walla --features overlay,lod,serialize,cuda,nvtx --all-targets")?;
-    let plugin = "test --package bevy_walla --lib --test level_of_detail --features lod,serialize";
+    clippy(
+        "--package bevy_walla --features overlay,lod,reflect,serialize,cuda,nvtx --all-targets",
+    )?;
+    let plugin = "test --package bevy_walla --lib --test level_of_detail --test reflect --features lod,reflect,serialize";
     cargo(&format!("{plugin}{}", if is_full { ",overlay --test overlay" } else { "" }))?;
     cargo("test --package walla_trace --features nvtx")?;
     clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;

@@ -5,6 +5,8 @@ use bevy_ecs::lifecycle::HookContext;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::QueryData;
 use bevy_ecs::world::DeferredWorld;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{AgentSpec, ContextPolicy, Detail};
 use walla_types::{Sampling, TokenId};
 
@@ -38,6 +40,11 @@ use crate::speech::Speech;
 /// }
 /// ```
 #[derive(Component, Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq)
+)]
 #[component(on_remove = agent_removed)]
 #[require(
     AgentSampling,
@@ -74,6 +81,11 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
 
 /// How the agent's words are drawn. Default: temperature 0.7, top-k 40, top-p 0.95, min-p 0.05.
 #[derive(Component, Clone, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Default, Clone, Debug, PartialEq)
+)]
 pub struct AgentSampling(pub Sampling);
 
 impl AgentSampling {
@@ -94,6 +106,11 @@ impl From<Sampling> for AgentSampling {
 ///
 /// Two agents with the same persona, conversation, sampling and seed say the same: give each member of a crowd its own.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq, Hash)
+)]
 pub struct AgentSeed(pub u64);
 
 impl AgentSeed {
@@ -114,6 +131,11 @@ impl AgentSeed {
 /// How fast the agent speaks, in tokens a second: a deadline that the planner tries to keep, not a maximum of effort.
 /// Default: none, as fast as the agent's turn in the batch comes.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq)
+)]
 pub struct VoiceRate(Option<f32>);
 
 impl VoiceRate {
@@ -125,18 +147,23 @@ impl VoiceRate {
     /// A rate that is not a positive number is no deadline.
     #[must_use]
     pub fn tokens_per_second(rate: f32) -> Self {
-        Self((rate.is_finite() && rate > 0.0).then_some(rate))
+        Self(Self(Some(rate)).get())
     }
 
     /// The rate in tokens a second, if there is one.
     #[must_use]
     pub fn get(self) -> Option<f32> {
-        self.0
+        self.0.filter(|rate| rate.is_finite() && *rate > 0.0)
     }
 }
 
 /// Agents of higher priority go first when not all fit in a frame. Default: `0`.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq, Hash)
+)]
 pub struct AgentPriority(pub i32);
 
 /// How much of each frame an agent is worth: 0 is all that its voice needs, 1 is one step a frame at most, 2 and more is what others leave.
@@ -147,6 +174,11 @@ pub struct AgentPriority(pub i32);
 #[cfg_attr(not(feature = "lod"), doc = "`LodByDistancePlugin` (feature `lod`)")]
 /// set it by distance.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq, Hash)
+)]
 pub struct LevelOfDetail(pub u8);
 
 impl LevelOfDetail {
@@ -163,12 +195,18 @@ impl LevelOfDetail {
 
 /// Where a reply ends at the latest.
 #[derive(Component, Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq)
+)]
 pub struct ReplyLimits {
     /// Tokens of one reply. Default: `256`, about a minute of speech.
     pub tokens_max: u32,
     /// A reply ends before any of these appears in it. Default: none.
     pub stop_strings: Vec<String>,
     /// A reply ends at any of these tokens, besides the model's own end of turn. Default: none.
+    #[cfg_attr(feature = "reflect", reflect(ignore, clone))]
     pub stop_tokens: Vec<TokenId>,
 }
 
@@ -196,6 +234,11 @@ impl Default for ReplyLimits {
 /// What happens when a conversation outgrows the agent's context. Default: the oldest turns are forgotten, the persona
 /// stays. The [`Conversation`] component keeps them all the same.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Default, Clone, Debug, PartialEq, Hash)
+)]
 pub struct AgentContext(pub ContextPolicy);
 
 /// Everything that tells the engine who an agent is. A component that somebody removed counts as its default.

@@ -2,6 +2,8 @@
 
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::Reflect;
 
 use crate::hub::Hub;
 
@@ -31,6 +33,7 @@ use crate::hub::Hub;
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct Ask {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
@@ -66,6 +69,7 @@ impl Ask {
 /// The order counts: what was asked before it is forgotten, what is asked after it, also in the same frame, is answered. Only a `Cancel` that is
 /// written as a message has no place among the asks of its frame, and counts as if it came before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct Cancel {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]

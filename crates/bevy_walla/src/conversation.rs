@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{Speaker, Turn};
 
 /// Names one state that a host gave to a conversation, so that the plugin's own additions are told apart from edits.
@@ -42,6 +44,11 @@ impl EditId {
 /// assert_eq!(talk.last_reply(), Some("Greta, the smith."));
 /// ```
 #[derive(Component, Debug)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(opaque, Component, Default, Clone, Debug, PartialEq)
+)]
 pub struct Conversation {
     turns: Vec<Turn>,
     edit: EditId,

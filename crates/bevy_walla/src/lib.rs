@@ -79,6 +79,9 @@
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
 //! the model must read again, it reads when it is asked.
 //!
+//! **Inspectors, scenes, the remote protocol?** With the feature `reflect` components, settings and asks are registered by their names. [`AgentSampling`],
+//! [`AgentContext`] and [`Conversation`] are whole values there, to be copied and replaced; the others have their fields.
+//!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] speaks from a script, one word a frame.
 //!
 //! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or ask [`WallaPlugin::trace`], and open the file in
@@ -130,9 +133,10 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
     AgentId, AgentSpec, BucketError, BudgetStats, Client, Command, ContextPolicy, DELTA_BYTES_MAX,
-    Detail, DeviceInfo, Engine, EngineError, EngineOptions, EngineState, EngineStats, Event,
-    FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, Pacing,
-    Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, TrySendError, Turn, Usage,
+    DecodeOptions, Detail, DeviceInfo, EncodeOptions, Engine, EngineError, EngineOptions,
+    EngineState, EngineStats, Event, FinishReason, GenerationId, GpuContext, InlineText, KvType,
+    ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail,
+    Tokenizer, TokenizerError, TrySendError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -2,6 +2,8 @@
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use bevy_transform::TransformSystems;
 use bevy_transform::components::GlobalTransform;
 
@@ -33,16 +35,23 @@ pub struct LodByDistancePlugin;
 
 /// Who listens: on the player, or the camera. With several, the nearest counts.
 #[derive(Component, Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Clone, Debug))]
 pub struct Listener;
 
 /// Whether an agent can be seen; one that cannot is worth a level less. Agents without it count as seen.
 ///
 /// With Bevy's renderer, copy its `ViewVisibility` here; a game without one knows best itself.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Clone, Debug, PartialEq))]
 pub struct InView(pub bool);
 
 /// Distances of [`LodByDistancePlugin`], in the units of transforms. Change it at any time.
 #[derive(Resource, Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Resource, Default, Clone, Debug, PartialEq)
+)]
 pub struct LodDistances {
     /// Up to here an agent has level 0. Default: `10.0`, where a voice is understood.
     pub near: f32,
@@ -100,6 +109,8 @@ impl Plugin for LodByDistancePlugin {
     fn build(&self, app: &mut App) {
         let order = set_levels.after(TransformSystems::Propagate).before(WallaSystems::Collect);
         app.init_resource::<LodDistances>().add_systems(PostUpdate, order);
+        #[cfg(feature = "reflect")]
+        app.register_type::<Listener>().register_type::<InView>().register_type::<LodDistances>();
     }
 }
 

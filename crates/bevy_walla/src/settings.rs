@@ -1,7 +1,14 @@
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 /// Bounds of the plugin's work, a resource: change it at any time.
 #[derive(Resource, Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Resource, Default, Clone, Debug, PartialEq)
+)]
 pub struct WallaSettings {
     /// Things that happened to replies which one frame publishes; the rest waits for the next frame.
     /// Default: `4_096`, four events of each of 1,024 agents.

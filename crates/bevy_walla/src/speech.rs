@@ -1,6 +1,8 @@
 //! What an agent is saying right now.
 
 use bevy_ecs::prelude::*;
+#[cfg(feature = "reflect")]
+use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 /// Bytes reserved for each token that a reply may have.
 ///
@@ -18,6 +20,7 @@ pub(crate) fn reply_bytes(reply_tokens_max: u32) -> usize {
 
 /// How far an agent is with its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Default, Clone, Debug, PartialEq, Hash))]
 pub enum SpeechState {
     /// Nothing is asked, or all is answered.
     #[default]
@@ -35,6 +38,7 @@ pub enum SpeechState {
 /// The plugin writes it in [`WallaSystems::Publish`](crate::WallaSystems::Publish) and, when something is asked, in
 /// [`WallaSystems::Collect`](crate::WallaSystems::Collect). The text of the last reply stays until the next one begins.
 #[derive(Component, Debug, Default)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
 #[component(clone_behavior = Ignore)]
 pub struct Speech {
     state: SpeechState,

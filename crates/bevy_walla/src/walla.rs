@@ -1,9 +1,10 @@
 //! The engine as a game sees it: [`Walla`], and what it says about itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_ecs::prelude::*;
-use walla_runtime::{Engine, EngineStats, ModelCard};
+use walla_runtime::{Engine, EngineStats, ModelCard, Tokenizer};
 
 use crate::error::WallaError;
 use crate::hub::FrameCost;
@@ -48,6 +49,30 @@ impl Walla {
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
         self.engine.as_ref().and_then(Engine::model)
+    }
+
+    /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::TokenMask),
+    /// or to count what a persona takes of a context. None until agents can speak, or if they speak from a script.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bevy_ecs::prelude::*;
+    /// use bevy_walla::EncodeOptions;
+    /// use bevy_walla::prelude::*;
+    /// /// Nobody says "computer" in Emberfall.
+    /// fn forbid(walla: Res<Walla>, mut agents: Query<&mut AgentSampling>) -> Result {
+    ///     let Some(tokenizer) = walla.tokenizer() else { return Ok(()) };
+    ///     let tokens = tokenizer.encode(" computer", EncodeOptions::default())?;
+    ///     let Some(&first) = tokens.first() else { return Ok(()) };
+    ///     for mut sampling in &mut agents {
+    ///         sampling.0 = sampling.0.to_builder().bias(first, f32::NEG_INFINITY).build()?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.engine.as_ref().and_then(Engine::tokenizer)
     }
 
     /// Whether agents can speak.

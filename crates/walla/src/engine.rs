@@ -206,6 +206,14 @@ impl Engine {
         self.hub.engine().model()
     }
 
+    /// The model's tokenizer: for biases, [stop tokens](walla_runtime::AgentSpec::stop_tokens), [masks](crate::TokenMask),
+    /// [prompts of tokens](crate::Prompt::Tokens), or to count what a text takes of a context. [`EngineBuilder::tokenizer`] has it without an
+    /// engine.
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.hub.engine().tokenizer()
+    }
+
     /// Changes the device time that all agents together may use in each 1/60 s, from the next one on; `None`: no limit.
     pub fn set_budget(&self, budget: Option<Duration>) {
         self.hub.engine().set_budget(budget);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use walla_device::{DeviceInfo, MemoryUse};
 use walla_exec::Executor;
+use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
@@ -123,6 +124,7 @@ pub(crate) struct Status {
     card: OnceLock<ModelCard>,
     /// What took over, if the first device was lost.
     card_of_fallback: OnceLock<ModelCard>,
+    tokenizer: OnceLock<Arc<Tokenizer>>,
     stats: Snapshot<FIELDS>,
     budget: Snapshot<BUDGET_FIELDS>,
     errors: Snapshot<ERROR_FIELDS>,
@@ -135,6 +137,7 @@ impl Status {
             failure: OnceLock::new(),
             card: OnceLock::new(),
             card_of_fallback: OnceLock::new(),
+            tokenizer: OnceLock::new(),
             stats: Snapshot::new(),
             budget: Snapshot::new(),
             errors: Snapshot::new(),
@@ -147,7 +150,10 @@ impl Status {
         self.word.store(word(LOADING, fraction), Ordering::Release);
     }
 
-    pub(crate) fn set_ready(&self, card: ModelCard) {
+    pub(crate) fn set_ready(&self, card: ModelCard, tokenizer: Option<Arc<Tokenizer>>) {
+        if let Some(tokenizer) = tokenizer {
+            let _first = self.tokenizer.set(tokenizer); // a fallback has the same
+        }
         // There are two at most: a fallback has none of its own.
         if let Err(card) = self.card.set(card) {
             let _second = self.card_of_fallback.set(card);
@@ -176,6 +182,10 @@ impl Status {
 
     pub(crate) fn card(&self) -> Option<&ModelCard> {
         self.card_of_fallback.get().or(self.card.get())
+    }
+
+    pub(crate) fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.tokenizer.get()
     }
 
     pub(crate) fn stats(&self) -> EngineStats {

@@ -104,6 +104,8 @@ fn what_is_asked_before_the_engine_is_ready_is_answered() {
     let generation = ask(&client);
     let events = ends(&client, 1);
     assert!(!text(&events, generation).is_empty());
+    let tokenizer = engine.tokenizer().expect("the engine is ready");
+    assert_eq!(tokenizer.vocab_size(), 320);
     let launches = device.calls(Call::Launch);
     assert!(launches > 0 && launches == device.calls(Call::Upload), "one copy in for each launch");
     assert_eq!(engine.model().unwrap().vocab, 320);

@@ -54,7 +54,7 @@ impl Core {
         let file = options.model.open()?;
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
-        let text = Arc::new(model_text(&file)?);
+        let text = Arc::new(model_text(&file, context_tokens)?);
         let source = Source { file, model, text, context_tokens };
         if options.device != AUTO {
             return source.load_onto(&options.device, options, registry, progress);
@@ -172,11 +172,16 @@ fn step_cost(
     Ok(cost)
 }
 
-fn model_text(file: &Gguf) -> Result<ModelText, EngineError> {
-    let tokenizer = Tokenizer::from_gguf(file)?;
+/// Bytes of text that a token of the context may stand for on average: four times as many as in English.
+const TEXT_BYTES_PER_TOKEN: usize = 16;
+
+fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
+    let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
+    let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
+    let tokenizer = Tokenizer::from_gguf(file)?.with_text_bytes_max(text_bytes_max);
     let template =
         ChatTemplate::from_gguf(file).map_err(|error| EngineError::Template(error.to_string()))?;
-    Ok(ModelText { tokenizer, template })
+    Ok(ModelText { tokenizer: Arc::new(tokenizer), template })
 }
 
 /// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no

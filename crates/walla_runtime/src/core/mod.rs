@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use walla_device::DeviceError;
 use walla_exec::{ExecError, Sequences, StepError};
+use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
 
@@ -315,6 +316,10 @@ impl EngineCore for Core {
 
     fn card(&self) -> ModelCard {
         self.card.clone()
+    }
+
+    fn tokenizer(&self) -> Option<Arc<Tokenizer>> {
+        Some(Arc::clone(&self.text.tokenizer))
     }
 
     fn take_over(&mut self, lost: Self) {

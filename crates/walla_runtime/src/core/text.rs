@@ -14,7 +14,7 @@ use crate::api::{AgentId, ContextPolicy, GenerationId, Speaker, Turn};
 /// The model's text side.
 #[derive(Debug)]
 pub(crate) struct ModelText {
-    pub tokenizer: Tokenizer,
+    pub tokenizer: Arc<Tokenizer>,
     /// `None` if the file has no template: raw prompts only.
     pub template: Option<ChatTemplate>,
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use walla_model::tokenizer::Tokenizer;
 use walla_plan::governor::BucketError;
 
 use super::clock::Clock;
@@ -168,6 +169,15 @@ impl Engine {
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
         self.handle.shared.status.card()
+    }
+
+    /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop tokens](crate::AgentSpec::stop_tokens), [masks](walla_types::TokenMask),
+    /// [prompts of tokens](crate::Prompt::Tokens), or to count what a text takes of a context. `None` until the engine is ready.
+    ///
+    /// A long text takes milliseconds to encode: nothing to do in a frame, but a clone can go to a thread of its own.
+    #[must_use]
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.handle.shared.status.tokenizer()
     }
 
     /// Counters as of the latest round of the device thread. Never waits.

@@ -42,8 +42,10 @@ mod thread;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
+use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
 
@@ -116,6 +118,11 @@ pub(crate) trait EngineCore {
 
     /// What was loaded.
     fn card(&self) -> ModelCard;
+
+    /// What makes tokens of text here, if anything does.
+    fn tokenizer(&self) -> Option<Arc<Tokenizer>> {
+        None
+    }
 
     /// Goes on with the conversations of an engine whose device was lost. Called once, before anything else.
     fn take_over(&mut self, lost: Self);

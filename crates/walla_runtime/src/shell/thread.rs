@@ -123,7 +123,7 @@ fn serve<C: EngineCore>(
 fn say_ready(shared: &Shared, core: &impl EngineCore) {
     let card = core.card();
     tracing::info!(model = card.name, device = %card.device_line(), "ready");
-    shared.status.set_ready(card);
+    shared.status.set_ready(card, core.tokenizer());
 }
 
 /// One round. Says when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in how many microseconds.
