@@ -65,13 +65,13 @@ impl Lockstep {
         self.active.iter().try_for_each(|&seq| self.sequences.forget(seq))
     }
 
-    /// Feeds `tokens` to every sequence, one sequence after the other in steps as large as they come, and waits. The last token of
-    /// each draws its first.
+    /// Feeds `tokens` to every sequence, one sequence after the other in steps of `rows` tokens or, if that is less, as many as a step can have, and
+    /// waits for each. The last token of each sequence draws its first.
     ///
     /// # Errors
     /// What batch, ledger and device say.
-    pub fn prefill(&mut self, tokens: &[TokenId]) -> Result<(), StepError> {
-        let rows_max = self.sequences.limits().tokens_max as usize;
+    pub fn prefill(&mut self, tokens: &[TokenId], rows: u32) -> Result<(), StepError> {
+        let rows_max = rows.clamp(1, self.sequences.limits().tokens_max) as usize;
         for place in 0..self.active.len() {
             let seq = self.active[place];
             for (number, chunk) in tokens.chunks(rows_max).enumerate() {

@@ -106,6 +106,8 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         "8",
         "--tokens",
         "4",
+        "--prefill-rows",
+        "3",
         "--holes",
         "--kv",
         "q8",
@@ -125,6 +127,8 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
         "tokens/s",
         "prefill tok/s",
         "of floor",
+        "read 3 tokens a step",
+        "loaded in",
         "cpu",
     ] {
         assert!(table.contains(word), "{word:?} in {table}");
@@ -158,4 +162,6 @@ fn bench_prints_a_table_and_writes_the_same_numbers() {
     assert!(holes["step_ms_0123"].as_f64() > Some(0.0) && holes["step_ms_0134"].is_number());
     assert_eq!(report["device"]["threads"], 1);
     assert_eq!(report["kv"], "q8");
+    assert_eq!(report["prefill_rows"], 3);
+    assert!(report["load_seconds"][0].as_f64() > Some(0.0));
 }

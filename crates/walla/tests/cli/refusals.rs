@@ -110,6 +110,7 @@ fn arguments_that_are_missing_or_wrong() {
     refused(&["bench", model, "--context", "4294967295"], &["context"]);
     refused(&["bench", model, "--json", "/no/such/folder/f"], &["/no/such/folder/f"]);
     refused(&["bench", model, "--tokens", "0"], &["tokens"]);
+    refused(&["bench", model, "--prefill-rows", "513"], &["--prefill-rows"]);
     refused(
         &["bench", model, "--llama", "/bin/true", "--gpu-share", "50"],
         &["--llama", "--gpu-share"],

@@ -273,6 +273,9 @@ pub struct Bench {
     /// Measured steps
     #[arg(long, default_value_t = 64)]
     pub tokens: u32,
+    /// Tokens of a prompt that one step reads
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub prefill_rows: u32,
     /// How keys and values are stored
     #[arg(long, value_enum, default_value_t = Kv::F16)]
     pub kv: Kv,

@@ -8,6 +8,7 @@ mod table;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use walla_device::{DeviceInfo, KvType};
@@ -20,9 +21,6 @@ use self::measure::{Measured, Run};
 use crate::Failure;
 use crate::args::Bench;
 use crate::load;
-
-/// Rows of a prefill step.
-const PREFILL_ROWS: u32 = 128;
 
 /// Sequences of an engine of which some are silent.
 const HOLES_SEQUENCES: u32 = 8;
@@ -52,6 +50,8 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
 #[derive(Default)]
 struct Report {
     device: Option<DeviceInfo>,
+    /// Of each context.
+    load_seconds: Vec<f64>,
     rows: Vec<Value>,
     holes: Vec<Value>,
 }
@@ -73,6 +73,8 @@ impl Report {
             "context": arguments.context,
             "kv": format!("{:?}", arguments.kv).to_lowercase(),
             "steps": arguments.tokens,
+            "prefill_rows": arguments.prefill_rows,
+            "load_seconds": self.load_seconds,
             "device": device,
             "read_bytes_per_second": bytes_per_second,
             "rows": self.rows,
@@ -92,7 +94,8 @@ fn bench_context(
     report: &mut Report,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let run = Run { context, tokens: arguments.tokens };
+    let Bench { tokens, prefill_rows, .. } = *arguments;
+    let run = Run { context, tokens, prefill_rows };
     let model = ModelSpec::from_gguf(file, run.context_max())
         .map_err(|error| load::named(&arguments.model, &error))?;
     let agents_max = arguments.agents.iter().max().copied().unwrap_or(1);
@@ -100,7 +103,7 @@ fn bench_context(
     let options = ExecOptions {
         sequences_max,
         context_tokens: run.context_max(),
-        rows_max: PREFILL_ROWS.max(agents_max),
+        rows_max: prefill_rows.max(sequences_max),
         outputs_max: sequences_max,
         logits_rows_max: 0,
         mapped_results: !arguments.copied_results,
@@ -108,7 +111,9 @@ fn bench_context(
         ..ExecOptions::default()
     };
     let options = options.with_full_pages();
+    let start = Instant::now();
     let executor = load::executor(&arguments.model, file, &model, &arguments.device, options)?;
+    let load_seconds = start.elapsed().as_secs_f64();
     let device = executor.device().info().clone();
     let weight_bytes = executor.device().memory().weight_bytes;
     // A row of the embedding is looked up, the matrix is not read: only a tied one is, by the head.
@@ -117,7 +122,7 @@ fn bench_context(
         weights: weight_bytes.saturating_sub(embedding),
         per_token: kv_bytes_per_token(&model, options.kv_type),
     };
-    table::heading(out, arguments, context, &device, bytes_per_second)?;
+    table::heading(out, arguments, context, &device, (bytes_per_second, load_seconds))?;
     let fallbacks = executor.device().graph_fallbacks();
     if fallbacks.total() > 0 {
         writeln!(out, "programs launched op by op instead of as graphs: {fallbacks}")?;
@@ -140,6 +145,7 @@ fn bench_context(
         table::beside(out, &mut rows, &theirs)?;
     }
     report.rows.extend(rows);
+    report.load_seconds.push(load_seconds);
     report.device = Some(device);
     Ok(())
 }

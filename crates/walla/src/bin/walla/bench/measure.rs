@@ -19,6 +19,8 @@ pub struct Run {
     pub context: u32,
     /// Measured steps: once awaited one by one, once launched ahead.
     pub tokens: u32,
+    /// Tokens of a prompt that one step reads.
+    pub prefill_rows: u32,
 }
 
 impl Run {
@@ -91,7 +93,7 @@ pub fn measure(
     let tokens: Vec<TokenId> =
         (0..run.context).map(|index| TokenId((index * 7 + 11) % vocab)).collect();
     let start = Instant::now();
-    lockstep.prefill(&tokens)?;
+    lockstep.prefill(&tokens, run.prefill_rows)?;
     let prefill = start.elapsed();
     let awaited_ms = awaited(lockstep, run)?;
     let ahead = Ahead::run(lockstep, run)?;

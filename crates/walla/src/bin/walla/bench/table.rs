@@ -14,7 +14,7 @@ pub fn heading(
     arguments: &Bench,
     context: u32,
     device: &DeviceInfo,
-    bytes_per_second: f64,
+    (bytes_per_second, load_seconds): (f64, f64),
 ) -> Result<()> {
     let threads = match device.threads {
         0 => String::new(),
@@ -24,13 +24,17 @@ pub fn heading(
     writeln!(out, "{model}")?;
     writeln!(
         out,
-        "{} ({}) {}{threads}, {:.1} GB/s measured read",
+        "{} ({}) {}{threads}, {:.1} GB/s measured read, loaded in {load_seconds:.2} s",
         device.name,
         device.description,
         device.variant,
         bytes_per_second / 1e9
     )?;
-    writeln!(out, "context {context}, {} steps launched ahead, as many awaited", arguments.tokens)?;
+    writeln!(
+        out,
+        "context {context}, read {} tokens a step; {} steps launched ahead, as many awaited",
+        arguments.prefill_rows, arguments.tokens
+    )?;
     writeln!(
         out,
         "{:>7} {:>9} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8} {:>9} {:>7} {:>11} {:>14} {:>9}",
