@@ -132,11 +132,11 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    AgentId, AgentSpec, BucketError, BudgetStats, Client, Command, ContextPolicy, DELTA_BYTES_MAX,
-    DecodeOptions, Detail, DeviceInfo, EncodeOptions, Engine, EngineError, EngineOptions,
-    EngineState, EngineStats, Event, FinishReason, GenerationId, GpuContext, InlineText, KvType,
-    ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail,
-    Tokenizer, TokenizerError, TrySendError, Turn, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, Client, Command, ContextPolicy,
+    DELTA_BYTES_MAX, DecodeOptions, Detail, DeviceInfo, EncodeOptions, Engine, EngineError,
+    EngineOptions, EngineState, EngineStats, Event, FinishReason, GenerationId, GpuContext,
+    InlineText, KvType, ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker,
+    TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -6,9 +6,6 @@ use walla_runtime::{
 
 use crate::error::WallaError;
 
-/// Asks of one agent that an engine keeps at a time, as `walla_runtime` does; it refuses more.
-pub(crate) const ASKS_KEPT_MAX: usize = 8;
-
 /// Whether an engine can answer.
 #[derive(Clone, Debug)]
 pub enum WallaState {

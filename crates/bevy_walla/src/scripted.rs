@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
-    AgentId, AgentSpec, Command, EngineStats, Event, FinishReason, GenerationId, InlineText,
-    Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, EngineStats, Event, FinishReason, GenerationId,
+    InlineText, Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
 };
 
 use crate::error::WallaError;
-use crate::link::{ASKS_KEPT_MAX, Link, WallaState};
+use crate::link::{Link, WallaState};
 
 /// Commands that can wait for a frame.
 const COMMAND_QUEUE_DEFAULT: usize = 1_024;
@@ -265,8 +265,8 @@ impl Inner {
             self.events.push_back(Event { agent, generation, what });
             return;
         };
-        if actor.asks.len() >= ASKS_KEPT_MAX {
-            let what = ReplyEvent::Failed(ReplyError::Busy { waiting: ASKS_KEPT_MAX as u32 });
+        if actor.asks.len() >= ASKS_WAITING_MAX {
+            let what = ReplyEvent::Failed(ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 });
             self.events.push_back(Event { agent, generation, what });
             return;
         }

@@ -186,6 +186,9 @@ impl Default for Pacing {
 /// Bytes of text that one delta carries at most.
 pub const DELTA_BYTES_MAX: usize = 56;
 
+/// Asks of one agent that may wait behind its reply in progress; more fail with [`ReplyError::Busy`].
+pub const ASKS_WAITING_MAX: usize = 8;
+
 /// Why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinishReason {

@@ -25,9 +25,9 @@ mod shell;
 mod state;
 
 pub use api::{
-    AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX, EngineStats, Event,
-    FinishReason, GenerationId, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TokenDetail, Turn,
-    Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX,
+    EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError, ReplyEvent,
+    Speaker, TokenDetail, Turn, Usage,
 };
 pub use client::Client;
 pub use devices::default_registry;

@@ -26,13 +26,14 @@ use bevy_ecs::entity::EntityHashMap;
 use bevy_ecs::message::MessageId;
 use bevy_ecs::prelude::*;
 use walla_runtime::{
-    AgentId, Command, Event, FinishReason, GenerationId, ReplyError, SentenceSplitter,
+    ASKS_WAITING_MAX, AgentId, Command, Event, FinishReason, GenerationId, ReplyError,
+    SentenceSplitter,
 };
 
 use crate::ask::Cancel;
 use crate::conversation::EditId;
 use crate::error::WallaError;
-use crate::link::{ASKS_KEPT_MAX, Link};
+use crate::link::Link;
 use crate::sentence;
 use map::AgentMap;
 
@@ -79,7 +80,7 @@ struct Record {
     /// An ask ended before its reply began: only the engine knows whether the question counts as asked.
     in_doubt: bool,
     reply_bytes: usize,
-    /// Oldest first: sent ones, at most [`ASKS_KEPT_MAX`], before unsent ones.
+    /// Oldest first: sent ones, at most [`ASKS_WAITING_MAX`], before unsent ones.
     asks: VecDeque<OpenAsk>,
     sentences: SentenceSplitter,
 }
@@ -278,7 +279,7 @@ impl Record {
             edit,
             in_doubt: false,
             reply_bytes: 0,
-            asks: VecDeque::with_capacity(asks_max.min(ASKS_KEPT_MAX)),
+            asks: VecDeque::with_capacity(asks_max.min(ASKS_WAITING_MAX)),
             sentences: sentence::splitter(),
         }
     }

@@ -1,14 +1,16 @@
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
-use walla_runtime::{AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError};
+use walla_runtime::{
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError,
+};
 use walla_trace::Stage as Mark;
 
 use super::{Ended, Hub, OpenAsk, Stage, Stopwatch, Wants};
 use crate::agent::AgentParts;
 use crate::conversation::Conversation;
 use crate::error::WallaError;
-use crate::link::{ASKS_KEPT_MAX, WallaState};
+use crate::link::WallaState;
 use crate::settings::WallaSettings;
 
 /// Who agents are, for telling the engine.
@@ -154,7 +156,7 @@ impl Hub {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
             let unsent = |ask: &OpenAsk| ask.stage == Stage::Unsent;
-            let next = record.asks.iter().take(ASKS_KEPT_MAX).position(unsent);
+            let next = record.asks.iter().take(ASKS_WAITING_MAX).position(unsent);
             let Some(ask) = next.and_then(|at| record.asks.get_mut(at)) else {
                 record.wants.asks = false;
                 return Ok(());

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
-use crate::api::{AgentId, AgentSpec, GenerationId, Prompt, Speaker, Turn, Usage};
+use crate::api::{
+    ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Speaker, Turn, Usage,
+};
 use crate::reply_text::ReplyText;
 
 use super::ClientKey;
-
-/// Asks that may wait behind a reply in progress.
-pub(super) const ASKS_WAITING_MAX: usize = 8;
 
 /// An ask that waits for its turn.
 #[derive(Debug)]

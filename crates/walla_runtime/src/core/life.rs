@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use walla_types::TokenId;
 
-use super::agent::{ASKS_WAITING_MAX, AgentState, Ask, Reply, Stage};
+use super::agent::{AgentState, Ask, Reply, Stage};
 use super::text::{TextJob, TextSource};
 use super::{Core, Unplaced};
 use crate::api::{
-    AgentId, AgentSpec, ContextPolicy, Event, FinishReason, GenerationId, Prompt, ReplyError,
-    ReplyEvent, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, ContextPolicy, Event, FinishReason, GenerationId, Prompt,
+    ReplyError, ReplyEvent, Usage,
 };
 use crate::shell::ClientKey;
 
