@@ -80,7 +80,8 @@
 //! the model must read again, it reads when it is asked.
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect` components, settings and asks are registered by their names. [`AgentSampling`],
-//! [`AgentContext`] and [`Conversation`] are whole values there, to be copied and replaced; the others have their fields.
+//! [`AgentContext`] and [`Conversation`] are whole values there, to be copied and replaced; the others have their fields, but for
+//! [`ReplyLimits::stop_tokens`].
 //!
 //! **Testing without a model?** [`scripted::ScriptedEngine`] speaks from a script, one word a frame.
 //!
@@ -101,6 +102,8 @@ mod lod;
 #[cfg(feature = "overlay")]
 pub mod overlay;
 mod plugin;
+#[cfg(feature = "reflect")]
+mod reflect;
 mod reply;
 pub mod scripted;
 mod sentence;

@@ -4,22 +4,13 @@ use std::time::Duration;
 use bevy_app::prelude::*;
 use walla_runtime::{Engine, EngineOptions, GpuContext, ModelSource, Pacing};
 
-#[cfg(feature = "reflect")]
-use crate::agent::{
-    Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
-    VoiceRate,
-};
 use crate::ask::{self, Ask, Cancel};
-#[cfg(feature = "reflect")]
-use crate::conversation::Conversation;
 use crate::error::WallaError;
 use crate::hub::Hub;
 use crate::link::Link;
 use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
 use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
-#[cfg(feature = "reflect")]
-use crate::speech::Speech;
 use crate::systems;
 use crate::trace;
 use crate::walla::{Walla, WallaFailed, WallaReady};
@@ -221,26 +212,8 @@ impl Plugin for WallaPlugin {
             .add_observer(ask::forward_cancel);
         systems::add_systems(app);
         #[cfg(feature = "reflect")]
-        register_types(app);
+        crate::reflect::register_types(app);
     }
-}
-
-/// For inspectors, scenes and Bevy's remote protocol.
-#[cfg(feature = "reflect")]
-fn register_types(app: &mut App) {
-    app.register_type::<Agent>()
-        .register_type::<AgentSampling>()
-        .register_type::<AgentSeed>()
-        .register_type::<VoiceRate>()
-        .register_type::<AgentPriority>()
-        .register_type::<LevelOfDetail>()
-        .register_type::<ReplyLimits>()
-        .register_type::<AgentContext>()
-        .register_type::<Conversation>()
-        .register_type::<Speech>()
-        .register_type::<Ask>()
-        .register_type::<Cancel>()
-        .register_type::<WallaSettings>();
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
 use bevy_walla::{Command, Detail};
 
-use common::{app, echo};
+use common::{app, echo, spawn};
 
 fn details(commands: &[Command]) -> Vec<Detail> {
     let detail = |command: &Command| match command {
@@ -42,7 +42,7 @@ fn a_level_is_told_when_it_changes_and_alone() {
 fn a_changed_agent_takes_its_level_along() {
     let engine = echo();
     let mut app = app(&engine);
-    let greta = app.world_mut().spawn(Agent::persona("Greta")).id();
+    let greta = spawn(&mut app, "Greta");
     app.update();
     app.world_mut().entity_mut(greta).insert((AgentPriority(4), LevelOfDetail(1)));
     app.update();

@@ -2,18 +2,36 @@
 
 mod common;
 
+use bevy_app::App;
 use bevy_ecs::prelude::*;
 use bevy_reflect::prelude::*;
-use bevy_walla::Command;
 use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{AgentSpec, Command};
 
-use common::{app, echo};
+use common::{app, echo, spawn, speech, updates};
 
 /// By the name that a scene or a tool would use.
 fn component(world: &World, name: &str) -> ReflectComponent {
     let registry = world.resource::<AppTypeRegistry>().read();
     let registered = registry.get_with_short_type_path(name);
     registered.and_then(|it| it.data::<ReflectComponent>()).cloned().expect(name)
+}
+
+/// Sets a field of an agent's component.
+fn set<T: Reflect>(app: &mut App, agent: Entity, (name, path): (&str, &str), value: T) {
+    let component = component(app.world(), name);
+    let agent = app.world_mut().entity_mut(agent);
+    let mut component = component.reflect_mut(agent).expect("an agent brings it");
+    *component.path_mut::<T>(path).unwrap() = value;
+}
+
+/// What the engine was told last.
+fn changed(engine: &ScriptedEngine) -> Box<AgentSpec> {
+    match engine.commands().pop() {
+        Some(Command::ChangeAgent { spec, .. }) => spec,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -26,16 +44,10 @@ fn an_agent_is_made_and_changed_by_name() {
     let persona = Agent::persona("You are Greta.");
     agent.insert(&mut app.world_mut().entity_mut(greta), &persona, &registry.read());
     app.update();
-    let rate = component(app.world(), "VoiceRate");
-    let entity = app.world_mut().entity_mut(greta);
-    let mut rate = rate.reflect_mut(entity).expect("an agent brings it");
-    *rate.path_mut::<Option<f32>>("0").unwrap() = Some(6.0);
-    let limits = component(app.world(), "ReplyLimits");
-    let mut limits = limits.reflect_mut(app.world_mut().entity_mut(greta)).unwrap();
-    *limits.path_mut::<u32>("tokens_max").unwrap() = 9;
+    set(&mut app, greta, ("VoiceRate", "0"), Some(6.0_f32));
+    set(&mut app, greta, ("ReplyLimits", "tokens_max"), 9_u32);
     app.update();
-    let commands = engine.commands();
-    let Some(Command::ChangeAgent { spec, .. }) = commands.last() else { panic!("{commands:?}") };
+    let spec = changed(&engine);
     assert_eq!((spec.persona.as_str(), spec.voice_rate), ("You are Greta.", Some(6.0)));
     assert_eq!(spec.reply_tokens_max, 9);
 }
@@ -44,35 +56,29 @@ fn an_agent_is_made_and_changed_by_name() {
 fn a_rate_that_makes_no_sense_is_none_wherever_it_comes_from() {
     let engine = echo();
     let mut app = app(&engine);
-    let greta = app.world_mut().spawn(Agent::persona("Greta")).id();
+    let greta = spawn(&mut app, "Greta");
     app.update();
-    let rate = component(app.world(), "VoiceRate");
-    let mut rate = rate.reflect_mut(app.world_mut().entity_mut(greta)).unwrap();
-    *rate.path_mut::<Option<f32>>("0").unwrap() = Some(f32::NAN);
+    set(&mut app, greta, ("VoiceRate", "0"), Some(f32::NAN));
     app.update();
-    let commands = engine.commands();
-    let Some(Command::ChangeAgent { spec, .. }) = commands.last() else { panic!("{commands:?}") };
-    assert_eq!(spec.voice_rate, None);
+    assert_eq!(changed(&engine).voice_rate, None);
 }
 
 #[test]
 fn what_an_agent_says_can_be_watched_and_asked_for() {
     let engine = echo();
     let mut app = app(&engine);
-    let greta = app.world_mut().spawn(Agent::persona("Greta")).id();
+    let greta = spawn(&mut app, "Greta");
     let ask: Box<dyn Reflect> = Box::new(Ask::new(greta, "Hello there"));
     let registry = app.world().resource::<AppTypeRegistry>().clone();
     let registry = registry.read();
     let event = registry.get_with_short_type_path("Ask").unwrap().data::<ReflectEvent>().unwrap();
     event.trigger(app.world_mut(), ask.as_partial_reflect(), &registry);
     drop(registry);
-    for _ in 0..20 {
-        app.update();
-    }
-    let speech = component(app.world(), "Speech");
-    let speech = speech.reflect(app.world().entity(greta)).unwrap();
-    let said = speech.path::<String>("text").unwrap().clone();
-    let heard = app.world().get::<Speech>(greta).unwrap();
+    updates(&mut app, 20);
+    let seen = component(app.world(), "Speech");
+    let seen = seen.reflect(app.world().entity(greta)).unwrap();
+    let said = seen.path::<String>("text").unwrap().clone();
+    let heard = speech(&app, greta);
     assert!(!said.is_empty());
     assert_eq!((said.as_str(), heard.state()), (heard.text(), SpeechState::Silent));
 }
@@ -81,7 +87,7 @@ fn what_an_agent_says_can_be_watched_and_asked_for() {
 fn a_restored_conversation_counts_as_an_edit() {
     let engine = echo();
     let mut app = app(&engine);
-    let greta = app.world_mut().spawn(Agent::persona("Greta")).id();
+    let greta = spawn(&mut app, "Greta");
     app.update();
     let saved = Conversation::new([
         Turn { speaker: Speaker::User, text: "Who are you?".into() },

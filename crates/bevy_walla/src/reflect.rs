@@ -1,0 +1,28 @@
+//! The plugin's types by their names: for inspectors, scenes and Bevy's remote protocol.
+
+use bevy_app::App;
+
+use crate::agent::{
+    Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
+    VoiceRate,
+};
+use crate::ask::{Ask, Cancel};
+use crate::conversation::Conversation;
+use crate::settings::WallaSettings;
+use crate::speech::Speech;
+
+pub(crate) fn register_types(app: &mut App) {
+    app.register_type::<Agent>()
+        .register_type::<AgentSampling>()
+        .register_type::<AgentSeed>()
+        .register_type::<VoiceRate>()
+        .register_type::<AgentPriority>()
+        .register_type::<LevelOfDetail>()
+        .register_type::<ReplyLimits>()
+        .register_type::<AgentContext>()
+        .register_type::<Conversation>()
+        .register_type::<Speech>()
+        .register_type::<Ask>()
+        .register_type::<Cancel>()
+        .register_type::<WallaSettings>();
+}
