@@ -7,7 +7,7 @@ use crate::determinism::logits;
 use crate::model::{Random, Shape};
 use crate::parity::{check, check_steps, distance, tokens};
 use crate::rig::{Piece, Rig, far};
-use crate::{gpu, oracle};
+use crate::{bits, gpu, is_emulated, oracle};
 
 /// Shapes with heads that the tensor cores take: groups of 1 to 12, windows, norms, partial rotations. All else is exact f32.
 fn shapes() -> Vec<(&'static str, Shape)> {
@@ -51,8 +51,12 @@ fn shapes_and_types() -> impl Iterator<Item = ((&'static str, Shape), KvType)> {
     shapes().into_iter().flat_map(|shape| [KvType::F16, KvType::Q8].map(|kv| (shape.clone(), kv)))
 }
 
+fn shape_named(name: &str) -> Shape {
+    shapes().into_iter().find(|(its, _)| *its == name).unwrap().1
+}
+
 fn agrees_with_the_oracle(name: &str) {
-    let (name, shape) = shapes().into_iter().find(|(its, _)| *its == name).unwrap();
+    let shape = shape_named(name);
     // Queries and weights are rounded to f16 (11 bits): some 2e-4 of an attention's output.
     check(name, &shape, KvType::F16, 5e-3);
     // A number on the edge between two integers may become either: some 0.8 % of its head's largest.
@@ -60,14 +64,20 @@ fn agrees_with_the_oracle(name: &str) {
 }
 
 /// A test for each shape, so that compute-sanitizer, which takes long, can take them one by one.
-macro_rules! agree_with_the_oracle {
-    ($($test:ident: $name:literal,)*) => {
+macro_rules! test_each {
+    ($check:ident: $($test:ident: $name:literal,)*) => {
         $(
             #[test]
             fn $test() {
-                agrees_with_the_oracle($name);
+                $check($name);
             }
         )*
+    };
+}
+
+macro_rules! agree_with_the_oracle {
+    ($($test:ident: $name:literal,)*) => {
+        test_each! { agrees_with_the_oracle: $($test: $name,)* }
 
         #[test]
         fn every_shape_has_a_test() {
@@ -165,11 +175,11 @@ fn is_the_same_far_into_a_text(name: &str) {
     const READ: u32 = 640;
     let Some(device) = gpu() else { return };
     // The emulator takes a minute for two.
-    let is_emulated = device.info().description.starts_with("emulated");
+    let is_emulated = is_emulated(&*device);
     let positions = [1_024, 2_400, 640, 1_023, 2_112, 4_790];
     let positions = &positions[..if is_emulated { 2 } else { positions.len() }];
     drop(device);
-    let (name, shape) = shapes().into_iter().find(|(its, _)| *its == name).unwrap();
+    let shape = shape_named(name);
     // The window of some is long enough for shares of spans, and begins within one.
     let shape = Shape { window: shape.window.map(|_| 2_300), layers: 1, ..shape };
     // Rows of more than 256 columns go the way of prompts.
@@ -227,25 +237,11 @@ fn is_the_same_far_into_a_text(name: &str) {
     }
 }
 
-macro_rules! are_the_same_far_into_a_text {
-    ($($test:ident: $name:literal,)*) => {
-        $(
-            #[test]
-            fn $test() {
-                is_the_same_far_into_a_text($name);
-            }
-        )*
-    };
-}
-
-are_the_same_far_into_a_text! {
+test_each! {
+    is_the_same_far_into_a_text:
     rows_far_into_a_text_are_the_same_in_groups_of_4: "groups of 4",
     rows_far_into_a_text_are_the_same_in_groups_of_12: "groups of 12, norms",
     rows_far_into_a_text_are_the_same_with_heads_of_128: "heads of 128, norms, window",
     rows_far_into_a_text_are_the_same_with_heads_of_256: "heads of 256, window",
     rows_far_into_a_text_are_the_same_in_groups_of_7: "groups of 7",
-}
-
-fn bits(row: &[f32]) -> Vec<u32> {
-    row.iter().map(|x| x.to_bits()).collect()
 }

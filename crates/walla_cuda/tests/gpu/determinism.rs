@@ -5,7 +5,7 @@ use walla_types::TensorType;
 use crate::model::{Random, Shape};
 use crate::parity::{distance, tokens};
 use crate::rig::{LONG, Piece, Rig};
-use crate::{gpu_of, oracle};
+use crate::{bits, gpu_of, oracle};
 
 /// Of each of five types: 200 in all, and as many without warpgroups.
 const MIXES: u32 = 40;
@@ -42,7 +42,7 @@ pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> 
         let bucket = if alone { 0 } else { random.below(65) };
         let outcome = rig.step(&pieces, bucket);
         for row in &outcome.logits[first_output..first_output + n] {
-            out.push(row.iter().map(|x| x.to_bits()).collect());
+            out.push(bits(row));
         }
         at += n;
     }

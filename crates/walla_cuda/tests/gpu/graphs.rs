@@ -7,7 +7,7 @@ use walla_types::TensorType;
 use crate::model::{Random, Shape};
 use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
-use crate::{gpu, tested};
+use crate::{bits, gpu, tested};
 
 /// Tokens and logits (as bits) of a run of mixed steps, and what the steps asked of the driver.
 fn run(device: Box<dyn Device>) -> (Vec<(u32, Vec<u32>)>, DeviceCounters, Rig) {
@@ -30,7 +30,7 @@ fn run(device: Box<dyn Device>) -> (Vec<(u32, Vec<u32>)>, DeviceCounters, Rig) {
         if !pieces.is_empty() {
             let outcome = rig.step(&pieces, 0);
             for (row, logits) in outcome.rows.iter().zip(&outcome.logits) {
-                found.push((row.token, logits.iter().map(|x| x.to_bits()).collect()));
+                found.push((row.token, bits(logits)));
             }
         }
     }

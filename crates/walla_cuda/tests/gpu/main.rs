@@ -50,6 +50,16 @@ fn gpu_of(backend: CudaBackend) -> Option<Box<dyn Device>> {
     }
 }
 
+/// Whether the tests run on the emulated driver.
+fn is_emulated(device: &dyn Device) -> bool {
+    device.info().description.starts_with("emulated")
+}
+
+/// A row of logits to compare exactly.
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|x| x.to_bits()).collect()
+}
+
 /// Runs one test in a process of its own, which a variable tells that it is the child; answers what it said.
 fn in_a_child(test: &str, (variable, value): (&str, &str)) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());

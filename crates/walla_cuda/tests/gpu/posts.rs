@@ -7,7 +7,7 @@ use walla_types::TensorType;
 
 use crate::model::{Random, Shape};
 use crate::rig::{LAYOUT, Rig};
-use crate::{gpu, gpu_of, in_a_child};
+use crate::{gpu, gpu_of, in_a_child, is_emulated};
 
 /// More launches in a row than a ring of posts has places.
 const BURST: u32 = 100;
@@ -86,7 +86,7 @@ fn launches_that_are_refused_take_no_later_block() {
     let said = in_a_child(REFUSALS, (REFUSED, "47"));
     let told = said.lines().find(|line| line.contains("were refused") || line.contains("SKIPPED"));
     let told = told.expect("the child says how it ended");
-    let is_emulated = gpu().is_some_and(|gpu| gpu.info().description.starts_with("emulated"));
+    let is_emulated = gpu().is_some_and(|gpu| is_emulated(&*gpu));
     assert!(!is_emulated || told.contains("were refused"), "{told}");
     println!("{told}");
 }

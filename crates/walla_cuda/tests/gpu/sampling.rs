@@ -5,7 +5,7 @@ use walla_types::TensorType;
 use crate::model::{POISONED, Poison, Random, Shape};
 use crate::parity::tokens;
 use crate::rig::{LONG, Piece, Rig};
-use crate::{gpu, oracle};
+use crate::{bits, gpu, oracle};
 
 /// Random parameters of every kind.
 fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
@@ -199,7 +199,6 @@ fn what_is_not_finite_fails_its_own_row_only() {
 fn lose_one_of_two(mut rig: Rig, name: &str) {
     let poisoned = POISONED.cast_signed();
     let text = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
-    let bits = |row: &Vec<f32>| row.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     let mut alone = |pieces: &[Piece]| {
         let outcome = rig.step(pieces, 0);
         assert_eq!(outcome.rows[0].flags, ResultRow::SAMPLED, "{name}");

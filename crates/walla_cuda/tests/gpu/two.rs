@@ -9,7 +9,7 @@ use walla_types::TensorType;
 use crate::model::Shape;
 use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
-use crate::{gpu, in_a_child};
+use crate::{gpu, in_a_child, is_emulated};
 
 /// How many GPUs the emulator is to have; set in the process that tests two of them.
 const DEVICES: &str = "WALLA_EMULATED_DEVICES";
@@ -26,8 +26,7 @@ fn two_gpus_of_a_process_say_what_each_says_alone() {
     if backend.devices().unwrap().len() > 1 {
         return two_gpus(&backend);
     }
-    let is_emulated = first.info().description.starts_with("emulated");
-    if !is_emulated {
+    if !is_emulated(&*first) {
         println!("SKIPPED: one GPU");
         return;
     }
