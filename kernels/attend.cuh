@@ -81,31 +81,28 @@ struct Sight {
     uint32_t begin, end;
 };
 
-// Scores relative to powers of two: `scale`, positive, includes log2(e). Cells that a column does not see weigh nothing.
-// Tiles `first` .. of cells, of the lane's two columns.
+// Scores are products of queries and keys; times `scale`, positive, which includes log2(e), they are exponents of two.
+__device__ __forceinline__ float scale_of(const AttendParams& p) { return p.scale * 1.44269504f; }
+
+// Cells that a column does not see weigh nothing. Tiles `first` .. of cells, of the lane's two columns.
 template <uint32_t NT>
-__device__ __forceinline__ void mask_scores(float (&s)[NT][4], float scale, uint32_t first, const Sight (&sight)[2], bool all_seen) {
-    if (!all_seen) {
-        const uint32_t row = first + threadIdx.x % WARP / 4;
-#pragma unroll
-        for (uint32_t t = 0; t < NT; t++)
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++) {
-                // One comparison: cells before the beginning wrap around.
-                const Sight& its = sight[i % 2];
-                if (row + t * TILE + i / 2 * 8 - its.begin >= its.end - its.begin) s[t][i] = -INFINITY;
-            }
-    }
+__device__ __forceinline__ void mask_scores(float (&s)[NT][4], uint32_t first, const Sight (&sight)[2], bool all_seen) {
+    if (all_seen) return;
+    const uint32_t row = first + threadIdx.x % WARP / 4;
 #pragma unroll
     for (uint32_t t = 0; t < NT; t++)
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++) s[t][i] *= scale;
+        for (uint32_t i = 0; i < 4; i++) {
+            // One comparison: cells before the beginning wrap around.
+            const Sight& its = sight[i % 2];
+            if (row + t * TILE + i / 2 * 8 - its.begin >= its.end - its.begin) s[t][i] = -INFINITY;
+        }
 }
 
-// The largest score of each of the lane's two columns in a warp's tiles, rounded up to an integer: what weights are relative to.
+// The largest exponent of each of the lane's two columns in a warp's tiles, rounded up to an integer: what weights are relative to.
 // So weights that are relative to different chunks differ by exact powers of two.
 template <uint32_t NT>
-__device__ __forceinline__ void find_base(const float (&s)[NT][4], float (&base)[2]) {
+__device__ __forceinline__ void find_base(const float (&s)[NT][4], float scale, float (&base)[2]) {
 #pragma unroll
     for (uint32_t c = 0; c < 2; c++) {
         base[c] = fmaxf(s[0][c], s[0][c + 2]);
@@ -114,17 +111,17 @@ __device__ __forceinline__ void find_base(const float (&s)[NT][4], float (&base)
 #pragma unroll
         for (uint32_t offset = 4; offset < WARP; offset *= 2)
             base[c] = fmaxf(base[c], __shfl_xor_sync(FULL_MASK, base[c], offset));
-        base[c] = ceilf(base[c]);
+        base[c] = ceilf(base[c] * scale);
     }
 }
 
 // Weights of a tile relative to `base`, rounded to f16, as the right-hand side of V^T P^T.
-__device__ __forceinline__ void weigh_tile(const float (&s)[4], const float (&base)[2], uint32_t (&p)[2]) {
+__device__ __forceinline__ void weigh_tile(const float (&s)[4], float scale, const float (&base)[2], uint32_t (&p)[2]) {
     // A chunk of which a column sees nothing weighs nothing.
     const float from[2] = {base[0] == -INFINITY ? 0.0f : base[0], base[1] == -INFINITY ? 0.0f : base[1]};
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
-        p[i] = transpose(pack_halves(power_of_two(s[2 * i] - from[0]), power_of_two(s[2 * i + 1] - from[1])));
+        p[i] = transpose(pack_halves(power_of_two(fmaf(s[2 * i], scale, -from[0])), power_of_two(fmaf(s[2 * i + 1], scale, -from[1]))));
 }
 
 // mass += the weights of a tile, as rounded, of the lane's two columns: a product with ones.

@@ -121,11 +121,11 @@ struct Few {
         }
         float base[2], mass[4] = {};
         uint32_t weights[TILES][1][2];
-        mask_scores(s[0], p.scale * 1.44269504f, c * CHUNK, sight, all_seen);
-        find_base(s[0], base);
+        mask_scores(s[0], c * CHUNK, sight, all_seen);
+        find_base(s[0], scale_of(p), base);
 #pragma unroll
         for (uint32_t t = 0; t < TILES; t++) {
-            weigh_tile(s[0][t], base, weights[t][0]);
+            weigh_tile(s[0][t], scale_of(p), base, weights[t][0]);
             add_mass(mass, weights[t][0]);
         }
         float sums[1][DIM / 16][4] = {};
@@ -359,7 +359,7 @@ struct Few {
 struct Shares {
     uint32_t* first_share;  // [units + 1], of each unit, counted over all units
     uint32_t* first_slot;   // [units + 1]
-    uint32_t* chunks;       // [units]
+    uint32_t* chunks;       // [units]: chunks, and from bit PARTS_AT on parts of COLUMNS columns beyond the first: a unit that has some goes the way of prompts
     uint32_t units, segment;
 
     // Chunks of all shares of a unit but the last, and how many shares. The smallest segment is one round of a block: a second round costs less than sharing does. Larger
@@ -376,7 +376,15 @@ struct Shares {
         return Cut{each, segment > warps ? min(shares, near) : shares};
     }
 
-    // Slots that a unit leaves.
+    // The same for the way of prompts, where a block takes a chunk in the time of a round: whole spans. Rounded down, since one share more than there are blocks has all
+    // wait for another turn.
+    static __device__ __forceinline__ Cut cut_prompt(uint32_t chunks, uint32_t segment, uint32_t warps) {
+        const uint32_t near = max(1u, chunks * warps / segment);
+        const uint32_t each = div_up(div_up(chunks, SPAN), near) * SPAN;
+        return Cut{each, div_up(chunks, each)};
+    }
+
+    // Slots that a part of a unit leaves.
     static __device__ __forceinline__ uint32_t slots_of(uint32_t chunks, const Cut& cut) {
         if (cut.shares == 1) return 0;
         const uint32_t later = chunks - cut.each;
@@ -394,11 +402,21 @@ struct Shares {
     // Chunks of a unit, those out of sight included with which its first span begins.
     static __device__ __forceinline__ uint32_t count(uint32_t seen_first, uint32_t last) { return last + 1 - seen_first / SPAN * SPAN; }
 
-    // By the first warp; `chunks` of a unit with the top bit set is taken whole. Needs a barrier before others read.
+    static constexpr uint32_t PARTS_AT = 28;
+    static __device__ __forceinline__ uint32_t chunks_of(uint32_t unit) { return unit & ((1u << PARTS_AT) - 1); }
+    static __device__ __forceinline__ uint32_t parts_of(uint32_t unit) { return (unit >> PARTS_AT) + 1; }
+
+    // By the first warp. Without HAS_PROMPTS no unit goes their way. Needs a barrier before others read.
+    template <bool HAS_PROMPTS>
     __device__ __forceinline__ void make(uint32_t groups, uint32_t warps, uint32_t slots_max, uint32_t* segment_out) const {
         const uint32_t lane = threadIdx.x % WARP;
         uint32_t total = 0;
-        for (uint32_t u = lane; u < units; u += WARP) total += chunks[u] & ~WHOLE;
+        for (uint32_t u = lane; u < units; u += WARP) {
+            if constexpr (HAS_PROMPTS)
+                total += chunks_of(chunks[u]) * (parts_of(chunks[u]) > 1 ? warps : 1);
+            else
+                total += chunks[u];
+        }
         total = __reduce_add_sync(FULL_MASK, total);
         uint32_t wanted = max(warps, div_up(total * groups, gridDim.x));
         for (;; wanted *= 2) {
@@ -407,7 +425,11 @@ struct Shares {
                 const uint32_t u = base + lane;
                 const uint32_t n = u < units ? chunks[u] : 0;
                 uint32_t its_shares = u < units ? 1 : 0, its_slots = 0;
-                if (n && !(n & WHOLE)) {
+                if (HAS_PROMPTS && parts_of(n) > 1) {
+                    const Cut its = cut_prompt(chunks_of(n), wanted, warps);
+                    its_shares = its.shares;
+                    its_slots = slots_of(chunks_of(n), its) * parts_of(n);
+                } else if (n) {
                     const Cut its = cut(n, wanted, warps);
                     its_shares = its.shares;
                     its_slots = slots_of(n, its);
@@ -427,7 +449,6 @@ struct Shares {
             if (slots <= slots_max) break;
         }
     }
-    static constexpr uint32_t WHOLE = 0x80000000u;
     // Chunks that blocks leave one by one.
     static constexpr uint32_t CHUNKS_FEW = 32;
 

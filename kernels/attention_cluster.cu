@@ -140,9 +140,9 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             const bool all_seen = c * CHUNK >= begin && (c + 1) * CHUNK <= position + 1;
             float s[1][1][4] = {};
             T::template score<1, 1>(s, 0, tiles + part * T::BYTES, q);
-            mask_scores(s[0], p.scale * 1.44269504f, c * CHUNK + part * TILE, sight, all_seen);
+            mask_scores(s[0], c * CHUNK + part * TILE, sight, all_seen);
             float base[2];
-            find_base(s[0], base);
+            find_base(s[0], scale_of(p), base);
             if (g == 0) *reinterpret_cast<float2*>(&sh.maxima[team][part][t4 * 2]) = make_float2(base[0], base[1]);
             team_barrier(team);
             // All of the team have done with the chunk before.
@@ -153,7 +153,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
                 base[0] = fmaxf(base[0], its.x), base[1] = fmaxf(base[1], its.y);
             }
             uint32_t weights[2];
-            weigh_tile(s[0][0], base, weights);
+            weigh_tile(s[0][0], scale_of(p), base, weights);
             sh.weights[team][part][lane] = make_uint2(weights[0], weights[1]);
             team_barrier(team);
             float mass[4] = {}, sums[1][C::PRODUCTS][4] = {};

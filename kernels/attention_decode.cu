@@ -34,7 +34,7 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
             if (r < shares.units) shares.chunks[r] = Shares::count(begin_of(position) / CHUNK, position / CHUNK);
         }
         __syncwarp();
-        shares.make(groups, WARPS, p.slots_max, &segment);
+        shares.make<false>(groups, WARPS, p.slots_max, &segment);
     }
     __syncthreads();
     const uint32_t items = shares.first_share[shares.units] * groups;

@@ -3,7 +3,7 @@
 //
 // Neighbouring rows of one sequence are taken together: their columns (a row's query heads of one KV head, side by side) share one
 // reading of keys and values. Up to 8 columns go the way of decoding (attend_few.cuh: warps share out the cells), more go the way
-// of prompts: each warp has 8 or 16 columns of up to 64, and all warps read the same tiles. Both leave the same bits (attend.cuh).
+// of prompts: each warp has 8 or 16 columns of up to 64, and all warps read the same tiles. Both share spans out to several blocks, and leave the same bits (attend.cuh).
 // Grid: as many blocks as the device holds at once; each takes shares in turn, from the step's last row backwards: of a prompt the last rows see most.
 // Memory-bound for few columns, else bound by the tensor cores. Oracle: walla_cpu's scalar attention.
 #include "attend_few.cuh"
@@ -12,7 +12,9 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 constexpr uint32_t ROWS_MAX = 512;  // of the longest step
-constexpr uint32_t RUN_COLUMNS = 256;
+// Runs of up to so many columns go the way of decoding while columns times chunks are fewer than RUN_WORK: more blocks can share the work then. Runs that fill no more than
+// one unit of the way of prompts always do.
+constexpr uint32_t RUN_COLUMNS = 256, RUN_WORK = 8192;
 
 // The way of prompts: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks, of one where there is no room for two.
 template <typename F, uint32_t NS>
@@ -24,6 +26,54 @@ struct Many {
     static constexpr uint32_t STAGE_BYTES = 2 * TILES * T::BYTES;
     static constexpr uint32_t STAGES = F::WARPS * F::RING * T::BYTES / STAGE_BYTES;
     static_assert(TILES % WARPS == 0 && STAGES >= 1, "each warp fetches as many tiles of keys and of values");
+
+    // What cells came to for a part, COLUMNS columns: as products leave it, two columns a lane.
+    struct Part {
+        float sums[DIM / 16][4];
+        Folded folded[2];
+
+        __device__ __forceinline__ void clear() {
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++)
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++) sums[d][i] = 0.0f;
+            folded[0] = folded[1] = Folded::none();
+        }
+        __device__ __forceinline__ void take(const float (&next)[DIM / 16][4], const float2 (&factor)[2]) {
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++)
+#pragma unroll
+                for (uint32_t i = 0; i < 4; i++) sums[d][i] = fold(sums[d][i], next[d][i], factor[i % 2]);
+        }
+        __device__ __forceinline__ void take(const Part& next) {
+            float2 factor[2];
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) factor[i] = folded[i].grow(next.folded[i].maximum, next.folded[i].mass);
+            take(next.sums, factor);
+        }
+        // To and from a slot. Its sums are in the order of lanes: nobody else reads them.
+        __device__ __forceinline__ void leave(float* slot) const {
+            const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++)
+                reinterpret_cast<float4*>(slot)[d * WARP + lane] = make_float4(sums[d][0], sums[d][1], sums[d][2], sums[d][3]);
+            if (lane < COLUMNS / 2) {
+                reinterpret_cast<float2*>(slot + COLUMNS * DIM)[lane] = make_float2(folded[0].maximum, folded[1].maximum);
+                reinterpret_cast<float2*>(slot + COLUMNS * (DIM + 1))[lane] = make_float2(folded[0].mass, folded[1].mass);
+            }
+        }
+        __device__ __forceinline__ void read(const float* slot) {
+            const uint32_t lane = threadIdx.x % WARP;
+#pragma unroll
+            for (uint32_t d = 0; d < DIM / 16; d++) {
+                const float4 four = __ldcg(reinterpret_cast<const float4*>(slot) + d * WARP + lane);
+                sums[d][0] = four.x, sums[d][1] = four.y, sums[d][2] = four.z, sums[d][3] = four.w;
+            }
+            const float2 maxima = __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * DIM) + lane % 4);
+            const float2 masses = __ldcg(reinterpret_cast<const float2*>(slot + COLUMNS * (DIM + 1)) + lane % 4);
+            folded[0] = Folded{maxima.x, masses.x}, folded[1] = Folded{maxima.y, masses.y};
+        }
+    };
 
     // Columns `first` .. of the unit as right-hand sides; columns beyond are zeros.
     static __device__ __forceinline__ void load(const AttendParams& p, const Share& share, const Group& group, uint32_t columns,
@@ -44,11 +94,13 @@ struct Many {
     }
 
     static __device__ __forceinline__ void run(const AttendParams& p, typename F::Shared& sh, const Share& share,
-                                               const Cells& cells, uint32_t position) {
+                                               const Cells& cells, uint32_t groups, uint32_t position) {
         const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
         const Group group = group_of(p, share.group);
         const uint32_t columns = share.rows * group.heads;
         const uint32_t ring = shared_of(sh.ring);
+        const bool is_first = share.first == share.unit_first;
+        const uint32_t begin = max(share.first, share.seen_first);
         const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
         const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
         const auto fetch = [&](uint32_t c) {
@@ -69,7 +121,7 @@ struct Many {
             close_copies();
         };
 #pragma unroll
-        for (uint32_t i = 0; i + 1 < STAGES; i++) fetch(share.seen_first + i);
+        for (uint32_t i = 0; i + 1 < STAGES; i++) fetch(begin + i);
 
         const uint32_t first_column = warp * NS * COLUMNS;
         uint32_t q[NS][DIM / 16][2];
@@ -88,29 +140,28 @@ struct Many {
         const uint32_t end_min = end_of(first_column), end_max = end_of(first_column + NS * COLUMNS - 1);
         const uint32_t begin_min = begin_of(end_min), begin_max = begin_of(end_max);
 
+        // A part of the unit's is slot `index` of its own.
+        const uint32_t parts = div_up(columns, COLUMNS);
+        const auto slot = [&](uint32_t index, uint32_t n) {
+            return F::slot(p, share, groups, COLUMNS, index * parts + warp * NS + n);
+        };
+        const auto is_there = [&](uint32_t n) { return warp * NS + n < parts; };
         // The spans so far, and the chunks of the one in hand.
-        float sums[NS][DIM / 16][4] = {}, span[NS][DIM / 16][4] = {};
-        Folded folded[NS][2], of_span[NS][2];
+        Part result[NS], span[NS];
 #pragma unroll
-        for (uint32_t n = 0; n < NS; n++)
-#pragma unroll
-            for (uint32_t i = 0; i < 2; i++) folded[n][i] = of_span[n][i] = Folded::none();
-        const auto close_span = [&] {
+        for (uint32_t n = 0; n < NS; n++) result[n].clear(), span[n].clear();
+        // Ends the span that chunk `c` is of: the first share folds it in, others leave it.
+        const auto close_span = [&](uint32_t c) {
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++) {
-                float2 factor[2];
-#pragma unroll
-                for (uint32_t i = 0; i < 2; i++) {
-                    factor[i] = folded[n][i].grow(of_span[n][i].maximum, of_span[n][i].mass);
-                    of_span[n][i] = Folded::none();
-                }
-#pragma unroll
-                for (uint32_t d = 0; d < DIM / 16; d++)
-#pragma unroll
-                    for (uint32_t i = 0; i < 4; i++) sums[n][d][i] = fold(sums[n][d][i], span[n][d][i], factor[i % 2]), span[n][d][i] = 0.0f;
+                if (is_first)
+                    result[n].take(span[n]);
+                else if (is_there(n))
+                    span[n].leave(slot(share.slot_of(c), n));
+                span[n].clear();
             }
         };
-        for (uint32_t c = share.seen_first; c < share.end; c++) {
+        for (uint32_t c = begin; c < share.end; c++) {
             if constexpr (STAGES == 1) {
                 // Room for one chunk: it comes when all have done with the one before.
                 __syncthreads();
@@ -123,7 +174,7 @@ struct Many {
                 fetch(c + STAGES - 1);
             }
             const uint32_t first = c * CHUNK;
-            if (c % SPAN == 0 && c > share.seen_first) close_span();
+            if (c % SPAN == 0 && c > begin) close_span(c - 1);
             if (first_column >= columns || first >= end_max || first + CHUNK <= begin_min) continue;
             const bool all_seen = first >= begin_max && first + CHUNK <= end_min;
             const uint32_t tiles = ring + c % STAGES * STAGE_BYTES;
@@ -134,29 +185,33 @@ struct Many {
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++) {
                 float base[2], mass[4] = {};
-                mask_scores(s[n], p.scale * 1.44269504f, first, sight[n], all_seen);
-                find_base(s[n], base);
+                mask_scores(s[n], first, sight[n], all_seen);
+                find_base(s[n], scale_of(p), base);
 #pragma unroll
                 for (uint32_t t = 0; t < TILES; t++) {
-                    weigh_tile(s[n][t], base, weights[t][n]);
+                    weigh_tile(s[n][t], scale_of(p), base, weights[t][n]);
                     add_mass(mass, weights[t][n]);
                 }
 #pragma unroll
-                for (uint32_t i = 0; i < 2; i++) factor[n][i] = of_span[n][i].grow(base[i], mass[i]);
+                for (uint32_t i = 0; i < 2; i++) factor[n][i] = span[n].folded[i].grow(base[i], mass[i]);
             }
             float next[NS][DIM / 16][4] = {};
 #pragma unroll
             for (uint32_t t = 0; t < TILES; t++)
                 T::template mix<DIM / 16, NS>(next, tiles + (TILES + t) * T::BYTES, weights[t], 0);
 #pragma unroll
-            for (uint32_t n = 0; n < NS; n++)
-#pragma unroll
-                for (uint32_t d = 0; d < DIM / 16; d++)
-#pragma unroll
-                    for (uint32_t i = 0; i < 4; i++) span[n][d][i] = fold(span[n][d][i], next[n][d][i], factor[n][i % 2]);
+            for (uint32_t n = 0; n < NS; n++) span[n].take(next[n], factor[n]);
         }
-        close_span();
+        close_span(share.end - 1);
         __syncthreads();
+        if (share.shares > 1) {
+            if (is_first)
+#pragma unroll
+                for (uint32_t n = 0; n < NS; n++)
+                    if (is_there(n)) result[n].leave(slot(0, n));
+            if (!F::ends_last(p, sh, share, groups)) return;
+            merge(share, slot, is_there, result);
+        }
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++)
 #pragma unroll
@@ -164,13 +219,33 @@ struct Many {
                 const uint32_t column = first_column + n * COLUMNS + lane % 4 * 2 + i;
                 if (column >= columns) continue;
                 const uint32_t r = share.row + column / group.heads, head = group.first_head + column % group.heads;
-                const float inverse = 1.0f / folded[n][i].mass;
+                const float inverse = 1.0f / result[n].folded[i].mass;
 #pragma unroll
                 for (uint32_t d = 0; d < DIM / 16; d++) {
-                    store_mixed(p, r, head, T::number_of(d, 0, lane / 4), sums[n][d][i] * inverse);
-                    store_mixed(p, r, head, T::number_of(d, 1, lane / 4), sums[n][d][2 + i] * inverse);
+                    store_mixed(p, r, head, T::number_of(d, 0, lane / 4), result[n].sums[d][i] * inverse);
+                    store_mixed(p, r, head, T::number_of(d, 1, lane / 4), result[n].sums[d][2 + i] * inverse);
                 }
             }
+    }
+
+    // What the first share came to, then the spans of the others, in order. Some are read before the first is folded in.
+    template <typename Slot, typename IsThere>
+    static __device__ __forceinline__ void merge(const Share& share, Slot slot, IsThere is_there, Part (&result)[NS]) {
+        constexpr uint32_t BATCH = DIM > 128 ? 1 : 4 * 64 / DIM;
+        const uint32_t slots = share.slot_of(share.unit_end - 1) + 1;
+#pragma unroll
+        for (uint32_t n = 0; n < NS; n++) {
+            if (!is_there(n)) continue;
+            result[n].clear();
+            for (uint32_t first = 0; first < slots; first += BATCH) {
+                Part next[BATCH];
+#pragma unroll
+                for (uint32_t i = 0; i < BATCH; i++) next[i].read(slot(min(first + i, slots - 1), n));
+#pragma unroll
+                for (uint32_t i = 0; i < BATCH; i++)
+                    if (first + i < slots) result[n].take(next[i]);
+            }
+        }
     }
 };
 
@@ -190,10 +265,9 @@ struct Units {
         return word * WARP + __ffs(bits) - 1;
     }
 
-    // By the first warp of a block. Runs of up to RUN_COLUMNS columns are cut for the way of decoding: more blocks can share the work
-    // then. Answers how many units there are; `add(unit, row, rows, is_few)` hears of each.
-    template <typename Add>
-    __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t heads, uint32_t columns_max, Add add) const {
+    // By the first warp of a block; `work_of(row, rows)` is columns times chunks of a run. Answers how many units there are; `add(unit, row, rows)` hears of each.
+    template <typename WorkOf, typename Add>
+    __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t heads, uint32_t columns_max, WorkOf work_of, Add add) const {
         const uint32_t lane = threadIdx.x % WARP;
         const uint32_t rows = step.header().rows;
         for (uint32_t base = 0; base <= rows; base += WARP) {
@@ -214,13 +288,14 @@ struct Units {
             uint32_t length = 0;
             if (r < rows) {
                 const uint32_t first = run_begin(r), end = run_end(r);
-                const bool is_few = (end - first) * heads <= RUN_COLUMNS;
+                const uint32_t columns = (end - first) * heads;
+                const bool is_few = columns <= columns_max || (columns <= RUN_COLUMNS && work_of(first, end - first) < RUN_WORK);
                 const uint32_t each = max(1u, (is_few ? COLUMNS : columns_max) / heads);
                 is_unit = (r - first) % each == 0;
                 length = min(each, end - r);
             }
             const uint32_t all = __ballot_sync(FULL_MASK, is_unit);
-            if (is_unit) add(units + __popc(all & ((1u << lane) - 1)), r, length, length * heads <= COLUMNS);
+            if (is_unit) add(units + __popc(all & ((1u << lane) - 1)), r, length);
             units += __popc(all);
         }
         __syncwarp();
@@ -246,14 +321,17 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     const auto begin_of = [&](uint32_t position) {
         return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
     };
+    const auto chunks_of = [&](uint32_t row, uint32_t rows) {
+        const uint32_t position = p.step.row(row).position;
+        return Shares::count(begin_of(position) / CHUNK, (position + rows - 1) / CHUNK);
+    };
     if (warp == 0) {
-        shares.units = Units{starts}.cut(p.step, heads_max, M::COLUMNS_MAX, [&](uint32_t unit, uint32_t row, uint32_t rows, bool is_few) {
-            const uint32_t position = p.step.row(row).position;
-            const uint32_t last = (position + rows - 1) / CHUNK;
-            shares.chunks[unit] = Shares::count(begin_of(position) / CHUNK, last) | (is_few ? 0 : Shares::WHOLE);
+        const auto work_of = [&](uint32_t row, uint32_t rows) { return rows * heads_max * chunks_of(row, rows); };
+        shares.units = Units{starts}.cut(p.step, heads_max, M::COLUMNS_MAX, work_of, [&](uint32_t unit, uint32_t row, uint32_t rows) {
+            shares.chunks[unit] = chunks_of(row, rows) | (div_up(rows * heads_max, COLUMNS) - 1) << Shares::PARTS_AT;
             places[unit] = row | rows << 16;
         });
-        shares.make(groups, WARPS, p.slots_max, &segment);
+        shares.make<true>(groups, WARPS, p.slots_max, &segment);
         if (threadIdx.x == 0) units_count = shares.units;
     }
     __syncthreads();
@@ -270,15 +348,15 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
         const StepRow row = p.step.row(share.row);
         const uint32_t position = row.position;
         const uint32_t last = position + share.rows - 1;
-        const bool is_few = !(shares.chunks[unit] & Shares::WHOLE);
-        const uint32_t chunks = shares.chunks[unit] & ~Shares::WHOLE;
-        const Shares::Cut cut = is_few ? Shares::cut(chunks, segment, WARPS) : Shares::Cut{chunks, 1};
+        const bool is_few = Shares::parts_of(shares.chunks[unit]) == 1;
+        const uint32_t chunks = Shares::chunks_of(shares.chunks[unit]);
+        const Shares::Cut cut = is_few ? Shares::cut(chunks, segment, WARPS) : Shares::cut_prompt(chunks, segment, WARPS);
         Shares::place(share, index - shares.first_share[unit], begin_of(position) / CHUNK, last / CHUNK, cut);
         share.slot = shares.first_slot[unit];
         const Group group = group_of(p, share.group);
         const Cells cells{p.kv, p.step.table(row.table), group.kv_head, begin_of(position), last + 1};
         if (!is_few) {
-            M::run(p, sh, share, cells, position);
+            M::run(p, sh, share, cells, groups, position);
             continue;
         }
         typename F::Pipe pipe{cells,

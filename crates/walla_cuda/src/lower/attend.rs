@@ -15,6 +15,9 @@ const CHUNKS_FEW: u32 = 32;
 const COLUMNS: u32 = 8;
 /// Chunks or spans that blocks can leave for another to fold, of all rows together, however small the cache is.
 const SLOTS: u32 = 128;
+/// Spans that prompts can leave of all their columns: a prompt behind 40 spans (20,480 cells) is cut as finely as the chip has blocks for, one behind 64 in two at least,
+/// and one behind more is not shared out.
+const SPANS_OF_PROMPTS: u32 = 32;
 /// Most cells that a row may see where clusters of two blocks decode: no row keeps one for more than five turns then.
 const CELLS_OF_TWO: u32 = 1_280;
 /// The same for larger clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-step-bench.md`).
@@ -154,6 +157,8 @@ pub(super) struct Form {
     heads: Heads,
     /// Groups of query heads: each shares one KV head.
     groups: u32,
+    /// Query heads of the largest: columns of a row.
+    columns_of_row: u32,
     multiprocessors: u32,
     /// Chunks of all pages.
     cached_chunks: u32,
@@ -189,6 +194,7 @@ impl Form {
         }
         let heads = Heads { dim: shape.head_dim, is_q8 };
         let groups = groups(shape)?;
+        let columns_of_row = (shape.heads / shape.kv_heads).min(COLUMNS);
         let fits = |bytes: u32| u64::from(bytes) <= facts.shared_bytes_per_block_optin;
         let both_fit = |both: &&[Tiling; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
         let [decode, mixed] = *tilings(heads).iter().find(both_fit)?;
@@ -199,6 +205,7 @@ impl Form {
         Some(Self {
             heads,
             groups,
+            columns_of_row,
             multiprocessors,
             cached_chunks,
             decode,
@@ -273,7 +280,14 @@ impl Form {
         let useful = u64::from(blocks).div_ceil(u64::from(3 * self.groups)) * of_row + rows;
         // And no more than there are, unless rows have pages in common.
         let cached = u64::from(self.cached_chunks.div_ceil(SPAN)) + u64::from(CHUNKS_FEW) * rows;
-        u64::from(SLOTS).max(useful.min(cached)).min(rows * of_row) as u32
+        let decoding = u64::from(SLOTS).max(useful.min(cached)).min(rows * of_row) as u32;
+        if program.one_row_a_sequence {
+            return decoding;
+        }
+        // Columns of prompts leave spans in parts of COLUMNS.
+        let spans = chunks_max(program).min(self.cached_chunks).div_ceil(SPAN);
+        let parts = (program.rows_max * self.columns_of_row).div_ceil(COLUMNS);
+        decoding.max(parts * spans.min(SPANS_OF_PROMPTS))
     }
 
     /// Bytes of those.
@@ -299,7 +313,7 @@ mod tests {
         BufferId, CacheDesc, CacheId, GpuFacts, HeadShape, KvType, Phase, Program, step::StepLayout,
     };
 
-    use super::{CHUNK, CHUNKS_FEW, Cluster, Form, Heads, SPAN, Tiling};
+    use super::{CHUNK, CHUNKS_FEW, COLUMNS, Cluster, Form, Heads, SPAN, Tiling};
     use crate::lower::attention::partials_bytes;
 
     /// Heads of Llama 3.1 8B.
@@ -375,6 +389,29 @@ mod tests {
         }
     }
 
+    /// The same for units that go the way of prompts (`Shares::cut_prompt`).
+    fn cut_prompt(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
+        let near = (chunks * warps / segment).max(1);
+        let each = chunks.div_ceil(SPAN).div_ceil(near) * SPAN;
+        (each, chunks.div_ceil(each))
+    }
+
+    /// How many shares a prompt's rows make behind so many chunks, in units of so many rows.
+    fn shares_of_prompt(form: &Form, program: &Program, rows: u32, chunks: u32) -> u32 {
+        let warps = form.mixed.warps;
+        let units = program.rows_max / rows;
+        let parts = (rows * form.columns_of_row).div_ceil(COLUMNS);
+        let grid = form.mixed(program).grid[0];
+        let mut wanted = warps.max((units * chunks * warps * form.groups).div_ceil(grid));
+        loop {
+            let cut = cut_prompt(chunks, wanted, warps);
+            if units * parts * slots(chunks, cut) <= form.slots_max(program) {
+                return units * cut.1 * form.groups;
+            }
+            wanted *= 2;
+        }
+    }
+
     /// How many shares rows of so many tokens make (`Shares::make`).
     fn shares(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
         let warps = form.decode.warps;
@@ -434,6 +471,30 @@ mod tests {
         let form = Form::of(&h200(), &cache, &program, SHAPE).unwrap();
         let contexts = [65_000, 300, 300, 300, 300, 300, 300, 300];
         assert!(shares(&form, &program, &contexts) >= 132);
+    }
+
+    #[test]
+    fn prompts_behind_many_cells_are_shared_out_over_the_chip() {
+        // 32 rows of Llama 3.2 1B make 128 columns, two units of the way of prompts; of Llama 3.1 8B four.
+        let llama_1b = HeadShape { head_dim: 64, ..SHAPE };
+        for (shape, rows) in [(llama_1b, 16), (SHAPE, 8)] {
+            for context in [8_192, 16_384, 65_536] {
+                let program = Program { one_row_a_sequence: false, ..program(128, context) };
+                let form = Form::of(&h200(), &cache(131_072, KvType::F16), &program, shape);
+                let shares = |tokens: u32| {
+                    shares_of_prompt(&form.unwrap(), &program, rows, tokens.div_ceil(CHUNK))
+                };
+                let its = format!("{shape:?}, {context}");
+                assert_eq!(shares(8_192), 256, "{its}");
+                assert_eq!(shares(512), 128 / rows * 8, "{its}");
+                if context > 16_384 {
+                    assert_eq!(shares(16_384), 256, "{its}");
+                    assert!(shares(32_768) >= 128, "{its}");
+                    // For want of room.
+                    assert_eq!(shares(65_536), 128 / rows * 8, "{its}");
+                }
+            }
+        }
     }
 
     #[test]
