@@ -162,22 +162,29 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
     const Segment& part = p.part[tile.part[0]];
     const uint32_t row = tile.row + quad * 4;
     const uint32_t left = inside && row < part.weight.rows ? min(4u, part.weight.rows - row) : 0;
-    const float unscale = factor * p.unscale * part.weight.scale;
+    const auto scaled = [&](float (&to)[4], const float (&sums)[4], const Segment& its) {
+        const float unscale = factor * p.unscale * its.weight.scale;
+#pragma unroll
+        for (uint32_t c = 0; c < 4; c++) to[c] = sums[c] * unscale;
+        if (its.bias)
+#pragma unroll
+            for (uint32_t c = 0; c < 4; c++)
+                if (c < left) to[c] += its.bias[row + c];
+    };
     float y[4];
-#pragma unroll
-    for (uint32_t c = 0; c < 4; c++) {
-        y[c] = value[0][c] * unscale;
-        if (part.bias && c < left) y[c] += part.bias[row + c];
-    }
+    scaled(y, value[0], part);
     if (p.mode >= GATE_SILU) {
-        const Segment& other = p.part[1];
-        const float unscale_up = factor * p.unscale * other.weight.scale;
+        float up[4];
+        scaled(up, value[1], p.part[1]);
+        // Which activation is asked once.
+        const auto activated = [&](LinearMode mode) {
 #pragma unroll
-        for (uint32_t c = 0; c < 4; c++) {
-            float up = value[1][c] * unscale_up;
-            if (other.bias && c < left) up += other.bias[row + c];
-            y[c] = c < left ? activate(y[c], p.mode) * up : 0.0f;
-        }
+            for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? activate(y[c], mode) * up[c] : 0.0f;
+        };
+        if (p.mode == GATE_SILU)
+            activated(GATE_SILU);
+        else
+            activated(GATE_GELU);
         if (left > 0 && p.packed.rows) store_packed(p.packed, r, row, y);
     }
     float* out = part.out + size_t(r) * part.out_stride + row;

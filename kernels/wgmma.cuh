@@ -15,7 +15,9 @@ __device__ __forceinline__ uint64_t matrices_at(uint32_t shared, uint32_t apart)
 }
 // The same, some bytes further: no carry, addresses have 14 of the lower half's bits.
 __device__ __forceinline__ uint64_t further(uint64_t matrices, uint32_t bytes) {
-    return (matrices & 0xffffffff00000000) | (uint32_t(matrices) + (bytes >> 4));
+    uint64_t there;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(there) : "r"(uint32_t(matrices) + (bytes >> 4)), "r"(uint32_t(matrices >> 32)));
+    return there;
 }
 
 // d += a * b. Nothing may touch d and a until it is awaited.

@@ -78,10 +78,19 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
 #pragma unroll
     for (uint32_t c = 0; c < N / 2; c++) sum[c] = 0.0f;
     uint32_t due = 0;  // barrier of the stage of x that products under way may be the last to read
-    for (uint32_t s = first_segment; s < end; s++) {
-        const uint32_t w_in = s % W::CHUNK, x_in = s % X_CHUNK<N>;
-        // The same for all lanes, which the compiler learns from the exchange.
-        const uint32_t stage = __shfl_sync(FULL_MASK, x.stages + x_now.slot * X_STAGE + x_in * GROUP_BYTES, 0);
+    const auto release_weights = [&] {
+        __syncwarp();
+        weights.fetch();
+        weights.now.next(p.depth);
+    };
+    const auto release_x = [&] {
+        due = x.empty + 8 * x_now.slot;
+        x_now.next(p.chunk);
+    };
+    // The same for all lanes, which the compiler learns from the exchange.
+    const auto stage_of_x = [&] { return matrices_at(__shfl_sync(FULL_MASK, x.stages + x_now.slot * X_STAGE, 0), GROUP_BYTES * X_CHUNK<N>); };
+    // A segment, which is the stages' `w_in` and `x_in`; whether it is their last.
+    const auto multiply_segment = [&](uint64_t b, uint32_t w_in, uint32_t x_in, bool ends_weights, bool ends_x) {
         if (w_in == 0 && is_tile) await_phase(weights.barriers + 8 * weights.now.slot, weights.now.phase);
         HalfTile<TYPE> w[2];
         const uint8_t* records = weights_from + weights.now.slot * W::STAGE + w_in * W::RECORD;
@@ -91,15 +100,16 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
 #pragma unroll
         for (uint32_t j = 0; j < 2; j++) unpack(first[j], w, j);
         if (x_in == 0) await_phase(x.full + 8 * x_now.slot, x_now.phase);
-        const uint64_t b = matrices_at(stage, GROUP_BYTES * X_CHUNK<N>);
         begin_products();
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) add_product(sum, first[k / 2][k % 2], further(b, k * 256));
         close_products();
         // Those before are done: their registers are free, and their rows of x.
         await_products<1>();
-        if (due && lane == 0) arrive(due);
-        due = 0;
+        if (x_in == 0) {
+            if (due && lane == 0) arrive(due);
+            due = 0;
+        }
         uint32_t second[2][2][4];
 #pragma unroll
         for (uint32_t j = 0; j < 2; j++) unpack(second[j], w, 2 + j);
@@ -109,15 +119,24 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
         close_products();
         // Products under way read their left side's registers. Halves go there right from shared memory, and so not before all products are done.
         await_products<TYPE == F16 ? 0 : 1>();
-        if (w_in + 1 == W::CHUNK || s + 1 == weights.count) {
-            __syncwarp();
-            weights.fetch();
-            weights.now.next(p.depth);
+        if (ends_weights) release_weights();
+        if (ends_x) release_x();
+    };
+    if constexpr (N > 32 || TYPE == F16) {
+        for (uint32_t s = first_segment; s < end; s++) {
+            const uint32_t w_in = s % W::CHUNK, x_in = s % X_CHUNK<N>;
+            const bool is_last = s + 1 == weights.count;
+            multiply_segment(further(stage_of_x(), x_in * GROUP_BYTES), w_in, x_in, w_in + 1 == W::CHUNK || is_last, x_in + 1 == X_CHUNK<N> || is_last);
         }
-        if (x_in + 1 == X_CHUNK<N> || s + 1 == weights.count) {
-            due = x.empty + 8 * x_now.slot;
-            x_now.next(p.chunk);
+    } else {
+        // Two segments a turn, which are a stage of either: a third fewer instructions, for which 64 rows of x leave no registers. A run may begin and end within a stage.
+        static_assert(W::CHUNK == 2 && X_CHUNK<N> == 2);
+        for (uint32_t s = first_segment / 2 * 2; s < end; s += 2) {
+            const uint64_t b = stage_of_x();
+            if (s >= first_segment) multiply_segment(b, 0, 0, false, false);
+            if (s + 1 < end) multiply_segment(further(b, GROUP_BYTES), 1, 1, true, true);
         }
+        if (end == weights.count && end % 2) release_weights(), release_x();
     }
     await_sums(sum);
     if (due && lane == 0) arrive(due);
@@ -320,11 +339,13 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
             swap_sums<N>(share, sum, mine, swaps + (warp ^ TILES) * SWAP<N, RUNS>, run, tile_in);
             if (tile >= p.tiles) continue;
             const TileOf place = tile_of(p, tile);
-#pragma unroll
+            // Not unrolled: code that is read twice is fetched once.
+            static_assert(COUNT <= 2 * ONCE);
+#pragma unroll 1
             for (uint32_t c = 0; c < COUNT; c += ONCE) {
                 __syncwarp();
 #pragma unroll
-                for (uint32_t i = 0; i < ONCE; i++) mine[place_of(i)] = share[c + i];
+                for (uint32_t i = 0; i < ONCE; i++) mine[place_of(i)] = c == 0 ? share[i] : share[COUNT - ONCE + i];
                 __syncwarp();
                 for (uint32_t item = lane; item < ONCE * 2 * quads; item += WARP) {
                     const uint32_t quad = item % quads, n = item / quads, r = run * (N / 2) + c * 2 + n;

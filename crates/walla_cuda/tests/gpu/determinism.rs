@@ -80,13 +80,14 @@ fn a_row_does_not_depend_on_its_company_or_bucket() {
     }
 }
 
-/// Matrices with many tiles, and with splits of two runs.
+/// Matrices with many tiles, and with splits of two runs, of four segments each or of five, four and two.
 #[test]
 fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
     for ty in [TensorType::Q4K, TensorType::Q8_0, TensorType::BF16] {
-        let shape =
-            Shape { width: 256, hidden: 8_192, vocab: 8_300, layers: 1, ..Shape::llama(ty) };
-        compare(ty.name(), &shape, LARGE_MIXES);
+        for hidden in [8_192, 8_960] {
+            let shape = Shape { width: 256, hidden, vocab: 8_300, layers: 1, ..Shape::llama(ty) };
+            compare(&format!("{}, hidden of {hidden}", ty.name()), &shape, LARGE_MIXES);
+        }
     }
 }
 
