@@ -2,7 +2,7 @@
 // are read from shared memory.
 //
 // A block takes 8 tiles, 128 of W's rows, or 4. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
-// its predecessor. One warp more brings the rows of x, which the warps of a run share.
+// its predecessor. One warp more brings the rows of x, which the warps of a run share, or one for each run.
 // RUNS = 2, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
 // With 4 tiles it is 8 warps, and two blocks share a multiprocessor: the first of them is there before the kernel ahead has ended, and asks for its weights.
 // RUNS = 1, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
@@ -19,8 +19,12 @@
 constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
 constexpr uint32_t WIDE_TILES_HALF = 4;
 constexpr uint32_t WIDE_SPLITS_MAX = 8;
-template <uint32_t RUNS, uint32_t TILES>
-constexpr uint32_t WIDE_THREADS = (TILES * RUNS + 1) * WARP;
+// Warps that bring the rows of x of RUNS runs: each issues a copy every 60 cycles, so one a run where 64 rows of x are more bytes than the weights of 8 tiles.
+constexpr uint32_t RECORD_SHORT = 1024;
+template <uint32_t TYPE, uint32_t N, uint32_t RUNS>
+constexpr uint32_t X_WARPS = N > 32 && Record<TYPE>::BYTES <= RECORD_SHORT ? RUNS : 1;
+template <uint32_t TYPE, uint32_t N, uint32_t RUNS, uint32_t TILES>
+constexpr uint32_t WIDE_THREADS = (TILES * RUNS + X_WARPS<TYPE, N, RUNS>) * WARP;
 // Segments of a stage of weights: copies of 1 to 2 KB.
 __host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) { return record > 1200 ? 1 : 2; }
 template <uint32_t N>
@@ -227,7 +231,8 @@ template <uint32_t TYPE, uint32_t N, uint32_t RUNS, uint32_t TILES>
 __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, TILES>& of_block, Blocks blocks) {
     using W = Weights<TYPE>;
     constexpr bool IN_TURNS = RUNS == 2;
-    constexpr uint32_t WARPS = TILES * RUNS, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
+    // Warps that multiply, and those that bring rows of x.
+    constexpr uint32_t WARPS = TILES * RUNS, BRINGING = X_WARPS<TYPE, N, RUNS>, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
     extern __shared__ __align__(128) uint8_t shared[];
     auto& barriers = of_block.barriers;
     auto& factor = of_block.factor;
@@ -270,7 +275,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
         weights.find();
 #pragma unroll 1
         for (uint32_t d = 0; d < p.depth; d++) weights.fetch();
-    } else {
+    } else if (BRINGING == 1 || warp == WARPS) {
         if (is_elected()) {
 #pragma unroll
             for (uint32_t i = 0; i < RUNS * DEPTH_MAX; i++) {
@@ -289,10 +294,10 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     if (!IN_TURNS && !IS_LATE) arrive_in_cluster_silently();
     wait_for_predecessors();
 
-    if (warp == WARPS) {
-        // An equal share of the lanes brings the rows of x of each run, a group of 8 rows a lane.
-        constexpr uint32_t LANES = WARP / RUNS;
-        const uint32_t run = lane / LANES, group = lane % LANES, count = count_of(run), longest = count_of(0);
+    if (BRINGING == 1 ? warp == WARPS : warp >= WARPS) {
+        // An equal share of the lanes brings the rows of x of each of the warp's runs, a group of 8 rows a lane.
+        constexpr uint32_t EACH = RUNS / BRINGING, LANES = WARP / EACH;
+        const uint32_t run = (BRINGING == 1 ? 0 : warp - WARPS) * EACH + lane / LANES, group = lane % LANES, count = count_of(run), longest = count_of(0);
         const uint32_t groups_here = min(N / 8, div_up(p.rows_max - row0, 8));
         const XRing x = x_of(run);
         const uint8_t* from = p.x.rows + (size_t(row0 / 8 + group) * p.x.segments + begin_of(run)) * GROUP_BYTES;
@@ -433,12 +438,12 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
 }
 
 #define WIDE(TYPE, NAME, FORM, N, RUNS, TILES, BLOCKS)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<RUNS, TILES>), BLOCKS) wide##FORM##_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
+    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, RUNS, TILES>), BLOCKS) wide##FORM##_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
         __shared__ WideShared<N, RUNS, TILES> of_block;                                                                                                   \
         wide<TYPE, N, RUNS, TILES>(p, of_block, {blockIdx.x, gridDim.x});                                                                                 \
     }
 #define WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, N)                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<1, WIDE_TILES>), 2) wide_cluster_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
+    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, 1, WIDE_TILES>), 2) wide_cluster_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
         __shared__ WideShared<N, 1, WIDE_TILES> of_block;                                                                                                           \
         of_pair(                                                                                                                                                    \
             p, [&](Blocks blocks) { wide<TYPE, N, 1, WIDE_TILES>(p.first, of_block, blocks); },                                                                     \

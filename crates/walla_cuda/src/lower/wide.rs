@@ -16,6 +16,8 @@ const DEPTH_MAX: u32 = 8;
 const CLUSTER_DEPTH_MAX: u32 = 2;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
+/// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x (`RECORD_SHORT`).
+const RECORD_SHORT: u32 = 1_024;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Tiles of a block that shares a multiprocessor with another one (`WIDE_TILES_HALF`), and most rows of x that it takes.
@@ -44,6 +46,11 @@ pub(super) struct Wide {
 /// Runs of a tile that a block makes at once, each with warps and rows of x of its own (`RUNS`): the blocks of a cluster make one after the other.
 fn runs_at_once(in_turns: bool) -> u32 {
     if in_turns { 2 } else { 1 }
+}
+
+/// Warps that bring rows of x (`X_WARPS`): one for each run where these are more bytes than the weights.
+fn x_warps(in_turns: bool, columns: u32, record_bytes: u32) -> u32 {
+    if columns > 32 && record_bytes <= RECORD_SHORT { runs_at_once(in_turns) } else { 1 }
 }
 
 /// Segments of a stage of weights (`weights_chunk`).
@@ -75,6 +82,8 @@ impl Wide {
         let most = (gpu.multiprocessors / row_blocks).max(1);
         let rounds = if in_turns && !is_half { groups.div_ceil(most) } else { 1 };
         let blocks = if in_turns { groups.div_ceil(rounds) } else { groups * order.splits };
+        let multiply = tiles * runs_at_once(in_turns);
+        let bring = x_warps(in_turns, columns, product.record_bytes);
         let whole = Self {
             columns,
             cluster: (!in_turns).then_some(order.splits),
@@ -82,7 +91,7 @@ impl Wide {
             depth: 1,
             x_depth: 1,
             grid: [blocks, row_blocks, 1],
-            threads: 32 * (tiles * runs_at_once(in_turns) + 1),
+            threads: 32 * (multiply + bring),
             shared_bytes: 0,
         };
         // Two blocks share a multiprocessor, if they fit.
@@ -219,8 +228,12 @@ mod tests {
                         let is_one =
                             order.split_segments <= wide.x_chunk() && wide.cluster.is_some();
                         assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
-                        let warps = wide.tiles * runs_at_once(wide.cluster.is_none());
-                        assert_eq!(wide.threads, 32 * (warps + 1));
+                        let in_turns = wide.cluster.is_none();
+                        let multiply = wide.tiles * runs_at_once(in_turns);
+                        // Rows of x of 64 are more than 4 to 6 bits a weight.
+                        let is_short = wide.columns == 64 && record_bytes < 1_088;
+                        let bring = if in_turns && is_short { 2 } else { 1 };
+                        assert_eq!(wide.threads, 32 * (multiply + bring));
                         assert_eq!(wide.form() == "wide_half", wide.tiles == HALF_TILES);
                         if let Some(cluster) = wide.cluster {
                             assert_eq!(cluster, order.splits);
