@@ -13,7 +13,7 @@
 __device__ __forceinline__ uint64_t matrices_at(uint32_t shared, uint32_t apart) {
     return uint64_t((shared & 0x3ffff) >> 4) | uint64_t(128 >> 4) << 16 | uint64_t(apart >> 4) << 32;
 }
-// The same, some bytes further: no carry, addresses have 14 of the lower half's bits.
+// The same, some bytes further: no carry, addresses have 14 of the lower half's bits. As arithmetic on 64 bits the lower half would be masked again for each product.
 __device__ __forceinline__ uint64_t further(uint64_t matrices, uint32_t bytes) {
     uint64_t there;
     asm("mov.b64 %0, {%1, %2};" : "=l"(there) : "r"(uint32_t(matrices) + (bytes >> 4)), "r"(uint32_t(matrices >> 32)));

@@ -20,11 +20,9 @@ constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
 constexpr uint32_t WIDE_TILES_HALF = 4;
 constexpr uint32_t WIDE_SPLITS_MAX = 8;
 // Warps that bring the rows of x of RUNS runs: each issues a copy every 60 cycles, so one a run where 64 rows of x are more bytes than the weights of 8 tiles.
-constexpr uint32_t RECORD_SHORT = 1024;
-template <uint32_t TYPE, uint32_t N, uint32_t RUNS>
-constexpr uint32_t X_WARPS = N > 32 && Record<TYPE>::BYTES <= RECORD_SHORT ? RUNS : 1;
+__host__ __device__ constexpr uint32_t x_warps(uint32_t n, uint32_t runs, uint32_t record) { return n > 32 && record <= 1024 ? runs : 1; }
 template <uint32_t TYPE, uint32_t N, uint32_t RUNS, uint32_t TILES>
-constexpr uint32_t WIDE_THREADS = (TILES * RUNS + X_WARPS<TYPE, N, RUNS>) * WARP;
+constexpr uint32_t WIDE_THREADS = (TILES * RUNS + x_warps(N, RUNS, Record<TYPE>::BYTES)) * WARP;
 // Segments of a stage of weights: copies of 1 to 2 KB.
 __host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) { return record > 1200 ? 1 : 2; }
 template <uint32_t N>
@@ -232,7 +230,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     using W = Weights<TYPE>;
     constexpr bool IN_TURNS = RUNS == 2;
     // Warps that multiply, and those that bring rows of x.
-    constexpr uint32_t WARPS = TILES * RUNS, BRINGING = X_WARPS<TYPE, N, RUNS>, X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
+    constexpr uint32_t WARPS = TILES * RUNS, BRINGING = x_warps(N, RUNS, Record<TYPE>::BYTES), X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
     extern __shared__ __align__(128) uint8_t shared[];
     auto& barriers = of_block.barriers;
     auto& factor = of_block.factor;

@@ -266,7 +266,7 @@ Call call_of(const char* name, const std::vector<Matrix>& parts, uint32_t rows, 
         if (p.depth < depth_most && bytes_of(p.depth + 1, p.chunk) <= room) p.depth++, grows = true;
         if (p.chunk < x_most && bytes_of(p.depth, p.chunk + 1) <= room) p.chunk++, grows = true;
     }
-    call.is_cluster = !is_many, call.columns = n, call.threads = (is_many ? tiles_here * 2 + (n > 32 && record <= RECORD_SHORT ? 2 : 1) : WIDE_TILES + 1) * WARP;
+    call.is_cluster = !is_many, call.columns = n, call.threads = (tiles_here * at_once + x_warps(n, at_once, record)) * WARP;
     call.shared_bytes = bytes_of(p.depth, p.chunk);
     call.grid = dim3(is_many ? ceil_of(groups_here, rounds) : groups * p.splits, ceil_of(rows, n), 1);
     return call;

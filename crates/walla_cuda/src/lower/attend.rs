@@ -193,8 +193,7 @@ impl Form {
             return None;
         }
         let heads = Heads { dim: shape.head_dim, is_q8 };
-        let groups = groups(shape)?;
-        let columns_of_row = (shape.heads / shape.kv_heads).min(COLUMNS);
+        let (groups, columns_of_row) = groups(shape)?;
         let fits = |bytes: u32| u64::from(bytes) <= facts.shared_bytes_per_block_optin;
         let both_fit = |both: &&[Tiling; 2]| both.iter().all(|its| fits(its.shared_bytes(heads)));
         let [decode, mixed] = *tilings(heads).iter().find(both_fit)?;
@@ -297,10 +296,10 @@ impl Form {
     }
 }
 
-/// Groups of query heads, `None` where heads do not share out.
-fn groups(shape: HeadShape) -> Option<u32> {
+/// Groups of query heads, and heads of the largest; `None` where heads do not share out.
+fn groups(shape: HeadShape) -> Option<(u32, u32)> {
     let of_kv = shape.heads.checked_div(shape.kv_heads)?;
-    Some(shape.kv_heads * of_kv.div_ceil(COLUMNS))
+    Some((shape.kv_heads * of_kv.div_ceil(COLUMNS), of_kv.min(COLUMNS)))
 }
 
 fn chunks_max(program: &Program) -> u32 {
@@ -396,35 +395,42 @@ mod tests {
         (each, chunks.div_ceil(each))
     }
 
+    /// The first segment, from one that spreads so much work over the grid on, of which the slots suffice (`Shares::make`).
+    fn segment(
+        warps: u32,
+        work: u32,
+        grid: u32,
+        slots_max: u32,
+        slots: impl Fn(u32) -> u32,
+    ) -> u32 {
+        let wanted = warps.max(work.div_ceil(grid));
+        (0..).map(|doubled| wanted << doubled).find(|its| slots(*its) <= slots_max).unwrap()
+    }
+
+    /// How many shares rows of so many tokens make.
+    fn shares(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
+        let warps = form.decode.warps;
+        let chunks = || contexts.iter().map(|tokens| tokens.div_ceil(CHUNK));
+        let cuts = |segment| chunks().map(move |n| (n, cut(n, segment, warps)));
+        let work = chunks().sum::<u32>() * form.groups;
+        let grid = form.decode(program).grid[0];
+        let segment = segment(warps, work, grid, form.slots_max(program), |segment| {
+            cuts(segment).map(|(n, cut)| slots(n, cut)).sum()
+        });
+        cuts(segment).map(|(_, (_, shares))| shares).sum::<u32>() * form.groups
+    }
+
     /// How many shares a prompt's rows make behind so many chunks, in units of so many rows.
     fn shares_of_prompt(form: &Form, program: &Program, rows: u32, chunks: u32) -> u32 {
         let warps = form.mixed.warps;
         let units = program.rows_max / rows;
         let parts = (rows * form.columns_of_row).div_ceil(COLUMNS);
+        let work = units * chunks * warps * form.groups;
         let grid = form.mixed(program).grid[0];
-        let mut wanted = warps.max((units * chunks * warps * form.groups).div_ceil(grid));
-        loop {
-            let cut = cut_prompt(chunks, wanted, warps);
-            if units * parts * slots(chunks, cut) <= form.slots_max(program) {
-                return units * cut.1 * form.groups;
-            }
-            wanted *= 2;
-        }
-    }
-
-    /// How many shares rows of so many tokens make (`Shares::make`).
-    fn shares(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
-        let warps = form.decode.warps;
-        let chunks = || contexts.iter().map(|tokens| tokens.div_ceil(CHUNK));
-        let grid = form.decode(program).grid[0];
-        let mut wanted = warps.max((chunks().sum::<u32>() * form.groups).div_ceil(grid));
-        loop {
-            let cuts = chunks().map(|n| (n, cut(n, wanted, warps)));
-            if cuts.clone().map(|(n, cut)| slots(n, cut)).sum::<u32>() <= form.slots_max(program) {
-                return cuts.map(|(_, (_, shares))| shares).sum::<u32>() * form.groups;
-            }
-            wanted *= 2;
-        }
+        let segment = segment(warps, work, grid, form.slots_max(program), |segment| {
+            units * parts * slots(chunks, cut_prompt(chunks, segment, warps))
+        });
+        units * cut_prompt(chunks, segment, warps).1 * form.groups
     }
 
     #[test]
@@ -475,15 +481,15 @@ mod tests {
 
     #[test]
     fn prompts_behind_many_cells_are_shared_out_over_the_chip() {
-        // 32 rows of Llama 3.2 1B make 128 columns, two units of the way of prompts; of Llama 3.1 8B four.
+        // 16 rows of Llama 3.2 1B fill a unit of the way of prompts, 64 columns; 8 rows of Llama 3.1 8B one of 32.
         let llama_1b = HeadShape { head_dim: 64, ..SHAPE };
         for (shape, rows) in [(llama_1b, 16), (SHAPE, 8)] {
             for context in [8_192, 16_384, 65_536] {
                 let program = Program { one_row_a_sequence: false, ..program(128, context) };
-                let form = Form::of(&h200(), &cache(131_072, KvType::F16), &program, shape);
-                let shares = |tokens: u32| {
-                    shares_of_prompt(&form.unwrap(), &program, rows, tokens.div_ceil(CHUNK))
-                };
+                let cache = cache(131_072, KvType::F16);
+                let form = Form::of(&h200(), &cache, &program, shape).unwrap();
+                let shares =
+                    |tokens: u32| shares_of_prompt(&form, &program, rows, tokens.div_ceil(CHUNK));
                 let its = format!("{shape:?}, {context}");
                 assert_eq!(shares(8_192), 256, "{its}");
                 assert_eq!(shares(512), 128 / rows * 8, "{its}");

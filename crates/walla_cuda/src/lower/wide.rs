@@ -16,7 +16,7 @@ const DEPTH_MAX: u32 = 8;
 const CLUSTER_DEPTH_MAX: u32 = 2;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
-/// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x (`RECORD_SHORT`).
+/// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x (in `x_warps`).
 const RECORD_SHORT: u32 = 1_024;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
@@ -48,7 +48,7 @@ fn runs_at_once(in_turns: bool) -> u32 {
     if in_turns { 2 } else { 1 }
 }
 
-/// Warps that bring rows of x (`X_WARPS`): one for each run where these are more bytes than the weights.
+/// Warps that bring rows of x (`x_warps`): one for each run where these are more bytes than the weights.
 fn x_warps(in_turns: bool, columns: u32, record_bytes: u32) -> u32 {
     if columns > 32 && record_bytes <= RECORD_SHORT { runs_at_once(in_turns) } else { 1 }
 }
