@@ -33,6 +33,10 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let kv_type = only.kv_type;
     let mut device = CudaBackend::from_env().open("cuda:0", &OpenOptions::default())?;
     let d = &mut *device;
+    let gpu = d.info().gpu.clone().unwrap_or_default();
+    for refused in &gpu.kernel_images_refused {
+        eprintln!("kernel image refused: {refused}");
+    }
     let loading = Instant::now();
     let model = model(d, shape, mixture)?;
     let load_seconds = loading.elapsed().as_secs_f64();
@@ -79,12 +83,13 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let prepared = d.prepare(programs.collect())?;
     println!(
         "{{\"shape\": \"{}\", \"type\": \"{mixture}\", \"kv\": \"{kv_type:?}\", \"weight_gb\": {:.3}, \"load_s\": {:.2}, \
-         \"prepare_s\": {:.2}, \"mode\": \"{:?}\"}}",
+         \"prepare_s\": {:.2}, \"mode\": \"{:?}\", \"image\": \"{}\"}}",
         shape.name,
         model.weight_bytes as f64 / 1e9,
         load_seconds,
         preparing.elapsed().as_secs_f64(),
         prepared[0].mode,
+        gpu.kernel_image,
     );
     for (c, &context_max) in tiers.iter().enumerate() {
         let context = contexts[c / 2];
