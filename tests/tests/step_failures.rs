@@ -8,7 +8,7 @@ use walla_device::{DeviceError, KvType};
 use walla_exec::{Evaluator, ExecError, ExecOptions, Executor, Sequences, StepError};
 use walla_model::synth::{self, Mixture, Model};
 use walla_model::{Gguf, ModelSpec};
-use walla_plan::{Batch, Output, TokenInput};
+use walla_plan::{Batch, Output, TokenInput, UBatch};
 use walla_types::{Sampling, SeqId, TokenId};
 
 const OPTIONS: ExecOptions = ExecOptions {
@@ -83,6 +83,20 @@ fn a_step_that_failed_half_way_is_done_with_once_polls_have_seen_its_end() {
     assert_eq!(sequences.poll().expect("it lives"), None);
     assert!(!sequences.executor.is_reclaiming());
     submit(&mut sequences, 0, &tokens(1, 3)).expect("its block is the host's again");
+}
+
+#[test]
+fn a_step_without_rows_is_refused_and_leaves_no_trace() {
+    let (mut sequences, device) = sequences(OPTIONS, FaultPlan::new(1));
+    let begun = || device.calls(Call::Upload) + device.calls(Call::Launch);
+    let before = begun();
+    let none = UBatch::with_capacity(8);
+    let greedy = Sampling::greedy();
+    let refused = sequences.executor.submit_ubatch(&none, &sequences.ledger, &|_| Some(&greedy));
+    let Err(refused @ ExecError::NoRows) = refused else { panic!("{refused:?}") };
+    assert!(refused.nothing_happened());
+    assert_eq!(begun(), before);
+    submit(&mut sequences, 0, &tokens(1, 3)).expect("the executor goes on");
 }
 
 /// The last row of logits after appending.

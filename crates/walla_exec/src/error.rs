@@ -21,6 +21,9 @@ pub enum ExecError {
         /// Steps in flight.
         in_flight: u32,
     },
+    /// A step has no rows: there is nothing to submit.
+    #[error("a step without rows")]
+    NoRows,
     /// A step has more rows, outputs, logits rows or sequences than the executor was loaded for: split it.
     #[error("a step of {wanted} {what}, at most {max}")]
     StepTooLarge {
@@ -60,6 +63,7 @@ impl ExecError {
         matches!(
             self,
             Self::RingFull { .. }
+                | Self::NoRows
                 | Self::StepTooLarge { .. }
                 | Self::NothingAllowed { .. }
                 | Self::Device(DeviceError::HostInFlight { .. })

@@ -215,7 +215,7 @@ impl Executor {
     /// the device does not write results to the host itself, and one for each row of logits asked for; never waits.
     ///
     /// # Errors
-    /// [`ExecError::RingFull`], [`ExecError::StepTooLarge`], [`ExecError::NothingAllowed`], or what the device says:
+    /// [`ExecError::RingFull`], [`ExecError::NoRows`], [`ExecError::StepTooLarge`], [`ExecError::NothingAllowed`], or what the device says:
     /// [`DeviceError::HostInFlight`] while copies of an earlier step that failed half-way still run ([`is_reclaiming`](Self::is_reclaiming));
     /// try again later. [`ExecError::nothing_happened`] says which of them leave no trace of the step.
     pub fn submit_ubatch(
@@ -350,6 +350,9 @@ impl Executor {
     }
 
     fn check(&self, shape: &StepShape<'_>) -> Result<(), ExecError> {
+        if shape.rows == 0 {
+            return Err(ExecError::NoRows);
+        }
         let bounds = [
             ("rows", shape.rows, self.options.rows_max),
             ("outputs", shape.outputs, self.layout.outputs_max),
