@@ -2,8 +2,12 @@
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, CacheDesc, CacheLayer, DeviceError, KvType, OpenOptions, Registry};
+use walla_types::TensorType;
 
-use crate::{gpu, tested};
+use crate::model::Shape;
+use crate::parity::tokens;
+use crate::rig::{MANY_PAGES, Piece, Rig};
+use crate::{bits, gpu, tested};
 
 const MIB: u64 = 1 << 20;
 
@@ -77,6 +81,35 @@ fn a_ceiling_holds_for_arenas() {
     device.create_cache(&cache(50)).unwrap();
     let refused = device.create_cache(&cache(50)).unwrap_err();
     assert!(matches!(refused, DeviceError::OutOfMemory { .. }), "{refused}");
+}
+
+/// Sequence 0 lies in pages that stay, sequence 5 in some that do not.
+#[test]
+fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
+    let Some(device) = gpu() else { return };
+    let gives_back = device.info().gpu.clone().unwrap().vmm_granularity_bytes.is_some();
+    let shape = Shape::llama(TensorType::Q4K);
+    let text = tokens(shape.vocab, 41, 9);
+    let piece =
+        |sequence, from: usize, to: usize| Piece::new(sequence, from as u32, &text[from..to]);
+    // 4 KiB a page of keys or values: 16 MiB a block, of which the first 513 pages are 2 MiB.
+    let mut rig = Rig::with_steps(device, &shape, KvType::F16, (7, false), MANY_PAGES);
+    let last = |rig: &mut Rig, sequence| bits(&rig.step(&[piece(sequence, 40, 41)], 0).logits[0]);
+    let over_zeros = last(&mut rig, 5);
+    rig.step(&[piece(0, 0, 40)], 0);
+    rig.step(&[piece(5, 0, 40)], 0);
+    let before = [0, 5].map(|sequence| last(&mut rig, sequence));
+    assert_ne!(before[1], over_zeros);
+
+    let whole = rig.device.memory().cache_bytes;
+    rig.device.resize_cache(rig.cache, 513).unwrap();
+    let held = rig.device.memory().cache_bytes;
+    assert_eq!(gives_back, held < whole / 2, "{held} of {whole} bytes");
+    assert_eq!(last(&mut rig, 0), before[0], "while the rest is gone");
+    rig.device.resize_cache(rig.cache, u32::MAX).unwrap();
+    assert_eq!(rig.device.memory().cache_bytes, whole);
+    assert_eq!(last(&mut rig, 0), before[0]);
+    assert_eq!(last(&mut rig, 5), if gives_back { over_zeros } else { before[1].clone() });
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub struct Steps {
 const SHORT: Steps =
     Steps { layout: LAYOUT, pages: LAYOUT.pages_per_sequence, buckets: &[1, 2, 3, 8, 16, 32, 64] };
 
+/// The same with a cache of many pages, of which a sequence uses the last of its own.
+pub const MANY_PAGES: Steps = Steps { pages: 512, ..SHORT };
+
 /// Up to as many rows as a program can have.
 pub const LONG: Steps = Steps {
     layout: StepLayout { rows_max: 512, outputs_max: 128, ..LAYOUT },
