@@ -1,4 +1,4 @@
-// Study v2 (README.md): one launch, bounded waits. It compiles (113 to 121 registers, nothing spilled) and has never run.
+// Study v2 (README.md): one launch, bounded waits. It compiles (115 to 121 registers, nothing spilled) and has never run.
 //
 // mlp: gate, up and down for 1 to 4 rows of x in one launch: h = activation(G n) * (U n), then out += D h. `first` has the parameters of gate and up (product.cuh, one split), `second` those of
 // down, as a launch of its own would have them but for `chunk`, `depth`, `teams`, `turn_tiles`, `stages`, `tasks` and `all_stages` (of both products); see below for `partials` and `arrivals`.
