@@ -1,7 +1,9 @@
 //! Memory: ceilings, arenas, and what is left when a device is gone.
 
 use walla_cuda::CudaBackend;
-use walla_device::{Backend, CacheDesc, CacheLayer, DeviceError, KvType, OpenOptions, Registry};
+use walla_device::{
+    Backend, CacheDesc, CacheLayer, Device, DeviceError, KvType, OpenOptions, Registry,
+};
 use walla_types::TensorType;
 
 use crate::model::Shape;
@@ -28,6 +30,10 @@ fn free_mib() -> u64 {
     device.info().memory_free_bytes.unwrap() / MIB
 }
 
+fn has_virtual_memory(device: &dyn Device) -> bool {
+    device.info().gpu.as_ref().unwrap().vmm_granularity_bytes.is_some()
+}
+
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
 fn a_dropped_device_gives_all_memory_back() {
@@ -36,8 +42,7 @@ fn a_dropped_device_gives_all_memory_back() {
     let calls = device.counters();
     device.create_cache(&cache(1_000)).unwrap();
     let calls = device.counters() - calls;
-    let facts = device.info().gpu.clone().unwrap();
-    if facts.vmm_granularity_bytes.is_some() {
+    if has_virtual_memory(&*device) {
         // 32 blocks of 31.25 MiB, each in 16 pieces of 2 MiB, and three plain tables.
         assert_eq!(calls.allocations, 32 * 16 + 3, "{calls}");
     }
@@ -87,7 +92,7 @@ fn a_ceiling_holds_for_arenas() {
 #[test]
 fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
     let Some(device) = gpu() else { return };
-    let gives_back = device.info().gpu.clone().unwrap().vmm_granularity_bytes.is_some();
+    let gives_back = has_virtual_memory(&*device);
     let shape = Shape::llama(TensorType::Q4K);
     let text = tokens(shape.vocab, 41, 9);
     let piece =
@@ -116,7 +121,7 @@ fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
 #[ignore = "counts the GPU's free memory: run it alone"]
 fn a_cache_gives_memory_back_and_takes_it_again() {
     let Some(mut device) = gpu() else { return };
-    if device.info().gpu.clone().unwrap().vmm_granularity_bytes.is_none() {
+    if !has_virtual_memory(&*device) {
         println!("SKIPPED: no virtual memory management");
         return;
     }
