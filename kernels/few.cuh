@@ -24,6 +24,8 @@ constexpr uint32_t FEW_WARPS_LARGE = 16;  // of one that has a multiprocessor fo
 constexpr uint32_t FIRST_OUTPUTS = 64;    // that are found out before x comes
 constexpr uint32_t AHEAD = 2;             // segments that are unpacked before x comes
 constexpr uint32_t SPLITS_AT_ONCE = 4;    // that an output's sums are loaded of
+static_assert(FIRST_OUTPUTS <= FEW_WARPS * WARP, "a thread each");
+static_assert(FEW_WARPS >= 8, "a norm factor each");
 
 // An output of a turn: where it goes, and what is known of it before x comes.
 struct Output {
@@ -80,15 +82,14 @@ __device__ __forceinline__ void write_one(const MatmulParams& p, const Output& a
 }
 
 // What a block shares, besides what is as large as a launch asks for.
-template <uint32_t WARPS>
 struct FewShared {
-    __align__(8) uint64_t full[WARPS * DEPTH_MAX];
+    __align__(8) uint64_t full[FEW_WARPS_LARGE * DEPTH_MAX];
     float factor[8];
     Output first_outputs[FIRST_OUTPUTS];
 };
 
-template <uint32_t TYPE, uint32_t WARPS>
-__device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_block, Blocks blocks) {
+template <uint32_t TYPE>
+__device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, Blocks blocks) {
     constexpr uint32_t RECORD = Record<TYPE>::BYTES;
     extern __shared__ __align__(128) uint8_t shared[];
     [[maybe_unused]] auto& full = of_block.full;
@@ -99,10 +100,10 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
     uint32_t lane = threadIdx.x % WARP;
     asm volatile("mov.u32 %0, %0;" : "+r"(lane));
     const uint32_t warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
-    constexpr uint32_t threads = WARPS * WARP;
+    const uint32_t threads = blockDim.x;
     const uint32_t segments = p.x.segments, rows = p.x.group_rows;
     const uint32_t half_bytes = p.chunk * RECORD, stage_bytes = 2 * half_bytes, ring_bytes = p.depth * stage_bytes;
-    const uint32_t shared_at = shared_of(shared), rings_bytes = WARPS * ring_bytes;
+    const uint32_t shared_at = shared_of(shared), rings_bytes = threads / WARP * ring_bytes;
     const uint32_t turn = blocks.count * p.turn_tiles, base0 = blocks.index * p.turn_tiles;
     const uint32_t row0 = blockIdx.y * 8;
     const uint32_t rows_here = min(8, p.rows_max - row0);
@@ -187,7 +188,6 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
     // What splits come to whose rows of x were here before.
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
     const uint32_t outputs = p.turn_tiles * rows_here * (gated ? 8 : 16);
-    static_assert(FIRST_OUTPUTS <= threads);
     if (threadIdx.x < FIRST_OUTPUTS) first_outputs[threadIdx.x] = output_of(p, threadIdx.x, base0, row0, rows_here);
 
     const auto fetch_x = [&](uint32_t first_segment) {
@@ -207,7 +207,6 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
         close_copies();
     };
     // The norm's factor of a row is a warp's work: what it is made of comes near with x, the rest is done when the products are.
-    static_assert(WARPS >= 8);
     float squares = 0.0f, used = 1.0f;
     const auto fetch_squares = [&] {
         const uint32_t r = row_of(warp);
@@ -230,7 +229,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
         }
         await_copies<0>();
         // Warps come from different places.
-        asm volatile("barrier.sync 1, %0;" ::"n"(threads) : "memory");
+        asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
         has_x = true;
     };
 #if __CUDA_ARCH__ < 900
@@ -356,16 +355,14 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared<WARPS>& of_
     }
 }
 
-#define FEW_OF(TYPE, NAME, FORM, WARPS)                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(WARPS * WARP, 16 / WARPS) matmul##FORM##_##NAME##_1(const __grid_constant__ MatmulParams p) { \
-        __shared__ FewShared<WARPS> of_block;                                                                                             \
-        few<TYPE, WARPS>(p, of_block, {blockIdx.x, gridDim.x});                                                                           \
+#define FEW(TYPE, NAME)                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(FEW_WARPS_LARGE * WARP, 1) matmul_##NAME##_1(const __grid_constant__ MatmulParams p) { \
+        __shared__ FewShared of_block;                                                                                             \
+        few<TYPE>(p, of_block, {blockIdx.x, gridDim.x});                                                                           \
     }
-#define FEW(TYPE, NAME) FEW_OF(TYPE, NAME, , FEW_WARPS) FEW_OF(TYPE, NAME, _large, FEW_WARPS_LARGE)
 #define FEW_PAIR(TYPE, NAME, OTHER, OTHER_NAME)                                                                                                \
-    extern "C" __global__ void __launch_bounds__(FEW_WARPS * WARP, 2) matmul_##NAME##_##OTHER_NAME##_1(const __grid_constant__ PairParams p) { \
-        __shared__ FewShared<FEW_WARPS> of_block;                                                                                              \
+    extern "C" __global__ void __launch_bounds__(FEW_WARPS_LARGE * WARP, 1) matmul_##NAME##_##OTHER_NAME##_1(const __grid_constant__ PairParams p) { \
+        __shared__ FewShared of_block;                                                                                                         \
         of_pair(                                                                                                                               \
-            p, [&](Blocks blocks) { few<TYPE, FEW_WARPS>(p.first, of_block, blocks); },                                                        \
-            [&](Blocks blocks) { few<OTHER, FEW_WARPS>(p.second, of_block, blocks); });                                                        \
+            p, [&](Blocks blocks) { few<TYPE>(p.first, of_block, blocks); }, [&](Blocks blocks) { few<OTHER>(p.second, of_block, blocks); });  \
     }

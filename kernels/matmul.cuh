@@ -265,4 +265,5 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
         matmul_##NAME##_##GROUPS(const __grid_constant__ MatmulParams p) {       \
         matmul<TYPE, GROUPS>(p);                                                 \
     }
-#define MATMULS(TYPE, NAME) FEW(TYPE, NAME) MATMUL(TYPE, NAME, 2) MATMUL(TYPE, NAME, 4)
+#define MATMULS_OF_MANY(TYPE, NAME) MATMUL(TYPE, NAME, 2) MATMUL(TYPE, NAME, 4)
+#define MATMULS(TYPE, NAME) FEW(TYPE, NAME) MATMULS_OF_MANY(TYPE, NAME)

@@ -1,4 +1,4 @@
-// matmul for Q4_1 matrices: see matmul.cuh. One file a type, so that a model loads the code of its own types alone.
+// matmul for more than a few rows of x and Q4_1 matrices: see matmul.cuh. One file a type, so that a model loads the code of its own types alone.
 #include "matmul.cuh"
 
-MATMULS(Q4_1, q4_1)
+MATMULS_OF_MANY(Q4_1, q4_1)

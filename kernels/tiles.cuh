@@ -15,9 +15,16 @@ constexpr uint32_t TILES = CHUNK / TILE;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 // Instructions ---------------------------------------------------------------------------------------------------------------
 
-// Copies 16 bytes to shared memory, the first `bytes` of them, and zeros.
+// Copies 16 bytes to shared memory, the first `bytes` of them, and zeros. ONCE: they leave the second cache before anything else does, as weights do.
+template <bool ONCE>
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, uint32_t bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    if constexpr (ONCE) {
+        uint64_t policy;
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy) : "memory");
+    } else {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    }
 }
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&a)[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -66,7 +73,7 @@ template <uint32_t DIM, typename Number>
 struct Tile;
 
 // Has a warp copy the TILE cells from `cell` on, PIECES of 16 bytes each, which lie side by side, to `place(cell, piece)`.
-template <uint32_t PIECES, typename Place>
+template <bool ONCE, uint32_t PIECES, typename Place>
 __device__ __forceinline__ void copy_tile(uint32_t to, const void* numbers, uint32_t cell, uint32_t first, uint32_t begin,
                                           uint32_t end, Place place) {
     const uint32_t lane = threadIdx.x % WARP;
@@ -76,7 +83,7 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const void* numbers, uint
     for (uint32_t i = 0; i < TILE * PIECES / WARP; i++) {
         const uint32_t c = (i * WARP + lane) / PIECES, piece = (i * WARP + lane) % PIECES;
         const bool inside = all_inside || first + c - begin < end - begin;
-        copy_16(to + place(c, piece), from + i * WARP * 16, inside ? 16 : 0);
+        copy_16<ONCE>(to + place(c, piece), from + i * WARP * 16, inside ? 16 : 0);
     }
 }
 
@@ -102,11 +109,13 @@ struct Tile<DIM, __half> {
     static __device__ __forceinline__ uint32_t depth_of(uint32_t k, uint32_t i, uint32_t t) { return k * 16 + i * 8 + t * 2; }
 
     // Has a warp fetch a tile: cells `first` .. of one page, of which the first is `cell` of all; zeros outside of begin .. end.
+    template <bool ONCE>
     static __device__ __forceinline__ void fetch(uint32_t to, const Pages<__half>& pages, uint32_t cell, uint32_t first,
                                                  uint32_t begin, uint32_t end) {
-        copy_tile<DIM / 8>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
+        copy_tile<ONCE, DIM / 8>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
     }
     // Halves have no scales.
+    template <bool ONCE>
     static __device__ __forceinline__ void fetch_scales(uint32_t, const Pages<__half>&, uint32_t, uint32_t, uint32_t, uint32_t,
                                                         uint32_t) {}
     // Puts a key or value into a cell of the tile.
@@ -170,17 +179,19 @@ struct Tile<DIM, Biased> {
         return k / 4 * 64 + t * 16 + k % 4 * 4 + i * 2;
     }
 
+    template <bool ONCE>
     static __device__ __forceinline__ void fetch(uint32_t to, const Pages<Biased>& pages, uint32_t cell, uint32_t first,
                                                  uint32_t begin, uint32_t end) {
-        copy_tile<PIECES>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
+        copy_tile<ONCE, PIECES>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
     }
     // Has a lane fetch the scales of eight cells of a tile, lower (`half` 0) or upper ones; zeros from `end` on. Cells before `begin`
     // are the sequence's own, in the same page.
+    template <bool ONCE>
     static __device__ __forceinline__ void fetch_scales(uint32_t to, const Pages<Biased>& pages, uint32_t cell, uint32_t half,
                                                         uint32_t first, uint32_t begin, uint32_t end) {
         const uint32_t c = first + half * 8;
         const uint32_t cells = c + 8 <= begin || c >= end ? 0 : min(end - c, 8u);
-        copy_16(to + SCALES + half * 16, pages.scales + cell + half * 8, cells * 2);
+        copy_16<ONCE>(to + SCALES + half * 16, pages.scales + cell + half * 8, cells * 2);
     }
     static __device__ __forceinline__ void insert(uint32_t tile, const Fresh<DIM, Biased>& fresh, uint32_t cell) {
         const uint32_t lane = threadIdx.x % WARP;

@@ -449,7 +449,9 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     }
 #define WIDE_PAIRS(TYPE, NAME, OTHER, OTHER_NAME) \
     WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 16) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 32) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 64)
-#define WIDES(TYPE, NAME)                                                                                                      \
+#define WIDES_IN_TURNS(TYPE, NAME)                                                                                             \
     WIDE(TYPE, NAME, , 16, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, 2, WIDE_TILES, 1) \
-    WIDE(TYPE, NAME, _half, 16, 2, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, 2, WIDE_TILES_HALF, 2)                      \
+    WIDE(TYPE, NAME, _half, 16, 2, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, 2, WIDE_TILES_HALF, 2)
+#define WIDES(TYPE, NAME)      \
+    WIDES_IN_TURNS(TYPE, NAME) \
     WIDE(TYPE, NAME, _cluster, 16, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, 1, WIDE_TILES, 2)

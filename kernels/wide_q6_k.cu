@@ -2,4 +2,4 @@
 // matmul by warpgroups for Q6K matrices: see wide.cuh.
 #include "wide.cuh"
 
-WIDES(Q6K, q6_k)
+WIDES_IN_TURNS(Q6K, q6_k)

@@ -161,7 +161,6 @@ const void* kernel_of(const Call& call) {
 #define PICK(NAME) \
     pick(reinterpret_cast<const void*>(NAME##_16), reinterpret_cast<const void*>(NAME##_32), reinterpret_cast<const void*>(NAME##_64))
     if (call.is_pair) return call.is_few ? reinterpret_cast<const void*>(matmul_q4_1_q6_k_1) : PICK(wide_cluster_q4_1_q6_k);
-    if (call.is_large) return call.is_q6 ? reinterpret_cast<const void*>(matmul_large_q6_k_1) : reinterpret_cast<const void*>(matmul_large_q4_1_1);
     if (call.is_few) return call.is_q6 ? reinterpret_cast<const void*>(matmul_q6_k_1) : reinterpret_cast<const void*>(matmul_q4_1_1);
     if (call.is_cluster) return call.is_q6 ? PICK(wide_cluster_q6_k) : PICK(wide_cluster_q4_1);
     if (call.is_half) {

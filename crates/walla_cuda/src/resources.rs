@@ -12,6 +12,7 @@ use walla_types::{RopePairs, TensorType};
 use crate::driver::{ArenaId, DeviceMemory, Event, GraphExec, Launch, PinnedMemory, Stream};
 use crate::params::{Address, WeightRef};
 use crate::posts::Posts;
+use crate::repack;
 
 /// A repacked matrix.
 #[derive(Debug)]
@@ -185,6 +186,13 @@ lookups! {
 }
 
 impl Resources {
+    /// Whether products are made with matrices that are stored as those of a type are.
+    pub(crate) fn has_products_of(&self, ty: TensorType) -> bool {
+        let is_its =
+            |matrix: &Matrix| matrix.usage.multiply && repack::kind(matrix.ty) == repack::kind(ty);
+        self.matrices.iter().any(is_its)
+    }
+
     /// Takes the next ticket of a stream.
     pub(crate) fn ticket(&mut self, id: StreamId) -> Result<(Stream, u64), DeviceError> {
         let stream = self.streams.get_mut(id.0 as usize).ok_or_else(|| unknown(&id))?;

@@ -103,6 +103,34 @@ impl Kernel {
         let Self { family, form, ty, columns } = self;
         (format!("{family}_{ty}"), format!("{form}_{ty}_{columns}"))
     }
+
+    /// Whether kernels of such a form are made for two types together, where types are (`FEW_PAIR`, `WIDE_PAIRS`).
+    fn is_for_pairs(&self) -> bool {
+        matches!((self.form, self.columns), ("wide_cluster", _) | ("matmul", 1))
+    }
+}
+
+/// Types that have kernels together, and none of their own where kernels are for pairs. So products of two types with the same rows of x can be one launch, and a step runs through little
+/// code, which stays in the multiprocessors' instruction caches from launch to launch.
+const TOGETHER: [[TensorType; 2]; 2] =
+    [[TensorType::Q4_1, TensorType::Q6K], [TensorType::Q5_1, TensorType::Q6K]];
+
+/// A kernel that was found for a product.
+struct Found {
+    function: Function,
+    /// Which of two types the product's is, where the kernel is for two.
+    of_two: Option<usize>,
+}
+
+impl Found {
+    fn launch(&self, grid: [u32; 3], threads: u32, params: &MatmulParams) -> Launch {
+        let Some(index) = self.of_two else {
+            return Launch::new(self.function, grid, threads, params);
+        };
+        let first_blocks = if index == 0 { grid[0] } else { 0 };
+        let params = PairParams { first: *params, second: *params, first_blocks, reserved: 0 };
+        Launch::new(self.function, grid, threads, &params)
+    }
 }
 
 /// Shared memory that a launch of a product may ask for: all that a block can have.
@@ -277,7 +305,7 @@ impl Lowering<'_> {
         if let Some(cut) = self.warpgroups.then(|| Wide::of(&product, &order, facts)).flatten() {
             let (form, columns) = (cut.form(), cut.columns);
             let kernel = Kernel { family: "wide", form, ty: ty.clone(), columns };
-            if let Some(function) = self.find(&kernel)? {
+            if let Some(found) = self.find(&kernel)? {
                 let x = match input.by_output {
                     true => self.gather(program, input, x, launches)?,
                     false => *x,
@@ -299,15 +327,17 @@ impl Lowering<'_> {
                     overlap,
                     shared_bytes: cut.shared_bytes,
                     cluster: cut.cluster.unwrap_or_default(),
-                    ..Launch::new(function, cut.grid, cut.threads, &params)
+                    ..found.launch(cut.grid, cut.threads, &params)
                 };
                 return Ok(ProductLaunch { kernel, params, launch });
             }
         }
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
-        let kernel = Kernel { family: "matmul", form: tiling.form(), ty, columns: tiling.groups };
-        let (file, name) = kernel.names();
-        let function = self.kernels.get(context, &file, &name, shared_bytes_max(facts))?;
+        let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
+        let found = self.find(&kernel)?.ok_or_else(|| {
+            let (file, name) = kernel.names();
+            DeviceError::Invalid(format!("no kernel for {file}/{name} in the images"))
+        })?;
         let params = MatmulParams {
             teams: tiling.teams,
             turn_tiles: tiling.turn_tiles,
@@ -320,19 +350,37 @@ impl Lowering<'_> {
         };
         let threads = 32 * order.runs * tiling.teams;
         let shared_bytes = tiling.shared_bytes;
-        let launch = Launch {
-            overlap,
-            shared_bytes,
-            ..Launch::new(function, tiling.grid, threads, &params)
-        };
+        let launch =
+            Launch { overlap, shared_bytes, ..found.launch(tiling.grid, threads, &params) };
         Ok(ProductLaunch { kernel, params, launch })
     }
 
     /// A product's kernel; `None` if the image in use does not have it.
-    fn find(&mut self, kernel: &Kernel) -> Result<Option<Function>, DeviceError> {
+    fn find(&mut self, kernel: &Kernel) -> Result<Option<Found>, DeviceError> {
+        let together = kernel.is_for_pairs().then(|| self.together(&kernel.ty)).flatten();
+        let (of_two, ty) = match together {
+            Some((index, ty)) => (Some(index), ty),
+            None => (None, kernel.ty.clone()),
+        };
+        let function = self.find_function(&Kernel { ty, ..*kernel })?;
+        Ok(function.map(|function| Found { function, of_two }))
+    }
+
+    fn find_function(&mut self, kernel: &Kernel) -> Result<Option<Function>, DeviceError> {
         let (file, name) = kernel.names();
         let shared_bytes_max = shared_bytes_max(&self.context.gpu().facts);
         self.kernels.find(self.context, &file, &name, shared_bytes_max)
+    }
+
+    /// The types that a type has kernels together with, by name, and which of the two it is. Where there are several, those that this model has.
+    fn together(&self, ty: &str) -> Option<(usize, String)> {
+        let of_two = TOGETHER.map(|types| (types, types.map(repack::kernel_name)));
+        let with_it = || of_two.iter().filter(|(_, names)| names.iter().any(|name| name == ty));
+        let is_here =
+            |types: &[TensorType; 2]| types.iter().all(|ty| self.resources.has_products_of(*ty));
+        let (_, names) =
+            with_it().find(|(types, _)| is_here(types)).or_else(|| with_it().next())?;
+        Some((usize::from(names[0] != ty), names.join("_")))
     }
 
     /// Two products with the same rows of x in one launch, if there is a kernel for both.
@@ -344,14 +392,12 @@ impl Lowering<'_> {
         let (a, b) = (&first.launch, &second.launch);
         let ty = format!("{}_{}", first.kernel.ty, second.kernel.ty);
         let kernel = Kernel { ty, ..first.kernel };
-        let is_for_pairs =
-            matches!((kernel.form, kernel.columns), ("wide_cluster", _) | ("matmul", 1));
         let is_alike = (second.kernel.form, second.kernel.columns) == (kernel.form, kernel.columns)
             && (&a.grid[1..], a.threads, a.cluster) == (&b.grid[1..], b.threads, b.cluster);
-        if !is_for_pairs || !is_alike {
+        if !kernel.is_for_pairs() || !is_alike {
             return Ok(None);
         }
-        let function = self.find(&kernel)?;
+        let function = self.find_function(&kernel)?;
         let [blocks, y, z] = a.grid;
         let params = PairParams {
             first: first.params,

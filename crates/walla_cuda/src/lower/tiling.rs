@@ -90,11 +90,6 @@ impl Tiling {
         self.teams * self.order.runs
     }
 
-    /// What the kernel's name begins with.
-    pub(super) fn form(&self) -> &'static str {
-        if self.groups == 1 && self.warps() == FEW_WARPS_LARGE { "matmul_large" } else { "matmul" }
-    }
-
     /// Blocks for all rows of x.
     fn row_blocks(&self, product: &Product) -> u32 {
         product.rows.div_ceil(GROUP_ROWS * self.groups).max(1)
