@@ -152,6 +152,12 @@ fn mixed_types_agree_with_the_oracle() {
         ..Shape::llama(TensorType::Q4K)
     };
     check("mixed", &shape, KvType::F32, HALF);
+    // Matrices that tensor cores do not multiply among others: nobody leaves a norm's factor there.
+    let [q, f] = [TensorType::Q8_0, TensorType::F32];
+    for types in [[q, q, q, q, f, f, q, q], [f, f, f, q, q, q, q, q], [q, q, f, q, f, f, f, q]] {
+        let shape = Shape { types, ..shape.clone() };
+        check(&format!("{types:?}"), &shape, KvType::F32, HALF);
+    }
 }
 
 #[test]
