@@ -233,12 +233,10 @@ impl Lowering<'_> {
             rest = later;
         }
         launches.extend(before.map(|product| product.launch));
-        if !types.iter().any(|ty| on_tensor_cores(*ty)) {
-            // Nobody has made the rows' factors: what is left of them is for whoever comes next.
-            return Ok(launches);
-        }
-        // Whoever normed the rows left their factor: it is near to that of the next norm.
-        if let Some(normed) = self.normed.as_mut().filter(|n| input.is(n) && n.squares.is_some()) {
+        // Whoever multiplied the rows on tensor cores left the factors of their norm, which are near to those of the next.
+        let is_left = types.iter().any(|ty| on_tensor_cores(*ty));
+        let normed = self.normed.as_mut().filter(|n| input.is(n) && n.squares.is_some());
+        if let Some(normed) = normed.filter(|_| is_left) {
             self.factors = !self.factors;
             normed.squares = None;
         }

@@ -152,6 +152,10 @@ fn mixed_types_agree_with_the_oracle() {
         ..Shape::llama(TensorType::Q4K)
     };
     check("mixed", &shape, KvType::F32, HALF);
+    // As in files of Q5_K_M: Q6_K has its kernels together with Q5_K, where no Q4_K is.
+    let [q, v] = [TensorType::Q5K, TensorType::Q6K];
+    let types = [q, q, v, q, q, q, v, v];
+    check("Q5_K_M", &Shape { types, ..Shape::llama(q) }, KvType::F32, HALF);
     // Matrices that tensor cores do not multiply among others: nobody leaves a norm's factor there.
     let [q, f] = [TensorType::Q8_0, TensorType::F32];
     for types in [[q, q, q, q, f, f, q, q], [f, f, f, q, q, q, q, q], [q, q, f, q, f, f, f, q]] {
