@@ -81,12 +81,12 @@ struct Few {
 #pragma unroll
                 for (uint32_t i = t; i < t + HALF; i++) {
                     const uint32_t cell = __shfl_sync(FULL_MASK, tile_places, i % TILES);
-                    T::template fetch<true>(place(i), pages, cell, chunk * CHUNK + i % TILES * TILE, cells.begin, cells.end);
+                    T::fetch(place(i), pages, cell, chunk * CHUNK + i % TILES * TILE, cells.begin, cells.end);
                 }
                 // All tiles' scales at once: a lane has the place of its tile.
                 const uint32_t tile = threadIdx.x % TILES, half = threadIdx.x % WARP / TILES;
                 if (half < 2 && tile / HALF == t % TILES / HALF)
-                    T::template fetch_scales<true>(place(t / TILES * TILES + tile), pages, tile_places, half, chunk * CHUNK + tile * TILE, cells.begin,
+                    T::fetch_scales(place(t / TILES * TILES + tile), pages, tile_places, half, chunk * CHUNK + tile * TILE, cells.begin,
                                     cells.end);
             }
             close_copies();

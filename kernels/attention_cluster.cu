@@ -20,13 +20,12 @@ __device__ __forceinline__ void team_barrier(uint32_t team) {
 
 template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, uint32_t AHEAD_, typename Number>
 struct Cluster {
-    using T = Tile<DIM, Number>;
+    // Large clusters are for four rows and fewer: short ones stay in the second cache from step to step.
+    using T = Tile<DIM, Number, RANKS <= 2>;
     static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS, THREADS = WARPS * WARP;
     static constexpr uint32_t AHEAD = AHEAD_;       // chunks that a team has on their way or in hand
     static constexpr uint32_t PRODUCTS = DIM / 64;  // of a warp: 16 numbers each
     static constexpr uint32_t OWN = PARTS / RANKS;  // parts that the block folds
-    // Large clusters are for four rows and fewer: short ones stay in the second cache from step to step.
-    static constexpr bool ONCE = RANKS <= 2;
     static constexpr uint32_t ROUND = 4 * RANKS;    // chunks of the row between two meetings of the cluster
 
     struct Shared {
@@ -75,11 +74,11 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
             const uint32_t cell = cells.cell_of(cells.page_of(first), first);
             const uint32_t to = shared_of(sh.ring[team][turn % C::AHEAD][part]);
-            T::template fetch<C::ONCE>(to, keys, cell, first, cells.begin, cells.end);
-            T::template fetch<C::ONCE>(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
+            T::fetch(to, keys, cell, first, cells.begin, cells.end);
+            T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
             if (lane < 2) {
-                T::template fetch_scales<C::ONCE>(to, keys, cell, lane, first, cells.begin, cells.end);
-                T::template fetch_scales<C::ONCE>(to + TILES * T::BYTES, values, cell, lane, first, cells.begin, cells.end);
+                T::fetch_scales(to, keys, cell, lane, first, cells.begin, cells.end);
+                T::fetch_scales(to + TILES * T::BYTES, values, cell, lane, first, cells.begin, cells.end);
             }
         }
         close_copies();

@@ -110,11 +110,11 @@ struct Many {
                     const uint32_t first = c * CHUNK + tile * TILE;
                     const uint32_t cell = cells.cell_of(cells.page_of(first), first);
                     const uint32_t to = ring + c % STAGES * STAGE_BYTES + tile * T::BYTES;
-                    T::template fetch<true>(to, keys, cell, first, cells.begin, cells.end);
-                    T::template fetch<true>(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
+                    T::fetch(to, keys, cell, first, cells.begin, cells.end);
+                    T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
                     if (lane < 2) {
-                        T::template fetch_scales<true>(to, keys, cell, lane, first, cells.begin, cells.end);
-                        T::template fetch_scales<true>(to + TILES * T::BYTES, values, cell, lane, first, cells.begin, cells.end);
+                        T::fetch_scales(to, keys, cell, lane, first, cells.begin, cells.end);
+                        T::fetch_scales(to + TILES * T::BYTES, values, cell, lane, first, cells.begin, cells.end);
                     }
                 }
             }

@@ -52,12 +52,10 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, uint
                  "r"(barrier)
                  : "memory");
 }
-// The same of what is read once a step, as weights are: it leaves the second cache before anything else does, of ours and of the game's.
+// The same of what is read once a step, as weights are.
 __device__ __forceinline__ void copy_bulk_once(uint32_t to, const uint8_t* from, uint32_t bytes, uint32_t barrier) {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier),
-                 "l"(policy)
+                 "l"(leaves_first())
                  : "memory");
 }
 

@@ -66,7 +66,7 @@ struct MatmulParams {
 };
 static_assert(sizeof(MatmulParams) == 480, "as in params.rs");
 
-// Products of two types with the same rows of x in one launch: the first blocks make one, the others the other.
+// Products of two types with the same rows of x in one launch: the first blocks make one, the others the other. Of one of them alone: all blocks, or none, are the first.
 struct PairParams {
     MatmulParams first, second;
     uint32_t first_blocks;

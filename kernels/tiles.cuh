@@ -15,16 +15,13 @@ constexpr uint32_t TILES = CHUNK / TILE;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 // Instructions ---------------------------------------------------------------------------------------------------------------
 
-// Copies 16 bytes to shared memory, the first `bytes` of them, and zeros. ONCE: they leave the second cache before anything else does, as weights do.
+// Copies 16 bytes to shared memory, the first `bytes` of them, and zeros. ONCE: they are read once a step.
 template <bool ONCE>
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, uint32_t bytes) {
-    if constexpr (ONCE) {
-        uint64_t policy;
-        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy) : "memory");
-    } else {
+    if constexpr (ONCE)
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(leaves_first()) : "memory");
+    else
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-    }
 }
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&a)[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -69,7 +66,8 @@ struct Fresh {
     __half scale;
 };
 
-template <uint32_t DIM, typename Number>
+// ONCE: as in copy_16.
+template <uint32_t DIM, typename Number, bool ONCE = true>
 struct Tile;
 
 // Has a warp copy the TILE cells from `cell` on, PIECES of 16 bytes each, which lie side by side, to `place(cell, piece)`.
@@ -88,8 +86,8 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const void* numbers, uint
 }
 
 // f16: piece i (16 bytes) of cell c lies at place i ^ c % 8 of its row, so that eight cells' equal pieces lie in different banks.
-template <uint32_t DIM>
-struct Tile<DIM, __half> {
+template <uint32_t DIM, bool ONCE>
+struct Tile<DIM, __half, ONCE> {
     static constexpr uint32_t BYTES = TILE * DIM * 2;
     // Of a column's sums: 8 rows x 4 column pairs in different banks.
     static constexpr uint32_t SUM_STRIDE = DIM + 4;
@@ -109,13 +107,11 @@ struct Tile<DIM, __half> {
     static __device__ __forceinline__ uint32_t depth_of(uint32_t k, uint32_t i, uint32_t t) { return k * 16 + i * 8 + t * 2; }
 
     // Has a warp fetch a tile: cells `first` .. of one page, of which the first is `cell` of all; zeros outside of begin .. end.
-    template <bool ONCE>
     static __device__ __forceinline__ void fetch(uint32_t to, const Pages<__half>& pages, uint32_t cell, uint32_t first,
                                                  uint32_t begin, uint32_t end) {
         copy_tile<ONCE, DIM / 8>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
     }
     // Halves have no scales.
-    template <bool ONCE>
     static __device__ __forceinline__ void fetch_scales(uint32_t, const Pages<__half>&, uint32_t, uint32_t, uint32_t, uint32_t,
                                                         uint32_t) {}
     // Puts a key or value into a cell of the tile.
@@ -157,8 +153,8 @@ struct Tile<DIM, __half> {
 
 // 8 bits: a lane has its numbers of a cell side by side, since the order of the depth of keys and of the rows of values is free.
 // Piece i of cell c lies in lines of 128 bytes so that both ways of reading meet different banks. The scales come last.
-template <uint32_t DIM>
-struct Tile<DIM, Biased> {
+template <uint32_t DIM, bool ONCE>
+struct Tile<DIM, Biased, ONCE> {
     static constexpr uint32_t SCALES = TILE * DIM;
     static constexpr uint32_t BYTES = SCALES + TILE * 2;
     static constexpr uint32_t SUM_STRIDE = DIM;
@@ -179,14 +175,12 @@ struct Tile<DIM, Biased> {
         return k / 4 * 64 + t * 16 + k % 4 * 4 + i * 2;
     }
 
-    template <bool ONCE>
     static __device__ __forceinline__ void fetch(uint32_t to, const Pages<Biased>& pages, uint32_t cell, uint32_t first,
                                                  uint32_t begin, uint32_t end) {
         copy_tile<ONCE, PIECES>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
     }
     // Has a lane fetch the scales of eight cells of a tile, lower (`half` 0) or upper ones; zeros from `end` on. Cells before `begin`
     // are the sequence's own, in the same page.
-    template <bool ONCE>
     static __device__ __forceinline__ void fetch_scales(uint32_t to, const Pages<Biased>& pages, uint32_t cell, uint32_t half,
                                                         uint32_t first, uint32_t begin, uint32_t end) {
         const uint32_t c = first + half * 8;

@@ -40,6 +40,13 @@ __device__ __forceinline__ void let_successors_start() {
 
 __device__ __forceinline__ uint32_t div_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
+// The policy of copies of what is read once a step: it leaves the second cache before anything else does, of ours and of the game's. From sm_80 on.
+__device__ __forceinline__ uint64_t leaves_first() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 // Where something lies in the block's shared memory.
 __device__ __forceinline__ uint32_t shared_of(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 

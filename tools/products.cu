@@ -148,7 +148,7 @@ Matrix matrix(bool is_q6, uint32_t rows, uint32_t cols, uint32_t seed) {
 struct Call {
     std::string name;
     MatmulParams p;
-    bool is_q6, is_cluster, is_few, is_large, is_half;
+    bool is_q6, is_cluster, is_few, is_half;
     uint32_t columns, threads, shared_bytes;
     dim3 grid;
     size_t bytes;
@@ -176,10 +176,11 @@ uint32_t ceil_of(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 // As `Tiling::few` cut it at c937637.
 void cut_few(Call& call, uint32_t record) {
     MatmulParams& p = call.p;
-    call.is_few = true, call.is_large = p.tiles <= multiprocessors && p.splits * p.warps > FEW_WARPS;
-    const uint32_t warps = call.is_large ? FEW_WARPS_LARGE : FEW_WARPS;
+    call.is_few = true;
+    const bool is_large = p.tiles <= multiprocessors && p.splits * p.warps > FEW_WARPS;
+    const uint32_t warps = is_large ? FEW_WARPS_LARGE : FEW_WARPS;
     call.threads = warps * WARP, p.teams = warps / p.warps, p.x_splits = p.splits;
-    for (uint32_t resident = call.is_large ? 1 : 2; resident > 0; resident--) {
+    for (uint32_t resident = is_large ? 1 : 2; resident > 0; resident--) {
         const uint32_t places = multiprocessors * resident, room = (resident == 2 ? 114 : 228) * 1024 - 1024 - SHARED_STATIC;
         uint32_t best_cost = ~0u, rounds = 0, units = 0;
         for (uint32_t turn_tiles = 1; turn_tiles <= 8; turn_tiles++) {

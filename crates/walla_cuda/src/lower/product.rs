@@ -334,10 +334,10 @@ impl Lowering<'_> {
         }
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
         let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
-        let found = self.find(&kernel)?.ok_or_else(|| {
-            let (file, name) = kernel.names();
-            DeviceError::Invalid(format!("no kernel for {file}/{name} in the images"))
-        })?;
+        let (its, of_two) = self.made_by(&kernel);
+        let (file, name) = its.names();
+        let function = self.kernels.get(context, &file, &name, shared_bytes_max(facts))?;
+        let found = Found { function, of_two };
         let params = MatmulParams {
             teams: tiling.teams,
             turn_tiles: tiling.turn_tiles,
@@ -357,13 +357,19 @@ impl Lowering<'_> {
 
     /// A product's kernel; `None` if the image in use does not have it.
     fn find(&mut self, kernel: &Kernel) -> Result<Option<Found>, DeviceError> {
-        let together = kernel.is_for_pairs().then(|| self.together(&kernel.ty)).flatten();
-        let (of_two, ty) = match together {
-            Some((index, ty)) => (Some(index), ty),
-            None => (None, kernel.ty.clone()),
-        };
-        let function = self.find_function(&Kernel { ty, ..*kernel })?;
+        let (its, of_two) = self.made_by(kernel);
+        let function = self.find_function(&its)?;
         Ok(function.map(|function| Found { function, of_two }))
+    }
+
+    /// The kernel that makes a product: that of two types, and which of them it is, where the type has no kernel of its own.
+    fn made_by(&self, kernel: &Kernel) -> (Kernel, Option<usize>) {
+        let together = kernel.is_for_pairs().then(|| self.together(&kernel.ty)).flatten();
+        let (ty, of_two) = match together {
+            Some((index, ty)) => (ty, Some(index)),
+            None => (kernel.ty.clone(), None),
+        };
+        (Kernel { ty, ..*kernel }, of_two)
     }
 
     fn find_function(&mut self, kernel: &Kernel) -> Result<Option<Function>, DeviceError> {
