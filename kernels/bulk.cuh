@@ -58,6 +58,10 @@ __device__ __forceinline__ void copy_bulk_once(uint32_t to, const uint8_t* from,
                  "l"(leaves_first())
                  : "memory");
 }
+// Has the second cache fetch a multiple of 16 bytes, from such a multiple on.
+__device__ __forceinline__ void fetch_ahead(const uint8_t* from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 
 // Where a block of the cluster has what lies at `shared` in this one.
 __device__ __forceinline__ uint32_t in_block(uint32_t shared, uint32_t rank) {

@@ -23,6 +23,17 @@
 constexpr uint32_t RUNS_MAX = 2;   // of a split
 constexpr uint32_t DEPTH_MAX = 8;  // of a ring
 
+// Pages of keys and values that the next attention will read, of which a product that leaves memory idle brings some to the second cache meanwhile; or null.
+struct PagesRef {
+    const uint8_t* keys;
+    const uint8_t* values;
+    uint32_t page_bytes;  // of either
+    uint32_t page_magic;  // as in KvRef, not 0
+    uint32_t pages_most;  // that the cache keeps until then
+    uint32_t window;      // 0: all
+};
+static_assert(sizeof(PagesRef) == 32, "as in params.rs");
+
 struct MatmulParams {
     StepRef step;
     PackedRef x;
@@ -63,8 +74,9 @@ struct MatmulParams {
     uint32_t part_from[4];
     // few.cuh: a warp's first stage: its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
     uint32_t first[16];
+    PagesRef next_pages;  // wide.cuh
 };
-static_assert(sizeof(MatmulParams) == 480, "as in params.rs");
+static_assert(sizeof(MatmulParams) == 512, "as in params.rs");
 
 // Products of two types with the same rows of x in one launch: the first blocks make one, the others the other. Of one of them alone: all blocks, or none, are the first.
 struct PairParams {
@@ -72,7 +84,7 @@ struct PairParams {
     uint32_t first_blocks;
     uint32_t reserved;
 };
-static_assert(sizeof(PairParams) == 968, "as in params.rs");
+static_assert(sizeof(PairParams) == 1032, "as in params.rs");
 
 // A block's number among those of its product, and how many they are.
 struct Blocks {

@@ -161,6 +161,38 @@ __device__ __forceinline__ float warp_sums(float (&of)[COUNT]) {
     return of[0];
 }
 
+// Whether gate and up leave memory idle: 64 rows of x with quantised weights do.
+template <uint32_t TYPE, uint32_t N>
+constexpr bool LEAVES_MEMORY_IDLE = N > 32 && TYPE != F16;
+
+// Has the second cache fetch every `stride`-th of the pages that the next attention reads, as many as it keeps: spread over the rows and their lengths, so that attention
+// finds some there at any time while others come from memory. Few pages need no help. `part` of `parts`: a warp's share.
+__device__ __forceinline__ void bring_pages(const MatmulParams& p, uint32_t part, uint32_t parts) {
+    const PagesRef& next = p.next_pages;
+    const uint32_t rows = p.step.header().rows, lane = threadIdx.x % WARP;
+    const auto page_of = [&](uint32_t cell) { return __umulhi(cell, next.page_magic); };
+    // Those of a row's earlier cells.
+    const auto first_of = [&](uint32_t position) { return next.window && position >= next.window ? page_of(position + 1 - next.window) : 0; };
+    const auto end_of = [&](uint32_t position) { return position ? page_of(position - 1) + 1 : 0; };
+    uint32_t pages = 0;
+    for (uint32_t r = lane; r < rows; r += WARP) {
+        const uint32_t position = p.step.row(r).position;
+        pages += end_of(position) - first_of(position);
+    }
+    pages = __reduce_add_sync(FULL_MASK, pages);
+    if (pages <= 2 * next.pages_most) return;
+    const uint32_t stride = div_up(pages, next.pages_most);
+    // Keys and values of a row are taken by as many warps as there are for each.
+    const uint32_t streams = 2 * rows, takers = parts / streams, taker = part / streams, stream = part - taker * streams;
+    if (taker >= takers || !is_elected()) return;
+    const StepRow& row = p.step.row(stream / 2);
+    const uint32_t* table = p.step.table(row.table);
+    const uint8_t* from = stream % 2 ? next.values : next.keys;
+    const uint32_t end = end_of(row.position);
+#pragma unroll 1
+    for (uint32_t page = first_of(row.position) + taker * stride; page < end; page += takers * stride) fetch_ahead(from + size_t(table[page]) * next.page_bytes, next.page_bytes);
+}
+
 // Norm factors of the block's rows of x, which the first of blocks leaves; loads of a warp's rows are under way together.
 template <uint32_t N, uint32_t WARPS>
 __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, bool is_first, const MatmulParams& p) {
@@ -273,6 +305,11 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
         weights.find();
 #pragma unroll 1
         for (uint32_t d = 0; d < p.depth; d++) weights.fetch();
+        // Warps of all blocks in turn: a multiprocessor fetches one page after the other.
+        if (IN_TURNS && LEAVES_MEMORY_IDLE<TYPE, N> && p.next_pages.keys) {
+            const uint32_t blocks_all = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x;
+            bring_pages(p, warp * blocks_all + block, WARPS * blocks_all);
+        }
     } else if (BRINGING == 1 || warp == WARPS) {
         if (is_elected()) {
 #pragma unroll

@@ -195,6 +195,22 @@ pub(crate) struct MatmulParams {
     pub part_from: [u32; 4],
     /// The first stage of each warp of a block (kernels/few.cuh): its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
     pub first: [u32; 16],
+    pub next_pages: PagesRef,
+}
+
+/// Pages of keys and values that the next attention will read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct PagesRef {
+    pub keys: Address,
+    pub values: Address,
+    /// Bytes of a page of keys, or of values.
+    pub page_bytes: u32,
+    pub page_magic: u32,
+    /// How many the second cache keeps until then.
+    pub pages_most: u32,
+    /// 0: no window.
+    pub window: u32,
 }
 
 /// Products of two types with the same rows of x.
@@ -379,8 +395,9 @@ const _: () = assert!(size_of::<LinearParams>() == 216);
 const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
-const _: () = assert!(size_of::<MatmulParams>() == 480);
-const _: () = assert!(size_of::<PairParams>() == 968);
+const _: () = assert!(size_of::<PagesRef>() == 32);
+const _: () = assert!(size_of::<MatmulParams>() == 512);
+const _: () = assert!(size_of::<PairParams>() == 1032);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);

@@ -1,8 +1,8 @@
 //! Token mixers: query, key and value, attention, short convolution.
 
 use walla_device::{
-    CacheDesc, CacheLayer, DeviceError, GpuFacts, HeadShape, KvType, Linear, Norm, Program, RopeId,
-    Slot, VectorId,
+    CacheDesc, CacheLayer, DeviceError, GpuFacts, HeadShape, KvType, Linear, Norm, Op, Program,
+    RopeId, Slot, VectorId,
 };
 use walla_types::RopePairs;
 
@@ -11,13 +11,17 @@ use super::linear::Part;
 use super::product::{Then, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
-use crate::params::{AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, ShortConvParams};
+use crate::params::{
+    AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, PagesRef, ShortConvParams,
+};
 use crate::resources::LayerMemory;
 
 /// Cells that one block of attention takes (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
 /// Largest head that the kernels take.
 const HEAD_DIM_MAX: u32 = 256;
+/// The part of the second cache that pages of the next layer may take: one of so many. Twice as much is not kept until they are read.
+const NEXT_PAGES_SHARE: u64 = 3;
 /// Most taps of a convolution (`TAPS_MAX` in short_conv.cu).
 const TAPS_MAX: u32 = 8;
 
@@ -187,6 +191,42 @@ impl Lowering<'_> {
             }
             _ => Err(DeviceError::Invalid(format!("layer {layer} of the cache has other heads"))),
         }
+    }
+
+    /// The pages that the next attention of a program reads, if it reads a row's once, as decoding does.
+    pub(super) fn next_pages(
+        &self,
+        program: &Program,
+        later: &[Op],
+    ) -> Result<PagesRef, DeviceError> {
+        let next = later.iter().find_map(|op| match op {
+            Op::Attention { shape, layer, window, .. } => Some((*shape, *layer, *window)),
+            _ => None,
+        });
+        let Some((shape, layer, window)) = next.filter(|_| program.one_row_a_sequence) else {
+            return Ok(PagesRef::default());
+        };
+        let cache = self.resources.cache(program.cache)?;
+        let (kv, _) = self.pages(program, layer, shape)?;
+        let numbers = shape.kv_heads * kv.page_tokens * shape.head_dim;
+        let page_bytes = match cache.desc.kv_type {
+            KvType::F16 => 2 * numbers,
+            KvType::Q8 => numbers,
+            _ => 0,
+        };
+        let most = self.context.gpu().facts.l2_bytes / NEXT_PAGES_SHARE;
+        let pages_most = most.checked_div(2 * u64::from(page_bytes)).unwrap_or(0);
+        if pages_most == 0 || kv.page_magic == 0 || !page_bytes.is_multiple_of(16) {
+            return Ok(PagesRef::default());
+        }
+        Ok(PagesRef {
+            keys: kv.keys,
+            values: kv.values,
+            page_bytes,
+            page_magic: kv.page_magic,
+            pages_most: u32::try_from(pages_most).unwrap_or(u32::MAX),
+            window: window.unwrap_or_default(),
+        })
     }
 
     pub(super) fn attention(

@@ -8,7 +8,8 @@ use super::product::{Normed, ProductLaunch, Then, on_tensor_cores, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
-    AddNormParams, Address, EmbedParams, GateParams, LinearMode, LinearParams, PackedRef, Segment,
+    AddNormParams, Address, EmbedParams, GateParams, LinearMode, LinearParams, PackedRef, PagesRef,
+    Segment,
 };
 use crate::repack;
 use crate::resources::Matrix;
@@ -40,6 +41,8 @@ pub(super) struct Input {
     pub(super) by_output: bool,
     /// Where a kernel before has packed it already.
     pub(super) packed: Option<PackedRef>,
+    /// What attention reads next, which may be brought near meanwhile.
+    pub(super) next_pages: PagesRef,
 }
 
 impl Input {
@@ -195,7 +198,16 @@ impl Lowering<'_> {
             }
             None => None,
         };
-        Ok(Input { slot, x, width, norm, rows: program.rows_max, by_output: false, packed: None })
+        Ok(Input {
+            slot,
+            x,
+            width,
+            norm,
+            rows: program.rows_max,
+            by_output: false,
+            packed: None,
+            next_pages: PagesRef::default(),
+        })
     }
 
     /// Products of at most three matrices of one input, a launch for each run of one type, or for two.

@@ -14,6 +14,7 @@ use bytemuck::Pod;
 use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
+use self::linear::Input;
 use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
@@ -141,6 +142,7 @@ impl Lowering<'_> {
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
                 let input = self.input(program, *x, Some(norm))?;
+                let input = Input { next_pages: self.next_pages(program, later)?, ..input };
                 let h = (*h, self.is_packed(later, *h)?);
                 launches.extend(self.gate_up(program, &input, (gate, up), *activation, h)?);
             }

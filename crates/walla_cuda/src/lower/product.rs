@@ -255,6 +255,7 @@ impl Lowering<'_> {
             run,
             partials: self.base + self.workspace.split_sums as u64,
             arrivals: self.base + self.workspace.split_arrivals as u64,
+            next_pages: input.next_pages,
             ..MatmulParams::default()
         };
         match then {

@@ -246,3 +246,47 @@ test_each! {
     rows_far_into_a_text_are_the_same_with_heads_of_256: "heads of 256, window",
     rows_far_into_a_text_are_the_same_in_groups_of_7: "groups of 7",
 }
+
+/// Eight contexts of 12,000 cells: gate and up of many rows have the second cache fetch pages that the next layer's attention reads. It reads the same as where nothing
+/// was fetched: in programs of few rows, and in those that may have several rows of a sequence.
+#[test]
+fn pages_that_products_bring_near_change_nothing() {
+    const CONTEXT: u32 = 12_288;
+    let Some(device) = gpu() else { return };
+    if is_emulated(&*device) {
+        println!("skipped: the emulator has no warpgroups");
+        return;
+    }
+    drop(device);
+    for (window, kv_type) in [(None, KvType::F16), (Some(11_500), KvType::F16), (None, KvType::Q8)]
+    {
+        let Some(device) = gpu() else { return };
+        // An eight-bit page has half the bytes.
+        let kv_heads = if kv_type == KvType::Q8 { 4 } else { 2 };
+        let heads = HeadShape { heads: 8, kv_heads, head_dim: 64 };
+        let shape =
+            Shape { hidden: 8_192, heads, window, layers: 3, ..Shape::llama(TensorType::Q4K) };
+        let mut rig = Rig::with_steps(device, &shape, kv_type, (3, false), far(CONTEXT));
+        let text = tokens(shape.vocab, 640, 9);
+        for at in (0..640).step_by(128) {
+            for sequence in 0..8 {
+                rig.step(&[Piece::new(sequence, at, &text[at as usize..][..128])], 0);
+            }
+        }
+        for at in [12_000, 12_001, 12_287] {
+            let pieces: Vec<_> =
+                (0..8).map(|s| Piece::new(s, at - s, &text[s as usize..][..1])).collect();
+            // Its cells are those of others of the text: each step makes those of one more layer what they stay.
+            for _ in 0..shape.layers {
+                rig.step(&pieces, 0);
+            }
+            let mut found = vec![];
+            for (promise, rows) in [(true, 16), (false, 160), (true, 160), (true, 160)] {
+                rig.keeps_promise = promise;
+                let outcome = rig.step(&pieces, rows);
+                found.push(outcome.logits.iter().map(|row| bits(row)).collect::<Vec<_>>());
+            }
+            assert!(found.iter().all(|its| *its == found[0]), "{window:?}, {kv_type:?}, {at}");
+        }
+    }
+}
