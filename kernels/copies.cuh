@@ -12,6 +12,14 @@ __device__ __forceinline__ void copy_ahead(uint32_t to, const void* from) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w) : "memory");
 #endif
 }
+// The same for 4 bytes.
+__device__ __forceinline__ void copy_word_ahead(uint32_t to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+#else
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(*static_cast<const uint32_t*>(from)) : "memory");
+#endif
+}
 __device__ __forceinline__ void close_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");

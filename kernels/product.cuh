@@ -144,6 +144,23 @@ __device__ __forceinline__ ptrdiff_t halves_apart(const MatmulParams& p) {
 
 // Numbers from one row of x to the next in the sums of a tile: lanes that write at once find 32 different banks.
 constexpr uint32_t SUM_STRIDE = TILE_ROWS + 4;
+// Where number c of a lane's sums lies: [row of x][row of W] of a tile's.
+__device__ __forceinline__ uint32_t sum_place(uint32_t c, uint32_t lane) { return (c / 4 * 8 + lane % 4 * 2 + c % 2) * SUM_STRIDE + c % 4 / 2 * 8 + lane / 4; }
+
+// Brings a lane's four sums with eight rows of x to their places: the warp's call.
+__device__ __forceinline__ void turn_sums(float* turned, const float (&sums)[4], uint32_t lane) {
+    __syncwarp();
+#pragma unroll
+    for (uint32_t c = 0; c < 4; c++) turned[sum_place(c, lane)] = sums[c];
+    __syncwarp();
+}
+
+constexpr uint32_t WIDE_SPLITS_MAX = 8;  // of few tiles, where blocks of wide.cuh have one each
+// Where a split leaves a tile's sums with the eight rows of x of a group to `fold`, four a lane; null beyond the last row. [splits, groups, tiles, lanes, 4].
+__device__ __forceinline__ float4* split_sums(const MatmulParams& p, uint32_t split, uint32_t group, uint32_t tile) {
+    const uint32_t groups = div_up(p.rows_max, 8);
+    return group < groups ? reinterpret_cast<float4*>(p.partials) + ((size_t(split) * groups + group) * p.tiles + tile) * WARP : nullptr;
+}
 
 // What is known of four neighbouring rows of the result before their sums are. ADD: what is added to, and what the next norm's input is packed with.
 struct Known {

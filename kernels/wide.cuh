@@ -3,10 +3,12 @@
 //
 // A block takes 8 tiles, 128 of W's rows, or 4. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
 // its predecessor. One warp more brings the rows of x, which the warps of a run share, or one for each run.
-// RUNS = 2, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
+// SPLITS = ONE, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
 // With 4 tiles it is 8 warps, and two blocks share a multiprocessor: the first of them is there before the kernel ahead has ended, and asks for its weights.
-// RUNS = 1, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
+// SPLITS = IN_CLUSTER, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
 // with the block that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
+// SPLITS = IN_MEMORY, for few with long splits: 16 warps make both runs of a block's split, and leave the sums to `fold` (fold.cu). A block has a multiprocessor, which clusters of eight such blocks
+// would not find all at once.
 // Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N); of a pair of clusters' products the blocks of one, then of the other. Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
 // Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
 #pragma once
@@ -18,11 +20,15 @@
 
 constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
 constexpr uint32_t WIDE_TILES_HALF = 4;
-constexpr uint32_t WIDE_SPLITS_MAX = 8;
+// Where the splits of a tile meet.
+enum Splits : uint32_t { ONE, IN_CLUSTER, IN_MEMORY };
+// Runs that a block makes at once.
+template <Splits SPLITS>
+constexpr uint32_t RUNS_OF = SPLITS == IN_CLUSTER ? 1 : 2;
 // Warps that bring the rows of x of RUNS runs: each issues a copy every 60 cycles, so one a run where 64 rows of x are more bytes than the weights of 8 tiles.
 __host__ __device__ constexpr uint32_t x_warps(uint32_t n, uint32_t runs, uint32_t record) { return n > 32 && record <= 1024 ? runs : 1; }
-template <uint32_t TYPE, uint32_t N, uint32_t RUNS, uint32_t TILES>
-constexpr uint32_t WIDE_THREADS = (TILES * RUNS + x_warps(N, RUNS, Record<TYPE>::BYTES)) * WARP;
+template <uint32_t TYPE, uint32_t N, Splits SPLITS, uint32_t TILES>
+constexpr uint32_t WIDE_THREADS = (TILES * RUNS_OF<SPLITS> + x_warps(N, RUNS_OF<SPLITS>, Record<TYPE>::BYTES)) * WARP;
 // Segments of a stage of weights: copies of 1 to 2 KB.
 __host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) { return record > 1200 ? 1 : 2; }
 template <uint32_t N>
@@ -257,10 +263,11 @@ struct WideShared {
     float factor[N];
 };
 
-template <uint32_t TYPE, uint32_t N, uint32_t RUNS, uint32_t TILES>
-__device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, TILES>& of_block, Blocks blocks) {
+template <uint32_t TYPE, uint32_t N, Splits SPLITS, uint32_t TILES>
+__device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_OF<SPLITS>, TILES>& of_block, Blocks blocks) {
     using W = Weights<TYPE>;
-    constexpr bool IN_TURNS = RUNS == 2;
+    constexpr bool IN_TURNS = SPLITS == ONE, CLUSTER = SPLITS == IN_CLUSTER;
+    constexpr uint32_t RUNS = RUNS_OF<SPLITS>;
     // Warps that multiply, and those that bring rows of x.
     constexpr uint32_t WARPS = TILES * RUNS, BRINGING = x_warps(N, RUNS, Record<TYPE>::BYTES), X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -271,17 +278,17 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     const uint32_t group0 = IN_TURNS ? blocks.index : divided(blocks.index, p.by_x_splits), split = IN_TURNS ? 0 : blocks.index - group0 * splits;
     const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? blocks.count : groups;
     const uint32_t row0 = blockIdx.y * N;
-    constexpr bool IS_LATE = !IN_TURNS && SUMS_LIE_LATE<N>;
-    // What a warp multiplies with: a run, or all of the split's.
+    constexpr bool IS_LATE = CLUSTER && SUMS_LIE_LATE<N>;
+    // What a warp multiplies with: a run, or all of the split's, one after the other.
     const uint32_t split_begin = split * p.split_segments, split_end = min(p.x.segments, split_begin + p.split_segments);
-    const uint32_t each = IN_TURNS ? p.run : p.split_segments;
+    const uint32_t each = CLUSTER ? p.split_segments : p.run;
     const auto begin_of = [&](uint32_t run) { return min(split_begin + run * each, split_end); };
     const auto count_of = [&](uint32_t run) { return min(begin_of(run) + each, split_end) - begin_of(run); };
     // Shared memory: sums that the cluster's blocks leave here [own tiles, splits, N / 8, lanes, 4], and, unless IS_LATE, behind them: x of every run; weights; what is
     // swapped, or kept of a run.
     const uint32_t here = min(TILES, p.tiles - group0 * TILES);
-    const uint32_t own = !IN_TURNS && here > split ? divided(here - split + splits - 1, p.by_x_splits) : 0;
-    const uint32_t received = IN_TURNS ? 0 : divided(TILES + splits - 1, p.by_x_splits) * splits * TILE_BYTES, x_shared = IS_LATE ? 0 : received;
+    const uint32_t own = CLUSTER && here > split ? divided(here - split + splits - 1, p.by_x_splits) : 0;
+    const uint32_t received = !CLUSTER ? 0 : divided(TILES + splits - 1, p.by_x_splits) * splits * TILE_BYTES, x_shared = IS_LATE ? 0 : received;
     const uint32_t x_bytes = p.chunk * X_STAGE, weight_bytes = p.depth * W::STAGE, weights_at = x_shared + RUNS * x_bytes;
     float* swaps = reinterpret_cast<float*>(shared + weights_at + WARPS * weight_bytes);
     const uint32_t barriers_at = shared_of(barriers), x_barriers = barriers_at + 8 * WARPS * DEPTH_MAX;
@@ -318,7 +325,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
                 init_barrier(x.full + 8 * (i % DEPTH_MAX), 1);
                 init_barrier(x.empty + 8 * (i % DEPTH_MAX), TILES);
             }
-            if (!IN_TURNS) {
+            if (CLUSTER) {
                 init_barrier(all_received, 1);
                 expect_bytes(all_received, own * splits * TILE_BYTES);
             }
@@ -326,7 +333,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
         }
     }
     __syncthreads();
-    if (!IN_TURNS && !IS_LATE) arrive_in_cluster_silently();
+    if (CLUSTER && !IS_LATE) arrive_in_cluster_silently();
     wait_for_predecessors();
 
     if (BRINGING == 1 ? warp == WARPS : warp >= WARPS) {
@@ -349,25 +356,23 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
                     copy_bulk(x.stages + turn.slot * X_STAGE + group * GROUP_BYTES * X_CHUNK<N>, from + s * GROUP_BYTES, bytes, x.full + 8 * turn.slot);
                 if (is_any) turn.next(p.chunk);
             }
-        if (!IN_TURNS) {
+        if (CLUSTER) {
             __syncwarp();
             if (IS_LATE) arrive_in_cluster_silently();
             await_cluster();
         }
         return;
     }
-    find_factors<N, WARPS>(factor, row0, blocks.index == 0, p);
     const auto meet_all = [] { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * WARP) : "memory"); };
-    meet_all();
+    if (SPLITS != IN_MEMORY) {
+        find_factors<N, WARPS>(factor, row0, blocks.index == 0, p);
+        meet_all();
+    }
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t quads = gated ? 2 : 4;
     const XRing x = x_of(run);
     const uint8_t* weights_from = shared + weights_at + warp * weight_bytes;
     constexpr uint32_t COUNT = SHARE<N, RUNS>, ONCE = TURNED<N, RUNS>;
-    // Number c of a lane's sums lies at [row of x][row of W] of the tile's.
-    const auto place_of = [&](uint32_t c) {
-        return (c / 4 * 8 + lane % 4 * 2 + c % 2) * SUM_STRIDE + c % 4 / 2 * 8 + lane / 4;
-    };
     Turn x_now;
     float sum[N / 2];
     if constexpr (IN_TURNS) {
@@ -385,7 +390,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
             for (uint32_t c = 0; c < COUNT; c += ONCE) {
                 __syncwarp();
 #pragma unroll
-                for (uint32_t i = 0; i < ONCE; i++) mine[place_of(i)] = c == 0 ? share[i] : share[COUNT - ONCE + i];
+                for (uint32_t i = 0; i < ONCE; i++) mine[sum_place(i, lane)] = c == 0 ? share[i] : share[COUNT - ONCE + i];
                 __syncwarp();
                 for (uint32_t item = lane; item < ONCE * 2 * quads; item += WARP) {
                     const uint32_t quad = item % quads, n = item / quads, r = run * (N / 2) + c * 2 + n;
@@ -399,6 +404,19 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
                     write_four(p, place, row0 + r, quad, factor[r], value);
                 }
             }
+        }
+    } else if constexpr (SPLITS == IN_MEMORY) {
+        const uint32_t tile = group0 * TILES + tile_in;
+        float share[COUNT];
+        multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, 0, weights.count, tile < p.tiles);
+        swap_sums<N>(share, sum, swaps + warp * SWAP<N, RUNS>, swaps + (warp ^ TILES) * SWAP<N, RUNS>, run, tile_in);
+        if (tile >= p.tiles) return;
+        // As `fold` reads them, four a lane.
+        const uint32_t first = (row0 + run * (N / 2)) / 8;
+#pragma unroll
+        for (uint32_t c = 0; c < COUNT; c += 4) {
+            float4* to = split_sums(p, split, first + c / 4, tile);
+            if (to) to[lane] = make_float4(share[c], share[c + 1], share[c + 2], share[c + 3]);
         }
     } else {
         // One run after the other.
@@ -455,10 +473,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
                 const float4 four = its[s * (TILE_BYTES / 16)];
                 total[0] += four.x, total[1] += four.y, total[2] += four.z, total[3] += four.w;
             }
-            __syncwarp();
-#pragma unroll
-            for (uint32_t c = 0; c < 4; c++) turned[place_of(c)] = total[c];
-            __syncwarp();
+            turn_sums(turned, total, lane);
             if (!writes) continue;
             float value[2][4] = {};
 #pragma unroll
@@ -472,23 +487,24 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS, 
     }
 }
 
-#define WIDE(TYPE, NAME, FORM, N, RUNS, TILES, BLOCKS)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, RUNS, TILES>), BLOCKS) wide##FORM##_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
-        __shared__ WideShared<N, RUNS, TILES> of_block;                                                                                                   \
-        wide<TYPE, N, RUNS, TILES>(p, of_block, {blockIdx.x, gridDim.x});                                                                                 \
+#define WIDE(TYPE, NAME, FORM, N, SPLITS, TILES, BLOCKS)                                                                                                    \
+    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, SPLITS, TILES>), BLOCKS) wide##FORM##_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
+        __shared__ WideShared<N, RUNS_OF<SPLITS>, TILES> of_block;                                                                                                   \
+        wide<TYPE, N, SPLITS, TILES>(p, of_block, {blockIdx.x, gridDim.x});                                                                                 \
     }
 #define WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, N)                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, 1, WIDE_TILES>), 2) wide_cluster_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
-        __shared__ WideShared<N, 1, WIDE_TILES> of_block;                                                                                                           \
+    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, IN_CLUSTER, WIDE_TILES>), 2) wide_cluster_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
+        __shared__ WideShared<N, RUNS_OF<IN_CLUSTER>, WIDE_TILES> of_block;                                                                                                           \
         of_pair(                                                                                                                                                    \
-            p, [&](Blocks blocks) { wide<TYPE, N, 1, WIDE_TILES>(p.first, of_block, blocks); },                                                                     \
-            [&](Blocks blocks) { wide<OTHER, N, 1, WIDE_TILES>(p.second, of_block, blocks); });                                                                     \
+            p, [&](Blocks blocks) { wide<TYPE, N, IN_CLUSTER, WIDE_TILES>(p.first, of_block, blocks); },                                                                     \
+            [&](Blocks blocks) { wide<OTHER, N, IN_CLUSTER, WIDE_TILES>(p.second, of_block, blocks); });                                                                     \
     }
 #define WIDE_PAIRS(TYPE, NAME, OTHER, OTHER_NAME) \
     WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 16) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 32) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 64)
-#define WIDES_IN_TURNS(TYPE, NAME)                                                                                             \
-    WIDE(TYPE, NAME, , 16, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, 2, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, 2, WIDE_TILES, 1) \
-    WIDE(TYPE, NAME, _half, 16, 2, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, 2, WIDE_TILES_HALF, 2)
+#define WIDES_BUT_CLUSTERS(TYPE, NAME)                                                                                             \
+    WIDE(TYPE, NAME, , 16, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, ONE, WIDE_TILES, 1) \
+    WIDE(TYPE, NAME, _half, 16, ONE, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, ONE, WIDE_TILES_HALF, 2) \
+    WIDE(TYPE, NAME, _split, 64, IN_MEMORY, WIDE_TILES, 1)
 #define WIDES(TYPE, NAME)      \
-    WIDES_IN_TURNS(TYPE, NAME) \
-    WIDE(TYPE, NAME, _cluster, 16, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, 1, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, 1, WIDE_TILES, 2)
+    WIDES_BUT_CLUSTERS(TYPE, NAME) \
+    WIDE(TYPE, NAME, _cluster, 16, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, IN_CLUSTER, WIDE_TILES, 2)

@@ -2,4 +2,4 @@
 // matmul by warpgroups for Q4_1 matrices: see wide.cuh.
 #include "wide.cuh"
 
-WIDES_IN_TURNS(Q4_1, q4_1)
+WIDES_BUT_CLUSTERS(Q4_1, q4_1)

@@ -2,4 +2,4 @@
 // matmul by warpgroups for Q5_1 matrices: see wide.cuh.
 #include "wide.cuh"
 
-WIDES_IN_TURNS(Q5_1, q5_1)
+WIDES_BUT_CLUSTERS(Q5_1, q5_1)

@@ -2,4 +2,4 @@
 // matmul by warpgroups for Q6K matrices: see wide.cuh.
 #include "wide.cuh"
 
-WIDES_IN_TURNS(Q6K, q6_k)
+WIDES_BUT_CLUSTERS(Q6K, q6_k)

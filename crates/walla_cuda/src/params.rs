@@ -80,6 +80,13 @@ pub(crate) enum LinearMode {
     GateGelu = 3,
 }
 
+impl LinearMode {
+    /// Whether products of two matrices make one result.
+    pub(crate) fn is_gate(self) -> bool {
+        matches!(self, Self::GateSilu | Self::GateGelu)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct LinearParams {

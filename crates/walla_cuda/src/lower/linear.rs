@@ -280,7 +280,7 @@ impl Lowering<'_> {
             segments: parts.len() as u32,
             ..LinearParams::default()
         };
-        let gated = matches!(mode, LinearMode::GateSilu | LinearMode::GateGelu);
+        let gated = mode.is_gate();
         let mut pairs = 0;
         for (segment, part) in params.segment.iter_mut().zip(parts) {
             let matrix = self.resources.matrix(part.linear.matrix)?;

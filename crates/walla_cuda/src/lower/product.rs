@@ -8,7 +8,7 @@ use super::Lowering;
 use super::linear::{Input, Part};
 use super::order::Order;
 use super::tiling::{GROUP_ROWS, Product, SHARED_STATIC, Tiling};
-use super::wide::{self, Wide};
+use super::wide::{self, Splits, Wide};
 use crate::driver::{Function, Launch};
 use crate::params::{
     Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef, PairParams,
@@ -303,7 +303,14 @@ impl Lowering<'_> {
             .ok_or_else(unsupported)?;
         let order = Order::of(product.tiles, product.segments, facts);
         let overlap = facts.programmatic_launch;
-        if let Some(cut) = self.warpgroups.then(|| Wide::of(&product, &order, facts)).flatten() {
+        // `fold` knows one matrix of whole tiles, and neither factors nor biases.
+        let is_plain = |part: &Part<'_>| {
+            part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
+        };
+        let can_fold = x.squares.is_none()
+            && matches!((then, parts), (Then::Add(_), [part]) if is_plain(part));
+        let cut = || Wide::of(&product, &order, facts, can_fold);
+        if let Some(cut) = self.warpgroups.then(cut).flatten() {
             let (form, columns) = (cut.form(), cut.columns);
             let kernel = Kernel { family: "wide", form, ty: ty.clone(), columns };
             if let Some(found) = self.find(&kernel)? {
@@ -327,9 +334,15 @@ impl Lowering<'_> {
                 let launch = Launch {
                     overlap,
                     shared_bytes: cut.shared_bytes,
-                    cluster: cut.cluster.unwrap_or_default(),
+                    cluster: cut.cluster(),
                     ..found.launch(cut.grid, cut.threads, &params)
                 };
+                if cut.splits == Splits::InMemory {
+                    launches.push(launch);
+                    let (grid, threads) = Wide::fold(&product);
+                    let launch = self.launch(("fold", "fold"), grid, threads, &params)?;
+                    return Ok(ProductLaunch { kernel, params, launch });
+                }
                 return Ok(ProductLaunch { kernel, params, launch });
             }
         }
@@ -460,16 +473,20 @@ impl Lowering<'_> {
         gpu: &GpuFacts,
         matrices: &[&Matrix],
         (rows, rows_max): (u32, u32),
-        is_gate: bool,
+        mode: LinearMode,
     ) -> (usize, usize) {
         let Some(first) = matrices.first() else { return (0, 0) };
         let group_rows = group_rows(rows_max, first.cols);
-        product(matrices, rows, group_rows, is_gate)
-            .and_then(|(product, _)| {
-                let order = Order::of(product.tiles, product.segments, gpu);
-                Some(Tiling::of(&product, &order, gpu)?.partials(product.tiles))
-            })
-            .unwrap_or_default()
+        let Some((product, _)) = product(matrices, rows, group_rows, mode.is_gate()) else {
+            return (0, 0);
+        };
+        let order = Order::of(product.tiles, product.segments, gpu);
+        let (sums, arrivals) = Tiling::of(&product, &order, gpu)
+            .map(|tiling| tiling.partials(product.tiles))
+            .unwrap_or_default();
+        let cut = Wide::of(&product, &order, gpu, mode == LinearMode::Add);
+        let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
+        (sums.max(left), arrivals)
     }
 }
 

@@ -5,6 +5,7 @@ use walla_device::GpuFacts;
 use super::order::{Order, SPLITS_MAX, TILES_MANY, WIDE_TILES};
 use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
 use crate::params::Stages;
+use crate::repack::TILE_ROWS;
 
 /// Fewest rows of x that warpgroups multiply, and bytes of eight of them from which on they multiply eight and fewer: two blocks of kernels/few.cuh would not have room for
 /// them and for weights enough.
@@ -12,8 +13,8 @@ pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
 /// Most stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
-/// The same of weights in a cluster: more of them keep rows of x waiting.
-const CLUSTER_DEPTH_MAX: u32 = 2;
+/// The same of weights where a block has a split: more of them keep rows of x waiting.
+const SPLIT_DEPTH_MAX: u32 = 2;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
 /// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x (in `x_warps`).
@@ -24,13 +25,35 @@ const SUM_STRIDE: u32 = 20;
 const HALF_TILES: u32 = 4;
 const HALF_COLUMNS_MAX: u32 = 32;
 
-/// A cut for blocks that take tiles in turns, or for clusters of blocks.
+/// Fewest rows of x whose splits meet in memory: with fewer, what a launch more costs is what it brings.
+const IN_MEMORY_COLUMNS: u32 = 64;
+/// Warps of a block of kernels/fold.cu (`FOLD_WARPS`).
+const FOLD_WARPS: u32 = 4;
+
+/// Where the splits of a tile meet (`Splits`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Splits {
+    /// There is one: blocks take tiles in turns.
+    One,
+    /// In a cluster of so many blocks, each with a split.
+    InCluster(u32),
+    /// In memory: each block has a split, and `fold` adds them.
+    InMemory,
+}
+
+impl Splits {
+    /// Runs of a tile that a block makes at once, each with warps and rows of x of its own (`RUNS_OF`): the blocks of a cluster make one after the other.
+    fn runs_at_once(self) -> u32 {
+        if matches!(self, Self::InCluster(_)) { 1 } else { 2 }
+    }
+}
+
+/// A cut for blocks that take tiles in turns, or that have a split each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wide {
     /// Rows of x that a block takes: 16, 32 or 64.
     pub(super) columns: u32,
-    /// Blocks of a cluster, each with a split; `None` where blocks take tiles in turns.
-    pub(super) cluster: Option<u32>,
+    pub(super) splits: Splits,
     /// Tiles of a block.
     pub(super) tiles: u32,
     /// Stages of each warp's weights.
@@ -43,14 +66,9 @@ pub(super) struct Wide {
     pub(super) shared_bytes: u32,
 }
 
-/// Runs of a tile that a block makes at once, each with warps and rows of x of its own (`RUNS`): the blocks of a cluster make one after the other.
-fn runs_at_once(in_turns: bool) -> u32 {
-    if in_turns { 2 } else { 1 }
-}
-
 /// Warps that bring rows of x (`x_warps`): one for each run where these are more bytes than the weights.
-fn x_warps(in_turns: bool, columns: u32, record_bytes: u32) -> u32 {
-    if columns > 32 && record_bytes <= RECORD_SHORT { runs_at_once(in_turns) } else { 1 }
+fn x_warps(splits: Splits, columns: u32, record_bytes: u32) -> u32 {
+    if columns > 32 && record_bytes <= RECORD_SHORT { splits.runs_at_once() } else { 1 }
 }
 
 /// Segments of a stage of weights (`weights_chunk`).
@@ -59,8 +77,13 @@ fn weights_chunk(record_bytes: u32) -> u32 {
 }
 
 impl Wide {
-    /// Cuts a product; `None` if it is not for these kernels.
-    pub(super) fn of(product: &Product, order: &Order, gpu: &GpuFacts) -> Option<Self> {
+    /// Cuts a product; `None` if it is not for these kernels. `can_fold`: `fold` may make what it makes of the sums.
+    pub(super) fn of(
+        product: &Product,
+        order: &Order,
+        gpu: &GpuFacts,
+        can_fold: bool,
+    ) -> Option<Self> {
         let is_long = product.segments * GROUP_BYTES > LONG_BYTES
             && product.tiles > gpu.multiprocessors
             && product.rows >= ROWS_MIN;
@@ -82,11 +105,22 @@ impl Wide {
         let most = (gpu.multiprocessors / row_blocks).max(1);
         let rounds = if in_turns && !is_half { groups.div_ceil(most) } else { 1 };
         let blocks = if in_turns { groups.div_ceil(rounds) } else { groups * order.splits };
-        let multiply = tiles * runs_at_once(in_turns);
-        let bring = x_warps(in_turns, columns, product.record_bytes);
+        // Blocks that have a multiprocessor each, if all are there at once, and enough to do for the warps of both runs.
+        let in_memory = can_fold
+            && order.runs == 2
+            && order.splits > 1
+            && columns >= IN_MEMORY_COLUMNS
+            && blocks * row_blocks <= gpu.multiprocessors;
+        let splits = match (in_turns, in_memory) {
+            (true, _) => Splits::One,
+            (false, true) => Splits::InMemory,
+            (false, false) => Splits::InCluster(order.splits),
+        };
+        let multiply = tiles * splits.runs_at_once();
+        let bring = x_warps(splits, columns, product.record_bytes);
         let whole = Self {
             columns,
-            cluster: (!in_turns).then_some(order.splits),
+            splits,
             tiles,
             depth: 1,
             x_depth: 1,
@@ -95,7 +129,8 @@ impl Wide {
             shared_bytes: 0,
         };
         // Two blocks share a multiprocessor, if they fit.
-        let residents: &[u64] = if in_turns && !is_half { &[1] } else { &[2, 1] };
+        let is_alone = in_turns && !is_half || splits == Splits::InMemory;
+        let residents: &[u64] = if is_alone { &[1] } else { &[2, 1] };
         residents.iter().find_map(|resident| {
             whole.with_rings(product, order, rounds, |cut| cut.fits(*resident, gpu))
         })
@@ -103,11 +138,31 @@ impl Wide {
 
     /// What the kernel's name begins with.
     pub(super) fn form(&self) -> &'static str {
-        match (self.cluster, self.tiles) {
-            (Some(_), _) => "wide_cluster",
-            (None, HALF_TILES) => "wide_half",
-            (None, _) => "wide",
+        match (self.splits, self.tiles) {
+            (Splits::InCluster(_), _) => "wide_cluster",
+            (Splits::InMemory, _) => "wide_split",
+            (Splits::One, HALF_TILES) => "wide_half",
+            (Splits::One, _) => "wide",
         }
+    }
+
+    /// Blocks of a cluster; 0 without.
+    pub(super) fn cluster(&self) -> u32 {
+        if let Splits::InCluster(blocks) = self.splits { blocks } else { 0 }
+    }
+
+    /// Bytes of the sums that its blocks leave to `fold` (`split_sums`).
+    pub(super) fn sums_bytes(&self, product: &Product, order: &Order) -> usize {
+        let groups = product.rows.div_ceil(GROUP_ROWS) as usize;
+        let of_group = 4 * TILE_ROWS * GROUP_ROWS as usize;
+        let is_left = self.splits == Splits::InMemory;
+        if is_left { order.splits as usize * groups * product.tiles as usize * of_group } else { 0 }
+    }
+
+    /// The grid of `fold`, and the threads of its blocks.
+    pub(super) fn fold(product: &Product) -> ([u32; 3], u32) {
+        let grid = [product.tiles.div_ceil(FOLD_WARPS), product.rows.div_ceil(GROUP_ROWS), 1];
+        (grid, 32 * FOLD_WARPS)
     }
 
     /// What its blocks divide by: the splits.
@@ -128,8 +183,11 @@ impl Wide {
         rounds: u32,
         fits: impl Fn(&Self) -> bool,
     ) -> Option<Self> {
-        let each = if self.cluster.is_none() { order.run } else { order.split_segments };
-        let deepest = if self.cluster.is_none() { DEPTH_MAX } else { CLUSTER_DEPTH_MAX };
+        let (each, deepest) = match self.splits {
+            Splits::One => (order.run, DEPTH_MAX),
+            Splits::InCluster(_) => (order.split_segments, SPLIT_DEPTH_MAX),
+            Splits::InMemory => (order.run, SPLIT_DEPTH_MAX),
+        };
         let depth_most = (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(deepest);
         let x_most = (each.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
         // A stage of x is given back when the next has been read: with one it would never be.
@@ -153,7 +211,7 @@ impl Wide {
     /// Counts the memory as the kernel lays it out.
     fn sized(mut self, product: &Product, order: &Order) -> Self {
         let n = self.columns;
-        let runs = runs_at_once(self.cluster.is_none());
+        let runs = self.splits.runs_at_once();
         let x = runs * self.x_depth * self.x_chunk() * (n / GROUP_ROWS) * GROUP_BYTES;
         let weights = self.tiles
             * runs
@@ -161,14 +219,14 @@ impl Wide {
             * 2
             * weights_chunk(product.record_bytes)
             * product.record_bytes;
-        self.shared_bytes = match self.cluster {
-            None => {
+        self.shared_bytes = match self.splits {
+            Splits::One | Splits::InMemory => {
                 // What a warp swaps, or turns at once (`SWAP`).
                 let turned = (n / 2).min(16) * SUM_STRIDE;
                 let swap = 4 * (n / 4 * 32).max(turned);
                 x + weights + self.tiles * runs * swap
             }
-            Some(splits) => {
+            Splits::InCluster(splits) => {
                 let received = WIDE_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {
                     // Sums lie where all else lay (`SUMS_LIE_LATE`), before what turns them; a run is kept beside the rings (`KEPT`).
@@ -200,11 +258,17 @@ mod tests {
         GpuFacts { multiprocessors: 132, shared_bytes_per_block_optin, ..GpuFacts::default() }
     }
 
-    fn cut(tiles: u32, segments: u32, rows: u32, record_bytes: u32) -> (Order, Option<Wide>) {
+    fn cut(
+        tiles: u32,
+        segments: u32,
+        rows: u32,
+        record_bytes: u32,
+        can_fold: bool,
+    ) -> (Order, Option<Wide>) {
         let gpu = gpu(232_448);
         let order = Order::of(tiles, segments, &gpu);
         let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
-        (order, Wide::of(&product, &order, &gpu))
+        (order, Wide::of(&product, &order, &gpu, can_fold))
     }
 
     #[test]
@@ -213,46 +277,75 @@ mod tests {
             for segments in [1, 5, 8, 12, 16, 20, 24, 32, 64, 112, 224, 416] {
                 for tiles in [1, 4, 33, 192, 511, 512, 1_024, 1_792, 3_584, 16_388] {
                     for rows in [9, 16, 17, 48, 64, 65, 128, 512] {
-                        let (order, wide) = cut(tiles, segments, rows, record_bytes);
-                        // Many tiles of several splits are not for these kernels, nor are more splits than a cluster has blocks.
-                        let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
-                        if order.splits > most {
-                            assert_eq!(wide, None);
-                            continue;
-                        }
-                        let wide = wide.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
-                        assert!(wide.shared_bytes + SHARED_STATIC <= 232_448);
-                        assert!(wide.columns * wide.grid[1] >= rows);
-                        assert!((1..=DEPTH_MAX).contains(&wide.depth));
-                        // One stage of x is enough only where there is but one.
-                        let is_one =
-                            order.split_segments <= wide.x_chunk() && wide.cluster.is_some();
-                        assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
-                        let in_turns = wide.cluster.is_none();
-                        let multiply = wide.tiles * runs_at_once(in_turns);
-                        // Rows of x of 64 are more than 4 to 6 bits a weight.
-                        let is_short = wide.columns == 64 && record_bytes < 1_088;
-                        let bring = if in_turns && is_short { 2 } else { 1 };
-                        assert_eq!(wide.threads, 32 * (multiply + bring));
-                        assert_eq!(wide.form() == "wide_half", wide.tiles == HALF_TILES);
-                        if let Some(cluster) = wide.cluster {
-                            assert_eq!(cluster, order.splits);
-                            assert!(wide.grid[0].is_multiple_of(cluster));
-                        }
+                        fits((tiles, segments, rows, record_bytes), false);
+                        fits((tiles, segments, rows, record_bytes), true);
                     }
                 }
             }
         }
     }
 
+    fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), can_fold: bool) {
+        let (order, wide) = cut(tiles, segments, rows, record_bytes, can_fold);
+        // Many tiles of several splits are not for these kernels, nor are more splits than a cluster has blocks.
+        let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
+        if order.splits > most {
+            assert_eq!(wide, None);
+            return;
+        }
+        let wide = wide.unwrap_or_else(|| panic!("{tiles}, {segments}, {rows}"));
+        assert!(wide.shared_bytes + SHARED_STATIC <= 232_448);
+        assert!(wide.columns * wide.grid[1] >= rows);
+        assert!((1..=DEPTH_MAX).contains(&wide.depth));
+        // One stage of x is enough only where there is but one.
+        let is_one = order.split_segments <= wide.x_chunk() && wide.splits != Splits::One;
+        assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
+        // Rows of x of 64 are more than 4 to 6 bits a weight.
+        let is_short = wide.columns == 64 && record_bytes < 1_088;
+        let in_cluster = matches!(wide.splits, Splits::InCluster(_));
+        let bring = if !in_cluster && is_short { 2 } else { 1 };
+        assert_eq!(wide.threads, 32 * (wide.tiles * wide.splits.runs_at_once() + bring));
+        assert_eq!(wide.form() == "wide_half", wide.tiles == HALF_TILES);
+        let product = Product { record_bytes, segments, tiles, rows, group_rows: GROUP_ROWS };
+        let in_memory = wide.splits == Splits::InMemory;
+        assert_eq!(wide.sums_bytes(&product, &order) > 0, in_memory);
+        assert!(!in_memory || can_fold && order.runs == 2);
+        if let Splits::InCluster(cluster) = wide.splits {
+            assert_eq!(cluster, order.splits);
+            assert!(wide.grid[0].is_multiple_of(cluster));
+        }
+    }
+
     #[test]
     fn blocks_are_halves_where_all_are_there_at_once() {
         // Gate and up of Llama 3.2 1B, and its head.
-        let form = |tiles, rows| cut(tiles, 16, rows, 640).1.unwrap();
+        let form = |tiles, rows| cut(tiles, 16, rows, 640, false).1.unwrap();
         assert_eq!((form(1_024, 16).form(), form(1_024, 16).grid), ("wide_half", [256, 1, 1]));
         assert_eq!(form(1_024, 64).form(), "wide");
         assert_eq!(form(8_016, 16).form(), "wide");
         assert_eq!(form(128, 16).form(), "wide_cluster");
+    }
+
+    #[test]
+    fn long_splits_of_many_rows_meet_in_memory_where_all_blocks_are_there_at_once() {
+        let of = |tiles, segments, rows, can_fold| {
+            let (order, cut) = cut(tiles, segments, rows, 640, can_fold);
+            (order, cut.unwrap())
+        };
+        let form = |tiles, segments, rows| of(tiles, segments, rows, true).1.form();
+        // Down of Llama 3.2 1B.
+        let (order, down) = of(128, 64, 64, true);
+        assert_eq!((down.form(), down.grid, down.cluster()), ("wide_split", [128, 1, 1], 0));
+        let product =
+            Product { record_bytes: 640, segments: 64, tiles: 128, rows: 64, group_rows: 8 };
+        assert_eq!(down.sums_bytes(&product, &order), 4 * order.splits as usize * 64 * 128 * 16);
+        assert_eq!(Wide::fold(&product), ([32, 8, 1], 128));
+        assert_eq!(of(128, 64, 64, false).1.form(), "wide_cluster");
+        assert_eq!(form(128, 64, 32), "wide_cluster");
+        assert_eq!(form(128, 64, 128), "wide_cluster");
+        // Its output, whose splits are short, and down of Llama 3.1 8B, which has more blocks than the chip has multiprocessors.
+        assert_eq!(form(128, 16, 64), "wide_cluster");
+        assert_eq!(form(256, 112, 64), "wide_cluster");
     }
 
     #[test]
@@ -261,7 +354,7 @@ mod tests {
             let order = Order::of(tiles, segments, &gpu(232_448));
             let product =
                 Product { record_bytes: 640, segments, tiles, rows, group_rows: GROUP_ROWS };
-            Wide::of(&product, &order, &gpu(232_448)).map(|cut| cut.form())
+            Wide::of(&product, &order, &gpu(232_448), false).map(|cut| cut.form())
         };
         for rows in 1..=8 {
             assert_eq!(form(128, 16, rows), None);

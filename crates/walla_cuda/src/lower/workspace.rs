@@ -1,6 +1,7 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
 use super::{Lowering, attention, product, sample};
+use crate::params::LinearMode;
 use crate::resources::Resources;
 
 /// Where the parts of the workspace lie, shared by programs that are prepared together. All of it starts as zeros.
@@ -147,7 +148,7 @@ impl Ground<'_> {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 wanted.products = products(heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);
-                self.splits(&mut wanted, &[query, key, value], all_rows, false)?;
+                self.splits(&mut wanted, &[query, key, value], all_rows, LinearMode::Store)?;
             }
             Op::Attention { shape, window, .. } => {
                 let cache = &self.resources.cache(program.cache)?.desc;
@@ -161,7 +162,7 @@ impl Ground<'_> {
                     wanted.products = products(matrix(linear)?.rows as usize);
                 }
                 wanted.packed = packed_bytes(matrix(linear)?.cols);
-                self.splits(&mut wanted, &[linear], all_rows, false)?;
+                self.splits(&mut wanted, &[linear], all_rows, LinearMode::Add)?;
             }
             Op::GateUp { gate, up, .. } => {
                 let (g, u) = (matrix(gate)?, matrix(up)?);
@@ -169,13 +170,14 @@ impl Ground<'_> {
                 wanted.products = products(if is_gate { 0 } else { 2 * g.rows as usize });
                 wanted.norms(g.cols, rows_packed);
                 wanted.packed_hidden = packed_bytes(g.rows);
-                self.splits(&mut wanted, &[gate, up], all_rows, is_gate)?;
+                let mode = if is_gate { LinearMode::GateSilu } else { LinearMode::Store };
+                self.splits(&mut wanted, &[gate, up], all_rows, mode)?;
             }
             Op::ShortConv { input, .. } => {
                 wanted.products = products(3 * matrix(&input[0])?.rows as usize);
                 wanted.norms(matrix(&input[0])?.cols, rows_packed);
                 let [b, c, v] = input;
-                self.splits(&mut wanted, &[b, c, v], all_rows, false)?;
+                self.splits(&mut wanted, &[b, c, v], all_rows, LinearMode::Store)?;
             }
             Op::Head { linear, .. } => {
                 wanted.norms(matrix(linear)?.cols, rows_packed);
@@ -185,7 +187,7 @@ impl Ground<'_> {
                     &mut wanted,
                     &[linear],
                     (program.outputs_max, program.rows_max),
-                    false,
+                    LinearMode::Store,
                 )?;
             }
             Op::Embed { .. } | Op::Sample => {}
@@ -199,12 +201,12 @@ impl Ground<'_> {
         wanted: &mut Wanted,
         linears: &[&Linear],
         rows: (u32, u32),
-        is_gate: bool,
+        mode: LinearMode,
     ) -> Result<(), DeviceError> {
         let matrices: Result<Vec<_>, _> =
             linears.iter().map(|linear| self.resources.matrix(linear.matrix)).collect();
         for run in matrices?.chunk_by(|a, b| a.ty == b.ty) {
-            let (sums, arrivals) = Lowering::split_bytes(self.gpu, run, rows, is_gate);
+            let (sums, arrivals) = Lowering::split_bytes(self.gpu, run, rows, mode);
             wanted.split_sums = wanted.split_sums.max(sums);
             wanted.split_arrivals = wanted.split_arrivals.max(arrivals);
         }

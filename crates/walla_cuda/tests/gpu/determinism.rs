@@ -9,7 +9,7 @@ use crate::{bits, gpu_of, oracle};
 
 /// Of each of five types: 200 in all, and as many without warpgroups.
 const MIXES: u32 = 40;
-/// Of each of three types with large matrices.
+/// Of each of four types with large matrices.
 const LARGE_MIXES: u32 = 6;
 
 /// Reads sequence 0 in the stated pieces, with random company and in random buckets; answers its logits at every position.
@@ -80,10 +80,10 @@ fn a_row_does_not_depend_on_its_company_or_bucket() {
     }
 }
 
-/// Matrices with many tiles, and with splits of two runs, of four segments each or of five, four and two.
+/// Matrices with many tiles, and with splits of two runs, of four segments each or of five, four and two: these meet in memory where rows are many.
 #[test]
 fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
-    for ty in [TensorType::Q4K, TensorType::Q8_0, TensorType::BF16] {
+    for ty in [TensorType::Q4K, TensorType::Q6K, TensorType::Q8_0, TensorType::BF16] {
         for hidden in [8_192, 8_960] {
             let shape = Shape { width: 256, hidden, vocab: 8_300, layers: 1, ..Shape::llama(ty) };
             compare(&format!("{}, hidden of {hidden}", ty.name()), &shape, LARGE_MIXES);
