@@ -487,24 +487,24 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
     }
 }
 
-#define WIDE(TYPE, NAME, FORM, N, SPLITS, TILES, BLOCKS)                                                                                                    \
+#define WIDE(TYPE, NAME, FORM, N, SPLITS, TILES, BLOCKS)                                                                                                             \
     extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, SPLITS, TILES>), BLOCKS) wide##FORM##_##NAME##_##N(const __grid_constant__ MatmulParams p) { \
         __shared__ WideShared<N, RUNS_OF<SPLITS>, TILES> of_block;                                                                                                   \
-        wide<TYPE, N, SPLITS, TILES>(p, of_block, {blockIdx.x, gridDim.x});                                                                                 \
+        wide<TYPE, N, SPLITS, TILES>(p, of_block, {blockIdx.x, gridDim.x});                                                                                          \
     }
-#define WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, N)                                                                                                                 \
+#define WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, N)                                                                                                                                   \
     extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, IN_CLUSTER, WIDE_TILES>), 2) wide_cluster_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
         __shared__ WideShared<N, RUNS_OF<IN_CLUSTER>, WIDE_TILES> of_block;                                                                                                           \
-        of_pair(                                                                                                                                                    \
-            p, [&](Blocks blocks) { wide<TYPE, N, IN_CLUSTER, WIDE_TILES>(p.first, of_block, blocks); },                                                                     \
-            [&](Blocks blocks) { wide<OTHER, N, IN_CLUSTER, WIDE_TILES>(p.second, of_block, blocks); });                                                                     \
+        of_pair(                                                                                                                                                                      \
+            p, [&](Blocks blocks) { wide<TYPE, N, IN_CLUSTER, WIDE_TILES>(p.first, of_block, blocks); },                                                                              \
+            [&](Blocks blocks) { wide<OTHER, N, IN_CLUSTER, WIDE_TILES>(p.second, of_block, blocks); });                                                                              \
     }
 #define WIDE_PAIRS(TYPE, NAME, OTHER, OTHER_NAME) \
     WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 16) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 32) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 64)
-#define WIDES_BUT_CLUSTERS(TYPE, NAME)                                                                                             \
+#define WIDES_BUT_CLUSTERS(TYPE, NAME)                                                                                               \
     WIDE(TYPE, NAME, , 16, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, ONE, WIDE_TILES, 1) \
-    WIDE(TYPE, NAME, _half, 16, ONE, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, ONE, WIDE_TILES_HALF, 2) \
+    WIDE(TYPE, NAME, _half, 16, ONE, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, ONE, WIDE_TILES_HALF, 2)                        \
     WIDE(TYPE, NAME, _split, 64, IN_MEMORY, WIDE_TILES, 1)
-#define WIDES(TYPE, NAME)      \
+#define WIDES(TYPE, NAME)          \
     WIDES_BUT_CLUSTERS(TYPE, NAME) \
     WIDE(TYPE, NAME, _cluster, 16, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, IN_CLUSTER, WIDE_TILES, 2)
