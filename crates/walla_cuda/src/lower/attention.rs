@@ -208,15 +208,14 @@ impl Lowering<'_> {
         };
         let cache = self.resources.cache(program.cache)?;
         let (kv, _) = self.pages(program, layer, shape)?;
+        let kv_type = cache.desc.kv_type;
         let numbers = shape.kv_heads * kv.page_tokens * shape.head_dim;
-        let page_bytes = match cache.desc.kv_type {
-            KvType::F16 => 2 * numbers,
-            KvType::Q8 => numbers,
-            _ => 0,
-        };
+        let page_bytes = numbers * kv_type.bytes() as u32;
         let most = self.context.gpu().facts.l2_bytes / NEXT_PAGES_SHARE;
         let pages_most = most.checked_div(2 * u64::from(page_bytes)).unwrap_or(0);
-        if pages_most == 0 || kv.page_magic == 0 || !page_bytes.is_multiple_of(16) {
+        // Nobody measured it with pages of f32, and a copy has a multiple of 16 bytes.
+        let is_worth_it = kv_type != KvType::F32 && pages_most > 0;
+        if !is_worth_it || kv.page_magic == 0 || !page_bytes.is_multiple_of(16) {
             return Ok(PagesRef::default());
         }
         Ok(PagesRef {

@@ -14,7 +14,6 @@ use bytemuck::Pod;
 use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
-use self::linear::Input;
 use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
@@ -141,8 +140,8 @@ impl Lowering<'_> {
                 launches.extend(self.project(program, *y, linear, post_norm.as_ref(), *x, next)?);
             }
             Op::GateUp { x, norm, gate, up, activation, h } => {
-                let input = self.input(program, *x, Some(norm))?;
-                let input = Input { next_pages: self.next_pages(program, later)?, ..input };
+                let mut input = self.input(program, *x, Some(norm))?;
+                input.next_pages = self.next_pages(program, later)?;
                 let h = (*h, self.is_packed(later, *h)?);
                 launches.extend(self.gate_up(program, &input, (gate, up), *activation, h)?);
             }

@@ -337,12 +337,13 @@ impl Lowering<'_> {
                     cluster: cut.cluster(),
                     ..found.launch(cut.grid, cut.threads, &params)
                 };
-                if cut.splits == Splits::InMemory {
+                let launch = if cut.splits == Splits::InMemory {
                     launches.push(launch);
                     let (grid, threads) = Wide::fold(&product);
-                    let launch = self.launch(("fold", "fold"), grid, threads, &params)?;
-                    return Ok(ProductLaunch { kernel, params, launch });
-                }
+                    self.launch(("fold", "fold"), grid, threads, &params)?
+                } else {
+                    launch
+                };
                 return Ok(ProductLaunch { kernel, params, launch });
             }
         }

@@ -77,7 +77,7 @@ fn weights_chunk(record_bytes: u32) -> u32 {
 }
 
 impl Wide {
-    /// Cuts a product; `None` if it is not for these kernels. `can_fold`: `fold` may make what it makes of the sums.
+    /// Cuts a product; `None` if it is not for these kernels. `can_fold`: what follows the sums is something that `fold` can do.
     pub(super) fn of(
         product: &Product,
         order: &Order,
