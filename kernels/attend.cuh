@@ -19,10 +19,21 @@
 #include "packed.cuh"
 #include "tiles.cuh"
 
+// Products that come as the sums of their splits (product.cuh), which decoding attention adds in order, and multiplies with their row's factor, exact / used, and their matrix's scale.
+struct LeftRef {
+    const float* exact;  // [rows]: the norm's factor, or null: rows of x had it
+    const float* used;   // [rows]: the one that rows of x were packed with
+    uint32_t count;      // of splits; 0: products are whole
+    uint32_t apart;      // numbers from a split's products to the next one's
+    float scales[3];     // of query, key and value
+    uint32_t reserved;
+};
+static_assert(sizeof(LeftRef) == 40, "as in params.rs");
+
 struct AttendParams {
     StepRef step;
     KvRef kv;           // page_tokens a multiple of TILE
-    const float* input;  // decode: products, as in append.cu; mixed: q [rows, heads * head_dim]
+    const float* input;  // decode: products, as in append.cu, or their splits; mixed: q [rows, heads * head_dim]
     float* out;          // [rows, heads * head_dim], unless it is packed
     PackedRef packed;
     HeadRef head;
@@ -32,10 +43,13 @@ struct AttendParams {
     float scale;
     uint32_t slots_max;
     uint32_t rows_max;
+    LeftRef left;
 };
-static_assert(sizeof(AttendParams) == 176 + sizeof(PackedRef), "as in params.rs");
+static_assert(sizeof(AttendParams) == 216 + sizeof(PackedRef), "as in params.rs");
 
 constexpr uint32_t COLUMNS = 8;
+constexpr uint32_t LEFT_MAX = 8;        // splits of products (`WIDE_SPLITS_MAX`)
+constexpr uint32_t LEFT_DIM_MAX = 128;  // numbers of a head whose splits attention adds
 constexpr uint32_t SPAN = 8;  // chunks
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800

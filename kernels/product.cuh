@@ -50,7 +50,7 @@ struct MatmulParams {
     float inverse_width;  // 1 / numbers that the norm is over
     float eps;
     uint32_t mode;
-    uint32_t reserved;
+    uint32_t splits_apart;  // wide.cuh, LEFT: numbers from the results of a split to the next one's
     uint32_t rows_max;  // rows of x beyond are not written
     uint32_t tiles;
     uint32_t splits;

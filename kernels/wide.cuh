@@ -9,6 +9,8 @@
 // with the block that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
 // SPLITS = IN_MEMORY, for few with long splits: 16 warps make both runs of a block's split, and leave the sums to `fold` (fold.cu). A block has a multiprocessor, which clusters of eight such blocks
 // would not find all at once.
+// SPLITS = LEFT, for few whose reader adds the splits itself (LeftRef in attend.cuh): a block makes one split, of one run, and stores its sums as they are, without factors of rows, which the
+// first of blocks leaves.
 // Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N); of a pair of clusters' products the blocks of one, then of the other. Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
 // Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
 #pragma once
@@ -21,10 +23,10 @@
 constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
 constexpr uint32_t WIDE_TILES_HALF = 4;
 // Where the splits of a tile meet.
-enum Splits : uint32_t { ONE, IN_CLUSTER, IN_MEMORY };
+enum Splits : uint32_t { ONE, IN_CLUSTER, IN_MEMORY, LEFT };
 // Runs that a block makes at once.
 template <Splits SPLITS>
-constexpr uint32_t RUNS_OF = SPLITS == IN_CLUSTER ? 1 : 2;
+constexpr uint32_t RUNS_OF = SPLITS == IN_CLUSTER || SPLITS == LEFT ? 1 : 2;
 // Warps that bring the rows of x of RUNS runs: each issues a copy every 60 cycles, so one a run where 64 rows of x are more bytes than the weights of 8 tiles.
 __host__ __device__ constexpr uint32_t x_warps(uint32_t n, uint32_t runs, uint32_t record) { return n > 32 && record <= 1024 ? runs : 1; }
 template <uint32_t TYPE, uint32_t N, Splits SPLITS, uint32_t TILES>
@@ -364,9 +366,11 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         return;
     }
     const auto meet_all = [] { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * WARP) : "memory"); };
-    if (SPLITS != IN_MEMORY) {
+    if (SPLITS == IN_CLUSTER || SPLITS == ONE) {
         find_factors<N, WARPS>(factor, row0, blocks.index == 0, p);
         meet_all();
+    } else if (SPLITS == LEFT && blocks.index == 0) {
+        find_factors<N, WARPS>(factor, row0, true, p);
     }
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t quads = gated ? 2 : 4;
@@ -417,6 +421,20 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         for (uint32_t c = 0; c < COUNT; c += 4) {
             float4* to = split_sums(p, split, first + c / 4, tile);
             if (to) to[lane] = make_float4(share[c], share[c + 1], share[c + 2], share[c + 3]);
+        }
+    } else if constexpr (SPLITS == LEFT) {
+        const uint32_t tile = group0 * TILES + tile_in;
+        multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, 0, weights.count, tile < p.tiles);
+        if (tile >= p.tiles) return;
+        const TileOf place = tile_of(p, tile);
+        const Segment& part = p.part[place.part[0]];
+        // A lane has two of the tile's rows, eight apart, with two rows of x: stores of a warp fill pieces of 32 bytes.
+        const uint32_t r = row0 + lane % 4 * 2;
+        float* out = part.out + split * p.splits_apart + size_t(r) * part.out_stride + place.row + lane / 4;
+#pragma unroll
+        for (uint32_t c = 0; c < N / 2; c++) {
+            const uint32_t n = c / 4 * 8 + c % 2;
+            if (r + n < p.rows_max) out[size_t(n) * part.out_stride + c % 4 / 2 * 8] = sum[c];
         }
     } else {
         // One run after the other.
@@ -492,19 +510,23 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         __shared__ WideShared<N, RUNS_OF<SPLITS>, TILES> of_block;                                                                                                   \
         wide<TYPE, N, SPLITS, TILES>(p, of_block, {blockIdx.x, gridDim.x});                                                                                          \
     }
-#define WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, N)                                                                                                                                   \
-    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, IN_CLUSTER, WIDE_TILES>), 2) wide_cluster_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
-        __shared__ WideShared<N, RUNS_OF<IN_CLUSTER>, WIDE_TILES> of_block;                                                                                                           \
-        of_pair(                                                                                                                                                                      \
-            p, [&](Blocks blocks) { wide<TYPE, N, IN_CLUSTER, WIDE_TILES>(p.first, of_block, blocks); },                                                                              \
-            [&](Blocks blocks) { wide<OTHER, N, IN_CLUSTER, WIDE_TILES>(p.second, of_block, blocks); });                                                                              \
+#define WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, FORM, N, SPLITS)                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__((WIDE_THREADS<TYPE, N, SPLITS, WIDE_TILES>), 2) wide##FORM##_##NAME##_##OTHER_NAME##_##N(const __grid_constant__ PairParams p) { \
+        __shared__ WideShared<N, RUNS_OF<SPLITS>, WIDE_TILES> of_block;                                                                                                           \
+        of_pair(                                                                                                                                                                  \
+            p, [&](Blocks blocks) { wide<TYPE, N, SPLITS, WIDE_TILES>(p.first, of_block, blocks); },                                                                              \
+            [&](Blocks blocks) { wide<OTHER, N, SPLITS, WIDE_TILES>(p.second, of_block, blocks); });                                                                              \
     }
-#define WIDE_PAIRS(TYPE, NAME, OTHER, OTHER_NAME) \
-    WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 16) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 32) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, 64)
-#define WIDES_BUT_CLUSTERS(TYPE, NAME)                                                                                               \
+#define WIDE_PAIRS(TYPE, NAME, OTHER, OTHER_NAME)                                                                                         \
+    WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _cluster, 16, IN_CLUSTER) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _cluster, 32, IN_CLUSTER) \
+    WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _cluster, 64, IN_CLUSTER) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _left, 16, LEFT)          \
+    WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _left, 32, LEFT) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _left, 64, LEFT)
+// Those of types that have kernels together, which need none of their own that are for pairs too.
+#define WIDES_BUT_PAIRED(TYPE, NAME)                                                                                                 \
     WIDE(TYPE, NAME, , 16, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, ONE, WIDE_TILES, 1) \
     WIDE(TYPE, NAME, _half, 16, ONE, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, ONE, WIDE_TILES_HALF, 2)                        \
     WIDE(TYPE, NAME, _split, 64, IN_MEMORY, WIDE_TILES, 1)
-#define WIDES(TYPE, NAME)          \
-    WIDES_BUT_CLUSTERS(TYPE, NAME) \
-    WIDE(TYPE, NAME, _cluster, 16, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, IN_CLUSTER, WIDE_TILES, 2)
+#define WIDES(TYPE, NAME)                                                                                                                                                         \
+    WIDES_BUT_PAIRED(TYPE, NAME)                                                                                                                                                  \
+    WIDE(TYPE, NAME, _cluster, 16, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 32, IN_CLUSTER, WIDE_TILES, 2) WIDE(TYPE, NAME, _cluster, 64, IN_CLUSTER, WIDE_TILES, 2) \
+    WIDE(TYPE, NAME, _left, 16, LEFT, WIDE_TILES, 2) WIDE(TYPE, NAME, _left, 32, LEFT, WIDE_TILES, 2) WIDE(TYPE, NAME, _left, 64, LEFT, WIDE_TILES, 2)

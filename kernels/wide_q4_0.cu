@@ -3,3 +3,4 @@
 #include "wide.cuh"
 
 WIDES(Q4_0, q4_0)
+WIDE(Q4_0, q4_0, _split, 32, IN_MEMORY, WIDE_TILES, 1)

@@ -2,4 +2,5 @@
 // matmul by warpgroups for Q4_1 matrices: see wide.cuh.
 #include "wide.cuh"
 
-WIDES_BUT_CLUSTERS(Q4_1, q4_1)
+WIDES_BUT_PAIRED(Q4_1, q4_1)
+WIDE(Q4_1, q4_1, _split, 32, IN_MEMORY, WIDE_TILES, 1)

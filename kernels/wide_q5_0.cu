@@ -3,3 +3,4 @@
 #include "wide.cuh"
 
 WIDES(Q5_0, q5_0)
+WIDE(Q5_0, q5_0, _split, 32, IN_MEMORY, WIDE_TILES, 1)

@@ -2,4 +2,5 @@
 // matmul by warpgroups for Q5_1 matrices: see wide.cuh.
 #include "wide.cuh"
 
-WIDES_BUT_CLUSTERS(Q5_1, q5_1)
+WIDES_BUT_PAIRED(Q5_1, q5_1)
+WIDE(Q5_1, q5_1, _split, 32, IN_MEMORY, WIDE_TILES, 1)

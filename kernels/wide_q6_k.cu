@@ -2,4 +2,5 @@
 // matmul by warpgroups for Q6K matrices: see wide.cuh.
 #include "wide.cuh"
 
-WIDES_BUT_CLUSTERS(Q6K, q6_k)
+WIDES_BUT_PAIRED(Q6K, q6_k)
+WIDE(Q6K, q6_k, _split, 32, IN_MEMORY, WIDE_TILES, 1)

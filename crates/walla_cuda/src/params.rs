@@ -180,7 +180,8 @@ pub(crate) struct MatmulParams {
     pub inverse_width: f32,
     pub eps: f32,
     pub mode: u32,
-    pub reserved: u32,
+    /// Numbers from the results of a split that is left to the next one's.
+    pub splits_apart: u32,
     pub rows_max: u32,
     pub tiles: u32,
     pub splits: u32,
@@ -285,6 +286,23 @@ pub(crate) struct AttendParams {
     pub scale: f32,
     pub slots_max: u32,
     pub rows_max: u32,
+    pub left: LeftRef,
+}
+
+/// Query, key and value as the sums of their splits, and what these are multiplied with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct LeftRef {
+    /// The norm's factors of rows, and those that they were packed with; null: the same.
+    pub exact: Address,
+    pub used: Address,
+    /// Splits; 0: products are whole.
+    pub count: u32,
+    /// Numbers from a split to the next.
+    pub apart: u32,
+    /// Of each matrix.
+    pub scales: [f32; 3],
+    pub reserved: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -408,7 +426,7 @@ const _: () = assert!(size_of::<PairParams>() == 1032);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);
-const _: () = assert!(size_of::<AttendParams>() == 176 + size_of::<PackedRef>());
+const _: () = assert!(size_of::<AttendParams>() == 216 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AttentionParams>() == 128 + size_of::<PackedRef>());
 const _: () = assert!(size_of::<AddNormParams>() == 64);
 const _: () = assert!(size_of::<GateParams>() == 56);

@@ -7,17 +7,22 @@ use walla_device::{
 use walla_types::RopePairs;
 
 use super::attend::{Chosen, Form};
-use super::linear::Part;
-use super::product::{Then, packed};
+use super::linear::{Input, Part};
+use super::product::{LeftProducts, Then, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
-    AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, PagesRef, ShortConvParams,
+    AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, LeftRef, PagesRef, ShortConvParams,
 };
-use crate::resources::LayerMemory;
+use crate::resources::{LayerMemory, Matrix};
 
 /// Cells that one block of attention takes (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
+/// Most rows, and the largest head (`LEFT_DIM_MAX`), of which attention adds what products have left as splits. More rows were not measured; with pages of 8 bits, of which a block
+/// reads few bytes, splits of more rows take longer than clusters.
+const LEFT_ROWS_MAX: u32 = 64;
+const LEFT_ROWS_MAX_Q8: u32 = 32;
+const LEFT_DIM_MAX: u32 = 128;
 /// Largest head that the kernels take.
 const HEAD_DIM_MAX: u32 = 256;
 /// The part of the second cache that pages of the next layer may take: one of so many. Twice as much is not kept until they are read.
@@ -40,6 +45,22 @@ pub(super) fn partials_bytes(
             4 * chunks * shape.heads as usize * (shape.head_dim as usize + 2)
         }
     }
+}
+
+/// Query, key and value as they come to decoding attention in splits, which it adds; `None` if they come whole.
+pub(super) fn left_products(
+    gpu: &GpuFacts,
+    cache: &CacheDesc,
+    program: &Program,
+    shape: HeadShape,
+    matrices: &[&Matrix],
+) -> Option<LeftProducts> {
+    let rows_max = if cache.kv_type == KvType::Q8 { LEFT_ROWS_MAX_Q8 } else { LEFT_ROWS_MAX };
+    let may_be_left = program.one_row_a_sequence
+        && program.rows_max <= rows_max
+        && shape.head_dim <= LEFT_DIM_MAX
+        && Form::of(gpu, cache, program, shape).is_some();
+    may_be_left.then(|| LeftProducts::of(gpu, matrices, program.rows_max)).flatten()
 }
 
 /// Chunks of the longest row.
@@ -101,14 +122,17 @@ impl Lowering<'_> {
             stride: all_heads * head_dim,
         };
         let input = self.input(program, op.x, Some(op.norm))?;
-        let mut launches =
-            self.linears(program, &input, &[part(0), part(1), part(2)], Then::Store)?;
+        let appends_later = op.attends_next
+            && program.one_row_a_sequence
+            && self.form(program, op.shape)?.is_some();
+        let left = if appends_later { self.left(program, op, &input)? } else { None };
+        let then = left.map_or(Then::Store, |left| Then::Leave(left.apart));
+        let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)], then)?;
         let (q, width) = self.slot(program, op.q)?;
         same("query slot", width, heads * head_dim)?;
         let head = self.heads(op)?;
-        if op.attends_next && program.one_row_a_sequence && self.form(program, op.shape)?.is_some()
-        {
-            self.unappended = Some((op.q, head));
+        if appends_later {
+            self.unappended = Some((op.q, head, left.unwrap_or_default()));
             return Ok(launches);
         }
         let params = AppendParams { step: self.step(program)?, kv, products, q, head };
@@ -140,6 +164,38 @@ impl Lowering<'_> {
             head.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
         }
         Ok(head)
+    }
+
+    /// How query, key and value come to attention as splits, if they do.
+    fn left(
+        &mut self,
+        program: &Program,
+        op: &Qkv<'_>,
+        input: &Input,
+    ) -> Result<Option<LeftRef>, DeviceError> {
+        if op.linears.iter().any(|linear| linear.bias.is_some()) {
+            return Ok(None);
+        }
+        let [query, key, value] = op.linears.map(|linear| self.resources.matrix(linear.matrix));
+        let matrices = [query?, key?, value?];
+        let cache = &self.resources.cache(program.cache)?.desc;
+        let facts = &self.context.gpu().facts;
+        let scales = matrices.map(|matrix| matrix.weight.scale);
+        let width: u32 = matrices.iter().map(|matrix| matrix.rows).sum();
+        let products = left_products(facts, cache, program, op.shape, &matrices);
+        let Some(products) = products else { return Ok(None) };
+        if !self.can_leave(&products)? {
+            return Ok(None);
+        }
+        let normed = self.normed.filter(|its| input.is(its) && its.squares.is_some());
+        Ok(Some(LeftRef {
+            exact: if normed.is_some() { self.factors(!self.factors) } else { 0 },
+            used: normed.map_or(0, |its| its.used),
+            count: products.splits,
+            apart: program.rows_max * width,
+            scales,
+            reserved: 0,
+        }))
     }
 
     /// The form that attention on tensor cores takes, where it can be.
@@ -246,16 +302,16 @@ impl Lowering<'_> {
             packed(at, (program.rows_max, out_width), false)
         });
         self.packed = packed.map(|rows| (out_slot, rows));
-        let unappended = self.unappended.take().filter(|(slot, _)| *slot == q_slot);
+        let unappended = self.unappended.take().filter(|(slot, ..)| *slot == q_slot);
         if let Some(form) = self.form(program, shape)? {
-            let (input, head, chosen) = match unappended {
-                Some((_, head)) => {
+            let (input, head, left, chosen) = match unappended {
+                Some((_, head, left)) => {
                     let products = self.base + self.workspace.products as u64;
-                    (products, head, self.decode_kernel(&form, program, window)?)
+                    (products, head, left, self.decode_kernel(&form, program, window)?)
                 }
                 None => {
                     let head = HeadRef { heads: shape.heads, ..HeadRef::default() };
-                    (q, head, form.mixed(program))
+                    (q, head, LeftRef::default(), form.mixed(program))
                 }
             };
             let params = AttendParams {
@@ -271,6 +327,7 @@ impl Lowering<'_> {
                 scale,
                 slots_max: form.slots_max(program),
                 rows_max: program.rows_max,
+                left,
             };
             let kernel = (chosen.file, chosen.name.as_str());
             return self.launch_shared(

@@ -18,7 +18,7 @@ use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
-use crate::params::{Address, HeadRef, PackedRef, PostRef, ResultRef, StepRef};
+use crate::params::{Address, HeadRef, LeftRef, PackedRef, PostRef, ResultRef, StepRef};
 use crate::resources::{Resources, unknown};
 
 /// Threads of the block that takes a post (`POST_THREADS`).
@@ -40,7 +40,7 @@ pub(crate) struct Lowering<'a> {
     /// Which of two places has the factors of the last norm.
     factors: bool,
     /// Queries, keys and values that the next attention makes of the products itself: their slot, and how.
-    unappended: Option<(Slot, HeadRef)>,
+    unappended: Option<(Slot, HeadRef, LeftRef)>,
     /// Whether warpgroups multiply more than eight rows, and long ones from five on.
     warpgroups: bool,
 }

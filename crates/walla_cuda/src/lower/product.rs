@@ -8,7 +8,7 @@ use super::Lowering;
 use super::linear::{Input, Part};
 use super::order::Order;
 use super::tiling::{GROUP_ROWS, Product, SHARED_STATIC, Tiling};
-use super::wide::{self, Splits, Wide};
+use super::wide::{self, Adder, Splits, Wide};
 use crate::driver::{Function, Launch};
 use crate::params::{
     Address, GatherParams, LinearMode, MatmulParams, PackParams, PackedRef, PairParams,
@@ -106,7 +106,35 @@ impl Kernel {
 
     /// Whether kernels of such a form are made for two types together, where types are (`FEW_PAIR`, `WIDE_PAIRS`).
     fn is_for_pairs(&self) -> bool {
-        matches!((self.form, self.columns), ("wide_cluster", _) | ("matmul", 1))
+        matches!((self.form, self.columns), ("wide_cluster" | "wide_left", _) | ("matmul", 1))
+    }
+}
+
+/// Products of one input whose splits can all be left to who reads them.
+pub(super) struct LeftProducts {
+    /// Of each.
+    pub(super) splits: u32,
+    kernels: Vec<Kernel>,
+}
+
+impl LeftProducts {
+    /// Matrices of whole tiles, with as many splits each.
+    pub(super) fn of(gpu: &GpuFacts, matrices: &[&Matrix], rows: u32) -> Option<Self> {
+        let mut splits = None;
+        let mut kernels = Vec::new();
+        for run in matrices.chunk_by(|a, b| a.ty == b.ty) {
+            let first = run.first().filter(|first| on_tensor_cores(first.ty))?;
+            let (product, ty) = product(run, rows, group_rows(rows, first.cols), false)?;
+            let order = Order::of(product.tiles, product.segments, gpu);
+            let cut = Wide::of(&product, &order, gpu, Adder::Reader)?;
+            let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
+            let are_alike = *splits.get_or_insert(order.splits) == order.splits;
+            if cut.splits != Splits::Left || !are_whole || !are_alike {
+                return None;
+            }
+            kernels.push(Kernel { family: "wide", form: cut.form(), ty, columns: cut.columns });
+        }
+        splits.map(|splits| Self { splits, kernels })
     }
 }
 
@@ -142,6 +170,8 @@ fn shared_bytes_max(gpu: &GpuFacts) -> u32 {
 pub(super) enum Then {
     /// It is stored.
     Store,
+    /// Its splits are stored, so many numbers from each other: those of [`LeftProducts`] may be.
+    Leave(u32),
     /// It is added to what is there; the sum may be left packed for the next norm.
     Add(Option<Normed>),
     /// An activation of the first half times the second; may be left packed instead.
@@ -151,7 +181,7 @@ pub(super) enum Then {
 impl Then {
     pub(super) fn mode(&self) -> LinearMode {
         match self {
-            Self::Store => LinearMode::Store,
+            Self::Store | Self::Leave(_) => LinearMode::Store,
             Self::Add(_) => LinearMode::Add,
             Self::Gate(mode, _) => *mode,
         }
@@ -211,7 +241,7 @@ impl Lowering<'_> {
     }
 
     /// Where norms leave the factors of rows: in turn in two places, since one is read while the other is written.
-    fn factors(&self, second: bool) -> Address {
+    pub(super) fn factors(&self, second: bool) -> Address {
         let half = if second { self.workspace.factors_bytes as u64 / 2 } else { 0 };
         self.base + self.workspace.factors as u64 + half
     }
@@ -260,6 +290,7 @@ impl Lowering<'_> {
         };
         match then {
             Then::Store | Then::Add(None) | Then::Gate(_, None) => {}
+            Then::Leave(apart) => params.splits_apart = *apart,
             Then::Gate(_, Some(rows)) => params.packed = *rows,
             Then::Add(Some(next)) => {
                 params.packed = next.rows;
@@ -307,9 +338,12 @@ impl Lowering<'_> {
         let is_plain = |part: &Part<'_>| {
             part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
         };
-        let can_fold = x.squares.is_none()
-            && matches!((then, parts), (Then::Add(_), [part]) if is_plain(part));
-        let cut = || Wide::of(&product, &order, facts, can_fold);
+        let adder = match (then, parts) {
+            (Then::Leave(_), _) => Adder::Reader,
+            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => Adder::Fold,
+            _ => Adder::Nobody,
+        };
+        let cut = || Wide::of(&product, &order, facts, adder);
         if let Some(cut) = self.warpgroups.then(cut).flatten() {
             let (form, columns) = (cut.form(), cut.columns);
             let kernel = Kernel { family: "wide", form, ty: ty.clone(), columns };
@@ -469,6 +503,16 @@ impl Lowering<'_> {
         Ok(gathered)
     }
 
+    /// Whether the image in use has the kernels that leave them.
+    pub(super) fn can_leave(&mut self, products: &LeftProducts) -> Result<bool, DeviceError> {
+        for kernel in &products.kernels {
+            if !self.warpgroups || self.find(kernel)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
     pub(super) fn split_bytes(
         gpu: &GpuFacts,
@@ -485,7 +529,8 @@ impl Lowering<'_> {
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
-        let cut = Wide::of(&product, &order, gpu, mode == LinearMode::Add);
+        let adder = if mode == LinearMode::Add { Adder::Fold } else { Adder::Nobody };
+        let cut = Wide::of(&product, &order, gpu, adder);
         let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
         (sums.max(left), arrivals)
     }

@@ -25,10 +25,24 @@ const SUM_STRIDE: u32 = 20;
 const HALF_TILES: u32 = 4;
 const HALF_COLUMNS_MAX: u32 = 32;
 
-/// Fewest rows of x whose splits meet in memory: with fewer, what a launch more costs is what it brings.
-const IN_MEMORY_COLUMNS: u32 = 64;
+/// Fewest rows of x whose splits meet in memory, with records of no more than [`RECORD_SHORT`] and with longer ones: with fewer, what a launch more costs is what it brings.
+const IN_MEMORY_COLUMNS: u32 = 32;
+const IN_MEMORY_COLUMNS_LONG: u32 = 64;
 /// Warps of a block of kernels/fold.cu (`FOLD_WARPS`).
 const FOLD_WARPS: u32 = 4;
+
+/// Longest record of which splits of 16 rows of x are left to their reader: with longer ones clusters are quicker where contexts are long.
+const LEFT_RECORD: u32 = 1_200;
+
+/// Who can add the splits of a product, besides its own blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adder {
+    Nobody,
+    /// A launch of kernels/fold.cu.
+    Fold,
+    /// Whoever reads the product next.
+    Reader,
+}
 
 /// Where the splits of a tile meet (`Splits`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +53,14 @@ pub(super) enum Splits {
     InCluster(u32),
     /// In memory: each block has a split, and `fold` adds them.
     InMemory,
+    /// Nowhere yet: each block has a split, and leaves it to who reads the product.
+    Left,
 }
 
 impl Splits {
-    /// Runs of a tile that a block makes at once, each with warps and rows of x of its own (`RUNS_OF`): the blocks of a cluster make one after the other.
+    /// Runs of a tile that a block makes at once, each with warps and rows of x of its own (`RUNS_OF`): the blocks of a cluster make one after the other, and splits that are left have one.
     fn runs_at_once(self) -> u32 {
-        if matches!(self, Self::InCluster(_)) { 1 } else { 2 }
+        if matches!(self, Self::InCluster(_) | Self::Left) { 1 } else { 2 }
     }
 }
 
@@ -71,18 +87,23 @@ fn x_warps(splits: Splits, columns: u32, record_bytes: u32) -> u32 {
     if columns > 32 && record_bytes <= RECORD_SHORT { splits.runs_at_once() } else { 1 }
 }
 
+/// Fewest rows of x whose splits meet in memory.
+fn in_memory_columns(record_bytes: u32) -> u32 {
+    if record_bytes <= RECORD_SHORT { IN_MEMORY_COLUMNS } else { IN_MEMORY_COLUMNS_LONG }
+}
+
 /// Segments of a stage of weights (`weights_chunk`).
 fn weights_chunk(record_bytes: u32) -> u32 {
     if record_bytes > 1_200 { 1 } else { 2 }
 }
 
 impl Wide {
-    /// Cuts a product; `None` if it is not for these kernels. `can_fold`: what follows the sums is something that `fold` can do.
+    /// Cuts a product; `None` if it is not for these kernels.
     pub(super) fn of(
         product: &Product,
         order: &Order,
         gpu: &GpuFacts,
-        can_fold: bool,
+        adder: Adder,
     ) -> Option<Self> {
         let is_long = product.segments * GROUP_BYTES > LONG_BYTES
             && product.tiles > gpu.multiprocessors
@@ -106,15 +127,23 @@ impl Wide {
         let rounds = if in_turns && !is_half { groups.div_ceil(most) } else { 1 };
         let blocks = if in_turns { groups.div_ceil(rounds) } else { groups * order.splits };
         // Blocks that have a multiprocessor each, if all are there at once, and enough to do for the warps of both runs.
-        let in_memory = can_fold
+        let in_memory = adder == Adder::Fold
             && order.runs == 2
             && order.splits > 1
-            && columns >= IN_MEMORY_COLUMNS
+            && columns >= in_memory_columns(product.record_bytes)
             && blocks * row_blocks <= gpu.multiprocessors;
-        let splits = match (in_turns, in_memory) {
-            (true, _) => Splits::One,
-            (false, true) => Splits::InMemory,
-            (false, false) => Splits::InCluster(order.splits),
+        let is_left = adder == Adder::Reader
+            && order.runs == 1
+            && order.splits > 1
+            && (columns > 16 || product.record_bytes <= LEFT_RECORD);
+        let splits = if in_turns {
+            Splits::One
+        } else if in_memory {
+            Splits::InMemory
+        } else if is_left {
+            Splits::Left
+        } else {
+            Splits::InCluster(order.splits)
         };
         let multiply = tiles * splits.runs_at_once();
         let bring = x_warps(splits, columns, product.record_bytes);
@@ -141,6 +170,7 @@ impl Wide {
         match (self.splits, self.tiles) {
             (Splits::InCluster(_), _) => "wide_cluster",
             (Splits::InMemory, _) => "wide_split",
+            (Splits::Left, _) => "wide_left",
             (Splits::One, HALF_TILES) => "wide_half",
             (Splits::One, _) => "wide",
         }
@@ -185,7 +215,7 @@ impl Wide {
     ) -> Option<Self> {
         let (each, deepest) = match self.splits {
             Splits::One => (order.run, DEPTH_MAX),
-            Splits::InCluster(_) => (order.split_segments, SPLIT_DEPTH_MAX),
+            Splits::InCluster(_) | Splits::Left => (order.split_segments, SPLIT_DEPTH_MAX),
             Splits::InMemory => (order.run, SPLIT_DEPTH_MAX),
         };
         let depth_most = (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(deepest);
@@ -226,6 +256,7 @@ impl Wide {
                 let swap = 4 * (n / 4 * 32).max(turned);
                 x + weights + self.tiles * runs * swap
             }
+            Splits::Left => x + weights,
             Splits::InCluster(splits) => {
                 let received = WIDE_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {
@@ -263,12 +294,12 @@ mod tests {
         segments: u32,
         rows: u32,
         record_bytes: u32,
-        can_fold: bool,
+        adder: Adder,
     ) -> (Order, Option<Wide>) {
         let gpu = gpu(232_448);
         let order = Order::of(tiles, segments, &gpu);
         let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
-        (order, Wide::of(&product, &order, &gpu, can_fold))
+        (order, Wide::of(&product, &order, &gpu, adder))
     }
 
     #[test]
@@ -277,16 +308,17 @@ mod tests {
             for segments in [1, 5, 8, 12, 16, 20, 24, 32, 64, 112, 224, 416] {
                 for tiles in [1, 4, 33, 192, 511, 512, 1_024, 1_792, 3_584, 16_388] {
                     for rows in [9, 16, 17, 48, 64, 65, 128, 512] {
-                        fits((tiles, segments, rows, record_bytes), false);
-                        fits((tiles, segments, rows, record_bytes), true);
+                        fits((tiles, segments, rows, record_bytes), Adder::Nobody);
+                        fits((tiles, segments, rows, record_bytes), Adder::Fold);
+                        fits((tiles, segments, rows, record_bytes), Adder::Reader);
                     }
                 }
             }
         }
     }
 
-    fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), can_fold: bool) {
-        let (order, wide) = cut(tiles, segments, rows, record_bytes, can_fold);
+    fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), adder: Adder) {
+        let (order, wide) = cut(tiles, segments, rows, record_bytes, adder);
         // Many tiles of several splits are not for these kernels, nor are more splits than a cluster has blocks.
         let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
         if order.splits > most {
@@ -302,14 +334,15 @@ mod tests {
         assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
         // Rows of x of 64 are more than 4 to 6 bits a weight.
         let is_short = wide.columns == 64 && record_bytes < 1_088;
-        let in_cluster = matches!(wide.splits, Splits::InCluster(_));
-        let bring = if !in_cluster && is_short { 2 } else { 1 };
+        let bring = if is_short { wide.splits.runs_at_once() } else { 1 };
         assert_eq!(wide.threads, 32 * (wide.tiles * wide.splits.runs_at_once() + bring));
         assert_eq!(wide.form() == "wide_half", wide.tiles == HALF_TILES);
         let product = Product { record_bytes, segments, tiles, rows, group_rows: GROUP_ROWS };
         let in_memory = wide.splits == Splits::InMemory;
         assert_eq!(wide.sums_bytes(&product, &order) > 0, in_memory);
-        assert!(!in_memory || can_fold && order.runs == 2);
+        assert!(!in_memory || adder == Adder::Fold && order.runs == 2);
+        let is_left = wide.splits == Splits::Left;
+        assert!(!is_left || adder == Adder::Reader && order.runs == 1 && order.splits > 1);
         if let Splits::InCluster(cluster) = wide.splits {
             assert_eq!(cluster, order.splits);
             assert!(wide.grid[0].is_multiple_of(cluster));
@@ -319,7 +352,7 @@ mod tests {
     #[test]
     fn blocks_are_halves_where_all_are_there_at_once() {
         // Gate and up of Llama 3.2 1B, and its head.
-        let form = |tiles, rows| cut(tiles, 16, rows, 640, false).1.unwrap();
+        let form = |tiles, rows| cut(tiles, 16, rows, 640, Adder::Nobody).1.unwrap();
         assert_eq!((form(1_024, 16).form(), form(1_024, 16).grid), ("wide_half", [256, 1, 1]));
         assert_eq!(form(1_024, 64).form(), "wide");
         assert_eq!(form(8_016, 16).form(), "wide");
@@ -328,24 +361,49 @@ mod tests {
 
     #[test]
     fn long_splits_of_many_rows_meet_in_memory_where_all_blocks_are_there_at_once() {
-        let of = |tiles, segments, rows, can_fold| {
-            let (order, cut) = cut(tiles, segments, rows, 640, can_fold);
+        let of = |tiles, segments, rows, adder| {
+            let (order, cut) = cut(tiles, segments, rows, 640, adder);
             (order, cut.unwrap())
         };
-        let form = |tiles, segments, rows| of(tiles, segments, rows, true).1.form();
+        let form = |tiles, segments, rows| of(tiles, segments, rows, Adder::Fold).1.form();
         // Down of Llama 3.2 1B.
-        let (order, down) = of(128, 64, 64, true);
+        let (order, down) = of(128, 64, 64, Adder::Fold);
         assert_eq!((down.form(), down.grid, down.cluster()), ("wide_split", [128, 1, 1], 0));
         let product =
             Product { record_bytes: 640, segments: 64, tiles: 128, rows: 64, group_rows: 8 };
         assert_eq!(down.sums_bytes(&product, &order), 4 * order.splits as usize * 64 * 128 * 16);
         assert_eq!(Wide::fold(&product), ([32, 8, 1], 128));
-        assert_eq!(of(128, 64, 64, false).1.form(), "wide_cluster");
-        assert_eq!(form(128, 64, 32), "wide_cluster");
+        assert_eq!(of(128, 64, 64, Adder::Nobody).1.form(), "wide_cluster");
+        // 32 rows where records are short, no fewer, and no more blocks than multiprocessors.
+        assert_eq!(form(128, 64, 32), "wide_split");
+        let long = cut(128, 64, 32, 1_088, Adder::Fold).1.unwrap();
+        assert_eq!(long.form(), "wide_cluster");
+        assert_eq!(form(128, 64, 16), "wide_cluster");
         assert_eq!(form(128, 64, 128), "wide_cluster");
         // Its output, whose splits are short, and down of Llama 3.1 8B, which has more blocks than the chip has multiprocessors.
         assert_eq!(form(128, 16, 64), "wide_cluster");
         assert_eq!(form(256, 112, 64), "wide_cluster");
+    }
+
+    #[test]
+    fn splits_of_one_run_are_left_where_their_reader_adds_them() {
+        let of = |tiles, segments, rows, record_bytes| {
+            let (order, left) = cut(tiles, segments, rows, record_bytes, Adder::Reader);
+            (order.splits, left.unwrap())
+        };
+        // Query, key and value of Llama 3.2 1B.
+        let (splits, left) = of(192, 16, 16, 640);
+        assert_eq!((left.form(), left.grid, left.cluster()), ("wide_left", [24 * splits, 1, 1], 0));
+        let (_, whole) = cut(192, 16, 16, 640, Adder::Nobody);
+        assert_eq!(whole.unwrap().form(), "wide_cluster");
+        // Those of Llama 3.1 8B; halves; long splits; one split.
+        assert_eq!(of(384, 32, 64, 640).1.form(), "wide_left");
+        assert_eq!(
+            [16, 32].map(|rows| of(192, 16, rows, 2_048).1.form()),
+            ["wide_cluster", "wide_left"]
+        );
+        assert_eq!(of(128, 64, 32, 640).1.form(), "wide_cluster");
+        assert_eq!(of(4, 1, 16, 640).1.form(), "wide_cluster");
     }
 
     #[test]
@@ -354,7 +412,7 @@ mod tests {
             let order = Order::of(tiles, segments, &gpu(232_448));
             let product =
                 Product { record_bytes: 640, segments, tiles, rows, group_rows: GROUP_ROWS };
-            Wide::of(&product, &order, &gpu(232_448), false).map(|cut| cut.form())
+            Wide::of(&product, &order, &gpu(232_448), Adder::Nobody).map(|cut| cut.form())
         };
         for rows in 1..=8 {
             assert_eq!(form(128, 16, rows), None);

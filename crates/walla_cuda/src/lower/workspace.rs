@@ -146,7 +146,11 @@ impl Ground<'_> {
         match op {
             Op::Qkv { shape, query, key, value, .. } => {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
-                wanted.products = products(heads * shape.head_dim as usize);
+                let matrices = [matrix(query)?, matrix(key)?, matrix(value)?];
+                let cache = &self.resources.cache(program.cache)?.desc;
+                let left = attention::left_products(self.gpu, cache, program, *shape, &matrices);
+                let splits = left.map_or(1, |left| left.splits);
+                wanted.products = products(splits as usize * heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);
                 self.splits(&mut wanted, &[query, key, value], all_rows, LinearMode::Store)?;
             }
