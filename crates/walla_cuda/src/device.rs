@@ -11,7 +11,7 @@ use crate::fetch::Fetch;
 use crate::images::Images;
 use crate::kernels::Kernels;
 use crate::loading::Staging;
-use crate::lower::{self, Lowering, Workspace};
+use crate::lower::{self, Lowering, WARPGROUP_KERNELS, Workspace};
 use crate::measure;
 use crate::resources::{
     EventState, Host, Matrix, ProgramState, Resources, Rope, StreamState, Vector, unknown,
@@ -33,7 +33,7 @@ pub struct CudaDevice {
     pub(crate) capture: Stream,
     /// Why graphs are not used at all, if so.
     eager: Option<String>,
-    /// Whether warpgroups multiply more than eight rows, and long ones from five on.
+    /// Whether warpgroups multiply more than eight rows, and long ones from five on: if they may, and the image in use has their kernels.
     warpgroups: bool,
     fallbacks: GraphFallbacks,
     /// A benchmark captures what it launches: launches must be single ones.
@@ -92,6 +92,7 @@ impl CudaDevice {
         let context = Context::open(gpu, options)?;
         info.memory_free_bytes = Some(context.memory_free_bytes()?);
         let (mut kernels, refused) = Kernels::open(&context, &ranked)?;
+        let warpgroups = warpgroups && kernels.has_family(WARPGROUP_KERNELS);
         info.variant = kernels.target().to_owned();
         if let Some(facts) = &mut info.gpu {
             facts.kernel_image = ranked[refused.len()].to_string();
@@ -343,7 +344,8 @@ impl Device for CudaDevice {
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
         // Weights may still be on their way.
         self.context.synchronise()?;
-        let workspace = Workspace::of(&self.resources, &self.context.gpu().facts, &programs)?;
+        let facts = &self.context.gpu().facts;
+        let workspace = Workspace::of(&self.resources, facts, self.warpgroups, &programs)?;
         let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;
         self.used.workspace_bytes += memory.bytes() as u64;
         let mut prepared = Vec::with_capacity(programs.len());

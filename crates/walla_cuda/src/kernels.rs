@@ -51,6 +51,11 @@ impl Kernels {
         &self.archive.target.name
     }
 
+    /// Whether the image in use has files of such a family.
+    pub(crate) fn has_family(&self, family: &str) -> bool {
+        self.archive.has_family(family)
+    }
+
     /// The code of `kernels/<file>.cu`, loaded, if the image in use has it.
     fn module(&mut self, context: &Context, file: &str) -> Result<Option<Module>, DeviceError> {
         if let Some(module) = self.modules.get(file) {

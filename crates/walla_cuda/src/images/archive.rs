@@ -50,6 +50,11 @@ impl Archive {
         Self::parse(&archive)
     }
 
+    /// Whether it has files of a family, whose names begin with it.
+    pub(crate) fn has_family(&self, family: &str) -> bool {
+        self.codes.keys().any(|file| file.split('_').next() == Some(family))
+    }
+
     pub(super) fn parse(mut bytes: &[u8]) -> Result<Self, String> {
         let (name, manifest) = record(&mut bytes).ok_or("cut short")?;
         let manifest = std::str::from_utf8(manifest).ok().filter(|_| name == "manifest");

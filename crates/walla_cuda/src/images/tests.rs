@@ -67,6 +67,17 @@ fn every_image_unpacks_states_this_interface_and_what_it_is_for() {
 }
 
 #[test]
+fn only_machine_code_for_hopper_has_the_kernels_of_warpgroups() {
+    let has_them = |capability| {
+        let images = Images::default();
+        let ranked = images.ranked(&gpu(capability, 13_000));
+        ranked[0].unpack().unwrap().has_family(crate::lower::WARPGROUP_KERNELS)
+    };
+    assert!(has_them((9, 0)));
+    assert_eq!([(7, 5), (8, 0), (8, 9), (12, 0)].map(has_them), [false; 4]);
+}
+
+#[test]
 fn every_text_is_for_every_chip() {
     // Kernels for one chip alone have no text; what has a text at all has one in each image of texts.
     let names = |name: &str| {

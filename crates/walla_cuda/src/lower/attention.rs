@@ -49,14 +49,15 @@ pub(super) fn partials_bytes(
 
 /// Query, key and value as they come to decoding attention in splits, which it adds; `None` if they come whole.
 pub(super) fn left_products(
-    gpu: &GpuFacts,
+    (gpu, warpgroups): (&GpuFacts, bool),
     cache: &CacheDesc,
     program: &Program,
     shape: HeadShape,
     matrices: &[&Matrix],
 ) -> Option<LeftProducts> {
     let rows_max = if cache.kv_type == KvType::Q8 { LEFT_ROWS_MAX_Q8 } else { LEFT_ROWS_MAX };
-    let may_be_left = program.one_row_a_sequence
+    let may_be_left = warpgroups
+        && program.one_row_a_sequence
         && program.rows_max <= rows_max
         && shape.head_dim <= LEFT_DIM_MAX
         && Form::of(gpu, cache, program, shape).is_some();
@@ -179,10 +180,10 @@ impl Lowering<'_> {
         let [query, key, value] = op.linears.map(|linear| self.resources.matrix(linear.matrix));
         let matrices = [query?, key?, value?];
         let cache = &self.resources.cache(program.cache)?.desc;
-        let facts = &self.context.gpu().facts;
+        let gpu = (&self.context.gpu().facts, self.warpgroups);
         let scales = matrices.map(|matrix| matrix.weight.scale);
         let width: u32 = matrices.iter().map(|matrix| matrix.rows).sum();
-        let products = left_products(facts, cache, program, op.shape, &matrices);
+        let products = left_products(gpu, cache, program, op.shape, &matrices);
         let Some(products) = products else { return Ok(None) };
         if !self.can_leave(&products)? {
             return Ok(None);

@@ -14,6 +14,7 @@ use bytemuck::Pod;
 use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
+pub(crate) use self::product::WARPGROUP_KERNELS;
 use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};

@@ -20,6 +20,9 @@ use crate::resources::Matrix;
 /// stay finite.
 const PROJECT_SCALE: f32 = 1.0 / 64.0;
 
+/// What the files of kernels for warpgroups begin with.
+pub(crate) const WARPGROUP_KERNELS: &str = "wide";
+
 /// Whether matrices of a type are multiplied on tensor cores, which round rows of x to f16: too coarse for F32.
 pub(super) fn on_tensor_cores(ty: TensorType) -> bool {
     ty != TensorType::F32
@@ -132,7 +135,12 @@ impl LeftProducts {
             if cut.splits != Splits::Left || !are_whole || !are_alike {
                 return None;
             }
-            kernels.push(Kernel { family: "wide", form: cut.form(), ty, columns: cut.columns });
+            kernels.push(Kernel {
+                family: WARPGROUP_KERNELS,
+                form: cut.form(),
+                ty,
+                columns: cut.columns,
+            });
         }
         splits.map(|splits| Self { splits, kernels })
     }
@@ -346,7 +354,7 @@ impl Lowering<'_> {
         let cut = || Wide::of(&product, &order, facts, adder);
         if let Some(cut) = self.warpgroups.then(cut).flatten() {
             let (form, columns) = (cut.form(), cut.columns);
-            let kernel = Kernel { family: "wide", form, ty: ty.clone(), columns };
+            let kernel = Kernel { family: WARPGROUP_KERNELS, form, ty: ty.clone(), columns };
             if let Some(found) = self.find(&kernel)? {
                 let x = match input.by_output {
                     true => self.gather(program, input, x, launches)?,
@@ -506,7 +514,7 @@ impl Lowering<'_> {
     /// Whether the image in use has the kernels that leave them.
     pub(super) fn can_leave(&mut self, products: &LeftProducts) -> Result<bool, DeviceError> {
         for kernel in &products.kernels {
-            if !self.warpgroups || self.find(kernel)?.is_none() {
+            if self.find(kernel)?.is_none() {
                 return Ok(false);
             }
         }
@@ -515,7 +523,7 @@ impl Lowering<'_> {
 
     /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
     pub(super) fn split_bytes(
-        gpu: &GpuFacts,
+        (gpu, warpgroups): (&GpuFacts, bool),
         matrices: &[&Matrix],
         (rows, rows_max): (u32, u32),
         mode: LinearMode,
@@ -530,7 +538,7 @@ impl Lowering<'_> {
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
         let adder = if mode == LinearMode::Add { Adder::Fold } else { Adder::Nobody };
-        let cut = Wide::of(&product, &order, gpu, adder);
+        let cut = warpgroups.then(|| Wide::of(&product, &order, gpu, adder)).flatten();
         let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
         (sums.max(left), arrivals)
     }

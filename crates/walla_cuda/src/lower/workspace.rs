@@ -63,9 +63,10 @@ impl Workspace {
     pub(crate) fn of(
         resources: &Resources,
         gpu: &GpuFacts,
+        warpgroups: bool,
         programs: &[Program],
     ) -> Result<Self, DeviceError> {
-        let ground = Ground { resources, gpu };
+        let ground = Ground { resources, gpu, warpgroups };
         let mut workspace = Self::default();
         let slots = programs.iter().map(|p| p.slots.len()).max().unwrap_or_default();
         for slot in 0..slots {
@@ -132,6 +133,7 @@ impl Workspace {
 struct Ground<'a> {
     resources: &'a Resources,
     gpu: &'a GpuFacts,
+    warpgroups: bool,
 }
 
 impl Ground<'_> {
@@ -148,7 +150,8 @@ impl Ground<'_> {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
                 let matrices = [matrix(query)?, matrix(key)?, matrix(value)?];
                 let cache = &self.resources.cache(program.cache)?.desc;
-                let left = attention::left_products(self.gpu, cache, program, *shape, &matrices);
+                let gpu = (self.gpu, self.warpgroups);
+                let left = attention::left_products(gpu, cache, program, *shape, &matrices);
                 let splits = left.map_or(1, |left| left.splits);
                 wanted.products = products(splits as usize * heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);
@@ -210,7 +213,8 @@ impl Ground<'_> {
         let matrices: Result<Vec<_>, _> =
             linears.iter().map(|linear| self.resources.matrix(linear.matrix)).collect();
         for run in matrices?.chunk_by(|a, b| a.ty == b.ty) {
-            let (sums, arrivals) = Lowering::split_bytes(self.gpu, run, rows, mode);
+            let (sums, arrivals) =
+                Lowering::split_bytes((self.gpu, self.warpgroups), run, rows, mode);
             wanted.split_sums = wanted.split_sums.max(sums);
             wanted.split_arrivals = wanted.split_arrivals.max(arrivals);
         }
