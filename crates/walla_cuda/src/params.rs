@@ -293,8 +293,9 @@ pub(crate) struct AttendParams {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct LeftRef {
-    /// The norm's factors of rows, and those that they were packed with; null: the same.
+    /// The norm's factors of rows; null if they were packed with these.
     pub exact: Address,
+    /// The factors that rows were packed with, near to those; null likewise.
     pub used: Address,
     /// Splits; 0: products are whole.
     pub count: u32,

@@ -47,6 +47,11 @@ pub(super) fn partials_bytes(
     }
 }
 
+/// Whether attention finishes and appends a row's heads itself: where a row attends to its own cell alone of those that a step makes.
+fn can_append(gpu: &GpuFacts, cache: &CacheDesc, program: &Program, shape: HeadShape) -> bool {
+    program.one_row_a_sequence && Form::of(gpu, cache, program, shape).is_some()
+}
+
 /// Query, key and value as they come to decoding attention in splits, which it adds; `None` if they come whole.
 pub(super) fn left_products(
     (gpu, warpgroups): (&GpuFacts, bool),
@@ -57,10 +62,9 @@ pub(super) fn left_products(
 ) -> Option<LeftProducts> {
     let rows_max = if cache.kv_type == KvType::Q8 { LEFT_ROWS_MAX_Q8 } else { LEFT_ROWS_MAX };
     let may_be_left = warpgroups
-        && program.one_row_a_sequence
+        && can_append(gpu, cache, program, shape)
         && program.rows_max <= rows_max
-        && shape.head_dim <= LEFT_DIM_MAX
-        && Form::of(gpu, cache, program, shape).is_some();
+        && shape.head_dim <= LEFT_DIM_MAX;
     may_be_left.then(|| LeftProducts::of(gpu, matrices, program.rows_max)).flatten()
 }
 
@@ -123,9 +127,9 @@ impl Lowering<'_> {
             stride: all_heads * head_dim,
         };
         let input = self.input(program, op.x, Some(op.norm))?;
-        let appends_later = op.attends_next
-            && program.one_row_a_sequence
-            && self.form(program, op.shape)?.is_some();
+        let cache = &self.resources.cache(program.cache)?.desc;
+        let facts = &self.context.gpu().facts;
+        let appends_later = op.attends_next && can_append(facts, cache, program, op.shape);
         let left = if appends_later { self.left(program, op, &input)? } else { None };
         let then = left.map_or(Then::Store, |left| Then::Leave(left.apart));
         let mut launches = self.linears(program, &input, &[part(0), part(1), part(2)], then)?;

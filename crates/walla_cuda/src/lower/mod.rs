@@ -2,6 +2,7 @@
 
 mod attend;
 mod attention;
+mod kernel;
 mod linear;
 mod order;
 mod product;
@@ -14,7 +15,7 @@ use bytemuck::Pod;
 use walla_device::{DeviceError, Norm, Op, Program, Slot};
 
 use self::attention::{Convolution, Qkv};
-pub(crate) use self::product::WARPGROUP_KERNELS;
+pub(crate) use self::kernel::WARPGROUP_KERNELS;
 use self::product::{Normed, on_tensor_cores};
 pub(crate) use self::workspace::Workspace;
 use crate::driver::{Context, Launch, Stream};

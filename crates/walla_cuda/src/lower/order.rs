@@ -6,7 +6,7 @@ use walla_device::GpuFacts;
 pub(super) const TILES_MANY: u32 = 512;
 /// Tiles that a block of kernels/wide.cuh makes at once (`WIDE_TILES`).
 pub(super) const WIDE_TILES: u32 = 8;
-/// Most splits of few tiles: blocks of a cluster that every chip can have (`WIDE_SPLITS_MAX`).
+/// Most splits of few tiles: blocks of a cluster that every chip can have (`WIDE_SPLITS_MAX`, `LEFT_MAX`).
 pub(super) const SPLITS_MAX: u32 = 8;
 /// Shared memory of a block from which on all columns of many tiles are one split, to as many segments.
 const SHARED_LARGE: u64 = 200 << 10;

@@ -19,6 +19,8 @@ const SPLIT_DEPTH_MAX: u32 = 2;
 const GROUP_BYTES: u32 = 2_048;
 /// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x (in `x_warps`).
 const RECORD_SHORT: u32 = 1_024;
+/// Longest record, in bytes, of quantised weights: those of halves are longer (in `weights_chunk`).
+const RECORD_QUANTISED: u32 = 1_200;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
 /// Tiles of a block that shares a multiprocessor with another one (`WIDE_TILES_HALF`), and most rows of x that it takes.
@@ -30,9 +32,6 @@ const IN_MEMORY_COLUMNS: u32 = 32;
 const IN_MEMORY_COLUMNS_LONG: u32 = 64;
 /// Warps of a block of kernels/fold.cu (`FOLD_WARPS`).
 const FOLD_WARPS: u32 = 4;
-
-/// Longest record of which splits of 16 rows of x are left to their reader: with longer ones clusters are quicker where contexts are long.
-const LEFT_RECORD: u32 = 1_200;
 
 /// Who can add the splits of a product, besides its own blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +93,7 @@ fn in_memory_columns(record_bytes: u32) -> u32 {
 
 /// Segments of a stage of weights (`weights_chunk`).
 fn weights_chunk(record_bytes: u32) -> u32 {
-    if record_bytes > 1_200 { 1 } else { 2 }
+    if record_bytes > RECORD_QUANTISED { 1 } else { 2 }
 }
 
 impl Wide {
@@ -132,10 +131,11 @@ impl Wide {
             && order.splits > 1
             && columns >= in_memory_columns(product.record_bytes)
             && blocks * row_blocks <= gpu.multiprocessors;
+        // With 16 rows of x and weights of halves clusters are quicker where contexts are long.
         let is_left = adder == Adder::Reader
             && order.runs == 1
             && order.splits > 1
-            && (columns > 16 || product.record_bytes <= LEFT_RECORD);
+            && (columns > 16 || product.record_bytes <= RECORD_QUANTISED);
         let splits = if in_turns {
             Splits::One
         } else if in_memory {
