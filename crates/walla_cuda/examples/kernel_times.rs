@@ -1,4 +1,5 @@
-//! Where the time of one decode step goes: every kernel's time, what it reads and its share of the memory's bandwidth.
+//! Where the time of one decode step goes: every op's kernels, their time, what they read, how long that takes at the bandwidth that memory was measured to have, and what is
+//! beyond that.
 //!
 //! `cargo run --release -p walla_cuda --features cupti --example kernel_times -- [SHAPE:TYPE[:AGENTS[:CONTEXT]] …]`, for example
 //! `llama-3.2-1b:q4_k_m:8:1024`. The profiling library (libcupti) must be on the library search path; without it there are spans from events
@@ -9,12 +10,10 @@
 
 mod shapes;
 
-use std::collections::BTreeMap;
-
 use walla_cuda::timing::{KernelOfProgram, Method, Timing, TimingOptions};
 use walla_cuda::{CudaBackend, CudaDevice};
 use walla_device::{
-    CacheDesc, Device, GraphId, HeadShape, KvType, OpenOptions, Phase, Program, StreamId,
+    CacheDesc, Device, GraphId, HeadShape, KvType, Op, OpenOptions, Phase, Program, StreamId,
     StreamPriority,
 };
 
@@ -47,7 +46,8 @@ fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
     let measured = backend.open_gpu("cuda:0", &options)?.read_bytes_per_second()?;
     let bytes_per_second = measured.ok_or("no measurement")?;
     let mut device = backend.open_gpu("cuda:0", &options)?;
-    let (stream, graph, weight_bytes) = prepare(&mut device, shape, mixture, agents, context)?;
+    let Prepared { stream, graph, ops, weight_bytes } =
+        prepare(&mut device, shape, mixture, agents, context)?;
     println!(
         "{} {mixture}, {agents} agents, context {context}: {:.3} GB of weights, {:.0} GB/s measured",
         shape.name,
@@ -73,18 +73,26 @@ fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
     }
     let HeadShape { kv_heads, head_dim, .. } = shape.heads;
     let page_bytes = 4 * u64::from(kv_heads * head_dim) * u64::from(context * agents);
-    table(&device.kernels_of(graph)?, &cupti, page_bytes, bytes_per_second);
+    table(&device.kernels_of(graph)?, &ops, &cupti, page_bytes, bytes_per_second);
     Ok(())
 }
 
-/// A model ready to decode: its stream, its graph with a step uploaded, and the bytes of its weights.
+/// A model ready to decode, with a step uploaded.
+struct Prepared {
+    stream: StreamId,
+    graph: GraphId,
+    /// What the program's ops are called.
+    ops: Vec<&'static str>,
+    weight_bytes: u64,
+}
+
 fn prepare(
     device: &mut CudaDevice,
     shape: &Shape,
     mixture: &str,
     agents: u32,
     context: u32,
-) -> Result<(StreamId, GraphId, u64)> {
+) -> Result<Prepared> {
     let model = model(device, shape, mixture)?;
     let layout = layout(context);
     let cache = device.create_cache(&CacheDesc {
@@ -113,6 +121,7 @@ fn prepare(
         masks: None,
         ops: model.ops,
     };
+    let ops = names(&program.ops);
     let host = device.create_host("step", layout.bytes())?;
     let stream = device.create_stream(StreamPriority::Low)?;
     let prepared = device.prepare(vec![program])?;
@@ -120,10 +129,26 @@ fn prepare(
     device.write_host(host, 0, layout.bytes(), &mut |bytes| fill(bytes, &layout, &positions))?;
     device.upload(stream, host, step, layout.bytes_with(agents))?;
     let graph = prepared.first().ok_or("nothing was prepared")?.graph;
-    Ok((stream, graph, model.weight_bytes))
+    Ok(Prepared { stream, graph, ops, weight_bytes: model.weight_bytes })
 }
 
-/// All runs of one kernel's launches, per step.
+fn names(ops: &[Op]) -> Vec<&'static str> {
+    let before = |i: usize| i.checked_sub(1).and_then(|i| ops.get(i));
+    let name = |(i, op): (usize, &Op)| match op {
+        Op::Embed { .. } => "embedding",
+        Op::Qkv { .. } => "query, key, value",
+        Op::ShortConv { .. } => "convolution",
+        Op::Attention { .. } => "attention",
+        Op::Project { .. } if matches!(before(i), Some(Op::GateUp { .. })) => "down",
+        Op::Project { .. } => "output",
+        Op::GateUp { .. } => "gate, up",
+        Op::Head { .. } => "head",
+        Op::Sample => "sampler",
+    };
+    ops.iter().enumerate().map(name).collect()
+}
+
+/// All runs of one kernel's launches for ops of one name.
 #[derive(Default)]
 struct Row {
     launches: usize,
@@ -132,23 +157,37 @@ struct Row {
     bytes: u64,
 }
 
-fn table(kernels: &[KernelOfProgram], timing: &Timing, page_bytes: u64, bytes_per_second: f64) {
+fn table(
+    kernels: &[KernelOfProgram],
+    ops: &[&'static str],
+    timing: &Timing,
+    page_bytes: u64,
+    bytes_per_second: f64,
+) {
     let Some(first) = timing.runs.first() else { return };
     let same = first.pieces.len() == kernels.len()
         && first.pieces.iter().zip(kernels).all(|(piece, kernel)| piece.name == kernel.name);
     if !same {
-        println!("the kernels ran in another order than they were launched: no bytes");
+        println!("the kernels ran in another order than they were launched: neither ops nor bytes");
     }
-    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    // In the order in which a step comes to them.
+    let mut rows: Vec<((&str, &str), Row)> = Vec::new();
     let steps = timing.runs.len() as f64;
     for run in &timing.runs {
         let mut end_before = 0;
         for (i, piece) in run.pieces.iter().enumerate() {
-            let row = rows.entry(&piece.name).or_default();
+            let kernel = kernels.get(i).filter(|_| same);
+            let op = kernel.and_then(|kernel| ops.get(kernel.op? as usize)).copied();
+            let key = (op.unwrap_or_default(), piece.name.as_str());
+            let at = rows.iter().position(|(its, _)| *its == key).unwrap_or_else(|| {
+                rows.push((key, Row::default()));
+                rows.len() - 1
+            });
+            let row = &mut rows[at].1;
             row.launches += 1;
             row.own_micros += piece.end_nanos.saturating_sub(end_before) as f64 / 1e3;
             row.ran_micros += piece.end_nanos.saturating_sub(piece.begin_nanos) as f64 / 1e3;
-            if let Some(kernel) = kernels.get(i).filter(|_| same) {
+            if let Some(kernel) = kernel {
                 row.bytes += kernel.weight_bytes;
                 let is_attention = kernel.reads_pages && kernel.name.contains("att");
                 row.bytes += if is_attention { page_bytes } else { 0 };
@@ -156,26 +195,40 @@ fn table(kernels: &[KernelOfProgram], timing: &Timing, page_bytes: u64, bytes_pe
             end_before = end_before.max(piece.end_nanos);
         }
     }
-    let span: f64 = rows.values().map(|row| row.own_micros).sum();
-    let mut rows: Vec<_> = rows.into_iter().collect();
-    rows.sort_by(|(_, a), (_, b)| b.own_micros.total_cmp(&a.own_micros));
+    let span: f64 = rows.iter().map(|(_, row)| row.own_micros).sum();
     println!(
-        "{:<44} {:>6} {:>9} {:>8} {:>8} {:>9} {:>9} {:>10}",
-        "kernel", "a step", "own us", "of step", "each us", "ran us", "MB", "of memory"
+        "{:<18} {:<38} {:>6} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
+        "op",
+        "kernel",
+        "a step",
+        "own us",
+        "of step",
+        "each us",
+        "ran us",
+        "MB",
+        "bytes us",
+        "beyond us"
     );
-    for (name, row) in rows {
-        let launches = row.launches as f64;
+    let line = |op: &str, name: &str, row: &Row| {
         let bytes = row.bytes as f64 / steps;
-        let own = row.own_micros / steps;
-        let share = bytes / (own * 1e-6) / bytes_per_second;
+        let (own, of_bytes) = (row.own_micros / steps, bytes / bytes_per_second * 1e6);
         println!(
-            "{name:<44} {:>6.1} {own:>9.1} {:>7.1}% {:>8.2} {:>9.1} {:>9.1} {:>9.0}%",
-            launches / steps,
+            "{op:<18} {name:<38} {:>6.1} {own:>9.1} {:>7.1}% {:>8.2} {:>9.1} {:>9.1} {of_bytes:>9.1} {:>9.1}",
+            row.launches as f64 / steps,
             100.0 * row.own_micros / span,
-            row.own_micros / launches,
+            row.own_micros / row.launches as f64,
             row.ran_micros / steps,
             bytes / 1e6,
-            100.0 * share
+            own - of_bytes
         );
+    };
+    let mut all = Row::default();
+    for ((op, name), row) in &rows {
+        line(op, name, row);
+        all.launches += row.launches;
+        all.own_micros += row.own_micros;
+        all.ran_micros += row.ran_micros;
+        all.bytes += row.bytes;
     }
+    line("all", "", &all);
 }

@@ -43,6 +43,8 @@ pub(crate) struct Launch {
     pub(crate) shared_bytes: u32,
     /// Blocks, neighbours along the first side of the grid, that share a cluster; 0 for kernels that know none.
     pub(crate) cluster: u32,
+    /// The op of the program that it belongs to, for who measures; `None` for what is no op's.
+    pub(crate) op: Option<u32>,
     /// The kernel's parameter struct, in 8-byte words so that it is aligned as the struct is; the rest is zeros.
     pub(crate) params: [u64; PARAM_WORDS],
 }
@@ -59,7 +61,8 @@ impl Launch {
         let mut words = [0_u64; PARAM_WORDS];
         bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..size_of::<P>()]
             .copy_from_slice(bytemuck::bytes_of(params));
-        Self { function, grid, threads, overlap: false, shared_bytes: 0, cluster: 0, params: words }
+        let (overlap, shared_bytes, cluster, op) = (false, 0, 0, None);
+        Self { function, grid, threads, overlap, shared_bytes, cluster, op, params: words }
     }
 }
 

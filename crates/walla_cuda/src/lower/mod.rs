@@ -84,12 +84,16 @@ impl Lowering<'_> {
         let mut launches = vec![self.launch(("take", "take"), [1, 1, 1], TAKE_THREADS, &posts)?];
         for (i, op) in program.ops.iter().enumerate() {
             let later = program.ops.get(i + 1..).unwrap_or_default();
+            let before = launches.len();
             self.op(program, op, later, &mut launches).map_err(|error| match error {
                 DeviceError::Invalid(why) => {
                     DeviceError::Invalid(format!("program {}, op {i}: {why}", program.name))
                 }
                 other => other,
             })?;
+            for launch in &mut launches[before..] {
+                launch.op = Some(i as u32);
+            }
         }
         // Whatever ran before is complete when the first kernel starts, and the step block is there when the second does, and so when any later one does, however early:
         // kernels may read the block, and what earlier steps, copies and upkeep left, before they wait for their predecessors in this program.

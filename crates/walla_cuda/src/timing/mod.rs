@@ -83,6 +83,8 @@ impl Timing {
 pub struct KernelOfProgram {
     /// Its name.
     pub name: String,
+    /// The op that it belongs to, by its place in the program; `None` for what is no op's.
+    pub op: Option<u32>,
     /// Bytes of the matrices that it multiplies with.
     pub weight_bytes: u64,
     /// Whether it reads keys and values.
@@ -160,6 +162,7 @@ impl CudaDevice {
         KernelOfProgram {
             weight_bytes: read.map(|m| m.memory.bytes() as u64).sum(),
             reads_pages,
+            op: launch.op,
             name,
         }
     }
