@@ -7,7 +7,7 @@
 // x: packed rows (packed.cuh), divided by their scale; W: as weight.cuh has it; out: f32. Up to three matrices of one type are
 // parts of one launch. Every weight becomes f16(scale * q - minimum), rows of x are f16. A tile is 16 of W's rows (GATE: 8 of each matrix).
 //
-// The order of a row's sums follows from the matrix alone, and every kernel that multiplies such a matrix keeps it bit by bit:
+// The order of a row's sums follows from the matrices of an op alone, and every kernel that multiplies one of them keeps it bit by bit:
 // 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a split into runs of `run` segments, the
 //    last ones may have fewer, or none: their sum is zero then;
 // 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in order, their blocks of 32 in order, columns
@@ -63,7 +63,7 @@ struct MatmulParams {
     float unscale;            // 1 / x.scale
     uint32_t run;             // segments of a run
     uint32_t teams;           // of a block
-    uint32_t turn_tiles;      // few.cuh: tiles that a block makes in one turn
+    uint32_t turn_tiles;      // few.cuh: tiles that a block makes in one turn; wide.cuh, ONE_UNEVEN: those of all blocks in whole turns
     uint32_t x_splits;        // few.cuh: splits whose rows of x a block has at once
     uint32_t next_squares_count;
     Segment part[3];  // part_from says where each begins

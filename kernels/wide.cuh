@@ -4,6 +4,7 @@
 // A block takes 8 tiles, 128 of W's rows, or 4. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
 // its predecessor. One warp more brings the rows of x, which the warps of a run share, or one for each run.
 // SPLITS = ONE, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
+// SPLITS = ONE_UNEVEN: the same where the last turn is a half one, since no more tiles are left: a block has 4 of them then, which half of its warps make.
 // With 4 tiles it is 8 warps, and two blocks share a multiprocessor: the first of them is there before the kernel ahead has ended, and asks for its weights.
 // SPLITS = IN_CLUSTER, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
 // with the block that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
@@ -23,7 +24,7 @@
 constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
 constexpr uint32_t WIDE_TILES_HALF = 4;
 // Where the splits of a tile meet.
-enum Splits : uint32_t { ONE, IN_CLUSTER, IN_MEMORY, LEFT };
+enum Splits : uint32_t { ONE, ONE_UNEVEN, IN_CLUSTER, IN_MEMORY, LEFT };
 // Runs that a block makes at once.
 template <Splits SPLITS>
 constexpr uint32_t RUNS_OF = SPLITS == IN_CLUSTER || SPLITS == LEFT ? 1 : 2;
@@ -37,24 +38,33 @@ template <uint32_t N>
 constexpr uint32_t X_CHUNK = N > 32 ? 1 : 2;  // segments of a stage of x
 constexpr uint32_t GROUP_BYTES = 8 * SEGMENT * 2;  // 8 rows of x, a segment
 
+// Tiles are numbered as if all turns were whole, 8 a block and turn; in the last, a half one, the lower half of each block's are there. The tile of a number; none from p.tiles on.
+template <bool HAS_HALF_TURN>
+__device__ __forceinline__ uint32_t tile_at(const MatmulParams& p, uint32_t number) {
+    if (!HAS_HALF_TURN || number < p.turn_tiles) return number;
+    const uint32_t in = number % WIDE_TILES;
+    return in < WIDE_TILES_HALF ? p.turn_tiles + (number - p.turn_tiles) / WIDE_TILES * WIDE_TILES_HALF + in : p.tiles;
+}
+
 // The weights of a warp's tiles, turn after turn, on their way to its ring.
-template <uint32_t TYPE>
+template <uint32_t TYPE, bool HAS_HALF_TURN>
 struct Weights {
     static constexpr uint32_t RECORD = Record<TYPE>::BYTES, CHUNK = weights_chunk(RECORD), HALF = CHUNK * RECORD, STAGE = 2 * HALF;
     const MatmulParams& p;
     uint32_t stages, barriers;  // in shared memory
-    uint32_t tile, tile_step;   // the next to come
+    uint32_t number, step;      // of the tile that comes next; to the one after it
     uint32_t begin, count;      // segments of every tile
     uint32_t fetched;           // of the next tile
     const uint8_t* from;
     Turn ahead, now;
 
+    __device__ __forceinline__ uint32_t tile() const { return tile_at<HAS_HALF_TURN>(p, number); }
     __device__ __forceinline__ void find() {
-        if (tile < p.tiles) from = first_half<RECORD>(p, tile, begin);
+        if (tile() < p.tiles) from = first_half<RECORD>(p, tile(), begin);
     }
     // Asks for the next stage, if there is one: the whole warp's call, one lane's copies.
     __device__ __forceinline__ void fetch() {
-        if (tile >= p.tiles || count == 0) return;
+        if (tile() >= p.tiles || count == 0) return;
         const uint32_t bytes = min(CHUNK, count - fetched) * RECORD;
         const uint32_t to = stages + ahead.slot * STAGE, barrier = barriers + 8 * ahead.slot;
         if (is_elected()) {
@@ -66,7 +76,7 @@ struct Weights {
         fetched += CHUNK;
         if (fetched < count) return;
         fetched = 0;
-        tile += tile_step;
+        number += step;
         find();
     }
 };
@@ -78,10 +88,10 @@ struct XRing {
 
 // A run: the chain of its segments, `first` to `end` of the `weights.count` that the warp multiplies with for a tile. `is_tile` is false for a warp that has none and
 // only goes along with its group.
-template <uint32_t TYPE, uint32_t N>
-__device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t* weights_from, Weights<TYPE>& weights, const XRing& x, Turn& x_now,
+template <uint32_t TYPE, uint32_t N, bool HAS_HALF_TURN>
+__device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t* weights_from, Weights<TYPE, HAS_HALF_TURN>& weights, const XRing& x, Turn& x_now,
                                              uint32_t first_segment, uint32_t end, bool is_tile) {
-    using W = Weights<TYPE>;
+    using W = Weights<TYPE, HAS_HALF_TURN>;
     constexpr uint32_t X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>;
     const MatmulParams& p = weights.p;
     const uint32_t lane = threadIdx.x % WARP;
@@ -150,6 +160,18 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
     }
     await_sums(sum);
     if (due && lane == 0) arrive(due);
+}
+
+// A warpgroup's way past the rows of x of a turn in which it has no tiles.
+template <uint32_t N>
+__device__ __forceinline__ void pass_run(const XRing& x, Turn& x_now, uint32_t count, uint32_t depth) {
+#pragma unroll 1
+    for (uint32_t s = 0; s < count; s += X_CHUNK<N>) {
+        await_phase(x.full + 8 * x_now.slot, x_now.phase);
+        __syncwarp();
+        if (threadIdx.x % WARP == 0) arrive(x.empty + 8 * x_now.slot);
+        x_now.next(depth);
+    }
 }
 
 // Sums of COUNT numbers over a warp, each as warp_sum makes it: lane l is left with that of number l / (WARP / COUNT).
@@ -267,8 +289,8 @@ struct WideShared {
 
 template <uint32_t TYPE, uint32_t N, Splits SPLITS, uint32_t TILES>
 __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_OF<SPLITS>, TILES>& of_block, Blocks blocks) {
-    using W = Weights<TYPE>;
-    constexpr bool IN_TURNS = SPLITS == ONE, CLUSTER = SPLITS == IN_CLUSTER;
+    constexpr bool HAS_HALF_TURN = SPLITS == ONE_UNEVEN, IN_TURNS = SPLITS == ONE || HAS_HALF_TURN, CLUSTER = SPLITS == IN_CLUSTER;
+    using W = Weights<TYPE, HAS_HALF_TURN>;
     constexpr uint32_t RUNS = RUNS_OF<SPLITS>;
     // Warps that multiply, and those that bring rows of x.
     constexpr uint32_t WARPS = TILES * RUNS, BRINGING = x_warps(N, RUNS, Record<TYPE>::BYTES), X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
@@ -278,7 +300,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
     const uint32_t lane = threadIdx.x % WARP, warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
     const uint32_t splits = IN_TURNS ? 1 : p.splits;
     const uint32_t group0 = IN_TURNS ? blocks.index : divided(blocks.index, p.by_x_splits), split = IN_TURNS ? 0 : blocks.index - group0 * splits;
-    const uint32_t groups = div_up(p.tiles, TILES), group_step = IN_TURNS ? blocks.count : groups;
+    const uint32_t groups = HAS_HALF_TURN ? div_up(p.turn_tiles, TILES) + div_up(p.tiles - p.turn_tiles, WIDE_TILES_HALF) : div_up(p.tiles, TILES);
+    const uint32_t group_step = IN_TURNS ? blocks.count : groups;
     const uint32_t row0 = blockIdx.y * N;
     constexpr bool IS_LATE = CLUSTER && SUMS_LIE_LATE<N>;
     // What a warp multiplies with: a run, or all of the split's, one after the other.
@@ -300,14 +323,14 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         return XRing{shared_of(shared) + x_shared + run * x_bytes, at, at + 8 * DEPTH_MAX};
     };
     const uint32_t run = warp / TILES % RUNS, tile_in = warp % TILES;
-    Weights<TYPE> weights{p,
-                          shared_of(shared) + weights_at + warp * weight_bytes,
-                          barriers_at + 8 * warp * DEPTH_MAX,
-                          group0 * TILES + tile_in,
-                          group_step * TILES,
-                          begin_of(run),
-                          count_of(run),
-                          0};
+    W weights{p,
+              shared_of(shared) + weights_at + warp * weight_bytes,
+              barriers_at + 8 * warp * DEPTH_MAX,
+              group0 * TILES + tile_in,
+              group_step * TILES,
+              begin_of(run),
+              count_of(run),
+              0};
     let_successors_start();
     if (warp < WARPS) {
         init_own_barriers<DEPTH_MAX>(weights.barriers);
@@ -366,7 +389,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         return;
     }
     const auto meet_all = [] { asm volatile("bar.sync 1, %0;" ::"n"(WARPS * WARP) : "memory"); };
-    if (SPLITS == IN_CLUSTER || SPLITS == ONE) {
+    if (CLUSTER || IN_TURNS) {
         find_factors<N, WARPS>(factor, row0, blocks.index == 0, p);
         meet_all();
     } else if (SPLITS == LEFT && blocks.index == 0) {
@@ -383,7 +406,11 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         float share[COUNT];
         float* mine = swaps + warp * SWAP<N, RUNS>;
         for (uint32_t group = group0; group < groups; group += group_step) {
-            const uint32_t tile = group * TILES + tile_in;
+            const uint32_t tile = tile_at<HAS_HALF_TURN>(p, group * TILES + tile_in);
+            if (HAS_HALF_TURN && group * TILES >= p.turn_tiles && tile_in >= WIDE_TILES_HALF) {
+                pass_run<N>(x, x_now, weights.count, p.chunk);
+                break;
+            }
             multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, 0, weights.count, tile < p.tiles);
             swap_sums<N>(share, sum, mine, swaps + (warp ^ TILES) * SWAP<N, RUNS>, run, tile_in);
             if (tile >= p.tiles) continue;
@@ -525,6 +552,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
 #define WIDES_BUT_PAIRED(TYPE, NAME)                                                                                                 \
     WIDE(TYPE, NAME, , 16, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, ONE, WIDE_TILES, 1) \
     WIDE(TYPE, NAME, _half, 16, ONE, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, ONE, WIDE_TILES_HALF, 2)                        \
+    WIDE(TYPE, NAME, _uneven, 32, ONE_UNEVEN, WIDE_TILES, 1) WIDE(TYPE, NAME, _uneven, 64, ONE_UNEVEN, WIDE_TILES, 1)                \
     WIDE(TYPE, NAME, _split, 64, IN_MEMORY, WIDE_TILES, 1)
 #define WIDES(TYPE, NAME)                                                                                                                                                         \
     WIDES_BUT_PAIRED(TYPE, NAME)                                                                                                                                                  \

@@ -230,7 +230,8 @@ impl Lowering<'_> {
             let (now, later) = rest.split_at(run.len());
             if run.first().is_some_and(|ty| on_tensor_cores(*ty)) {
                 let x = self.operand(program, input, &mut launches)?;
-                let product = self.matmul(program, input, &x, now, &then, &mut launches)?;
+                let product =
+                    self.matmul(program, input, &x, (now, parts), &then, &mut launches)?;
                 let pair = before.as_ref().map(|first| self.pair(first, &product)).transpose()?;
                 if let Some(pair) = pair.flatten() {
                     launches.push(pair);

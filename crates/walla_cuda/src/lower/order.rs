@@ -1,4 +1,4 @@
-//! The order of a row's sums (kernels/product.cuh): decided by the matrices of a launch and the chip alone, for every kernel that multiplies them.
+//! The order of a row's sums (kernels/product.cuh): decided by the matrices of an op and the chip alone, for every kernel that multiplies them.
 
 use walla_device::GpuFacts;
 
@@ -31,7 +31,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Of a launch whose matrices have `tiles` tiles of `segments` segments.
+    /// Of matrices that have `tiles` tiles of `segments` segments together.
     pub(super) fn of(tiles: u32, segments: u32, gpu: &GpuFacts) -> Self {
         let segments = segments.max(1);
         let shared = gpu.shared_bytes_per_block_optin;

@@ -7,7 +7,7 @@ use walla_types::TensorType;
 use super::Lowering;
 use super::kernel::{Kernel, WARPGROUP_KERNELS};
 use super::linear::{Input, Part};
-use super::order::Order;
+use super::order::{Order, TILES_MANY};
 use super::tiling::{GROUP_ROWS, Product, Tiling};
 use super::wide::{self, Adder, Splits, Wide};
 use crate::driver::Launch;
@@ -104,7 +104,7 @@ impl LeftProducts {
         for run in matrices.chunk_by(|a, b| a.ty == b.ty) {
             let first = run.first().filter(|first| on_tensor_cores(first.ty))?;
             let (product, ty) = product(run, rows, group_rows(rows, first.cols), false)?;
-            let order = Order::of(product.tiles, product.segments, gpu);
+            let order = order(&product, matrices, false, gpu);
             let cut = Wide::of(&product, &order, gpu, Adder::Reader)?;
             let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
             let are_alike = *splits.get_or_insert(order.splits) == order.splits;
@@ -275,7 +275,7 @@ impl Lowering<'_> {
         program: &Program,
         input: &Input,
         x: &Normed,
-        parts: &[Part<'_>],
+        (parts, of_op): (&[Part<'_>], &[Part<'_>]),
         then: &Then,
         launches: &mut Vec<Launch>,
     ) -> Result<ProductLaunch, DeviceError> {
@@ -288,7 +288,7 @@ impl Lowering<'_> {
         let is_gate = matches!(then, Then::Gate(..));
         let (product, ty) = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate)
             .ok_or_else(unsupported)?;
-        let order = Order::of(product.tiles, product.segments, facts);
+        let order = order(&product, &self.matrices(of_op)?, is_gate, facts);
         let overlap = facts.programmatic_launch;
         // `fold` knows one matrix of whole tiles, and neither factors nor biases.
         let is_plain = |part: &Part<'_>| {
@@ -311,6 +311,7 @@ impl Lowering<'_> {
                 let params = MatmulParams {
                     depth: cut.depth,
                     chunk: cut.x_depth,
+                    turn_tiles: cut.turn_tiles.unwrap_or_default(),
                     stages: Wide::stages(&order),
                     ..self.matmul_params(
                         program,
@@ -435,7 +436,7 @@ impl Lowering<'_> {
     /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
     pub(super) fn split_bytes(
         (gpu, warpgroups): (&GpuFacts, bool),
-        matrices: &[&Matrix],
+        (matrices, of_op): (&[&Matrix], &[&Matrix]),
         (rows, rows_max): (u32, u32),
         mode: LinearMode,
     ) -> (usize, usize) {
@@ -444,7 +445,7 @@ impl Lowering<'_> {
         let Some((product, _)) = product(matrices, rows, group_rows, mode.is_gate()) else {
             return (0, 0);
         };
-        let order = Order::of(product.tiles, product.segments, gpu);
+        let order = order(&product, of_op, mode.is_gate(), gpu);
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
@@ -453,6 +454,23 @@ impl Lowering<'_> {
         let left = cut.map_or(0, |cut| cut.sums_bytes(&product, &order));
         (sums.max(left), arrivals)
     }
+}
+
+/// Tiles of matrices, of a gate's those of eight rows of each of two.
+fn tiles(matrices: &[&Matrix], is_gate: bool) -> u32 {
+    let height = repack::TILE_ROWS as u32;
+    match matrices {
+        [first, ..] if is_gate => first.rows.div_ceil(height / 2),
+        _ => matrices.iter().map(|matrix| matrix.rows.div_ceil(height)).sum(),
+    }
+}
+
+/// The order of a product's sums. The matrices of an op are cut alike, whatever their types, if they have few tiles together: so one launch makes them, and one reader adds their splits.
+fn order(product: &Product, of_op: &[&Matrix], is_gate: bool, gpu: &GpuFacts) -> Order {
+    let multiplied: Vec<_> = of_op.iter().copied().filter(|its| on_tensor_cores(its.ty)).collect();
+    let together = tiles(&multiplied, is_gate);
+    let tiles = if together < TILES_MANY { together } else { product.tiles };
+    Order::of(tiles, product.segments, gpu)
 }
 
 /// What there is to multiply with matrices of one type, and the name of the type; `None` if there is nothing or no kernel for it.
@@ -464,16 +482,10 @@ fn product(
 ) -> Option<(Product, String)> {
     let first = matrices.first()?;
     let layout = Layout::of(first.ty, first.cols as usize)?;
-    let tiles = if is_gate {
-        // Of eight rows of each of two matrices.
-        first.rows.div_ceil(repack::TILE_ROWS as u32 / 2)
-    } else {
-        matrices.iter().map(|matrix| matrix.rows.div_ceil(repack::TILE_ROWS as u32)).sum()
-    };
     let product = Product {
         record_bytes: layout.record_bytes() as u32,
         segments: layout.segments as u32,
-        tiles,
+        tiles: tiles(matrices, is_gate),
         rows,
         group_rows,
     };

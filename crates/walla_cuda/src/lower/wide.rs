@@ -13,8 +13,9 @@ pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
 /// Most stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
-/// The same of weights where a block has a split: more of them keep rows of x waiting.
+/// The same of weights where a block has a split, and where it has a split of two runs to leave: more of them keep rows of x waiting.
 const SPLIT_DEPTH_MAX: u32 = 2;
+const IN_MEMORY_DEPTH: u32 = 1;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
 /// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x (in `x_warps`).
@@ -26,6 +27,8 @@ const SUM_STRIDE: u32 = 20;
 /// Tiles of a block that shares a multiprocessor with another one (`WIDE_TILES_HALF`), and most rows of x that it takes.
 const HALF_TILES: u32 = 4;
 const HALF_COLUMNS_MAX: u32 = 32;
+/// The same where such blocks take several turns.
+const HALF_TURNS_COLUMNS_MAX: u32 = 16;
 
 /// Fewest rows of x whose splits meet in memory, with records of no more than [`RECORD_SHORT`] and with longer ones: with fewer, what a launch more costs is what it brings.
 const IN_MEMORY_COLUMNS: u32 = 32;
@@ -71,6 +74,8 @@ pub(super) struct Wide {
     pub(super) splits: Splits,
     /// Tiles of a block.
     pub(super) tiles: u32,
+    /// Those that all blocks make in whole turns, where the last turn is a half one.
+    pub(super) turn_tiles: Option<u32>,
     /// Stages of each warp's weights.
     pub(super) depth: u32,
     /// Stages of each run's rows of x.
@@ -116,15 +121,18 @@ impl Wide {
         }
         let columns = [16, 32].into_iter().find(|n| product.rows <= *n).unwrap_or(64);
         let row_blocks = product.rows.div_ceil(columns);
-        // Two blocks of half as many tiles a multiprocessor, if all are there at once.
-        let places = 2 * gpu.multiprocessors / row_blocks;
-        let is_half =
-            in_turns && columns <= HALF_COLUMNS_MAX && product.tiles.div_ceil(HALF_TILES) <= places;
+        let multiprocessors = (gpu.multiprocessors / row_blocks).max(1);
+        let is_half = in_turns && Self::is_half(product.tiles, columns, multiprocessors);
         let tiles = if is_half { HALF_TILES } else { WIDE_TILES };
         let groups = product.tiles.div_ceil(tiles).max(1);
-        let most = (gpu.multiprocessors / row_blocks).max(1);
-        let rounds = if in_turns && !is_half { groups.div_ceil(most) } else { 1 };
-        let blocks = if in_turns { groups.div_ceil(rounds) } else { groups * order.splits };
+        // As many blocks as there is room for at once: the first of them take one turn more, if it does not come out even.
+        let room = if is_half { 2 * multiprocessors } else { multiprocessors };
+        let rounds = if in_turns { groups.div_ceil(room) } else { 1 };
+        let blocks = if in_turns { groups.min(room) } else { groups * order.splits };
+        // The last turn is a half one if that is enough.
+        let whole = product.tiles / (WIDE_TILES * room) * WIDE_TILES * room;
+        let is_enough = whole > 0 && (1..=HALF_TILES * room).contains(&(product.tiles - whole));
+        let turn_tiles = (in_turns && !is_half && is_enough).then_some(whole);
         // Blocks that have a multiprocessor each, if all are there at once, and enough to do for the warps of both runs.
         let in_memory = adder == Adder::Fold
             && order.runs == 2
@@ -151,6 +159,7 @@ impl Wide {
             columns,
             splits,
             tiles,
+            turn_tiles,
             depth: 1,
             x_depth: 1,
             grid: [blocks, row_blocks, 1],
@@ -165,6 +174,16 @@ impl Wide {
         })
     }
 
+    /// Whether blocks of half as many tiles take turns, two a multiprocessor: where all are there at once, or where the busiest multiprocessor then has fewer tiles.
+    fn is_half(tiles: u32, columns: u32, multiprocessors: u32) -> bool {
+        let halves = tiles.div_ceil(HALF_TILES);
+        let (full, rest) = (halves / (2 * multiprocessors), halves % (2 * multiprocessors));
+        let busiest = HALF_TILES * (2 * full + rest.div_ceil(multiprocessors));
+        let of_whole = WIDE_TILES * tiles.div_ceil(WIDE_TILES).div_ceil(multiprocessors);
+        halves <= 2 * multiprocessors && columns <= HALF_COLUMNS_MAX
+            || busiest < of_whole && columns <= HALF_TURNS_COLUMNS_MAX
+    }
+
     /// What the kernel's name begins with.
     pub(super) fn form(&self) -> &'static str {
         match (self.splits, self.tiles) {
@@ -172,6 +191,7 @@ impl Wide {
             (Splits::InMemory, _) => "wide_split",
             (Splits::Left, _) => "wide_left",
             (Splits::One, HALF_TILES) => "wide_half",
+            (Splits::One, _) if self.turn_tiles.is_some() => "wide_uneven",
             (Splits::One, _) => "wide",
         }
     }
@@ -216,7 +236,7 @@ impl Wide {
         let (each, deepest) = match self.splits {
             Splits::One => (order.run, DEPTH_MAX),
             Splits::InCluster(_) | Splits::Left => (order.split_segments, SPLIT_DEPTH_MAX),
-            Splits::InMemory => (order.run, SPLIT_DEPTH_MAX),
+            Splits::InMemory => (order.run, IN_MEMORY_DEPTH),
         };
         let depth_most = (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(deepest);
         let x_most = (each.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
@@ -357,6 +377,37 @@ mod tests {
         assert_eq!(form(1_024, 64).form(), "wide");
         assert_eq!(form(8_016, 16).form(), "wide");
         assert_eq!(form(128, 16).form(), "wide_cluster");
+    }
+
+    #[test]
+    fn what_is_left_behind_whole_turns_is_made_in_a_half_one() {
+        let of = |tiles, rows| {
+            let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
+            (wide.form(), wide.grid[0], wide.turn_tiles)
+        };
+        // Gate and up of Qwen 3 4B: 132 blocks make 1,056 of 1,216 tiles, 40 of them four more each. With few rows halves of blocks come out even.
+        assert_eq!(of(1_216, 64), ("wide_uneven", 132, Some(1_056)));
+        assert_eq!(of(1_216, 32), ("wide_uneven", 132, Some(1_056)));
+        assert_eq!(of(1_216, 16), ("wide_half", 264, None));
+        // Of Llama 3.1 8B, of which more than a half turn is left; of Llama 3.2 1B, which is one turn; its head; no more than whole turns.
+        assert_eq!(of(1_792, 64), ("wide", 132, None));
+        assert_eq!(of(1_792, 16), ("wide", 132, None));
+        assert_eq!(of(1_024, 64), ("wide", 128, None));
+        assert_eq!(of(8_016, 64), ("wide", 132, None));
+        assert_eq!(of(2_112, 64), ("wide", 132, None));
+        for tiles in TILES_MANY..3_000 {
+            for rows in [16, 32, 64, 128] {
+                let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
+                let Some(whole) = wide.turn_tiles else { continue };
+                // All blocks have the same whole turns, and one half turn at most. There is no such kernel for 16 rows.
+                assert!(
+                    wide.columns > 16
+                        && whole > 0
+                        && whole.is_multiple_of(WIDE_TILES * wide.grid[0])
+                );
+                assert!(whole < tiles && tiles - whole <= HALF_TILES * wide.grid[0]);
+            }
+        }
     }
 
     #[test]

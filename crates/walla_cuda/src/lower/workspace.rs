@@ -212,9 +212,10 @@ impl Ground<'_> {
     ) -> Result<(), DeviceError> {
         let matrices: Result<Vec<_>, _> =
             linears.iter().map(|linear| self.resources.matrix(linear.matrix)).collect();
-        for run in matrices?.chunk_by(|a, b| a.ty == b.ty) {
-            let (sums, arrivals) =
-                Lowering::split_bytes((self.gpu, self.warpgroups), run, rows, mode);
+        let matrices = matrices?;
+        for run in matrices.chunk_by(|a, b| a.ty == b.ty) {
+            let gpu = (self.gpu, self.warpgroups);
+            let (sums, arrivals) = Lowering::split_bytes(gpu, (run, &matrices), rows, mode);
             wanted.split_sums = wanted.split_sums.max(sums);
             wanted.split_arrivals = wanted.split_arrivals.max(arrivals);
         }

@@ -91,6 +91,21 @@ fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
     }
 }
 
+/// Query, key and value of two types, which are cut alike although each would be cut otherwise by itself; a gate that blocks make in two turns, of eight segments, the second a half one.
+#[test]
+fn rows_of_large_matrices_of_two_types_do_not_depend_on_company_or_bucket() {
+    let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
+    let shape = Shape {
+        width: 1_024,
+        hidden: 8_960,
+        heads: HeadShape { heads: 64, kv_heads: 8, head_dim: 64 },
+        layers: 1,
+        types: [q4, q4, q6, q4, q4, q4, q6, q6],
+        ..Shape::llama(q4)
+    };
+    compare("Q4_K and Q6_K", &shape, LARGE_MIXES);
+}
+
 /// More rows than a block of products takes, than a word of attention's lists has, and than the sampler draws at once: a prompt of 500 tokens in two steps, beside others, is the
 /// oracle's, and has the same bits when it is read in pieces.
 #[test]
