@@ -150,8 +150,9 @@ impl CudaDevice {
     fn kernel_of(&self, launch: &crate::driver::Launch) -> KernelOfProgram {
         let name = self.kernels.name_of(launch.function).unwrap_or("?").to_owned();
         let has = |address: u64| address != 0 && launch.params.contains(&address);
-        // A row of the table is looked up, the table is not read.
-        let read = self.resources.matrices.iter().filter(|_| name != "embed");
+        // A row of the table is looked up, the table is not read; splits are added by who knows the matrix, and does not read it.
+        let reads_weights = !matches!(name.as_str(), "embed" | "fold");
+        let read = self.resources.matrices.iter().filter(|_| reads_weights);
         let read = read.filter(|matrix| has(matrix.memory.address()));
         let layers = self.resources.caches.iter().flat_map(|cache| &cache.layers);
         let reads_pages = layers.filter_map(|layer| match layer {
