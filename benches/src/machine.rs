@@ -1,6 +1,7 @@
 //! What the results were measured on: processor, commit, date, power and memory of a GPU.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -143,8 +144,20 @@ pub fn facts(commit: Option<&str>) -> Value {
         "commit": commit,
         "date": date(),
         "load_average_1min": load_average(),
-        "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        "command": command(std::env::args().skip(1)),
     })
+}
+
+/// The arguments as they were given, but of whole paths the last name alone: what a machine's folders are called is no part of a result.
+fn command(arguments: impl Iterator<Item = String>) -> String {
+    let told = |argument: String| {
+        let path = Path::new(&argument);
+        match path.file_name().filter(|_| path.is_absolute()) {
+            Some(name) => name.to_string_lossy().into_owned(),
+            None => argument,
+        }
+    };
+    arguments.map(told).collect::<Vec<_>>().join(" ")
 }
 
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
@@ -192,6 +205,20 @@ mod tests {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(11_016), (2000, 2, 29));
         assert_eq!(civil(20_777), (2026, 11, 20));
+    }
+
+    #[test]
+    fn a_command_does_not_tell_where_a_machine_keeps_its_files() {
+        let given = [
+            "--walla",
+            "/somewhere/bin/walla",
+            "--llama-args",
+            "-fa on",
+            "--out",
+            "benches/results",
+        ];
+        let told = command(given.into_iter().map(str::to_owned));
+        assert_eq!(told, "--walla walla --llama-args -fa on --out benches/results");
     }
 
     #[test]
