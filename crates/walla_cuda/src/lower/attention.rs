@@ -7,22 +7,17 @@ use walla_device::{
 use walla_types::RopePairs;
 
 use super::attend::{Chosen, Form};
-use super::linear::{Input, Part};
-use super::product::{LeftProducts, Then, packed};
+use super::linear::Part;
+use super::product::{Then, packed};
 use super::{Lowering, same};
 use crate::driver::Launch;
 use crate::params::{
     AppendParams, AttendParams, AttentionParams, HeadRef, KvRef, LeftRef, PagesRef, ShortConvParams,
 };
-use crate::resources::{LayerMemory, Matrix};
+use crate::resources::LayerMemory;
 
 /// Cells that one block of attention takes (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
-/// Most rows, and the largest head (`LEFT_DIM_MAX`), of which attention adds what products have left as splits. More rows were not measured; with pages of 8 bits, of which a block
-/// reads few bytes, splits of more rows take longer than clusters.
-const LEFT_ROWS_MAX: u32 = 64;
-const LEFT_ROWS_MAX_Q8: u32 = 32;
-const LEFT_DIM_MAX: u32 = 128;
 /// Largest head that the kernels take.
 const HEAD_DIM_MAX: u32 = 256;
 /// The part of the second cache that pages of the next layer may take: one of so many. Twice as much is not kept until they are read.
@@ -48,24 +43,13 @@ pub(super) fn partials_bytes(
 }
 
 /// Whether attention finishes and appends a row's heads itself: where a row attends to its own cell alone of those that a step makes.
-fn can_append(gpu: &GpuFacts, cache: &CacheDesc, program: &Program, shape: HeadShape) -> bool {
-    program.one_row_a_sequence && Form::of(gpu, cache, program, shape).is_some()
-}
-
-/// Query, key and value as they come to decoding attention in splits, which it adds; `None` if they come whole.
-pub(super) fn left_products(
-    (gpu, warpgroups): (&GpuFacts, bool),
+pub(super) fn can_append(
+    gpu: &GpuFacts,
     cache: &CacheDesc,
     program: &Program,
     shape: HeadShape,
-    matrices: &[&Matrix],
-) -> Option<LeftProducts> {
-    let rows_max = if cache.kv_type == KvType::Q8 { LEFT_ROWS_MAX_Q8 } else { LEFT_ROWS_MAX };
-    let may_be_left = warpgroups
-        && can_append(gpu, cache, program, shape)
-        && program.rows_max <= rows_max
-        && shape.head_dim <= LEFT_DIM_MAX;
-    may_be_left.then(|| LeftProducts::of(gpu, matrices, program.rows_max)).flatten()
+) -> bool {
+    program.one_row_a_sequence && Form::of(gpu, cache, program, shape).is_some()
 }
 
 /// Chunks of the longest row.
@@ -169,38 +153,6 @@ impl Lowering<'_> {
             head.neighbours = u32::from(rope.pairs == RopePairs::Neighbours);
         }
         Ok(head)
-    }
-
-    /// How query, key and value come to attention as splits, if they do.
-    fn left(
-        &mut self,
-        program: &Program,
-        op: &Qkv<'_>,
-        input: &Input,
-    ) -> Result<Option<LeftRef>, DeviceError> {
-        if op.linears.iter().any(|linear| linear.bias.is_some()) {
-            return Ok(None);
-        }
-        let [query, key, value] = op.linears.map(|linear| self.resources.matrix(linear.matrix));
-        let matrices = [query?, key?, value?];
-        let cache = &self.resources.cache(program.cache)?.desc;
-        let gpu = (&self.context.gpu().facts, self.warpgroups);
-        let scales = matrices.map(|matrix| matrix.weight.scale);
-        let width: u32 = matrices.iter().map(|matrix| matrix.rows).sum();
-        let products = left_products(gpu, cache, program, op.shape, &matrices);
-        let Some(products) = products else { return Ok(None) };
-        if !self.can_leave(&products)? {
-            return Ok(None);
-        }
-        let normed = self.normed.filter(|its| input.is(its) && its.squares.is_some());
-        Ok(Some(LeftRef {
-            exact: if normed.is_some() { self.factors(!self.factors) } else { 0 },
-            used: normed.map_or(0, |its| its.used),
-            count: products.splits,
-            apart: program.rows_max * width,
-            scales,
-            reserved: 0,
-        }))
     }
 
     /// The form that attention on tensor cores takes, where it can be.

@@ -3,6 +3,7 @@
 mod attend;
 mod attention;
 mod kernel;
+mod left;
 mod linear;
 mod order;
 mod product;

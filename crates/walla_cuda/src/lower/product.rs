@@ -58,7 +58,7 @@ pub(super) struct Normed {
 
 /// Rows that a group has room for: 8 where warpgroups may multiply them. Where rows are padded it is the same for all programs, so that none writes where another's
 /// padding lies: that is zeros for ever.
-fn group_rows(rows: u32, width: u32) -> u32 {
+pub(super) fn group_rows(rows: u32, width: u32) -> u32 {
     if width.is_multiple_of(repack::SEGMENT as u32) {
         if rows < wide::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
     } else {
@@ -89,44 +89,11 @@ pub(super) struct ProductLaunch {
     pub(super) launch: Launch,
 }
 
-/// Products of one input whose splits can all be left to who reads them.
-pub(super) struct LeftProducts {
-    /// Of each.
-    pub(super) splits: u32,
-    kernels: Vec<Kernel>,
-}
-
-impl LeftProducts {
-    /// Matrices of whole tiles, with as many splits each.
-    pub(super) fn of(gpu: &GpuFacts, matrices: &[&Matrix], rows: u32) -> Option<Self> {
-        let mut splits = None;
-        let mut kernels = Vec::new();
-        for run in matrices.chunk_by(|a, b| a.ty == b.ty) {
-            let first = run.first().filter(|first| on_tensor_cores(first.ty))?;
-            let (product, ty) = product(run, rows, group_rows(rows, first.cols), false)?;
-            let order = order(&product, matrices, false, gpu);
-            let cut = Wide::of(&product, &order, gpu, Adder::Reader)?;
-            let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
-            let are_alike = *splits.get_or_insert(order.splits) == order.splits;
-            if cut.splits != Splits::Left || !are_whole || !are_alike {
-                return None;
-            }
-            kernels.push(Kernel {
-                family: WARPGROUP_KERNELS,
-                form: cut.form(),
-                ty,
-                columns: cut.columns,
-            });
-        }
-        splits.map(|splits| Self { splits, kernels })
-    }
-}
-
 /// What becomes of a product.
 pub(super) enum Then {
     /// It is stored.
     Store,
-    /// Its splits are stored, so many numbers from each other: those of [`LeftProducts`] may be.
+    /// Its splits are stored, so many numbers from each other: those of `LeftProducts` (left.rs) may be.
     Leave(u32),
     /// It is added to what is there; the sum may be left packed for the next norm.
     Add(Option<Normed>),
@@ -423,16 +390,6 @@ impl Lowering<'_> {
         Ok(gathered)
     }
 
-    /// Whether the image in use has the kernels that leave them.
-    pub(super) fn can_leave(&mut self, products: &LeftProducts) -> Result<bool, DeviceError> {
-        for kernel in &products.kernels {
-            if self.find(kernel)?.is_none() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
     pub(super) fn split_bytes(
         (gpu, warpgroups): (&GpuFacts, bool),
@@ -466,7 +423,7 @@ fn tiles(matrices: &[&Matrix], is_gate: bool) -> u32 {
 }
 
 /// The order of a product's sums. The matrices of an op are cut alike, whatever their types, if they have few tiles together: so one launch makes them, and one reader adds their splits.
-fn order(product: &Product, of_op: &[&Matrix], is_gate: bool, gpu: &GpuFacts) -> Order {
+pub(super) fn order(product: &Product, of_op: &[&Matrix], is_gate: bool, gpu: &GpuFacts) -> Order {
     let multiplied: Vec<_> = of_op.iter().copied().filter(|its| on_tensor_cores(its.ty)).collect();
     let together = tiles(&multiplied, is_gate);
     let tiles = if together < TILES_MANY { together } else { product.tiles };
@@ -474,7 +431,7 @@ fn order(product: &Product, of_op: &[&Matrix], is_gate: bool, gpu: &GpuFacts) ->
 }
 
 /// What there is to multiply with matrices of one type, and the name of the type; `None` if there is nothing or no kernel for it.
-fn product(
+pub(super) fn product(
     matrices: &[&Matrix],
     rows: u32,
     group_rows: u32,

@@ -1,5 +1,6 @@
 use walla_device::{DeviceError, GpuFacts, Linear, Op, Program};
 
+use super::left::LeftProducts;
 use super::{Lowering, attention, product, sample};
 use crate::params::LinearMode;
 use crate::resources::Resources;
@@ -148,14 +149,13 @@ impl Ground<'_> {
         match op {
             Op::Qkv { shape, query, key, value, .. } => {
                 let heads = (shape.heads + 2 * shape.kv_heads) as usize;
-                let matrices = [matrix(query)?, matrix(key)?, matrix(value)?];
-                let cache = &self.resources.cache(program.cache)?.desc;
                 let gpu = (self.gpu, self.warpgroups);
-                let left = attention::left_products(gpu, cache, program, *shape, &matrices);
+                let linears = [query, key, value];
+                let left = LeftProducts::of(gpu, self.resources, program, *shape, linears)?;
                 let splits = left.map_or(1, |left| left.splits);
                 wanted.products = products(splits as usize * heads * shape.head_dim as usize);
                 wanted.norms(matrix(query)?.cols, rows_packed);
-                self.splits(&mut wanted, &[query, key, value], all_rows, LinearMode::Store)?;
+                self.splits(&mut wanted, &linears, all_rows, LinearMode::Store)?;
             }
             Op::Attention { shape, window, .. } => {
                 let cache = &self.resources.cache(program.cache)?.desc;

@@ -1,0 +1,104 @@
+//! Query, key and value that come to decoding attention as their splits' sums, which it adds as it reads them (`LeftRef` in kernels/attend.cuh).
+
+use walla_device::{DeviceError, GpuFacts, HeadShape, KvType, Linear, Program};
+
+use super::Lowering;
+use super::attention::{Qkv, can_append};
+use super::kernel::{Kernel, WARPGROUP_KERNELS};
+use super::linear::Input;
+use super::product::{group_rows, on_tensor_cores, order, product};
+use super::wide::{Adder, Splits, Wide};
+use crate::params::LeftRef;
+use crate::repack;
+use crate::resources::{Matrix, Resources};
+
+/// Most rows, and the largest head (`LEFT_DIM_MAX`), of which attention adds what products have left as splits. More rows were not measured; with pages of 8 bits, of which a block
+/// reads few bytes, splits of more rows take longer than clusters.
+const LEFT_ROWS_MAX: u32 = 64;
+const LEFT_ROWS_MAX_Q8: u32 = 32;
+const LEFT_DIM_MAX: u32 = 128;
+
+/// Products of one input whose splits are all left to attention.
+pub(super) struct LeftProducts {
+    /// Of each.
+    pub(super) splits: u32,
+    kernels: Vec<Kernel>,
+}
+
+impl LeftProducts {
+    /// Query, key and value of a program; `None` if they come whole.
+    pub(super) fn of(
+        (gpu, warpgroups): (&GpuFacts, bool),
+        resources: &Resources,
+        program: &Program,
+        shape: HeadShape,
+        linears: [&Linear; 3],
+    ) -> Result<Option<Self>, DeviceError> {
+        let cache = &resources.cache(program.cache)?.desc;
+        let rows_max = if cache.kv_type == KvType::Q8 { LEFT_ROWS_MAX_Q8 } else { LEFT_ROWS_MAX };
+        let may_be_left = warpgroups
+            && can_append(gpu, cache, program, shape)
+            && program.rows_max <= rows_max
+            && shape.head_dim <= LEFT_DIM_MAX
+            && linears.iter().all(|linear| linear.bias.is_none());
+        if !may_be_left {
+            return Ok(None);
+        }
+        let [query, key, value] = linears.map(|linear| resources.matrix(linear.matrix));
+        Ok(Self::of_matrices(gpu, &[query?, key?, value?], program.rows_max))
+    }
+
+    /// Matrices of whole tiles, with as many splits each.
+    fn of_matrices(gpu: &GpuFacts, matrices: &[&Matrix], rows: u32) -> Option<Self> {
+        let mut splits = None;
+        let mut kernels = Vec::new();
+        for run in matrices.chunk_by(|a, b| a.ty == b.ty) {
+            let first = run.first().filter(|first| on_tensor_cores(first.ty))?;
+            let (product, ty) = product(run, rows, group_rows(rows, first.cols), false)?;
+            let order = order(&product, matrices, false, gpu);
+            let cut = Wide::of(&product, &order, gpu, Adder::Reader)?;
+            let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
+            let are_alike = *splits.get_or_insert(order.splits) == order.splits;
+            if cut.splits != Splits::Left || !are_whole || !are_alike {
+                return None;
+            }
+            kernels.push(Kernel {
+                family: WARPGROUP_KERNELS,
+                form: cut.form(),
+                ty,
+                columns: cut.columns,
+            });
+        }
+        splits.map(|splits| Self { splits, kernels })
+    }
+}
+
+impl Lowering<'_> {
+    /// How query, key and value come to attention as splits, if they do.
+    pub(super) fn left(
+        &mut self,
+        program: &Program,
+        op: &Qkv<'_>,
+        input: &Input,
+    ) -> Result<Option<LeftRef>, DeviceError> {
+        let gpu = (&self.context.gpu().facts, self.warpgroups);
+        let products = LeftProducts::of(gpu, self.resources, program, op.shape, op.linears)?;
+        let Some(products) = products else { return Ok(None) };
+        for kernel in &products.kernels {
+            if self.find(kernel)?.is_none() {
+                return Ok(None);
+            }
+        }
+        let [query, key, value] = op.linears.map(|linear| self.resources.matrix(linear.matrix));
+        let matrices = [query?, key?, value?];
+        let normed = self.normed.filter(|its| input.is(its) && its.squares.is_some());
+        Ok(Some(LeftRef {
+            exact: if normed.is_some() { self.factors(!self.factors) } else { 0 },
+            used: normed.map_or(0, |its| its.used),
+            count: products.splits,
+            apart: program.rows_max * matrices.iter().map(|matrix| matrix.rows).sum::<u32>(),
+            scales: matrices.map(|matrix| matrix.weight.scale),
+            reserved: 0,
+        }))
+    }
+}
