@@ -77,7 +77,7 @@ fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
     Ok(())
 }
 
-/// A model ready to decode, with a step uploaded.
+/// A model ready to decode.
 struct Prepared {
     stream: StreamId,
     graph: GraphId,
@@ -86,6 +86,7 @@ struct Prepared {
     weight_bytes: u64,
 }
 
+/// Makes a model with random weights, its program, and uploads a step.
 fn prepare(
     device: &mut CudaDevice,
     shape: &Shape,
@@ -132,6 +133,7 @@ fn prepare(
     Ok(Prepared { stream, graph, ops, weight_bytes: model.weight_bytes })
 }
 
+/// What ops are called.
 fn names(ops: &[Op]) -> Vec<&'static str> {
     let before = |i: usize| i.checked_sub(1).and_then(|i| ops.get(i));
     let name = |(i, op): (usize, &Op)| match op {
@@ -195,7 +197,13 @@ fn table(
             end_before = end_before.max(piece.end_nanos);
         }
     }
-    let span: f64 = rows.iter().map(|(_, row)| row.own_micros).sum();
+    let mut all = Row::default();
+    for (_, row) in &rows {
+        all.launches += row.launches;
+        all.own_micros += row.own_micros;
+        all.ran_micros += row.ran_micros;
+        all.bytes += row.bytes;
+    }
     println!(
         "{:<18} {:<38} {:>6} {:>9} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
         "op",
@@ -215,20 +223,15 @@ fn table(
         println!(
             "{op:<18} {name:<38} {:>6.1} {own:>9.1} {:>7.1}% {:>8.2} {:>9.1} {:>9.1} {of_bytes:>9.1} {:>9.1}",
             row.launches as f64 / steps,
-            100.0 * row.own_micros / span,
+            100.0 * row.own_micros / all.own_micros,
             row.own_micros / row.launches as f64,
             row.ran_micros / steps,
             bytes / 1e6,
             own - of_bytes
         );
     };
-    let mut all = Row::default();
     for ((op, name), row) in &rows {
         line(op, name, row);
-        all.launches += row.launches;
-        all.own_micros += row.own_micros;
-        all.ran_micros += row.ran_micros;
-        all.bytes += row.bytes;
     }
     line("all", "", &all);
 }

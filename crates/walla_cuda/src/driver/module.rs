@@ -61,8 +61,16 @@ impl Launch {
         let mut words = [0_u64; PARAM_WORDS];
         bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..size_of::<P>()]
             .copy_from_slice(bytemuck::bytes_of(params));
-        let (overlap, shared_bytes, cluster, op) = (false, 0, 0, None);
-        Self { function, grid, threads, overlap, shared_bytes, cluster, op, params: words }
+        Self {
+            function,
+            grid,
+            threads,
+            overlap: false,
+            shared_bytes: 0,
+            cluster: 0,
+            op: None,
+            params: words,
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! How a product of more than eight rows, or of five and more long ones, is cut for warpgroups (kernels/wide.cuh).
 
+mod turns;
+
 use walla_device::GpuFacts;
 
+use self::turns::{HALF_TILES, Turns};
 use super::order::{Order, SPLITS_MAX, TILES_MANY, WIDE_TILES};
 use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
 use crate::params::Stages;
@@ -24,12 +27,6 @@ const RECORD_SHORT: u32 = 1_024;
 const RECORD_QUANTISED: u32 = 1_200;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
-/// Tiles of a block that shares a multiprocessor with another one (`WIDE_TILES_HALF`), and most rows of x that it takes.
-const HALF_TILES: u32 = 4;
-const HALF_COLUMNS_MAX: u32 = 32;
-/// The same where such blocks take several turns.
-const HALF_TURNS_COLUMNS_MAX: u32 = 16;
-
 /// Fewest rows of x whose splits meet in memory, with records of no more than [`RECORD_SHORT`] and with longer ones: with fewer, what a launch more costs is what it brings.
 const IN_MEMORY_COLUMNS: u32 = 32;
 const IN_MEMORY_COLUMNS_LONG: u32 = 64;
@@ -121,18 +118,11 @@ impl Wide {
         }
         let columns = [16, 32].into_iter().find(|n| product.rows <= *n).unwrap_or(64);
         let row_blocks = product.rows.div_ceil(columns);
-        let multiprocessors = (gpu.multiprocessors / row_blocks).max(1);
-        let is_half = in_turns && Self::is_half(product.tiles, columns, multiprocessors);
-        let tiles = if is_half { HALF_TILES } else { WIDE_TILES };
-        let groups = product.tiles.div_ceil(tiles).max(1);
-        // As many blocks as there is room for at once: the first of them take one turn more, if it does not come out even.
-        let room = if is_half { 2 * multiprocessors } else { multiprocessors };
-        let rounds = if in_turns { groups.div_ceil(room) } else { 1 };
-        let blocks = if in_turns { groups.min(room) } else { groups * order.splits };
-        // The last turn is a half one if that is enough.
-        let whole = product.tiles / (WIDE_TILES * room) * WIDE_TILES * room;
-        let is_enough = whole > 0 && (1..=HALF_TILES * room).contains(&(product.tiles - whole));
-        let turn_tiles = (in_turns && !is_half && is_enough).then_some(whole);
+        let turns = match in_turns {
+            true => Turns::of(product.tiles, columns, gpu.multiprocessors / row_blocks),
+            false => Turns::single(product.tiles, order.splits),
+        };
+        let Turns { tiles, blocks, rounds, turn_tiles } = turns;
         // Blocks that have a multiprocessor each, if all are there at once, and enough to do for the warps of both runs.
         let in_memory = adder == Adder::Fold
             && order.runs == 2
@@ -155,7 +145,7 @@ impl Wide {
         };
         let multiply = tiles * splits.runs_at_once();
         let bring = x_warps(splits, columns, product.record_bytes);
-        let whole = Self {
+        let cut = Self {
             columns,
             splits,
             tiles,
@@ -167,21 +157,11 @@ impl Wide {
             shared_bytes: 0,
         };
         // Two blocks share a multiprocessor, if they fit.
-        let is_alone = in_turns && !is_half || splits == Splits::InMemory;
+        let is_alone = in_turns && tiles == WIDE_TILES || splits == Splits::InMemory;
         let residents: &[u64] = if is_alone { &[1] } else { &[2, 1] };
         residents.iter().find_map(|resident| {
-            whole.with_rings(product, order, rounds, |cut| cut.fits(*resident, gpu))
+            cut.with_rings(product, order, rounds, |cut| cut.fits(*resident, gpu))
         })
-    }
-
-    /// Whether blocks of half as many tiles take turns, two a multiprocessor: where all are there at once, or where the busiest multiprocessor then has fewer tiles.
-    fn is_half(tiles: u32, columns: u32, multiprocessors: u32) -> bool {
-        let halves = tiles.div_ceil(HALF_TILES);
-        let (full, rest) = (halves / (2 * multiprocessors), halves % (2 * multiprocessors));
-        let busiest = HALF_TILES * (2 * full + rest.div_ceil(multiprocessors));
-        let of_whole = WIDE_TILES * tiles.div_ceil(WIDE_TILES).div_ceil(multiprocessors);
-        halves <= 2 * multiprocessors && columns <= HALF_COLUMNS_MAX
-            || busiest < of_whole && columns <= HALF_TURNS_COLUMNS_MAX
     }
 
     /// What the kernel's name begins with.
