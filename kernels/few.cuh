@@ -5,8 +5,8 @@
 // tile, a run each. What a warp multiplies comes through a ring of its own, `chunk` segments a stage: two copies, for the two half tiles. The runs' sums meet in shared memory, where a thread adds
 // those of an output in order.
 //
-// Weights never change: a block asks for as many as its ring holds, unpacks the first AHEAD segments of each warp and finds out where its
-// results go before it waits for its predecessor, and lets its successor start at once. What is left after the wait is short: x comes near,
+// Weights never change: a block asks for as many as its ring holds, or for some of them where its predecessor needs the memory to its end, unpacks the first AHEAD segments of each warp and finds
+// out where its results go before it waits for its predecessor, and lets its successor start at once. What is left after the wait is short: x comes near,
 // tensor cores multiply, sums are added and written. Registers that do not suffice cost more than everything else: what is spilled goes to
 // the first cache, of which shared memory leaves next to nothing. So what is known ahead of an output waits in shared memory. Code that runs once costs some 12 cycles an
 // instruction, so it is kept short, and its loops are not unrolled.
@@ -119,6 +119,11 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     // tile by tile, teams take them in turns), and stages of a task. Some are empty. Nothing comes before it is asked for, so the way to the first request is short: the host
     // knows where a warp's first stage is in its block. A lane knows where one of the next 32 stages lies, so all of them are found at once, while the first is on its way.
     const uint32_t task_stages = p.stages, tasks = p.tasks;
+#if __CUDA_ARCH__ >= 900
+    const uint32_t early = p.early_stages;
+#else
+    const uint32_t early = p.depth;  // what copies before x would wait for x's
+#endif
     const ptrdiff_t apart = halves_apart<RECORD>(p);
     const uint32_t ring_at = shared_at + warp * ring_bytes;
     const uint8_t* coming = nullptr;
@@ -177,7 +182,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 #endif
         ask(0, first_from, first_bytes);
 #pragma unroll 1
-    for (uint32_t d = 1; d < p.depth; d++) fetch(d);
+    for (uint32_t d = 1; d < early; d++) fetch(d);
 
     const uint32_t x_at = shared_at + rings_bytes;
     const uint32_t x_segments = min(segments, p.x_splits * p.split_segments);
@@ -227,14 +232,18 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
             come_near(first_outputs[threadIdx.x].out);
             if (p.next_norm) come_near(p.next_factors + row0 + first_outputs[threadIdx.x].n);
         }
+#pragma unroll 1
+        for (uint32_t d = early; d < p.depth; d++) fetch(d);
         await_copies<0>();
         // Warps come from different places.
         asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
         has_x = true;
     };
-#if __CUDA_ARCH__ < 900
-    await_x();
+    // Who has a first stage unpacks it meanwhile.
+#if __CUDA_ARCH__ >= 900
+    if (first_bytes == 0)
 #endif
+        await_x();
 
     // Row lane % 8 of piece lane / 8; rows that are not there repeat the last.
     const uint32_t x_lane = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
@@ -247,7 +256,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         for (uint32_t first_split = 0; first_split < p.splits; first_split += p.x_splits) {
             const uint32_t splits_here = splits_from(first_split);
             const uint32_t x_first = p.x_splits < p.splits ? first_split * p.split_segments : 0;
-            if (has_x && p.x_splits < p.splits) {
+            if (!is_first && p.x_splits < p.splits) {
                 fetch_x(x_first);
                 await_copies<0>();
                 __syncthreads();
@@ -305,7 +314,6 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                 for (uint32_t c = 0; c < 4; c++)
                     if (lane % 4 * 2 + c % 2 < rows_here) to[c % 2 * SUM_STRIDE + c / 2 * 8] = sum[c];
             }
-            if (__builtin_expect(!has_x, 0)) await_x();
             if (is_first && p.squares && warp < rows_here) {
                 const float exact = rsqrtf(warp_sum(squares) * p.inverse_width + p.eps);
                 if (lane == 0) {

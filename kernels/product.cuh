@@ -67,8 +67,9 @@ struct MatmulParams {
     uint32_t x_splits;        // few.cuh: splits whose rows of x a block has at once
     uint32_t next_squares_count;
     Segment part[3];  // part_from says where each begins
-    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp; then what divides by the first three and by x_splits (wide.cuh: by splits), see `divided`.
-    uint32_t stages, tasks, passes, all_stages;
+    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp, those that it asks for before its predecessor has ended; then what divides by the first three
+    // and by x_splits (wide.cuh: by splits), see `divided`.
+    uint32_t stages, tasks, passes, all_stages, early_stages, reserved;
     uint32_t by_stages, by_tasks, by_passes, by_x_splits;
     // Tiles from which parts begin; beyond all where there is no further one, or where tiles consist of two.
     uint32_t part_from[4];
@@ -76,7 +77,7 @@ struct MatmulParams {
     uint32_t first[16];
     PagesRef next_pages;  // wide.cuh
 };
-static_assert(sizeof(MatmulParams) == 512, "as in params.rs");
+static_assert(sizeof(MatmulParams) == 520, "as in params.rs");
 
 // Products of two types with the same rows of x in one launch: the first blocks make one, the others the other. Of one of them alone: all blocks, or none, are the first.
 struct PairParams {
@@ -84,7 +85,7 @@ struct PairParams {
     uint32_t first_blocks;
     uint32_t reserved;
 };
-static_assert(sizeof(PairParams) == 1032, "as in params.rs");
+static_assert(sizeof(PairParams) == 1048, "as in params.rs");
 
 // A block's number among those of its product, and how many they are.
 struct Blocks {

@@ -223,6 +223,11 @@ __device__ __forceinline__ void bring_pages(const MatmulParams& p, uint32_t part
     for (uint32_t page = first_of(row.position) + taker * stride; page < end; page += takers * stride) fetch_ahead(from + size_t(table[page]) * next.page_bytes, next.page_bytes);
 }
 
+// Whether gate and up ask for one stage of weights before their predecessor has ended, and for the others when rows of x are on their way: those of 16 rows would have so much of memory that the product
+// ahead of them comes later.
+template <uint32_t TYPE, uint32_t N, Splits SPLITS>
+constexpr bool ASKS_LATE = SPLITS == ONE && N == 16 && TYPE != F16;
+
 // Norm factors of the block's rows of x, which the first of blocks leaves; loads of a warp's rows are under way together.
 template <uint32_t N, uint32_t WARPS>
 __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, bool is_first, const MatmulParams& p) {
@@ -331,12 +336,13 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
               begin_of(run),
               count_of(run),
               0};
+    const uint32_t early = ASKS_LATE<TYPE, N, SPLITS> && p.mode >= GATE_SILU ? 1 : p.depth;
     let_successors_start();
     if (warp < WARPS) {
         init_own_barriers<DEPTH_MAX>(weights.barriers);
         weights.find();
 #pragma unroll 1
-        for (uint32_t d = 0; d < p.depth; d++) weights.fetch();
+        for (uint32_t d = 0; d < early; d++) weights.fetch();
         // Warps of all blocks in turn: a multiprocessor fetches one page after the other.
         if (IN_TURNS && LEAVES_MEMORY_IDLE<TYPE, N> && p.next_pages.keys) {
             const uint32_t blocks_all = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x;
@@ -394,6 +400,10 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         meet_all();
     } else if (SPLITS == LEFT && blocks.index == 0) {
         find_factors<N, WARPS>(factor, row0, true, p);
+    }
+    if constexpr (ASKS_LATE<TYPE, N, SPLITS>) {
+#pragma unroll 1
+        for (uint32_t d = early; d < p.depth; d++) weights.fetch();
     }
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t quads = gated ? 2 : 4;

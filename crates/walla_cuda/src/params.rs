@@ -151,6 +151,9 @@ pub(crate) struct Stages {
     pub passes: u32,
     /// All stages of a warp.
     pub all: u32,
+    /// Those that it asks for before its predecessor has ended.
+    pub early: u32,
+    pub reserved: u32,
     /// 2^31 divided by each of the first three, and by the splits of a pass, rounded up.
     pub by: [u32; 4],
 }
@@ -422,8 +425,8 @@ const _: () = assert!(size_of::<PackedRef>() == 24);
 const _: () = assert!(size_of::<PackParams>() == 56);
 const _: () = assert!(size_of::<GatherParams>() == 120);
 const _: () = assert!(size_of::<PagesRef>() == 32);
-const _: () = assert!(size_of::<MatmulParams>() == 512);
-const _: () = assert!(size_of::<PairParams>() == 1032);
+const _: () = assert!(size_of::<MatmulParams>() == 520);
+const _: () = assert!(size_of::<PairParams>() == 1048);
 const _: () = assert!(size_of::<KvRef>() == 48);
 const _: () = assert!(size_of::<HeadRef>() == 48);
 const _: () = assert!(size_of::<AppendParams>() == 144);

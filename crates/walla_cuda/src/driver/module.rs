@@ -30,7 +30,7 @@ pub(crate) struct Function(CUfunction);
 unsafe impl Send for Function {}
 
 /// Words of the largest parameter struct.
-pub(crate) const PARAM_WORDS: usize = 129;
+pub(crate) const PARAM_WORDS: usize = 131;
 
 /// One kernel launch: everything but the stream. The parameter is one struct, copied at the launch.
 #[derive(Clone, Debug, PartialEq)]

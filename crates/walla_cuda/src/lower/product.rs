@@ -314,7 +314,7 @@ impl Lowering<'_> {
             x_splits: tiling.x_splits,
             chunk: tiling.chunk,
             depth: tiling.depth,
-            stages: tiling.stages(product.tiles),
+            stages: tiling.stages(&product),
             first: tiling.first_stages(product.segments),
             ..self.matmul_params(program, input, x, parts, then, (product.tiles, &order))?
         };

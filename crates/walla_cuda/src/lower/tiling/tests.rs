@@ -97,6 +97,25 @@ fn turns_of_few_rows_fill_the_chip() {
 }
 
 #[test]
+fn stages_come_early_unless_the_predecessor_needs_the_memory() {
+    let gpu = gpu(132, 232_448);
+    let cut = |tiles, segments, rows, record_bytes| {
+        let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
+        let order = Order::of(tiles, segments, &gpu);
+        let cut = Tiling::of(&product, &order, &gpu).unwrap();
+        (cut.depth, cut.stages(&product).early)
+    };
+    // Llama 3.2 1B: down of Q8_0, of bf16, and of Q4_K, whose runs are a stage.
+    assert_eq!(cut(128, 64, 1, 1_088), (2, 1));
+    assert_eq!(cut(128, 64, 1, 2_048), (3, 2));
+    assert_eq!(cut(128, 64, 1, 640), (1, 1));
+    // Gate and up; query, key and value.
+    assert_eq!(cut(1_024, 16, 1, 640), (3, 3));
+    assert_eq!(cut(1_024, 16, 8, 640), (3, 2));
+    assert_eq!(cut(192, 16, 1, 1_088), (1, 1));
+}
+
+#[test]
 fn more_rows_fill_the_chip() {
     // On an RTX 4090 and an H100, Llama 3.2 1B: query, key and value; output; gate and up; down; head.
     for gpu in [gpu(128, 101_376), gpu(132, 232_448)] {
@@ -122,7 +141,8 @@ fn stages_of_few_rows_are_every_segment_once() {
             return;
         }
         let Order { splits, split_segments, runs, run } = tiling.order;
-        let of = tiling.stages(product.tiles);
+        let of = tiling.stages(product);
+        assert!((1..=tiling.depth).contains(&of.early), "{tiling:?}");
         let [by_stages, by_tasks, by_passes, by_splits] = of.by;
         let mut seen = vec![0_u8; (product.tiles * product.segments) as usize];
         for (block, warp) in
