@@ -239,11 +239,9 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
         has_x = true;
     };
-    // Who has a first stage unpacks it meanwhile.
-#if __CUDA_ARCH__ >= 900
-    if (first_bytes == 0)
+#if __CUDA_ARCH__ < 900
+    await_x();
 #endif
-        await_x();
 
     // Row lane % 8 of piece lane / 8; rows that are not there repeat the last.
     const uint32_t x_lane = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
@@ -279,7 +277,8 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                     await_copies(p.depth - 1);
                     __syncwarp();
 #endif
-                    for (uint32_t s = stage; s < stage_end; s += AHEAD, from += AHEAD * RECORD) {
+                    // A warp whose first stage is empty unpacks what lies there, since x wants all warps and its code is to be here once.
+                    for (uint32_t s = stage; s < stage_end || !has_x; s += AHEAD, from += AHEAD * RECORD) {
                         uint32_t a[AHEAD][4][2][4];
 #pragma unroll
                         for (uint32_t u = 0; u < AHEAD; u++) {
@@ -290,7 +289,10 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 #pragma unroll
                             for (uint32_t j = 0; j < 4; j++) unpack(a[u][j], w, j);
                         }
-                        if (__builtin_expect(!has_x, 0)) await_x();
+                        if (__builtin_expect(!has_x, 0)) {
+                            await_x();
+                            if (s >= stage_end) break;
+                        }
                         const uint32_t x = x_lane + (s - x_first) * rows * 256;
 #pragma unroll
                         for (uint32_t u = 0; u < AHEAD; u++) {

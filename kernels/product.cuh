@@ -67,15 +67,16 @@ struct MatmulParams {
     uint32_t x_splits;        // few.cuh: splits whose rows of x a block has at once
     uint32_t next_squares_count;
     Segment part[3];  // part_from says where each begins
-    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp, those that it asks for before its predecessor has ended; then what divides by the first three
-    // and by x_splits (wide.cuh: by splits), see `divided`.
-    uint32_t stages, tasks, passes, all_stages, early_stages, reserved;
+    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp; then what divides by the first three and by x_splits (wide.cuh: by splits), see `divided`.
+    uint32_t stages, tasks, passes, all_stages;
     uint32_t by_stages, by_tasks, by_passes, by_x_splits;
     // Tiles from which parts begin; beyond all where there is no further one, or where tiles consist of two.
     uint32_t part_from[4];
     // few.cuh: a warp's first stage: its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
     uint32_t first[16];
     PagesRef next_pages;  // wide.cuh
+    uint32_t early_stages;  // few.cuh: stages that a warp asks for before its predecessor has ended; at least 1
+    uint32_t reserved;
 };
 static_assert(sizeof(MatmulParams) == 520, "as in params.rs");
 

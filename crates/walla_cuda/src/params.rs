@@ -151,9 +151,6 @@ pub(crate) struct Stages {
     pub passes: u32,
     /// All stages of a warp.
     pub all: u32,
-    /// Those that it asks for before its predecessor has ended.
-    pub early: u32,
-    pub reserved: u32,
     /// 2^31 divided by each of the first three, and by the splits of a pass, rounded up.
     pub by: [u32; 4],
 }
@@ -207,6 +204,9 @@ pub(crate) struct MatmulParams {
     /// The first stage of each warp of a block (kernels/few.cuh): its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
     pub first: [u32; 16],
     pub next_pages: PagesRef,
+    /// Stages that a warp asks for before its predecessor has ended (kernels/few.cuh); at least 1.
+    pub early_stages: u32,
+    pub reserved: u32,
 }
 
 /// Pages of keys and values that the next attention will read.

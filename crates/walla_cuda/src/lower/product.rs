@@ -314,7 +314,8 @@ impl Lowering<'_> {
             x_splits: tiling.x_splits,
             chunk: tiling.chunk,
             depth: tiling.depth,
-            stages: tiling.stages(&product),
+            stages: tiling.stages(product.tiles),
+            early_stages: tiling.early_stages(&product),
             first: tiling.first_stages(product.segments),
             ..self.matmul_params(program, input, x, parts, then, (product.tiles, &order))?
         };

@@ -80,11 +80,11 @@ fn a_row_does_not_depend_on_its_company_or_bucket() {
     }
 }
 
-/// Matrices with many tiles, and with splits of two runs, of four segments each or of five, four and two: these meet in memory where rows are many.
+/// Matrices with many tiles, and with splits of two runs, of four segments each, of five and four and at last three and none, or of five, four and two: these meet in memory where rows are many.
 #[test]
 fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
     for ty in [TensorType::Q4K, TensorType::Q6K, TensorType::Q8_0, TensorType::BF16] {
-        for hidden in [8_192, 8_960] {
+        for hidden in [8_192, 8_448, 8_960] {
             let shape = Shape { width: 256, hidden, vocab: 8_300, layers: 1, ..Shape::llama(ty) };
             compare(&format!("{}, hidden of {hidden}", ty.name()), &shape, LARGE_MIXES);
         }

@@ -106,19 +106,18 @@ impl Tiling {
     }
 
     /// How a warp's stages are numbered, of a product for one group of rows.
-    pub(in crate::lower) fn stages(&self, product: &Product) -> Stages {
+    pub(in crate::lower) fn stages(&self, tiles: u32) -> Stages {
         let of_task = self.order.run.div_ceil(self.chunk);
         let tasks = (self.turn_tiles * self.x_splits).div_ceil(self.teams);
         let passes = self.order.splits.div_ceil(self.x_splits);
-        let turns = product.tiles.div_ceil(self.turn_tiles * self.grid[0]);
+        let turns = tiles.div_ceil(self.turn_tiles * self.grid[0]);
         let by = [of_task, tasks, passes, self.x_splits].map(Stages::divisor);
-        let all = turns * passes * tasks * of_task;
-        Stages { of_task, tasks, passes, all, early: self.early_stages(product), reserved: 0, by }
+        Stages { of_task, tasks, passes, all: turns * passes * tasks * of_task, by }
     }
 
     /// Stages that a warp asks for before its predecessor has ended. Others come when rows of x do, where they would keep the predecessor waiting: half of them where few tiles have long
     /// splits, as down's have, which follows the product that needs memory to its end; all but two of that product's own where there are more rows.
-    fn early_stages(&self, product: &Product) -> u32 {
+    pub(in crate::lower) fn early_stages(&self, product: &Product) -> u32 {
         match product.tiles {
             ..TILES_MANY if self.order.runs > 1 => self.depth.div_ceil(2),
             TILES_MANY.. if product.rows > ROWS_FEW => self.depth.min(EARLY_STAGES_OF_MANY),

@@ -103,7 +103,7 @@ fn stages_come_early_unless_the_predecessor_needs_the_memory() {
         let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
         let order = Order::of(tiles, segments, &gpu);
         let cut = Tiling::of(&product, &order, &gpu).unwrap();
-        (cut.depth, cut.stages(&product).early)
+        (cut.depth, cut.early_stages(&product))
     };
     // Llama 3.2 1B: down of Q8_0, of bf16, and of Q4_K, whose runs are a stage.
     assert_eq!(cut(128, 64, 1, 1_088), (2, 1));
@@ -141,8 +141,8 @@ fn stages_of_few_rows_are_every_segment_once() {
             return;
         }
         let Order { splits, split_segments, runs, run } = tiling.order;
-        let of = tiling.stages(product);
-        assert!((1..=tiling.depth).contains(&of.early), "{tiling:?}");
+        let of = tiling.stages(product.tiles);
+        assert!((1..=tiling.depth).contains(&tiling.early_stages(product)), "{tiling:?}");
         let [by_stages, by_tasks, by_passes, by_splits] = of.by;
         let mut seen = vec![0_u8; (product.tiles * product.segments) as usize];
         for (block, warp) in
