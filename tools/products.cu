@@ -3,7 +3,7 @@
 // tried here first.
 //
 // The cuts are a copy of what crates/walla_cuda/src/lower/{order,tiling,wide}.rs made at commit c937637, which nothing compares with today's. Since then
-// tiling/few.rs asks for two segments ahead at least (three here), bounds what is asked for ahead (rings of all that fits here) and takes large blocks where two
+// tiling/few.rs asks for two segments ahead at least (three here), bounds what is asked for ahead, and before the predecessor has ended (rings of all that fits here, at once), and takes large blocks where two
 // do not fit; wide.rs has clusters two stages deep (eight here). So bits and the order of sums are checked here as they are, but times of rings and grids are of
 // launches that walla no longer makes: decide by whole steps (examples/step_bench.rs), or bring the copy up to date first.
 //
@@ -207,6 +207,7 @@ void cut_few(Call& call, uint32_t record) {
     }
     p.stages = ceil_of(p.run, p.chunk), p.tasks = ceil_of(p.turn_tiles * p.splits, p.teams), p.passes = 1;
     p.all_stages = ceil_of(p.tiles, p.turn_tiles * call.grid.x) * p.tasks * p.stages;
+    p.early_stages = p.depth;
     const auto by = [](uint32_t n) { return ceil_of(1u << 31, n); };
     p.by_stages = by(p.stages), p.by_tasks = by(p.tasks), p.by_passes = by(p.passes), p.by_x_splits = by(p.x_splits);
     for (uint32_t warp = 0; warp < warps; warp++) {

@@ -6,7 +6,7 @@ use super::Lowering;
 use super::attention::{Qkv, can_append};
 use super::kernel::{Kernel, WARPGROUP_KERNELS};
 use super::linear::Input;
-use super::product::{group_rows, on_tensor_cores, order, product};
+use super::product::{Wanted, group_rows, on_tensor_cores};
 use super::wide::{Adder, Splits, Wide};
 use crate::params::LeftRef;
 use crate::repack;
@@ -54,8 +54,8 @@ impl LeftProducts {
         let mut kernels = Vec::new();
         for run in matrices.chunk_by(|a, b| a.ty == b.ty) {
             let first = run.first().filter(|first| on_tensor_cores(first.ty))?;
-            let (product, ty) = product(run, rows, group_rows(rows, first.cols), false)?;
-            let order = order(&product, matrices, false, gpu);
+            let of_x = (rows, group_rows(rows, first.cols));
+            let Wanted { product, order, ty } = Wanted::of(gpu, (run, matrices), of_x, false)?;
             let cut = Wide::of(&product, &order, gpu, Adder::Reader)?;
             let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
             let are_alike = *splits.get_or_insert(order.splits) == order.splits;

@@ -253,58 +253,14 @@ impl Lowering<'_> {
             DeviceError::Unsupported { device: device.to_owned(), what }
         };
         let is_gate = matches!(then, Then::Gate(..));
-        let (product, ty) = product(&self.matrices(parts)?, input.rows, x.rows.group_rows, is_gate)
-            .ok_or_else(unsupported)?;
-        let order = order(&product, &self.matrices(of_op)?, is_gate, facts);
-        let overlap = facts.programmatic_launch;
-        // `fold` knows one matrix of whole tiles, and neither factors nor biases.
-        let is_plain = |part: &Part<'_>| {
-            part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
-        };
-        let adder = match (then, parts) {
-            (Then::Leave(_), _) => Adder::Reader,
-            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => Adder::Fold,
-            _ => Adder::Nobody,
-        };
-        let cut = || Wide::of(&product, &order, facts, adder);
-        if let Some(cut) = self.warpgroups.then(cut).flatten() {
-            let (form, columns) = (cut.form(), cut.columns);
-            let kernel = Kernel { family: WARPGROUP_KERNELS, form, ty: ty.clone(), columns };
-            if let Some(found) = self.find(&kernel)? {
-                let x = match input.by_output {
-                    true => self.gather(program, input, x, launches)?,
-                    false => *x,
-                };
-                let params = MatmulParams {
-                    depth: cut.depth,
-                    chunk: cut.x_depth,
-                    turn_tiles: cut.turn_tiles.unwrap_or_default(),
-                    stages: Wide::stages(&order),
-                    ..self.matmul_params(
-                        program,
-                        input,
-                        &x,
-                        parts,
-                        then,
-                        (product.tiles, &order),
-                    )?
-                };
-                let launch = Launch {
-                    overlap,
-                    shared_bytes: cut.shared_bytes,
-                    cluster: cut.cluster(),
-                    ..found.launch(cut.grid, cut.threads, &params)
-                };
-                let launch = if cut.splits == Splits::InMemory {
-                    launches.push(launch);
-                    let (grid, threads) = Wide::fold(&product);
-                    self.launch(("fold", "fold"), grid, threads, &params)?
-                } else {
-                    launch
-                };
-                return Ok(ProductLaunch { kernel, params, launch });
-            }
+        let matrices = (&*self.matrices(parts)?, &*self.matrices(of_op)?);
+        let of_x = (input.rows, x.rows.group_rows);
+        let wanted = Wanted::of(facts, matrices, of_x, is_gate).ok_or_else(unsupported)?;
+        let launch = self.by_warpgroups(program, input, x, (parts, then), &wanted, launches)?;
+        if let Some(launch) = launch {
+            return Ok(launch);
         }
+        let Wanted { product, order, ty } = wanted;
         let tiling = Tiling::of(&product, &order, facts).ok_or_else(unsupported)?;
         let kernel = Kernel { family: "matmul", form: "matmul", ty, columns: tiling.groups };
         let found = self.get(&kernel)?;
@@ -319,11 +275,64 @@ impl Lowering<'_> {
             first: tiling.first_stages(product.segments),
             ..self.matmul_params(program, input, x, parts, then, (product.tiles, &order))?
         };
-        let threads = 32 * order.runs * tiling.teams;
-        let shared_bytes = tiling.shared_bytes;
-        let launch =
-            Launch { overlap, shared_bytes, ..found.launch(tiling.grid, threads, &params) };
+        let launch = Launch {
+            overlap: facts.programmatic_launch,
+            shared_bytes: tiling.shared_bytes,
+            ..found.launch(tiling.grid, 32 * order.runs * tiling.teams, &params)
+        };
         Ok(ProductLaunch { kernel, params, launch })
+    }
+
+    /// The same by warpgroups (kernels/wide.cuh), if it is for them.
+    fn by_warpgroups(
+        &mut self,
+        program: &Program,
+        input: &Input,
+        x: &Normed,
+        (parts, then): (&[Part<'_>], &Then),
+        Wanted { product, order, ty }: &Wanted,
+        launches: &mut Vec<Launch>,
+    ) -> Result<Option<ProductLaunch>, DeviceError> {
+        let facts = &self.context.gpu().facts;
+        // `fold` knows one matrix of whole tiles, and neither factors nor biases.
+        let is_plain = |part: &Part<'_>| {
+            part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
+        };
+        let adder = match (then, parts) {
+            (Then::Leave(_), _) => Adder::Reader,
+            (Then::Add(_), [part]) if x.squares.is_none() && is_plain(part) => Adder::Fold,
+            _ => Adder::Nobody,
+        };
+        let cut = || Wide::of(product, order, facts, adder);
+        let Some(cut) = self.warpgroups.then(cut).flatten() else { return Ok(None) };
+        let (form, columns) = (cut.form(), cut.columns);
+        let kernel = Kernel { family: WARPGROUP_KERNELS, form, ty: ty.clone(), columns };
+        let Some(found) = self.find(&kernel)? else { return Ok(None) };
+        let x = match input.by_output {
+            true => self.gather(program, input, x, launches)?,
+            false => *x,
+        };
+        let params = MatmulParams {
+            depth: cut.depth,
+            chunk: cut.x_depth,
+            turn_tiles: cut.turn_tiles.unwrap_or_default(),
+            stages: Wide::stages(order),
+            ..self.matmul_params(program, input, &x, parts, then, (product.tiles, order))?
+        };
+        let launch = Launch {
+            overlap: facts.programmatic_launch,
+            shared_bytes: cut.shared_bytes,
+            cluster: cut.cluster(),
+            ..found.launch(cut.grid, cut.threads, &params)
+        };
+        let launch = if cut.splits == Splits::InMemory {
+            launches.push(launch);
+            let (grid, threads) = Wide::fold(product);
+            self.launch(("fold", "fold"), grid, threads, &params)?
+        } else {
+            launch
+        };
+        Ok(Some(ProductLaunch { kernel, params, launch }))
     }
 
     /// Two products with the same rows of x in one launch, if there is a kernel for both.
@@ -394,16 +403,13 @@ impl Lowering<'_> {
     /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
     pub(super) fn split_bytes(
         (gpu, warpgroups): (&GpuFacts, bool),
-        (matrices, of_op): (&[&Matrix], &[&Matrix]),
+        matrices: (&[&Matrix], &[&Matrix]),
         (rows, rows_max): (u32, u32),
         mode: LinearMode,
     ) -> (usize, usize) {
-        let Some(first) = matrices.first() else { return (0, 0) };
-        let group_rows = group_rows(rows_max, first.cols);
-        let Some((product, _)) = product(matrices, rows, group_rows, mode.is_gate()) else {
-            return (0, 0);
-        };
-        let order = order(&product, of_op, mode.is_gate(), gpu);
+        let group_rows = matrices.0.first().map_or(0, |first| group_rows(rows_max, first.cols));
+        let wanted = Wanted::of(gpu, matrices, (rows, group_rows), mode.is_gate());
+        let Some(Wanted { product, order, .. }) = wanted else { return (0, 0) };
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
             .unwrap_or_default();
@@ -423,29 +429,37 @@ fn tiles(matrices: &[&Matrix], is_gate: bool) -> u32 {
     }
 }
 
-/// The order of a product's sums. The matrices of an op are cut alike, whatever their types, if they have few tiles together: so one launch makes them, and one reader adds their splits.
-pub(super) fn order(product: &Product, of_op: &[&Matrix], is_gate: bool, gpu: &GpuFacts) -> Order {
-    let multiplied: Vec<_> = of_op.iter().copied().filter(|its| on_tensor_cores(its.ty)).collect();
-    let together = tiles(&multiplied, is_gate);
-    let tiles = if together < TILES_MANY { together } else { product.tiles };
-    Order::of(tiles, product.segments, gpu)
+/// A product as it is wanted, before it is cut: what there is to multiply, in what order sums are made, and what the weights' type is called.
+pub(super) struct Wanted {
+    pub(super) product: Product,
+    pub(super) order: Order,
+    pub(super) ty: String,
 }
 
-/// What there is to multiply with matrices of one type, and the name of the type; `None` if there is nothing or no kernel for it.
-pub(super) fn product(
-    matrices: &[&Matrix],
-    rows: u32,
-    group_rows: u32,
-    is_gate: bool,
-) -> Option<(Product, String)> {
-    let first = matrices.first()?;
-    let layout = Layout::of(first.ty, first.cols as usize)?;
-    let product = Product {
-        record_bytes: layout.record_bytes() as u32,
-        segments: layout.segments as u32,
-        tiles: tiles(matrices, is_gate),
-        rows,
-        group_rows,
-    };
-    Some((product, repack::kernel_name(first.ty)))
+impl Wanted {
+    /// Of the matrices of a launch, which have one type, among all of their op's; `None` if there are none, or no kernel for the type.
+    ///
+    /// The matrices of an op are cut alike, whatever their types, if they have few tiles together: so one launch makes them, and one reader adds their splits.
+    pub(super) fn of(
+        gpu: &GpuFacts,
+        (matrices, of_op): (&[&Matrix], &[&Matrix]),
+        (rows, group_rows): (u32, u32),
+        is_gate: bool,
+    ) -> Option<Self> {
+        let first = matrices.first()?;
+        let layout = Layout::of(first.ty, first.cols as usize)?;
+        let product = Product {
+            record_bytes: layout.record_bytes() as u32,
+            segments: layout.segments as u32,
+            tiles: tiles(matrices, is_gate),
+            rows,
+            group_rows,
+        };
+        let multiplied: Vec<_> =
+            of_op.iter().copied().filter(|its| on_tensor_cores(its.ty)).collect();
+        let together = tiles(&multiplied, is_gate);
+        let cut_as = if together < TILES_MANY { together } else { product.tiles };
+        let order = Order::of(cut_as, product.segments, gpu);
+        Some(Self { product, order, ty: repack::kernel_name(first.ty) })
+    }
 }
