@@ -64,7 +64,7 @@ pub(crate) fn describe(options: &CpuOptions) -> DeviceInfo {
         description: processor_name(),
         variant: options.variant.unwrap_or_else(crate::Variant::best).name().to_owned(),
         threads: options.threads_resolved(),
-        memory_total_bytes: memory.map_or(0, |memory| memory.total),
+        memory_total_bytes: memory.map(|memory| memory.total),
         memory_free_bytes: memory.map(|memory| memory.available),
         gpu: None,
     }

@@ -65,7 +65,7 @@ pub(crate) fn info(
         description: gpu.description.clone(),
         variant: variant.to_owned(),
         threads: 0,
-        memory_total_bytes: gpu.memory_total_bytes,
+        memory_total_bytes: Some(gpu.memory_total_bytes),
         memory_free_bytes: None,
         gpu: Some(facts),
     }

@@ -61,8 +61,8 @@ pub struct DeviceInfo {
     pub variant: String,
     /// Threads that kernels run on (CPU).
     pub threads: u32,
-    /// All memory in bytes.
-    pub memory_total_bytes: u64,
+    /// All memory in bytes. `None`: nobody knows.
+    pub memory_total_bytes: Option<u64>,
     /// Memory that was free when the device was listed or opened, in bytes. `None`: nobody knows before it is opened (a GPU).
     pub memory_free_bytes: Option<u64>,
     /// Facts of a GPU.

@@ -198,7 +198,7 @@ mod tests {
             description: "a card".into(),
             variant: "sm_90".into(),
             threads: 1,
-            memory_total_bytes: 0,
+            memory_total_bytes: None,
             memory_free_bytes: None,
             gpu: Some(gpu.clone()),
         };

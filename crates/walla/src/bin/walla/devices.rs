@@ -72,13 +72,10 @@ impl Report {
     fn to_text(&self) -> String {
         let info = &self.info;
         let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-        let mut text = format!(
-            "{}: {}, kernels {}, {:.1} GiB",
-            info.name,
-            info.description,
-            info.variant,
-            gib(info.memory_total_bytes)
-        );
+        let mut text = format!("{}: {}, kernels {}", info.name, info.description, info.variant);
+        if let Some(bytes) = info.memory_total_bytes {
+            text += &format!(", {:.1} GiB", gib(bytes));
+        }
         if let Some(bytes) = info.memory_free_bytes {
             text += &format!(" ({:.1} free)", gib(bytes));
         }

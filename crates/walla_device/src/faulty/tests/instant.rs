@@ -60,7 +60,7 @@ pub(super) fn info() -> DeviceInfo {
         description: String::new(),
         variant: String::new(),
         threads: 1,
-        memory_total_bytes: 0,
+        memory_total_bytes: None,
         memory_free_bytes: Some(0),
         gpu: None,
     }

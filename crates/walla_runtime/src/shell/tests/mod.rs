@@ -178,7 +178,7 @@ impl EngineCore for Fake {
                 description: String::new(),
                 variant: String::new(),
                 threads: 1,
-                memory_total_bytes: 0,
+                memory_total_bytes: None,
                 memory_free_bytes: Some(0),
                 gpu: None,
             },

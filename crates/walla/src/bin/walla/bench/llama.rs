@@ -106,7 +106,7 @@ mod tests {
             description: String::new(),
             variant: String::new(),
             threads: 3,
-            memory_total_bytes: 0,
+            memory_total_bytes: None,
             memory_free_bytes: None,
             gpu: None,
         };
