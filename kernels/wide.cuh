@@ -4,15 +4,15 @@
 // A block takes 8 tiles, 128 of W's rows, or 4. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
 // its predecessor. One warp more brings the rows of x, which the warps of a run share, or one for each run.
 // SPLITS = ONE, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
-// SPLITS = ONE_UNEVEN: the same where the last turn is a half one, since no more tiles are left: a block has 4 of them then, which half of its warps make.
 // With 4 tiles it is 8 warps, and two blocks share a multiprocessor: the first of them is there before the kernel ahead has ended, and asks for its weights.
+// SPLITS = ONE_UNEVEN: the same where the last turn is a half one, since no more tiles are left: a block has 4 of them then, which half of its warps make.
 // SPLITS = IN_CLUSTER, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
 // with the block that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
 // SPLITS = IN_MEMORY, for few with long splits: 16 warps make both runs of a block's split, and leave the sums to `fold` (fold.cu). A block has a multiprocessor, which clusters of eight such blocks
 // would not find all at once.
 // SPLITS = LEFT, for few whose reader adds the splits itself (LeftRef in attend.cuh): a block makes one split, of one run, and stores its sums as they are, without factors of rows, which the
 // first of blocks leaves.
-// Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N); of a pair of clusters' products the blocks of one, then of the other. Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
+// Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N); of a pair of products (IN_CLUSTER, LEFT) the blocks of one, then of the other. Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
 // Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
 #pragma once
 

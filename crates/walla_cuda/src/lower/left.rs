@@ -4,9 +4,9 @@ use walla_device::{DeviceError, GpuFacts, HeadShape, KvType, Linear, Program};
 
 use super::Lowering;
 use super::attention::{Qkv, can_append};
-use super::kernel::{Kernel, WARPGROUP_KERNELS};
+use super::kernel::Kernel;
 use super::linear::Input;
-use super::product::{Wanted, group_rows, on_tensor_cores};
+use super::product::{Wanted, on_tensor_cores};
 use super::wide::{Adder, Splits, Wide};
 use crate::params::LeftRef;
 use crate::repack;
@@ -53,21 +53,18 @@ impl LeftProducts {
         let mut splits = None;
         let mut kernels = Vec::new();
         for run in matrices.chunk_by(|a, b| a.ty == b.ty) {
-            let first = run.first().filter(|first| on_tensor_cores(first.ty))?;
-            let of_x = (rows, group_rows(rows, first.cols));
-            let Wanted { product, order, ty } = Wanted::of(gpu, (run, matrices), of_x, false)?;
+            if run.iter().any(|its| !on_tensor_cores(its.ty)) {
+                return None;
+            }
+            let wanted = Wanted::of(gpu, (run, matrices), (rows, rows), false)?;
+            let Wanted { product, order, ty } = wanted;
             let cut = Wide::of(&product, &order, gpu, Adder::Reader)?;
             let are_whole = run.iter().all(|its| its.rows.is_multiple_of(repack::TILE_ROWS as u32));
             let are_alike = *splits.get_or_insert(order.splits) == order.splits;
             if cut.splits != Splits::Left || !are_whole || !are_alike {
                 return None;
             }
-            kernels.push(Kernel {
-                family: WARPGROUP_KERNELS,
-                form: cut.form(),
-                ty,
-                columns: cut.columns,
-            });
+            kernels.push(cut.kernel(ty));
         }
         splits.map(|splits| Self { splits, kernels })
     }

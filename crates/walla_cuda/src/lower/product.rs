@@ -5,7 +5,7 @@ use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
 use walla_types::TensorType;
 
 use super::Lowering;
-use super::kernel::{Kernel, WARPGROUP_KERNELS};
+use super::kernel::Kernel;
 use super::linear::{Input, Part};
 use super::order::{Order, TILES_MANY};
 use super::tiling::{GROUP_ROWS, Product, Tiling};
@@ -58,7 +58,7 @@ pub(super) struct Normed {
 
 /// Rows that a group has room for: 8 where warpgroups may multiply them. Where rows are padded it is the same for all programs, so that none writes where another's
 /// padding lies: that is zeros for ever.
-pub(super) fn group_rows(rows: u32, width: u32) -> u32 {
+fn group_rows(rows: u32, width: u32) -> u32 {
     if width.is_multiple_of(repack::SEGMENT as u32) {
         if rows < wide::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
     } else {
@@ -254,8 +254,8 @@ impl Lowering<'_> {
         };
         let is_gate = matches!(then, Then::Gate(..));
         let matrices = (&*self.matrices(parts)?, &*self.matrices(of_op)?);
-        let of_x = (input.rows, x.rows.group_rows);
-        let wanted = Wanted::of(facts, matrices, of_x, is_gate).ok_or_else(unsupported)?;
+        let rows = (input.rows, program.rows_max);
+        let wanted = Wanted::of(facts, matrices, rows, is_gate).ok_or_else(unsupported)?;
         let launch = self.by_warpgroups(program, input, x, (parts, then), &wanted, launches)?;
         if let Some(launch) = launch {
             return Ok(launch);
@@ -305,8 +305,7 @@ impl Lowering<'_> {
         };
         let cut = || Wide::of(product, order, facts, adder);
         let Some(cut) = self.warpgroups.then(cut).flatten() else { return Ok(None) };
-        let (form, columns) = (cut.form(), cut.columns);
-        let kernel = Kernel { family: WARPGROUP_KERNELS, form, ty: ty.clone(), columns };
+        let kernel = cut.kernel(ty.clone());
         let Some(found) = self.find(&kernel)? else { return Ok(None) };
         let x = match input.by_output {
             true => self.gather(program, input, x, launches)?,
@@ -400,15 +399,14 @@ impl Lowering<'_> {
         Ok(gathered)
     }
 
-    /// Bytes that the splits of a product with `rows` rows, of `rows_max` that are packed, take when they have blocks of their own.
+    /// Bytes that the splits of a product take when they have blocks of their own: of a launch's matrices among their op's, with rows as for [`Wanted::of`].
     pub(super) fn split_bytes(
         (gpu, warpgroups): (&GpuFacts, bool),
         matrices: (&[&Matrix], &[&Matrix]),
-        (rows, rows_max): (u32, u32),
+        rows: (u32, u32),
         mode: LinearMode,
     ) -> (usize, usize) {
-        let group_rows = matrices.0.first().map_or(0, |first| group_rows(rows_max, first.cols));
-        let wanted = Wanted::of(gpu, matrices, (rows, group_rows), mode.is_gate());
+        let wanted = Wanted::of(gpu, matrices, rows, mode.is_gate());
         let Some(Wanted { product, order, .. }) = wanted else { return (0, 0) };
         let (sums, arrivals) = Tiling::of(&product, &order, gpu)
             .map(|tiling| tiling.partials(product.tiles))
@@ -437,13 +435,13 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Of the matrices of a launch, which have one type, among all of their op's; `None` if there are none, or no kernel for the type.
+    /// Of the matrices of a launch, which have one type, among all of their op's, with `rows` rows of x out of `rows_max` that are packed; `None` if there are none, or no kernel for the type.
     ///
     /// The matrices of an op are cut alike, whatever their types, if they have few tiles together: so one launch makes them, and one reader adds their splits.
     pub(super) fn of(
         gpu: &GpuFacts,
         (matrices, of_op): (&[&Matrix], &[&Matrix]),
-        (rows, group_rows): (u32, u32),
+        (rows, rows_max): (u32, u32),
         is_gate: bool,
     ) -> Option<Self> {
         let first = matrices.first()?;
@@ -453,7 +451,7 @@ impl Wanted {
             segments: layout.segments as u32,
             tiles: tiles(matrices, is_gate),
             rows,
-            group_rows,
+            group_rows: group_rows(rows_max, first.cols),
         };
         let multiplied: Vec<_> =
             of_op.iter().copied().filter(|its| on_tensor_cores(its.ty)).collect();

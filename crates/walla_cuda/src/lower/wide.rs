@@ -5,6 +5,7 @@ mod turns;
 use walla_device::GpuFacts;
 
 use self::turns::{HALF_TILES, Turns};
+use super::kernel::{Kernel, WARPGROUP_KERNELS};
 use super::order::{Order, SPLITS_MAX, TILES_MANY, WIDE_TILES};
 use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
 use crate::params::Stages;
@@ -164,8 +165,13 @@ impl Wide {
         })
     }
 
+    /// The kernel, for weights of a type.
+    pub(super) fn kernel(&self, ty: String) -> Kernel {
+        Kernel { family: WARPGROUP_KERNELS, form: self.form(), ty, columns: self.columns }
+    }
+
     /// What the kernel's name begins with.
-    pub(super) fn form(&self) -> &'static str {
+    fn form(&self) -> &'static str {
         match (self.splits, self.tiles) {
             (Splits::InCluster(_), _) => "wide_cluster",
             (Splits::InMemory, _) => "wide_split",

@@ -6,6 +6,20 @@ fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {
     GpuFacts { multiprocessors, shared_bytes_per_block_optin, ..GpuFacts::default() }
 }
 
+/// A product, and how it is cut.
+fn cut(
+    gpu: &GpuFacts,
+    (tiles, segments): (u32, u32),
+    rows: u32,
+    record_bytes: u32,
+) -> (Product, Tiling) {
+    let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
+    let order = Order::of(tiles, segments, gpu);
+    let tiling = Tiling::of(&product, &order, gpu);
+    let tiling = tiling.unwrap_or_else(|| panic!("{product:?}, {gpu:?}"));
+    (product, tiling)
+}
+
 // Up to the widest rows of Llama 3.1 70B and 405B.
 const SEGMENTS: [u32; 12] = [1, 5, 8, 12, 16, 20, 24, 64, 76, 112, 224, 416];
 // Up to heads of 262,208 rows.
@@ -18,11 +32,7 @@ fn all(mut check: impl FnMut(&Product, &Tiling, &GpuFacts)) {
             for segments in SEGMENTS {
                 for tiles in TILES {
                     for rows in [1, 2, 3, 6, 8, 12, 16, 24, 48, 128, 512] {
-                        let group_rows = rows.min(8);
-                        let product = Product { record_bytes, segments, tiles, rows, group_rows };
-                        let order = Order::of(tiles, segments, &gpu);
-                        let tiling = Tiling::of(&product, &order, &gpu);
-                        let tiling = tiling.unwrap_or_else(|| panic!("{product:?}, {gpu:?}"));
+                        let (product, tiling) = cut(&gpu, (tiles, segments), rows, record_bytes);
                         check(&product, &tiling, &gpu);
                     }
                 }
@@ -76,9 +86,7 @@ fn columns_rows_and_tiles_are_covered_once() {
 fn turns_of_few_rows_fill_the_chip() {
     let gpu = gpu(132, 232_448);
     let cut = |tiles, segments, rows, record_bytes| {
-        let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
-        let order = Order::of(tiles, segments, &gpu);
-        let cut = Tiling::of(&product, &order, &gpu).unwrap();
+        let (_, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
         (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
     };
     // Llama 3.2 1B: query, key and value; output; down; gate and up; head. What a warp multiplies in a turn is on its way before x is, three quarters of it where two
@@ -100,9 +108,7 @@ fn turns_of_few_rows_fill_the_chip() {
 fn stages_come_early_unless_the_predecessor_needs_the_memory() {
     let gpu = gpu(132, 232_448);
     let cut = |tiles, segments, rows, record_bytes| {
-        let product = Product { record_bytes, segments, tiles, rows, group_rows: rows.min(8) };
-        let order = Order::of(tiles, segments, &gpu);
-        let cut = Tiling::of(&product, &order, &gpu).unwrap();
+        let (product, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
         (cut.depth, cut.early_stages(&product))
     };
     // Llama 3.2 1B: down of Q8_0, of bf16, and of Q4_K, whose runs are a stage.
@@ -119,11 +125,9 @@ fn stages_come_early_unless_the_predecessor_needs_the_memory() {
 fn more_rows_fill_the_chip() {
     // On an RTX 4090 and an H100, Llama 3.2 1B: query, key and value; output; gate and up; down; head.
     for gpu in [gpu(128, 101_376), gpu(132, 232_448)] {
-        for (tiles, segments) in [(192, 16), (128, 16), (1_024, 16), (128, 64), (8_016, 16)] {
+        for matrix in [(192, 16), (128, 16), (1_024, 16), (128, 64), (8_016, 16)] {
             for rows in [9, 16, 32, 48, 64, 128, 512] {
-                let product = Product { record_bytes: 640, segments, tiles, rows, group_rows: 8 };
-                let order = Order::of(tiles, segments, &gpu);
-                let tiling = Tiling::of(&product, &order, &gpu).unwrap();
+                let (product, tiling) = cut(&gpu, matrix, rows, 640);
                 let warps = tiling.grid.iter().product::<u32>() * tiling.warps();
                 assert!(warps >= 4 * gpu.multiprocessors, "{product:?}: {tiling:?}");
                 assert!(tiling.groups > 1, "{tiling:?}");
