@@ -4,7 +4,7 @@
 // rank + RANKS, ...; a team of four warps takes a chunk: a tile of cells each for the scores, then a quarter of the numbers each. What
 // a chunk comes to goes to the shared memory of all blocks of the cluster, of which each folds its part of the numbers: a barrier there counts the bytes, since a
 // barrier of the cluster that publishes them would wait for everything that was written, the row's own key and value in memory too.
-// The first chunks, the page table and the turns are read before the products: see attention_decode. Oracle: the same.
+// A team's first chunk, the page table and the turns are read before the products: see attention_decode. Oracle: the same.
 #include "attend_heads.cuh"
 #include "bulk.cuh"
 
@@ -18,18 +18,18 @@ __device__ __forceinline__ void team_barrier(uint32_t team) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "n"(TEAM_WARPS* WARP) : "memory");
 }
 
-template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, uint32_t AHEAD_, typename Number>
+template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
 struct Cluster {
     // Large clusters are for four rows and fewer: short ones stay in the second cache from step to step.
     using T = Tile<DIM, Number, RANKS <= 2>;
     static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS, THREADS = WARPS * WARP;
-    static constexpr uint32_t AHEAD = AHEAD_;       // chunks that a team has on their way or in hand
+    static constexpr uint32_t RING = 2;             // chunks of a team: one in hand, one on its way
     static constexpr uint32_t PRODUCTS = DIM / 64;  // of a warp: 16 numbers each
     static constexpr uint32_t OWN = PARTS / RANKS;  // parts that the block folds
     static constexpr uint32_t ROUND = 4 * RANKS;    // chunks of the row between two meetings of the cluster
 
     struct Shared {
-        __align__(128) uint8_t ring[TEAMS][AHEAD][2 * TILES][T::BYTES];
+        __align__(128) uint8_t ring[TEAMS][RING][2 * TILES][T::BYTES];
         // Of this round's chunks: what this block folds.
         __align__(16) float sums[ROUND][OWN][PRODUCTS][8][COLUMNS];
         __align__(16) float bases[ROUND][COLUMNS];
@@ -45,9 +45,9 @@ struct Cluster {
     static __device__ __forceinline__ uint32_t bytes_of(uint32_t heads) { return div_up(heads, 2) * 8 * (OWN * PRODUCTS * 8 + 2); }
 };
 
-template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, uint32_t AHEAD_, typename Number>
+template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
 __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
-    using C = Cluster<DIM, RANKS, TEAMS, AHEAD_, Number>;
+    using C = Cluster<DIM, RANKS, TEAMS, Number>;
     using T = typename C::T;
     extern __shared__ __align__(128) uint8_t dynamic[];
     typename C::Shared& sh = *reinterpret_cast<typename C::Shared*>(dynamic);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         if (i < chunks) {
             const uint32_t first = (first_chunk + i) * CHUNK + part * TILE;
             const uint32_t cell = cells.cell_of(cells.page_of(first), first);
-            const uint32_t to = shared_of(sh.ring[team][turn % C::AHEAD][part]);
+            const uint32_t to = shared_of(sh.ring[team][turn % C::RING][part]);
             T::fetch(to, keys, cell, first, cells.begin, cells.end);
             T::fetch(to + TILES * T::BYTES, values, cell, first, cells.begin, cells.end);
             if (lane < 2) {
@@ -83,8 +83,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
         }
         close_copies();
     };
-#pragma unroll
-    for (uint32_t turn = 0; turn < C::AHEAD; turn++) fetch(turn);
+    fetch(0);
     sh.heads.make_turns(p.head, position, C::THREADS);
     const uint32_t arrived = shared_of(&sh.arrived);
     if (threadIdx.x == 0) init_barrier(arrived, 1), publish_barriers();
@@ -128,12 +127,9 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
             if (i >= round_end) break;
             const uint32_t c = first_chunk + i;
-            if (turn == 0)
-                await_copies<C::AHEAD - 1>();
-            else
-                await_copies<C::AHEAD - 2>();
+            await_copies<0>();
             __syncwarp();
-            const uint32_t tiles = shared_of(sh.ring[team][turn % C::AHEAD]);
+            const uint32_t tiles = shared_of(sh.ring[team][turn % C::RING]);
             if (i + 1 == chunks && position % CHUNK / TILE == part) {
                 T::insert(tiles + part * T::BYTES, sh.heads.fresh[0], position % TILE);
                 T::insert(tiles + (TILES + part) * T::BYTES, sh.heads.fresh[1], position % TILE);
@@ -147,7 +143,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             if (g == 0) *reinterpret_cast<float2*>(&sh.maxima[team][part][t4 * 2]) = make_float2(base[0], base[1]);
             team_barrier(team);
             // All of the team have done with the chunk before.
-            if (turn > 0) fetch(turn - 1 + C::AHEAD);
+            fetch(turn + 1);
 #pragma unroll
             for (uint32_t t = 0; t < TILES; t++) {
                 const float2 its = *reinterpret_cast<const float2*>(&sh.maxima[team][t][t4 * 2]);
@@ -220,19 +216,19 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     }
 }
 
-#define CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, AHEAD, BLOCKS)                                                         \
-    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(TEAMS* TEAM_WARPS* WARP, BLOCKS)         \
-        attention_cluster_##NAME##_##RANKS##x##TEAMS##x##AHEAD(const __grid_constant__ AttendParams p) {                \
-        attend_in_cluster<DIM, RANKS, TEAMS, AHEAD, NUMBER>(p);                                                         \
+#define CLUSTER(NAME, NUMBER, DIM, RANKS, TEAMS, BLOCKS)                                                        \
+    extern "C" __global__ void __cluster_dims__(RANKS, 1, 1) __launch_bounds__(TEAMS* TEAM_WARPS* WARP, BLOCKS) \
+        attention_cluster_##NAME##_##RANKS##x##TEAMS(const __grid_constant__ AttendParams p) {                  \
+        attend_in_cluster<DIM, RANKS, TEAMS, NUMBER>(p);                                                        \
     }
-CLUSTER(f16_64, __half, 64, 8, 2, 2, 2)
-CLUSTER(f16_64, __half, 64, 4, 2, 2, 2)
-CLUSTER(f16_64, __half, 64, 2, 2, 2, 2)
-CLUSTER(f16_128, __half, 128, 8, 1, 2, 2)
-CLUSTER(f16_256, __half, 256, 8, 1, 2, 1)
-CLUSTER(q8_64, Biased, 64, 8, 2, 2, 2)
-CLUSTER(q8_64, Biased, 64, 4, 2, 2, 2)
-CLUSTER(q8_128, Biased, 128, 8, 2, 2, 2)
-CLUSTER(q8_128, Biased, 128, 4, 2, 2, 2)
-CLUSTER(q8_256, Biased, 256, 8, 1, 2, 1)
+CLUSTER(f16_64, __half, 64, 8, 2, 2)
+CLUSTER(f16_64, __half, 64, 4, 2, 2)
+CLUSTER(f16_64, __half, 64, 2, 2, 2)
+CLUSTER(f16_128, __half, 128, 8, 1, 2)
+CLUSTER(f16_256, __half, 256, 8, 1, 1)
+CLUSTER(q8_64, Biased, 64, 8, 2, 2)
+CLUSTER(q8_64, Biased, 64, 4, 2, 2)
+CLUSTER(q8_128, Biased, 128, 8, 2, 2)
+CLUSTER(q8_128, Biased, 128, 4, 2, 2)
+CLUSTER(q8_256, Biased, 256, 8, 1, 1)
 #endif

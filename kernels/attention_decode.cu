@@ -7,7 +7,8 @@
 //
 // Cells before the row's own were written by earlier steps or by the cache's upkeep. Whatever comes first in a program is
 // launched without overlap, so all earlier work of the stream is complete before any kernel of this step starts; so this kernel
-// reads the step block and fetches old cells before it waits for its predecessor, and waits only for the products.
+// reads the step block and fetches old cells before it waits for its predecessor, and waits only for the products. Half a ring comes
+// early, no more: cells take their turn with weights that the products still wait for.
 #include "attend_few.cuh"
 
 // The instructions are of sm_80; older chips run the plain kernels.
@@ -65,13 +66,13 @@ __device__ __forceinline__ void decode(const AttendParams& p) {
                               0};
         const uint32_t first = share.first_round(WARPS) + warp;
         pipe.places = pipe.look_up(first);
-#pragma unroll
-        for (uint32_t t = 0; t < RING; t += F::HALF) pipe.fetch(first, pipe.places, t);
+        pipe.fetch(first, pipe.places, 0);
         sh.heads.make_turns(p.head, position, F::THREADS);
         if (threadIdx.x < COLUMNS) sh.sight[threadIdx.x] = Sight{begin, position + 1};
         __syncthreads();
         if (!waited) wait_for_predecessors();
         waited = true;
+        pipe.fetch(first, pipe.places, F::HALF);
 
         sh.heads.template make<WARPS>(p, share.row, group, has_own, cell_of(p.kv, table, group.kv_head, position),
                                       &sh.sums[0][0][0] + warp * DIM);

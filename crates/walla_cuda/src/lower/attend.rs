@@ -22,6 +22,8 @@ const SPANS_OF_PROMPTS: u32 = 32;
 const CELLS_OF_TWO: u32 = 1_280;
 /// The same for larger clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-step-bench.md`).
 const CELLS_OF_MORE: u32 = 2_304;
+/// Chunks of a cluster's team: one in hand, one on its way.
+const CLUSTER_RING: u32 = 2;
 /// Rows of the longest step (`ROWS_MAX`).
 const ROWS_MAX: u32 = 512;
 
@@ -95,17 +97,16 @@ fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
     }
 }
 
-/// A cluster of blocks that decodes a row together: how many, teams of four warps in each, chunks that a team has on their way.
+/// A cluster of blocks that decodes a row together: how many, and teams of four warps in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cluster {
     ranks: u32,
     teams: u32,
-    ahead: u32,
 }
 
 impl Cluster {
-    const fn new(ranks: u32, teams: u32, ahead: u32) -> Self {
-        Self { ranks, teams, ahead }
+    const fn new(ranks: u32, teams: u32) -> Self {
+        Self { ranks, teams }
     }
 
     /// The cluster for steps of up to so many rows times groups, none of which sees more cells, where one is quicker than blocks that meet in memory: as long as
@@ -113,20 +114,18 @@ impl Cluster {
     const fn of(heads: Heads, most: u32, cells: u32) -> Option<Self> {
         match (heads.dim, heads.is_q8, most) {
             _ if cells > CELLS_OF_MORE => None,
-            (64, false, 33..=128) if cells <= CELLS_OF_TWO => Some(Self::new(2, 2, 2)),
-            (64, _, ..=8) | (128, true, ..=8) => Some(Self::new(8, 2, 2)),
-            (64, _, ..=32) | (128, true, ..=16) => Some(Self::new(4, 2, 2)),
-            (128, false, ..=16) | (256, false, ..=8) | (256, true, ..=16) => {
-                Some(Self::new(8, 1, 2))
-            }
+            (64, false, 33..=128) if cells <= CELLS_OF_TWO => Some(Self::new(2, 2)),
+            (64, _, ..=8) | (128, true, ..=8) => Some(Self::new(8, 2)),
+            (64, _, ..=32) | (128, true, ..=16) => Some(Self::new(4, 2)),
+            (128, false, ..=16) | (256, false, ..=8) | (256, true, ..=16) => Some(Self::new(8, 1)),
             _ => None,
         }
     }
 
     /// Bytes of `Cluster::Shared`.
     fn shared_bytes(self, heads: Heads) -> u32 {
-        let Self { ranks, teams, ahead } = self;
-        let tiles = teams * ahead * 2 * TILES * heads.tile_bytes();
+        let Self { ranks, teams } = self;
+        let tiles = teams * CLUSTER_RING * 2 * TILES * heads.tile_bytes();
         let round = 4 * ranks;
         let products = heads.dim / 64;
         let sums = round * (2 * TILES / ranks) * products * 8 * COLUMNS * 4;
@@ -221,14 +220,14 @@ impl Form {
     ) -> Option<Chosen> {
         let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
         let cluster = Cluster::of(self.heads, program.rows_max * self.groups, cells)?;
-        let Cluster { ranks, teams, ahead } = cluster;
+        let Cluster { ranks, teams } = cluster;
         let shared_bytes = cluster.shared_bytes(self.heads);
         if u64::from(shared_bytes) > self.cluster_bytes_max {
             return None;
         }
         Some(Chosen {
             file: "attention_cluster",
-            name: format!("attention_cluster_{}_{ranks}x{teams}x{ahead}", self.heads.name()),
+            name: format!("attention_cluster_{}_{ranks}x{teams}", self.heads.name()),
             grid: [ranks * self.groups, program.rows_max, 1],
             threads: teams * TILES * 32,
             shared_bytes,
@@ -544,7 +543,7 @@ mod tests {
             assert!(few(2, ring, 256, is_q8) + lists <= 99 << 10);
         }
         let cluster = |ranks, teams, dim, is_q8| {
-            Cluster::new(ranks, teams, 2).shared_bytes(Heads { dim, is_q8 })
+            Cluster::new(ranks, teams).shared_bytes(Heads { dim, is_q8 })
         };
         assert_eq!(cluster(8, 2, 64, false), 81_920);
         assert_eq!(cluster(4, 2, 64, true), 49_024);
