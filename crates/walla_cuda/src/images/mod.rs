@@ -196,7 +196,7 @@ fn read(file: &Path) -> Result<Image, String> {
 }
 
 /// What the manifest says where images are of the interface (`kernels/walla.cuh`) that this side was written for.
-const INTERFACE: &str = "\ninterface 14.";
+const INTERFACE: &str = "\ninterface 15.";
 
 // The version of the language that `TEXT_CUDA_MIN` belongs to.
 const _: () = assert!(contains(MANIFEST, "\nptx 8.3\n"), "the texts are in another PTX");

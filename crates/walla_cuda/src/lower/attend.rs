@@ -18,9 +18,13 @@ const SLOTS: u32 = 128;
 /// Spans that prompts can leave of all their columns: a prompt behind 40 spans (20,480 cells) is cut as finely as the chip has blocks for, one behind 64 in two at least,
 /// and one behind more is not shared out.
 const SPANS_OF_PROMPTS: u32 = 32;
-/// Most cells that a row may see where clusters of two blocks decode: no row keeps one for more than five turns then.
+/// Most cells that a row may see where clusters of four blocks decode it rather than eight, with heads of 64 and (large) of 128: in a turn or two of their teams.
+const CELLS_OF_FOUR: u32 = 512;
+const CELLS_OF_FOUR_LARGE: u32 = 256;
+/// The same for clusters of two, more rows at once: no row keeps one for more than five turns then, or, with large heads, for two.
 const CELLS_OF_TWO: u32 = 1_280;
-/// The same for larger clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-step-bench.md`).
+const CELLS_OF_TWO_LARGE: u32 = 512;
+/// The same for all clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-step-bench.md`).
 const CELLS_OF_MORE: u32 = 2_304;
 /// Chunks of a cluster's team: one in hand, one on its way.
 const CLUSTER_RING: u32 = 2;
@@ -97,34 +101,42 @@ fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
     }
 }
 
-/// A cluster of blocks that decodes a row together: how many, and teams of four warps in each.
+/// A cluster of blocks that decodes a row together: how many, teams of four warps in each, and blocks that a multiprocessor has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cluster {
     ranks: u32,
     teams: u32,
+    blocks: u32,
 }
 
 impl Cluster {
-    const fn new(ranks: u32, teams: u32) -> Self {
-        Self { ranks, teams }
+    const fn new(ranks: u32, teams: u32, blocks: u32) -> Self {
+        Self { ranks, teams, blocks }
     }
 
-    /// The cluster for steps of up to so many rows times groups, none of which sees more cells, where one is quicker than blocks that meet in memory: as long as
-    /// some two blocks a multiprocessor are enough. It takes long for a long row, alone or among short ones, so it is for short contexts.
-    const fn of(heads: Heads, most: u32, cells: u32) -> Option<Self> {
+    /// Clusters for steps of up to so many rows times groups, none of which sees more cells, where one is quicker than blocks that meet in memory: the best first, others for chips that have no room
+    /// for it. A cluster takes long for a long row, alone or among short ones, so it is for short contexts; the fewer its blocks, the sooner they have met, if no team has many turns.
+    const fn of(heads: Heads, most: u32, cells: u32) -> &'static [Self] {
         match (heads.dim, heads.is_q8, most) {
-            _ if cells > CELLS_OF_MORE => None,
-            (64, false, 33..=128) if cells <= CELLS_OF_TWO => Some(Self::new(2, 2)),
-            (64, _, ..=8) | (128, true, ..=8) => Some(Self::new(8, 2)),
-            (64, _, ..=32) | (128, true, ..=16) => Some(Self::new(4, 2)),
-            (128, false, ..=16) | (256, false, ..=8) | (256, true, ..=16) => Some(Self::new(8, 1)),
-            _ => None,
+            _ if cells > CELLS_OF_MORE => &[],
+            (64, false, ..=8) if cells <= CELLS_OF_FOUR => const { &[Self::new(4, 2, 2)] },
+            (64, false, 33..=128) if cells <= CELLS_OF_TWO => const { &[Self::new(2, 2, 2)] },
+            (64, _, ..=8) | (128, true, ..=8) => const { &[Self::new(8, 2, 2)] },
+            (64, _, ..=32) | (128, true, ..=16) => const { &[Self::new(4, 2, 2)] },
+            (128, false, ..=16) if cells <= CELLS_OF_FOUR_LARGE => {
+                const { &[Self::new(4, 2, 1), Self::new(8, 1, 2)] }
+            }
+            (128, false, ..=16) => const { &[Self::new(8, 1, 2)] },
+            (128, false, ..=64) if cells <= CELLS_OF_TWO_LARGE => const { &[Self::new(2, 2, 1)] },
+            (128, true, ..=64) if cells <= CELLS_OF_TWO_LARGE => const { &[Self::new(2, 2, 2)] },
+            (256, false, ..=8) | (256, true, ..=16) => const { &[Self::new(8, 1, 1)] },
+            _ => &[],
         }
     }
 
     /// Bytes of `Cluster::Shared`.
     fn shared_bytes(self, heads: Heads) -> u32 {
-        let Self { ranks, teams } = self;
+        let Self { ranks, teams, .. } = self;
         let tiles = teams * CLUSTER_RING * 2 * TILES * heads.tile_bytes();
         let round = 4 * ranks;
         let products = heads.dim / 64;
@@ -212,25 +224,26 @@ impl Form {
         })
     }
 
-    /// The kernel that decodes in clusters, where that is quicker.
+    /// The kernel that decodes in clusters, where that is quicker and the chip has all of their blocks at once.
     pub(super) fn decode_in_clusters(
         &self,
         program: &Program,
         window: Option<u32>,
     ) -> Option<Chosen> {
         let cells = window.map_or(program.context_max, |window| window.min(program.context_max));
-        let cluster = Cluster::of(self.heads, program.rows_max * self.groups, cells)?;
-        let Cluster { ranks, teams } = cluster;
-        let shared_bytes = cluster.shared_bytes(self.heads);
-        if u64::from(shared_bytes) > self.cluster_bytes_max {
-            return None;
-        }
+        let most = program.rows_max * self.groups;
+        let fits = |its: &&Cluster| {
+            u64::from(its.shared_bytes(self.heads)) <= self.cluster_bytes_max
+                && most * its.ranks <= self.multiprocessors * its.blocks
+        };
+        let cluster = *Cluster::of(self.heads, most, cells).iter().find(fits)?;
+        let Cluster { ranks, teams, .. } = cluster;
         Some(Chosen {
             file: "attention_cluster",
             name: format!("attention_cluster_{}_{ranks}x{teams}", self.heads.name()),
             grid: [ranks * self.groups, program.rows_max, 1],
             threads: teams * TILES * 32,
-            shared_bytes,
+            shared_bytes: cluster.shared_bytes(self.heads),
         })
     }
 
@@ -527,6 +540,30 @@ mod tests {
     }
 
     #[test]
+    fn clusters_are_chosen_by_rows_contexts_and_chip() {
+        let name = |gpu: &GpuFacts, kv_type, rows, context_max| {
+            let program = program(rows, context_max);
+            let form = Form::of(gpu, &cache(4_096, kv_type), &program, SHAPE).unwrap();
+            form.decode_in_clusters(&program, None).map(|chosen| chosen.name)
+        };
+        let named = |name: &str| Some(format!("attention_cluster_{name}"));
+        let f16 = |rows, context_max| name(&h200(), KvType::F16, rows, context_max);
+        assert_eq!(f16(2, 160), named("f16_128_4x2"));
+        assert_eq!(f16(2, 1_024), named("f16_128_8x1"));
+        assert_eq!(f16(8, 512), named("f16_128_2x2"));
+        assert_eq!(f16(8, 1_024), None);
+        assert_eq!(f16(12, 160), None);
+        assert_eq!(name(&h200(), KvType::Q8, 8, 512), named("q8_128_2x2"));
+        // No room for the largest blocks, or for all of them at once.
+        let small = GpuFacts { shared_bytes_per_block_optin: 99 << 10, ..h200() };
+        assert_eq!(name(&small, KvType::F16, 2, 160), named("f16_128_8x1"));
+        assert_eq!(name(&small, KvType::F16, 8, 160), None);
+        let few = GpuFacts { multiprocessors: 66, ..h200() };
+        assert_eq!(name(&few, KvType::F16, 4, 160), named("f16_128_2x2"));
+        assert_eq!(name(&few, KvType::F16, 8, 160), None);
+    }
+
+    #[test]
     fn shared_memory_is_what_the_kernels_lay_out() {
         // sizeof(Few<…>::Shared) and sizeof(Cluster<…>::Shared), as nvcc says.
         let lists = 4 * 4 * (512 + 1);
@@ -543,12 +580,15 @@ mod tests {
             assert!(few(2, ring, 256, is_q8) + lists <= 99 << 10);
         }
         let cluster = |ranks, teams, dim, is_q8| {
-            Cluster::new(ranks, teams).shared_bytes(Heads { dim, is_q8 })
+            Cluster::new(ranks, teams, 1).shared_bytes(Heads { dim, is_q8 })
         };
         assert_eq!(cluster(8, 2, 64, false), 81_920);
         assert_eq!(cluster(4, 2, 64, true), 49_024);
         assert_eq!(cluster(2, 2, 64, false), 80_384);
         assert_eq!(cluster(8, 1, 128, false), 90_496);
+        assert_eq!(cluster(4, 2, 128, false), 158_208);
+        assert_eq!(cluster(2, 2, 128, false), 157_696);
+        assert_eq!(cluster(2, 2, 128, true), 92_928);
         assert_eq!(cluster(8, 1, 256, true), 112_000);
     }
 }

@@ -95,10 +95,8 @@ agree_with_the_oracle! {
     groups_of_7_agree_with_the_oracle: "groups of 7",
 }
 
-/// 17 to 32 rows of two groups of heads of 64: clusters of two blocks, here with contexts of one turn of theirs and of two.
-#[test]
-fn clusters_of_two_blocks_agree_with_the_oracle() {
-    let (_, shape) = shapes().remove(0);
+/// 17 to 32 rows of two groups: clusters of two blocks, here with contexts of one turn of theirs and of two.
+fn clusters_of_two_blocks_agree(shape: &Shape, kv_type: KvType, tolerance: f64) {
     let text = tokens(shape.vocab, 300, 5);
     let lengths = [1, 3, 17, 63, 64, 65, 130, 290];
     let piece = |sequence, at: usize, end: usize| Piece::new(sequence, at as u32, &text[at..end]);
@@ -112,7 +110,19 @@ fn clusters_of_two_blocks_agree_with_the_oracle() {
         let rows = rows.map(|(sequence, length)| piece(sequence, length + i, length + i + 1));
         steps.push((rows.collect(), 17));
     }
-    check_steps(gpu(), "clusters of two", &shape, KvType::F16, 5e-3, &steps);
+    check_steps(gpu(), "clusters of two", shape, kv_type, tolerance, &steps);
+}
+
+#[test]
+fn clusters_of_two_blocks_agree_with_the_oracle() {
+    clusters_of_two_blocks_agree(&shape_named("groups of 4"), KvType::F16, 5e-3);
+}
+
+#[test]
+fn clusters_of_two_blocks_with_heads_of_128_agree_with_the_oracle() {
+    let shape = Shape { window: None, ..shape_named("heads of 128, norms, window") };
+    clusters_of_two_blocks_agree(&shape, KvType::F16, 5e-3);
+    clusters_of_two_blocks_agree(&shape, KvType::Q8, 2e-2);
 }
 
 /// Packed for a product on tensor cores.
