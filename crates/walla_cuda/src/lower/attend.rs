@@ -18,7 +18,7 @@ const SLOTS: u32 = 128;
 /// Spans that prompts can leave of all their columns: a prompt behind 40 spans (20,480 cells) is cut as finely as the chip has blocks for, one behind 64 in two at least,
 /// and one behind more is not shared out.
 const SPANS_OF_PROMPTS: u32 = 32;
-/// Most cells that a row may see where clusters of four blocks decode it rather than eight, with heads of 64 and (large) of 128: in a turn or two of their teams.
+/// Most cells that a row may see where it has a cluster of four blocks rather than of eight, with heads of 64 and (large) of 128: a turn of its teams, or less.
 const CELLS_OF_FOUR: u32 = 512;
 const CELLS_OF_FOUR_LARGE: u32 = 256;
 /// The same for clusters of two, more rows at once: no row keeps one for more than five turns then, or, with large heads, for two.
