@@ -26,7 +26,7 @@ const CELLS_OF_TWO: u32 = 1_280;
 const CELLS_OF_TWO_LARGE: u32 = 512;
 /// The same for all clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-step-bench.md`).
 const CELLS_OF_MORE: u32 = 2_304;
-/// Chunks of a cluster's team: one in hand, one on its way.
+/// Chunks of a cluster's team: one in hand, one on its way (`Cluster::RING`).
 const CLUSTER_RING: u32 = 2;
 /// Rows of the longest step (`ROWS_MAX`).
 const ROWS_MAX: u32 = 512;
