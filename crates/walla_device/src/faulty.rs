@@ -20,8 +20,9 @@ pub use clock::VirtualClock;
 pub use handle::FaultHandle;
 pub use plan::{Call, Fault, FaultPlan};
 
-use self::poison::{AlignedCopy, Poisoner};
+use self::poison::Poisoner;
 use self::timeline::Timeline;
+use crate::aligned::AlignedBytes;
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::device::{
@@ -168,6 +169,12 @@ impl Faulty {
     }
 }
 
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        self.handle.drop_device();
+    }
+}
+
 impl Device for Faulty {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
@@ -293,7 +300,7 @@ impl Device for Faulty {
             }
             let Self { inner, poisoner, .. } = this;
             inner.read_host(host, offset, bytes, &mut |true_bytes| {
-                let mut block = AlignedCopy::new(true_bytes);
+                let mut block = AlignedBytes::copied(true_bytes);
                 poisoner.change(host, offset, block.bytes_mut());
                 read(block.bytes_mut());
             })

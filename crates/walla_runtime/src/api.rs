@@ -204,6 +204,8 @@ pub enum FinishReason {
     ContextFull,
     /// Cancelled by the host.
     Cancelled,
+    /// The reply exceeded [`Deadlines::reply`](crate::Deadlines::reply).
+    TimedOut,
 }
 
 /// Counts of a reply.

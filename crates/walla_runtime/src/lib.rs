@@ -14,6 +14,7 @@
 
 mod api;
 mod client;
+mod clock;
 mod core;
 mod devices;
 mod inline_text;
@@ -33,7 +34,7 @@ pub use client::Client;
 pub use devices::default_registry;
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
-pub use options::{EngineError, EngineOptions, ModelSource};
+pub use options::{Deadlines, EngineError, EngineOptions, ModelSource};
 pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};

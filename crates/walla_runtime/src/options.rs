@@ -44,6 +44,34 @@ impl std::fmt::Debug for ModelSource {
     }
 }
 
+/// Longest waits for a device, after which an engine gives it up. `None` waits forever.
+///
+/// A device that exceeds `load` or `step` counts as lost: its memory is leaked, because the device
+/// may still write to it, and the [fallback](EngineOptions::fallback) takes over where one exists.
+/// Otherwise the engine fails, and every open reply with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// Time without progress while a model loads: one tensor, or the preparation of all programs.
+    /// Default: 120 s, since a driver may compile kernels at the first start.
+    pub load: Option<Duration>,
+    /// Time from the launch of a step to its results. Default: 60 s.
+    pub step: Option<Duration>,
+    /// Time from the start of a reply to its end, without the time that it waited behind other
+    /// replies of the agent. A reply that exceeds it ends with
+    /// [`FinishReason::TimedOut`](crate::FinishReason::TimedOut) and keeps its text. Default: `None`.
+    pub reply: Option<Duration>,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            load: Some(Duration::from_secs(120)),
+            step: Some(Duration::from_secs(60)),
+            reply: None,
+        }
+    }
+}
+
 /// How to start an engine.
 ///
 /// # Examples
@@ -101,6 +129,9 @@ pub struct EngineOptions {
     /// Whether the CPU takes over when the device is lost: conversations go on from what the host knows, each reply where it was. The
     /// model is loaded again, so that everybody is silent for some seconds. Default: `true`. Without effect if `device` is `cpu`.
     pub fallback: bool,
+    /// When a device that hangs is given up, and when a reply ends early. Default: see
+    /// [`Deadlines`].
+    pub deadlines: Deadlines,
     /// Encodes prompts on the device thread instead of a thread of its own, so that steps are the same in every run. Default:
     /// `false`, since a long prompt takes milliseconds to encode. For tests.
     pub inline_text: bool,
@@ -128,6 +159,7 @@ impl EngineOptions {
             launch_max: Some(Duration::from_millis(2)),
             cost_cache: None,
             fallback: true,
+            deadlines: Deadlines::default(),
             inline_text: false,
         }
     }

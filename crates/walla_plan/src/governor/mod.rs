@@ -201,7 +201,7 @@ impl Governor {
     }
 
     /// Limits of the next step of this frame: `base`, with its times and costs as the [rules](self) say. `smallest` is the smallest step
-    /// that anyone wants: one row of the agent with the shortest context.
+    /// that any request can use: one row of the agent with the shortest context, a row of a prompt where there are only prompts.
     ///
     /// For one step at a time: plan with these limits, [`submit`](Self::submit) the step, ask again.
     #[must_use]

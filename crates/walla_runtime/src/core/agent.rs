@@ -26,6 +26,8 @@ pub(super) struct Ask {
 pub(super) struct Reply {
     pub generation: GenerationId,
     pub arrived_micros: u64,
+    /// When it left the queue of asks.
+    pub begun_micros: u64,
     /// The user's turn that it answers, as soon as it is encoded: both become part of the conversation when the reply ends.
     pub question: Option<String>,
     pub stage: Stage,

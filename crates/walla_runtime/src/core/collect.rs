@@ -54,6 +54,11 @@ impl InFlight {
         self.steps.push_back(Submitted { step, at_micros, tags, booked });
     }
 
+    /// Number of the oldest step.
+    pub fn oldest(&self) -> Option<u64> {
+        self.steps.front().map(|step| step.step)
+    }
+
     /// Adds the next output of the step started last.
     pub fn push(&mut self, tag: Tag) {
         if let Some(step) = self.steps.back_mut() {

@@ -4,6 +4,7 @@ use walla_device::Registry;
 
 use super::Core;
 use crate::api::EngineStats;
+use crate::clock::Clock;
 use crate::options::{EngineError, EngineOptions};
 use crate::shell::Progress;
 
@@ -19,6 +20,7 @@ impl Core {
         options: &EngineOptions,
         registry: &Registry,
         lost: &EngineError,
+        clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Option<Result<Self, EngineError>> {
         let is_there = || registry.devices().iter().any(|(info, _)| info.name == FALLBACK);
@@ -27,7 +29,7 @@ impl Core {
         }
         tracing::warn!(target: "walla::device", %lost, "the CPU takes over");
         let options = EngineOptions { device: FALLBACK.to_owned(), ..options.clone() };
-        let loaded = Self::load(&options, registry, progress).map(|mut core| {
+        let loaded = Self::load(&options, registry, clock, progress).map(|mut core| {
             core.card.fallback_after = Some(lost.to_string());
             core
         });

@@ -130,12 +130,14 @@ impl Core {
     }
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
-        let context_tokens = self.context_tokens;
+        // Older turns are dropped for a cache that is smaller than the context, too.
+        let context_tokens = self.context_tokens.min(self.cache_tokens());
         let Some(agent) = self.agents[slot].as_mut() else { return };
         agent.take_changes();
         let mut reply = Reply {
             generation: ask.generation,
             arrived_micros: ask.arrived_micros,
+            begun_micros: now_micros,
             question: None,
             stage: Stage::Encoding,
             usage: Usage::default(),
@@ -219,6 +221,12 @@ impl Core {
             }
             return self.fail(slot, ReplyError::PromptTooLong { prompt_tokens, context_tokens });
         }
+        let free_pages = self.sequences.ledger.usable_pages();
+        let wanted_pages = prompt_tokens.div_ceil(self.sequences.ledger.options().page_tokens);
+        if wanted_pages > free_pages {
+            // Waiting cannot help: the cache as a whole is smaller.
+            return self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
+        }
         let cached_tokens = self.keep_prefix(slot, &prompt);
         let Some(agent) = self.agents[slot].as_mut() else { return };
         agent.history.clear();
@@ -248,6 +256,7 @@ impl Core {
     fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
         let Some(agent) = self.agents[slot].as_mut() else { return };
         let Some(mut reply) = agent.reply.take() else { return };
+        self.has_freed = true;
         agent.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         let mut outbox = self.clients.iter_mut().find(|c| c.key == client).map(|c| &mut c.outbox);

@@ -11,12 +11,15 @@ use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
 
 use super::budget::Budget;
+use super::calibrate::Waiting;
 use super::collect::InFlight;
 use super::compose::Composer;
 use super::cost_file::Key;
+use super::deadline::StepWatch;
 use super::text::{ModelText, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
+use crate::clock::Clock;
 use crate::options::{EngineError, EngineOptions};
 use crate::shell::Progress;
 use crate::state::ModelCard;
@@ -49,6 +52,7 @@ impl Core {
     pub(crate) fn load(
         options: &EngineOptions,
         registry: &Registry,
+        clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Result<Self, EngineError> {
         let file = options.model.open()?;
@@ -57,7 +61,7 @@ impl Core {
         let text = Arc::new(model_text(&file, context_tokens)?);
         let source = Source { file, model, text, context_tokens };
         if options.device != AUTO {
-            return source.load_onto(&options.device, options, registry, progress);
+            return source.load_onto(&options.device, options, registry, clock, progress);
         }
         for (backend, reason) in registry.absent() {
             tracing::info!(target: "walla::device", backend, %reason, "no device");
@@ -65,7 +69,7 @@ impl Core {
         let mut passed_over: Option<String> = None;
         let mut candidates = registry.candidates(AUTO).into_iter().peekable();
         while let Some(info) = candidates.next() {
-            match source.load_onto(&info.name, options, registry, progress) {
+            match source.load_onto(&info.name, options, registry, clock, progress) {
                 Ok(mut core) => {
                     core.card.fallback_after = passed_over;
                     return Ok(core);
@@ -79,7 +83,7 @@ impl Core {
             }
         }
         // There is no device: the registry says so.
-        source.load_onto(AUTO, options, registry, progress)
+        source.load_onto(AUTO, options, registry, clock, progress)
     }
 }
 
@@ -89,6 +93,7 @@ impl Source {
         device: &str,
         options: &EngineOptions,
         registry: &Registry,
+        clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Result<Core, EngineError> {
         let Self { file, model, text, context_tokens } = self;
@@ -108,7 +113,8 @@ impl Source {
             TextWorker::spawn(Arc::clone(text), TEXT_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
-        let cost = step_cost(options, (model, file.file_bytes()), &mut sequences, progress)?;
+        let mut waiting = Waiting { clock, step_max: options.deadlines.step, progress };
+        let cost = step_cost(options, (model, file.file_bytes()), &mut sequences, &mut waiting)?;
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
@@ -127,6 +133,8 @@ impl Source {
                 ..EngineStats::default()
             },
             resizes_to: None,
+            has_freed: false,
+            page_claim: None,
             sequences,
             text: Arc::clone(text),
             worker,
@@ -142,6 +150,8 @@ impl Source {
             clients: Vec::new(),
             composer: Composer::new(limits),
             budget: Budget::new(options, is_gpu, cost),
+            deadlines: options.deadlines,
+            step_watch: StepWatch::default(),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
         })
     }
@@ -152,20 +162,20 @@ fn step_cost(
     options: &EngineOptions,
     (model, file_bytes): (&ModelSpec, u64),
     sequences: &mut Sequences,
-    progress: &mut Progress<'_>,
+    waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, EngineError> {
     if options.budget.is_none() {
         return Ok(None);
     }
     let chunk = options.prefill_tokens_max.clamp(1, sequences.limits().tokens_max);
     let Some(folder) = &options.cost_cache else {
-        return Ok(calibrate::calibrate(sequences, chunk, progress)?);
+        return Ok(calibrate::calibrate(sequences, chunk, waiting)?);
     };
     let key = Key::new(model, file_bytes, &sequences.executor);
     if let Some(cost) = cost_file::load(folder, &key) {
         return Ok(Some(cost));
     }
-    let cost = calibrate::calibrate(sequences, chunk, progress)?;
+    let cost = calibrate::calibrate(sequences, chunk, waiting)?;
     if let Some(cost) = &cost {
         cost_file::save(folder, &key, cost);
     }

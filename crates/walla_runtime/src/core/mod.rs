@@ -9,6 +9,7 @@ mod calibrate;
 mod collect;
 mod compose;
 mod cost_file;
+mod deadline;
 mod fallback;
 mod life;
 mod load;
@@ -30,11 +31,12 @@ use self::agent::{AgentState, Ask};
 use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
+use self::deadline::{StepWatch, hung};
 use self::text::{ModelText, TextWorker};
 use crate::api::{
     AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };
-use crate::options::EngineError;
+use crate::options::{Deadlines, EngineError};
 use crate::shell::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::state::ModelCard;
 
@@ -95,11 +97,18 @@ pub(crate) struct Core {
     clients: Vec<ClientState>,
     composer: Composer,
     budget: Budget,
+    deadlines: Deadlines,
+    step_watch: StepWatch,
     in_flight: InFlight,
     failures_in_a_row: u32,
     driver_calls_of_load: u64,
     /// Pages for which the cache has memory as soon as no step is in flight.
     resizes_to: Option<u32>,
+    /// A reply ended or pages were freed since the last plan: agents that found no pages may find
+    /// some now.
+    has_freed: bool,
+    /// The agent that preempted others for pages which steps in flight still hold.
+    page_claim: Option<usize>,
     stats: EngineStats,
 }
 
@@ -258,6 +267,8 @@ impl EngineCore for Core {
             }
             Err(error) => return Err(error.into()),
         };
+        self.check_step_deadline(now_micros)?;
+        let overdue_in_micros = self.end_overdue_replies(now_micros);
         self.start_asks(now_micros);
         // A prompt that fails makes way for the next ask.
         while self.collect_text(now_micros) {
@@ -268,15 +279,21 @@ impl EngineCore for Core {
         let has_free_client =
             self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
         self.budget.begin_window(now_micros, has_free_client);
-        let (mut submitted, mut failed, mut waits) = (false, false, false);
+        let (mut submitted, mut failed, mut waits, mut freed) = (false, false, false, false);
         let resizes = self.resize()?;
         while !resizes
             && self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
             && self.sequences.executor.has_room()
         {
+            self.has_freed = false;
             match self.submit_step(now_micros) {
                 Ok(true) => submitted = true,
-                Ok(false) => break,
+                // Planning itself ended a reply or freed pages: another agent can go on with them.
+                // It ends or frees only what exists, so this repeats a bounded number of times.
+                Ok(false) => {
+                    freed = self.has_freed;
+                    break;
+                }
                 // The block of a step that failed half-way is still being copied: later. Nobody says when; no step may be in flight.
                 Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
                     waits = true;
@@ -296,13 +313,14 @@ impl EngineCore for Core {
         let is_free = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
         let can_start = !self.worker_is_full && self.agents.iter().flatten().any(|a| is_free(a));
         Ok(match () {
-            () if collected || submitted || can_start => Advance::Again,
+            () if collected || submitted || freed || can_start => Advance::Again,
             () if waits || self.sequences.executor.in_flight() > 0 => Advance::Poll,
             () if failed => Advance::Again,
             () if self.budget.waits_for_window => {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
             }
-            () => Advance::Idle,
+            // Nothing else may ever happen to a reply that has a deadline.
+            () => overdue_in_micros.map_or(Advance::Idle, Advance::Pause),
         })
     }
 

@@ -28,6 +28,12 @@ impl Core {
         0
     }
 
+    /// Tokens that the cache holds at most, of all agents together.
+    pub(super) fn cache_tokens(&self) -> u32 {
+        let ledger = &self.sequences.ledger;
+        ledger.usable_pages().saturating_mul(ledger.options().page_tokens)
+    }
+
     /// How many tokens, in whole pages, an agent's sequence could begin with of another's, and whose; `None` if its own has as many.
     fn longer_beginning(&self, slot: usize) -> Option<(u32, usize)> {
         let options = self.sequences.ledger.options();
@@ -91,6 +97,7 @@ impl Core {
     /// Frees everything that the cache holds of a sequence. If its agent speaks, its tokens are evaluated anew.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
         let seq = SeqId(slot as u32);
+        self.has_freed |= !self.sequences.ledger.is_empty(seq);
         if self.sequences.ledger.remove(seq, .., &mut self.sequences.commands).is_err() {
             // No room for the command: there is after upkeep. If that fails too, the device is lost and says so next time.
             let upkeep = self.sequences.upkeep();
@@ -119,6 +126,10 @@ impl Core {
                     }
                     // Pages behind a fence come back when the steps in flight have completed.
                     if fenced_pages > 0 {
+                        let claimed = self.page_claim.map(|other| self.urgency(other));
+                        if claimed.is_none_or(|of_claim| of_claim < self.urgency(slot)) {
+                            self.page_claim = Some(slot);
+                        }
                         return false;
                     }
                     if let Some(victim) = self.victim(slot) {
@@ -132,7 +143,11 @@ impl Core {
                     return false;
                 }
                 Err(LedgerError::CommandsFull { .. }) if !self.sequences.commands.is_empty() => {
-                    if self.sequences.upkeep().is_err() {
+                    if let Err(error) = self.sequences.upkeep() {
+                        // Counted as a try of this reply, so that a device that never takes the
+                        // commands ends it.
+                        self.evaluate_anew(slot, &error.to_string());
+                        self.has_freed = true;
                         return false;
                     }
                 }

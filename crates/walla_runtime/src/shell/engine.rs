@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::governor::BucketError;
 
-use super::clock::Clock;
 use super::controls::{Control, Controls};
 use super::thread::{Loader, live};
 use super::{CLIENTS_MAX, EngineCore, JOIN_MAX};
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::mailbox::{Mailbox, TrySendError, WakerCell};
 use crate::options::EngineError;
 use crate::state::{EngineState, ModelCard, Status};

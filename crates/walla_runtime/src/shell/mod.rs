@@ -29,7 +29,6 @@
 //!    hung device may still write is leaked, never freed.
 
 mod cadence;
-mod clock;
 mod controls;
 mod engine;
 mod farewell;

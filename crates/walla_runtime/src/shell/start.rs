@@ -1,8 +1,8 @@
 use walla_device::Registry;
 
 use super::Engine;
-use super::clock::Clock;
 use super::thread::{Loader, Progress};
+use crate::clock::Clock;
 use crate::core::Core;
 use crate::options::{EngineError, EngineOptions};
 
@@ -26,7 +26,8 @@ impl Engine {
     pub fn start_with(options: EngineOptions, registry: Registry) -> Result<Self, EngineError> {
         options.check()?;
         let queues = (options.command_queue, options.event_queue);
-        Self::launch(queues, Clock::real(), OfRegistry { options, registry })
+        let clock = Clock::real();
+        Self::launch(queues, clock.clone(), OfRegistry { options, registry, clock })
     }
 }
 
@@ -34,11 +35,12 @@ impl Engine {
 struct OfRegistry {
     options: EngineOptions,
     registry: Registry,
+    clock: Clock,
 }
 
 impl Loader<Core> for OfRegistry {
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<Core, EngineError> {
-        Core::load(&self.options, &self.registry, progress)
+        Core::load(&self.options, &self.registry, &self.clock, progress)
     }
 
     fn load_fallback(
@@ -46,6 +48,6 @@ impl Loader<Core> for OfRegistry {
         lost: &EngineError,
         progress: &mut Progress<'_>,
     ) -> Option<Result<Core, EngineError>> {
-        Core::load_fallback(&self.options, &self.registry, lost, progress)
+        Core::load_fallback(&self.options, &self.registry, lost, &self.clock, progress)
     }
 }

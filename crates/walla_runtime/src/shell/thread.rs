@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cadence::{Cadence, Rest};
-use super::clock::Clock;
 use super::engine::Shared;
 use super::farewell::farewell;
 use super::seats::Seats;
 use super::{Advance, EngineCore};
+use crate::clock::Clock;
 use crate::options::EngineError;
 
 /// Hears the share loaded, from 0 to 1; breaks if the load is to stop.

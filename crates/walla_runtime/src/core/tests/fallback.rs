@@ -24,7 +24,8 @@ fn advance_or_fall_back(stage: &mut Stage, options: &EngineOptions, registry: &R
     let Err(error) = core.advance(*now_micros, &mut emit) else { return false };
     assert!(error.is_of_device(), "{error}");
     let go_on = &mut |_: f32| ControlFlow::Continue(());
-    let spare = Core::load_fallback(options, registry, &error, go_on).expect("there is a CPU");
+    let spare = Core::load_fallback(options, registry, &error, &Clock::real(), go_on)
+        .expect("there is a CPU");
     let lost = std::mem::replace(&mut stage.core, spare.expect("the model loads"));
     stage.core.take_over(lost);
     true
@@ -79,7 +80,8 @@ fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
         (FaultPlan::new(1).fail_call(Call::Prepare, 0, Fault::Lost), "lost"),
     ] {
         let (registry, _) = with_spare(plan.clone());
-        let core = Core::load(&options(), &registry, go_on).expect("the CPU takes it");
+        let core =
+            Core::load(&options(), &registry, &Clock::real(), go_on).expect("the CPU takes it");
         let card = core.card();
         assert_eq!(card.device.name, "cpu");
         let line = card.device_line();
@@ -90,13 +92,14 @@ fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
         // Whoever names a device wants no other.
         let (registry, _) = with_spare(plan);
         let named = EngineOptions { device: "gpu:0".into(), ..options() };
-        let refused = Core::load(&named, &registry, go_on).expect_err("it does not load");
+        let refused =
+            Core::load(&named, &registry, &Clock::real(), go_on).expect_err("it does not load");
         assert!(refused.is_of_device(), "{refused}");
     }
     let (registry, better) = with_spare(FaultPlan::new(1));
-    let card = Core::load(&options(), &registry, go_on).expect("it loads").card();
+    let card = Core::load(&options(), &registry, &Clock::real(), go_on).expect("it loads").card();
     assert_eq!((card.fallback_after, better.calls(Call::Prepare)), (None, 1));
-    let nothing = Core::load(&options(), &Registry::new(), go_on);
+    let nothing = Core::load(&options(), &Registry::new(), &Clock::real(), go_on);
     assert!(matches!(nothing, Err(EngineError::Open(_))), "{nothing:?}");
 }
 
@@ -132,7 +135,9 @@ fn without_a_spare_or_against_the_hosts_will_nobody_takes_over() {
         EngineOptions { fallback: false, ..options() },
         EngineOptions { device: "cpu".into(), ..options() },
     ] {
-        assert!(Core::load_fallback(&options, &registry, &lost, go_on).is_none());
+        assert!(Core::load_fallback(&options, &registry, &lost, &Clock::real(), go_on).is_none());
     }
-    assert!(Core::load_fallback(&options(), &Registry::new(), &lost, go_on).is_none());
+    assert!(
+        Core::load_fallback(&options(), &Registry::new(), &lost, &Clock::real(), go_on).is_none()
+    );
 }

@@ -216,7 +216,7 @@ fn a_load_that_runs_out_of_memory_says_so() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     for kilobytes in [0, 1, 10, 50, 100, 150] {
         let (registry, _) = faulty(FaultPlan::new(1).memory_bytes_max(kilobytes << 10));
-        match Core::load(&options(), &registry, go_on) {
+        match Core::load(&options(), &registry, &Clock::real(), go_on) {
             Err(EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { .. }))) => {}
             other => panic!("{kilobytes} kB: {other:?}"),
         }

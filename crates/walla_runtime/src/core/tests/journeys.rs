@@ -511,3 +511,51 @@ fn penalties_of_a_shared_prompt_count_its_own_tokens() {
     assert!(shared.usage.cached_tokens > 0, "{shared:?}");
     assert_eq!(shared.text, alone.text);
 }
+
+/// A plan that submits nothing because a reply had to end is followed by another plan: the pages that
+/// it left may be what another agent lacks.
+#[test]
+fn replies_that_no_page_is_left_for_all_end_without_another_command() {
+    for pages in [2, 3, 5] {
+        let options = EngineOptions { kv_tokens: Some(16 * 8), ..options() };
+        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agents: Vec<_> = (0..3).map(|seed| stage.agent(speaker(seed, 40))).collect();
+        let asks: Vec<_> =
+            agents.iter().map(|&agent| stage.ask(agent, tokens(&"x".repeat(90)))).collect();
+        stage.advance();
+        stage.core.control(Control::KvTokens(16 * pages));
+        stage.run();
+        stage.assert_all_ended();
+        for ask in asks {
+            let ends = &stage.reply(ask).ends;
+            assert!(matches!(ends[..], [Err(ReplyError::NoPages { .. })]), "{pages}: {ends:?}");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_larger_than_the_whole_cache_fails_when_it_is_encoded() {
+    let options = EngineOptions { kv_tokens: Some(16 * 3), ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = stage.agent(speaker(1, 5));
+    let raw = stage.ask(agent, tokens(&"x".repeat(49)));
+    let fits = stage.ask(agent, tokens(&"x".repeat(40)));
+    stage.run();
+    let expected = ReplyError::NoPages { wanted_pages: 4, free_pages: 3 };
+    assert_eq!(stage.reply(raw).ends, [Err(expected)]);
+    assert_eq!(stage.reply(raw).started, 0);
+    assert!(stage.reply(fits).ends[0].is_ok());
+}
+
+/// Older turns are dropped for a cache that is smaller than an agent's context, too.
+#[test]
+fn a_conversation_is_cut_to_the_cache() {
+    let options = EngineOptions { kv_tokens: Some(16 * 5), ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = stage.agent(AgentSpec { persona: String::new(), ..speaker(1, 4) });
+    for _ in 0..6 {
+        let ask = stage.ask(agent, Prompt::Chat("Who are you?".into()));
+        stage.run();
+        assert!(stage.reply(ask).ends[0].is_ok(), "{:?}", stage.reply(ask).ends);
+    }
+}

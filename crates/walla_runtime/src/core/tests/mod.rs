@@ -1,12 +1,14 @@
 //! The core driven by hand: a virtual clock, an inline device, no thread. One seed, one story.
 
 mod budget;
+mod deadlines;
 mod determinism;
 mod fallback;
 mod faults;
 mod journeys;
 mod masks;
 mod prompts;
+mod stories;
 mod text;
 
 use std::collections::HashMap;
@@ -23,6 +25,7 @@ use crate::api::{
     AgentId, AgentSpec, Command, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
     ReplyEvent, Usage,
 };
+use crate::clock::Clock;
 use crate::options::{EngineOptions, ModelSource};
 use crate::shell::{Advance, ClientKey, EngineCore};
 
@@ -82,7 +85,8 @@ struct Stage {
 impl Stage {
     fn new(options: &EngineOptions, registry: &Registry, pacing: Pacing) -> Self {
         let go_on = &mut |_: f32| ControlFlow::Continue(());
-        let mut core = Core::load(options, registry, go_on).expect("the model loads");
+        let mut core =
+            Core::load(options, registry, &Clock::real(), go_on).expect("the model loads");
         core.add_client(HOST, pacing);
         Self { core, now_micros: 0, names: 0, heard: HashMap::new(), room: None }
     }

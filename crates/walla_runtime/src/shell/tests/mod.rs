@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
 
-use super::clock::Clock;
 use super::thread::{Loader, Progress};
 use super::{Advance, ClientKey, Control, Emit, Engine, EngineCore};
 use crate::api::{
@@ -20,6 +19,7 @@ use crate::api::{
     ReplyEvent, Usage,
 };
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::inline_text::InlineText;
 use crate::options::EngineError;
 use crate::state::{EngineState, ModelCard};

@@ -1,0 +1,91 @@
+//! Deadlines of steps and replies, on the injected clock.
+
+use walla_device::DeviceError;
+use walla_exec::Sequences;
+
+use super::Core;
+use crate::api::FinishReason;
+
+/// Longest time between two looks that counts as waiting, in microseconds. A host that was suspended
+/// or stopped by a debugger in between did not wait for its device.
+const LOOK_MICROS_MAX: u64 = 250_000;
+
+/// How long the oldest step has been in flight, as far as the core looked at it.
+#[derive(Debug, Default)]
+pub(super) struct StepWatch {
+    step: Option<u64>,
+    looked_micros: u64,
+    waited_micros: u64,
+}
+
+impl StepWatch {
+    /// Takes a look at the oldest step in flight. Returns the microseconds waited for it.
+    fn look(&mut self, step: Option<u64>, now_micros: u64) -> u64 {
+        if step != self.step {
+            *self = Self { step, looked_micros: now_micros, waited_micros: 0 };
+        }
+        let since_micros = now_micros.saturating_sub(self.looked_micros);
+        self.waited_micros += since_micros.min(LOOK_MICROS_MAX);
+        self.looked_micros = now_micros;
+        self.waited_micros
+    }
+}
+
+/// Gives up the device of `sequences`, which has not completed a step for `waited_micros`.
+pub(super) fn hung(sequences: &mut Sequences, waited_micros: u64) -> DeviceError {
+    let seconds = waited_micros as f64 / 1e6;
+    let reason = format!("no results after {seconds:.1} s: the device hangs");
+    tracing::error!(target: "walla::device", %reason, "the device is given up, its memory is leaked");
+    sequences.executor.abandon(&reason);
+    DeviceError::Lost { call: "step", reason }
+}
+
+impl Core {
+    /// Gives up a device whose oldest step exceeds its deadline.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`] if so.
+    pub(super) fn check_step_deadline(&mut self, now_micros: u64) -> Result<(), DeviceError> {
+        let Some(max) = self.deadlines.step else { return Ok(()) };
+        let step = self.in_flight.oldest();
+        let waited_micros = self.step_watch.look(step, now_micros);
+        if step.is_none() || u128::from(waited_micros) <= max.as_micros() {
+            return Ok(());
+        }
+        Err(hung(&mut self.sequences, waited_micros))
+    }
+
+    /// Ends replies that exceed their deadline. Returns the microseconds until the next one does.
+    pub(super) fn end_overdue_replies(&mut self, now_micros: u64) -> Option<u64> {
+        let max_micros = u64::try_from(self.deadlines.reply?.as_micros()).unwrap_or(u64::MAX);
+        let mut next_micros: Option<u64> = None;
+        for slot in 0..self.agents.len() {
+            let reply = self.agents[slot].as_ref().and_then(|agent| agent.reply.as_ref());
+            let Some(reply) = reply else { continue };
+            let end_micros = reply.begun_micros.saturating_add(max_micros);
+            if end_micros <= now_micros {
+                self.finish(slot, FinishReason::TimedOut, now_micros);
+                continue;
+            }
+            let left_micros = end_micros - now_micros;
+            next_micros = Some(next_micros.map_or(left_micros, |next| next.min(left_micros)));
+        }
+        next_micros
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_time_between_looks_counts_and_a_jump_of_the_clock_does_not() {
+        let mut watch = StepWatch::default();
+        assert_eq!(watch.look(Some(1), 1_000), 0);
+        assert_eq!(watch.look(Some(1), 51_000), 50_000);
+        // An hour of suspend counts as one look.
+        assert_eq!(watch.look(Some(1), 3_600_000_000), 50_000 + LOOK_MICROS_MAX);
+        assert_eq!(watch.look(Some(2), 3_600_100_000), 0, "another step");
+        assert_eq!(watch.look(None, 3_600_200_000), 0);
+    }
+}
