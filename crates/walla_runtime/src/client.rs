@@ -39,6 +39,9 @@ impl Client {
     /// The command comes back: as [`TrySendError::Full`] for now (send it again next frame), as [`TrySendError::Closed`] once
     /// the engine is over.
     pub fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        if self.engine.shared().is_forked() {
+            return Err(TrySendError::Closed(command));
+        }
         self.post.commands.try_send(command)?;
         self.engine.shared().ring();
         Ok(())

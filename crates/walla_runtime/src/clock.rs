@@ -36,3 +36,52 @@ impl Clock {
         }
     }
 }
+
+/// How long something has been waited for, as far as anybody looked.
+///
+/// Time between two looks counts up to a maximum: a process that was suspended, or stopped by a
+/// debugger, did not wait.
+#[derive(Debug)]
+pub(crate) struct WaitMeter {
+    look_micros_max: u64,
+    awaited: Option<u64>,
+    looked_micros: u64,
+    waited_micros: u64,
+}
+
+impl WaitMeter {
+    pub(crate) fn new(look_max: Duration) -> Self {
+        let look_micros_max = look_max.as_micros() as u64;
+        Self { look_micros_max, awaited: None, looked_micros: 0, waited_micros: 0 }
+    }
+
+    /// Looks at the number of what is awaited, if anything is. Returns the microseconds waited for
+    /// it so far.
+    pub(crate) fn look(&mut self, awaited: Option<u64>, now_micros: u64) -> u64 {
+        if awaited.is_none() || awaited != self.awaited {
+            self.waited_micros = 0;
+        } else {
+            let since_micros = now_micros.saturating_sub(self.looked_micros);
+            self.waited_micros += since_micros.min(self.look_micros_max);
+        }
+        (self.awaited, self.looked_micros) = (awaited, now_micros);
+        self.waited_micros
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_time_between_looks_counts_and_a_jump_of_the_clock_does_not() {
+        let mut meter = WaitMeter::new(Duration::from_millis(250));
+        assert_eq!(meter.look(Some(1), 1_000), 0);
+        assert_eq!(meter.look(Some(1), 51_000), 50_000);
+        // An hour of suspend counts as one look.
+        assert_eq!(meter.look(Some(1), 3_600_000_000), 50_000 + 250_000);
+        assert_eq!(meter.look(Some(2), 3_600_100_000), 0, "another step");
+        assert_eq!(meter.look(None, 3_600_200_000), 0);
+        assert_eq!(meter.look(None, 3_600_300_000), 0, "nothing is awaited");
+    }
+}

@@ -238,6 +238,10 @@ pub enum EngineError {
     /// The device thread panicked: a defect in walla. Start another engine.
     #[error("the device thread panicked: {0}")]
     Panicked(String),
+    /// This process is a fork of the one that started the engine, without its threads: start
+    /// another engine here.
+    #[error("the engine's threads belong to the process that this one was forked from")]
+    Forked,
     /// The engine was stopped: start another.
     #[error("the engine was stopped")]
     Stopped,

@@ -1,34 +1,20 @@
 //! Deadlines of steps and replies, on the injected clock.
 
+use std::time::Duration;
+
 use walla_device::DeviceError;
 use walla_exec::Sequences;
 
 use super::Core;
 use crate::api::FinishReason;
+use crate::clock::WaitMeter;
 
-/// Longest time between two looks that counts as waiting, in microseconds. A host that was suspended
-/// or stopped by a debugger in between did not wait for its device.
-const LOOK_MICROS_MAX: u64 = 250_000;
+/// Longest time between two looks that counts as waiting.
+const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// How long the oldest step has been in flight, as far as the core looked at it.
-#[derive(Debug, Default)]
-pub(super) struct StepWatch {
-    step: Option<u64>,
-    looked_micros: u64,
-    waited_micros: u64,
-}
-
-impl StepWatch {
-    /// Takes a look at the oldest step in flight. Returns the microseconds waited for it.
-    fn look(&mut self, step: Option<u64>, now_micros: u64) -> u64 {
-        if step != self.step {
-            *self = Self { step, looked_micros: now_micros, waited_micros: 0 };
-        }
-        let since_micros = now_micros.saturating_sub(self.looked_micros);
-        self.waited_micros += since_micros.min(LOOK_MICROS_MAX);
-        self.looked_micros = now_micros;
-        self.waited_micros
-    }
+/// Measures how long the oldest step has been in flight.
+pub(super) fn step_meter() -> WaitMeter {
+    WaitMeter::new(LOOK_MAX)
 }
 
 /// Gives up the device of `sequences`, which has not completed a step for `waited_micros`.
@@ -48,7 +34,7 @@ impl Core {
     pub(super) fn check_step_deadline(&mut self, now_micros: u64) -> Result<(), DeviceError> {
         let Some(max) = self.deadlines.step else { return Ok(()) };
         let step = self.in_flight.oldest();
-        let waited_micros = self.step_watch.look(step, now_micros);
+        let waited_micros = self.step_meter.look(step, now_micros);
         if step.is_none() || u128::from(waited_micros) <= max.as_micros() {
             return Ok(());
         }
@@ -71,21 +57,5 @@ impl Core {
             next_micros = Some(next_micros.map_or(left_micros, |next| next.min(left_micros)));
         }
         next_micros
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_time_between_looks_counts_and_a_jump_of_the_clock_does_not() {
-        let mut watch = StepWatch::default();
-        assert_eq!(watch.look(Some(1), 1_000), 0);
-        assert_eq!(watch.look(Some(1), 51_000), 50_000);
-        // An hour of suspend counts as one look.
-        assert_eq!(watch.look(Some(1), 3_600_000_000), 50_000 + LOOK_MICROS_MAX);
-        assert_eq!(watch.look(Some(2), 3_600_100_000), 0, "another step");
-        assert_eq!(watch.look(None, 3_600_200_000), 0);
     }
 }

@@ -15,9 +15,8 @@ use super::calibrate::Waiting;
 use super::collect::InFlight;
 use super::compose::Composer;
 use super::cost_file::Key;
-use super::deadline::StepWatch;
 use super::text::{ModelText, TextWorker};
-use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
+use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file, deadline};
 use crate::api::EngineStats;
 use crate::clock::Clock;
 use crate::options::{EngineError, EngineOptions};
@@ -151,7 +150,7 @@ impl Source {
             composer: Composer::new(limits),
             budget: Budget::new(options, is_gpu, cost),
             deadlines: options.deadlines,
-            step_watch: StepWatch::default(),
+            step_meter: deadline::step_meter(),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
         })
     }

@@ -31,11 +31,12 @@ use self::agent::{AgentState, Ask};
 use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
-use self::deadline::{StepWatch, hung};
+use self::deadline::hung;
 use self::text::{ModelText, TextWorker};
 use crate::api::{
     AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };
+use crate::clock::WaitMeter;
 use crate::options::{Deadlines, EngineError};
 use crate::shell::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::state::ModelCard;
@@ -98,7 +99,7 @@ pub(crate) struct Core {
     composer: Composer,
     budget: Budget,
     deadlines: Deadlines,
-    step_watch: StepWatch,
+    step_meter: WaitMeter,
     in_flight: InFlight,
     failures_in_a_row: u32,
     driver_calls_of_load: u64,

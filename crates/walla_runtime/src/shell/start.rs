@@ -1,4 +1,6 @@
-use walla_device::Registry;
+use std::sync::Arc;
+
+use walla_device::{DeviceError, Registry};
 
 use super::Engine;
 use super::thread::{Loader, Progress};
@@ -27,19 +29,29 @@ impl Engine {
         options.check()?;
         let queues = (options.command_queue, options.event_queue);
         let clock = Clock::real();
-        Self::launch(queues, clock.clone(), OfRegistry { options, registry, clock })
+        let (deadlines, registry) = (options.deadlines, Arc::new(registry));
+        let loader = OfRegistry { options, registry, clock: clock.clone(), hung: false };
+        Self::launch(queues, clock, deadlines, loader)
     }
 }
 
 /// Loads onto the devices of a registry.
 struct OfRegistry {
     options: EngineOptions,
-    registry: Registry,
+    registry: Arc<Registry>,
     clock: Clock,
+    /// The load of another device thread hung: only the fallback is tried.
+    hung: bool,
 }
 
 impl Loader<Core> for OfRegistry {
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<Core, EngineError> {
+        if self.hung {
+            let reason = "the load hung".to_owned();
+            let hung = EngineError::from(DeviceError::Lost { call: "load", reason });
+            let fallback = self.load_fallback(&hung, progress);
+            return fallback.unwrap_or(Err(hung));
+        }
         Core::load(&self.options, &self.registry, &self.clock, progress)
     }
 
@@ -49,5 +61,9 @@ impl Loader<Core> for OfRegistry {
         progress: &mut Progress<'_>,
     ) -> Option<Result<Core, EngineError>> {
         Core::load_fallback(&self.options, &self.registry, lost, &self.clock, progress)
+    }
+    fn successor(&self) -> Option<Self> {
+        let (options, clock) = (self.options.clone(), self.clock.clone());
+        Some(Self { options, registry: Arc::clone(&self.registry), clock, hung: true })
     }
 }

@@ -1,6 +1,7 @@
 //! The shell around a core that does what the test says.
 
 mod delivery;
+mod hangs;
 mod life;
 
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ use crate::api::{
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::inline_text::InlineText;
-use crate::options::EngineError;
+use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard};
 
 /// What a test says to a [`Fake`] and hears from it.
@@ -232,7 +233,7 @@ fn engine_with(queues: (usize, usize), clock: Clock) -> (Engine, Arc<Script>) {
         ControlFlow::Continue(()) => Ok(Fake::new(of_core)),
         ControlFlow::Break(()) => Err(EngineError::Stopped),
     };
-    (Engine::launch(queues, clock, Some(load)).unwrap(), script)
+    (Engine::launch(queues, clock, Deadlines::default(), Some(load)).unwrap(), script)
 }
 
 fn engine() -> (Engine, Arc<Script>) {
