@@ -14,6 +14,7 @@ use super::budget::Budget;
 use super::collect::InFlight;
 use super::compose::Composer;
 use super::cost_file::Key;
+use super::source::Source;
 use super::text::{ModelText, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
 use crate::api::EngineStats;
@@ -30,34 +31,34 @@ const PAGE_TOKENS: u32 = 16;
 /// Stands for the best device.
 const AUTO: &str = "auto";
 
-/// A model's file, read as far as no device is needed for it.
-struct Source {
-    file: Gguf,
-    model: ModelSpec,
-    text: Arc<ModelText>,
-    context_tokens: u32,
-}
-
 impl Core {
-    /// Opens the model and the device and loads one onto the other. `progress` hears the share done, from 0 to 1.
+    /// Opens the model and [loads](Self::load_from) it.
+    #[cfg(test)]
+    pub(crate) fn load(
+        options: &EngineOptions,
+        registry: &Registry,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, EngineError> {
+        let (source, file) = Source::open(options)?;
+        Self::load_from(&source, &file, options, registry, progress)
+    }
+
+    /// Opens the device and loads a model onto it. `progress` hears the share done, from 0 to 1.
     ///
     /// `auto` is the best device that opens and that the model fits; those that were passed over are told in the log and in
     /// [`ModelCard::fallback_after`].
     ///
     /// # Errors
     /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
-    pub(crate) fn load(
+    pub(crate) fn load_from(
+        source: &Source,
+        file: &Gguf,
         options: &EngineOptions,
         registry: &Registry,
         progress: &mut Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let file = options.model.open()?;
-        let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
-        let context_tokens = options.context_tokens.min(model.context_train.max(1));
-        let text = Arc::new(model_text(&file, context_tokens)?);
-        let source = Source { file, model, text, context_tokens };
         if options.device != AUTO {
-            return source.load_onto(&options.device, options, registry, progress);
+            return source.load_onto(&options.device, file, options, registry, progress);
         }
         for (backend, reason) in registry.absent() {
             tracing::info!(target: "walla::device", backend, %reason, "no device");
@@ -65,7 +66,7 @@ impl Core {
         let mut passed_over: Option<String> = None;
         let mut candidates = registry.candidates(AUTO).into_iter().peekable();
         while let Some(info) = candidates.next() {
-            match source.load_onto(&info.name, options, registry, progress) {
+            match source.load_onto(&info.name, file, options, registry, progress) {
                 Ok(mut core) => {
                     core.card.fallback_after = passed_over;
                     return Ok(core);
@@ -79,19 +80,20 @@ impl Core {
             }
         }
         // There is no device: the registry says so.
-        source.load_onto(AUTO, options, registry, progress)
+        source.load_onto(AUTO, file, options, registry, progress)
     }
 }
 
 impl Source {
-    fn load_onto(
+    pub(super) fn load_onto(
         &self,
         device: &str,
+        file: &Gguf,
         options: &EngineOptions,
         registry: &Registry,
         progress: &mut Progress<'_>,
     ) -> Result<Core, EngineError> {
-        let Self { file, model, text, context_tokens } = self;
+        let Self { model, text, context_tokens, .. } = self;
         let context_tokens = *context_tokens;
         let open = OpenOptions {
             threads: options.threads,
@@ -101,6 +103,7 @@ impl Source {
         let device = registry.open(device, &open)?;
         let exec_options = exec_options(options, context_tokens);
         let executor = Executor::load(device, file, model, exec_options, progress)?;
+        self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
             TextWorker::inline(Arc::clone(text), TEXT_JOBS_MAX)
@@ -127,6 +130,7 @@ impl Source {
                 ..EngineStats::default()
             },
             resizes_to: None,
+            refused: None,
             sequences,
             text: Arc::clone(text),
             worker,
@@ -175,7 +179,7 @@ fn step_cost(
 /// Bytes of text that a token of the context may stand for on average: four times as many as in English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
-fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
+pub(super) fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
     let tokenizer = Tokenizer::from_gguf(file)?.with_text_bytes_max(text_bytes_max);

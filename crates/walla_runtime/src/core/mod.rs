@@ -13,6 +13,7 @@ mod fallback;
 mod life;
 mod load;
 mod pages;
+mod source;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -30,6 +31,7 @@ use self::agent::{AgentState, Ask};
 use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
+pub(crate) use self::source::Source;
 use self::text::{ModelText, TextWorker};
 use crate::api::{
     AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
@@ -100,6 +102,8 @@ pub(crate) struct Core {
     driver_calls_of_load: u64,
     /// Pages for which the cache has memory as soon as no step is in flight.
     resizes_to: Option<u32>,
+    /// Why this core cannot continue the replies of the one before: the next call of `advance` returns it.
+    refused: Option<EngineError>,
     stats: EngineStats,
 }
 
@@ -147,6 +151,20 @@ impl Core {
             }
         }
         self.clients.retain(|client| !client.removed);
+    }
+
+    /// Fails every reply and every ask that waits.
+    fn fail_all(&mut self, reason: &str) {
+        for slot in 0..self.agents.len() {
+            self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
+            let Some(agent) = self.agents[slot].as_mut() else { continue };
+            let (client, id) = (agent.client, agent.id);
+            let waiting: Vec<_> = agent.asks.drain(..).collect();
+            for ask in waiting {
+                let error = ReplyError::EngineGone(reason.to_owned());
+                self.post(client, id, ask.generation, ReplyEvent::Failed(error));
+            }
+        }
     }
 
     fn count(&mut self) {
@@ -244,6 +262,9 @@ impl EngineCore for Core {
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
         self.deliver(emit);
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
         let collected = match self.collect_steps(now_micros, emit) {
             Ok(collected) => {
                 self.failures_in_a_row = 0;
@@ -327,16 +348,7 @@ impl EngineCore for Core {
     }
 
     fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
-        for slot in 0..self.agents.len() {
-            self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
-            let (client, id) = (agent.client, agent.id);
-            let waiting: Vec<_> = agent.asks.drain(..).collect();
-            for ask in waiting {
-                let error = ReplyError::EngineGone(reason.to_owned());
-                self.post(client, id, ask.generation, ReplyEvent::Failed(error));
-            }
-        }
+        self.fail_all(reason);
         self.clients.drain(..).map(|client| (client.key, client.outbox)).collect()
     }
 }

@@ -1,9 +1,11 @@
+use std::sync::Arc;
+
 use walla_device::Registry;
 
 use super::Engine;
 use super::clock::Clock;
 use super::thread::{Loader, Progress};
-use crate::core::Core;
+use crate::core::{Core, Source};
 use crate::options::{EngineError, EngineOptions};
 
 impl Engine {
@@ -26,7 +28,7 @@ impl Engine {
     pub fn start_with(options: EngineOptions, registry: Registry) -> Result<Self, EngineError> {
         options.check()?;
         let queues = (options.command_queue, options.event_queue);
-        Self::launch(queues, Clock::real(), OfRegistry { options, registry })
+        Self::launch(queues, Clock::real(), OfRegistry { options, registry, source: None })
     }
 }
 
@@ -34,11 +36,17 @@ impl Engine {
 struct OfRegistry {
     options: EngineOptions,
     registry: Registry,
+    /// Kept for a fallback.
+    source: Option<Arc<Source>>,
 }
 
 impl Loader<Core> for OfRegistry {
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<Core, EngineError> {
-        Core::load(&self.options, &self.registry, progress)
+        let Self { options, registry, .. } = self;
+        let (source, file) = Source::open(options)?;
+        let core = Core::load_from(&source, &file, options, registry, progress)?;
+        self.source = Some(source).filter(|_| Core::may_fall_back(options));
+        Ok(core)
     }
 
     fn load_fallback(
@@ -46,6 +54,7 @@ impl Loader<Core> for OfRegistry {
         lost: &EngineError,
         progress: &mut Progress<'_>,
     ) -> Option<Result<Core, EngineError>> {
-        Core::load_fallback(&self.options, &self.registry, lost, progress)
+        let source = self.source.take()?;
+        Core::load_fallback(&source, &self.options, &self.registry, lost, progress)
     }
 }
