@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use walla_device::DeviceError;
 use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend};
+use walla_model::GgufError;
 
 use super::*;
 use crate::options::EngineError;
@@ -209,4 +210,33 @@ fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
     stage.run();
     assert_eq!(stage.reply(reply).text, alone(&self::options(), speaker(3, 30), "ab").text);
     assert!(Arc::ptr_eq(&stage.core.text, &stage.source.text));
+}
+
+/// A program that writes into the file while it is loaded leaves a mixture of two models on the device.
+#[test]
+fn a_file_that_is_overwritten_while_it_is_loaded_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let other = synth::write(&Model::TINY, Mixture::Q8_0, 8, Vec::new()).expect("it fits");
+    for device in ["auto", "cpu", "gpu:0"] {
+        let model = ModelSource::Path(path.clone());
+        let options = EngineOptions { model, device: device.into(), ..options() };
+        for (bytes, has_length) in [(&other[..], true), (&other[..other.len() - 1], false)] {
+            std::fs::write(&path, self::model()).expect("written");
+            let (registry, _) = with_spare(FaultPlan::new(1));
+            let overwrite = &mut |fraction: f32| {
+                // Everything has been read.
+                if fraction == 1.0 {
+                    std::fs::write(&path, bytes).expect("written");
+                }
+                ControlFlow::Continue(())
+            };
+            let error = Core::load(&options, &registry, overwrite).expect_err("another model");
+            match error {
+                EngineError::File(GgufError::Modified { .. }) => assert!(has_length),
+                EngineError::File(GgufError::Changed { .. }) => assert!(!has_length),
+                error => panic!("{error}"),
+            }
+        }
+    }
 }
