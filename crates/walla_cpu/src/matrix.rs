@@ -1,4 +1,7 @@
-use walla_device::{DeviceError, MatrixDesc, MatrixUse};
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use walla_device::{DeviceError, MatrixDesc, MatrixUse, WeightSource};
 use walla_types::TensorType;
 
 use crate::blocks;
@@ -13,6 +16,10 @@ use crate::{kernels, scalar};
 pub(crate) const PANEL: usize = 16;
 /// Activation rows that a kernel multiplies at a time.
 pub(crate) const ROWS: usize = 8;
+
+/// Bytes that a thread reads from a file at a time: large enough that the call costs little beside the copy, small enough that the copy
+/// is still in the second-level cache when it is packed.
+const READ_BYTES: usize = 256 << 10;
 
 /// Products of one panel with up to [`ROWS`] activation rows.
 pub(crate) type Products = [[f32; PANEL]; ROWS];
@@ -58,39 +65,61 @@ impl Input<'_> {
 
 impl Matrix {
     /// Bytes that a matrix takes in the layout of `variant`.
-    pub(crate) fn bytes_of(desc: &MatrixDesc<'_>, bytes: &[u8], variant: Variant) -> usize {
+    pub(crate) fn bytes_of(
+        desc: &MatrixDesc<'_>,
+        source: &dyn WeightSource,
+        variant: Variant,
+    ) -> usize {
         if !desc.usage.multiply || !variant.takes_panels(desc.ty.is_quantised()) {
-            return bytes.len();
+            return source.bytes();
         }
         let panels = (desc.rows as usize).div_ceil(PANEL);
         Layout::new(desc.ty, desc.cols as usize).bytes.saturating_mul(panels)
     }
 
-    /// Checks sizes and copies the numbers into the layout of `variant`: panels are packed on all threads of the pool.
+    /// Checks sizes and copies the numbers into the layout of `variant`: panels are read and packed on all threads of the pool.
     pub(crate) fn load(
         desc: &MatrixDesc<'_>,
-        bytes: &[u8],
+        source: &dyn WeightSource,
         variant: Variant,
         pool: &Pool,
     ) -> Result<Self, DeviceError> {
-        let row_bytes = check(desc, bytes)?;
+        let row_bytes = check(desc, source.bytes())?;
         let (rows, cols, ty, usage) = (desc.rows as usize, desc.cols as usize, desc.ty, desc.usage);
         if !usage.multiply || !variant.takes_panels(ty.is_quantised()) {
-            let mut stored = Bytes::zeroed(desc.name, bytes.len())?;
-            stored.bytes_mut().copy_from_slice(bytes);
+            let mut stored = Bytes::zeroed(desc.name, source.bytes())?;
+            source.read_into(0, stored.bytes_mut())?;
             return Ok(Self { rows, cols, ty, usage, variant, panels: None, bytes: stored });
         }
         let layout = Layout::new(ty, cols);
         let len = layout.bytes.checked_mul(rows.div_ceil(PANEL)).unwrap_or(usize::MAX / 2);
         let mut stored = Bytes::zeroed(desc.name, len)?;
-        let rows_of = |panel: usize| {
-            let first = panel * PANEL;
-            &bytes[first * row_bytes..rows.min(first + PANEL) * row_bytes]
+        let panel_bytes = PANEL * row_bytes;
+        let of_panels = |panels: Range<usize>| {
+            panels.start * panel_bytes..source.bytes().min(panels.end * panel_bytes)
         };
-        pool.grid(stored.bytes_mut(), layout.bytes, (1, layout.bytes), &|_, tile| {
-            let rows = rows_of(tile.row).chunks_exact(row_bytes);
-            panels::pack(ty, cols, rows, tile.row_mut(0));
+        let buffers: Vec<_> = (0..pool.workers()).map(|_| Mutex::new(Vec::new())).collect();
+        let failure = Mutex::new(None);
+        let panels_per_tile = (READ_BYTES / panel_bytes).max(1);
+        let tile = (panels_per_tile, layout.bytes);
+        pool.grid(stored.bytes_mut(), layout.bytes, tile, &|worker, tile| {
+            // Its own: never waits.
+            let mut buffer = buffers[worker].lock().unwrap_or_else(PoisonError::into_inner);
+            match source.read(of_panels(tile.row..tile.row + tile.rows), &mut buffer) {
+                Ok(bytes) => {
+                    for (panel, bytes) in bytes.chunks(panel_bytes).enumerate() {
+                        let rows = bytes.chunks_exact(row_bytes);
+                        panels::pack(ty, cols, rows, tile.row_mut(panel));
+                    }
+                }
+                Err(error) => {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
         });
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
         Ok(Self { rows, cols, ty, usage, variant, panels: Some(layout), bytes: stored })
     }
 
@@ -153,7 +182,7 @@ impl Matrix {
 }
 
 /// Checks type and sizes; bytes of a row.
-fn check(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<usize, DeviceError> {
+fn check(desc: &MatrixDesc<'_>, len: usize) -> Result<usize, DeviceError> {
     let invalid = |what: String| DeviceError::Invalid(format!("matrix {}: {what}", desc.name));
     if !TensorType::ALL.contains(&desc.ty) {
         return Err(DeviceError::Unsupported {
@@ -161,7 +190,7 @@ fn check(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<usize, DeviceError> {
             what: format!("tensor type {} of {}", desc.ty, desc.name),
         });
     }
-    let (rows, cols, ty, len) = (desc.rows as usize, desc.cols as usize, desc.ty, bytes.len());
+    let (rows, cols, ty) = (desc.rows as usize, desc.cols as usize, desc.ty);
     if rows == 0 || cols == 0 {
         return Err(invalid("no rows or no columns".to_owned()));
     }
@@ -229,7 +258,7 @@ mod tests {
     ) -> Matrix {
         let usage = MatrixUse { gather: true, multiply: true };
         let desc = MatrixDesc { name: "w", rows: rows as u32, cols: cols as u32, ty, usage };
-        Matrix::load(&desc, bytes, variant, pool).unwrap()
+        Matrix::load(&desc, &bytes, variant, pool).unwrap()
     }
 
     fn simd() -> impl Iterator<Item = Variant> {

@@ -33,6 +33,7 @@ use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::step::{StepHeader, StepLayout};
+use crate::weights::WeightSource;
 
 /// A device that breaks as planned. See the [module](self).
 pub struct Faulty {
@@ -199,10 +200,10 @@ impl Device for Faulty {
     fn load_matrix(
         &mut self,
         desc: &MatrixDesc<'_>,
-        bytes: &[u8],
+        source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
-        self.allocate(Call::LoadMatrix, desc.name, bytes.len() as u64, |inner| {
-            inner.load_matrix(desc, bytes)
+        self.allocate(Call::LoadMatrix, desc.name, source.bytes() as u64, |inner| {
+            inner.load_matrix(desc, source)
         })
     }
 

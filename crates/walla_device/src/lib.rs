@@ -42,6 +42,7 @@ mod philox;
 mod registry;
 mod sharing;
 pub mod step;
+mod weights;
 
 pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
 pub use counters::{DeviceCounters, GraphFallbacks};
@@ -57,3 +58,4 @@ pub use op::{HeadShape, Linear, Norm, Op, Phase, Program, Slot, SlotDesc};
 pub use philox::{philox4x32, unit_interval};
 pub use registry::{Backend, OpenOptions, Registry, RegistryError};
 pub use sharing::{GpuContext, GpuHandle, Support};
+pub use weights::WeightSource;

@@ -7,6 +7,7 @@ use crate::device::{
 use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::op::Program;
+use crate::weights::WeightSource;
 
 /// Takes the place of a device that hangs: every call returns [`DeviceError::Lost`].
 #[derive(Debug)]
@@ -57,7 +58,11 @@ impl Device for LostDevice {
         self.graph_fallbacks
     }
 
-    fn load_matrix(&mut self, _: &MatrixDesc<'_>, _: &[u8]) -> Result<MatrixId, DeviceError> {
+    fn load_matrix(
+        &mut self,
+        _: &MatrixDesc<'_>,
+        _: &dyn WeightSource,
+    ) -> Result<MatrixId, DeviceError> {
         self.lost("load_matrix")
     }
 

@@ -27,7 +27,7 @@ fn exercise(bytes: &[u8]) {
     }
     for (index, tensor) in gguf.tensors().enumerate() {
         assert!(gguf.find_tensor(tensor.name).is_some());
-        gguf.tensor_bytes(index).map(<[u8]>::len).ok();
+        gguf.tensor_bytes(index).map(|bytes| bytes.len()).ok();
     }
     if let Ok(spec) = ModelSpec::from_gguf(&gguf, 1024) {
         gguf.matrix_bytes(&spec.embedding).unwrap();
@@ -41,7 +41,7 @@ fn the_good_file_is_good() {
     assert_eq!(gguf.require::<&str>("general.name"), Ok("good"));
     let words: Strings<'_> = gguf.require("words").unwrap();
     assert_eq!(words.iter().collect::<Vec<_>>(), ["one", "zwölf"]);
-    assert_eq!(gguf.tensor_bytes(1).unwrap(), [0x11; 32]);
+    assert_eq!(gguf.tensor_bytes(1).unwrap()[..], [0x11; 32]);
     assert!(Gguf::from_bytes(Raw::good().with(|f| f.version = 2)).is_ok());
     assert!(Gguf::from_bytes(Raw::good().with(|f| f.data.push(0))).is_ok());
 }
@@ -277,7 +277,7 @@ fn a_deleted_file_stays_readable() {
     std::fs::write(&path, Raw::good().bytes()).unwrap();
     let gguf = Gguf::open(&path).unwrap();
     if std::fs::remove_file(&path).is_ok() {
-        assert_eq!(gguf.tensor_bytes(1).unwrap(), [0x11; 32]);
+        assert_eq!(gguf.tensor_bytes(1).unwrap()[..], [0x11; 32]);
     }
 }
 
@@ -288,7 +288,7 @@ fn a_copied_file_survives_its_truncation() {
     std::fs::write(&path, Raw::good().bytes()).unwrap();
     let gguf = Gguf::open_copied(&path).unwrap();
     std::fs::write(&path, []).unwrap();
-    assert_eq!(gguf.tensor_bytes(1).unwrap(), [0x11; 32]);
+    assert_eq!(gguf.tensor_bytes(1).unwrap()[..], [0x11; 32]);
 }
 
 /// What a tensor takes, in arithmetic that cannot overflow.

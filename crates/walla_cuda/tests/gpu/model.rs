@@ -180,7 +180,7 @@ impl Builder<'_> {
     ) -> MatrixId {
         let usage = MatrixUse { gather, multiply: true };
         let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
-        self.device.load_matrix(&desc, bytes).unwrap()
+        self.device.load_matrix(&desc, &bytes).unwrap()
     }
 
     /// A table in which one token is poisoned. With [`Poison::Values`] that token alone has a first number.

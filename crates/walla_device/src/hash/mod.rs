@@ -35,6 +35,7 @@ use crate::step::{
     BiasRow, Candidate, OutputRow, ResultHeader, ResultRow, ResultViewMut, StepLayout, StepView,
     mask_words,
 };
+use crate::weights::WeightSource;
 use walla_types::{CANDIDATES_MAX, Sampling, TokenId};
 
 /// A host buffer.
@@ -259,9 +260,9 @@ impl Device for HashDevice {
     fn load_matrix(
         &mut self,
         _desc: &MatrixDesc<'_>,
-        bytes: &[u8],
+        source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
-        self.memory.weight_bytes += bytes.len() as u64;
+        self.memory.weight_bytes += source.bytes() as u64;
         self.weights += 1;
         Ok(MatrixId(self.weights - 1))
     }

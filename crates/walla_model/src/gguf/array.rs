@@ -54,7 +54,7 @@ impl<'a> Array<'a> {
 
     /// All elements in order.
     pub fn iter(self) -> impl ExactSizeIterator<Item = Value<'a>> {
-        // The fallback is unreachable unless somebody rewrites the mapped file behind our back.
+        // The fallback is unreachable: the elements were counted when the file was read.
         (0..self.len).map(move |index| self.get(index).unwrap_or(Value::Bool(false)))
     }
 

@@ -2,8 +2,9 @@
 
 use super::error::GgufError;
 
-/// Bytes before the tensors' data; offsets into them are kept as `u32`.
-pub(super) const HEADER_BYTES_MAX: u64 = u32::MAX as u64;
+/// Bytes before the tensors' data, which are held in memory: vocabularies of 260,000 tokens take some 20 MiB. Offsets into them are kept
+/// as `u32`.
+pub(super) const HEADER_BYTES_MAX: u64 = 256 << 20;
 
 /// A piece of text in the header.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +14,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The text, or nothing if the file was rewritten in the meantime.
+    /// The text. It was checked when the header was read.
     pub fn text(self, bytes: &[u8]) -> &str {
         let start = self.start as usize;
         let text = bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default();
@@ -23,13 +24,28 @@ impl Span {
 
 /// Walks over the header; nothing is read beyond the file's end.
 pub(super) struct Cursor<'a> {
+    /// The first bytes of the file.
     bytes: &'a [u8],
+    /// Length of the file.
+    len: u64,
     at: usize,
+    needs: Option<u64>,
 }
 
 impl<'a> Cursor<'a> {
-    pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+    /// Over the header of a file of `len` bytes, which begins with `bytes`.
+    pub const fn new(bytes: &'a [u8], len: u64) -> Self {
+        Self { bytes, len, at: 0, needs: None }
+    }
+
+    /// The first bytes of the file.
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// How many first bytes of the file the last call needed at least, if it failed because there were fewer.
+    pub const fn needs(&self) -> Option<u64> {
+        self.needs
     }
 
     /// Bytes read so far.
@@ -38,7 +54,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn remaining(&self) -> u64 {
-        self.bytes.len().saturating_sub(self.at) as u64
+        self.len.saturating_sub(self.at as u64)
     }
 
     /// The next `count` bytes; `what` names them in the error.
@@ -51,9 +67,12 @@ impl<'a> Cursor<'a> {
             let found = at + count;
             return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
         }
-        // `count` is at most what remains of a slice: it fits a `usize`.
+        // At most `HEADER_BYTES_MAX`: it fits a `usize`.
         let end = self.at + count as usize;
-        let taken = self.bytes.get(self.at..end).unwrap_or_default();
+        let Some(taken) = self.bytes.get(self.at..end) else {
+            self.needs = Some(end as u64);
+            return Err(GgufError::Truncated { what, at, needed: count, remaining });
+        };
         self.at = end;
         Ok(taken)
     }

@@ -4,12 +4,12 @@ use super::{Element, Shape};
 
 /// Why a file is not a GGUF file that can be read.
 ///
-/// Every variant but the first three means that the file is damaged or was made by a broken tool: download or convert
+/// Every variant but the first four means that the file is damaged or was made by a broken tool: download or convert
 /// it again. Positions are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {
-    /// The file cannot be opened, mapped or read.
+    /// The file cannot be opened or read.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The file.
@@ -17,15 +17,23 @@ pub enum GgufError {
         /// What the system says.
         source: io::Error,
     },
-    /// Somebody wrote to the file while it was being read: try again when they are done.
+    /// Another program changed the length of the file while it was in use: try again when it is complete.
     #[error("{path} changed while it was read: {before} bytes became {after}", path = path.display())]
     Changed {
         /// The file.
         path: PathBuf,
-        /// Length when it was mapped, in bytes.
+        /// Length when it was opened, in bytes.
         before: u64,
-        /// Length after it was parsed, in bytes.
+        /// Length later, in bytes.
         after: u64,
+    },
+    /// Another program overwrote the file in place while it was in use. Replace model files by renaming a new one over the old one.
+    #[error("{path} was overwritten while it was in use: {what} changed", path = path.display())]
+    Modified {
+        /// The file.
+        path: PathBuf,
+        /// The part that is not the same.
+        what: &'static str,
     },
     /// A version that this crate does not read: convert the model again with a newer tool.
     #[error("GGUF version {0}, expected 2 or 3")]
@@ -233,6 +241,33 @@ pub enum TensorError {
         wanted: String,
         /// The tensor's type and shape.
         found: String,
+    },
+    /// The file was shortened after it was opened: try again when it is complete.
+    #[error(
+        "{path}: tensor {tensor:?} ends at byte {end}, the file has {file_bytes} now: it was shortened after it was opened",
+        path = path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        tensor: String,
+        /// End of the bytes that were read, from the start of the file.
+        end: u64,
+        /// Length of the file now, in bytes.
+        file_bytes: u64,
+    },
+    /// The file cannot be read any more.
+    #[error("{path}: tensor {tensor:?}: {reason}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        tensor: String,
+        /// The kind of error.
+        kind: io::ErrorKind,
+        /// The operating system's message.
+        reason: String,
     },
 }
 

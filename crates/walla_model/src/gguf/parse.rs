@@ -1,7 +1,7 @@
 //! From bytes to checked offsets. The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 //!
 //! Everything that the file says is compared with the bytes that remain before anything is allocated for it, so that
-//! what parsing allocates is bounded by twice the file's length plus 1 MiB:
+//! what parsing allocates beside the header's own bytes is bounded by twice the file's length plus 1 MiB:
 //! an entry takes 28 bytes here (with its index) and at least 14 in the file, a string in an array 4 and at least 8,
 //! a tensor 80 and at least 33, which for the largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
 
@@ -77,17 +77,35 @@ pub(super) struct Header {
     pub data_start: u64,
 }
 
+/// What the first bytes of a file hold.
+pub(super) enum Parsed {
+    /// The whole header.
+    Header(Header),
+    /// A part of it: so many first bytes are needed at least.
+    Needs(u64),
+}
+
 /// Checks a whole file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
     let header = parse_header(bytes)?;
-    let available = (bytes.len() as u64).saturating_sub(header.data_start);
-    check_placement(&header.tensors, bytes, available)?;
+    check_placement(&header, bytes, bytes.len() as u64)?;
     Ok(header)
 }
 
 /// Checks everything but whether the tensors' data is there.
 pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
-    let mut cursor = Cursor::new(bytes);
+    header(&mut Cursor::new(bytes, bytes.len() as u64))
+}
+
+/// [`parse_header`] of a file of `len` bytes, of which the first ones are given. They may end within the header.
+pub(super) fn parse_start(bytes: &[u8], len: u64) -> Result<Parsed, GgufError> {
+    let mut cursor = Cursor::new(bytes, len);
+    let header = header(&mut cursor);
+    cursor.needs().map_or_else(|| header.map(Parsed::Header), |end| Ok(Parsed::Needs(end)))
+}
+
+fn header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
+    let bytes = cursor.bytes();
     let version = cursor.preamble()?;
     let (entry_count, tensor_count) = cursor.counts()?;
     let mut entries = Vec::with_capacity(entry_count);
@@ -154,8 +172,10 @@ fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
     }
 }
 
-/// Every tensor lies in the data, and no two share a byte.
-fn check_placement(tensors: &[Tensor], bytes: &[u8], available: u64) -> Result<(), GgufError> {
+/// Every tensor of a file of `len` bytes lies in its data, and no two share a byte. `bytes` has the header.
+pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result<(), GgufError> {
+    let tensors = &header.tensors;
+    let available = len.saturating_sub(header.data_start);
     for tensor in tensors {
         if tensor.offset.checked_add(tensor.bytes).is_none_or(|end| end > available) {
             let (offset, needed) = (tensor.offset, tensor.bytes);

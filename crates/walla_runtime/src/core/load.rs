@@ -15,6 +15,7 @@ use super::calibrate::Waiting;
 use super::collect::InFlight;
 use super::compose::Composer;
 use super::cost_file::Key;
+use super::source::Source;
 use super::text::{ModelText, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file, deadline};
 use crate::api::EngineStats;
@@ -32,35 +33,36 @@ const PAGE_TOKENS: u32 = 16;
 /// Stands for the best device.
 const AUTO: &str = "auto";
 
-/// A model's file, read as far as no device is needed for it.
-struct Source {
-    file: Gguf,
-    model: ModelSpec,
-    text: Arc<ModelText>,
-    context_tokens: u32,
-}
-
 impl Core {
-    /// Opens the model and the device and loads one onto the other. `progress` hears the share done, from 0 to 1.
-    ///
-    /// `auto` is the best device that opens and that the model fits; those that were passed over are told in the log and in
-    /// [`ModelCard::fallback_after`].
-    ///
-    /// # Errors
-    /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
+    /// Opens the model and [loads](Self::load_from) it.
+    #[cfg(test)]
     pub(crate) fn load(
         options: &EngineOptions,
         registry: &Registry,
         clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let file = options.model.open()?;
-        let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
-        let context_tokens = options.context_tokens.min(model.context_train.max(1));
-        let text = Arc::new(model_text(&file, context_tokens)?);
-        let source = Source { file, model, text, context_tokens };
+        let (source, file) = Source::open(options)?;
+        Self::load_from(&source, &file, options, registry, clock, progress)
+    }
+
+    /// Opens the device and loads a model onto it. `progress` hears the share done, from 0 to 1.
+    ///
+    /// `auto` is the best device that opens and that the model fits; those that were passed over are told in the log and in
+    /// [`ModelCard::fallback_after`].
+    ///
+    /// # Errors
+    /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
+    pub(crate) fn load_from(
+        source: &Source,
+        file: &Gguf,
+        options: &EngineOptions,
+        registry: &Registry,
+        clock: &Clock,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, EngineError> {
         if options.device != AUTO {
-            return source.load_onto(&options.device, options, registry, clock, progress);
+            return source.load_onto(&options.device, file, options, registry, clock, progress);
         }
         for (backend, reason) in registry.absent() {
             tracing::info!(target: "walla::device", backend, %reason, "no device");
@@ -68,7 +70,7 @@ impl Core {
         let mut passed_over: Option<String> = None;
         let mut candidates = registry.candidates(AUTO).into_iter().peekable();
         while let Some(info) = candidates.next() {
-            match source.load_onto(&info.name, options, registry, clock, progress) {
+            match source.load_onto(&info.name, file, options, registry, clock, progress) {
                 Ok(mut core) => {
                     core.card.fallback_after = passed_over;
                     return Ok(core);
@@ -82,20 +84,21 @@ impl Core {
             }
         }
         // There is no device: the registry says so.
-        source.load_onto(AUTO, options, registry, clock, progress)
+        source.load_onto(AUTO, file, options, registry, clock, progress)
     }
 }
 
 impl Source {
-    fn load_onto(
+    pub(super) fn load_onto(
         &self,
         device: &str,
+        file: &Gguf,
         options: &EngineOptions,
         registry: &Registry,
         clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Result<Core, EngineError> {
-        let Self { file, model, text, context_tokens } = self;
+        let Self { model, text, context_tokens, .. } = self;
         let context_tokens = *context_tokens;
         let open = OpenOptions {
             threads: options.threads,
@@ -105,6 +108,7 @@ impl Source {
         let device = registry.open(device, &open)?;
         let exec_options = exec_options(options, context_tokens);
         let executor = Executor::load(device, file, model, exec_options, progress)?;
+        self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
             TextWorker::inline(Arc::clone(text), TEXT_JOBS_MAX)
@@ -134,6 +138,7 @@ impl Source {
             resizes_to: None,
             has_freed: false,
             page_claim: None,
+            refused: None,
             sequences,
             text: Arc::clone(text),
             worker,
@@ -184,7 +189,7 @@ fn step_cost(
 /// Bytes of text that a token of the context may stand for on average: four times as many as in English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
-fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
+pub(super) fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
     let tokenizer = Tokenizer::from_gguf(file)?.with_text_bytes_max(text_bytes_max);

@@ -14,6 +14,7 @@ mod fallback;
 mod life;
 mod load;
 mod pages;
+mod source;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -32,6 +33,7 @@ use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
 use self::deadline::hung;
+pub(crate) use self::source::Source;
 use self::text::{ModelText, TextWorker};
 use crate::api::{
     AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
@@ -110,6 +112,8 @@ pub(crate) struct Core {
     has_freed: bool,
     /// The agent that preempted others for pages which steps in flight still hold.
     page_claim: Option<usize>,
+    /// Why this core cannot continue the replies of the one before: the next call of `advance` returns it.
+    refused: Option<EngineError>,
     stats: EngineStats,
 }
 
@@ -157,6 +161,20 @@ impl Core {
             }
         }
         self.clients.retain(|client| !client.removed);
+    }
+
+    /// Fails every reply and every ask that waits.
+    fn fail_all(&mut self, reason: &str) {
+        for slot in 0..self.agents.len() {
+            self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
+            let Some(agent) = self.agents[slot].as_mut() else { continue };
+            let (client, id) = (agent.client, agent.id);
+            let waiting: Vec<_> = agent.asks.drain(..).collect();
+            for ask in waiting {
+                let error = ReplyError::EngineGone(reason.to_owned());
+                self.post(client, id, ask.generation, ReplyEvent::Failed(error));
+            }
+        }
     }
 
     fn count(&mut self) {
@@ -254,6 +272,9 @@ impl EngineCore for Core {
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
         self.deliver(emit);
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
         let collected = match self.collect_steps(now_micros, emit) {
             Ok(collected) => {
                 self.failures_in_a_row = 0;
@@ -346,16 +367,7 @@ impl EngineCore for Core {
     }
 
     fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
-        for slot in 0..self.agents.len() {
-            self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
-            let (client, id) = (agent.client, agent.id);
-            let waiting: Vec<_> = agent.asks.drain(..).collect();
-            for ask in waiting {
-                let error = ReplyError::EngineGone(reason.to_owned());
-                self.post(client, id, ask.generation, ReplyEvent::Failed(error));
-            }
-        }
+        self.fail_all(reason);
         self.clients.drain(..).map(|client| (client.key, client.outbox)).collect()
     }
 }

@@ -5,7 +5,7 @@ use walla_device::{DeviceError, Registry};
 use super::Engine;
 use super::thread::{Loader, Progress};
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::core::{Core, Source};
 use crate::options::{EngineError, EngineOptions};
 
 impl Engine {
@@ -30,7 +30,9 @@ impl Engine {
         let queues = (options.command_queue, options.event_queue);
         let clock = Clock::real();
         let (deadlines, registry) = (options.deadlines, Arc::new(registry));
-        let loader = OfRegistry { options, registry, clock: clock.clone(), hung: false };
+        let clock_of_loader = clock.clone();
+        let loader =
+            OfRegistry { options, registry, clock: clock_of_loader, hung: false, source: None };
         Self::launch(queues, clock, deadlines, loader)
     }
 }
@@ -42,17 +44,23 @@ struct OfRegistry {
     clock: Clock,
     /// The load of another device thread hung: only the fallback is tried.
     hung: bool,
+    /// Kept for a fallback.
+    source: Option<Arc<Source>>,
 }
 
 impl Loader<Core> for OfRegistry {
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<Core, EngineError> {
+        let Self { options, registry, clock, .. } = self;
+        let (source, file) = Source::open(options)?;
         if self.hung {
             let reason = "the load hung".to_owned();
             let hung = EngineError::from(DeviceError::Lost { call: "load", reason });
-            let fallback = self.load_fallback(&hung, progress);
-            return fallback.unwrap_or(Err(hung));
+            let loaded = Core::load_fallback(&source, options, registry, &hung, clock, progress);
+            return loaded.unwrap_or(Err(hung));
         }
-        Core::load(&self.options, &self.registry, &self.clock, progress)
+        let core = Core::load_from(&source, &file, options, registry, clock, progress)?;
+        self.source = Some(source).filter(|_| Core::may_fall_back(options));
+        Ok(core)
     }
 
     fn load_fallback(
@@ -60,10 +68,13 @@ impl Loader<Core> for OfRegistry {
         lost: &EngineError,
         progress: &mut Progress<'_>,
     ) -> Option<Result<Core, EngineError>> {
-        Core::load_fallback(&self.options, &self.registry, lost, &self.clock, progress)
+        let source = self.source.take()?;
+        Core::load_fallback(&source, &self.options, &self.registry, lost, &self.clock, progress)
     }
+
     fn successor(&self) -> Option<Self> {
         let (options, clock) = (self.options.clone(), self.clock.clone());
-        Some(Self { options, registry: Arc::clone(&self.registry), clock, hung: true })
+        let registry = Arc::clone(&self.registry);
+        Some(Self { options, registry, clock, hung: true, source: None })
     }
 }

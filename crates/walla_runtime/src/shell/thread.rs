@@ -153,7 +153,8 @@ fn serve<C: EngineCore>(
                     Some(Err(EngineError::Stopped)) => return Err(EngineError::Stopped),
                     Some(Err(of_fallback)) => {
                         tracing::error!(target: "walla::device", %of_fallback, "nothing takes over");
-                        return Err(error);
+                        let (lost, reason) = (Box::new(error), Box::new(of_fallback));
+                        return Err(EngineError::NotReplaced { lost, reason });
                     }
                     Some(Ok(spare)) => spare,
                 };

@@ -52,7 +52,7 @@ fn tensors(file: &Gguf) -> Json {
             .ty
             .map_or_else(|unknown| format!("ggml type {}", unknown.0), |ty| ty.to_string());
         let entry = types.entry(ty.clone()).or_default();
-        let bytes = file.tensor_bytes(index).map_or(0, |bytes| bytes.len() as u64);
+        let bytes = file.tensor_data(index).map_or(0, |data| data.len() as u64);
         entry.0 += 1;
         entry.1 += bytes;
         list.push(

@@ -75,7 +75,11 @@ impl Device for Instant {
         MemoryUse::default()
     }
 
-    fn load_matrix(&mut self, _: &MatrixDesc<'_>, _: &[u8]) -> Result<MatrixId, DeviceError> {
+    fn load_matrix(
+        &mut self,
+        _: &MatrixDesc<'_>,
+        _: &dyn WeightSource,
+    ) -> Result<MatrixId, DeviceError> {
         self.handle().map(MatrixId)
     }
 

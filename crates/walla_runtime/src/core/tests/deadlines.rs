@@ -48,7 +48,11 @@ fn is_lost(error: &EngineError) -> bool {
 fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
     let clock = VirtualClock::new();
     let (options, registry) = (options_with(deadlines(), None), hanging(&clock, hangs));
-    let mut core = load(&options, &registry, &clock).expect("it loads");
+    let (source, file) = Source::open(&options).expect("the file is sound");
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let at = Clock::Virtual(clock.clone());
+    let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
+    let mut core = core.expect("it loads");
     core.add_client(HOST, Pacing::FreeRunning);
     let mut heard: HashMap<GenerationId, Heard> = HashMap::new();
     for n in 0..3 {
@@ -74,8 +78,7 @@ fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
                 assert!(is_lost(&error) && error.is_of_device(), "{error}");
                 given_up_micros = Some(now_micros);
                 let go_on = &mut |_: f32| ControlFlow::Continue(());
-                let at = Clock::Virtual(clock.clone());
-                let spare = Core::load_fallback(&options, &registry, &error, &at, go_on);
+                let spare = Core::load_fallback(&source, &options, &registry, &error, &at, go_on);
                 let spare = spare.expect("there is one").expect("it loads");
                 let lost = std::mem::replace(&mut core, spare);
                 core.take_over(lost);

@@ -62,6 +62,7 @@ impl Draws {
 struct Story {
     draws: Draws,
     clock: VirtualClock,
+    source: Arc<Source>,
     options: EngineOptions,
     registry: Registry,
     handle: FaultHandle,
@@ -127,10 +128,13 @@ impl Story {
         };
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let at = Clock::Virtual(clock.clone());
-        let core = Core::load(&options, &registry, &at, go_on).expect("some device loads");
+        let (source, file) = Source::open(&options).expect("the file is sound");
+        let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
+        let core = core.expect("some device loads");
         let mut story = Self {
             draws,
             clock,
+            source,
             options,
             registry,
             handle,
@@ -170,7 +174,7 @@ impl Story {
             let first = self.draws.draw(200);
             let tokens = (first..first + 40).map(TokenId);
             let mask = TokenMask::allow(320, tokens).expect("of the vocabulary");
-            sampling = sampling.allowed_tokens(std::sync::Arc::new(mask));
+            sampling = sampling.allowed_tokens(Arc::new(mask));
         }
         AgentSpec {
             sampling: sampling.build().expect("valid"),
@@ -316,7 +320,8 @@ impl Story {
         self.has_fallen_back = true;
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let clock = Clock::Virtual(self.clock.clone());
-        let spare = Core::load_fallback(&self.options, &self.registry, error, &clock, go_on);
+        let Self { source, options, registry, .. } = &*self;
+        let spare = Core::load_fallback(source, options, registry, error, &clock, go_on);
         let spare = spare.expect("there is one").expect("it loads");
         let lost = std::mem::replace(&mut self.core, spare);
         self.core.take_over(lost);
@@ -481,10 +486,13 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
     let at = Clock::Virtual(clock.clone());
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     // A device that cannot load is passed over for the next.
-    let core = Core::load(&options, &registry, &at, go_on).expect("the spare device loads");
+    let (source, file) = Source::open(&options).expect("the file is sound");
+    let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
+    let core = core.expect("the spare device loads");
     let mut story = Story {
         draws: Draws { seed: 1, count: 0 },
         clock,
+        source,
         options,
         registry,
         handle: handle.clone(),
