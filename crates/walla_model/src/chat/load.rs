@@ -28,7 +28,6 @@ pub struct LoadedText {
 
 /// Why a model's text side cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum LoadError {
     /// The file's tokenizer cannot be used.
     #[error(transparent)]

@@ -328,8 +328,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`TemplateError::Runaway`] or [`TemplateError::OutputTooLong`] at the limits;
-    /// [`TemplateError::Raised`] or [`TemplateError::Failed`] if the template fails, which does not
-    /// happen after a successful [`check`](Self::check).
+    /// [`TemplateError::Raised`] or [`TemplateError::Failed`] if the template fails.
     pub fn render(
         &self,
         messages: &[Message<'_>],

@@ -26,7 +26,9 @@ impl Core {
             return None;
         }
         tracing::warn!(target: "walla::device", %lost, "the CPU takes over");
-        let options = EngineOptions { device: FALLBACK.to_owned(), ..options.clone() };
+        // The text side of the lost core goes on; a chosen template file may be gone by now.
+        let device = FALLBACK.to_owned();
+        let options = EngineOptions { device, template: None, ..options.clone() };
         let loaded = Self::load(&options, registry, progress).map(|mut core| {
             core.card.fallback_after = Some(lost.to_string());
             core
@@ -49,8 +51,12 @@ impl Core {
             clients,
             stats,
             budget,
+            card,
             ..
         } = lost;
+        self.card.template = card.template;
+        self.card.reserved_markers = card.reserved_markers;
+        self.card.warnings = card.warnings;
         for agent in agents.iter_mut().flatten() {
             agent.forget_cache();
         }

@@ -30,7 +30,8 @@ use self::agent::{AgentState, Ask};
 use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
-use self::text::{ModelText, TextWorker};
+pub(crate) use self::text::ModelText;
+use self::text::TextWorker;
 use crate::api::{
     AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };

@@ -7,6 +7,7 @@ mod faults;
 mod journeys;
 mod masks;
 mod prompts;
+mod templates;
 mod text;
 
 use std::collections::HashMap;

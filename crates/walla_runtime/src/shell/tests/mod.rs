@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
+use walla_model::chat::TemplateState;
 
 use super::clock::Clock;
 use super::thread::{Loader, Progress};
@@ -171,7 +172,9 @@ impl EngineCore for Fake {
             context_train: 0,
             context_tokens: 0,
             file_bytes: 0,
-            chat: true,
+            template: TemplateState::FromFile,
+            reserved_markers: Vec::new(),
+            warnings: Vec::new(),
             device: DeviceInfo {
                 name: "none".into(),
                 kind: DeviceKind::Cpu,
