@@ -68,15 +68,33 @@ fn templates_that_lose_what_is_said_are_found() {
         ("chatml", TemplateError::PlainText { text: "chatml".into() }),
         // Parts of a template.
         ("{{ bos_token }}", leaves_out(Role::User)),
-        ("{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}", leaves_out(Role::User)),
-        ("{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}", leaves_out(Role::User)),
-        ("{% for m in messages %}<|im_start|>{{ m.role }}<|im_end|>{% endfor %}", leaves_out(Role::User)),
-        ("{% for m in messages if m.role == 'user' %}[{{ m.content }}]{% endfor %}", leaves_out(Role::Assistant)),
+        (
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+            leaves_out(Role::User),
+        ),
+        (
+            "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}",
+            leaves_out(Role::User),
+        ),
+        (
+            "{% for m in messages %}<|im_start|>{{ m.role }}<|im_end|>{% endfor %}",
+            leaves_out(Role::User),
+        ),
+        (
+            "{% for m in messages if m.role == 'user' %}[{{ m.content }}]{% endfor %}",
+            leaves_out(Role::Assistant),
+        ),
         ("<|user|>{{ messages[-1].content }}<|assistant|>", leaves_out(Role::User)),
         ("{% for m in messages %}{{ m.content }}\n{% endfor %}", TemplateError::Unmarked),
         // What is said, reversed or counted.
-        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content[::-1] }}{% endfor %}", leaves_out(Role::User)),
-        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content | length }}{% endfor %}", leaves_out(Role::User)),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content[::-1] }}{% endfor %}",
+            leaves_out(Role::User),
+        ),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content | length }}{% endfor %}",
+            leaves_out(Role::User),
+        ),
     ] {
         assert_eq!(fault(template), expected, "{template:?}");
     }
@@ -86,12 +104,24 @@ fn templates_that_lose_what_is_said_are_found() {
 fn templates_that_fail_are_found_with_the_reason() {
     for (template, words) in [
         ("{% for m in messages %}{{ m.content }", "invalid"),
-        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content | nosuchfilter }}{% endfor %}", "nosuchfilter"),
-        ("{% for m in messages %}<|{{ m.role }}|>{{ nosuchfunction(m.content) }}{% endfor %}", "nosuchfunction"),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content | nosuchfilter }}{% endfor %}",
+            "nosuchfilter",
+        ),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ nosuchfunction(m.content) }}{% endfor %}",
+            "nosuchfunction",
+        ),
         ("{{ raise_exception('not today') }}{{ messages[0].content }}", "not today"),
-        ("{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('no replies') }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% endfor %}", "no replies"),
+        (
+            "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('no replies') }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% endfor %}",
+            "no replies",
+        ),
         ("{{ messages[9].content }}", "fails"),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{{ messages[0].content }}{% endfor %}{% endfor %}", "come to an end"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{{ messages[0].content }}{% endfor %}{% endfor %}",
+            "come to an end",
+        ),
         ("{% include 'other' %}{{ messages[0].content }}", "include"),
     ] {
         let reason = fault(template).to_string();

@@ -50,9 +50,9 @@ const DIFFICULT: [(&str, &str); 8] = [
 
 /// All templates, with their names.
 fn templates() -> Vec<(String, ChatTemplate)> {
-    let published = files("templates", "jinja").into_iter().map(|path| {
-        (path.display().to_string(), std::fs::read_to_string(&path).unwrap())
-    });
+    let published = files("templates", "jinja")
+        .into_iter()
+        .map(|path| (path.display().to_string(), std::fs::read_to_string(&path).unwrap()));
     let built_in = BuiltInTemplate::ALL.map(|t| (t.to_string(), t.source().to_owned()));
     let difficult = DIFFICULT.map(|(name, source)| (name.to_owned(), source.to_owned()));
     published
@@ -162,10 +162,14 @@ fn an_appended_message_changes_no_earlier_text() {
             let short = render(template, before);
             let long = render(template, turns);
             // Up to the last message's text. Where a filler for the reply follows, before that one.
-            let end = short.rfind(last.content.trim()).map_or(0, |at| at + last.content.trim().len());
+            let end =
+                short.rfind(last.content.trim()).map_or(0, |at| at + last.content.trim().len());
             prop_assert!(
                 long.starts_with(&short[..end]) || last.content.trim().is_empty(),
-                "{}: {:?} and {:?}", name, short, long
+                "{}: {:?} and {:?}",
+                name,
+                short,
+                long
             );
         }
         Ok(())
@@ -175,11 +179,7 @@ fn an_appended_message_changes_no_earlier_text() {
 /// The two histories of a report: an agent who speaks first, and a user who speaks twice.
 #[test]
 fn an_agent_may_speak_first_and_a_user_twice() {
-    let first = [
-        (System, "You are Greta."),
-        (Assistant, "Welcome to my smithy!"),
-        (User, "Hi"),
-    ];
+    let first = [(System, "You are Greta."), (Assistant, "Welcome to my smithy!"), (User, "Hi")];
     let twice = [(User, "Hi"), (User, "Anyone?"), (User, "Hello?")];
     let gemma = ChatTemplate::built_in(BuiltInTemplate::Gemma, "<bos>", "<eos>").unwrap();
     assert_eq!(

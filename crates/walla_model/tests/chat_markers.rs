@@ -68,7 +68,8 @@ fn markers_of_any_type_are_one_token_each() {
             &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|begin_of_text|>"],
         ),
     ] {
-        let (Some(path), Some(template)) = (data(&format!("tokenizers/{file}")), published(template))
+        let (Some(path), Some(template)) =
+            (data(&format!("tokenizers/{file}")), published(template))
         else {
             return;
         };

@@ -96,7 +96,9 @@ impl fmt::Display for BuiltInTemplate {
 
 /// No built-in template has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no built-in chat template is named {0:?}; the names are chatml, llama3, gemma and mistral")]
+#[error(
+    "no built-in chat template is named {0:?}; the names are chatml, llama3, gemma and mistral"
+)]
 pub struct UnknownTemplate(String);
 
 impl FromStr for BuiltInTemplate {

@@ -134,7 +134,9 @@ impl fmt::Display for TemplateState {
             Self::FromFile => f.write_str("the chat template of the model file"),
             Self::Chosen(name) => write!(f, "the chosen chat template {name}"),
             Self::Absent => f.write_str("the model file has no chat template"),
-            Self::Unusable(reason) => write!(f, "the model file's chat template does not work: {reason}"),
+            Self::Unusable(reason) => {
+                write!(f, "the model file's chat template does not work: {reason}")
+            }
         }
     }
 }

@@ -116,9 +116,8 @@ pub(super) fn as_it_is<'a>(
     for_reply: bool,
 ) -> Option<Vec<NormalMessage<'a>>> {
     let roles = [Role::User, Role::Assistant].into_iter().cycle();
-    let is_regular = |(message, role): (&Message<'_>, Role)| {
-        message.role == role && !is_blank(message.content)
-    };
+    let is_regular =
+        |(message, role): (&Message<'_>, Role)| message.role == role && !is_blank(message.content);
     let ends_well = match messages.last() {
         Some(last) => !for_reply || last.role == Role::User,
         None => false,
@@ -181,11 +180,11 @@ fn with_role<'a>(form: &Form, message: &Message<'a>, is_start: bool) -> NormalMe
         SystemPlace::Nowhere => false,
     };
     match role {
-        Role::System | Role::Observation if takes_system => NormalMessage::new(Role::System, content),
-        Role::System => NormalMessage { joins: true, ..NormalMessage::new(Role::User, content) },
-        Role::Observation => {
-            NormalMessage::new(Role::User, [OBSERVATION_PREFIX, content].concat())
+        Role::System | Role::Observation if takes_system => {
+            NormalMessage::new(Role::System, content)
         }
+        Role::System => NormalMessage { joins: true, ..NormalMessage::new(Role::User, content) },
+        Role::Observation => NormalMessage::new(Role::User, [OBSERVATION_PREFIX, content].concat()),
         Role::User | Role::Assistant => NormalMessage::new(role, content),
     }
 }

@@ -50,11 +50,22 @@ impl LoadedText {
     /// # Errors
     /// [`LoadError`] if the vocabulary cannot be used or the chosen template does not work.
     pub fn from_gguf(file: &Gguf, choice: Option<&TemplateChoice>) -> Result<Self, LoadError> {
+        Self::with_vocabulary(file, Vocabulary::from_gguf(file)?, choice)
+    }
+
+    /// As [`from_gguf`](Self::from_gguf), with a vocabulary of the file that the caller has changed.
+    ///
+    /// # Errors
+    /// As [`from_gguf`](Self::from_gguf).
+    pub fn with_vocabulary(
+        file: &Gguf,
+        mut vocabulary: Vocabulary<'_>,
+        choice: Option<&TemplateChoice>,
+    ) -> Result<Self, LoadError> {
         let (template, state) = ChatTemplate::resolve(file, choice).map_err(|reason| {
             let template = choice.map(ToString::to_string).unwrap_or_default();
             LoadError::Template { template, reason }
         })?;
-        let mut vocabulary = Vocabulary::from_gguf(file)?;
         let mut warnings = Vec::new();
         let mut reserved_markers = Vec::new();
         if let Some(template) = &template {
@@ -71,8 +82,7 @@ impl LoadedText {
             }));
             if let TemplateState::Chosen(name) = &state {
                 let is_absent = |marker: &&str| !vocabulary.tokens.contains(marker);
-                let absent: Vec<_> =
-                    printed().flat_map(markers_in).filter(is_absent).collect();
+                let absent: Vec<_> = printed().flat_map(markers_in).filter(is_absent).collect();
                 warnings.extend(list(absent).map(|texts| {
                     format!(
                         "the vocabulary has no tokens for the markers {texts} of the chosen chat \

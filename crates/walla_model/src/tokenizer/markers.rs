@@ -91,16 +91,47 @@ mod tests {
     #[test]
     fn shapes() {
         for marker in [
-            "<s>", "</s>", "<bos>", "<|im_start|>", "<start_of_turn>", "<|turn>", "<turn|>", "[INST]",
-            "[/INST]", "[SYSTEM_PROMPT]", "[|user|]", "[gMASK]", "<｜User｜>",
-            "<｜end▁of▁sentence｜>", "<用户>", "<think>",
+            "<s>",
+            "</s>",
+            "<bos>",
+            "<|im_start|>",
+            "<start_of_turn>",
+            "<|turn>",
+            "<turn|>",
+            "[INST]",
+            "[/INST]",
+            "[SYSTEM_PROMPT]",
+            "[|user|]",
+            "[gMASK]",
+            "<｜User｜>",
+            "<｜end▁of▁sentence｜>",
+            "<用户>",
+            "<think>",
         ] {
             assert_eq!(markers_in(marker), [marker]);
             assert_eq!(markers_in(&format!("a {marker}user\n{marker}[ <")), [marker, marker]);
         }
         for other in [
-            "<>", "<->", "<?>", "[,]", "[i]", "[0]", "[12]", "[index]", "[A]", "<a b>", "< a>", "a>b",
-            "<a]", "[A>", "]A[", "<|im_end", "im_end|>", "<<>>", "<\u{a0}a>", "[]",
+            "<>",
+            "<->",
+            "<?>",
+            "[,]",
+            "[i]",
+            "[0]",
+            "[12]",
+            "[index]",
+            "[A]",
+            "<a b>",
+            "< a>",
+            "a>b",
+            "<a]",
+            "[A>",
+            "]A[",
+            "<|im_end",
+            "im_end|>",
+            "<<>>",
+            "<\u{a0}a>",
+            "[]",
         ] {
             assert_eq!(markers_in(other), [""; 0], "{other}");
         }

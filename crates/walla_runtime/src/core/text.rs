@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
-use walla_model::chat::{
-    ChatTemplate, Message, RenderOptions, Role, TemplateError, TemplateState,
-};
+use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, TemplateError, TemplateState};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use walla_types::TokenId;
 
@@ -150,11 +148,10 @@ impl Drop for TextWorker {
 /// A template or tokenizer that panics fails its prompt, not the engine.
 fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
     let _stage = walla_trace::enter(walla_trace::Stage::Encode);
-    let result = catch_unwind(AssertUnwindSafe(|| encode(text, &job)))
-        .unwrap_or_else(|_| {
-            let reason = "the prompt could not be encoded: a defect in walla";
-            Err(ReplyError::Text(reason.into()))
-        });
+    let result = catch_unwind(AssertUnwindSafe(|| encode(text, &job))).unwrap_or_else(|_| {
+        let reason = "the prompt could not be encoded: a defect in walla";
+        Err(ReplyError::Text(reason.into()))
+    });
     let TextJob { agent, generation, source, .. } = job;
     let question = match source {
         TextSource::Raw(_) => None,

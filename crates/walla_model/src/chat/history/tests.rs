@@ -8,14 +8,7 @@ fn forms() -> Vec<Form> {
     let places = [SystemPlace::Anywhere, SystemPlace::First, SystemPlace::Nowhere];
     let flags = (0..32_u8).map(|bits| [1, 2, 4, 8, 16].map(|bit| bits & bit != 0));
     let all = flags.flat_map(|[repeats, agent_first, agent_last, system_last, blanks]| {
-        places.map(|system| Form {
-            system,
-            repeats,
-            agent_first,
-            agent_last,
-            system_last,
-            blanks,
-        })
+        places.map(|system| Form { system, repeats, agent_first, agent_last, system_last, blanks })
     });
     all.filter(|form| form.repeats || form.system != SystemPlace::Anywhere).collect()
 }

@@ -69,14 +69,17 @@ fn every_template_answers_in_every_history() {
     let published = published().into_iter().map(TemplateChoice::from);
     for template in built_in.into_iter().chain(published) {
         // SmolLM 3's begins with a long text, in letters for this vocabulary.
-        let options = EngineOptions { context_tokens: 4_096, kv_tokens: Some(16_384), ..choose(template) };
+        let options =
+            EngineOptions { context_tokens: 4_096, kv_tokens: Some(16_384), ..choose(template) };
         let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
         let mut asks = Vec::new();
         for (seed, (persona, turns)) in stories.iter().enumerate() {
             let history = history(turns);
             let spec = AgentSpec { persona: (*persona).into(), history, ..speaker(seed as u64, 4) };
             let agent = stage.agent(spec);
-            asks.extend(["Hello?", "Go on"].map(|text| stage.ask(agent, Prompt::Chat(text.into()))));
+            asks.extend(
+                ["Hello?", "Go on"].map(|text| stage.ask(agent, Prompt::Chat(text.into()))),
+            );
         }
         stage.run();
         for ask in asks {
@@ -91,7 +94,8 @@ fn every_template_answers_in_every_history() {
 #[test]
 fn merged_turns_are_read_once() {
     let mut stage = Stage::new(&choose(BuiltInTemplate::Gemma), &inline_cpu(), Pacing::FreeRunning);
-    let turns = [(Observation, "Odo comes in."), (User, "Hi"), (Agent, "Well met."), (Agent, "Odo!")];
+    let turns =
+        [(Observation, "Odo comes in."), (User, "Hi"), (Agent, "Well met."), (Agent, "Odo!")];
     let agent = stage.agent(AgentSpec { history: history(&turns), ..speaker(1, 4) });
     let first = stage.ask(agent, Prompt::Chat("Who is that?".into()));
     stage.run();
@@ -104,7 +108,8 @@ fn merged_turns_are_read_once() {
 
 #[test]
 fn a_long_talk_without_a_user_is_cut_to_what_fits() {
-    let mut stage = Stage::new(&choose(BuiltInTemplate::Mistral), &inline_cpu(), Pacing::FreeRunning);
+    let mut stage =
+        Stage::new(&choose(BuiltInTemplate::Mistral), &inline_cpu(), Pacing::FreeRunning);
     for speaker_of_all in [Agent, Observation] {
         let line = (speaker_of_all, "a sentence of some length, said again and again");
         let agent = stage.agent(AgentSpec { history: history(&[line; 300]), ..speaker(1, 4) });
@@ -125,7 +130,10 @@ fn without_a_template_raw_prompts_work_and_chat_asks_have_the_reason() {
         ("", "empty"),
         ("chatml", "only the text"),
         ("{{ bos_token }}", "leaves out the user's messages"),
-        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content | nosuchfilter }}{% endfor %}", "nosuchfilter"),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content | nosuchfilter }}{% endfor %}",
+            "nosuchfilter",
+        ),
     ] {
         let mut stage = Stage::new(&options_with(template), &inline_cpu(), Pacing::FreeRunning);
         assert!(matches!(stage.core.card().template, TemplateState::Unusable(_)), "{template:?}");
@@ -148,7 +156,9 @@ fn without_a_template_raw_prompts_work_and_chat_asks_have_the_reason() {
 
 #[test]
 fn a_chosen_template_takes_the_place_of_the_files_own() {
-    for own in ["{% broken", "", "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"] {
+    for own in
+        ["{% broken", "", "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"]
+    {
         let template = Some(TemplateChoice::from("chatml"));
         let chosen = EngineOptions { template, ..options_with(own) };
         let mut stage = Stage::new(&chosen, &inline_cpu(), Pacing::FreeRunning);
@@ -194,9 +204,8 @@ fn a_fallback_keeps_the_template() {
     let file = folder.path().join("mine.jinja");
     std::fs::write(&file, BuiltInTemplate::Gemma.source()).expect("it is written");
     let cpu = || CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
-    let registry = Registry::new()
-        .with(FaultyBackend::new(cpu(), FaultPlan::new(1)).alias("gpu"))
-        .with(cpu());
+    let registry =
+        Registry::new().with(FaultyBackend::new(cpu(), FaultPlan::new(1)).alias("gpu")).with(cpu());
     let options = choose(file.clone());
     let lost = Stage::new(&options, &registry, Pacing::FreeRunning).core;
     std::fs::remove_file(&file).expect("it is removed");
