@@ -74,7 +74,7 @@ impl Conversation {
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
-    /// Appends a turn that never went through the engine: a memory, a line of the plot.
+    /// Appends a turn that never went through the engine: an observation, a memory, a line of the plot.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
         self.turns.push(Turn { speaker, text: text.into() });
         self.edit = EditId::next();
@@ -102,12 +102,19 @@ impl Conversation {
     /// allocates nothing.
     pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) {
         let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(turns_max);
-        // Whole exchanges: what remains still begins with a question.
-        self.turns.drain(..surplus.next_multiple_of(2).min(self.turns.len()));
+        self.drop_oldest(surplus.min(self.turns.len()));
         if let Some(last) = self.turns.last_mut() {
             last.text.shrink_to_fit(); // it was reserved for the longest reply
         }
         self.turns.reserve(2 * exchanges);
+    }
+
+    /// Drops turns, and a reply whose question is among them.
+    fn drop_oldest(&mut self, turns: usize) {
+        let is_agents = |turn: Option<&Turn>| turn.is_some_and(|t| t.speaker == Speaker::Agent);
+        let last = turns.checked_sub(1).and_then(|last| self.turns.get(last));
+        let is_answer = last.is_some() && !is_agents(last) && is_agents(self.turns.get(turns));
+        self.turns.drain(..turns + usize::from(is_answer));
     }
 
     pub(crate) fn add_exchange(&mut self, question: String, reply: String) {
@@ -149,6 +156,7 @@ mod serialize {
     enum SavedSpeaker {
         User,
         Agent,
+        Observation,
     }
 
     #[derive(Serialize)]
@@ -169,6 +177,7 @@ mod serialize {
                 speaker: match turn.speaker {
                     Speaker::User => SavedSpeaker::User,
                     Speaker::Agent => SavedSpeaker::Agent,
+                    Speaker::Observation => SavedSpeaker::Observation,
                 },
                 text: &turn.text,
             }))
@@ -182,6 +191,7 @@ mod serialize {
                 speaker: match turn.speaker {
                     SavedSpeaker::User => Speaker::User,
                     SavedSpeaker::Agent => Speaker::Agent,
+                    SavedSpeaker::Observation => Speaker::Observation,
                 },
                 text: turn.text,
             })))
@@ -225,6 +235,23 @@ mod tests {
     }
 
     #[test]
+    fn turns_of_any_order_make_room_without_leaving_an_answer_first() {
+        use Speaker::{Agent, Observation, User};
+        let left = |speakers: &[Speaker], turns_max: usize| {
+            let turn = |&speaker| Turn { speaker, text: String::new() };
+            let mut talk = Conversation::new(speakers.iter().map(turn));
+            talk.reserve_exchanges(1, turns_max);
+            talk.turns().iter().map(|turn| turn.speaker).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[Agent, User, Agent], 4), [User, Agent]);
+        assert_eq!(left(&[Observation, User, Agent, Observation], 4), [Observation]);
+        assert_eq!(left(&[Observation, Agent, User, Agent], 5), [User, Agent]);
+        // Several replies in a row: only the first one answers.
+        assert_eq!(left(&[User, Agent, Agent, Agent], 4), [Agent, Agent]);
+        assert_eq!(left(&[User, Agent, User], 0), []);
+    }
+
+    #[test]
     fn the_last_exchange_can_be_asked_again() {
         let mut talk = talk(2);
         assert_eq!(talk.forget_last_exchange().as_deref(), Some("q1"));
@@ -240,5 +267,20 @@ mod tests {
         let saved = serde_json::to_string(&talk(1)).unwrap();
         assert_eq!(saved, r#"[{"speaker":"user","text":"q0"},{"speaker":"agent","text":"a0"}]"#);
         assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk(1));
+    }
+
+    /// Saves of a version without observations load, and those with one come back.
+    #[cfg(feature = "serialize")]
+    #[test]
+    fn observations_are_saved() {
+        let mut talk = talk(1);
+        talk.push(Speaker::Observation, "Odo leaves.");
+        let saved = serde_json::to_string(&talk).unwrap();
+        let old = r#"[{"speaker":"user","text":"q0"},{"speaker":"agent","text":"a0"}"#;
+        assert_eq!(saved, format!(r#"{old},{{"speaker":"observation","text":"Odo leaves."}}]"#));
+        assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk);
+        let loaded = serde_json::from_str::<Conversation>(&format!("{old}]")).unwrap();
+        assert_eq!(loaded.turns(), &talk.turns()[..2]);
+        assert!(serde_json::from_str::<Conversation>(r#"[{"speaker":"x","text":""}]"#).is_err());
     }
 }

@@ -76,6 +76,10 @@
 //!
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and history are encoded as plain text.
 //!
+//! **What does an agent see?** Push an observation into its [`Conversation`]: a turn of
+//! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of turns:
+//! an agent may speak first, and observations may come at any place.
+//!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
 //! the model must read again, it reads when it is asked.
 //!
@@ -87,6 +91,9 @@
 //!
 //! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or ask [`WallaPlugin::trace`], and open the file in
 //! <https://ui.perfetto.dev>: host frame, device thread, device and copies, one above the other.
+//!
+//! **A model without a chat template?** [`WallaReady`] has the reason why asks will fail.
+//! [`WallaPlugin::template`] chooses another one, for instance `"chatml"`.
 //!
 //! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
 
@@ -135,11 +142,12 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, Client, Command, ContextPolicy,
-    DELTA_BYTES_MAX, DecodeOptions, Detail, DeviceInfo, EncodeOptions, Engine, EngineError,
-    EngineOptions, EngineState, EngineStats, Event, FinishReason, GenerationId, GpuContext,
-    InlineText, KvType, ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker,
-    TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, BuiltInTemplate, Client,
+    Command, ContextPolicy, DELTA_BYTES_MAX, DecodeOptions, Detail, DeviceInfo, EncodeOptions,
+    Engine, EngineError, EngineOptions, EngineState, EngineStats, Event, FinishReason,
+    GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, Pacing, Prompt,
+    ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError, TemplateState, TokenDetail,
+    Tokenizer, TokenizerError, TrySendError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
-use walla_runtime::{Engine, EngineOptions, GpuContext, ModelSource, Pacing};
+use walla_runtime::{Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice};
 
 use crate::ask::{self, Ask, Cancel};
 use crate::error::WallaError;
@@ -74,6 +74,17 @@ impl WallaPlugin {
     #[must_use]
     pub fn with_link(linker: impl Fn() -> Box<dyn Link> + Send + Sync + 'static) -> Self {
         Self::new(Source::Link(Box::new(linker)))
+    }
+
+    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
+    /// the path of a file with Jinja source. One that does not work is a [`WallaFailed`] message.
+    ///
+    /// Without it a model whose own template is absent or does not work loads, and asks fail with
+    /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`WallaReady`] has the reason.
+    #[must_use]
+    pub fn template(self, template: impl Into<TemplateChoice>) -> Self {
+        let template = Some(template.into());
+        self.change(|options| options.template = template)
     }
 
     /// Which device runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Of no effect on an engine that runs already, as all

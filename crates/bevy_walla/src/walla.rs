@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_ecs::prelude::*;
-use walla_runtime::{Engine, EngineStats, ModelCard, Tokenizer};
+use walla_runtime::{Engine, EngineStats, ModelCard, TemplateState, Tokenizer};
 
 use crate::error::WallaError;
 use crate::hub::FrameCost;
@@ -151,8 +151,23 @@ impl Walla {
 }
 
 /// The model is loaded: agents begin to answer. Told once, as an event and as a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Event, Message)]
-pub struct WallaReady;
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// fn check_template(ready: On<WallaReady>) {
+///     if let Some(template) = ready.template.as_ref().filter(|template| !template.is_usable()) {
+///         eprintln!("no agent can be asked: {template}");
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Event, Message)]
+pub struct WallaReady {
+    /// Which chat template the model speaks with, or why none works: then asks fail with
+    /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). `None` for agents from a script.
+    pub template: Option<TemplateState>,
+}
 
 /// No agent will speak, and every ask fails; the game goes on. Told once, as an event and as a message.
 #[derive(Clone, Debug, Event, Message)]

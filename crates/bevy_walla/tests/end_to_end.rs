@@ -11,7 +11,9 @@ use bevy_app::prelude::*;
 use bevy_diagnostic::{Diagnostic, DiagnosticsStore};
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
-use bevy_walla::{Engine, EngineOptions, ModelSource, ReplyError, TokenId, TokenMask};
+use bevy_walla::{
+    Engine, EngineOptions, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
+};
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 
@@ -247,6 +249,72 @@ fn a_file_that_is_not_there_is_a_message_and_failed_asks() {
     assert!(error.to_string().contains("smith.gguf"), "{error}");
     updates(&mut app, 10);
     assert_eq!(log(&app).ends(), 1);
+}
+
+/// The template of each `WallaReady`, as an event.
+#[derive(Resource, Default)]
+struct Ready(Vec<Option<TemplateState>>);
+
+fn app_that_listens(plugin: WallaPlugin) -> App {
+    let mut app = app_with(plugin);
+    app.init_resource::<Ready>().add_observer(|ready: On<WallaReady>, mut all: ResMut<Ready>| {
+        all.0.push(ready.template.clone());
+    });
+    app
+}
+
+#[test]
+fn a_game_learns_which_template_its_model_has() {
+    // The same model with a broken template: the first byte of its tag is another one.
+    let mut bytes = tiny().to_vec();
+    let tag = b"{% for message in messages %}";
+    let at = bytes.windows(tag.len()).position(|window| window == tag).unwrap();
+    bytes[at] = b'x';
+    let broken: &'static [u8] = Vec::leak(bytes);
+    let on = |model| on_one_thread(WallaPlugin::model_bytes(model));
+    for (plugin, is_expected) in [
+        (on(tiny()), (|state| *state == TemplateState::FromFile) as fn(&TemplateState) -> bool),
+        (on(broken).template("mistral"), |s| *s == TemplateState::Chosen("mistral".into())),
+        (on(broken), |state| matches!(state, TemplateState::Unusable(_))),
+    ] {
+        let mut app = app_that_listens(plugin);
+        let agent = guest(&mut app, 0);
+        ask(&mut app, agent, "Who are you?");
+        run_until(&mut app, |app| log(app).ends() == 1);
+        let [Some(state)] = &app.world().resource::<Ready>().0[..] else { panic!("one event") };
+        assert!(is_expected(state), "{state:?}");
+        assert_eq!(messages::<WallaReady>(&app), 1);
+        let failed = log(&app).only("failed").concat();
+        assert_eq!(failed.is_empty(), state.is_usable(), "{failed}");
+        assert_eq!(failed.contains("EngineOptions::template"), !state.is_usable(), "{failed}");
+    }
+    let mut app = app_with(on(tiny()).template("no/such/file.jinja"));
+    let agent = guest(&mut app, 0);
+    ask(&mut app, agent, "Who are you?");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    assert!(log(&app).only("failed").concat().contains("no/such/file.jinja"));
+}
+
+/// An agent who has spoken first, and one who has seen something, with a template that refuses both.
+#[test]
+fn conversations_begin_with_anybody() {
+    let mut app = app_with(plugin().template("gemma"));
+    let mut agents = Vec::new();
+    for (place, speaker) in [Speaker::Agent, Speaker::Observation, Speaker::User].iter().enumerate()
+    {
+        let agent = guest(&mut app, place as u64);
+        let mut talk = Conversation::default();
+        talk.push(*speaker, "Odo comes in.");
+        app.world_mut().entity_mut(agent).insert(talk);
+        ask(&mut app, agent, "And now?");
+        agents.push(agent);
+    }
+    run_until(&mut app, |app| log(app).ends() == 3);
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    for agent in agents {
+        assert_eq!(turns(&app, agent)[..2], ["Odo comes in.", "And now?"]);
+        assert_eq!(turns(&app, agent).len(), 3);
+    }
 }
 
 #[test]

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_device::{GpuContext, KvType, Registry};
+use walla_model::chat::LoadedText;
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
-    AgentSpec, EngineError, EngineOptions, EngineState, EngineStats, ModelCard, ModelSource, Pacing,
+    AgentSpec, EngineError, EngineOptions, EngineState, EngineStats, ModelCard, ModelSource,
+    Pacing, TemplateChoice,
 };
 
 use crate::agent::Agent;
@@ -28,6 +30,17 @@ impl EngineBuilder {
 
     fn with(options: EngineOptions) -> Self {
         Self { options, registry: None }
+    }
+
+    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
+    /// the path of a file with Jinja source. One that does not work fails [`start`](Self::start).
+    ///
+    /// Without it a model whose own template is absent or does not work starts, and asks through it fail
+    /// with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`ModelCard::template`] has the
+    /// reason.
+    pub fn template(mut self, template: impl Into<TemplateChoice>) -> Self {
+        self.options.template = Some(template.into());
+        self
     }
 
     /// `auto` (the default: the best device), `cpu` or `cuda:0`.
@@ -105,9 +118,10 @@ impl EngineBuilder {
     /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// What is wrong with the file or with the chosen [`template`](Self::template).
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        Ok(Tokenizer::from_gguf(&self.options.model.open()?)?)
+        let file = self.options.model.open()?;
+        Ok(LoadedText::from_gguf(&file, self.options.template.as_ref())?.tokenizer)
     }
 
     /// Loads the model on a thread of its own and waits until it is ready.

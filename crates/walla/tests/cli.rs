@@ -10,3 +10,5 @@ mod models;
 mod refusals;
 #[path = "cli/speech.rs"]
 mod speech;
+#[path = "cli/templates.rs"]
+mod templates;

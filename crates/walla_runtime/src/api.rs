@@ -1,7 +1,9 @@
 //! What hosts and the engine say to each other: agents, commands, events.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use walla_model::chat::TemplateState;
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
@@ -23,9 +25,14 @@ pub enum Speaker {
     User,
     /// The agent.
     Agent,
+    /// The world: an event that the agent perceives, written by the game ("Odo leaves the room").
+    /// Templates have no such role: it is rendered as a system message where the model's template
+    /// takes one at any place, else as a user message behind a fixed prefix.
+    Observation,
 }
 
-/// One turn of a conversation.
+/// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker may
+/// have several turns in a row. Where the model's template refuses that, they are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Who said it.
@@ -257,6 +264,13 @@ pub enum ReplyError {
     /// Text that cannot be encoded, or a template that fails.
     #[error("{0}")]
     Text(String),
+    /// The model has no chat template that works, and [`Prompt::Chat`] needs one: start the engine with
+    /// another [`template`](crate::EngineOptions::template), or ask with [`Prompt::Raw`].
+    #[error(
+        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or use \
+         raw prompts"
+    )]
+    NoTemplate(Arc<TemplateState>),
     /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the conversation, or give the cache more
     /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens), [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)).
     #[error("{wanted_pages} KV pages wanted, {free_pages} free")]

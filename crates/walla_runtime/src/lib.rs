@@ -39,6 +39,9 @@ pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
+pub use walla_model::chat::{
+    BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,
+};
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 pub use walla_plan::Detail;
 pub use walla_plan::governor::BucketError;

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use walla_device::{DeviceError, GpuContext, KvType, RegistryError};
 use walla_exec::{ExecError, StepError};
+use walla_model::chat::{LoadError, TemplateChoice, TemplateError};
 use walla_model::tokenizer::VocabularyError;
 use walla_model::{Gguf, GgufError, SpecError};
 
@@ -86,6 +87,11 @@ impl Default for Deadlines {
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
+    /// A chat template instead of the model file's own: a built-in one of the model's family, or a file.
+    /// One that does not work is an error at load ([`EngineError::Template`]). Default: `None`, the
+    /// file's own. If that one is absent or does not work, the model loads and raw prompts work;
+    /// [`ModelCard::template`](crate::ModelCard::template) has the reason.
+    pub template: Option<TemplateChoice>,
     /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens and that the model fits;
     /// [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) says why a better one is not taken.
     pub device: String,
@@ -146,6 +152,7 @@ impl EngineOptions {
     pub fn new(model: ModelSource) -> Self {
         Self {
             model,
+            template: None,
             device: "auto".to_owned(),
             threads: None,
             gpu_context: GpuContext::default(),
@@ -217,9 +224,15 @@ pub enum EngineError {
     /// The file's tokenizer cannot be used.
     #[error(transparent)]
     Tokenizer(#[from] VocabularyError),
-    /// The file's chat template cannot be used.
-    #[error("chat template: {0}")]
-    Template(String),
+    /// The chosen chat template does not work: choose another
+    /// [`EngineOptions::template`], or none for the model file's own.
+    #[error("the chosen chat template {template} does not work: {reason}")]
+    Template {
+        /// Its name or path.
+        template: String,
+        /// Why.
+        reason: TemplateError,
+    },
     /// No device opened: see the inner error for what to do.
     #[error(transparent)]
     Open(#[from] RegistryError),
@@ -274,6 +287,15 @@ impl EngineError {
                 | Self::Exec(ExecError::Device(_))
                 | Self::Step(StepError::Exec(ExecError::Device(_)))
         )
+    }
+}
+
+impl From<LoadError> for EngineError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Vocabulary(error) => Self::Tokenizer(error),
+            LoadError::Template { template, reason } => Self::Template { template, reason },
+        }
     }
 }
 

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use walla_device::{DeviceInfo, MemoryUse};
 use walla_exec::Executor;
+use walla_model::chat::TemplateState;
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
+use walla_types::TokenId;
 
 use crate::api::{BudgetStats, EngineStats};
+use crate::core::ModelText;
 use crate::mailbox::Snapshot;
 use crate::options::EngineError;
 
@@ -62,8 +65,12 @@ pub struct ModelCard {
     pub context_tokens: u32,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Whether the file has a chat template: without one, only raw prompts work.
-    pub chat: bool,
+    /// Which chat template the model speaks with, or why none works: then only raw prompts work.
+    pub template: TemplateState,
+    /// Markers of the template that the file stores as ordinary tokens. Here they are control tokens.
+    pub reserved_markers: Vec<TokenId>,
+    /// What is wrong with the file's text side although the model works, one sentence each.
+    pub warnings: Vec<String>,
     /// The device that runs it.
     pub device: DeviceInfo,
     /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
@@ -79,7 +86,7 @@ impl ModelCard {
         model: &ModelSpec,
         executor: &Executor,
         context_tokens: u32,
-        chat: bool,
+        text: &ModelText,
     ) -> Self {
         Self {
             name: model.name.clone(),
@@ -90,7 +97,9 @@ impl ModelCard {
             context_train: model.context_train,
             context_tokens,
             file_bytes: file.file_bytes(),
-            chat,
+            template: (*text.state).clone(),
+            reserved_markers: text.reserved_markers.clone(),
+            warnings: text.warnings.clone(),
             device: executor.device().info().clone(),
             memory: executor.device().memory(),
             fallback_after: None,

@@ -1,6 +1,6 @@
 //! Any bytes as a model file: every answer is a value or an error.
 
-use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
+use walla_model::chat::{ChatTemplate, LoadedText, Message, RenderOptions, Role};
 use walla_model::spec::{Linear, Matrix, Mixer, RmsNorm, Vector};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
@@ -28,6 +28,10 @@ pub fn check(bytes: &[u8]) {
     if let Ok(Some(template)) = ChatTemplate::from_gguf(&file) {
         let messages = [Message { role: Role::User, content: TEXT }];
         let _ = template.render(&messages, &RenderOptions::default());
+    }
+    if let Ok(loaded) = LoadedText::from_gguf(&file, None) {
+        let is_reserved = |token: &TokenId| loaded.tokenizer.is_reserved(*token);
+        assert!(loaded.reserved_markers.iter().all(is_reserved), "{:?}", loaded.reserved_markers);
     }
 }
 

@@ -118,8 +118,10 @@ impl Hub {
         match &state {
             WallaState::Ready if !self.was_ready => {
                 self.was_ready = true;
-                out.ready.write(WallaReady);
-                out.commands.trigger(WallaReady);
+                let ready =
+                    WallaReady { template: walla.model().map(|model| model.template.clone()) };
+                out.ready.write(ready.clone());
+                out.commands.trigger(ready);
             }
             WallaState::Failed(error) if !walla.is_failed() => {
                 self.failure = Some(error.clone());

@@ -1,6 +1,10 @@
 //! Agents: changed, told another past, removed, too many.
 
-use walla::{AgentSpec, EngineOptions, FinishReason, ReplyError, Speaker, Turn};
+use walla::{
+    AgentSpec, EngineError, EngineOptions, FinishReason, Prompt, ReplyError, Speaker,
+    TemplateChoice, TemplateState, Turn,
+};
+use walla_device::FaultPlan;
 
 use crate::host::{begun, engine, held, on, options, soon, speaker, working};
 
@@ -62,7 +66,7 @@ async fn a_dropped_agent_is_silent_and_leaves_its_place() {
 #[tokio::test]
 async fn an_agent_without_a_place_gets_one_when_there_is_one() {
     let full = EngineOptions { agents_max: 1, ..options() };
-    let engine = on(walla_device::FaultPlan::new(0), full).0.start().await.unwrap();
+    let engine = on(FaultPlan::new(0), full).0.start().await.unwrap();
     let first = engine.agent_with(speaker(1, 5));
     let second = engine.agent("You are nobody yet.");
     second.change(AgentSpec { persona: "You are Greta, the smith.".into(), ..speaker(9, 12) });
@@ -95,4 +99,58 @@ async fn the_ninth_ask_that_would_wait_is_refused() {
         working("it ends", &clock, reply.finish()).await.unwrap();
     }
     assert_eq!(speaking.finish().await.unwrap().usage.reply_tokens, 2);
+}
+
+/// Agents who speak first and users who speak twice, with templates that refuse both.
+#[tokio::test]
+async fn any_history_is_answered() {
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    for template in ["gemma", "mistral", "chatml", "llama3"] {
+        let builder = on(FaultPlan::new(0), options()).0.template(template);
+        let engine = builder.start().await.unwrap();
+        assert_eq!(engine.model().unwrap().template, TemplateState::Chosen(template.into()));
+        for (persona, history) in [
+            ("You are Greta.", vec![turn(Speaker::Agent, "Welcome to my smithy!")]),
+            ("", vec![turn(Speaker::User, "Hi"), turn(Speaker::User, "Anyone?")]),
+            ("", vec![turn(Speaker::Observation, "Odo leaves the room.")]),
+        ] {
+            let spec = AgentSpec { persona: persona.into(), history, ..speaker(1, 12) };
+            let agent = engine.agent_with(spec);
+            for question in ["Hi", "And then?"] {
+                let end = soon("the end", agent.ask(question).finish()).await;
+                assert_eq!(end.unwrap().usage.reply_tokens, 12, "{template}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_template_that_does_not_work_is_reported_and_another_one_can_be_chosen() {
+    let with = |template: Option<TemplateChoice>| {
+        on(FaultPlan::new(0), EngineOptions { template, ..options() }).0
+    };
+    let error = with(Some("no/such.jinja".into())).start().await.unwrap_err();
+    let EngineError::Failed(error) = error else { panic!("{error}") };
+    assert!(matches!(*error, EngineError::Template { .. }), "{error}");
+    let error = with(Some("no/such.jinja".into())).tokenizer().unwrap_err();
+    assert!(error.to_string().contains("no/such.jinja"), "{error}");
+
+    // The same model with a broken template: the first byte of its tag is another one.
+    let mut bytes = crate::host::model().to_vec();
+    let tag = b"{% for message in messages %}";
+    let at = bytes.windows(tag.len()).position(|window| window == tag).unwrap();
+    bytes[at] = b'x';
+    let broken: &'static [u8] = Vec::leak(bytes);
+    let model = walla::ModelSource::Static(broken);
+    let options = EngineOptions { model, ..options() };
+    let engine = on(FaultPlan::new(0), options.clone()).0.start().await.unwrap();
+    assert!(matches!(engine.model().unwrap().template, TemplateState::Unusable(_)));
+    let agent = engine.agent_with(speaker(1, 5));
+    let error = soon("the end", agent.ask("Hi").finish()).await.unwrap_err();
+    assert!(matches!(error, ReplyError::NoTemplate(_)), "{error}");
+    let raw = soon("the end", agent.ask_with(Prompt::Raw("Hi".into())).finish()).await.unwrap();
+    assert_eq!(raw.usage.reply_tokens, 5);
+    let engine = on(FaultPlan::new(0), options).0.template("chatml").start().await.unwrap();
+    let agent = engine.agent_with(speaker(1, 5));
+    assert_eq!(soon("the end", agent.ask("Hi").finish()).await.unwrap().usage.reply_tokens, 5);
 }

@@ -193,7 +193,7 @@ impl Core {
                     }
                     self.speak(slot, tokens, now_micros);
                 }
-                Err(reason) => self.fail(slot, ReplyError::Text(reason)),
+                Err(error) => self.fail(slot, error),
             }
         }
         any

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences};
-use walla_model::chat::ChatTemplate;
+use walla_model::chat::LoadedText;
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
@@ -124,12 +124,11 @@ impl Source {
         for reason in info.gpu.iter().flat_map(|gpu| &gpu.kernel_images_refused) {
             tracing::warn!(target: "walla::device", %reason, "a kernel image is not used");
         }
-        let has_template = text.template.is_some();
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
         let agents = exec_options.sequences_max as usize;
         Ok(Core {
-            card: ModelCard::new(file, model, &sequences.executor, context_tokens, has_template),
+            card: ModelCard::new(file, model, &sequences.executor, context_tokens, text),
             stats: EngineStats {
                 pages: exec_options.pages - 1,
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
@@ -189,13 +188,30 @@ fn step_cost(
 /// Bytes of text that a token of the context may stand for on average: four times as many as in English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
-pub(super) fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
+/// Tokenizer and template. Faults of the file that do not prevent loading are logged.
+pub(super) fn model_text(
+    file: &Gguf,
+    options: &EngineOptions,
+    context_tokens: u32,
+) -> Result<ModelText, EngineError> {
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
-    let tokenizer = Tokenizer::from_gguf(file)?.with_text_bytes_max(text_bytes_max);
-    let template =
-        ChatTemplate::from_gguf(file).map_err(|error| EngineError::Template(error.to_string()))?;
-    Ok(ModelText { tokenizer: Arc::new(tokenizer), template })
+    let LoadedText { tokenizer, template, state, reserved_markers, warnings } =
+        LoadedText::from_gguf(file, options.template.as_ref())?;
+    if !state.is_usable() {
+        let model = &options.model;
+        tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
+    }
+    for warning in &warnings {
+        tracing::warn!(target: "walla::load", "{warning}");
+    }
+    Ok(ModelText {
+        tokenizer: Arc::new(tokenizer.with_text_bytes_max(text_bytes_max)),
+        template,
+        state: Arc::new(state),
+        reserved_markers,
+        warnings,
+    })
 }
 
 /// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no

@@ -34,7 +34,8 @@ use self::collect::InFlight;
 use self::compose::Composer;
 use self::deadline::hung;
 pub(crate) use self::source::Source;
-use self::text::{ModelText, TextWorker};
+pub(crate) use self::text::ModelText;
+use self::text::TextWorker;
 use crate::api::{
     AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };

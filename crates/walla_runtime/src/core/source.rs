@@ -27,7 +27,7 @@ impl Source {
         let file = options.model.open()?;
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
-        let text = Arc::new(model_text(&file, context_tokens)?);
+        let text = Arc::new(model_text(&file, options, context_tokens)?);
         let source = Self { file: file.keep()?, model, text, context_tokens };
         Ok((Arc::new(source), file))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use walla_device::{GpuContext, OpenOptions};
+use walla_model::chat::TemplateChoice;
 
 /// Talking agents for games and robots: look into model files, try them, measure them.
 #[derive(Debug, Parser)]
@@ -43,6 +44,16 @@ pub struct Inspect {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub template: TemplateArgs,
+}
+
+/// Which chat template.
+#[derive(Debug, Args)]
+pub struct TemplateArgs {
+    /// Chat template instead of the model's own: chatml, llama3, gemma, mistral, or a Jinja file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub template: Option<TemplateChoice>,
 }
 
 #[derive(Debug, Args)]
@@ -252,6 +263,8 @@ pub struct Chat {
     /// Tokens of the conversation
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,
+    #[command(flatten)]
+    pub template: TemplateArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]

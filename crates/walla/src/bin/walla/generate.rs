@@ -18,7 +18,8 @@ pub fn run(arguments: &Generate) -> Result<(), Failure> {
 
 async fn generate(arguments: &Generate) -> Result<(), Failure> {
     let Generate { device, budget, context, .. } = arguments;
-    let engine = load::engine(Some(arguments.model.as_path()), device, budget, *context).await?;
+    let model = Some(arguments.model.as_path());
+    let engine = load::engine(model, device, budget, *context, None).await?;
     let result = speak(&engine, arguments).await;
     load::stop(&engine).await;
     result

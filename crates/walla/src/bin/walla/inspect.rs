@@ -6,12 +6,13 @@ use std::path::Path;
 
 use serde_json::{Value as Json, json};
 use walla_device::KvType;
-use walla_model::chat::ChatTemplate;
+use walla_model::chat::{ChatTemplate, LoadError, LoadedText, Message, Role, TemplateChoice};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec, Value};
 
 use crate::Failure;
 use crate::args::Inspect;
+use crate::chat::WAYS_OUT;
 use crate::load;
 
 /// Elements of an array that are shown.
@@ -19,7 +20,7 @@ const SHOWN_MAX: usize = 8;
 
 pub fn run(arguments: &Inspect) -> Result<(), Failure> {
     let file = load::open(&arguments.model)?;
-    let report = report(&arguments.model, &file);
+    let report = report(&arguments.model, &file, arguments.template.template.as_ref());
     let mut out = std::io::stdout().lock();
     if arguments.json {
         writeln!(out, "{report}")?;
@@ -29,7 +30,8 @@ pub fn run(arguments: &Inspect) -> Result<(), Failure> {
     Ok(())
 }
 
-fn report(path: &Path, file: &Gguf) -> Json {
+fn report(path: &Path, file: &Gguf, choice: Option<&TemplateChoice>) -> Json {
+    let text = LoadedText::from_gguf(file, choice);
     let metadata: serde_json::Map<String, Json> =
         file.metadata().map(|(key, value)| (key.to_owned(), to_json(&value))).collect();
     json!({
@@ -38,8 +40,8 @@ fn report(path: &Path, file: &Gguf) -> Json {
         "metadata": metadata,
         "tensors": tensors(file),
         "spec": spec(file),
-        "tokenizer": tokenizer(file),
-        "chat_template": template(file),
+        "tokenizer": tokenizer(file, &text),
+        "chat_template": template(file, choice, &text),
     })
 }
 
@@ -91,12 +93,24 @@ fn spec(file: &Gguf) -> Json {
     })
 }
 
-fn tokenizer(file: &Gguf) -> Json {
+fn tokenizer(file: &Gguf, loaded: &Result<LoadedText, LoadError>) -> Json {
     let text = |key: &str| file.find::<&str>(key).ok().flatten();
-    let tokenizer = match Tokenizer::from_gguf(file) {
-        Ok(tokenizer) => tokenizer,
-        Err(error) => return json!({"error": error.to_string()}),
+    let (tokenizer, markers) = match loaded {
+        Ok(loaded) => (loaded.tokenizer.clone(), &*loaded.reserved_markers),
+        Err(LoadError::Vocabulary(error)) => return json!({"error": error.to_string()}),
+        // It is the chosen template that does not work.
+        Err(LoadError::Template { .. }) => match Tokenizer::from_gguf(file) {
+            Ok(tokenizer) => (tokenizer, &[][..]),
+            Err(error) => return json!({"error": error.to_string()}),
+        },
     };
+    let markers: Vec<Json> = markers
+        .iter()
+        .map(|&token| {
+            let text = String::from_utf8_lossy(tokenizer.token_bytes(token));
+            json!({"token": token.0, "text": text})
+        })
+        .collect();
     let ends: Vec<u32> = tokenizer.end_of_generation_tokens().map(|token| token.0).collect();
     json!({
         "model": text("tokenizer.ggml.model"),
@@ -106,14 +120,52 @@ fn tokenizer(file: &Gguf) -> Json {
         "eos": tokenizer.eos().map(|token| token.0),
         "end_of_generation": ends,
         "adds_bos": tokenizer.adds_bos(),
+        // Stored as ordinary tokens, although the chat template prints them as markers.
+        "reserved_markers": markers,
     })
 }
 
-fn template(file: &Gguf) -> Json {
-    match ChatTemplate::from_gguf(file) {
-        Ok(Some(_)) => json!({"present": true}),
-        Ok(None) => json!({"present": false}),
-        Err(error) => json!({"present": true, "error": error.to_string()}),
+/// Which template works, or why none does and what can be done about it.
+fn template(
+    file: &Gguf,
+    choice: Option<&TemplateChoice>,
+    loaded: &Result<LoadedText, LoadError>,
+) -> Json {
+    let present = file.get("tokenizer.chat_template").is_some();
+    let resolved = match loaded {
+        Ok(loaded) => Ok((loaded.template.clone(), loaded.state.clone())),
+        Err(LoadError::Template { reason, .. }) => Err(reason.clone()),
+        Err(LoadError::Vocabulary(_)) => ChatTemplate::resolve(file, choice),
+    };
+    let (state, template) = match resolved {
+        Ok((Some(template), state)) => (state, template),
+        Ok((None, state)) => {
+            let error = state.to_string();
+            return json!({"present": present, "error": error, "ways_out": WAYS_OUT});
+        }
+        Err(reason) => {
+            let chosen = choice.map(ToString::to_string);
+            let error = reason.to_string();
+            return json!({"present": present, "chosen": chosen, "error": error});
+        }
+    };
+    let warnings = loaded.as_ref().map_or(template.warnings(), |loaded| &loaded.warnings);
+    json!({
+        "present": present,
+        "used": state.to_string(),
+        "takes_system_messages": template.supports_system(),
+        "observations_are": role_of_observations(&template),
+        "warnings": warnings,
+    })
+}
+
+/// The role that the template gives to observations.
+fn role_of_observations(template: &ChatTemplate) -> &'static str {
+    let message = |role| Message { role, content: "x" };
+    let messages = [Role::User, Role::Assistant, Role::Observation].map(message);
+    match template.normalised(&messages, false).last().map(|message| message.role) {
+        Some(Role::System) => "system messages",
+        _ => "user messages",
     }
 }
 

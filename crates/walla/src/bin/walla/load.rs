@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use walla::{Engine, EngineBuilder};
+use walla::{Engine, EngineBuilder, TemplateChoice};
 use walla_exec::{ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
 
@@ -59,11 +59,15 @@ pub async fn engine(
     device: &DeviceArgs,
     budget: &BudgetArgs,
     context_tokens: u32,
+    template: Option<&TemplateChoice>,
 ) -> Result<Engine, Failure> {
-    let builder = match path {
+    let mut builder = match path {
         Some(path) => Engine::open(path),
         None => demo()?,
     };
+    if let Some(template) = template {
+        builder = builder.template(template.clone());
+    }
     let mut builder = builder
         .device(&device.device)
         .gpu_context(device.share.gpu_context())

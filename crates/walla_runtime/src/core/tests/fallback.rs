@@ -174,7 +174,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
             stage.ask(agent, Prompt::Chat("Hello".into()));
             stage.ask(agent, Prompt::Chat("And then?".into()));
         }
-        (0..9).for_each(|_| drop(stage.advance()));
+        (0..9).for_each(|_| _ = stage.advance());
         assert!(stage.heard.values().any(|heard| heard.tokens > 0 && heard.ends.is_empty()));
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let spare = Core::load(&other, &inline_cpu(), &Clock::real(), go_on).expect("it loads");
@@ -213,7 +213,7 @@ fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
     std::fs::remove_file(&path).expect("it was there");
     let agent = stage.agent(speaker(3, 30));
     let reply = stage.ask(agent, tokens("ab"));
-    (0..8).for_each(|_| drop(stage.advance()));
+    (0..8).for_each(|_| _ = stage.advance());
     handle.lose();
     while !advance_or_fall_back(&mut stage, &options, &registry) {}
     stage.run();

@@ -9,6 +9,7 @@ mod journeys;
 mod masks;
 mod prompts;
 mod stories;
+mod templates;
 mod text;
 
 use std::collections::HashMap;

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
+use walla_model::chat::TemplateState;
 
 use super::thread::{Loader, Progress};
 use super::{Advance, ClientKey, Control, Emit, Engine, EngineCore};
@@ -172,7 +173,9 @@ impl EngineCore for Fake {
             context_train: 0,
             context_tokens: 0,
             file_bytes: 0,
-            chat: true,
+            template: TemplateState::FromFile,
+            reserved_markers: Vec::new(),
+            warnings: Vec::new(),
             device: DeviceInfo {
                 name: "none".into(),
                 kind: DeviceKind::Cpu,
