@@ -2,7 +2,8 @@
 //!
 //! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order; with `--full` the overlay's tests as well, for which Bevy's
 //!   interface has to be built.
-//! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all dependencies against `deny.toml`.
+//! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all dependencies
+//!   against `deny.toml`.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the emulator, where there is no GPU.
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA kernel images, proves that they are those of the
@@ -79,7 +80,8 @@ fn features(is_full: bool) -> Result<(), String> {
     clippy(
         "--package bevy_walla --features overlay,lod,reflect,serialize,cuda,nvtx --all-targets",
     )?;
-    let plugin = "test --package bevy_walla --lib --test level_of_detail --test reflect --features lod,reflect,serialize";
+    let plugin = "test --package bevy_walla --lib --test level_of_detail --test reflect \
+                  --test hostile_saves --features lod,reflect,serialize";
     cargo(&format!("{plugin}{}", if is_full { ",overlay --test overlay" } else { "" }))?;
     cargo("test --package walla_trace --features nvtx")?;
     clippy("--package walla_runtime --package bevy_walla --package walla --no-default-features")?;

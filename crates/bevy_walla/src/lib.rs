@@ -77,7 +77,8 @@
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and history are encoded as plain text.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
-//! the model must read again, it reads when it is asked.
+//! the model must read again, it reads when it is asked. A hostile or damaged save is an error of the format that reads it, within
+//! the limits [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect` components, settings and asks are registered by their names. [`AgentSampling`],
 //! [`AgentContext`] and [`Conversation`] are whole values there, to be copied and replaced; the others have their fields, but for
@@ -89,6 +90,8 @@
 //! <https://ui.perfetto.dev>: host frame, device thread, device and copies, one above the other.
 //!
 //! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
+
+#![forbid(unsafe_code)]
 
 mod agent;
 mod ask;
@@ -105,6 +108,7 @@ mod plugin;
 #[cfg(feature = "reflect")]
 mod reflect;
 mod reply;
+mod save;
 pub mod scripted;
 mod sentence;
 mod settings;
@@ -127,6 +131,7 @@ pub use link::{Link, WallaState};
 pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
 pub use plugin::WallaPlugin;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+pub use save::ConversationError;
 pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};

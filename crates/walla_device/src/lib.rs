@@ -27,6 +27,8 @@
 //!
 //! [`Faulty`] wraps any device and breaks it on purpose, by seed.
 
+#![forbid(unsafe_code)]
+
 mod cache;
 mod counters;
 mod device;

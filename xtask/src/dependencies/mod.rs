@@ -17,7 +17,7 @@ use serde_json::Value;
 use self::licence::Expression;
 use self::rules::Rules;
 
-/// Workspaces with a lock file of their own. Only the sources of their dependencies are checked: the lock file names
+/// Workspaces with a separate lock file. Only the sources of their dependencies are checked: the lock file names
 /// them, and no crate has to be downloaded.
 const OTHER_WORKSPACES: &[&str] = &["fuzz", "windowed"];
 

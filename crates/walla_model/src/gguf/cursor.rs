@@ -37,6 +37,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// Bytes read since `start`, an earlier [`Cursor::at`]. Lossless: the header is shorter than 4 GiB.
+    pub const fn since(&self, start: usize) -> u32 {
+        self.at.saturating_sub(start) as u32
+    }
+
     fn remaining(&self) -> u64 {
         self.bytes.len().saturating_sub(self.at) as u64
     }
@@ -47,12 +52,12 @@ impl<'a> Cursor<'a> {
         if count > remaining {
             return Err(GgufError::Truncated { what, at, needed: count, remaining });
         }
-        if at + count > HEADER_BYTES_MAX {
-            let found = at + count;
+        let found = at.saturating_add(count);
+        if found > HEADER_BYTES_MAX {
             return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
         }
         // `count` is at most what remains of a slice: it fits a `usize`.
-        let end = self.at + count as usize;
+        let end = self.at.saturating_add(count as usize);
         let taken = self.bytes.get(self.at..end).unwrap_or_default();
         self.at = end;
         Ok(taken)

@@ -5,9 +5,11 @@
 
 mod array;
 mod convert;
+#[deny(clippy::arithmetic_side_effects)]
 mod cursor;
 mod error;
 mod map;
+#[deny(clippy::arithmetic_side_effects)]
 mod parse;
 mod value;
 mod writer;
@@ -293,8 +295,9 @@ impl Gguf {
     pub fn tensor_bytes(&self, index: usize) -> Result<&[u8], TensorError> {
         let (tensor, _) = self.usable(index)?;
         // Checked when the file was read: the tensor lies in the file.
-        let start = (self.header.data_start + tensor.offset) as usize;
-        Ok(self.bytes.all().get(start..start + tensor.bytes as usize).unwrap_or_default())
+        let start = self.header.data_start.saturating_add(tensor.offset) as usize;
+        let end = start.saturating_add(tensor.bytes as usize);
+        Ok(self.bytes.all().get(start..end).unwrap_or_default())
     }
 
     /// The rows of a matrix: `rows * ty.row_bytes(cols)` bytes.
@@ -348,7 +351,8 @@ impl Gguf {
             parse::Stored::Text(span) => Value::String(span.text(bytes)),
             parse::Stored::Array { element, bounds, len, payload } => {
                 let start = payload.start as usize;
-                let payload = bytes.get(start..start + payload.len as usize).unwrap_or_default();
+                let end = start.saturating_add(payload.len as usize);
+                let payload = bytes.get(start..end).unwrap_or_default();
                 let bounds = match element {
                     Element::String => self.header.bounds.get(usize::from(bounds)),
                     _ => None,
