@@ -3,3 +3,6 @@
 //! `crates/walla_model/tests/fuzz_bodies.rs` includes the same files and runs them on a stable compiler over fixed seeds and their mutations.
 
 pub mod bodies;
+/// Apart from the others: it depends on `bevy_walla`, whose tests include it.
+#[path = "bodies/conversation.rs"]
+pub mod conversation;

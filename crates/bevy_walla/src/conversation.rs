@@ -32,7 +32,8 @@ impl EditId {
 ///
 /// A game may edit it at any time: [`clear`](Self::clear), [`push`](Self::push), [`forget_last_exchange`](Self::forget_last_exchange),
 /// or a saved one put back with `insert` or by assignment. The agent then goes on from there, and replies that
-/// were asked for before end as cancelled. With the feature `serialize` it implements serde's traits.
+/// were asked for before end as cancelled. With the feature `serialize` it implements serde's traits; a save with more than
+/// [`TURNS_MAX`](Self::TURNS_MAX) turns or [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) bytes of text is an error.
 ///
 /// # Examples
 /// ```
@@ -143,61 +144,6 @@ impl PartialEq for Conversation {
 }
 
 impl Eq for Conversation {}
-
-#[cfg(feature = "serialize")]
-mod serialize {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-    use walla_runtime::{Speaker, Turn};
-
-    use super::Conversation;
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(rename_all = "snake_case")]
-    enum SavedSpeaker {
-        User,
-        Agent,
-        Observation,
-    }
-
-    #[derive(Serialize)]
-    struct SavedTurn<'a> {
-        speaker: SavedSpeaker,
-        text: &'a str,
-    }
-
-    #[derive(Deserialize)]
-    struct LoadedTurn {
-        speaker: SavedSpeaker,
-        text: String,
-    }
-
-    impl Serialize for Conversation {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_seq(self.turns.iter().map(|turn| SavedTurn {
-                speaker: match turn.speaker {
-                    Speaker::User => SavedSpeaker::User,
-                    Speaker::Agent => SavedSpeaker::Agent,
-                    Speaker::Observation => SavedSpeaker::Observation,
-                },
-                text: &turn.text,
-            }))
-        }
-    }
-
-    impl<'de> Deserialize<'de> for Conversation {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            let turns = Vec::<LoadedTurn>::deserialize(deserializer)?;
-            Ok(Self::new(turns.into_iter().map(|turn| Turn {
-                speaker: match turn.speaker {
-                    SavedSpeaker::User => Speaker::User,
-                    SavedSpeaker::Agent => Speaker::Agent,
-                    SavedSpeaker::Observation => Speaker::Observation,
-                },
-                text: turn.text,
-            })))
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

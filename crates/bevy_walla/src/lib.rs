@@ -81,7 +81,8 @@
 //! an agent may speak first, and observations may come at any place.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
-//! the model must read again, it reads when it is asked.
+//! the model must read again, it reads when it is asked. A hostile or damaged save is an error of the format that reads it, within
+//! the limits [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
 //! **Inspectors, scenes, the remote protocol?** With the feature `reflect` components, settings and asks are registered by their names. [`AgentSampling`],
 //! [`AgentContext`] and [`Conversation`] are whole values there, to be copied and replaced; the others have their fields, but for
@@ -96,6 +97,8 @@
 //! [`WallaPlugin::template`] chooses another one, for instance `"chatml"`.
 //!
 //! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
+
+#![forbid(unsafe_code)]
 
 mod agent;
 mod ask;
@@ -112,6 +115,7 @@ mod plugin;
 #[cfg(feature = "reflect")]
 mod reflect;
 mod reply;
+mod save;
 pub mod scripted;
 mod sentence;
 mod settings;
@@ -134,6 +138,7 @@ pub use link::{Link, WallaState};
 pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
 pub use plugin::WallaPlugin;
 pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+pub use save::ConversationError;
 pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};

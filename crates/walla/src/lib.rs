@@ -27,6 +27,8 @@
 //! | [`Agent`] | who speaks: persona, sampling, conversation; dropping it frees its memory |
 //! | [`Reply`] | a stream of deltas with a terminal event; dropping it cancels |
 
+#![forbid(unsafe_code)]
+
 mod agent;
 mod engine;
 mod hub;

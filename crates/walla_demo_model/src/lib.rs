@@ -11,6 +11,8 @@
 //! assert!(walla_demo_model::GGUF.starts_with(b"GGUF"));
 //! ```
 
+#![forbid(unsafe_code)]
+
 /// The bytes of the GGUF file, aligned to [`ALIGNMENT`] so that a reader can borrow its tensors in place.
 pub static GGUF: &[u8] = &FILE.0;
 

@@ -28,6 +28,8 @@
 //! [`Faulty`] wraps any device and breaks it on purpose, by seed. [`HashDevice`](hash::HashDevice) computes hashes instead of a
 //! model, in virtual time: tests run millions of steps on it.
 
+#![forbid(unsafe_code)]
+
 mod aligned;
 mod cache;
 mod counters;

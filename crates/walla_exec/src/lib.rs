@@ -5,6 +5,8 @@
 //! pinned block, one copy, one launch, and either results that the program writes to the host's memory itself or one copy back behind an event.
 //! Nothing is allocated, captured or waited for.
 
+#![forbid(unsafe_code)]
+
 mod buckets;
 mod error;
 mod evaluate;

@@ -76,6 +76,13 @@ fn templates() {
     run(template::check, &seeds::template(), 4_000);
 }
 
+#[test]
+fn large_templates() {
+    let seeds = seeds::template_large();
+    assert!(seeds.iter().all(|seed| seed.len() <= 256 << 10), "as the campaigns are run");
+    run(template::check, &seeds, 2 * seeds.len());
+}
+
 /// The repository's root: cargo runs a test in its package's folder, so a relative path would not lead to `fuzz/`.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -89,7 +96,7 @@ fn write_seeds() {
     for (target, seeds) in [
         ("gguf", seeds::gguf()),
         ("tokenizer", seeds::tokenizer()),
-        ("template", seeds::template()),
+        ("template", [seeds::template(), seeds::template_large()].concat()),
     ] {
         std::fs::create_dir_all(corpus.join(target)).unwrap();
         for (index, seed) in seeds.iter().enumerate() {

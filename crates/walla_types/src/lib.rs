@@ -2,6 +2,9 @@
 //!
 //! This is floor 0 of the house: it depends on no other walla crate and does no work of its own.
 
+#![forbid(unsafe_code)]
+#![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
 mod ids;
 mod operators;
 mod sampling;

@@ -45,7 +45,9 @@ impl TokenMask {
             if token.0 >= vocab {
                 return Err(InvalidTokenMask::OutsideVocabulary { token, vocab });
             }
-            words[(token.0 / WORD_BITS) as usize] |= 1 << (token.0 % WORD_BITS);
+            if let Some(word) = words.get_mut((token.0 / WORD_BITS) as usize) {
+                *word |= 1 << (token.0 % WORD_BITS);
+            }
         }
         Self::from_words(words)
     }

@@ -75,3 +75,30 @@ pub fn template() -> Vec<Vec<u8>> {
     let conversation = b"\xff<s>\xff</s>\xff\x01\x00\xe8\x07\x00\x00\x07\x1a\x02You are Greta.\xff \xff\x00Hello\n\xff<|im_end|>\xff\x01 Hi!\xff\xff\x00Bye\xff\xff";
     SOURCES.iter().map(|source| [source.as_bytes(), conversation].concat()).collect()
 }
+
+/// Templates and conversations of up to 256 KiB, in lines of less than 1,000 bytes.
+#[must_use]
+pub fn template_large() -> Vec<Vec<u8>> {
+    const CONVERSATION: &[u8] = b"\xff<s>\xff</s>\xff\x01\x00\xe8\x07\x00\x00\x07\x1a";
+    const TURNS: &[u8] = b"{% for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}";
+    let repeated = |line: &str, bytes: usize| line.repeat(bytes / line.len());
+    let sources = [
+        repeated("A line of the template's text, as long as licences are.\n", 250_000),
+        repeated("{% if add_generation_prompt %}a{% else %}b{% endif %}\n", 120_000),
+        repeated("{% set x = messages[0].content ~ 'x' %}\n", 120_000),
+        repeated("{# a comment of some length that nothing comes out of #}\n", 250_000),
+        format!("{{{{ 'x'\n{} }}}}", repeated("~ 'y'\n", 60_000)),
+        format!("{}{}", "{% if messages %}\n".repeat(3_000), "{% endif %}\n".repeat(3_000)),
+        format!("{{{{ [\n{}] | length }}}}", repeated("'item', 1, none,\n", 120_000)),
+    ];
+    let mut seeds: Vec<Vec<u8>> = sources
+        .iter()
+        .map(|source| [source.as_bytes(), TURNS, CONVERSATION, b"\x00Hello\xff\xff"].concat())
+        .collect();
+    // Long texts: each message ends with two texts, which the target joins.
+    for line in ["Hello, said the innkeeper.\n", "{{ x }} <|im_end|>\n", "\u{1f642}\u{301}▁\n"] {
+        let turn = [b"\x00".as_slice(), repeated(line, 30_000).as_bytes(), b"\xff\xff"].concat();
+        seeds.push([TURNS, CONVERSATION, &turn.repeat(8)].concat());
+    }
+    seeds
+}

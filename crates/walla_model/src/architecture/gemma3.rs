@@ -65,14 +65,16 @@ fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
         return Ok(local.collect());
     }
     let period = source.find::<u32>(suffix)?.unwrap_or(6) as usize;
-    let is_local = |layer: usize| period == 0 || layer % period < period - 1;
+    // The last layer of each period is global; without a period none is.
+    let is_local =
+        |layer: usize| layer.checked_rem(period).is_none_or(|at| at.saturating_add(1) < period);
     Ok((0..layers).map(|layer| is_local(layer).then_some(window)).collect())
 }
 
 /// `attention.scale`, or `1 / sqrt(head_dim)`; the 27B model (62 layers) divides by the width over the heads instead.
 fn scale(model: &Transformer<'_, '_>) -> Result<f32, SpecError> {
-    let divisor =
-        if model.layer_count == 62 { model.width / model.heads() } else { model.head_dim };
+    let per_head = model.width.checked_div(model.heads()).unwrap_or(1);
+    let divisor = if model.layer_count == 62 { per_head } else { model.head_dim };
     let default = 1.0 / (divisor.max(1) as f64).sqrt();
     Ok(model.source.positive_or("attention.scale", default)? as f32)
 }

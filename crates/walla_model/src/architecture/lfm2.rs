@@ -38,11 +38,11 @@ pub(super) fn build(
 
 fn short_conv(layer: &LayerSource<'_>, taps: usize) -> Result<ShortConv, SpecError> {
     let width = layer.width;
-    let fused = layer.linear("shortconv.in_proj", 3 * width, width)?;
+    let fused = layer.linear("shortconv.in_proj", width.saturating_mul(3), width)?;
     Ok(ShortConv {
         width,
         taps,
-        input: [0, 1, 2].map(|part| fused.part(part * width, width)),
+        input: [0, 1, 2].map(|part| fused.part(width.saturating_mul(part), width)),
         kernel: layer.source.vector(&layer.name("shortconv.conv.weight"), &[taps, width])?,
         output: layer.linear("shortconv.out_proj", width, width)?,
     })

@@ -77,7 +77,7 @@ pub(super) fn rope(
         return Err(source.wrong("rope.freq_base", base, "above 1"));
     }
     let frequency = |i: usize| {
-        let own = base.powf(-((2 * i) as f64) / rotated as f64);
+        let own = base.powf(-(i.saturating_mul(2) as f64) / rotated as f64);
         let factor = factors.and_then(|f| f.get(i)).map_or(1.0, |&f| f64::from(f));
         let fast = own / factor;
         let keep = scaling.yarn.as_ref().map_or(0.0, |yarn| yarn.keep(i, base, rotated));

@@ -9,7 +9,7 @@ pub(super) fn build(
 ) -> Result<ModelSpec, SpecError> {
     let rope = model.rope(RopePairs::Neighbours, context_tokens)?;
     let layers = model.layers(|layer| {
-        let rotates = !(layer.index + 1).is_multiple_of(4);
+        let rotates = !layer.index.saturating_add(1).is_multiple_of(4);
         Ok(Layer {
             mixer_norm: layer.norm("attn_norm")?,
             mixer: Mixer::Attention(layer.attention(rotates.then_some(0))?),

@@ -221,8 +221,9 @@ fn in_words(range: &RangeInclusive<usize>) -> String {
 impl Linear {
     /// The rows `first..first + rows` of a fused projection. The caller keeps them within it.
     pub(super) fn part(&self, first: usize, rows: usize) -> Self {
-        let bias = self.bias.map(|b| Vector { first: b.first + first, len: rows, ..b });
-        let first_row = self.matrix.first_row + first;
+        let bias =
+            self.bias.map(|b| Vector { first: b.first.saturating_add(first), len: rows, ..b });
+        let first_row = self.matrix.first_row.saturating_add(first);
         Self { matrix: Matrix { first_row, rows, ..self.matrix }, bias }
     }
 }

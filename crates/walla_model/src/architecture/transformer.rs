@@ -170,7 +170,9 @@ fn head_dim(source: &Source<'_>, width: usize, heads: usize) -> Result<usize, Sp
     };
     let key = match source.find::<u32>("attention.key_length")? {
         Some(dim) => even("attention.key_length", dim as usize)?,
-        None if width.is_multiple_of(heads) => even("attention.key_length", width / heads)?,
+        None if heads > 0 && width.is_multiple_of(heads) => {
+            even("attention.key_length", width.checked_div(heads).unwrap_or(width))?
+        }
         None => {
             let expected = format!("a divisor of the embedding's length {width}");
             return Err(source.wrong("attention.head_count", heads, expected));
@@ -229,7 +231,8 @@ impl LayerSource<'_> {
             let expected = format!("a divisor of the {heads} query heads of layer {}", self.index);
             return Err(self.source.wrong("attention.head_count_kv", kv_heads, expected));
         }
-        let [query, key, value] = self.projections(heads * head_dim, kv_heads * head_dim)?;
+        let (queries, keys) = (heads.saturating_mul(head_dim), kv_heads.saturating_mul(head_dim));
+        let [query, key, value] = self.projections(queries, keys)?;
         Ok(Attention {
             heads,
             kv_heads,
@@ -241,7 +244,7 @@ impl LayerSource<'_> {
             rope,
             window: None,
             scale: (1.0 / (head_dim as f64).sqrt()) as f32,
-            output: self.linear("attn_output", self.width, heads * head_dim)?,
+            output: self.linear("attn_output", self.width, queries)?,
         })
     }
 
@@ -251,8 +254,9 @@ impl LayerSource<'_> {
             let linear = |suffix, rows| self.linear(suffix, rows, self.width);
             return Ok([linear("attn_q", query)?, linear("attn_k", key)?, linear("attn_v", key)?]);
         }
-        let fused = self.linear("attn_qkv", query + 2 * key, self.width)?;
-        Ok([fused.part(0, query), fused.part(query, key), fused.part(query + key, key)])
+        let values = query.saturating_add(key);
+        let fused = self.linear("attn_qkv", values.saturating_add(key), self.width)?;
+        Ok([fused.part(0, query), fused.part(query, key), fused.part(values, key)])
     }
 
     /// Gate, up and down as three matrices.
@@ -267,7 +271,7 @@ impl LayerSource<'_> {
 
     /// Gate above up in one matrix.
     pub fn fused_feed_forward(&self, activation: Activation) -> Result<FeedForward, SpecError> {
-        let fused = self.linear("ffn_up", 2 * self.hidden, self.width)?;
+        let fused = self.linear("ffn_up", self.hidden.saturating_mul(2), self.width)?;
         Ok(FeedForward {
             gate: fused.part(0, self.hidden),
             up: fused.part(self.hidden, self.hidden),

@@ -53,6 +53,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// Bytes read since `start`, an earlier [`Cursor::at`]. Lossless: the header is shorter than 4 GiB.
+    pub const fn since(&self, start: usize) -> u32 {
+        self.at.saturating_sub(start) as u32
+    }
+
     fn remaining(&self) -> u64 {
         self.len.saturating_sub(self.at as u64)
     }
@@ -63,12 +68,12 @@ impl<'a> Cursor<'a> {
         if count > remaining {
             return Err(GgufError::Truncated { what, at, needed: count, remaining });
         }
-        if at + count > HEADER_BYTES_MAX {
-            let found = at + count;
+        let found = at.saturating_add(count);
+        if found > HEADER_BYTES_MAX {
             return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
         }
         // At most `HEADER_BYTES_MAX`: it fits a `usize`.
-        let end = self.at + count as usize;
+        let end = self.at.saturating_add(count as usize);
         let Some(taken) = self.bytes.get(self.at..end) else {
             self.needs = Some(end as u64);
             return Err(GgufError::Truncated { what, at, needed: count, remaining });

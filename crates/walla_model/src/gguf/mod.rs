@@ -6,11 +6,13 @@
 mod array;
 mod bytes;
 mod convert;
+#[deny(clippy::arithmetic_side_effects)]
 mod cursor;
 mod data;
 mod error;
 mod file;
 mod keep;
+#[deny(clippy::arithmetic_side_effects)]
 mod parse;
 mod value;
 mod writer;
@@ -350,7 +352,8 @@ impl Gguf {
             parse::Stored::Text(span) => Value::String(span.text(bytes)),
             parse::Stored::Array { element, bounds, len, payload } => {
                 let start = payload.start as usize;
-                let payload = bytes.get(start..start + payload.len as usize).unwrap_or_default();
+                let end = start.saturating_add(payload.len as usize);
+                let payload = bytes.get(start..end).unwrap_or_default();
                 let bounds = match element {
                     Element::String => self.header.bounds.get(usize::from(bounds)),
                     _ => None,

@@ -187,7 +187,7 @@ pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result
     order.sort_unstable_by_key(|&i| tensors.get(i as usize).map(|t| t.offset));
     let in_order = order.iter().filter_map(|&i| tensors.get(i as usize));
     for (first, second) in in_order.clone().zip(in_order.skip(1)) {
-        if first.offset + first.bytes > second.offset {
+        if first.offset.saturating_add(first.bytes) > second.offset {
             let name = |t: &Tensor| t.name.text(bytes).to_owned();
             return Err(GgufError::Overlap { first: name(first), second: name(second) });
         }
@@ -220,7 +220,8 @@ impl Cursor<'_> {
             self.plausible("metadata count", entries, entry_bytes_min, ENTRIES_MAX)?;
         let tensor_count =
             self.plausible("tensor count", tensors, tensor_bytes_min, TENSORS_MAX)?;
-        let needed = entries * entry_bytes_min + tensors * tensor_bytes_min;
+        let of_tensors = tensors.saturating_mul(tensor_bytes_min);
+        let needed = entries.saturating_mul(entry_bytes_min).saturating_add(of_tensors);
         self.plausible("header", needed, 1, u64::MAX)?;
         Ok((entry_count, tensor_count))
     }
@@ -263,29 +264,30 @@ impl Cursor<'_> {
         let mut table = 0;
         if element == Element::String {
             if bounds.len() >= STRING_ARRAYS_MAX {
-                let (found, max) = (bounds.len() as u64 + 1, STRING_ARRAYS_MAX as u64);
+                let (found, max) =
+                    ((bounds.len() as u64).saturating_add(1), STRING_ARRAYS_MAX as u64);
                 let what = "number of string arrays";
                 return Err(GgufError::TooLarge { what, at: start as u64, found, max });
             }
             table = bounds.len() as u16;
             bounds.push(self.string_bounds(len)?);
         } else {
-            let payload = self.take(len as u64 * bytes_min, "array")?;
+            let payload = self.take(count.saturating_mul(bytes_min), "array")?;
             check_bools(key, element, payload)?;
         }
-        let payload = Span { start: start as u32, len: (self.at() - start) as u32 };
+        let payload = Span { start: start as u32, len: self.since(start) };
         Ok(Stored::Array { element, bounds: table, len: len as u32, payload })
     }
 
     /// Where each string's length starts, counted from here, and the end of the last string.
     fn string_bounds(&mut self, len: usize) -> Result<Box<[u32]>, GgufError> {
         let start = self.at();
-        let mut starts = Vec::with_capacity(len + 1);
+        let mut starts = Vec::with_capacity(len.saturating_add(1));
         for _ in 0..len {
-            starts.push((self.at() - start) as u32);
+            starts.push(self.since(start));
             self.text("string in an array", HEADER_BYTES_MAX)?;
         }
-        starts.push((self.at() - start) as u32);
+        starts.push(self.since(start));
         Ok(starts.into_boxed_slice())
     }
 
@@ -329,7 +331,7 @@ pub(super) fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, G
     if !row.is_multiple_of(block) {
         return Err(GgufError::PartialBlock { tensor: name.to_owned(), row, block });
     }
-    let row_bytes = (row / block).checked_mul(ty.block_bytes() as u64);
+    let row_bytes = row.checked_div(block).unwrap_or(0).checked_mul(ty.block_bytes() as u64);
     row_bytes.and_then(|bytes| bytes.checked_mul(rows)).ok_or_else(|| wrong(overflow))
 }
 

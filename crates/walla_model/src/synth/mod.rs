@@ -4,6 +4,7 @@
 //! costs, in walla as in llama.cpp; it says nothing sensible. Its tokenizer knows the 256 bytes, words of letters up to
 //! the model's vocabulary and the control tokens of ChatML, which its chat template uses.
 
+#[expect(clippy::indexing_slicing, reason = "blocks are arrays of fixed lengths")]
 mod blocks;
 mod models;
 mod tokenizer;

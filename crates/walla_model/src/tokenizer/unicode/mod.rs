@@ -55,6 +55,7 @@ impl Class {
 }
 
 /// Classes of the first 128 characters, known at compile time.
+#[expect(clippy::indexing_slicing, reason = "a constant: the compiler evaluates every index")]
 const ASCII: [Class; 128] = {
     let mut classes = [Class::Other; 128];
     let mut change = 0;

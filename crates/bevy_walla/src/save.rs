@@ -1,0 +1,273 @@
+//! Limits of saved conversations, and serde's traits for [`Conversation`].
+//!
+//! A save is untrusted: a mod or a damaged disk may have written it. What a save can make is bounded by
+//! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`], whatever lengths it claims, and nothing in it is
+//! a path, a name of an entity or a setting.
+
+use walla_runtime::Turn;
+
+use crate::conversation::Conversation;
+
+/// Why a conversation cannot be saved or restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConversationError {
+    /// Drop the oldest turns.
+    #[error("a conversation has more than {turns_max} turns")]
+    TooManyTurns {
+        /// [`Conversation::TURNS_MAX`].
+        turns_max: usize,
+    },
+    /// Drop the oldest turns, or shorten them.
+    #[error("the turns of a conversation have more than {bytes_max} bytes of text")]
+    TextTooLong {
+        /// [`Conversation::TEXT_BYTES_MAX`].
+        bytes_max: usize,
+    },
+}
+
+/// The part of both limits that is left.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    turns: usize,
+    bytes: usize,
+}
+
+impl Allowance {
+    const FULL: Self = Self { turns: Conversation::TURNS_MAX, bytes: Conversation::TEXT_BYTES_MAX };
+
+    fn take_turn(&mut self) -> Result<(), ConversationError> {
+        let too_many = ConversationError::TooManyTurns { turns_max: Conversation::TURNS_MAX };
+        self.turns = self.turns.checked_sub(1).ok_or(too_many)?;
+        Ok(())
+    }
+
+    fn take_text(&mut self, text: &str) -> Result<(), ConversationError> {
+        let bytes_max = Conversation::TEXT_BYTES_MAX;
+        let too_long = ConversationError::TextTooLong { bytes_max };
+        self.bytes = self.bytes.checked_sub(text.len()).ok_or(too_long)?;
+        Ok(())
+    }
+
+    fn take(&mut self, turn: &Turn) -> Result<(), ConversationError> {
+        self.take_turn()?;
+        self.take_text(&turn.text)
+    }
+}
+
+impl Conversation {
+    /// Maximum number of turns of a saved conversation, 32 times the default of
+    /// [`WallaSettings::conversation_turns_max`](crate::WallaSettings::conversation_turns_max).
+    pub const TURNS_MAX: usize = 16_384;
+
+    /// Maximum number of bytes of text of a saved conversation, all turns together: 4 MiB, about a million tokens.
+    pub const TEXT_BYTES_MAX: usize = 4 << 20;
+
+    /// A conversation with these turns, oldest first, within the limits of a saved conversation: for games that read
+    /// saves in a format without serde.
+    ///
+    /// # Errors
+    /// [`ConversationError`] at the first turn beyond a limit; no later turn is taken from the iterator.
+    pub fn try_new(turns: impl IntoIterator<Item = Turn>) -> Result<Self, ConversationError> {
+        let mut allowance = Allowance::FULL;
+        let checked = turns.into_iter().map(|turn| allowance.take(&turn).map(|()| turn));
+        Ok(Self::new(checked.collect::<Result<Vec<_>, _>>()?))
+    }
+}
+
+#[cfg(feature = "serialize")]
+mod with_serde {
+    use std::fmt;
+
+    use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use walla_runtime::{Speaker, Turn};
+
+    use super::Allowance;
+    use crate::conversation::Conversation;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum SavedSpeaker {
+        User,
+        Agent,
+        Observation,
+    }
+
+    impl From<SavedSpeaker> for Speaker {
+        fn from(speaker: SavedSpeaker) -> Self {
+            match speaker {
+                SavedSpeaker::User => Self::User,
+                SavedSpeaker::Agent => Self::Agent,
+                SavedSpeaker::Observation => Self::Observation,
+            }
+        }
+    }
+
+    #[derive(Serialize)]
+    #[serde(rename = "Turn")]
+    struct SavedTurn<'a> {
+        speaker: SavedSpeaker,
+        text: &'a str,
+    }
+
+    impl Serialize for Conversation {
+        /// A conversation beyond the limits is an error here, not when the save is loaded.
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut allowance = Allowance::FULL;
+            let within = self.turns().iter().try_for_each(|turn| allowance.take(turn));
+            within.map_err(S::Error::custom)?;
+            serializer.collect_seq(self.turns().iter().map(|turn| SavedTurn {
+                speaker: match turn.speaker {
+                    Speaker::User => SavedSpeaker::User,
+                    Speaker::Agent => SavedSpeaker::Agent,
+                    Speaker::Observation => SavedSpeaker::Observation,
+                },
+                text: &turn.text,
+            }))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Conversation {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_seq(TurnsVisitor).map(Self::new)
+        }
+    }
+
+    struct TurnsVisitor;
+
+    impl<'de> Visitor<'de> for TurnsVisitor {
+        type Value = Vec<Turn>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of turns")
+        }
+
+        /// Ignores the length that the save claims: the list grows as turns are read.
+        fn visit_seq<A: SeqAccess<'de>>(self, mut turns: A) -> Result<Vec<Turn>, A::Error> {
+            let mut allowance = Allowance::FULL;
+            let mut read = Vec::new();
+            while let Some(turn) = turns.next_element_seed(TurnSeed(&mut allowance))? {
+                read.push(turn);
+            }
+            Ok(read)
+        }
+    }
+
+    /// Reads one turn.
+    struct TurnSeed<'a>(&'a mut Allowance);
+
+    #[derive(Deserialize)]
+    #[serde(field_identifier, rename_all = "snake_case")]
+    enum Field {
+        Speaker,
+        Text,
+        #[serde(other)]
+        Other,
+    }
+
+    impl<'de> DeserializeSeed<'de> for TurnSeed<'_> {
+        type Value = Turn;
+
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Turn, D::Error> {
+            self.0.take_turn().map_err(D::Error::custom)?;
+            deserializer.deserialize_struct("Turn", &["speaker", "text"], self)
+        }
+    }
+
+    impl<'de> Visitor<'de> for TurnSeed<'_> {
+        type Value = Turn;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a turn with speaker and text")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Turn, A::Error> {
+            let (mut speaker, mut text) = (None, None);
+            while let Some(field) = fields.next_key()? {
+                match field {
+                    Field::Speaker if speaker.is_some() => {
+                        return Err(A::Error::duplicate_field("speaker"));
+                    }
+                    Field::Speaker => speaker = Some(fields.next_value::<SavedSpeaker>()?),
+                    Field::Text if text.is_some() => {
+                        return Err(A::Error::duplicate_field("text"));
+                    }
+                    Field::Text => text = Some(fields.next_value_seed(TextSeed(&mut *self.0))?),
+                    Field::Other => drop(fields.next_value::<IgnoredAny>()?),
+                }
+            }
+            Ok(Turn {
+                speaker: speaker.ok_or_else(|| A::Error::missing_field("speaker"))?.into(),
+                text: text.ok_or_else(|| A::Error::missing_field("text"))?,
+            })
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Turn, A::Error> {
+            let missing = |count| move || A::Error::invalid_length(count, &"speaker and text");
+            let speaker = fields.next_element::<SavedSpeaker>()?.ok_or_else(missing(0))?;
+            let text = fields.next_element_seed(TextSeed(self.0))?.ok_or_else(missing(1))?;
+            Ok(Turn { speaker: speaker.into(), text })
+        }
+    }
+
+    /// Reads the text of a turn; checks the length of a borrowed text before it is copied.
+    struct TextSeed<'a>(&'a mut Allowance);
+
+    impl<'de> DeserializeSeed<'de> for TextSeed<'_> {
+        type Value = String;
+
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+            deserializer.deserialize_string(self)
+        }
+    }
+
+    impl Visitor<'_> for TextSeed<'_> {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the text of a turn")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
+            self.0.take_text(text).map_err(E::custom)?;
+            Ok(text.to_owned())
+        }
+
+        fn visit_string<E: serde::de::Error>(self, text: String) -> Result<String, E> {
+            self.0.take_text(&text).map_err(E::custom)?;
+            Ok(text)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use walla_runtime::Speaker;
+
+    use super::*;
+
+    fn turn(bytes: usize) -> Turn {
+        Turn { speaker: Speaker::User, text: "x".repeat(bytes) }
+    }
+
+    #[test]
+    fn a_conversation_beyond_a_limit_is_refused() {
+        let (turns_max, bytes_max) = (Conversation::TURNS_MAX, Conversation::TEXT_BYTES_MAX);
+        let turns = |count| (0..count).map(|_| turn(0));
+        assert_eq!(Conversation::try_new(turns(turns_max)).map(|c| c.turns().len()), Ok(turns_max));
+        let too_many = Err(ConversationError::TooManyTurns { turns_max });
+        assert_eq!(Conversation::try_new(turns(turns_max + 1)), too_many);
+        assert!(Conversation::try_new([turn(bytes_max - 1), turn(1)]).is_ok());
+        let too_long = Err(ConversationError::TextTooLong { bytes_max });
+        assert_eq!(Conversation::try_new([turn(bytes_max), turn(1)]), too_long);
+    }
+
+    #[test]
+    fn an_endless_save_ends_at_the_limit() {
+        let endless = std::iter::repeat_with(|| turn(1_000_000));
+        assert!(Conversation::try_new(endless).is_err());
+        assert!(Conversation::try_new(std::iter::repeat_with(|| turn(0))).is_err());
+    }
+}
