@@ -54,7 +54,7 @@
 //!
 //! # What a frame pays
 //! Nothing in a frame waits: not for a lock, not for the device, not when an agent goes. Only the last handle of an engine, usually
-//! the end of its app, gives the device's thread up to 100 ms to free the memory. With 64 agents speaking at once a real frame pays some
+//! the end of its app, gives the device's thread up to 300 ms to free the memory. With 64 agents speaking at once a real frame pays some
 //! 40 µs, 6 µs where caches are warm, and allocates nothing (`benches/README.md`, `cargo bench -p bevy_walla`, `tests/no_allocation.rs`). When the engine's mailbox is full, what there is to say waits for the next frame; nothing is lost.
 //!
 //! # What the device pays

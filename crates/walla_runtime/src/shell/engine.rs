@@ -153,7 +153,7 @@ pub(crate) struct Post {
 
 /// A model on a device, with a thread of its own. Clones are handles to the same engine.
 ///
-/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 100 ms at most and then leaves the
+/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 300 ms at most and then leaves the
 /// thread to end by itself. [`Engine::stop`] ends it without waiting.
 #[derive(Clone)]
 pub struct Engine {

@@ -29,8 +29,10 @@ pub(super) fn farewell<C: EngineCore>(
     if let Some(mut core) = core {
         let last_words = AssertUnwindSafe(|| core.last_words(reason));
         let said = if panicked { None } else { catch_unwind(last_words).ok() };
+        // Clients that have room hear of the end now: freeing a GPU's memory takes a tenth of a second.
         if let Some(mut owned) = shared.own(number) {
             owned.seats.keep(said.unwrap_or_default());
+            owned.seats.end_all(reason);
         }
         // A drop that panics must not keep clients from their last events.
         let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
@@ -38,9 +40,7 @@ pub(super) fn farewell<C: EngineCore>(
     // Until all know, or until the drop above hung and the watch thread took this over.
     while let Some(mut owned) = shared.own(number) {
         let seats = &mut owned.seats;
-        seats.close();
-        seats.fail_open(reason);
-        seats.end_round();
+        seats.end_all(reason);
         seats.admit(shared);
         if seats.is_done() && shared.joining.is_drained() {
             return;

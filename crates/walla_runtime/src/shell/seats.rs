@@ -208,8 +208,15 @@ impl Seats {
         more
     }
 
-    /// At the engine's end: takes what is left in the mailboxes, which close.
-    pub(super) fn close(&mut self) {
+    /// At the engine's end: closes the mailboxes and fails what is open, as far as there is room.
+    pub(super) fn end_all(&mut self, reason: &str) {
+        self.close();
+        self.fail_open(reason);
+        self.end_round();
+    }
+
+    /// Takes what is left in the mailboxes, which close.
+    fn close(&mut self) {
         for (_, seat) in self.each() {
             seat.refused = false;
             seat.post.commands.close();
@@ -231,7 +238,7 @@ impl Seats {
     }
 
     /// Delivers the core's last words and fails what is open then, as far as there is room.
-    pub(super) fn fail_open(&mut self, reason: &str) {
+    fn fail_open(&mut self, reason: &str) {
         for (_, seat) in self.each() {
             while let Some(event) = seat.last_words.pop_front() {
                 if let Err(event) = seat.deliver(event) {

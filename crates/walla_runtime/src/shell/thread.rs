@@ -81,6 +81,7 @@ pub(super) fn live<C: EngineCore>(
         }
     };
     drop(owned);
+    shared.beat.work();
     farewell(shared, number, core, panicked, &reason);
     if shared.own(number).is_some() {
         shared.set_ended();

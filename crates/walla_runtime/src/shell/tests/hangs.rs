@@ -155,3 +155,40 @@ fn a_waker_that_panics_is_the_host_s_own_affair() {
     engine.stop();
     eventually("it ends", || engine.is_ended().then_some(()));
 }
+
+fn speaking(drop_millis: u32, deadlines: Deadlines) -> (Engine, Client, Arc<Script>) {
+    let script = Arc::new(Script::default());
+    let of_core = Arc::clone(&script);
+    let load = move |_: &mut Progress<'_>| Ok(Fake::new(of_core));
+    let engine = Engine::launch((16, 64), Clock::real(), deadlines, Some(load)).unwrap();
+    let client = engine.client(Pacing::default()).unwrap();
+    script.set(|script| &script.hold);
+    let _asks = [asked(&client), asked(&client)];
+    eventually("a round", || (script.rounds() > 0).then_some(()));
+    script.drop_millis.store(drop_millis, Ordering::SeqCst);
+    (engine, client, script)
+}
+
+/// Destroying a CUDA context takes a tenth of a second: nobody waits so long to hear that it is over.
+#[test]
+fn replies_end_before_the_device_is_freed() {
+    let (engine, client, script) = speaking(1_500, Deadlines::default());
+    engine.stop();
+    let events = ends(&client, 2);
+    assert!(events.iter().all(is_gone));
+    assert!(!script.dropped.load(Ordering::SeqCst) && !engine.is_ended());
+    eventually("it ends when the device is freed", || engine.is_ended().then_some(()));
+    assert!(script.dropped.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_device_that_cannot_be_freed_does_not_keep_the_engine() {
+    let (engine, client, script) = speaking(1_500, deadlines());
+    engine.stop();
+    assert!(ends(&client, 2).iter().all(is_gone));
+    eventually("it ends", || engine.is_ended().then_some(()));
+    assert!(!script.dropped.load(Ordering::SeqCst), "it was given up");
+    let start = Instant::now();
+    drop((client, engine));
+    assert!(start.elapsed() < Duration::from_millis(250), "nothing is left to wait for");
+}

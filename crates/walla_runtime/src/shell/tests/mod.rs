@@ -49,6 +49,8 @@ struct Script {
     /// Every command but asks.
     said: Mutex<Vec<Command>>,
     controls: Mutex<Vec<Control>>,
+    /// Dropping the core takes so long.
+    drop_millis: AtomicU32,
     dropped: AtomicBool,
 }
 
@@ -207,6 +209,8 @@ impl EngineCore for Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
+        let millis = self.script.drop_millis.load(Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(millis.into()));
         self.script.set(|script| &script.dropped);
     }
 }
