@@ -18,11 +18,12 @@ use std::time::Duration;
 use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
 use walla_device::hash::{HashBackend, HashOptions, reference_draw};
 use walla_device::{DeviceKind, philox4x32};
-use walla_plan::Detail;
+use walla_plan::{Detail, LinearCost, StepCost};
 use walla_types::TokenMask;
 
 use super::*;
 use crate::api::{Speaker, Turn};
+use crate::core::budget::Budget;
 use crate::options::{Deadlines, EngineError};
 use crate::shell::Control;
 
@@ -108,7 +109,7 @@ impl Story {
         }
         let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
         let handle = faulty.handle();
-        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash });
+        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash.clone() });
         let registry = Registry::new().with(faulty).with(spare);
         let budget_micros = draws.pick(&[None, Some(300), Some(1_000), Some(4_166)]);
         let options = EngineOptions {
@@ -128,9 +129,23 @@ impl Story {
         };
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let at = Clock::Virtual(clock.clone());
-        let (source, file) = Source::open(&options).expect("the file is sound");
-        let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
-        let core = core.expect("some device loads");
+        let source = source();
+        let file = source.reopen().expect("it is in memory");
+        // Calibration takes as long as a story: most know the costs, not always the right ones.
+        let is_calibrated = draws.one_in(8);
+        let budget = options.budget.filter(|_| is_calibrated);
+        let of_load = EngineOptions { budget, ..options.clone() };
+        let core = Core::load_from(&source, &file, &of_load, &registry, &at, go_on);
+        let mut core = core.expect("some device loads");
+        if !is_calibrated {
+            let cost = StepCost::from_linear(LinearCost {
+                step_micros: hash.step_micros as f32 * draws.pick(&[0.5, 1.0, 3.0]),
+                row_micros: hash.row_micros as f32,
+                context_token_micros: 0.0,
+                prefill_token_micros: 0.0,
+            });
+            core.budget = Budget::new(&options, hash.kind == DeviceKind::Cuda, Some(cost));
+        }
         let mut story = Self {
             draws,
             clock,
@@ -278,7 +293,7 @@ impl Story {
             assert!(advances < ADVANCES_MAX, "the core spins");
             let wait_micros = match self.advance() {
                 Advance::Again => continue,
-                Advance::Poll => 50,
+                Advance::Poll => 200,
                 Advance::Pause(micros) => micros,
                 Advance::Idle => break,
             };
@@ -417,6 +432,13 @@ impl Story {
         assert_eq!((stats.pages_used, stats.agents), (0, 0), "everything is returned");
         self.log
     }
+}
+
+/// The model of all stories: reading its vocabulary and its template takes longer than a story.
+fn source() -> Arc<Source> {
+    static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
+    let open = || Source::open(&options()).expect("the file is sound").0;
+    Arc::clone(SOURCE.get_or_init(open))
 }
 
 /// Names the seed if its story fails.
