@@ -226,10 +226,10 @@ impl Core {
                 let needs_pages = fills_a_page || request.state != PlanState::Decoding;
                 other == slot || !needs_pages || self.urgency(other) > urgency
             });
-        } else {
-            // It ended, or its host does not let it go on.
+        } else if self.work_of(slot).is_none() {
             self.page_claim = None;
         }
+        // Otherwise its host has no step left for it in this frame: nothing is held back meanwhile.
         self.composer.requests = requests;
     }
 

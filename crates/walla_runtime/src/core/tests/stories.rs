@@ -68,7 +68,6 @@ struct Story {
     registry: Registry,
     handle: FaultHandle,
     core: Core,
-    pacing: Pacing,
     agents: Vec<AgentId>,
     asks: Vec<(AgentId, GenerationId)>,
     names: u64,
@@ -154,7 +153,6 @@ impl Story {
             registry,
             handle,
             core,
-            pacing,
             agents: Vec::new(),
             asks: Vec::new(),
             names: 0,
@@ -222,18 +220,13 @@ impl Story {
     fn act(&mut self) {
         match self.draws.draw(24) {
             0..=3 if self.agents.len() < 8 => {
-                let agent = AgentId(self.name());
-                let spec = Box::new(self.spec());
-                self.command(Command::AddAgent { agent, spec });
-                self.agents.push(agent);
+                let spec = self.spec();
+                self.add(spec);
             }
             4..=9 => {
                 let Some(agent) = self.pick_agent() else { return };
-                let (generation, prompt) = (GenerationId(self.name()), self.prompt());
-                let heard = Heard { client: Some(HOST), ..Heard::default() };
-                self.heard.insert(generation, heard);
-                self.asks.push((agent, generation));
-                self.command(Command::Ask { agent, generation, prompt });
+                let prompt = self.prompt();
+                self.ask(agent, prompt);
             }
             10 | 11 if !self.asks.is_empty() => {
                 let (agent, generation) = {
@@ -490,59 +483,72 @@ fn a_story_replays_byte_for_byte() {
     assert!(has_budget > 0);
 }
 
+impl Story {
+    /// A story without draws: its test decides what happens.
+    fn plain(options: EngineOptions, pacing: Pacing, plan: FaultPlan, hash: HashOptions) -> Self {
+        let clock = hash.clock.clone();
+        let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
+        let handle = faulty.handle();
+        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash });
+        let registry = Registry::new().with(faulty).with(spare);
+        let at = Clock::Virtual(clock.clone());
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let source = source();
+        let file = source.reopen().expect("it is in memory");
+        // A device that cannot load is passed over for the next.
+        let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
+        let mut core = core.expect("the spare device loads");
+        core.add_client(HOST, pacing);
+        Self {
+            draws: Draws { seed: 1, count: 0 },
+            clock,
+            source,
+            options,
+            registry,
+            handle,
+            core,
+            agents: Vec::new(),
+            asks: Vec::new(),
+            names: 0,
+            heard: HashMap::new(),
+            room: usize::MAX,
+            has_fallen_back: false,
+            is_budget_zero: false,
+            log: String::new(),
+            progress: (0, 0, 0),
+            progress_micros: 0,
+        }
+    }
+
+    fn add(&mut self, spec: AgentSpec) -> AgentId {
+        let agent = AgentId(self.name());
+        self.command(Command::AddAgent { agent, spec: Box::new(spec) });
+        self.agents.push(agent);
+        agent
+    }
+
+    fn ask(&mut self, agent: AgentId, prompt: Prompt) {
+        let generation = GenerationId(self.name());
+        self.heard.insert(generation, Heard { client: Some(HOST), ..Heard::default() });
+        self.asks.push((agent, generation));
+        self.command(Command::Ask { agent, generation, prompt });
+    }
+}
+
 /// A short story whose device fails or is lost in the `nth` call of a kind. Returns whether there
 /// was such a call.
 fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
-    let clock = VirtualClock::new();
-    let hash = HashOptions { clock: clock.clone(), ..HashOptions::default() };
-    let plan = FaultPlan::new(1).fail_call(call, nth, fault);
-    let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
-    let handle = faulty.handle();
-    let spare = HashBackend::new(HashOptions { name: "cpu", ..hash });
-    let registry = Registry::new().with(faulty).with(spare);
     let options = EngineOptions {
         budget: Some(Duration::from_micros(2_000)),
         kv_tokens: Some(16 * 12),
         ..options()
     };
-    let at = Clock::Virtual(clock.clone());
-    let go_on = &mut |_: f32| ControlFlow::Continue(());
-    // A device that cannot load is passed over for the next.
-    let (source, file) = Source::open(&options).expect("the file is sound");
-    let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
-    let core = core.expect("the spare device loads");
-    let mut story = Story {
-        draws: Draws { seed: 1, count: 0 },
-        clock,
-        source,
-        options,
-        registry,
-        handle: handle.clone(),
-        core,
-        pacing: Pacing::default(),
-        agents: Vec::new(),
-        asks: Vec::new(),
-        names: 0,
-        heard: HashMap::new(),
-        room: usize::MAX,
-        has_fallen_back: false,
-        is_budget_zero: false,
-        log: String::new(),
-        progress: (0, 0, 0),
-        progress_micros: 0,
-    };
-    story.core.add_client(HOST, story.pacing);
+    let plan = FaultPlan::new(1).fail_call(call, nth, fault);
+    let mut story = Story::plain(options, Pacing::default(), plan, HashOptions::default());
     for seed in 0..4 {
-        let agent = AgentId(story.name());
-        let spec = Box::new(speaker(seed, 6));
-        story.command(Command::AddAgent { agent, spec });
-        for prompt in [tokens(&"x".repeat(40)), Prompt::Chat("Hello".into())] {
-            let generation = GenerationId(story.name());
-            let heard = Heard { client: Some(HOST), ..Heard::default() };
-            story.heard.insert(generation, heard);
-            story.command(Command::Ask { agent, generation, prompt });
-        }
-        story.agents.push(agent);
+        let agent = story.add(speaker(seed, 6));
+        story.ask(agent, tokens(&"x".repeat(40)));
+        story.ask(agent, Prompt::Chat("Hello".into()));
     }
     for frame in 0..400 {
         match frame {
@@ -554,7 +560,33 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
         story.frame();
     }
     story.assert_all_ended();
-    handle.calls(call) > nth
+    story.handle.calls(call) > nth
+}
+
+/// The most urgent agent preempts others for its pages, which steps in flight still hold. Whoever was preempted
+/// may not take them in the meantime: not in the same frame, and not in the next, if the frame's steps
+/// are used up.
+#[test]
+fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
+    for steps in [1, 2, 3] {
+        for slow_micros in [300, 12_000, 40_000] {
+            let options = EngineOptions { kv_tokens: Some(16 * 9), ..options() };
+            let hash = HashOptions { step_micros: slow_micros, ..HashOptions::default() };
+            let pacing = Pacing::PerFrame { steps };
+            let mut story = Story::plain(options, pacing, FaultPlan::new(1), hash);
+            for (seed, prompt_tokens) in [(1, 127), (2, 25), (3, 119), (4, 75), (5, 60)] {
+                let agent = story.add(speaker(seed, 12));
+                story.clock.advance(1_000);
+                story.ask(agent, tokens(&"x".repeat(prompt_tokens - seed as usize)));
+            }
+            let frames = (0..2_000).take_while(|_| {
+                story.frame();
+                story.is_anything_open()
+            });
+            let frames = frames.count();
+            assert!(frames < 600, "{steps} steps, {slow_micros} µs: {}", story.describe());
+        }
+    }
 }
 
 #[test]
