@@ -568,24 +568,31 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
 /// are used up.
 #[test]
 fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
-    for steps in [1, 2, 3] {
-        for slow_micros in [300, 12_000, 40_000] {
-            let options = EngineOptions { kv_tokens: Some(16 * 9), ..options() };
-            let hash = HashOptions { step_micros: slow_micros, ..HashOptions::default() };
-            let pacing = Pacing::PerFrame { steps };
-            let mut story = Story::plain(options, pacing, FaultPlan::new(1), hash);
-            for (seed, prompt_tokens) in [(1, 127), (2, 25), (3, 119), (4, 75), (5, 60)] {
-                let agent = story.add(speaker(seed, 12));
-                story.clock.advance(1_000);
-                story.ask(agent, tokens(&"x".repeat(prompt_tokens - seed as usize)));
+    for seed in 0..300 {
+        let _named = Named(seed);
+        let mut draws = Draws { seed, count: 0 };
+        let options = EngineOptions { kv_tokens: Some(16 * (9 + draws.draw(6))), ..options() };
+        let step_micros = draws.pick(&[300, 3_000, 12_000]);
+        let hash = HashOptions { step_micros, ..HashOptions::default() };
+        let pacing = Pacing::PerFrame { steps: 1 + draws.draw(2) };
+        let mut story = Story::plain(options, pacing, FaultPlan::new(1), hash);
+        for n in 0..5 {
+            let detail = draws.pick(&[Detail::Full, Detail::Full, Detail::Background]);
+            let agent = story.add(AgentSpec { detail, ..speaker(n, 4 + draws.draw(20)) });
+            // No two prompts begin alike, so no page is shared.
+            let letter = char::from(b'a' + n as u8).to_string();
+            for _ in 0..3 {
+                story.ask(agent, tokens(&letter.repeat(20 + draws.draw(100) as usize)));
             }
-            let frames = (0..2_000).take_while(|_| {
+            for _ in 0..draws.draw(4) {
                 story.frame();
-                story.is_anything_open()
-            });
-            let frames = frames.count();
-            assert!(frames < 600, "{steps} steps, {slow_micros} µs: {}", story.describe());
+            }
         }
+        let frames = (0..5_000).take_while(|_| {
+            story.frame();
+            story.is_anything_open()
+        });
+        assert!(frames.count() < 5_000, "{}", story.describe());
     }
 }
 
