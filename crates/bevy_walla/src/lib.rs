@@ -148,11 +148,11 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, BuiltInTemplate, Client,
-    Command, ContextPolicy, DELTA_BYTES_MAX, DecodeOptions, Detail, DeviceInfo, EncodeOptions,
-    Engine, EngineError, EngineOptions, EngineState, EngineStats, Event, FinishReason,
-    GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, Pacing, Prompt,
-    ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError, TemplateState, TokenDetail,
-    Tokenizer, TokenizerError, TrySendError, Turn, Usage,
+    Command, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, Detail, DeviceInfo,
+    EncodeOptions, Engine, EngineError, EngineOptions, EngineState, EngineStats, Event,
+    FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, Pacing,
+    Prompt, ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError, TemplateState,
+    TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

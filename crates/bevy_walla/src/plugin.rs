@@ -2,7 +2,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
-use walla_runtime::{Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice};
+use walla_runtime::{
+    Deadlines, Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice,
+};
 
 use crate::ask::{self, Ask, Cancel};
 use crate::error::WallaError;
@@ -128,6 +130,12 @@ impl WallaPlugin {
     pub fn budget(self, budget: impl Into<Option<Duration>>) -> Self {
         let budget = budget.into();
         self.change(|options| options.budget = budget)
+    }
+
+    /// When a device that hangs is given up, and when a reply ends early. Default: see [`Deadlines`].
+    #[must_use]
+    pub fn deadlines(self, deadlines: Deadlines) -> Self {
+        self.change(|options| options.deadlines = deadlines)
     }
 
     /// Steps that each frame grants the engine; a step is at most one token of each agent. Default: `1`, which at 60 frames a second

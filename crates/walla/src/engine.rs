@@ -7,8 +7,8 @@ use walla_device::{GpuContext, KvType, Registry};
 use walla_model::chat::LoadedText;
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
-    AgentSpec, EngineError, EngineOptions, EngineState, EngineStats, ModelCard, ModelSource,
-    Pacing, TemplateChoice,
+    AgentSpec, Deadlines, EngineError, EngineOptions, EngineState, EngineStats, ModelCard,
+    ModelSource, Pacing, TemplateChoice,
 };
 
 use crate::agent::Agent;
@@ -103,6 +103,12 @@ impl EngineBuilder {
     /// A folder in which measured costs of steps are kept, so that a [budget](Self::budget) needs no measuring at the next start.
     pub fn cost_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.cost_cache = Some(folder.into());
+        self
+    }
+
+    /// When a device that hangs is given up, and when a reply ends early. Default: see [`Deadlines`].
+    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.options.deadlines = deadlines;
         self
     }
 

@@ -42,10 +42,10 @@ pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, Tokeni
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    AgentSpec, BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Detail, EngineError,
-    EngineOptions, EngineState, EngineStats, FinishReason, GpuContext, InlineText, ModelCard,
-    ModelSource, Prompt, ReplyError, ReplyEvent, SentenceSplitter, Speaker, TemplateChoice,
-    TemplateError, TemplateState, TokenDetail, Turn, Usage, default_registry,
+    AgentSpec, BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail,
+    EngineError, EngineOptions, EngineState, EngineStats, FinishReason, GpuContext, InlineText,
+    ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent, SentenceSplitter, Speaker,
+    TemplateChoice, TemplateError, TemplateState, TokenDetail, Turn, Usage, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
