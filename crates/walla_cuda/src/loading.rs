@@ -55,9 +55,10 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    pub(crate) fn create(context: &Context) -> Result<Self, DeviceError> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let workers = (cores / 2).clamp(1, WORKERS_MAX);
+    /// `threads`: how many repack, if not half of the cores.
+    pub(crate) fn create(context: &Context, threads: Option<usize>) -> Result<Self, DeviceError> {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        let workers = threads.unwrap_or_else(|| cores() / 2).clamp(1, WORKERS_MAX);
         let piece = |_| {
             let memory = context.allocate_pinned("pieces of weights", PIECE_BYTES)?;
             Ok(Piece { memory, copied: context.create_event()? })

@@ -54,7 +54,10 @@ impl Parts<'_> {
 }
 
 /// Checks a matrix against the length of its bytes: bytes of a row, layout, code of the type.
-pub(crate) fn shape(desc: &MatrixDesc<'_>, len: usize) -> Result<(usize, Layout, u32), DeviceError> {
+pub(crate) fn shape(
+    desc: &MatrixDesc<'_>,
+    len: usize,
+) -> Result<(usize, Layout, u32), DeviceError> {
     let cols = desc.cols as usize;
     let known = Layout::of(desc.ty, cols).zip(repack::kind(desc.ty));
     let Some((layout, kind)) = known else {
@@ -66,11 +69,7 @@ pub(crate) fn shape(desc: &MatrixDesc<'_>, len: usize) -> Result<(usize, Layout,
     if row_bytes == 0 || desc.rows == 0 || wanted != Some(len) {
         return Err(DeviceError::Invalid(format!(
             "{}: {} x {} of {} are not {} bytes",
-            desc.name,
-            desc.rows,
-            cols,
-            desc.ty,
-            len
+            desc.name, desc.rows, cols, desc.ty, len
         )));
     }
     Ok((row_bytes, layout, kind))

@@ -61,9 +61,11 @@ fn small_files_read_as_their_bytes_do() {
 #[test]
 fn large_headers_read_as_their_bytes_do() {
     const STEP: usize = 1 << 20;
-    let header = |padding: usize| Raw::good().with(|f| {
-        f.entries.insert(0, (b"padding".to_vec(), STRING, text(&vec![b'x'; padding])));
-    });
+    let header = |padding: usize| {
+        Raw::good().with(|f| {
+            f.entries.insert(0, (b"padding".to_vec(), STRING, text(&vec![b'x'; padding])));
+        })
+    };
     let before = header(0).len() - Raw::good().data.len();
     // The end of the first step moves over everything behind the padding, byte by byte.
     for back in (0..before).step_by(3) {
@@ -87,15 +89,25 @@ fn large_headers_read_as_their_bytes_do() {
 #[test]
 fn a_header_of_gigabytes_is_refused_without_reading_it() {
     let claims: [(&str, Vec<u8>); 3] = [
-        ("string", Raw::good().with(|f| {
-            f.entries.insert(0, (b"k".to_vec(), STRING, (300_u64 << 20).to_le_bytes().to_vec()));
-        })),
-        ("array length", Raw::good().with(|f| {
-            f.entries.insert(0, (b"k".to_vec(), ARRAY, array(U8, 300 << 20, &[])));
-        })),
-        ("array", Raw::good().with(|f| {
-            f.entries.insert(0, (b"k".to_vec(), ARRAY, array(U32, 70 << 20, &[])));
-        })),
+        (
+            "string",
+            Raw::good().with(|f| {
+                f.entries
+                    .insert(0, (b"k".to_vec(), STRING, (300_u64 << 20).to_le_bytes().to_vec()));
+            }),
+        ),
+        (
+            "array length",
+            Raw::good().with(|f| {
+                f.entries.insert(0, (b"k".to_vec(), ARRAY, array(U8, 300 << 20, &[])));
+            }),
+        ),
+        (
+            "array",
+            Raw::good().with(|f| {
+                f.entries.insert(0, (b"k".to_vec(), ARRAY, array(U32, 70 << 20, &[])));
+            }),
+        ),
     ];
     for (what, bytes) in claims {
         let (_folder, path) = in_folder(&bytes);

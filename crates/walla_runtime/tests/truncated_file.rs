@@ -89,7 +89,8 @@ fn load_in_moments(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     pass();
     Tokenizer::from_gguf(&file)?;
     pass();
-    let device = default_registry().open("cpu", &OpenOptions { threads: Some(2), ..OpenOptions::default() })?;
+    let device = default_registry()
+        .open("cpu", &OpenOptions { threads: Some(2), ..OpenOptions::default() })?;
     let go_on = &mut |_: f32| {
         pass();
         ControlFlow::Continue(())

@@ -33,11 +33,7 @@ pub struct KeptGguf {
 
 #[derive(Clone)]
 enum Source {
-    File {
-        file: Arc<ModelFile>,
-        fingerprint: Fingerprint,
-        modified: Option<SystemTime>,
-    },
+    File { file: Arc<ModelFile>, fingerprint: Fingerprint, modified: Option<SystemTime> },
     Memory(Bytes),
 }
 
