@@ -3,6 +3,8 @@
 //! Everything here reads untrusted files: whatever the bytes say, the answer is a value or an error that names what is
 //! wrong, never a panic, and never an allocation that the file's length does not pay for.
 
+#![forbid(unsafe_code)]
+
 mod architecture;
 pub mod chat;
 pub mod gguf;

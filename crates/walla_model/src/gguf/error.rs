@@ -18,7 +18,7 @@ pub enum GgufError {
         source: io::Error,
     },
     /// Another program changed the length of the file while it was in use: try again when it is complete.
-    #[error("{path} changed while it was read: {before} bytes became {after}", path = path.display())]
+    #[error("{path} changed while it was in use: {before} bytes became {after}", path = path.display())]
     Changed {
         /// The file.
         path: PathBuf,

@@ -14,10 +14,10 @@ use super::{
     file::{ModelFile, grow},
 };
 
-/// Pieces of the tensors' data that a fingerprint samples, evenly spaced.
-const SAMPLES: u64 = 256;
-/// Bytes of a sampled piece: a page, the least that a system reads. All samples together are 1 MiB.
-const SAMPLE_BYTES: u64 = 4096;
+/// Pieces of the tensors' data that a fingerprint samples, evenly spaced. Each costs a seek on a hard disk: a quarter of a second together.
+const SAMPLES: u64 = 64;
+/// Bytes of a sampled piece. All samples together are 1 MiB.
+const SAMPLE_BYTES: u64 = 16 << 10;
 
 /// A file that was read once and can be read again later, with the same contents or not at all.
 ///
@@ -25,7 +25,8 @@ const SAMPLE_BYTES: u64 = 4096;
 /// tensors' data. Renaming, replacing or deleting the path has no effect: the open file is the old one. An in-place change is noticed by the
 /// fingerprint, except for a change that keeps the length and touches no sampled byte.
 ///
-/// While the value lives, the operating system keeps the storage of a deleted file, and Windows may keep its name.
+/// While the value lives, the operating system keeps the storage of a deleted file, and Windows may keep its name. A network file system
+/// may lose a file that another computer deleted: then it cannot be read again, which is an error.
 #[derive(Clone)]
 pub struct KeptGguf {
     source: Source,
