@@ -20,8 +20,8 @@ pub(crate) const PANEL: usize = 16;
 /// Activation rows that a kernel multiplies at a time.
 pub(crate) const ROWS: usize = 8;
 
-/// Bytes that a thread reads from a file at a time: large enough that the call costs little beside the copy, small enough that the copy
-/// is still in the second-level cache when it is packed.
+/// Bytes that a thread reads from a file per call: large enough that the copy costs more than the
+/// call, small enough that the copy is still in the second-level cache when it is packed.
 const READ_BYTES: usize = 256 << 10;
 
 /// Products of one panel with up to [`ROWS`] activation rows.
@@ -80,7 +80,8 @@ impl Matrix {
         Layout::new(desc.ty, desc.cols as usize).bytes.saturating_mul(panels)
     }
 
-    /// Checks sizes and copies the numbers into the layout of `variant`: panels are read and packed on all threads of the pool.
+    /// Checks sizes and copies the numbers into the layout of `variant`: panels are read and packed
+    /// on all threads of the pool.
     pub(crate) fn load(
         desc: &MatrixDesc<'_>,
         source: &dyn WeightSource,

@@ -55,8 +55,9 @@ impl CudaBackend {
         self
     }
 
-    /// The backend that reads and repacks weights on so many threads while a model loads, at least one. Default: half of the cores, at most
-    /// 8, since eight fill the bus and a game has other uses for its cores while it loads.
+    /// Sets the number of threads that read and repack weights while a model loads, from 1 to 8.
+    /// Default: half of the cores, at most 8, since eight fill the bus and a game has other uses
+    /// for its cores while it loads.
     #[must_use]
     pub fn load_threads(mut self, threads: usize) -> Self {
         self.load_threads = Some(threads);

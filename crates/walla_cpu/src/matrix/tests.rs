@@ -156,7 +156,8 @@ fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
                         int_dot::dot(ty, &bytes[row * row_bytes..][..row_bytes], &x, offset);
                     assert_eq!(got[lane], exact, "{case}");
                 }
-                // Rounding moves each product by at most half a step of 1/127 of the largest activation.
+                // Rounding moves each product by at most half a step of 1/127 of the largest
+                // activation.
                 let mut weights = vec![0.0; cols];
                 matrix.gather(row, &mut weights);
                 let size: f32 = weights.iter().map(|w| w.abs()).sum();
@@ -168,7 +169,7 @@ fn kernels_agree_with_plain_rust_at_every_number_of_rows() {
     }
 }
 
-/// Bytes that are copied where they are read, as those of a file are.
+/// A source that copies, as a file does.
 struct InFile {
     bytes: Vec<u8>,
     /// What begins in front of this byte can be read.

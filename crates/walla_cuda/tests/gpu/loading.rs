@@ -15,7 +15,7 @@ use crate::{bits, gpu_of, oracle};
 /// The most that a thread reads at a time: as much as a piece of pinned memory holds.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// Bytes that are copied where they are read, as those of a file are.
+/// A source that copies, as a file does.
 pub struct InFile<'a> {
     bytes: &'a [u8],
     /// Reads that succeed.
@@ -68,7 +68,8 @@ fn with_threads(threads: usize) -> Option<Box<dyn Device>> {
 
 #[test]
 fn weights_are_the_same_whatever_threads_read_them() {
-    // The table has several parts for four threads, the last of them not full; that of Q4_K is read twice.
+    // The table has several parts for four threads, the last of them not full; that of Q4_K is read
+    // twice.
     for ty in [TensorType::Q8_0, TensorType::Q4K] {
         let shape = Shape { width: 256, vocab: 8_203, layers: 1, ..Shape::llama(ty) };
         let pieces = [Piece::new(0, 0, &tokens(shape.vocab, 3, 9))];
@@ -85,7 +86,7 @@ fn weights_are_the_same_whatever_threads_read_them() {
     }
 }
 
-/// All pinned memory comes back after an error, so the device can load again, however often a source fails.
+/// An error returns all pinned memory, so the device can load again after any number of failures.
 #[test]
 fn a_source_that_fails_is_an_error_and_the_device_goes_on() {
     for threads in [1, 4] {

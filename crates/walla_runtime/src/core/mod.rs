@@ -102,7 +102,8 @@ pub(crate) struct Core {
     driver_calls_of_load: u64,
     /// Pages for which the cache has memory as soon as no step is in flight.
     resizes_to: Option<u32>,
-    /// Why this core cannot continue the replies of the one before: the next call of `advance` returns it.
+    /// Why this core cannot continue the replies of the one before: the next call of `advance`
+    /// returns it.
     refused: Option<EngineError>,
     stats: EngineStats,
 }
