@@ -1,6 +1,7 @@
 //! Loading a model file on the CPU device: time and peak memory, with the file in the page cache.
 //!
-//! Each load runs in a process of its own, so that the peak of its resident memory belongs to this load alone.
+//! Each load runs in a separate process, so that the peak of its resident memory belongs to this
+//! load alone.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin load
@@ -23,7 +24,8 @@ use walla_model::{Gguf, ModelSpec};
 /// Measures how long a model takes to load on the CPU, and how much memory.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Synthetic models, `SHAPE:TYPES`; files in the system's folder for temporary files, kept for the next run.
+    /// Synthetic models, `SHAPE:TYPES`; files in the system's folder for temporary files, kept for
+    /// the next run.
     #[arg(long, value_delimiter = ',', default_value = "qwen3-0.6b:q8_0,llama-3.2-1b:q4_k_m")]
     synth: Vec<String>,
     /// Model files.
@@ -147,10 +149,12 @@ fn load(path: &Path, threads: u32) -> Result<Value, Box<dyn Error>> {
     }))
 }
 
-/// Processor time of this process, in steps of 10 ms. It is less noisy than a clock on a machine with other work.
+/// Processor time of this process, in steps of 10 ms. It is less noisy than a clock on a machine
+/// with other work.
 fn processor_ms() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The name, in parentheses, is the second field; user and system time are fields 14 and 15, in hundredths of a second.
+    // The name, in parentheses, is the second field; user and system time are fields 14 and 15, in
+    // hundredths of a second.
     let fields = stat.rsplit_once(')').ok_or("no such field")?.1.split_whitespace();
     let ticks: Result<Vec<u64>, _> = fields.skip(11).take(2).map(str::parse).collect();
     Ok(ticks?.iter().sum::<u64>() as f64 * 10.0)

@@ -76,7 +76,7 @@ impl CudaDevice {
         ordinal: usize,
         gpu: &Gpu,
         images: &Images,
-        (eager, warpgroups): (Option<String>, bool),
+        (eager, warpgroups, load_threads): (Option<String>, bool, Option<usize>),
         options: &OpenOptions,
     ) -> Result<Self, DeviceError> {
         let mut info = info(ordinal, gpu, images, eager.as_deref());
@@ -103,7 +103,7 @@ impl CudaDevice {
             facts.vmm_granularity_bytes = seen.vmm_granularity_bytes;
         }
         let fetch = Fetch::load(&context, &mut kernels)?;
-        let staging = Staging::create(&context)?;
+        let staging = Staging::create(&context, load_threads)?;
         let used = MemoryUse { host_bytes: staging.host_bytes(), ..MemoryUse::default() };
         Ok(Self {
             info,

@@ -1,8 +1,9 @@
 //! Weights on their way to the device: some threads repack parts of a matrix into pinned memory while parts before them are copied.
 //!
-//! Pieces of pinned memory go round: free, filled by a worker, copied by the device, free again. There are as many as there are, so
-//! memory is bounded whatever the size of a matrix; each is owned by whoever holds it. A worker reads a part of the matrix from its source into
-//! a buffer, which is at most as large as a piece, before it takes a piece: so an error of the source leaves all pieces where they are.
+//! Pieces of pinned memory circulate: free, filled by a worker, copied by the device, free again.
+//! Their number is fixed, so memory is bounded for a matrix of any size; each piece has one owner
+//! at a time. A worker reads a part of the matrix from its source into a buffer, which is at most
+//! as large as a piece, before it takes a piece: so an error of the source costs no piece.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -55,9 +56,10 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    pub(crate) fn create(context: &Context) -> Result<Self, DeviceError> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let workers = (cores / 2).clamp(1, WORKERS_MAX);
+    /// `threads`: how many repack, if not half of the cores.
+    pub(crate) fn create(context: &Context, threads: Option<usize>) -> Result<Self, DeviceError> {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        let workers = threads.unwrap_or_else(|| cores() / 2).clamp(1, WORKERS_MAX);
         let piece = |_| {
             let memory = context.allocate_pinned("pieces of weights", PIECE_BYTES)?;
             Ok(Piece { memory, copied: context.create_event()? })
@@ -119,7 +121,8 @@ impl Staging {
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
         let buffers = std::mem::take(&mut self.buffers);
-        // No type takes more bytes in the file than in a tile, so a part is at most as large as a piece.
+        // No type takes more bytes in the file than in a tile, so a part is at most as large as a
+        // piece.
         let part_bytes = tiles * TILE_ROWS * row_bytes;
         let parts = Parts { source, part_bytes, buffers: &buffers };
         let upload = |i: usize, piece: &PinnedMemory, stream: Stream| {
@@ -333,7 +336,7 @@ type Upload<'a> = dyn Fn(usize, &PinnedMemory) -> Result<(), DeviceError> + 'a;
 /// A part's number and the piece that has it, or why the part could not be read.
 type Filled = Result<(usize, Piece), DeviceError>;
 
-/// Reads and repacks parts until there are none, or pieces are neither given nor taken any more.
+/// Reads and repacks parts until all are done, or the copying thread has ended.
 fn work(
     parts: &Parts<'_>,
     next: &AtomicUsize,

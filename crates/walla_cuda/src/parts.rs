@@ -90,7 +90,8 @@ mod tests {
         }
     }
 
-    /// So a buffer of a part is at most as large as the pinned memory that the part is repacked into.
+    /// So a buffer of a part is at most as large as the pinned memory that the part is repacked
+    /// into.
     #[test]
     fn no_type_takes_more_bytes_in_a_file_than_in_a_tile() {
         for ty in TensorType::ALL {

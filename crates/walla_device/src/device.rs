@@ -160,8 +160,8 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Copies a matrix to the device, in the layout that its kernels like best. Reads `source` in pieces, so that host memory stays bounded
-    /// whatever the size of the matrix.
+    /// Copies a matrix to the device, in the layout of its kernels. Reads `source` in pieces, so
+    /// that host memory stays bounded for a matrix of any size.
     fn load_matrix(
         &mut self,
         desc: &MatrixDesc<'_>,

@@ -26,7 +26,8 @@ pub enum DeviceError {
         /// The buffer's number.
         host: u32,
     },
-    /// The bytes of a matrix could not be read from their [source](crate::WeightSource): its file is at fault, the device lives on.
+    /// The bytes of a matrix could not be read from their [source](crate::WeightSource): its file
+    /// is at fault, the device lives on.
     #[error("{matrix}: {reason}")]
     Source {
         /// The matrix.

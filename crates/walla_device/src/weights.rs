@@ -2,10 +2,11 @@ use std::ops::Range;
 
 use crate::error::DeviceError;
 
-/// The bytes of a weight matrix: in memory, or in a file that is read in pieces while the matrix is loaded.
+/// The bytes of a weight matrix: in memory, or in a file that is read in pieces while the matrix is
+/// loaded.
 ///
-/// A device reads from several threads at once, in any order, and may read a range twice. Everything that can be borrowed as bytes
-/// (`Vec<u8>`, `&[u8]`) is a source.
+/// A device reads from several threads at once, in any order, and may read a range twice.
+/// Everything that can be borrowed as bytes (`Vec<u8>`, `&[u8]`) is a source.
 ///
 /// # Examples
 /// ```
@@ -20,7 +21,8 @@ pub trait WeightSource: Sync {
     /// Its length in bytes.
     fn bytes(&self) -> usize;
 
-    /// The bytes `range`: borrowed, or read into `buffer`, which the caller reuses for the next range.
+    /// The bytes `range`: borrowed, or read into `buffer`, which the caller reuses for the next
+    /// range.
     ///
     /// # Errors
     /// [`DeviceError::Source`] if they cannot be read, [`DeviceError::Invalid`] beyond the end.

@@ -105,7 +105,8 @@ impl Weights {
     }
 }
 
-/// A matrix of a file, as devices read it. Keeps the file's first error, which has more to say than the device's.
+/// A matrix of a file, as devices read it. Keeps the file's first error, which has more detail than
+/// the device's.
 struct FileSource<'a> {
     name: &'a str,
     data: TensorData<'a>,

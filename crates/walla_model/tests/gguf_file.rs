@@ -1,4 +1,4 @@
-//! A file on disk reads as its bytes do, whatever happens to it while it is open.
+//! A file on disk reads as its bytes do, also after another process changed it.
 
 mod gguf_common;
 
@@ -22,7 +22,7 @@ fn shorten(path: &Path, len: u64) {
     OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
 }
 
-/// What a file offers, in words.
+/// The contents of a file as text.
 fn content(result: Result<Gguf, GgufError>) -> String {
     let gguf = match result {
         Ok(gguf) => gguf,
@@ -57,7 +57,8 @@ fn small_files_read_as_their_bytes_do() {
     assert_reads_alike(&Raw::good().with(|f| f.alignment = 64), "other places");
 }
 
-/// Headers are read in steps, the first of 1 MiB; each part of a header lies once across the end of a step.
+/// Headers are read in steps, the first of 1 MiB; each part of a header is once across the end of a
+/// step.
 #[test]
 fn large_headers_read_as_their_bytes_do() {
     const STEP: usize = 1 << 20;
@@ -85,7 +86,7 @@ fn large_headers_read_as_their_bytes_do() {
     assert_reads_alike(&wrong, "no text");
 }
 
-/// A header is held in memory, so a file cannot claim one of any size. The file is sparse: it takes no room.
+/// A header is held in memory, so its size is bounded. The test files are sparse.
 #[test]
 fn a_header_of_gigabytes_is_refused_without_reading_it() {
     let claims: [(&str, Vec<u8>); 3] = [
@@ -148,7 +149,7 @@ fn what_was_cut_off_after_opening_is_an_error_that_names_file_and_tensor() {
     ] {
         assert!(matches!(error, TensorError::Truncated { .. }), "{error}");
     }
-    // What was read before, and the header, are in memory.
+    // The header and earlier reads are in memory.
     assert!(weights.iter().any(|byte| *byte != 0));
     assert_eq!(gguf.require::<&str>("general.architecture"), Ok("llama"));
     assert_eq!(gguf.file_bytes(), whole);
@@ -167,7 +168,7 @@ fn pieces_of_a_matrix_are_those_of_its_bytes() {
         let data = gguf.matrix_data(&spec.embedding).unwrap();
         assert_eq!((data.len(), data.is_empty()), (whole.len(), false));
         let mut buffer = Vec::new();
-        // Longer and shorter ones in turns, so that the buffer is reused.
+        // Longer and shorter ranges alternate, so that the buffer is reused.
         for (start, end) in [(0, 10), (5, 4_000), (17, 18), (33, 33), (0, whole.len())] {
             assert_eq!(data.read(start..end, &mut buffer).unwrap(), &whole[start..end]);
             let mut out = vec![0; end - start];

@@ -10,9 +10,10 @@ use walla_model::{Gguf, GgufError, SpecError};
 /// Where a model comes from.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// A GGUF file. It is read while the model loads, and read again if the CPU takes over from a lost device
-    /// ([`EngineOptions::fallback`]); for that the engine keeps it open. The path can be renamed, replaced or deleted at any time. A program
-    /// that overwrites or shortens the file in place while it loads makes the load fail, later it prevents a fallback.
+    /// A GGUF file. It is read while the model loads, and read again if the CPU takes over from a
+    /// lost device ([`EngineOptions::fallback`]); for that the engine keeps it open. The path can
+    /// be renamed, replaced or deleted at any time. A program that overwrites or shortens the file
+    /// in place while it loads makes the load fail, later it prevents a fallback.
     Path(PathBuf),
     /// A GGUF file inside the program.
     Static(&'static [u8]),
@@ -134,9 +135,11 @@ pub struct EngineOptions {
     /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
     /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
     pub cost_cache: Option<PathBuf>,
-    /// Whether the CPU takes over when the device is lost: conversations go on from what the host knows, each reply where it was. The
-    /// model is loaded again, so that everybody is silent for some seconds. The model's file stays open for that. If it was overwritten in place
-    /// since, the engine fails with [`EngineError::NotReplaced`]. Default: `true`. Without effect if `device` is `cpu`.
+    /// Whether the CPU takes over when the device is lost: conversations go on from what the host
+    /// knows, each reply where it was. The model is loaded again, so that everybody is silent for
+    /// some seconds. The model's file stays open for that. If it was overwritten in place since,
+    /// the engine fails with [`EngineError::NotReplaced`]. Default: `true`. Without effect if
+    /// `device` is `cpu`.
     pub fallback: bool,
     /// When a device that hangs is given up, and when a reply ends early. Default: see
     /// [`Deadlines`].
@@ -239,8 +242,8 @@ pub enum EngineError {
     /// The model does not fit the device, or the device failed: see the inner error for what to do.
     #[error(transparent)]
     Exec(ExecError),
-    /// The device was lost and the CPU could not take over: start another engine. If the model file was overwritten in place, `reason` is
-    /// [`EngineError::File`].
+    /// The device was lost and the CPU could not take over: start another engine. If the model file
+    /// was overwritten in place, `reason` is [`EngineError::File`].
     #[error("{lost}; the CPU cannot take over: {reason}")]
     NotReplaced {
         /// How the device was lost.

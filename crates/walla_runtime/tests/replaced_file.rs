@@ -1,5 +1,6 @@
-//! A device is lost after the model's file was replaced. A file that was renamed over the old one, or deleted, changes nothing, because the engine
-//! holds the old one open. One that was overwritten in place is noticed, and the engine fails with an error that says so.
+//! A device is lost after the model's file was replaced. A file that was renamed over the old one,
+//! or deleted, changes nothing, because the engine holds the old one open. An in-place overwrite is
+//! noticed, and the engine fails with a typed error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ fn ask(client: &Client) -> GenerationId {
     generation
 }
 
-/// What becomes of three replies: their events until all have ended.
+/// Asks three agents and returns the events of each reply until all have ended.
 fn three_replies(engine: &Engine) -> [Vec<Event>; 3] {
     let client = engine.client(Pacing::FreeRunning).unwrap();
     let asked = [(); 3].map(|()| ask(&client));

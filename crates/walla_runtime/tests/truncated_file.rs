@@ -1,5 +1,5 @@
-//! Another process shortens a model file while it is loaded, and afterwards. A process that touches lost bytes of a mapped file dies by a signal
-//! (`SIGBUS`), so every load runs in a child process.
+//! Another process shortens a model file while it is loaded, and afterwards. A process that touches
+//! lost bytes of a mapped file dies by a signal (`SIGBUS`), so every load runs in a child process.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::ControlFlow;
@@ -19,12 +19,13 @@ use walla_runtime::{
 };
 use walla_types::TokenId;
 
-/// What a child does. Without it, the child's test does nothing.
+/// The task of a child process. Without it, the child's test does nothing.
 const TASK: &str = "WALLA_TRUNCATED_FILE_TASK";
 const FILE: &str = "WALLA_TRUNCATED_FILE";
 const MOMENT: &str = "WALLA_TRUNCATED_FILE_MOMENT";
 
-/// Moments during a load: three before the first matrix, then one behind each. The model has more matrices.
+/// Moments during a load: three before the first matrix, then one behind each. The model has more
+/// matrices.
 const MOMENTS: usize = 40;
 
 fn model() -> Vec<u8> {
@@ -39,7 +40,7 @@ fn shorten(path: &Path, len: u64) {
 
 // The child.
 
-/// Says a line to the parent.
+/// Sends a line to the parent.
 fn say(line: &str) {
     println!("child: {line}");
 }
@@ -155,7 +156,7 @@ fn start_and_ask(path: &Path, waits: bool) -> Result<String, Box<dyn std::error:
 
 // The parent.
 
-/// A child process and the lines that it says.
+/// A child process and its lines.
 struct Loader {
     child: Child,
     stdin: ChildStdin,
@@ -180,7 +181,7 @@ impl Loader {
         Self { child, stdin, lines }
     }
 
-    /// The next line that the child says; `None` when it has ended.
+    /// The next line of the child; `None` after its end.
     fn line(&mut self) -> Option<String> {
         loop {
             let line = self.lines.next()?.expect("text");
@@ -195,7 +196,7 @@ impl Loader {
         self.stdin.write_all(b"\n").expect("the child waits");
     }
 
-    /// The last line, which is the outcome. A child that dies says none.
+    /// The last line, which is the outcome. A child that dies sends none.
     fn outcome(mut self, when: &str) -> Result<String, String> {
         let mut last = String::new();
         while let Some(line) = self.line() {

@@ -9,6 +9,7 @@ mod determinism;
 mod fault;
 mod graphs;
 mod images;
+mod loading;
 mod memory;
 mod model;
 mod parity;

@@ -9,7 +9,8 @@ use super::{
     parse::{self, Header, Parsed},
 };
 
-/// The first read of a header. Vocabularies of 32,000 tokens fit; larger headers are read in steps of twice the size.
+/// The first read of a header. Vocabularies of 32,000 tokens fit; larger headers are read in steps
+/// of twice the size.
 const HEADER_BYTES_FIRST: u64 = 1 << 20;
 
 #[derive(Clone)]

@@ -2,8 +2,8 @@
 
 use super::error::GgufError;
 
-/// Bytes before the tensors' data, which are held in memory: vocabularies of 260,000 tokens take some 20 MiB. Offsets into them are kept
-/// as `u32`.
+/// Bytes before the tensors' data, which are held in memory: vocabularies of 260,000 tokens take
+/// some 20 MiB. Offsets into them are kept as `u32`.
 pub(super) const HEADER_BYTES_MAX: u64 = 256 << 20;
 
 /// A piece of text in the header.
@@ -43,7 +43,8 @@ impl<'a> Cursor<'a> {
         self.bytes
     }
 
-    /// How many first bytes of the file the last call needed at least, if it failed because there were fewer.
+    /// How many first bytes of the file the last call needed at least, if it failed because there
+    /// were fewer.
     pub const fn needs(&self) -> Option<u64> {
         self.needs
     }

@@ -8,7 +8,7 @@ use super::{
     file::{ModelFile, ReadError, grow},
 };
 
-/// The bytes of a tensor, or of some of its rows: in memory, or in a file that is read when they are asked for.
+/// The bytes of a tensor, or of some of its rows: in memory, or in a file that is read on request.
 ///
 /// Several threads can read at the same time.
 ///
@@ -71,11 +71,12 @@ impl<'a> TensorData<'a> {
         self.len == 0
     }
 
-    /// The bytes `range`: borrowed from memory, or read from the file into `buffer`, which only grows. Reuse the buffer.
+    /// The bytes `range`: borrowed from memory, or read from the file into `buffer`, which only
+    /// grows. Reuse the buffer.
     ///
     /// # Errors
-    /// [`TensorError::Range`] beyond the end, [`TensorError::Truncated`] if the file was shortened after it was opened,
-    /// [`TensorError::Read`] if it cannot be read.
+    /// [`TensorError::Range`] beyond the end, [`TensorError::Truncated`] if the file was shortened
+    /// after it was opened, [`TensorError::Read`] if it cannot be read.
     pub fn read<'b>(
         &'b self,
         range: Range<usize>,

@@ -4,8 +4,8 @@ use super::{Element, Shape};
 
 /// Why a file is not a GGUF file that can be read.
 ///
-/// Every variant but the first four means that the file is damaged or was made by a broken tool: download or convert
-/// it again. Positions are bytes from the start of the file.
+/// Every variant but the first four means that the file is damaged or was made by a broken tool:
+/// download or convert it again. Positions are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {
@@ -17,8 +17,12 @@ pub enum GgufError {
         /// What the system says.
         source: io::Error,
     },
-    /// Another program changed the length of the file while it was in use: try again when it is complete.
-    #[error("{path} changed while it was read: {before} bytes became {after}", path = path.display())]
+    /// Another program changed the length of the file while it was in use: try again when it is
+    /// complete.
+    #[error(
+        "{path} changed while it was in use: {before} bytes became {after}",
+        path = path.display()
+    )]
     Changed {
         /// The file.
         path: PathBuf,
@@ -27,7 +31,8 @@ pub enum GgufError {
         /// Length later, in bytes.
         after: u64,
     },
-    /// Another program overwrote the file in place while it was in use. Replace model files by renaming a new one over the old one.
+    /// Another program overwrote the file in place while it was in use. Replace model files by
+    /// renaming a new one over the old one.
     #[error("{path} was overwritten while it was in use: {what} changed", path = path.display())]
     Modified {
         /// The file.
@@ -244,7 +249,8 @@ pub enum TensorError {
     },
     /// The file was shortened after it was opened: try again when it is complete.
     #[error(
-        "{path}: tensor {tensor:?} ends at byte {end}, the file has {file_bytes} now: it was shortened after it was opened",
+        "{path}: tensor {tensor:?} ends at byte {end}, the file has {file_bytes} now: \
+         it was shortened after it was opened",
         path = path.display()
     )]
     Truncated {

@@ -1,7 +1,8 @@
 //! Positioned reads of an open file.
 //!
-//! The reader never maps a file: another process can shorten a mapped file, and touching a lost page raises `SIGBUS`. A positioned read
-//! of lost bytes returns fewer bytes, which is an error value. It uses no file cursor, so threads can read at the same time.
+//! The reader never maps a file: another process can shorten a mapped file, and touching a lost
+//! page raises `SIGBUS`. A positioned read of lost bytes returns fewer bytes, which is an error
+//! value. It uses no file cursor, so threads can read at the same time.
 
 use std::{
     fs::File,
@@ -12,7 +13,8 @@ use std::{
 
 use super::GgufError;
 
-/// An open model file. The handle refers to the file itself: renaming, replacing or deleting its path has no effect on it.
+/// An open model file. The handle refers to the file itself: renaming, replacing or deleting its
+/// path has no effect on it.
 #[derive(Debug)]
 pub(super) struct ModelFile {
     file: File,
@@ -70,8 +72,8 @@ impl ModelFile {
         Ok(())
     }
 
-    /// [`read_exact_at`](Self::read_exact_at) for a file that had `before` bytes when it was opened: an early end is
-    /// [`GgufError::Changed`].
+    /// [`read_exact_at`](Self::read_exact_at) for a file that had `before` bytes when it was
+    /// opened: an early end is [`GgufError::Changed`].
     pub fn read_unchanged(
         &self,
         before: u64,
@@ -104,7 +106,8 @@ fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<usize> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Makes `buffer` at least `len` bytes long, without aborting the process if there is no memory for it.
+/// Makes `buffer` at least `len` bytes long, without aborting the process if there is no memory for
+/// it.
 pub(super) fn grow(buffer: &mut Vec<u8>, len: usize) -> io::Result<()> {
     if buffer.len() < len {
         buffer

@@ -1,4 +1,5 @@
-//! A model file that stays open without its header in memory, and the evidence that its contents are still the same.
+//! A model file that stays open without its header in memory, and the evidence that its contents
+//! are still the same.
 
 use std::{
     fmt,
@@ -14,18 +15,22 @@ use super::{
     file::{ModelFile, grow},
 };
 
-/// Pieces of the tensors' data that a fingerprint samples, evenly spaced.
-const SAMPLES: u64 = 256;
-/// Bytes of a sampled piece: a page, the least that a system reads. All samples together are 1 MiB.
-const SAMPLE_BYTES: u64 = 4096;
+/// Pieces of the tensors' data that a fingerprint samples, evenly spaced. Each costs a seek on a
+/// hard disk: a quarter of a second together.
+const SAMPLES: u64 = 64;
+/// Bytes of a sampled piece. All samples together are 1 MiB.
+const SAMPLE_BYTES: u64 = 16 << 10;
 
 /// A file that was read once and can be read again later, with the same contents or not at all.
 ///
-/// It holds the open file and a fingerprint: the length, the bytes of the metadata and the tensor table, and 1 MiB of samples of the
-/// tensors' data. Renaming, replacing or deleting the path has no effect: the open file is the old one. An in-place change is noticed by the
-/// fingerprint, except for a change that keeps the length and touches no sampled byte.
+/// It holds the open file and a fingerprint: the length, the bytes of the metadata and the tensor
+/// table, and 1 MiB of samples of the tensors' data. Renaming, replacing or deleting the path has
+/// no effect: the open file is the old one. An in-place change is noticed by the fingerprint,
+/// except for a change that keeps the length and touches no sampled byte.
 ///
-/// While the value lives, the operating system keeps the storage of a deleted file, and Windows may keep its name.
+/// While the value lives, the operating system keeps the storage of a deleted file, and Windows may
+/// keep its name. A network file system may lose a file that another computer deleted: then it
+/// cannot be read again, which is an error.
 #[derive(Clone)]
 pub struct KeptGguf {
     source: Source,
@@ -37,7 +42,7 @@ enum Source {
     Memory(Bytes),
 }
 
-/// What the contents of a file are recognised by.
+/// Identifies the contents of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Fingerprint {
     len: u64,
@@ -79,7 +84,8 @@ impl KeptGguf {
         }
     }
 
-    /// Whether the file was written to since, by its time of modification. The contents may still be the same.
+    /// Whether the file was written to since, by its time of modification. The contents may still
+    /// be the same.
     #[must_use]
     pub fn is_touched(&self) -> bool {
         match &self.source {
@@ -91,8 +97,8 @@ impl KeptGguf {
     /// Compares the file with its fingerprint. Reads the header and 1 MiB of the data.
     ///
     /// # Errors
-    /// [`GgufError::Changed`] for another length, [`GgufError::Modified`] for other contents, [`GgufError::Io`] if the file cannot be
-    /// read any more.
+    /// [`GgufError::Changed`] for another length, [`GgufError::Modified`] for other contents,
+    /// [`GgufError::Io`] if the file cannot be read any more.
     pub fn check(&self) -> Result<(), GgufError> {
         let Source::File { file, fingerprint, .. } = &self.source else { return Ok(()) };
         let len = file.len()?;
@@ -131,7 +137,7 @@ fn samples(file: &ModelFile, len: u64, data_start: u64) -> Result<u64, GgufError
     let data = len.saturating_sub(data_start);
     let mut hasher = DefaultHasher::new();
     let mut buffer = vec![0; SAMPLE_BYTES.min(data) as usize];
-    // With less data than samples, these lie back to back, and the last one overlaps the one before.
+    // With less data than samples, the samples overlap.
     let count = data.div_ceil(SAMPLE_BYTES).min(SAMPLES);
     let last_start = data - buffer.len() as u64;
     for i in 0..count {

@@ -136,17 +136,18 @@ impl fmt::Debug for Gguf {
 }
 
 impl Gguf {
-    /// Opens a file and reads its header: metadata and tensor table, some megabytes for a large vocabulary. Tensors are read from the
-    /// file when they are asked for.
+    /// Opens a file and reads its header: metadata and tensor table, some megabytes for a large
+    /// vocabulary. Tensors are read from the file on request.
     ///
-    /// The value keeps the file open, so that replacing the file by renaming, as package managers and downloaders do, and
-    /// deleting it are harmless. A program that overwrites the file in place changes the numbers that are read later;
-    /// [`keep`](Self::keep) can notice that. One that shortens it makes reading a tensor an error. Where that is not acceptable, use
+    /// The value keeps the file open, so that replacing the file by renaming, as package managers
+    /// and downloaders do, and deleting it are harmless. A program that overwrites the file in
+    /// place changes the numbers that are read later; [`keep`](Self::keep) can notice that. One
+    /// that shortens it makes reading a tensor an error. Where that is not acceptable, use
     /// [`Gguf::open_copied`].
     ///
     /// # Errors
-    /// [`GgufError::Io`] if it cannot be opened or read, [`GgufError::Changed`] if its length changed while it was
-    /// read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::Io`] if it cannot be opened or read, [`GgufError::Changed`] if its length
+    /// changed while it was read, any other [`GgufError`] if it is no sound GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         Self::of_file(Arc::new(ModelFile::open(path.as_ref())?))
     }
@@ -156,7 +157,8 @@ impl Gguf {
         Ok(Self { bytes, header })
     }
 
-    /// Reads a whole file into memory: slower to open and as large as the file, but later changes of the file have no effect.
+    /// Reads a whole file into memory: slower to open and as large as the file, but later changes
+    /// of the file have no effect.
     ///
     /// # Errors
     /// [`GgufError::Io`] if it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
@@ -180,7 +182,8 @@ impl Gguf {
         Self::new(Bytes::Static(bytes))
     }
 
-    /// Keeps the file open without its header in memory, to read it again later if it has the same contents then.
+    /// Keeps the file open without its header in memory, to read it again later if it has the same
+    /// contents then.
     ///
     /// # Errors
     /// [`GgufError::Io`] or [`GgufError::Changed`] if the file cannot be read any more.
@@ -269,26 +272,30 @@ impl Gguf {
         order.get(place.ok()?).map(|&i| i as usize)
     }
 
-    /// The data of the tensor at `index`: rows back to back, as they stand in the file. Reads nothing yet.
+    /// The data of the tensor at `index`: rows back to back, in the file's format. Reads nothing
+    /// yet.
     ///
     /// # Errors
     /// [`TensorError`] if there is no such tensor or its type has no kernels.
     pub fn tensor_data(&self, index: usize) -> Result<TensorData<'_>, TensorError> {
         let (tensor, _) = self.usable(index)?;
         let name = tensor.name.text(self.bytes.header());
-        // Checked when the header was read: the tensor lies in the file. Where addresses have 32 bits it may still be too large.
+        // The tensor is in the file: that was checked when the header was read. It may exceed an
+        // address space of 32 bits.
         let start = self.header.data_start + tensor.offset;
         let len = usize::try_from(tensor.bytes)
             .map_err(|_| self.out_of_range(tensor, format!("{} bytes in memory", tensor.bytes)))?;
         Ok(TensorData::new(&self.bytes, name, start, len))
     }
 
-    /// The bytes of the tensor at `index`: borrowed if the file is in memory, otherwise read into memory.
+    /// The bytes of the tensor at `index`: borrowed if the file is in memory, otherwise read into
+    /// memory.
     ///
     /// The bytes may be aligned less than [`Gguf::alignment`].
     ///
     /// # Errors
-    /// [`TensorError`] if there is no such tensor, its type has no kernels, or the file cannot be read.
+    /// [`TensorError`] if there is no such tensor, its type has no kernels, or the file cannot be
+    /// read.
     pub fn tensor_bytes(&self, index: usize) -> Result<Cow<'_, [u8]>, TensorError> {
         self.tensor_data(index)?.to_bytes()
     }
@@ -311,7 +318,7 @@ impl Gguf {
         })
     }
 
-    /// The bytes of a matrix, as [`tensor_bytes`](Self::tensor_bytes) has those of a tensor.
+    /// The bytes of a matrix: borrowed if the file is in memory, otherwise read into memory.
     ///
     /// # Errors
     /// [`TensorError`] if the matrix is not of this file, or the file cannot be read.

@@ -1,9 +1,10 @@
 //! From bytes to checked offsets. The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 //!
-//! Everything that the file says is compared with the bytes that remain before anything is allocated for it, so that
-//! what parsing allocates beside the header's own bytes is bounded by twice the file's length plus 1 MiB:
-//! an entry takes 28 bytes here (with its index) and at least 14 in the file, a string in an array 4 and at least 8,
-//! a tensor 80 and at least 33, which for the largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
+//! Everything that the file says is compared with the bytes that remain before anything is
+//! allocated for it, so that parsing allocates, in addition to the header's bytes, at most twice
+//! the file's length plus 1 MiB: an entry takes 28 bytes here (with its index) and at least 14 in
+//! the file, a string in an array 4 and at least 8, a tensor 80 and at least 33, which for the
+//! largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
 
 use walla_types::TensorType;
 
@@ -77,11 +78,11 @@ pub(super) struct Header {
     pub data_start: u64,
 }
 
-/// What the first bytes of a file hold.
+/// The result of parsing the first bytes of a file.
 pub(super) enum Parsed {
     /// The whole header.
     Header(Header),
-    /// A part of it: so many first bytes are needed at least.
+    /// A part of it: at least this number of first bytes is needed.
     Needs(u64),
 }
 
@@ -97,7 +98,7 @@ pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
     header(&mut Cursor::new(bytes, bytes.len() as u64))
 }
 
-/// [`parse_header`] of a file of `len` bytes, of which the first ones are given. They may end within the header.
+/// [`parse_header`] for the first bytes of a file of `len` bytes. They may end within the header.
 pub(super) fn parse_start(bytes: &[u8], len: u64) -> Result<Parsed, GgufError> {
     let mut cursor = Cursor::new(bytes, len);
     let header = header(&mut cursor);
@@ -172,7 +173,8 @@ fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
     }
 }
 
-/// Every tensor of a file of `len` bytes lies in its data, and no two share a byte. `bytes` has the header.
+/// Checks that every tensor is inside a file of `len` bytes and that no two share a byte. `bytes`
+/// has the header.
 pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result<(), GgufError> {
     let tensors = &header.tensors;
     let available = len.saturating_sub(header.data_start);

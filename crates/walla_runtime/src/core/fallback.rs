@@ -19,8 +19,8 @@ impl Core {
         options.fallback && options.device != FALLBACK
     }
 
-    /// Loads the model onto the CPU after another device was `lost`, from the file that was opened first. `None` if options or registry do
-    /// not want that.
+    /// Loads the model onto the CPU after another device was `lost`, from the file that was opened
+    /// first. `None` if options or registry do not want that.
     ///
     /// # Errors
     /// [`EngineError::File`] if the file was changed in place since, or as [`Core::load_from`].
@@ -51,8 +51,8 @@ impl Core {
     /// tokens that have come back) is read again, and the reply goes on with the next token, which is the one that it would have been,
     /// since draws depend on seed and position alone.
     ///
-    /// That holds for the same model only. If this core has another one, every reply fails, and the next call of `advance` returns
-    /// [`EngineError::OtherModel`].
+    /// That holds for the same model only. If this core has another one, every reply fails, and the
+    /// next call of `advance` returns [`EngineError::OtherModel`].
     pub(super) fn continue_from(&mut self, lost: Self) {
         let Self {
             text,

@@ -113,7 +113,8 @@ pub(crate) struct Core {
     has_freed: bool,
     /// The agent that preempted others for pages which steps in flight still hold.
     page_claim: Option<usize>,
-    /// Why this core cannot continue the replies of the one before: the next call of `advance` returns it.
+    /// Why this core cannot continue the replies of the one before: the next call of `advance`
+    /// returns it.
     refused: Option<EngineError>,
     stats: EngineStats,
 }

@@ -1,4 +1,4 @@
-//! The model of an engine, as far as it is the same on every device.
+//! The model of an engine, without its device.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::load::model_text;
 use super::text::ModelText;
 use crate::options::{EngineError, EngineOptions};
 
-/// What a file says about its model, and the open file, from which another device can load the same weights later.
+/// The parts of a model that are the same on every device, and the open file, from which another
+/// device can load the same weights later.
 #[derive(Debug)]
 pub(crate) struct Source {
     file: KeptGguf,
@@ -22,7 +23,8 @@ impl Source {
     /// Opens the model of `options`. Returns the file with its header, which only loading needs.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// [`EngineError::File`], [`EngineError::Model`], [`EngineError::Tokenizer`],
+    /// [`EngineError::Template`].
     pub(crate) fn open(options: &EngineOptions) -> Result<(Arc<Self>, Gguf), EngineError> {
         let file = options.model.open()?;
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
@@ -35,7 +37,8 @@ impl Source {
     /// Opens the file again: the same contents, or an error.
     ///
     /// # Errors
-    /// [`GgufError::Changed`] or [`GgufError::Modified`] if the file was changed in place, [`GgufError::Io`] if it cannot be read any more.
+    /// [`GgufError::Changed`] or [`GgufError::Modified`] if the file was changed in place,
+    /// [`GgufError::Io`] if it cannot be read any more.
     pub(super) fn reopen(&self) -> Result<Gguf, GgufError> {
         let file = self.file.open()?;
         self.report_touch();
@@ -55,7 +58,12 @@ impl Source {
     /// A new time of modification alone may be a copy of the same contents.
     fn report_touch(&self) {
         if let Some(path) = self.file.path().filter(|_| self.file.is_touched()) {
-            tracing::warn!(target: "walla::load", file = %path.display(), "the model file was written to while it was in use; its length, metadata and sampled weights are the same");
+            tracing::warn!(
+                target: "walla::load",
+                file = %path.display(),
+                "the model file was written to while it was in use; \
+                 its length, metadata and sampled weights are the same"
+            );
         }
     }
 }

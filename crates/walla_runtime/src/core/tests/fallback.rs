@@ -151,7 +151,8 @@ fn without_a_spare_or_against_the_hosts_will_nobody_takes_over() {
     );
 }
 
-/// A core with another model than the one that was lost has no use for its agents. It says so, and every reply ends.
+/// A core with another model than the lost core cannot continue its replies. It returns an error,
+/// and every reply ends.
 #[test]
 fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
     let with = |model: Model| -> EngineOptions {
@@ -163,7 +164,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
         with(Model { vocab: 400, ..Model::TINY }),
         with(Model::TINY),
         with(Model { architecture: walla_model::spec::Architecture::Qwen3, ..Model::TINY }),
-        // The same bytes, opened again: nothing says that they are the same.
+        // The same bytes in another file: they are not compared.
         options(),
         EngineOptions { agents_max: 3, ..options() },
     ];
@@ -174,7 +175,9 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
             stage.ask(agent, Prompt::Chat("Hello".into()));
             stage.ask(agent, Prompt::Chat("And then?".into()));
         }
-        (0..9).for_each(|_| _ = stage.advance());
+        for _ in 0..9 {
+            stage.advance();
+        }
         assert!(stage.heard.values().any(|heard| heard.tokens > 0 && heard.ends.is_empty()));
         let go_on = &mut |_: f32| ControlFlow::Continue(());
         let spare = Core::load(&other, &inline_cpu(), &Clock::real(), go_on).expect("it loads");
@@ -201,7 +204,7 @@ fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
     }
 }
 
-/// What the core keeps of the file is enough to load it again, after its path has gone.
+/// The core can load the file again after its path was deleted.
 #[test]
 fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -213,7 +216,9 @@ fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
     std::fs::remove_file(&path).expect("it was there");
     let agent = stage.agent(speaker(3, 30));
     let reply = stage.ask(agent, tokens("ab"));
-    (0..8).for_each(|_| _ = stage.advance());
+    for _ in 0..8 {
+        stage.advance();
+    }
     handle.lose();
     while !advance_or_fall_back(&mut stage, &options, &registry) {}
     stage.run();
@@ -221,7 +226,8 @@ fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
     assert!(Arc::ptr_eq(&stage.core.text, &stage.source.text));
 }
 
-/// A program that writes into the file while it is loaded leaves a mixture of two models on the device.
+/// A program that writes into the file while it is loaded leaves a mixture of two models on the
+/// device.
 #[test]
 fn a_file_that_is_overwritten_while_it_is_loaded_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -76,7 +76,7 @@ struct Heard {
 /// A core, its clock and what has been heard.
 struct Stage {
     core: Core,
-    /// What the core was loaded from.
+    /// The model that the core was loaded from.
     source: Arc<Source>,
     now_micros: u64,
     names: u64,
