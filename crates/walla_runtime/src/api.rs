@@ -76,7 +76,7 @@ pub struct AgentSpec {
     pub stop_strings: Vec<String>,
     /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens. Like those they are not said.
     pub stop_tokens: Vec<TokenId>,
-    /// Turns to start with, oldest first (a restored conversation).
+    /// Turns to start with, oldest first: a restored conversation, an agent's greeting, an observation.
     pub history: Vec<Turn>,
 }
 
