@@ -74,7 +74,8 @@ impl Conversation {
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
-    /// Appends a turn that never went through the engine: an observation, a memory, a line of the plot.
+    /// Appends a turn that never went through the engine: an observation, a memory, a line of the
+    /// plot.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
         self.turns.push(Turn { speaker, text: text.into() });
         self.edit = EditId::next();
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk(1));
     }
 
-    /// Saves of a version without observations load, and those with one come back.
+    /// Saves of a version without observations load, and observations are kept.
     #[cfg(feature = "serialize")]
     #[test]
     fn observations_are_saved() {

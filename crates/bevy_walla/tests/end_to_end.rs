@@ -294,7 +294,8 @@ fn a_game_learns_which_template_its_model_has() {
     assert!(log(&app).only("failed").concat().contains("no/such/file.jinja"));
 }
 
-/// An agent who has spoken first, and one who has seen something, with a template that refuses both.
+/// An agent who has spoken first, and one who has seen something, with a template that refuses
+/// both.
 #[test]
 fn conversations_begin_with_anybody() {
     let mut app = app_with(plugin().template("gemma"));

@@ -47,7 +47,8 @@ impl Agent {
     }
 
     /// Replaces the conversation, which may have any order of turns and hold observations
-    /// ([`Speaker::Observation`](crate::Speaker::Observation)). A reply in progress is cancelled, and so are the asks that wait behind it.
+    /// ([`Speaker::Observation`](crate::Speaker::Observation)). A reply in progress is cancelled,
+    /// and so are the asks that wait behind it.
     pub fn set_conversation(&self, turns: Vec<Turn>) {
         self.hub.tell(Command::SetConversation { agent: self.id, turns });
     }

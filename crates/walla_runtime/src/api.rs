@@ -31,8 +31,8 @@ pub enum Speaker {
     Observation,
 }
 
-/// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker may
-/// have several turns in a row. Where the model's template refuses that, they are merged.
+/// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker
+/// may have several turns in a row. Where the model's template refuses that, they are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Who said it.
@@ -76,7 +76,8 @@ pub struct AgentSpec {
     pub stop_strings: Vec<String>,
     /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens. Like those they are not said.
     pub stop_tokens: Vec<TokenId>,
-    /// Turns to start with, oldest first: a restored conversation, an agent's greeting, an observation.
+    /// Turns to start with, oldest first: a restored conversation, an agent's greeting, an
+    /// observation.
     pub history: Vec<Turn>,
 }
 
@@ -262,11 +263,11 @@ pub enum ReplyError {
     /// Text that cannot be encoded, or a template that fails.
     #[error("{0}")]
     Text(String),
-    /// The model has no chat template that works, and [`Prompt::Chat`] needs one: start the engine with
-    /// another [`template`](crate::EngineOptions::template), or ask with [`Prompt::Raw`].
+    /// The model has no chat template that works, and [`Prompt::Chat`] needs one: start the engine
+    /// with another [`template`](crate::EngineOptions::template), or ask with [`Prompt::Raw`].
     #[error(
-        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or use \
-         raw prompts"
+        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or \
+         use raw prompts"
     )]
     NoTemplate(Arc<TemplateState>),
     /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the conversation, or give the cache more

@@ -26,7 +26,7 @@ impl Core {
             return None;
         }
         tracing::warn!(target: "walla::device", %lost, "the CPU takes over");
-        // The text side of the lost core goes on; a chosen template file may be gone by now.
+        // The text side of the lost core is kept. A chosen template file may not exist any more.
         let device = FALLBACK.to_owned();
         let options = EngineOptions { device, template: None, ..options.clone() };
         let loaded = Self::load(&options, registry, progress).map(|mut core| {
