@@ -26,7 +26,7 @@ impl EditId {
 
 /// The turns of an agent and whoever talks to it, oldest first.
 ///
-/// The plugin adds both turns of an exchange when the reply ends, so the turns alternate whenever one looks; the reply
+/// The plugin adds both turns of an exchange when the reply ends, so no question is without its reply; the reply
 /// in progress is in [`Speech`](crate::Speech). What was said of a reply that was cancelled or failed stays; a question
 /// that never came to a reply leaves no trace.
 ///

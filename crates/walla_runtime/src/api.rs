@@ -27,7 +27,9 @@ pub enum Speaker {
     Agent,
     /// The world: an event that the agent perceives, written by the game ("Odo leaves the room").
     /// Templates have no such role: it is rendered as a system message where the model's template
-    /// takes one at any place, else as a user message behind a fixed prefix.
+    /// takes one at any place, else as a user message behind a fixed prefix. Like all text of a
+    /// conversation it never yields control tokens. Where observations are user messages, a player can
+    /// type the same prefix.
     Observation,
 }
 
