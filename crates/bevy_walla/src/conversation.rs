@@ -26,7 +26,7 @@ impl EditId {
 
 /// The turns of an agent and whoever talks to it, oldest first.
 ///
-/// The plugin adds both turns of an exchange when the reply ends, so the turns alternate whenever one looks; the reply
+/// The plugin adds both turns of an exchange when the reply ends, so no question is without its reply; the reply
 /// in progress is in [`Speech`](crate::Speech). What was said of a reply that was cancelled or failed stays; a question
 /// that never came to a reply leaves no trace.
 ///
@@ -75,7 +75,8 @@ impl Conversation {
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
-    /// Appends a turn that never went through the engine: an observation, a memory, a line of the plot.
+    /// Appends a turn that never went through the engine: an observation, a memory, a line of the
+    /// plot.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
         self.turns.push(Turn { speaker, text: text.into() });
         self.edit = EditId::next();
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk(1));
     }
 
-    /// Saves of a version without observations load, and those with one come back.
+    /// Saves of a version without observations load, and observations are kept.
     #[cfg(feature = "serialize")]
     #[test]
     fn observations_are_saved() {

@@ -77,8 +77,8 @@
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and history are encoded as plain text.
 //!
 //! **What does an agent see?** Push an observation into its [`Conversation`]: a turn of
-//! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of turns:
-//! an agent may speak first, and observations may come at any place.
+//! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
+//! turns: an agent may speak first, and observations may come at any place.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
 //! the model must read again, it reads when it is asked. A hostile or damaged save is an error of the format that reads it, within

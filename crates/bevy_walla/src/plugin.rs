@@ -78,8 +78,9 @@ impl WallaPlugin {
         Self::new(Source::Link(Box::new(linker)))
     }
 
-    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
-    /// the path of a file with Jinja source. One that does not work is a [`WallaFailed`] message.
+    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`,
+    /// `"mistral"`, or the path of a file with Jinja source. One that does not work is a
+    /// [`WallaFailed`] message.
     ///
     /// Without it a model whose own template is absent or does not work loads, and asks fail with
     /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`WallaReady`] has the reason.

@@ -46,7 +46,9 @@ impl Agent {
         self.hub.tell(Command::ChangeAgent { agent: self.id, spec: Box::new(spec) });
     }
 
-    /// Replaces the conversation. A reply in progress is cancelled, and so are the asks that wait behind it.
+    /// Replaces the conversation, which may have any order of turns and hold observations
+    /// ([`Speaker::Observation`](crate::Speaker::Observation)). A reply in progress is cancelled,
+    /// and so are the asks that wait behind it.
     pub fn set_conversation(&self, turns: Vec<Turn>) {
         self.hub.tell(Command::SetConversation { agent: self.id, turns });
     }

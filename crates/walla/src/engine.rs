@@ -32,12 +32,13 @@ impl EngineBuilder {
         Self { options, registry: None }
     }
 
-    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
-    /// the path of a file with Jinja source. One that does not work fails [`start`](Self::start).
+    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`,
+    /// `"mistral"`, or the path of a file with Jinja source. One that does not work fails
+    /// [`start`](Self::start).
     ///
-    /// Without it a model whose own template is absent or does not work starts, and asks through it fail
-    /// with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`ModelCard::template`] has the
-    /// reason.
+    /// Without it a model whose own template is absent or does not work starts, and asks through it
+    /// fail with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`ModelCard::template`]
+    /// has the reason.
     pub fn template(mut self, template: impl Into<TemplateChoice>) -> Self {
         self.options.template = Some(template.into());
         self
@@ -124,7 +125,7 @@ impl EngineBuilder {
     /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
     ///
     /// # Errors
-    /// What is wrong with the file or with the chosen [`template`](Self::template).
+    /// [`EngineError`] if the file cannot be used, or the chosen [`template`](Self::template).
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
         let file = self.options.model.open()?;
         Ok(LoadedText::from_gguf(&file, self.options.template.as_ref())?.tokenizer)

@@ -37,7 +37,7 @@ fn file(template: Option<&str>) -> Gguf {
     Gguf::from_bytes(bytes).unwrap()
 }
 
-/// What is wrong with a file's own template.
+/// The fault of a file's own template.
 fn fault(template: &str) -> TemplateError {
     let loaded = LoadedText::from_gguf(&file(Some(template)), None).unwrap();
     assert!(loaded.template.is_none());
@@ -47,7 +47,8 @@ fn fault(template: &str) -> TemplateError {
     }
 }
 
-const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\
+ <|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 #[test]
 fn a_template_that_works_is_the_files_own() {
@@ -86,7 +87,7 @@ fn templates_that_lose_what_is_said_are_found() {
         ),
         ("<|user|>{{ messages[-1].content }}<|assistant|>", leaves_out(Role::User)),
         ("{% for m in messages %}{{ m.content }}\n{% endfor %}", TemplateError::Unmarked),
-        // What is said, reversed or counted.
+        // The text reversed or counted.
         (
             "{% for m in messages %}<|{{ m.role }}|>{{ m.content[::-1] }}{% endfor %}",
             leaves_out(Role::User),
@@ -114,12 +115,15 @@ fn templates_that_fail_are_found_with_the_reason() {
         ),
         ("{{ raise_exception('not today') }}{{ messages[0].content }}", "not today"),
         (
-            "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('no replies') }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% endfor %}",
+            "{% for m in messages %}{% if m.role == 'assistant' %}\
+             {{ raise_exception('no replies') }}{% endif %}<|{{ m.role }}|>{{ m.content }}\
+             {% endfor %}",
             "no replies",
         ),
         ("{{ messages[9].content }}", "fails"),
         (
-            "{% for i in range(99999) %}{% for j in range(99999) %}{{ messages[0].content }}{% endfor %}{% endfor %}",
+            "{% for i in range(99999) %}{% for j in range(99999) %}{{ messages[0].content }}\
+             {% endfor %}{% endfor %}",
             "come to an end",
         ),
         ("{% include 'other' %}{{ messages[0].content }}", "include"),
@@ -149,7 +153,9 @@ fn a_template_of_another_type_is_unusable() {
 
 #[test]
 fn faults_that_a_conversation_survives_are_warnings() {
-    let template = "{% for m in messages %}{% if m.role == 'system' %}{{ m.content | nosuchfilter }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% if tools %}{{ tools is nosuchtest }}{% endif %}{% endfor %}";
+    let template = "{% for m in messages %}{% if m.role == 'system' %}\
+     {{ m.content | nosuchfilter }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% if tools %}\
+     {{ tools is nosuchtest }}{% endif %}{% endfor %}";
     let loaded = LoadedText::from_gguf(&file(Some(template)), None).unwrap();
     assert_eq!(loaded.state, TemplateState::FromFile);
     let warnings = loaded.warnings.join("\n");
@@ -229,7 +235,7 @@ fn a_chosen_template_that_does_not_work_is_an_error_that_names_it() {
     assert!(error.to_string().contains("at most"), "{error}");
 }
 
-/// A FIFO without a writer would block whoever opens it.
+/// Opening a FIFO without a writer would block.
 #[cfg(unix)]
 #[test]
 fn a_fifo_is_no_template() {

@@ -12,39 +12,62 @@ use walla_model::chat::{
 
 use Role::{Assistant, Observation, System, User};
 
-/// Templates that refuse or lose messages in ways of their own.
+/// Templates that refuse or lose messages in unusual ways.
 const DIFFICULT: [(&str, &str); 8] = [
     (
         "refuses two messages of one role",
-        "{% for m in messages %}{% if not loop.first and messages[loop.index0 - 1].role == m.role %}{{ raise_exception('twice') }}{% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>",
+        "{% for m in messages %}\
+         {% if not loop.first and messages[loop.index0 - 1].role == m.role %}\
+         {{ raise_exception('twice') }}{% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>\
+         {% endfor %}<|assistant|>",
     ),
     (
         "refuses the agent first, takes repetitions",
-        "{% if messages[0].role == 'assistant' or (messages[0].role == 'system' and messages[1].role == 'assistant') %}{{ raise_exception('user first') }}{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+        "{% set first = messages[0].role == 'assistant' %}\
+         {% set second = messages[0].role == 'system' and messages[1].role == 'assistant' %}\
+         {% if first or second %}\
+         {{ raise_exception('user first') }}{% endif %}{% for m in messages %}<|\
+         {{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}\
+         <|assistant|>{% endif %}",
     ),
     (
         "prints all system messages first",
-        "{% for m in messages if m.role == 'system' %}<|system|>{{ m.content }}<|end|>{% endfor %}{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+        "{% for m in messages if m.role == 'system' %}<|system|>{{ m.content }}<|end|>\
+         {% endfor %}{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>\
+         {{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>\
+         {% endif %}",
     ),
     (
         "prints the first system message only",
-        "{% set s = messages | selectattr('role', 'equalto', 'system') | list %}{% if s %}<<SYS>>{{ s[0].content }}<</SYS>>{% endif %}{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+        "{% set s = messages | selectattr('role', 'equalto', 'system') | list %}\
+         {% if s %}<<SYS>>{{ s[0].content }}<</SYS>>{% endif %}\
+         {% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}<|end|>\
+         {% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
     ),
     (
         "refuses blank messages",
-        "{% for m in messages %}{% if not m.content | trim %}{{ raise_exception('blank') }}{% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+        "{% for m in messages %}{% if not m.content | trim %}{{ raise_exception('blank') }}\
+         {% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}\
+         {% if add_generation_prompt %}<|assistant|>{% endif %}",
     ),
     (
         "needs a question",
-        "{% if not (messages | selectattr('role', 'equalto', 'user') | list) %}{{ raise_exception('no user query') }}{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+        "{% if not (messages | selectattr('role', 'equalto', 'user') | list) %}\
+         {{ raise_exception('no user query') }}{% endif %}{% for m in messages %}<|\
+         {{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}\
+         <|assistant|>{% endif %}",
     ),
     (
         "prints pairs of question and answer",
-        "{% for m in messages %}{% if m.role == 'user' %}### Q: {{ m.content }}\n{% if loop.last %}### A: {% else %}### A: {{ messages[loop.index].content }}\n{% endif %}{% endif %}{% endfor %}",
+        "{% for m in messages %}{% if m.role == 'user' %}### Q: {{ m.content }}\n\
+         {% if loop.last %}### A: {% else %}### A: {{ messages[loop.index].content }}\n\
+         {% endif %}{% endif %}{% endfor %}",
     ),
     (
         "fails at a system message",
-        "{% for m in messages %}{% if m.role == 'system' %}{{ m.content | nosuchfilter }}{% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+        "{% for m in messages %}{% if m.role == 'system' %}{{ m.content | nosuchfilter }}\
+         {% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}\
+         {% if add_generation_prompt %}<|assistant|>{% endif %}",
     ),
 ];
 
@@ -143,12 +166,13 @@ fn every_template_takes_every_history() {
     });
 }
 
-/// The prompt of a longer history begins like that of a shorter one, up to the end of the last message.
+/// The prompt of a longer history begins like that of a shorter one, up to the end of the last
+/// message.
 #[test]
 fn an_appended_message_changes_no_earlier_text() {
     let templates = templates();
-    // Qwen 3's template takes back the mark for thoughts in front of an earlier reply; what moves the
-    // persona to the last message does so with every message.
+    // Qwen 3's template takes back the mark for thoughts in front of an earlier reply; what moves
+    // the persona to the last message does so with every message.
     let is_stable = |(name, template): &&(String, ChatTemplate)| {
         !name.contains("Qwen3") && !moves_system(template)
     };
@@ -269,7 +293,7 @@ fn every_prompt_leads_to_a_reply() {
     }
 }
 
-/// A built-in template prints what the family's own one prints.
+/// A built-in template prints the same text as a template of its family.
 #[test]
 fn built_in_templates_are_those_of_their_families() {
     let talk = [(User, "Hi"), (Assistant, "Well met."), (User, "Bye")];

@@ -1,5 +1,5 @@
-//! Markers that a file stores as ordinary tokens are one token each in the template's text, and none
-//! in untrusted text.
+//! Markers that a file stores as ordinary tokens are one token each in the template's text, and
+//! none in untrusted text.
 
 mod reference_data;
 
@@ -45,7 +45,7 @@ fn talk<'a>(text: &'a str) -> [Message<'a>; 3] {
     [message(Role::User, text), message(Role::Assistant, text), message(Role::User, text)]
 }
 
-/// Tokens of a conversation in which everybody says `text`.
+/// Tokens of a conversation in which every message is `text`.
 fn encode(loaded: &LoadedText, text: &str) -> Vec<TokenId> {
     let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
     let template = loaded.template.as_ref().expect("it works");
@@ -115,7 +115,8 @@ fn other_tokens_keep_their_types() {
         }
     }
     // A template that prints them itself reserves them.
-    let mistral = "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
+    let mistral = "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}[INST]\
+     {{ m.content }}[/INST]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
     let choice = TemplateChoice::Source(mistral.into());
     let loaded = LoadedText::from_gguf(&file, Some(&choice)).unwrap();
     let text = |token: &TokenId| loaded.tokenizer.token_bytes(*token);
@@ -136,8 +137,8 @@ fn letter(byte: u8) -> char {
     char::from_u32(0x100 + earlier).unwrap()
 }
 
-/// A vocabulary in which every marker is an ordinary token that ordinary merges spell, from the left
-/// letter by letter. `None`: byte-level; otherwise with scores.
+/// A vocabulary in which every marker is an ordinary token that ordinary merges spell, from the
+/// left letter by letter. `None`: byte-level; otherwise with scores.
 fn spelling(pre: Option<&'static str>, template: &str) -> Gguf {
     let mut tokens: Vec<String> = match pre {
         Some(_) => (0..=u8::MAX).map(|byte| letter(byte).to_string()).collect(),
@@ -176,7 +177,9 @@ fn spelling(pre: Option<&'static str>, template: &str) -> Gguf {
 }
 
 /// One marker for each role, all printed.
-const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>[INST]{{ m.content }}[/INST]<|im_end|>{% else %}<start_of_turn>{{ m.content }}<end_of_turn>{% endif %}{% endfor %}";
+const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>[INST]\
+ {{ m.content }}[/INST]<|im_end|>{% else %}<start_of_turn>{{ m.content }}<end_of_turn>\
+ {% endif %}{% endfor %}";
 
 /// Neither words of the vocabulary nor merges turn untrusted text into a marker.
 #[test]
@@ -216,8 +219,9 @@ fn untrusted_text_never_becomes_a_reserved_marker() {
     }
 }
 
-/// The test above would notice: without the template, the same text is the marker. Pre-tokenizers of
-/// byte-level vocabularies part words from punctuation, so there a player could not type it anyway.
+/// The test above would notice: without the template, the same text is the marker. Pre-tokenizers
+/// of byte-level vocabularies part words from punctuation, so there a player could not type it
+/// anyway.
 #[test]
 fn ordinary_tokens_would_be_typed_by_anybody() {
     let tokenizer = Tokenizer::from_gguf(&spelling(None, TEMPLATE)).unwrap();
@@ -226,7 +230,7 @@ fn ordinary_tokens_would_be_typed_by_anybody() {
     assert_eq!(last, Some(&b"<start_of_turn>"[..]));
 }
 
-/// Phi 3's markers take the white space behind them, also those that the file calls ordinary.
+/// Phi 3's markers take the white space behind them, whether or not the file calls them ordinary.
 #[test]
 fn reserved_markers_have_the_habits_of_their_family() {
     let tokens: Vec<String> = (0..=u8::MAX)

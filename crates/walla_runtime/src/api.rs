@@ -27,12 +27,14 @@ pub enum Speaker {
     Agent,
     /// The world: an event that the agent perceives, written by the game ("Odo leaves the room").
     /// Templates have no such role: it is rendered as a system message where the model's template
-    /// takes one at any place, else as a user message behind a fixed prefix.
+    /// takes one at any place, else as a user message behind a fixed prefix. Like all text of a
+    /// conversation it never yields control tokens. Where observations are user messages, a player can
+    /// type the same prefix.
     Observation,
 }
 
-/// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker may
-/// have several turns in a row. Where the model's template refuses that, they are merged.
+/// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker
+/// may have several turns in a row. Where the model's template refuses that, they are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Who said it.
@@ -76,7 +78,8 @@ pub struct AgentSpec {
     pub stop_strings: Vec<String>,
     /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens. Like those they are not said.
     pub stop_tokens: Vec<TokenId>,
-    /// Turns to start with, oldest first (a restored conversation).
+    /// Turns to start with, oldest first: a restored conversation, an agent's greeting, an
+    /// observation.
     pub history: Vec<Turn>,
 }
 
@@ -264,11 +267,11 @@ pub enum ReplyError {
     /// Text that cannot be encoded, or a template that fails.
     #[error("{0}")]
     Text(String),
-    /// The model has no chat template that works, and [`Prompt::Chat`] needs one: start the engine with
-    /// another [`template`](crate::EngineOptions::template), or ask with [`Prompt::Raw`].
+    /// The model has no chat template that works, and [`Prompt::Chat`] needs one: start the engine
+    /// with another [`template`](crate::EngineOptions::template), or ask with [`Prompt::Raw`].
     #[error(
-        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or use \
-         raw prompts"
+        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or \
+         use raw prompts"
     )]
     NoTemplate(Arc<TemplateState>),
     /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the conversation, or give the cache more

@@ -88,10 +88,10 @@ impl Default for Deadlines {
 pub struct EngineOptions {
     /// The model.
     pub model: ModelSource,
-    /// A chat template instead of the model file's own: a built-in one of the model's family, or a file.
-    /// One that does not work is an error at load ([`EngineError::Template`]). Default: `None`, the
-    /// file's own. If that one is absent or does not work, the model loads and raw prompts work;
-    /// [`ModelCard::template`](crate::ModelCard::template) has the reason.
+    /// A chat template instead of the model file's own: a built-in one of the model's family, or a
+    /// file. One that does not work is an error at load ([`EngineError::Template`]). Default:
+    /// `None`, the file's own. If that one is absent or does not work, the model loads and raw
+    /// prompts work; [`ModelCard::template`](crate::ModelCard::template) has the reason.
     pub template: Option<TemplateChoice>,
     /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens and that the model fits;
     /// [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) says why a better one is not taken.

@@ -67,9 +67,10 @@ pub struct ModelCard {
     pub file_bytes: u64,
     /// Which chat template the model speaks with, or why none works: then only raw prompts work.
     pub template: TemplateState,
-    /// Markers of the template that the file stores as ordinary tokens. Here they are control tokens.
+    /// Markers of the template that the file stores as ordinary tokens. Here they are control
+    /// tokens.
     pub reserved_markers: Vec<TokenId>,
-    /// What is wrong with the file's text side although the model works, one sentence each.
+    /// Faults of tokenizer and template that do not prevent replies, one sentence each.
     pub warnings: Vec<String>,
     /// The device that runs it.
     pub device: DeviceInfo,

@@ -127,7 +127,7 @@ fn inspect_shows_what_a_template_takes() {
     assert_eq!(template["takes_system_messages"], false);
 }
 
-/// The types of the last tokens of the tiny model are those of its markers.
+/// The last tokens of the tiny model are its markers.
 #[test]
 fn inspect_names_markers_that_are_stored_as_ordinary_tokens() {
     let mut bytes = std::fs::read(tiny()).unwrap();

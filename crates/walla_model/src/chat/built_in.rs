@@ -17,8 +17,8 @@ pub enum BuiltInTemplate {
     Llama3,
     /// `<start_of_turn>user`: Gemma 1 to 3. The persona is part of the first user message.
     Gemma,
-    /// `[INST]…[/INST]`: Mistral, with the white space of its third and later tokenizers. The persona
-    /// is part of the first user message.
+    /// `[INST]…[/INST]`: Mistral, with the white space of its third and later tokenizers. The
+    /// persona is part of the first user message.
     Mistral,
 }
 
@@ -38,7 +38,9 @@ macro_rules! alternating {
 }
 
 const CHATML: &str = "\
-{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}\
+{% for m in messages %}\
+{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}\
+{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 const LLAMA3: &str = "\

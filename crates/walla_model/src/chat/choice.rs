@@ -106,7 +106,7 @@ fn read(path: &Path) -> Result<String, TemplateError> {
     String::from_utf8(bytes).map_err(|_| refused(&"not UTF-8"))
 }
 
-/// The chat template of a loaded model: which one it is, or why there is none.
+/// Which chat template a loaded model uses, or why it has no usable one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TemplateState {
@@ -145,8 +145,8 @@ impl ChatTemplate {
     /// The template that a model speaks with, if one works: the chosen one, else the file's own.
     ///
     /// # Errors
-    /// [`TemplateError`] if the chosen one does not work. A template of the file that does not work is
-    /// a [`TemplateState`], since the model can still continue raw prompts.
+    /// [`TemplateError`] if the chosen one does not work. A template of the file that does not work
+    /// is a [`TemplateState`], since the model can still continue raw prompts.
     pub fn resolve(
         file: &Gguf,
         choice: Option<&TemplateChoice>,

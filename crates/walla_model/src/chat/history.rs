@@ -1,31 +1,35 @@
 //! Conversations in the form that a template takes.
 //!
-//! Some templates refuse two messages of one role in a row, a reply before any question, or a system
-//! message; others leave such a message out without an error. A [`Form`] records what a template takes
-//! (`probe.rs` finds it), and [`normalise`] turns any list of messages into a list of this form. All
-//! mapping of roles happens here.
+//! Some templates refuse two messages of one role in a row, a reply before any question, or a
+//! system message; others leave such a message out without an error. A [`Form`] describes the lists
+//! that a template takes (`probe.rs` finds it), and [`normalise`] turns any list of messages into a
+//! list of this form. All mapping of roles happens here.
 //!
 //! Rules, applied from the first message to the last:
 //!
-//! 1. A system message keeps its role where the template takes it: at any place, or only at the start.
+//! 1. A system message keeps its role where the template takes it: at any place, or only at the
+//!    start.
 //!    Elsewhere it becomes part of the user messages next to it.
-//! 2. An observation becomes a system message where the template takes one at any place, else a user
+//! 2. An observation becomes a system message where the template takes one at any place, else a
+//!    user
 //!    message that begins with [`OBSERVATION_PREFIX`]. A blank observation is left out.
-//! 3. Neighbours of one role are merged, with an empty line between them, where the template takes no
+//! 3. Neighbours of one role are merged, with an empty line between them, where the template takes
+//!    no
 //!    repetition.
-//! 4. Where a reply may not come first, a [`FILLER`] of the user precedes it.
+//! 4. Where no reply may precede the first user message, a [`FILLER`] of the user precedes it.
 //! 5. Where the template skips or refuses blank messages, they are left out.
-//! 6. A list that the model is to reply to ends with a message that the template lets it reply to: if
+//! 6. A list that the model is to reply to ends with a message that the template lets it reply to:
+//!    if
 //!    not, a [`FILLER`] of the user is appended.
 //!
-//! Rules 1 to 5 look at earlier messages only. So a message that is appended to a conversation leaves
-//! the earlier ones as they are; at most it extends the last one.
+//! Rules 1 to 5 look at earlier messages only. So a message that is appended to a conversation
+//! leaves the earlier ones as they are; at most it extends the last one.
 
 use std::borrow::Cow;
 
 use super::{Message, Role};
 
-/// Stands for a user who has not spoken, where a template needs a user message. It belongs to no
+/// Text of a user who has not spoken, where a template needs a user message. It belongs to no
 /// language.
 pub const FILLER: &str = "...";
 
@@ -78,7 +82,8 @@ impl Form {
 pub struct NormalMessage<'a> {
     /// System, user or assistant.
     pub role: Role,
-    /// Its text: of one message, or of several that were merged. Untrusted, like all text of messages.
+    /// Its text: of one message, or of several that were merged. Untrusted, like all text of
+    /// messages.
     pub content: Cow<'a, str>,
     /// It ends with system text in a user message: it is merged with the user messages next to it.
     joins: bool,
@@ -110,7 +115,8 @@ fn is_blank(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
 }
 
-/// The messages themselves if every template takes them: users and replies that alternate, none blank.
+/// The messages themselves if every template takes them: users and replies that alternate, none
+/// blank.
 pub(super) fn as_it_is<'a>(
     messages: &[Message<'a>],
     for_reply: bool,
@@ -171,7 +177,8 @@ pub(super) fn normalise<'a>(
     normal
 }
 
-/// A message with a role that the template takes. `is_start`: no message of user or agent precedes it.
+/// A message with a role that the template takes. `is_start`: no message of user or agent precedes
+/// it.
 fn with_role<'a>(form: &Form, message: &Message<'a>, is_start: bool) -> NormalMessage<'a> {
     let Message { role, content } = *message;
     let takes_system = match form.system {

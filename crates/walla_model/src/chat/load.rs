@@ -8,10 +8,10 @@ use crate::tokenizer::{Tokenizer, Vocabulary, VocabularyError, markers_in};
 
 /// A model's tokenizer and chat template.
 ///
-/// They are read together because each needs the other: some files store a marker of the template as
-/// an ordinary token. Encoded as text it would be several tokens that the model has never seen at this
-/// place, and a player could type it. Here the tokens of all markers that the template prints are
-/// control tokens ([`Vocabulary::reserve_markers`]).
+/// They are read together because each needs the other: some files store a marker of the template
+/// as an ordinary token. Encoded as text it would be several tokens that the model has never seen
+/// at this place, and a player could type it. Here the tokens of all markers that the template
+/// prints are control tokens ([`Vocabulary::reserve_markers`]).
 #[derive(Clone, Debug)]
 pub struct LoadedText {
     /// The tokenizer, with the template's markers reserved.
@@ -22,7 +22,7 @@ pub struct LoadedText {
     pub state: TemplateState,
     /// Markers that the file stores as ordinary tokens, ascending.
     pub reserved_markers: Vec<TokenId>,
-    /// What is wrong with the file or the template although both work, one sentence each.
+    /// Faults of file or template that do not prevent replies, one sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -53,7 +53,8 @@ impl LoadedText {
         Self::with_vocabulary(file, Vocabulary::from_gguf(file)?, choice)
     }
 
-    /// As [`from_gguf`](Self::from_gguf), with a vocabulary of the file that the caller has changed.
+    /// As [`from_gguf`](Self::from_gguf), with a vocabulary of the file that the caller has
+    /// changed.
     ///
     /// # Errors
     /// As [`from_gguf`](Self::from_gguf).
@@ -96,7 +97,7 @@ impl LoadedText {
     }
 }
 
-/// Texts in quotes, each once; `None` if there are none.
+/// Texts in quotes, each once; `None` for an empty list.
 fn list<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<String> {
     let mut texts: Vec<String> = texts.into_iter().map(|text| format!("{text:?}")).collect();
     texts.sort_unstable();

@@ -13,16 +13,16 @@
 //! (`"/think" in message.content`) do not hold. ASCII white space is all that it sees of it.
 //!
 //! # Conversations that a template refuses
-//! Templates differ in the lists of messages that they take. [`ChatTemplate::render`] takes any list:
-//! the template is probed once, and messages are merged, moved to another role or preceded by a filler
-//! as far as this template needs (`chat/history.rs`). An appended message changes no earlier part of
-//! the prompt, so its prefix stays valid in the KV cache.
+//! Templates differ in the lists of messages that they take. [`ChatTemplate::render`] takes any
+//! list: the template is probed once, and messages are merged, moved to another role or preceded by
+//! a filler as far as this template needs (`chat/history.rs`). An appended message changes no
+//! earlier part of the prompt, so its prefix stays valid in the KV cache.
 //!
 //! # Bad templates
 //! A model file comes from anywhere. A template that loops, nests, makes much out of little or reads long values again and again is an
-//! error (`chat/guard.rs`). [`ChatTemplate::check`] finds a template that loses text. [`LoadedText`]
-//! reads the template and the tokenizer of a model together, or a template that the user chose
-//! instead ([`TemplateChoice`]).
+//! error (`chat/guard.rs`). [`ChatTemplate::check`] finds a template that loses text.
+//! [`LoadedText`] reads the template and the tokenizer of a model together, or a template that the
+//! user chose instead ([`TemplateChoice`]).
 
 mod built_in;
 mod choice;
@@ -34,6 +34,7 @@ mod load;
 mod methods;
 mod probe;
 mod product;
+mod prompt;
 mod reading;
 mod slice;
 mod taint;
@@ -52,6 +53,7 @@ pub use choice::{TemplateChoice, TemplateState};
 pub use error::TemplateError;
 pub use history::{FILLER, NormalMessage, OBSERVATION_PREFIX};
 pub use load::{LoadError, LoadedText};
+pub use prompt::{Prompt, Segment};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;
@@ -85,9 +87,9 @@ pub enum Role {
     User,
     /// The model.
     Assistant,
-    /// The world: an event that the model perceives, written by the game. No template has this role:
-    /// an observation is rendered as a system message where the template takes one at any place,
-    /// else as a user message that begins with [`OBSERVATION_PREFIX`].
+    /// The world: an event that the model perceives, written by the game. No template has this
+    /// role: an observation is rendered as a system message where the template takes one at any
+    /// place, else as a user message that begins with [`OBSERVATION_PREFIX`].
     Observation,
 }
 
@@ -141,46 +143,6 @@ impl Default for RenderOptions {
             enable_thinking: false,
             date: Date { year: 2024, month: 7, day: 26 },
         }
-    }
-}
-
-/// A stretch of a rendered conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// The template's own text: special tokens are parsed in it.
-    Template(String),
-    /// Untrusted text: plain, whatever it says.
-    Untrusted(String),
-}
-
-/// A rendered conversation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prompt {
-    /// In order; two of a kind never follow each other, none is empty.
-    pub segments: Vec<Segment>,
-}
-
-impl Segment {
-    /// What it says.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        match self {
-            Self::Template(text) | Self::Untrusted(text) => text,
-        }
-    }
-}
-
-impl Prompt {
-    /// The text as a person would read it.
-    #[must_use]
-    pub fn text(&self) -> String {
-        self.segments.iter().map(Segment::text).collect()
-    }
-
-    /// Length of the text in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.segments.iter().map(|segment| segment.text().len()).sum()
     }
 }
 
@@ -278,8 +240,8 @@ impl ChatTemplate {
             .unwrap_or_else(|error| unreachable!("ChatML is valid: {error}"))
     }
 
-    /// Whether the template has a place for a system message. If not, [`render`](Self::render) makes
-    /// system text part of user messages.
+    /// Whether the template has a place for a system message. If not, [`render`](Self::render)
+    /// makes system text part of user messages.
     #[must_use]
     pub fn supports_system(&self) -> bool {
         self.findings().form.system != history::SystemPlace::Nowhere
@@ -394,7 +356,8 @@ fn evaluate<'e>(
             .map(|_| ())
             .map_err(|error| failure(&error))
     };
-    // The engine is not ours: should it panic at a template, that is the template's failure, not the host's.
+    // The engine is not ours: should it panic at a template, that is the template's failure, not
+    // the host's.
     match catch_unwind(AssertUnwindSafe(&mut run)) {
         Ok(result) => result.map(|()| text),
         Err(_) => Err(TemplateError::Failed("the engine panicked".into())),

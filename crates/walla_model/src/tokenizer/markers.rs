@@ -1,10 +1,10 @@
 //! Markers of a chat template that a file stores as ordinary tokens.
 //!
 //! Some converters store `<start_of_turn>` or `<|im_start|>` with the type of ordinary text. Which
-//! ordinary tokens are markers is decided by two conditions: the chat template prints the text itself,
-//! outside of all messages, and the text has the shape of a marker. A shape alone would not do, since
-//! vocabularies hold pieces of markup and code; printing alone would not do either, since templates
-//! print words, too.
+//! ordinary tokens are markers is decided by two conditions: the chat template prints the text
+//! itself, outside of all messages, and the text has the shape of a marker. A shape alone would not
+//! do, since vocabularies hold pieces of markup and code; printing alone would not do either, since
+//! templates print words, too.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ impl Vocabulary<'_> {
         }
         let types = self.token_types.get_or_insert_with(|| vec![NORMAL; self.tokens.len()]);
         for (id, (text, kind)) in (0..).zip(self.tokens.iter().zip(types)) {
-            // Undefined, normal or unused: the other types are special already, or stand for a byte.
+            // Undefined, normal or unused. The other types are special already, or bytes.
             if matches!(*kind, 0 | NORMAL | 5) && markers.contains(text) {
                 *kind = CONTROL;
                 changed.push(TokenId(id));
@@ -49,9 +49,10 @@ impl Vocabulary<'_> {
 
 /// The parts of a text that have the shape of a marker.
 ///
-/// They are: `<…>` with at least one letter (`<s>`, `<|im_end|>`, `<start_of_turn>`), and `[…]` of at
-/// least two characters with a capital letter or a bar (`[INST]`, `[/INST]`, `[|user|]`). Neither holds
-/// white space or another bracket. Not markers are `<>`, `<->`, `[i]`, `[0]`, `[index]`.
+/// They are: `<…>` with at least one letter (`<s>`, `<|im_end|>`, `<start_of_turn>`), and `[…]` of
+/// at least two characters with a capital letter or a bar (`[INST]`, `[/INST]`, `[|user|]`).
+/// Neither holds white space or another bracket. Not markers are `<>`, `<->`, `[i]`, `[0]`,
+/// `[index]`.
 #[must_use]
 pub fn markers_in(text: &str) -> Vec<&str> {
     let mut markers = Vec::new();

@@ -197,8 +197,9 @@ enum TooLong {
     No(String),
 }
 
-/// The first turn that a prompt of `limit` tokens can have: no token has more than `token_bytes_max`
-/// bytes, and every turn takes one, unless it is blank. So only the end of a long conversation is read.
+/// The first turn that a prompt of `limit` tokens can have: no token has more than
+/// `token_bytes_max` bytes, and every turn takes one, unless it is blank. So only the end of a long
+/// conversation is read.
 fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize {
     let mut left = limit;
     let is_too_much = |turn: &Turn| {

@@ -47,9 +47,9 @@ fn display(choice: Option<&TemplateChoice>) -> String {
     choice.map(ToString::to_string).unwrap_or_default()
 }
 
-/// What a user can do about a model without a chat template that works.
-pub const WAYS_OUT: &str = "choose a template with --template chatml, llama3, gemma, mistral or a Jinja \
-file, or continue raw text with `walla generate`";
+/// Remedies for a model without a chat template that works.
+pub const WAYS_OUT: &str = "choose a template with --template chatml, llama3, gemma, mistral or a \
+Jinja file, or continue raw text with `walla generate`";
 
 async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
     let spec = AgentSpec {

@@ -13,8 +13,8 @@ fn forms() -> Vec<Form> {
     all.filter(|form| form.repeats || form.system != SystemPlace::Anywhere).collect()
 }
 
-/// Calls `check` with every list of up to `length` messages: of every role, with a text of its own or
-/// blank.
+/// Calls `check` with every list of up to `length` messages: of every role, with a distinct
+/// text or blank.
 fn for_each_list(length: usize, check: &mut dyn FnMut(&[Message<'_>])) {
     const TEXTS: [&str; 5] = ["one", "two", "three", "four", "five"];
     fn extend<'a>(

@@ -54,7 +54,8 @@ fn load(options: &EngineOptions) -> Result<Core, EngineError> {
     Core::load(options, &inline_cpu(), &Clock::real(), go_on)
 }
 
-/// Two agents of a report, and others: Gemma's and Mistral's templates refused every one of their asks.
+/// Two agents of a report, and others: Gemma's and Mistral's templates refused every one of their
+/// asks.
 #[test]
 fn every_template_answers_in_every_history() {
     let stories: [(&str, &[(Speaker, &str)]); 7] = [
@@ -123,7 +124,7 @@ fn a_long_talk_without_a_user_is_cut_to_what_fits() {
     }
 }
 
-/// A file's template that does not compile, loses what is said, or fails: the model loads.
+/// The file's template does not compile, loses text, or fails: the model loads.
 #[test]
 fn without_a_template_raw_prompts_work_and_chat_asks_have_the_reason() {
     for (template, words) in [
@@ -187,18 +188,18 @@ fn a_chosen_template_that_does_not_work_is_an_error_at_load() {
         "no/such/file.jinja".into(),
     ];
     for template in broken {
-        let error = load(&choose(template.clone())).err().expect("no core");
+        let Err(error) = load(&choose(template.clone())) else { panic!("it loads") };
         let EngineError::Template { template: name, .. } = &error else { panic!("{error}") };
         assert_eq!(*name, template.to_string());
     }
-    let error = load(&choose("no/such/file.jinja")).err().expect("no core");
+    let Err(error) = load(&choose("no/such/file.jinja")) else { panic!("it loads") };
     let EngineError::Template { reason: TemplateError::File { path, .. }, .. } = error else {
         panic!("{error}")
     };
     assert_eq!(path, Path::new("no/such/file.jinja"));
 }
 
-/// The file of a chosen template is read once: a fallback goes on with the template that it had.
+/// The file of a chosen template is read once: a fallback keeps the template.
 #[test]
 fn a_fallback_keeps_the_template() {
     let folder = tempfile::tempdir().expect("a folder");
