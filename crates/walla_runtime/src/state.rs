@@ -228,7 +228,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Numbers in [`EngineStats`], those of its budget left out.
-const FIELDS: usize = 17;
+const FIELDS: usize = 19;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -241,6 +241,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         step_rows,
         agents_active,
         agents,
+        agents_parked,
+        agents_waiting,
         asks_waiting,
         pages_used,
         pages,
@@ -261,6 +263,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         step_rows.into(),
         agents_active.into(),
         agents.into(),
+        agents_parked.into(),
+        agents_waiting.into(),
         asks_waiting.into(),
         pages_used.into(),
         pages.into(),
@@ -286,8 +290,9 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         driver_calls,
         graph_fallbacks,
     ] = values;
-    let [step_rows, agents_active, agents, asks_waiting, pages_used, pages, pages_refused] =
+    let [step_rows, agents_active, agents, agents_parked, agents_waiting, rest @ ..] =
         rest.map(|v| v as u32);
+    let [asks_waiting, pages_used, pages, pages_refused] = rest;
     EngineStats {
         tokens,
         prefill_tokens,
@@ -298,6 +303,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         step_rows,
         agents_active,
         agents,
+        agents_parked,
+        agents_waiting,
         asks_waiting,
         pages_used,
         pages,
@@ -388,6 +395,8 @@ mod tests {
             step_rows: 5,
             agents_active: 6,
             agents: 7,
+            agents_parked: 30,
+            agents_waiting: 31,
             asks_waiting: 8,
             pages_used: u32::MAX,
             pages: 10,

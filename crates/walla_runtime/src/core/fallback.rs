@@ -45,7 +45,7 @@ impl Core {
             first_to_ask,
             mut agents,
             slots,
-            unplaced,
+            parked,
             clients,
             stats,
             budget,
@@ -60,7 +60,7 @@ impl Core {
         self.first_to_ask = first_to_ask;
         self.agents = agents;
         self.slots = slots;
-        self.unplaced = unplaced;
+        self.parked = parked;
         self.clients = clients;
         self.budget.inherit(&budget);
         let pages = lost.sequences.ledger.usable_pages();

@@ -22,6 +22,8 @@ struct Seat {
     refused: bool,
     /// Commands may be left in its mailbox for later.
     skipped: bool,
+    /// The core knows that it is paused.
+    paused: bool,
     /// It was woken in this round.
     woken: bool,
     /// It is to be woken at the end of the round.
@@ -39,6 +41,7 @@ impl Seat {
             open,
             refused: false,
             skipped: false,
+            paused: false,
             woken: false,
             wake: true,
             last_words: VecDeque::new(),
@@ -169,6 +172,11 @@ impl Seats {
             if seat.post.framed.swap(false, Ordering::AcqRel) {
                 core.frame(key, now_micros);
                 collected.framed = true;
+            }
+            let is_paused = seat.post.paused.load(Ordering::Acquire);
+            if seat.paused != is_paused {
+                seat.paused = is_paused;
+                core.set_paused(key, is_paused);
             }
             let mut left = COMMANDS_PER_ROUND;
             while left > 0

@@ -111,7 +111,11 @@ fn serve<C: EngineCore>(
             Advance::Poll | Advance::Pause(_) => Some(Duration::from_micros(micros)),
             Advance::Idle => None,
         };
-        match cadence.rest(Instant::now(), at_most) {
+        let rest = match at_most {
+            None if core.is_paused() => Rest::Park(None),
+            _ => cadence.rest(Instant::now(), at_most),
+        };
+        match rest {
             Rest::Nap(nap) => thread::sleep(nap),
             Rest::Park(Some(at_most)) => thread::park_timeout(at_most),
             Rest::Park(None) => thread::park(),

@@ -5,9 +5,13 @@ mod determinism;
 mod fallback;
 mod faults;
 mod journeys;
+mod limits;
 mod masks;
+mod pause;
 mod prompts;
+mod slots;
 mod text;
+mod turns;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
