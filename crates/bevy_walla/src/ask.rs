@@ -1,11 +1,14 @@
-//! How a game asks: [`Ask`] and [`Cancel`], as events, as messages or by a method of `Commands`.
+//! How a game asks and interrupts: [`Ask`], [`Cancel`] and [`Interrupt`], as events, as messages or by a method of `Commands`.
 
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
 
-use crate::hub::Hub;
+use walla_runtime::GenerationId;
+
+use crate::hub::{Hub, HushId};
+use crate::sentence::SentenceSpoken;
 
 /// Asks an agent something: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
@@ -74,6 +77,53 @@ pub struct Cancel {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
     pub agent: Entity,
+}
+
+/// Ends what an agent is saying, of which only the beginning was heard, and forgets what else it was asked: trigger it or write it as a message.
+/// [`Cancel`] keeps all that the model has made up to then.
+///
+/// A voice is slower than a model: when the player interrupts, the reply may be far ahead of what was heard, or over. Then the
+/// [`Conversation`](crate::Conversation) and the agent's memory keep what was heard, cut at the last whole character. Replies after it were
+/// not heard and leave the conversation, and so does the reply itself if nothing was heard of it. Any of the last 16 replies of an agent
+/// can be shortened like this, until its conversation is replaced. The order among asks counts as it does for [`Cancel`].
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// /// The sentence that the voice has spoken last.
+/// #[derive(Component)]
+/// struct Heard(SentenceSpoken);
+/// fn interrupt(heard: Single<&Heard>, mut commands: Commands) {
+///     commands.trigger(Interrupt::after(&heard.0));
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+pub struct Interrupt {
+    /// An entity with an [`Agent`](crate::Agent).
+    #[event_target]
+    pub agent: Entity,
+    /// Which reply. `None`: the one in progress, or else the latest.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    pub generation: Option<GenerationId>,
+    /// Bytes of the reply's text that were heard.
+    pub heard_bytes: u32,
+}
+
+impl Interrupt {
+    /// So many bytes were heard of the reply in progress, or of the latest.
+    #[must_use]
+    pub fn at(agent: Entity, heard_bytes: u32) -> Self {
+        Self { agent, generation: None, heard_bytes }
+    }
+
+    /// The reply was heard up to the end of this sentence.
+    #[must_use]
+    pub fn after(sentence: &SentenceSpoken) -> Self {
+        let SentenceSpoken { agent, generation, end_bytes, .. } = *sentence;
+        Self { agent, generation: Some(generation), heard_bytes: end_bytes }
+    }
 }
 
 /// [`Ask`] and [`Cancel`] as methods of [`Commands`].
@@ -148,5 +198,20 @@ pub(crate) fn forward_cancel(
     mut hub: ResMut<Hub>,
 ) {
     let cancel = cancels.write(*cancel.event());
-    hub.hushed(cancel, asks.oldest_message_count() + asks.len());
+    hub.hushed(HushId::Cancel(cancel.id), asks_written(&asks));
+}
+
+pub(crate) fn forward_interrupt(
+    interrupt: On<Interrupt>,
+    mut interrupts: ResMut<Messages<Interrupt>>,
+    asks: Res<Messages<Ask>>,
+    mut hub: ResMut<Hub>,
+) {
+    let interrupt = interrupts.write(*interrupt.event());
+    hub.hushed(HushId::Interrupt(interrupt.id), asks_written(&asks));
+}
+
+/// Asks that were ever written: the number of the next one.
+pub(crate) fn asks_written(asks: &Messages<Ask>) -> usize {
+    asks.oldest_message_count() + asks.len()
 }

@@ -38,6 +38,7 @@
 //! | to tell | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `hush` |
+//! | [`Interrupt`] | like [`Cancel`], for a voice: the conversation keeps what was heard |
 //!
 //! | to hear, as event and as message | |
 //! |---|---|
@@ -71,6 +72,12 @@
 //! [`ReplyStarted`], [`ReplyFinished`] and [`ReplyFailed`] carry the [`tag`](Ask::tag) of the ask, which is yours to choose; `generation`
 //! tells the deltas and sentences of one reply from those of another. Replies begin in the order of the asks, but an ask that never
 //! comes to a reply (refused, cancelled) may end before those that were asked earlier.
+//!
+//! **More agents than the engine has slots?** They take turns: an agent that is asked waits for a slot, and the agent that has been idle longest gives up
+//! its own. Conversations stay ([`WallaPlugin::agents_max`], [`WallaPlugin::wait_for_slot`]).
+//!
+//! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`, [`WallaSettings::paused`] whenever the game likes. Later
+//! they go on with the same words.
 //!
 //! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
 //!
@@ -128,7 +135,7 @@ pub use agent::{
     Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
     VoiceRate,
 };
-pub use ask::{Ask, AskCommands, AskEntityCommands, Cancel};
+pub use ask::{Ask, AskCommands, AskEntityCommands, Cancel, Interrupt};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use error::WallaError;
@@ -149,10 +156,10 @@ pub use walla_runtime::cuda;
 pub use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, BuiltInTemplate, Client,
     Command, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, Detail, DeviceInfo,
-    EncodeOptions, Engine, EngineError, EngineOptions, EngineState, EngineStats, Event,
-    FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard, ModelSource, Pacing,
-    Prompt, ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError, TemplateState,
-    TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
+    EXCHANGES_KNOWN_MAX, EncodeOptions, Engine, EngineError, EngineOptions, EngineState,
+    EngineStats, Event, FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard,
+    ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError,
+    TemplateState, TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -162,8 +169,8 @@ pub use walla_types::{
 pub mod prelude {
     pub use crate::{
         Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, LevelOfDetail,
-        ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
+        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, Interrupt,
+        LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
         SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
         WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState,
         WallaSystems, walla_ready,

@@ -6,7 +6,7 @@ use walla_runtime::{
     Deadlines, Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice,
 };
 
-use crate::ask::{self, Ask, Cancel};
+use crate::ask::{self, Ask, Cancel, Interrupt};
 use crate::error::WallaError;
 use crate::hub::Hub;
 use crate::link::Link;
@@ -113,10 +113,24 @@ impl WallaPlugin {
         self.change(|options| options.gpu_context = context)
     }
 
-    /// Agents at the same time; their memory is reserved when the model loads. Default: `64`.
+    /// Agents that can speak at the same time; their memory is reserved when the model loads. More agents take turns, unless
+    /// [`wait_for_slot`](Self::wait_for_slot) is off. Default: `64`.
     #[must_use]
     pub fn agents_max(self, agents: u32) -> Self {
         self.change(|options| options.agents_max = agents)
+    }
+
+    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked, by priority and then by age of the ask, or fails
+    /// at once. Default: `true`; `walla.stats().agents_waiting` says how many wait.
+    #[must_use]
+    pub fn wait_for_slot(self, waits: bool) -> Self {
+        self.change(|options| options.wait_for_slot = waits)
+    }
+
+    /// Agents beyond [`agents_max`](Self::agents_max) that the engine keeps. Default: `16_384`.
+    #[must_use]
+    pub fn agents_parked_max(self, agents: u32) -> Self {
+        self.change(|options| options.agents_parked_max = agents)
     }
 
     /// Tokens of each agent's context. Default: `1_024`.
@@ -220,6 +234,7 @@ impl Plugin for WallaPlugin {
             .insert_resource(self.settings.clone())
             .add_message::<Ask>()
             .add_message::<Cancel>()
+            .add_message::<Interrupt>()
             .add_message::<WallaReady>()
             .add_message::<WallaFailed>()
             .add_message::<ReplyStarted>()
@@ -229,7 +244,8 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
             .add_observer(ask::forward_ask)
-            .add_observer(ask::forward_cancel);
+            .add_observer(ask::forward_cancel)
+            .add_observer(ask::forward_interrupt);
         systems::add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);

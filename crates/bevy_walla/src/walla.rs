@@ -111,7 +111,8 @@ impl Walla {
         self.asks_waiting
     }
 
-    /// Changes the device time of a frame, from the next frame on; `None`: no limit. What was set and used is in
+    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses all agents of the engine, also those of
+    /// other apps ([`WallaSettings::paused`](crate::WallaSettings::paused) pauses those of this one). What was set and used is in
     /// [`stats().budget`](Self::stats). Without an engine of its own (agents from a script) it does nothing.
     ///
     /// # Examples

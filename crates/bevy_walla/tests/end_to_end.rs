@@ -319,7 +319,7 @@ fn conversations_begin_with_anybody() {
 
 #[test]
 fn an_agent_without_room_gets_it_when_another_leaves() {
-    let mut app = app_with(plugin().agents_max(1));
+    let mut app = app_with(plugin().agents_max(1).wait_for_slot(false));
     let agents = [guest(&mut app, 0), guest(&mut app, 1)];
     app.update(); // the first one is added first
     ask(&mut app, agents[1], "Who are you?");
@@ -331,6 +331,98 @@ fn an_agent_without_room_gets_it_when_another_leaves() {
     run_until(&mut app, |app| log(app).ends() == 2);
     assert_eq!(log(&app).only("finished").len(), 1);
     assert_eq!(turns(&app, agents[1]).len(), 2);
+}
+
+#[test]
+fn a_crowd_takes_turns_in_a_few_slots() {
+    let mut app = app_with(plugin().agents_max(3));
+    app.add_plugins(WallaDiagnosticsPlugin);
+    listen(&mut app);
+    let agents: Vec<_> = (0..24).map(|place| guest(&mut app, place)).collect();
+    for question in ["Who are you?", "And then?"] {
+        for &agent in &agents {
+            ask(&mut app, agent, question);
+        }
+    }
+    let waiting = |app: &App| app.world().resource::<Walla>().stats().agents_waiting;
+    run_until(&mut app, |app| waiting(app) > 10);
+    let store = app.world().resource::<DiagnosticsStore>();
+    let measured = store.get(&WallaDiagnosticsPlugin::AGENTS_WAITING).and_then(Diagnostic::value);
+    assert!(measured.is_some());
+    // Who leaves while it waits, or speaks, is cancelled, and the others go on.
+    app.world_mut().despawn(agents[20]);
+    app.world_mut().despawn(agents[0]);
+    run_until(&mut app, |app| log(app).ends() == 2 * agents.len());
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    for &agent in agents[1..20].iter().chain(&agents[21..]) {
+        let turns = turns(&app, agent);
+        assert_eq!((turns.len(), &*turns[0], &*turns[2]), (4, "Who are you?", "And then?"));
+    }
+    run_until(&mut app, |app| waiting(app) == 0);
+    assert_eq!(app.world().resource::<Walla>().stats().agents, 22);
+    // A conversation is the same with and without parking.
+    let mut alone = app_with(plugin());
+    let guest = guest(&mut alone, 7);
+    for question in ["Who are you?", "And then?"] {
+        ask(&mut alone, guest, question);
+    }
+    run_until(&mut alone, |app| log(app).ends() == 2);
+    assert_eq!(turns(&alone, guest), turns(&app, agents[7]));
+}
+
+#[test]
+fn an_ask_and_a_despawn_before_the_engine_is_ready_are_a_cancelled_reply() {
+    let mut app = app_with(plugin());
+    let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
+    for (frames, &agent) in agents.iter().enumerate() {
+        ask(&mut app, agent, "Who are you?");
+        updates(&mut app, frames);
+        app.world_mut().despawn(agent);
+    }
+    run_until(&mut app, |app| log(app).ends() == agents.len());
+    assert_eq!(log(&app).only("finished"), ["Cancelled"; 4], "{:?}", log(&app).0);
+}
+
+#[test]
+fn a_conversation_and_the_agent_agree_on_what_was_heard_and_pushed() {
+    let mut app = app_with(plugin());
+    let agent = guest(&mut app, 0);
+    ask(&mut app, agent, "one");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    ask(&mut app, agent, "two");
+    run_until(&mut app, |app| {
+        let speech = speech(app, agent);
+        speech.question() == "two" && speech.text().len() > 8
+    });
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains.");
+    app.world_mut().trigger(Interrupt::at(agent, 6));
+    run_until(&mut app, |app| log(app).ends() == 2);
+    let heard = turns(&app, agent);
+    assert_eq!((heard.len(), &*heard[2], heard[3].len()), (5, "two", 6));
+    assert_eq!(heard[4], "It rains.");
+    // An agent that begins with this conversation says the same.
+    let saved = app.world().get::<Conversation>(agent).unwrap().clone();
+    let other = guest(&mut app, 0);
+    app.world_mut().entity_mut(other).insert(saved);
+    for agent in [agent, other] {
+        ask(&mut app, agent, "three");
+    }
+    run_until(&mut app, |app| log(app).ends() == 4);
+    assert_eq!(turns(&app, agent), turns(&app, other));
+    assert_eq!(turns(&app, agent)[..5], heard);
+    // The reply is over and is shortened, then it was not heard at all.
+    for (heard_bytes, expected) in [(3, 7), (0, 5)] {
+        app.world_mut().trigger(Interrupt::at(agent, heard_bytes));
+        updates(&mut app, 1);
+        assert_eq!(turns(&app, agent).len(), expected);
+    }
+    let saved = app.world().get::<Conversation>(agent).unwrap().clone();
+    app.world_mut().entity_mut(other).insert(saved);
+    for agent in [agent, other] {
+        ask(&mut app, agent, "four");
+    }
+    run_until(&mut app, |app| log(app).ends() == 6);
+    assert_eq!(turns(&app, agent), turns(&app, other));
 }
 
 #[test]

@@ -27,8 +27,8 @@ mod state;
 
 pub use api::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX,
-    EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError, ReplyEvent,
-    Speaker, TokenDetail, Turn, Usage,
+    EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt,
+    ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
 };
 pub use client::Client;
 pub use devices::default_registry;

@@ -103,8 +103,18 @@ pub struct EngineOptions {
     /// Tokens of each agent's context, at most those that the model was trained for. Default: `1_024`, a persona and some
     /// twenty turns.
     pub context_tokens: u32,
-    /// Agents at the same time, of all clients together. Default: `64`.
+    /// Agents that can speak at the same time, of all clients together: the slots. Default: `64`.
     pub agents_max: u32,
+    /// Whether agents beyond [`agents_max`](Self::agents_max) wait for a slot when they are asked. Default: `true`. The agent with the highest
+    /// priority is next, then the one whose ask is the oldest; after 10 seconds of waiting the age alone counts. It takes a free slot, or that
+    /// of the agent that has been idle longest, which is parked and loses its KV cache but not its conversation.
+    ///
+    /// `false`: an agent that has a slot keeps it, and an ask of an agent without one fails at once with
+    /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents) unless a slot is free.
+    pub wait_for_slot: bool,
+    /// Agents without a slot that the engine keeps, of all clients together. Default: `16_384`: with 1 KB of persona and conversation each, 24 MB
+    /// of memory.
+    pub agents_parked_max: u32,
     /// Tokens that the KV pool holds for all agents together. Default: `None`, `agents_max * context_tokens`, so that no agent
     /// ever waits for pages. Less saves memory, as few agents have a full context.
     pub kv_tokens: Option<u32>,
@@ -122,7 +132,7 @@ pub struct EngineOptions {
     pub kv_type: KvType,
     /// Device time of one frame: steps that are predicted not to fit are not started. `None`: no limit. Default: 4,166 µs, a quarter of
     /// a 60 Hz frame. It holds for clients that are paced [per frame](crate::Pacing::PerFrame);
-    /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time.
+    /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time. Zero: no step runs.
     ///
     /// With a budget, loading ends with some steps on scratch sequences (under a second), which say what steps cost.
     pub budget: Option<Duration>,
@@ -161,6 +171,8 @@ impl EngineOptions {
             gpu_context: GpuContext::default(),
             context_tokens: 1_024,
             agents_max: 64,
+            wait_for_slot: true,
+            agents_parked_max: 16_384,
             kv_tokens: None,
             rows_max: 128,
             prefill_tokens_max: 64,
@@ -193,6 +205,11 @@ impl EngineOptions {
                 return Err(EngineError::Option { option, value, max });
             }
         }
+        // None is a choice here.
+        let (option, value) = ("agents_parked_max", self.agents_parked_max as usize);
+        if value > AGENTS_PARKED_MAX {
+            return Err(EngineError::Option { option, value, max: AGENTS_PARKED_MAX });
+        }
         Ok(())
     }
 }
@@ -200,6 +217,9 @@ impl EngineOptions {
 /// A quarter of a frame at 60 Hz.
 const DEFAULT_BUDGET: Duration =
     Duration::from_micros(walla_plan::governor::DEFAULT_BUDGET_MICROS as u64);
+
+/// Bound of [`EngineOptions::agents_parked_max`].
+const AGENTS_PARKED_MAX: usize = 1 << 20;
 
 /// Bound of a client's queues: 2^20 events of some 100 bytes are 100 MiB.
 const QUEUE_MAX: usize = 1 << 20;

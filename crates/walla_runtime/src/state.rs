@@ -238,7 +238,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Numbers in [`EngineStats`], those of its budget left out.
-const FIELDS: usize = 17;
+const FIELDS: usize = 19;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -251,6 +251,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         step_rows,
         agents_active,
         agents,
+        agents_parked,
+        agents_waiting,
         asks_waiting,
         pages_used,
         pages,
@@ -271,6 +273,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         step_rows.into(),
         agents_active.into(),
         agents.into(),
+        agents_parked.into(),
+        agents_waiting.into(),
         asks_waiting.into(),
         pages_used.into(),
         pages.into(),
@@ -296,8 +300,9 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         driver_calls,
         graph_fallbacks,
     ] = values;
-    let [step_rows, agents_active, agents, asks_waiting, pages_used, pages, pages_refused] =
+    let [step_rows, agents_active, agents, agents_parked, agents_waiting, rest @ ..] =
         rest.map(|v| v as u32);
+    let [asks_waiting, pages_used, pages, pages_refused] = rest;
     EngineStats {
         tokens,
         prefill_tokens,
@@ -308,6 +313,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         step_rows,
         agents_active,
         agents,
+        agents_parked,
+        agents_waiting,
         asks_waiting,
         pages_used,
         pages,
@@ -398,6 +405,8 @@ mod tests {
             step_rows: 5,
             agents_active: 6,
             agents: 7,
+            agents_parked: 30,
+            agents_waiting: 31,
             asks_waiting: 8,
             pages_used: u32::MAX,
             pages: 10,

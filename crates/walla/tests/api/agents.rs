@@ -6,7 +6,7 @@ use walla::{
 };
 use walla_device::FaultPlan;
 
-use crate::host::{begun, engine, held, on, options, soon, speaker, working};
+use crate::host::{begun, engine, eventually, held, on, options, soon, speaker, working};
 
 fn turns() -> Vec<Turn> {
     let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
@@ -65,7 +65,7 @@ async fn a_dropped_agent_is_silent_and_leaves_its_place() {
 
 #[tokio::test]
 async fn an_agent_without_a_place_gets_one_when_there_is_one() {
-    let full = EngineOptions { agents_max: 1, ..options() };
+    let full = EngineOptions { agents_max: 1, wait_for_slot: false, ..options() };
     let engine = on(FaultPlan::new(0), full).0.start().await.unwrap();
     let first = engine.agent_with(speaker(1, 5));
     let second = engine.agent("You are nobody yet.");
@@ -84,6 +84,103 @@ async fn an_agent_without_a_place_gets_one_when_there_is_one() {
         (said.text, said.usage.prompt_tokens),
         (expected.text, expected.usage.prompt_tokens)
     );
+}
+
+#[tokio::test]
+async fn agents_beyond_the_slots_take_turns_and_keep_their_conversations() {
+    let few = EngineOptions { agents_max: 2, ..options() };
+    let engine = on(walla_device::FaultPlan::new(0), few).0.start().await.unwrap();
+    let agents: Vec<_> = (0..30).map(|seed| engine.agent_with(speaker(seed, 5))).collect();
+    let mut prompt_tokens = Vec::new();
+    for question in ["Who are you?", "And then?"] {
+        let replies: Vec<_> = agents.iter().map(|agent| agent.ask(question)).collect();
+        for reply in replies {
+            let end = soon("the end", reply.finish()).await.unwrap();
+            assert_eq!((end.reason, end.usage.reply_tokens), (FinishReason::Length, 5));
+            prompt_tokens.push(end.usage.prompt_tokens);
+        }
+    }
+    assert!(prompt_tokens[30..].iter().all(|tokens| *tokens > prompt_tokens[0] + 10));
+    assert_eq!((engine.stats().agents, engine.stats().agents_parked), (30, 28));
+}
+
+#[tokio::test]
+async fn a_reply_of_no_tokens_is_empty() {
+    let engine = engine().await;
+    let agent = engine.agent_with(speaker(1, 0));
+    let end = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    assert_eq!((end.text.as_str(), end.reason), ("", FinishReason::Length));
+    assert!(end.usage.prompt_tokens > 0 && engine.stats().tokens == 0);
+}
+
+#[tokio::test]
+async fn a_pause_keeps_everything_where_it_is() {
+    for with_budget in [false, true] {
+        let engine = engine().await;
+        let pause = |is_paused: bool| {
+            if with_budget {
+                engine.set_budget(is_paused.then_some(std::time::Duration::ZERO));
+            } else {
+                engine.set_paused(is_paused);
+            }
+        };
+        let agents = [1, 2].map(|seed| engine.agent_with(speaker(seed, 300)));
+        let mut replies = agents.each_ref().map(|agent| agent.ask("Tell me a story."));
+        soon("a delta", replies[0].next()).await.unwrap().unwrap();
+        pause(true);
+        let steps = || engine.stats().steps;
+        let mut before = steps();
+        eventually("it stands still", || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::mem::replace(&mut before, steps()) == steps()
+        })
+        .await;
+        replies[1].cancel();
+        let mut waiting = agents[1].ask("And then?");
+        let [first, second] = replies;
+        let end = soon("the end", second.finish()).await.unwrap();
+        assert_eq!(end.reason, FinishReason::Cancelled, "a cancel counts in a pause");
+        let next = waiting.next_event();
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(50), next).await.is_err());
+        assert_eq!(steps(), before);
+        pause(false);
+        let end = soon("the end", first.finish()).await.unwrap();
+        assert_eq!(end.usage.reply_tokens, 300);
+        assert_eq!(soon("the end", waiting.finish()).await.unwrap().usage.reply_tokens, 300);
+    }
+}
+
+#[tokio::test]
+async fn what_was_heard_is_what_the_agent_remembers() {
+    let engine = engine().await;
+    let agent = engine.agent_with(speaker(1, 40));
+    let mut first = agent.ask("Who are you?");
+    let mut said = String::new();
+    while let Some(delta) = soon("a delta", first.next()).await {
+        said.push_str(delta.unwrap().text());
+    }
+    // The model is done, the voice was at the fifth letter.
+    first.cancel_heard(5);
+    first.cancel_heard(30); // Without effect.
+    let second = soon("the end", agent.ask("And then?").finish()).await.unwrap();
+    let heard = |text: &str, speaker| Turn { speaker, text: text.into() };
+    let history = vec![heard("Who are you?", Speaker::User), heard(&said[..5], Speaker::Agent)];
+    let other = engine.agent_with(AgentSpec { history, ..speaker(1, 40) });
+    let expected = soon("the end", other.ask("And then?").finish()).await.unwrap();
+    assert_eq!(
+        (second.text, second.usage.prompt_tokens),
+        (expected.text, expected.usage.prompt_tokens)
+    );
+}
+
+#[tokio::test]
+async fn the_reason_names_the_stop_string() {
+    let engine = engine().await;
+    let stop_strings = ["!", "a", "e", "i", "o", "u"].map(str::to_owned).to_vec();
+    let agent = engine.agent_with(AgentSpec { stop_strings, ..speaker(1, 300) });
+    let end = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    let FinishReason::Stop { index } = end.reason else { panic!("{end:?}") };
+    assert!((1..=5).contains(&index) && !end.text.contains(['a', 'e', 'i', 'o', 'u']));
 }
 
 #[tokio::test]

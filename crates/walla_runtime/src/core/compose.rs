@@ -155,7 +155,7 @@ impl Core {
             agent.is_some_and(|agent| agent.waiting_since < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
-        if !*is_lifted && budget.governor.is_spent() {
+        if !*is_lifted && (budget.is_zero() || budget.governor.is_spent()) {
             budget.agents_deferred = unserved(&mut requests.iter().map(|request| request.seq));
             return false;
         }

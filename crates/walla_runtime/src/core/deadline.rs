@@ -46,8 +46,10 @@ impl Core {
         let max_micros = u64::try_from(self.deadlines.reply?.as_micros()).unwrap_or(u64::MAX);
         let mut next_micros: Option<u64> = None;
         for slot in 0..self.agents.len() {
-            let reply = self.agents[slot].as_ref().and_then(|agent| agent.reply.as_ref());
-            let Some(reply) = reply else { continue };
+            let Some(agent) = self.agents[slot].as_ref() else { continue };
+            let Some(reply) = agent.reply.as_ref().filter(|_| self.runs(agent.client)) else {
+                continue;
+            };
             let end_micros = reply.begun_micros.saturating_add(max_micros);
             if end_micros <= now_micros {
                 self.finish(slot, FinishReason::TimedOut, now_micros);

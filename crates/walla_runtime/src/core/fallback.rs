@@ -61,7 +61,7 @@ impl Core {
             first_to_ask,
             mut agents,
             slots,
-            unplaced,
+            parked,
             clients,
             stats,
             budget,
@@ -79,7 +79,7 @@ impl Core {
         self.first_to_ask = first_to_ask;
         self.agents = agents;
         self.slots = slots;
-        self.unplaced = unplaced;
+        self.parked = parked;
         self.clients = clients;
         self.budget.inherit(&budget);
         let pages = sequences.ledger.usable_pages();
@@ -99,7 +99,6 @@ impl Core {
         // The other core may have had more slots.
         self.agents = (0..agents_max).map(|_| None).collect();
         self.slots.clear();
-        self.unplaced.clear();
         self.first_to_ask = 0;
         self.refused = Some(error);
     }

@@ -1,6 +1,6 @@
 //! From options to a core that can run.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
@@ -15,6 +15,7 @@ use super::calibrate::Waiting;
 use super::collect::InFlight;
 use super::compose::Composer;
 use super::cost_file::Key;
+use super::slots::Parked;
 use super::source::Source;
 use super::text::{ModelText, TextWorker};
 use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file, deadline};
@@ -149,7 +150,7 @@ impl Source {
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             agents: (0..agents).map(|_| None).collect(),
             slots: HashMap::with_capacity(agents),
-            unplaced: VecDeque::new(),
+            parked: Parked::new(options.agents_parked_max, options.wait_for_slot),
             clients: Vec::new(),
             composer: Composer::new(limits),
             budget: Budget::new(options, is_gpu, cost),

@@ -14,10 +14,13 @@ mod fallback;
 mod life;
 mod load;
 mod pages;
+mod pause;
+mod slots;
 mod source;
 #[cfg(test)]
 mod tests;
 mod text;
+mod turns;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -33,11 +36,12 @@ use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
 use self::deadline::hung;
+use self::slots::Parked;
 pub(crate) use self::source::Source;
 pub(crate) use self::text::ModelText;
 use self::text::TextWorker;
 use crate::api::{
-    AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
+    AgentId, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };
 use crate::clock::WaitMeter;
 use crate::options::{Deadlines, EngineError};
@@ -69,16 +73,17 @@ struct ClientState {
     /// Whether some agent is in the step just submitted.
     stepped: bool,
     removed: bool,
+    /// Its host wants a pause.
+    wants_pause: bool,
+    /// When its pause began, if it has one.
+    paused_since_micros: Option<u64>,
 }
 
 impl ClientState {
     fn may_step(&self) -> bool {
-        self.outbox.is_empty() && !self.removed
+        self.outbox.is_empty() && !self.removed && !self.is_paused()
     }
 }
-
-/// An agent without a place.
-type Unplaced = (ClientKey, AgentId, Box<AgentSpec>);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -96,8 +101,8 @@ pub(crate) struct Core {
     /// Index: the agent's sequence.
     agents: Vec<Option<Box<AgentState>>>,
     slots: HashMap<AgentId, usize>,
-    /// Agents for which there was no place when they were added, oldest first.
-    unplaced: VecDeque<Unplaced>,
+    /// Agents without a slot.
+    parked: Parked,
     clients: Vec<ClientState>,
     composer: Composer,
     budget: Budget,
@@ -124,15 +129,19 @@ impl Core {
         self.clients.iter_mut().find(|client| client.key == key)
     }
 
-    /// The place of an agent of this client: nobody hears, changes or removes another's.
+    /// The slot of an agent of this client: nobody hears, changes or removes another's.
     fn slot_of(&self, client: ClientKey, id: AgentId) -> Option<usize> {
         let slot = *self.slots.get(&id)?;
         self.agents[slot].as_ref().filter(|agent| agent.client == client).map(|_| slot)
     }
 
+    /// An agent of this client, parked or not.
     fn agent_of(&mut self, client: ClientKey, id: AgentId) -> Option<&mut AgentState> {
-        let slot = self.slot_of(client, id)?;
-        self.agents[slot].as_deref_mut()
+        let agent = match self.slots.get(&id) {
+            Some(&slot) => self.agents[slot].as_deref_mut(),
+            None => self.parked.agents.get_mut(&id).map(|agent| &mut **agent),
+        };
+        agent.filter(|agent| agent.client == client)
     }
 
     /// Sends an event, or keeps it until the client's queue has room.
@@ -169,10 +178,11 @@ impl Core {
     fn fail_all(&mut self, reason: &str) {
         for slot in 0..self.agents.len() {
             self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
+        }
+        let parked = std::mem::take(&mut self.parked.agents).into_values();
+        for mut agent in std::mem::take(&mut self.agents).into_iter().flatten().chain(parked) {
             let (client, id) = (agent.client, agent.id);
-            let waiting: Vec<_> = agent.asks.drain(..).collect();
-            for ask in waiting {
+            for ask in agent.asks.drain(..) {
                 let error = ReplyError::EngineGone(reason.to_owned());
                 self.post(client, id, ask.generation, ReplyEvent::Failed(error));
             }
@@ -183,9 +193,12 @@ impl Core {
         let agents = self.agents.iter().flatten();
         let active = agents.clone().filter(|agent| agent.reply.is_some()).count();
         let waiting: usize = agents.clone().map(|agent| agent.asks.len()).sum();
-        self.stats.agents = self.slots.len() as u32;
-        self.stats.agents_active = active as u32;
-        self.stats.asks_waiting = waiting as u32;
+        let parked = self.parked.agents.len() as u32;
+        self.stats.agents = self.slots.len() as u32 + parked;
+        self.stats.agents_parked = parked;
+        self.stats.agents_waiting = self.parked.waiting();
+        self.stats.agents_active = active as u32 + self.parked.waiting();
+        self.stats.asks_waiting = waiting as u32 + self.parked.asks();
         self.stats.pages_used = self.sequences.ledger.used_pages();
         let device = self.sequences.executor.device();
         self.stats.driver_calls = device.counters().total() - self.driver_calls_of_load;
@@ -206,11 +219,13 @@ impl EngineCore for Core {
             outbox,
             stepped: false,
             removed: false,
+            wants_pause: false,
+            paused_since_micros: None,
         });
     }
 
     fn remove_client(&mut self, key: ClientKey) {
-        self.unplaced.retain(|waiting| waiting.0 != key);
+        self.parked.remove_client(key);
         let agents = self.agents.iter().flatten();
         let ids: Vec<_> =
             agents.filter(|agent| agent.client == key).map(|agent| agent.id).collect();
@@ -224,39 +239,53 @@ impl EngineCore for Core {
     }
 
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
+        let now_micros = self.client_micros(client, now_micros);
         match command {
             Command::AddAgent { agent, spec } => self.add_agent(client, agent, spec),
             Command::ChangeAgent { agent, spec } => {
                 if let Some(state) = self.agent_of(client, agent) {
                     state.change(spec);
-                } else if let Some(waiting) = self.unplaced_of(client, agent) {
-                    let history = std::mem::take(&mut waiting.history);
-                    *waiting = AgentSpec { history, ..*spec };
+                    self.parked.refresh(agent);
                 }
             }
             Command::SetDetail { agent, detail } => {
                 if let Some(state) = self.agent_of(client, agent) {
                     state.set_detail(detail);
-                } else if let Some(waiting) = self.unplaced_of(client, agent) {
-                    waiting.detail = detail;
                 }
             }
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);
                 if let Some(state) = self.agent_of(client, agent) {
-                    state.turns = Arc::new(turns);
-                } else if let Some(waiting) = self.unplaced_of(client, agent) {
-                    waiting.history = turns;
+                    state.replace_turns(turns);
+                }
+            }
+            Command::AppendTurns { agent, turns } => {
+                let turns_max = self.context_tokens as usize;
+                if let Some(state) = self.agent_of(client, agent) {
+                    state.append_turns(turns, turns_max);
                 }
             }
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
             Command::Ask { agent, generation, prompt } => {
-                self.ask(client, agent, Ask { generation, prompt, arrived_micros: now_micros });
+                self.ask(client, agent, Ask::new(generation, prompt, now_micros));
             }
             Command::Cancel { agent, generation } => {
                 self.cancel(client, agent, Some(generation), now_micros);
             }
+            Command::Interrupt { agent, generation, heard_bytes } => {
+                self.interrupt(client, agent, (generation, heard_bytes), now_micros);
+            }
         }
+    }
+
+    fn set_paused(&mut self, client: ClientKey, is_paused: bool) {
+        if let Some(client) = self.client(client) {
+            client.wants_pause = is_paused;
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.is_all_paused()
     }
 
     fn frame(&mut self, key: ClientKey, now_micros: u64) {
@@ -273,6 +302,7 @@ impl EngineCore for Core {
     }
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
+        self.update_pauses(now_micros);
         self.deliver(emit);
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -333,9 +363,10 @@ impl EngineCore for Core {
         }
         self.deliver(emit);
         self.count();
-        // A reply that ended while this step was made up leaves its agent free for the next ask.
-        let is_free = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
-        let can_start = !self.worker_is_full && self.agents.iter().flatten().any(|a| is_free(a));
+        // A reply that ended while this step was made up leaves its agent free for the next ask, or its slot for the next agent.
+        let can_start = (!self.worker_is_full
+            && (0..self.agents.len()).any(|slot| self.is_free(slot)))
+            || self.next_placement(now_micros).is_some();
         Ok(match () {
             () if collected || submitted || freed || can_start => Advance::Again,
             () if waits || self.sequences.executor.in_flight() > 0 => Advance::Poll,

@@ -7,6 +7,7 @@ use walla_plan::{Detail, LedgerError};
 use walla_types::{SeqId, TokenId};
 
 use super::Core;
+use super::agent::AgentState;
 use crate::api::ReplyError;
 
 /// Whether it is near, its priority, how long it has waited and where it is: more goes first.
@@ -211,7 +212,9 @@ impl Core {
     fn evict_idle(&mut self, except: usize) -> bool {
         let idle = |&slot: &usize| {
             let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
-            let speaks = self.agents[slot].as_ref().is_some_and(|agent| agent.reply.is_some());
+            // In a pause an agent needs no pages; its tokens are evaluated anew when it goes on.
+            let speaks = |agent: &AgentState| agent.reply.is_some() && self.runs(agent.client);
+            let speaks = self.agents[slot].as_deref().is_some_and(speaks);
             slot != except && holds && !speaks
         };
         let least_recent = |&slot: &usize| self.agents[slot].as_ref().map_or(0, |a| a.last_step);

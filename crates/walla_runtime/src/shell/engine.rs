@@ -20,6 +20,9 @@ use crate::mailbox::{Mailbox, TrySendError, WakerCell};
 use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard, Status};
 
+/// Open generations of a client at least: eight asks of each of 8,192 agents. So many that a cancel does not wait behind asks.
+const OPEN_MAX: usize = 1 << 16;
+
 /// What hosts and the device thread share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -144,10 +147,12 @@ pub(crate) struct Post {
     pub(crate) waker: WakerCell,
     /// A frame was granted.
     pub(crate) framed: AtomicBool,
+    /// The host wants a pause.
+    pub(crate) paused: AtomicBool,
     /// The client was dropped.
     pub(crate) gone: AtomicBool,
     pub(super) pacing: Pacing,
-    /// Open generations, at most: as many as there is room for terminal events. Further commands wait in their mailbox.
+    /// Open generations, at most. Further commands wait in their mailbox, cancels included.
     pub(super) open_max: usize,
 }
 
@@ -228,9 +233,10 @@ impl Engine {
             events: Mailbox::new(shared.event_queue),
             waker: WakerCell::new(),
             framed: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             pacing,
-            open_max: shared.event_queue.max(2).next_power_of_two(),
+            open_max: shared.event_queue.max(OPEN_MAX),
         });
         match shared.joining.try_send(Arc::clone(&post)) {
             Ok(()) => shared.ring(),
@@ -293,6 +299,10 @@ impl Engine {
 
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits; before the engine is ready the
     /// setting is kept until it is.
+    ///
+    /// Zero pauses all agents at once: no step begins, those in flight are collected, and the device thread sleeps. Asks queue, cancels and
+    /// removals count. The next budget that is not zero goes on with the same tokens. [`Client::set_paused`] pauses one client and leaves the
+    /// budget as it is.
     ///
     /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also holds for [free-running](Pacing::FreeRunning)
     /// clients, in windows of 1/60 s.

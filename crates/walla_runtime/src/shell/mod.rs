@@ -11,7 +11,7 @@
 //! | `Shared::joining` | receives | send ([`Engine::client`]) |
 //! | `Post::commands` | receives | send |
 //! | `Post::events` | sends | receive |
-//! | `Post::framed`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
+//! | `Post::framed`, `Post::paused`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
 //! | `Shared::controls` | takes | set, then unpark |
 //! | `Shared::seats` | locks for moments, never during a call of the core or the device | never |
 //! | `Shared::beat` | writes | never |
@@ -127,6 +127,14 @@ pub(crate) trait EngineCore {
 
     /// A client grants a frame's steps.
     fn frame(&mut self, client: ClientKey, now_micros: u64);
+
+    /// A client begins or ends a pause.
+    fn set_paused(&mut self, _client: ClientKey, _is_paused: bool) {}
+
+    /// Whether all clients are paused: frames bring no work, so the thread need not wait for them.
+    fn is_paused(&self) -> bool {
+        false
+    }
 
     /// A host changes what all agents together may use.
     fn control(&mut self, control: Control);

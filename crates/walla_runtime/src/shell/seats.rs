@@ -23,6 +23,8 @@ struct Seat {
     refused: bool,
     /// Commands may be left in its mailbox for later.
     skipped: bool,
+    /// The core knows that it is paused.
+    paused: bool,
     /// It was woken in this round.
     woken: bool,
     /// It is to be woken at the end of the round.
@@ -40,6 +42,7 @@ impl Seat {
             open,
             refused: false,
             skipped: false,
+            paused: false,
             woken: false,
             wake: true,
             last_words: VecDeque::new(),
@@ -175,6 +178,13 @@ impl Seats {
     /// Whether a client has granted a frame since the last look; `None` if there is no such client.
     pub(super) fn take_frame(&mut self, key: ClientKey) -> Option<bool> {
         Some(self.at(key)?.post.framed.swap(false, Ordering::AcqRel))
+    }
+
+    /// Whether a client is paused, if that has changed since the last look.
+    pub(super) fn take_pause(&mut self, key: ClientKey) -> Option<bool> {
+        let seat = self.at(key)?;
+        let is_paused = seat.post.paused.load(Ordering::Acquire);
+        (std::mem::replace(&mut seat.paused, is_paused) != is_paused).then_some(is_paused)
     }
 
     /// The next command of a client, if the core may get one.

@@ -175,7 +175,11 @@ fn serve<C: EngineCore>(
             Advance::Idle => None,
         };
         shared.beat.rest();
-        match cadence.rest(Instant::now(), at_most) {
+        let rest = match at_most {
+            None if core.is_paused() => Rest::Park(None),
+            _ => cadence.rest(Instant::now(), at_most),
+        };
+        match rest {
             Rest::Nap(nap) => thread::sleep(nap),
             Rest::Park(Some(at_most)) => thread::park_timeout(at_most),
             Rest::Park(None) => thread::park(),
@@ -251,6 +255,10 @@ impl Device<'_> {
             if framed {
                 core.frame(key, now_micros);
                 collected.framed = true;
+            }
+            let pause = self.own()?.seats.take_pause(key);
+            if let Some(is_paused) = pause {
+                core.set_paused(key, is_paused);
             }
             let mut left = COMMANDS_PER_ROUND;
             while left > 0 {

@@ -172,42 +172,14 @@ fn a_change_in_mid_reply_counts_from_the_next_one_on() {
 }
 
 #[test]
-fn too_many_agents_and_asks_are_refused() {
+fn too_many_asks_of_one_agent_are_refused() {
     let mut stage = Stage::free();
-    let agents: Vec<_> = (0..9).map(|seed| stage.agent(speaker(seed, 2))).collect();
-    let refused = stage.ask(agents[8], tokens("a"));
-    let asks: Vec<_> = (0..12).map(|_| stage.ask(agents[0], tokens("a"))).collect();
+    let agent = stage.agent(speaker(0, 2));
+    let asks: Vec<_> = (0..12).map(|_| stage.ask(agent, tokens("a"))).collect();
     stage.run();
-    assert_eq!(stage.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
     let busy = |g: &&GenerationId| matches!(stage.reply(**g).ends[0], Err(ReplyError::Busy { .. }));
     assert_eq!(asks.iter().filter(busy).count(), 4);
     stage.assert_all_ended();
-}
-
-#[test]
-fn an_agent_without_a_place_gets_the_next_one_that_is_free_when_it_is_asked() {
-    let mut stage = Stage::free();
-    let agents: Vec<_> = (0..20).map(|seed| stage.agent(speaker(seed, 2))).collect();
-    let [agent, gone, oldest] = [agents[19], agents[18], agents[8]];
-    // What it is told while it waits is not lost.
-    stage.command(Command::ChangeAgent { agent, spec: Box::new(speaker(1, 7)) });
-    let turns = [Speaker::User, Speaker::Agent].map(|speaker| Turn { speaker, text: "Hi".into() });
-    stage.command(Command::SetConversation { agent, turns: turns.to_vec() });
-    stage.command(Command::SetDetail { agent, detail: Detail::Reduced });
-    stage.command(Command::RemoveAgent { agent: gone });
-    let refused = stage.ask(agent, tokens("ab"));
-    stage.command(Command::RemoveAgent { agent: agents[3] });
-    let heard = stage.ask(agent, tokens("ab"));
-    stage.command(Command::RemoveAgent { agent: agents[4] });
-    let unknown = [gone, oldest].map(|agent| stage.ask(agent, tokens("ab")));
-    stage.run();
-    assert_eq!(stage.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
-    assert_eq!(stage.reply(heard).text, alone(&options(), speaker(1, 7), "ab").text);
-    let placed = stage.core.agents[3].as_ref().expect("it has the place");
-    assert_eq!((&placed.turns[..], placed.spec.detail), (&turns[..], Detail::Reduced));
-    for generation in unknown {
-        assert_eq!(stage.reply(generation).ends, [Err(ReplyError::UnknownAgent)]);
-    }
 }
 
 #[test]

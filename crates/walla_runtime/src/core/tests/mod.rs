@@ -6,11 +6,15 @@ mod determinism;
 mod fallback;
 mod faults;
 mod journeys;
+mod limits;
 mod masks;
+mod pause;
 mod prompts;
+mod slots;
 mod stories;
 mod templates;
 mod text;
+mod turns;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
