@@ -155,6 +155,9 @@ impl Hub {
     }
 
     fn send(&self, message: Message) {
+        if self.engine().is_forked() {
+            return; // There is no pump in this process. The message's channels close, which reports it.
+        }
         // The pump goes after the last hub. If it broke, the channels in the message close, which says so.
         let _broken = self.messages.send(message);
     }

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, ReplyEvent, Usage,
+    AgentId, DELTA_BYTES_MAX, EngineState, FinishReason, GenerationId, InlineText, ReplyError,
+    ReplyEvent, Usage,
 };
 
 use crate::hub::Hub;
@@ -121,7 +122,7 @@ impl Reply {
         while let Some(delta) = self.next().await {
             text.push_str(delta?.text());
         }
-        let (reason, usage) = self.end.clone().unwrap_or_else(|| Err(pump_gone()))?;
+        let (reason, usage) = self.end.clone().unwrap_or_else(|| Err(pump_gone(&self.hub)))?;
         Ok(Finished { text, reason, usage })
     }
 
@@ -163,7 +164,7 @@ impl Reply {
             Source::Engine { events, .. } => ready!(events.poll_recv(context)),
             Source::Refused(error) => Some(ReplyEvent::Failed(error.clone())),
         };
-        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone()));
+        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone(&self.hub)));
         match &event {
             ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
@@ -184,9 +185,13 @@ impl Reply {
     }
 }
 
-/// The pump ends every reply before it goes, so this is a defect, or a waker of the host that panicked on its thread.
-fn pump_gone() -> ReplyError {
-    ReplyError::EngineGone("the thread walla-async has ended".into())
+/// The pump ends every reply before it goes, so this is a fork of the engine's process, or a defect.
+fn pump_gone(hub: &Hub) -> ReplyError {
+    let reason = match hub.engine().state() {
+        EngineState::Failed(error) => error.to_string(),
+        _ => "the thread walla-async has ended".to_owned(),
+    };
+    ReplyError::EngineGone(reason)
 }
 
 impl Stream for Reply {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -135,7 +136,9 @@ impl Pump {
         let Some((events, permit)) = self.replies.remove(&generation) else { return };
         // First, so that whoever hears of the end can ask again.
         drop(permit);
-        let _listening = events.send(what);
+        notify(|| _ = events.send(what));
+        // Closing the channel wakes its receiver too.
+        notify(|| drop(events));
     }
 
     fn hear_engine(&mut self) {
@@ -151,7 +154,7 @@ impl Pump {
             self.end(generation, what);
         } else if let Some((events, _)) = self.replies.get(&generation) {
             // A reply that was dropped does not listen: its events end here.
-            let _listening = events.send(what);
+            notify(|| _ = events.send(what));
         }
     }
 
@@ -184,20 +187,19 @@ impl Pump {
         match self.client.engine().state() {
             EngineState::Loading { fraction } if fraction > self.fraction_told => {
                 self.fraction_told = fraction;
-                let _listening = loading.send(fraction);
+                notify(|| _ = loading.send(fraction));
             }
             EngineState::Loading { .. } => {}
             EngineState::Ready | EngineState::Failed(_) | EngineState::Stopped => {
-                self.loading = None;
+                let loading = self.loading.take();
+                notify(|| drop(loading));
             }
         }
     }
 
     fn look_at_end(&mut self) {
         if !self.awaiting_end.is_empty() && self.client.engine().is_ended() {
-            self.awaiting_end.drain(..).for_each(|told| {
-                let _listening = told.send(());
-            });
+            self.awaiting_end.drain(..).for_each(|told| notify(|| _ = told.send(())));
         }
     }
 
@@ -208,6 +210,14 @@ impl Pump {
         } else {
             self.loading.as_ref().map(|_| LOOK_AT_LOAD)
         }
+    }
+}
+
+/// Sends something to a host, or closes a channel to it. Both run a waker of the host, whose panic loses
+/// its own wake-up and nothing else: other replies, and the state of the engine, do not depend on it.
+fn notify(send: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(send)).is_err() {
+        tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");
     }
 }
 

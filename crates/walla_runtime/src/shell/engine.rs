@@ -345,6 +345,13 @@ impl Engine {
         self.handle.shared.is_ended() || self.handle.shared.is_forked()
     }
 
+    /// Whether this process is a fork of the one that started the engine: its threads do not exist here,
+    /// every command is refused, and [`state`](Self::state) is [`EngineError::Forked`].
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.handle.shared.is_forked()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.handle.shared
     }
