@@ -7,18 +7,24 @@ mod array;
 mod convert;
 mod cursor;
 mod error;
+mod file;
+mod foreign;
 mod map;
 mod parse;
 mod value;
+mod warning;
 mod writer;
 
-use std::{fmt, fs::File, io::Read as _, ops::Range, path::Path, sync::Arc};
+use std::{fmt, io::Read as _, ops::Range, path::Path, sync::Arc};
 
 pub use array::{Array, Floats, Integers, Item, Items, Strings};
 pub use convert::FromValue;
 pub use error::{GgufError, MetadataError, TensorError};
-pub use value::{Element, Value};
+pub use file::FileKind;
+pub use foreign::Foreign;
+pub use value::{Element, Unreadable, Value};
 use walla_types::{TensorType, UnknownTensorType};
+pub use warning::GgufWarning;
 pub use writer::{DataWriter, WriteError, Writer};
 
 use crate::{
@@ -93,7 +99,7 @@ impl fmt::Display for TensorInfo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ty {
             Ok(ty) => write!(f, "{ty} {}", self.shape),
-            Err(UnknownTensorType(code)) => write!(f, "type {code} {}", self.shape),
+            Err(unknown) => write!(f, "{} {}", unknown.label(), self.shape),
         }
     }
 }
@@ -152,12 +158,13 @@ impl Gguf {
     /// deleting it are safe. Where that is not to be relied on, use [`Gguf::open_copied`].
     ///
     /// # Errors
-    /// [`GgufError::Io`] if it cannot be opened or mapped, [`GgufError::Changed`] if its length changed while it was
-    /// read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
+    /// or mapped, [`GgufError::Changed`] if its length changed while it was read, any other [`GgufError`] if it is no
+    /// sound GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
         let io = |source| GgufError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
+        let file = file::open(path)?;
         let map = map::map(&file).map_err(io)?;
         let before = map.len() as u64;
         let gguf = Self::new(Bytes::Mapped(map))?;
@@ -172,11 +179,12 @@ impl Gguf {
     /// Reads a file into memory: slower to open and as large as the file, but immune to whatever happens to it later.
     ///
     /// # Errors
-    /// [`GgufError::Io`] if it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
+    /// or read, any other [`GgufError`] if it is no sound GGUF file.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
         let io = |source| GgufError::Io { path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(io)?;
+        let mut file = file::open(path)?;
         let len = file.metadata().map_err(io)?.len();
         let len = usize::try_from(len).map_err(|_| io(std::io::ErrorKind::OutOfMemory.into()))?;
         let mut copy: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
@@ -226,7 +234,7 @@ impl Gguf {
         self.bytes.all().len() as u64
     }
 
-    /// All keys and values, in the file's order.
+    /// All keys and values, in the file's order. Keys that are not UTF-8 are left out.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, Value<'_>)> {
         self.header
             .entries
@@ -234,24 +242,34 @@ impl Gguf {
             .map(|entry| (entry.key.text(self.bytes.all()), self.value(entry.value)))
     }
 
-    /// The value of a key.
+    /// The value of a key: the first one, if the file has several.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
-        let bytes = self.bytes.all();
-        let entry = |i: u32| self.header.entries.get(i as usize);
-        let order = &self.header.entries_by_key;
-        let place =
-            order.binary_search_by_key(&Some(key), |&i| entry(i).map(|e| e.key.text(bytes)));
-        let index = *order.get(place.ok()?)?;
-        entry(index).map(|e| self.value(e.value))
+        self.entries_of(key).next().map(|entry| self.value(entry.value))
     }
 
     /// The value of a key that may be missing, as `T`.
     ///
     /// # Errors
-    /// [`MetadataError::Unexpected`] if the key is there with something else than a `T`.
+    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`, [`MetadataError::Duplicate`] if it has two.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
-        self.get(key).map(|value| T::from_entry(key, value)).transpose()
+        let mut entries = self.entries_of(key);
+        let Some(entry) = entries.next() else { return Ok(None) };
+        if entries.next().is_some() {
+            return Err(MetadataError::Duplicate { key: key.to_owned() });
+        }
+        T::from_entry(key, self.value(entry.value)).map(Some)
+    }
+
+    /// All entries with a key, in the file's order.
+    fn entries_of(&self, key: &str) -> impl Iterator<Item = &parse::Entry> {
+        let bytes = self.bytes.all();
+        let order = &self.header.entries_by_key;
+        let entry = |&i: &u32| self.header.entries.get(i as usize);
+        let key_of = move |i: &u32| entry(i).map(|e| e.key.text(bytes));
+        let first = order.partition_point(|i| key_of(i) < Some(key));
+        let end = order.partition_point(|i| key_of(i) <= Some(key));
+        order.get(first..end).unwrap_or_default().iter().filter_map(entry)
     }
 
     /// The value of a key that must be there, as `T`.
@@ -345,17 +363,19 @@ impl Gguf {
                 .get(..element.bytes_min())
                 .and_then(|raw| element.read(raw))
                 .unwrap_or(Value::Bool(false)), // Unreachable: a scalar is no string and has at most 8 bytes.
-            parse::Stored::Text(span) => Value::String(span.text(bytes)),
-            parse::Stored::Array { element, bounds, len, payload } => {
-                let start = payload.start as usize;
-                let payload = bytes.get(start..start + payload.len as usize).unwrap_or_default();
-                let bounds = match element {
-                    Element::String => self.header.bounds.get(usize::from(bounds)),
+            parse::Stored::Text(span) => match core::str::from_utf8(span.raw(bytes)) {
+                Ok(text) => Value::String(text),
+                Err(_) => Value::Unreadable(Unreadable::Text(span.raw(bytes))),
+            },
+            parse::Stored::Array { element, strings, len, payload } => {
+                let table = match element {
+                    Element::String => self.header.strings.get(usize::from(strings)),
                     _ => None,
                 };
-                let bounds = bounds.map(AsRef::as_ref).unwrap_or_default();
-                Value::Array(Array::new(element, len as usize, payload, bounds))
+                let table = table.map(|t| (t.bounds.as_ref(), t.not_text)).unwrap_or_default();
+                Value::Array(Array::new(element, len as usize, payload.raw(bytes), table))
             }
+            parse::Stored::Skipped(span) => Value::Unreadable(Unreadable::Array(span.raw(bytes))),
         }
     }
 
