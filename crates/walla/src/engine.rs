@@ -93,6 +93,13 @@ impl EngineBuilder {
         self
     }
 
+    /// How the model's tokenizer splits text before merging, instead of as the file says: for files without `tokenizer.ggml.pre`
+    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or with a name that walla does not know. Default: as the file says.
+    pub fn pre_tokenizer(mut self, name: impl Into<String>) -> Self {
+        self.options.pre_tokenizer = Some(name.into());
+        self
+    }
+
     /// Devices to choose from, instead of those that walla was built with.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = Some(registry);
@@ -105,9 +112,9 @@ impl EngineBuilder {
     /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// [`EngineError::InFile`] with the file's path and its defect.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        Ok(Tokenizer::from_gguf(&self.options.model.open()?)?)
+        self.options.model.tokenizer(self.options.pre_tokenizer.as_deref())
     }
 
     /// Loads the model on a thread of its own and waits until it is ready.

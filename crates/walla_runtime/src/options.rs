@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use walla_device::{DeviceError, GpuContext, KvType, RegistryError};
 use walla_exec::{ExecError, StepError};
-use walla_model::tokenizer::VocabularyError;
+use walla_model::tokenizer::{Tokenizer, VocabularyError};
 use walla_model::{Gguf, GgufError, SpecError};
 
 /// Where a model comes from.
@@ -25,6 +25,16 @@ impl ModelSource {
             Self::Path(path) => Gguf::open(path),
             Self::Static(bytes) => Gguf::from_static(bytes),
         }
+    }
+
+    /// Reads the file's tokenizer without an engine, with another pre-tokenizer than the file names if `pre` names one
+    /// ([`EngineOptions::pre_tokenizer`]).
+    ///
+    /// # Errors
+    /// [`EngineError::InFile`] with the file's path and its defect.
+    pub fn tokenizer(&self, pre: Option<&str>) -> Result<Tokenizer, EngineError> {
+        let read = || Ok(Tokenizer::from_gguf_with(&self.open()?, pre)?);
+        read().map_err(|error: EngineError| error.in_file(self))
     }
 
     /// The small model that is part of the program: tavern characters and a robot's JSON actions.
@@ -98,6 +108,11 @@ pub struct EngineOptions {
     /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
     /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
     pub cost_cache: Option<PathBuf>,
+    /// How the model's tokenizer splits text before merging, instead of as `tokenizer.ggml.pre` in the file says: `llama-bpe`, `qwen2` and
+    /// others ([`PreTokenizer::NAMES`](walla_model::tokenizer::PreTokenizer::NAMES)). For files that lack the key
+    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or have a name that walla does not know. Default: `None`, as the
+    /// file says.
+    pub pre_tokenizer: Option<String>,
     /// Whether the CPU takes over when the device is lost: conversations go on from what the host knows, each reply where it was. The
     /// model is loaded again, so that everybody is silent for some seconds. Default: `true`. Without effect if `device` is `cpu`.
     pub fallback: bool,
@@ -127,6 +142,7 @@ impl EngineOptions {
             budget_free_running: false,
             launch_max: Some(Duration::from_millis(2)),
             cost_cache: None,
+            pre_tokenizer: None,
             fallback: true,
             inline_text: false,
         }
@@ -185,6 +201,14 @@ pub enum EngineError {
     /// The file's chat template cannot be used.
     #[error("chat template: {0}")]
     Template(String),
+    /// Any of the errors above, or a tensor that cannot be used, with the path of the model file.
+    #[error("{path}: {source}", path = path.display())]
+    InFile {
+        /// The model file.
+        path: PathBuf,
+        /// Its defect.
+        source: Box<Self>,
+    },
     /// No device opened: see the inner error for what to do.
     #[error(transparent)]
     Open(#[from] RegistryError),
@@ -215,6 +239,22 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Adds the model file's path to an error about the file, unless its message has the path already.
+    pub(crate) fn in_file(self, model: &ModelSource) -> Self {
+        let has_path = match &self {
+            Self::File(error) => error.path().is_some(),
+            Self::Model(_) | Self::Tokenizer(_) | Self::Template(_) => false,
+            Self::Exec(error) => !matches!(error, ExecError::Tensor(_)),
+            _ => true, // not about the file
+        };
+        match model {
+            ModelSource::Path(path) if !has_path => {
+                Self::InFile { path: path.clone(), source: Box::new(self) }
+            }
+            _ => self,
+        }
+    }
+
     /// Whether the device is what failed, so that another one may do.
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(

@@ -64,6 +64,8 @@ pub struct ModelCard {
     pub file_bytes: u64,
     /// Whether the file has a chat template: without one, only raw prompts work.
     pub chat: bool,
+    /// Defects of the file that did not prevent loading, such as a missing `tokenizer.ggml.pre` or metadata that cannot be read, in words.
+    pub warnings: Vec<String>,
     /// The device that runs it.
     pub device: DeviceInfo,
     /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
@@ -91,6 +93,7 @@ impl ModelCard {
             context_tokens,
             file_bytes: file.file_bytes(),
             chat,
+            warnings: Vec::new(),
             device: executor.device().info().clone(),
             memory: executor.device().memory(),
             fallback_after: None,

@@ -36,6 +36,8 @@ struct Source {
     model: ModelSpec,
     text: Arc<ModelText>,
     context_tokens: u32,
+    /// For [`ModelCard::warnings`].
+    warnings: Vec<String>,
 }
 
 impl Core {
@@ -45,8 +47,17 @@ impl Core {
     /// [`ModelCard::fallback_after`].
     ///
     /// # Errors
-    /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
+    /// What file, model, device and options say, with the file's path where it is about the file; [`EngineError::Stopped`] if `progress`
+    /// breaks.
     pub(crate) fn load(
+        options: &EngineOptions,
+        registry: &Registry,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, EngineError> {
+        Self::try_load(options, registry, progress).map_err(|error| error.in_file(&options.model))
+    }
+
+    fn try_load(
         options: &EngineOptions,
         registry: &Registry,
         progress: &mut Progress<'_>,
@@ -54,8 +65,9 @@ impl Core {
         let file = options.model.open()?;
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));
-        let text = Arc::new(model_text(&file, context_tokens)?);
-        let source = Source { file, model, text, context_tokens };
+        let text = Arc::new(model_text(&file, options.pre_tokenizer.as_deref(), context_tokens)?);
+        let warnings = warnings(&file, &text);
+        let source = Source { file, model, text, context_tokens, warnings };
         if options.device != AUTO {
             return source.load_onto(&options.device, options, registry, progress);
         }
@@ -91,7 +103,7 @@ impl Source {
         registry: &Registry,
         progress: &mut Progress<'_>,
     ) -> Result<Core, EngineError> {
-        let Self { file, model, text, context_tokens } = self;
+        let Self { file, model, text, context_tokens, warnings } = self;
         let context_tokens = *context_tokens;
         let open = OpenOptions {
             threads: options.threads,
@@ -120,7 +132,10 @@ impl Source {
         let is_gpu = info.kind != DeviceKind::Cpu;
         let agents = exec_options.sequences_max as usize;
         Ok(Core {
-            card: ModelCard::new(file, model, &sequences.executor, context_tokens, has_template),
+            card: ModelCard {
+                warnings: warnings.clone(),
+                ..ModelCard::new(file, model, &sequences.executor, context_tokens, has_template)
+            },
             stats: EngineStats {
                 pages: exec_options.pages - 1,
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
@@ -175,13 +190,28 @@ fn step_cost(
 /// Bytes of text that a token of the context may stand for on average: four times as many as in English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
-fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
+fn model_text(
+    file: &Gguf,
+    pre: Option<&str>,
+    context_tokens: u32,
+) -> Result<ModelText, EngineError> {
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
-    let tokenizer = Tokenizer::from_gguf(file)?.with_text_bytes_max(text_bytes_max);
+    let tokenizer = Tokenizer::from_gguf_with(file, pre)?.with_text_bytes_max(text_bytes_max);
     let template =
         ChatTemplate::from_gguf(file).map_err(|error| EngineError::Template(error.to_string()))?;
     Ok(ModelText { tokenizer: Arc::new(tokenizer), template })
+}
+
+/// Defects of the file that did not prevent loading, which are also logged.
+fn warnings(file: &Gguf, text: &ModelText) -> Vec<String> {
+    let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
+    let of_tokenizer = text.tokenizer.warnings().iter().map(ToString::to_string);
+    let warnings: Vec<_> = of_file.chain(of_tokenizer).collect();
+    for warning in &warnings {
+        tracing::warn!(target: "walla::load", %warning, "the model file has a defect");
+    }
+    warnings
 }
 
 /// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no

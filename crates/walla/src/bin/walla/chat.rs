@@ -18,8 +18,9 @@ pub fn run(arguments: &Chat) -> Result<(), Failure> {
 }
 
 async fn chat(arguments: &Chat) -> Result<(), Failure> {
-    let Chat { device, budget, context, .. } = arguments;
-    let engine = load::engine(arguments.model.as_deref(), device, budget, *context).await?;
+    let Chat { device, budget, pre, context, .. } = arguments;
+    let path = arguments.model.as_deref();
+    let engine = load::engine(path, device, budget, (pre, *context)).await?;
     let result = talk(&engine, arguments).await;
     load::stop(&engine).await;
     result

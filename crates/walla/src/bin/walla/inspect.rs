@@ -18,7 +18,7 @@ use crate::load;
 const SHOWN_MAX: usize = 8;
 
 pub fn run(arguments: &Inspect) -> Result<(), Failure> {
-    let file = load::open(&arguments.model)?;
+    let file = load::open_quietly(&arguments.model)?;
     let report = report(&arguments.model, &file);
     let mut out = std::io::stdout().lock();
     if arguments.json {
@@ -40,7 +40,16 @@ fn report(path: &Path, file: &Gguf) -> Json {
         "spec": spec(file),
         "tokenizer": tokenizer(file),
         "chat_template": template(file),
+        "warnings": warnings(file),
     })
+}
+
+/// Defects of the file that do not prevent loading.
+fn warnings(file: &Gguf) -> Vec<String> {
+    let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
+    let tokenizer = Tokenizer::from_gguf(file).ok();
+    let of_tokenizer = tokenizer.iter().flat_map(Tokenizer::warnings).map(ToString::to_string);
+    of_file.chain(of_tokenizer).collect()
 }
 
 /// Bytes and number of tensors by type, and the list itself.
@@ -48,9 +57,7 @@ fn tensors(file: &Gguf) -> Json {
     let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut list = Vec::new();
     for (index, tensor) in file.tensors().enumerate() {
-        let ty = tensor
-            .ty
-            .map_or_else(|unknown| format!("ggml type {}", unknown.0), |ty| ty.to_string());
+        let ty = tensor.ty.map_or_else(walla_types::UnknownTensorType::label, |ty| ty.to_string());
         let entry = types.entry(ty.clone()).or_default();
         let bytes = file.tensor_bytes(index).map_or(0, |bytes| bytes.len() as u64);
         entry.0 += 1;
@@ -131,7 +138,7 @@ fn to_json(value: &Value<'_>) -> Json {
                 array.iter().take(SHOWN_MAX).map(|value| to_json(&value)).collect();
             json!({"length": array.len(), "first": shown})
         }
-        other => json!(format!("{other:?}")),
+        other => json!(other.to_string()),
     }
 }
 
@@ -147,6 +154,11 @@ fn print(out: &mut dyn Write, value: &Json, depth: usize) -> std::io::Result<()>
             Json::Object(_) => {
                 writeln!(out, "{pad}{key}:")?;
                 print(out, value, depth + 1)?;
+            }
+            Json::Array(items) if key == "warnings" => {
+                for item in items {
+                    writeln!(out, "{pad}warning: {}", item.as_str().unwrap_or_default())?;
+                }
             }
             Json::Array(items) if key == "list" => {
                 for item in items {

@@ -4,6 +4,7 @@ mod budget;
 mod determinism;
 mod fallback;
 mod faults;
+mod files;
 mod journeys;
 mod masks;
 mod prompts;

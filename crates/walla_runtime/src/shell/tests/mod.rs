@@ -172,6 +172,7 @@ impl EngineCore for Fake {
             context_tokens: 0,
             file_bytes: 0,
             chat: true,
+            warnings: Vec::new(),
             device: DeviceInfo {
                 name: "none".into(),
                 kind: DeviceKind::Cpu,
