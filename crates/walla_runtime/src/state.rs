@@ -69,7 +69,8 @@ pub struct ModelCard {
     pub template: TemplateState,
     /// Markers of the template that the file stores as ordinary tokens. Here they are control tokens.
     pub reserved_markers: Vec<TokenId>,
-    /// What is wrong with the file's text side although the model works, one sentence each.
+    /// Defects of the file and of its chat template that did not prevent loading, one sentence each: a missing `tokenizer.ggml.pre`,
+    /// metadata that cannot be read, markers that are stored as ordinary tokens, and others.
     pub warnings: Vec<String>,
     /// The device that runs it.
     pub device: DeviceInfo,
