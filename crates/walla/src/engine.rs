@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_device::{GpuContext, KvType, Registry};
-use walla_model::chat::LoadedText;
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
     AgentSpec, Deadlines, EngineError, EngineOptions, EngineState, EngineStats, ModelCard,
@@ -146,6 +145,14 @@ impl EngineBuilder {
         self
     }
 
+    /// How the model's tokenizer splits text before merging, instead of as the file specifies: for files without
+    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or with a name that walla does
+    /// not know. Default: as the file specifies.
+    pub fn pre_tokenizer(mut self, name: impl Into<String>) -> Self {
+        self.options.pre_tokenizer = Some(name.into());
+        self
+    }
+
     /// Devices to choose from, instead of those that walla was built with.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = Some(registry);
@@ -153,15 +160,16 @@ impl EngineBuilder {
     }
 
     /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens), [masks](crate::TokenMask) and
-    /// [prompts of tokens](crate::Prompt::Tokens): needs no engine.
+    /// [prompts of tokens](crate::Prompt::Tokens): needs no engine. It honours [`template`](Self::template) and
+    /// [`pre_tokenizer`](Self::pre_tokenizer).
     ///
     /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
     ///
     /// # Errors
-    /// [`EngineError`] if the file cannot be used, or the chosen [`template`](Self::template).
+    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the path cannot be read as a file,
+    /// [`EngineError::Template`] if the chosen [`template`](Self::template) does not work.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        let file = self.options.model.open()?;
-        Ok(LoadedText::from_gguf(&file, self.options.template.as_ref())?.tokenizer)
+        self.options.tokenizer()
     }
 
     /// Loads the model on a thread of its own and waits until it is ready.

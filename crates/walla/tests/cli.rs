@@ -4,6 +4,8 @@
 mod command;
 #[path = "cli/files.rs"]
 mod files;
+#[path = "cli/hints.rs"]
+mod hints;
 #[path = "cli/models.rs"]
 mod models;
 #[path = "cli/refusals.rs"]
@@ -12,3 +14,5 @@ mod refusals;
 mod speech;
 #[path = "cli/templates.rs"]
 mod templates;
+#[path = "cli/warnings.rs"]
+mod warnings;

@@ -39,7 +39,7 @@ fn file(template: Option<&str>) -> Gguf {
 
 /// The fault of a file's own template.
 fn fault(template: &str) -> TemplateError {
-    let loaded = LoadedText::from_gguf(&file(Some(template)), None).unwrap();
+    let loaded = LoadedText::from_gguf(&file(Some(template)), None, None).unwrap();
     assert!(loaded.template.is_none());
     match loaded.state {
         TemplateState::Unusable(reason) => reason,
@@ -52,10 +52,10 @@ const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.cont
 
 #[test]
 fn a_template_that_works_is_the_files_own() {
-    let loaded = LoadedText::from_gguf(&file(Some(CHATML)), None).unwrap();
+    let loaded = LoadedText::from_gguf(&file(Some(CHATML)), None, None).unwrap();
     assert_eq!((loaded.state, loaded.warnings), (TemplateState::FromFile, vec![]));
     assert!(loaded.template.is_some());
-    let loaded = LoadedText::from_gguf(&file(None), None).unwrap();
+    let loaded = LoadedText::from_gguf(&file(None), None, None).unwrap();
     assert_eq!(loaded.state, TemplateState::Absent);
     assert!(loaded.template.is_none() && !loaded.state.is_usable());
 }
@@ -156,7 +156,7 @@ fn faults_that_a_conversation_survives_are_warnings() {
     let template = "{% for m in messages %}{% if m.role == 'system' %}\
      {{ m.content | nosuchfilter }}{% endif %}<|{{ m.role }}|>{{ m.content }}{% if tools %}\
      {{ tools is nosuchtest }}{% endif %}{% endfor %}";
-    let loaded = LoadedText::from_gguf(&file(Some(template)), None).unwrap();
+    let loaded = LoadedText::from_gguf(&file(Some(template)), None, None).unwrap();
     assert_eq!(loaded.state, TemplateState::FromFile);
     let warnings = loaded.warnings.join("\n");
     for words in ["persona", "unknown filters or tests: nosuchfilter, nosuchtest"] {
@@ -169,11 +169,11 @@ fn the_cases_load_and_a_chosen_template_works() {
     for name in ["06-template-does-not-compile.gguf", "07-template-empty.gguf"] {
         let Some(path) = data(&format!("cases/{name}")) else { return };
         let file = Gguf::open(path).unwrap();
-        let loaded = LoadedText::from_gguf(&file, None).unwrap();
+        let loaded = LoadedText::from_gguf(&file, None, None).unwrap();
         assert!(loaded.template.is_none(), "{name}");
         assert!(matches!(loaded.state, TemplateState::Unusable(_)), "{name}");
         let choice = TemplateChoice::from("chatml");
-        let chosen = LoadedText::from_gguf(&file, Some(&choice)).unwrap();
+        let chosen = LoadedText::from_gguf(&file, Some(&choice), None).unwrap();
         assert_eq!(chosen.state, TemplateState::Chosen("chatml".into()));
         assert_eq!(chosen.warnings, Vec::<String>::new());
         let hello = [Message { role: Role::User, content: "Hi" }];
@@ -189,7 +189,7 @@ fn the_cases_load_and_a_chosen_template_works() {
 fn every_built_in_template_works_with_every_file() {
     for template in BuiltInTemplate::ALL {
         for own in [None, Some(""), Some(CHATML)] {
-            let loaded = LoadedText::from_gguf(&file(own), Some(&template.into())).unwrap();
+            let loaded = LoadedText::from_gguf(&file(own), Some(&template.into()), None).unwrap();
             assert_eq!(loaded.state, TemplateState::Chosen(template.to_string()));
             let has_markers = template == BuiltInTemplate::Chatml;
             assert_eq!(loaded.warnings.is_empty(), has_markers, "{:?}", loaded.warnings);
@@ -218,20 +218,21 @@ fn a_chosen_template_that_does_not_work_is_an_error_that_names_it() {
         (folder.path().join("nosuch.jinja"), "chatml, llama3, gemma and mistral"),
     ];
     for own in [None, Some(CHATML)] {
-        let loaded = LoadedText::from_gguf(&file(own), Some(&good.clone().into())).unwrap();
+        let loaded = LoadedText::from_gguf(&file(own), Some(&good.clone().into()), None).unwrap();
         assert!(loaded.state.is_usable() && loaded.template.is_some());
         for (path, words) in &cases {
-            let error = LoadedText::from_gguf(&file(own), Some(&path.clone().into())).unwrap_err();
+            let error =
+                LoadedText::from_gguf(&file(own), Some(&path.clone().into()), None).unwrap_err();
             assert!(matches!(error, LoadError::Template { .. }));
             let text = error.to_string();
             assert!(text.contains(words) && text.contains(path.to_str().unwrap()), "{text}");
         }
         let source = TemplateChoice::Source("{{ 1 }}".into());
-        assert!(LoadedText::from_gguf(&file(own), Some(&source)).is_err());
+        assert!(LoadedText::from_gguf(&file(own), Some(&source), None).is_err());
     }
     let long = vec![b' '; SOURCE_BYTES_MAX + 1];
     let long = TemplateChoice::File(write("long.jinja", &long));
-    let error = LoadedText::from_gguf(&file(None), Some(&long)).unwrap_err();
+    let error = LoadedText::from_gguf(&file(None), Some(&long), None).unwrap_err();
     assert!(error.to_string().contains("at most"), "{error}");
 }
 
@@ -246,6 +247,6 @@ fn a_fifo_is_no_template() {
         eprintln!("SKIPPED: no mkfifo");
         return;
     }
-    let error = LoadedText::from_gguf(&file(None), Some(&path.into())).unwrap_err();
+    let error = LoadedText::from_gguf(&file(None), Some(&path.into()), None).unwrap_err();
     assert!(error.to_string().contains("not a file"), "{error}");
 }

@@ -74,12 +74,13 @@ fn markers_of_any_type_are_one_token_each() {
             return;
         };
         let file = Gguf::open(path).unwrap();
-        let sound = LoadedText::from_gguf(&retyped(&file, &[], 1, Some(&template)), None).unwrap();
+        let sound =
+            LoadedText::from_gguf(&retyped(&file, &[], 1, Some(&template)), None, None).unwrap();
         assert_eq!(sound.reserved_markers, []);
         let hello = encode(&sound, "Hello");
         for kind in [1, 5, 0] {
             let copy = retyped(&file, markers, kind, Some(&template));
-            let loaded = LoadedText::from_gguf(&copy, None).unwrap();
+            let loaded = LoadedText::from_gguf(&copy, None, None).unwrap();
             assert_eq!(encode(&loaded, "Hello"), hello, "{kind}");
             assert_eq!(loaded.reserved_markers.len(), markers.len(), "{kind}");
             for marker in markers {
@@ -106,7 +107,7 @@ fn other_tokens_keep_their_types() {
     // This vocabulary has `<s>`, `</s>` and `<unk>` as ordinary tokens.
     for template in [BuiltInTemplate::Chatml, BuiltInTemplate::Gemma] {
         let choice = TemplateChoice::from(template);
-        let loaded = LoadedText::from_gguf(&file, Some(&choice)).unwrap();
+        let loaded = LoadedText::from_gguf(&file, Some(&choice), None).unwrap();
         assert_eq!(loaded.reserved_markers, [], "{template}");
         for text in ["</s>", "<s>", "<unk>"] {
             let tokens = loaded.tokenizer.encode(text, EncodeOptions::default()).unwrap();
@@ -118,7 +119,7 @@ fn other_tokens_keep_their_types() {
     let mistral = "{{ '<s>' }}{% for m in messages %}{% if m.role == 'user' %}[INST]\
      {{ m.content }}[/INST]{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
     let choice = TemplateChoice::Source(mistral.into());
-    let loaded = LoadedText::from_gguf(&file, Some(&choice)).unwrap();
+    let loaded = LoadedText::from_gguf(&file, Some(&choice), None).unwrap();
     let text = |token: &TokenId| loaded.tokenizer.token_bytes(*token);
     let texts: Vec<_> = loaded.reserved_markers.iter().map(text).collect();
     assert_eq!(texts, [&b"<s>"[..], b"</s>"]);
@@ -197,7 +198,7 @@ fn untrusted_text_never_becomes_a_reserved_marker() {
     let text = prop::collection::vec(fragment, 0..6).prop_map(|parts| parts.concat());
     // The second pre-tokenizer takes whole words from the vocabulary before it merges.
     for pre in [Some("qwen2"), Some("llama-bpe"), None] {
-        let loaded = LoadedText::from_gguf(&spelling(pre, TEMPLATE), None).unwrap();
+        let loaded = LoadedText::from_gguf(&spelling(pre, TEMPLATE), None, None).unwrap();
         assert_eq!(loaded.reserved_markers.len(), MARKERS.len(), "{pre:?}");
         let reserved = |text: &str| {
             let mut tokens = encode(&loaded, text);

@@ -35,7 +35,9 @@ fn content(result: Result<Gguf, GgufError>) -> String {
         .enumerate()
         .map(|(i, tensor)| format!("{} {tensor} {:?}", tensor.name, gguf.tensor_bytes(i)))
         .collect();
-    format!("{} bytes\n{}\n{}", gguf.file_bytes(), entries.join("\n"), tensors.join("\n"))
+    let warnings: Vec<_> = gguf.warnings().iter().map(ToString::to_string).collect();
+    let lists = [entries.join("\n"), tensors.join("\n"), warnings.join("\n")];
+    format!("{} bytes\n{}", gguf.file_bytes(), lists.join("\n"))
 }
 
 fn assert_reads_alike(bytes: &[u8], what: &str) {
@@ -65,6 +67,9 @@ fn large_headers_read_as_their_bytes_do() {
     let header = |padding: usize| {
         Raw::good().with(|f| {
             f.entries.insert(0, (b"padding".to_vec(), STRING, text(&vec![b'x'; padding])));
+            // Of no type that can be read, and a key that is not text.
+            f.entry(b"nested", ARRAY, &array(ARRAY, 2, &array(U8, 2, b"ab").repeat(2)));
+            f.entry(b"key \xff", STRING, &text(b"x"));
         })
     };
     let before = header(0).len() - Raw::good().data.len();
@@ -114,8 +119,10 @@ fn a_header_of_gigabytes_is_refused_without_reading_it() {
         let (_folder, path) = in_folder(&bytes);
         OpenOptions::new().write(true).open(&path).unwrap().set_len(3 << 30).unwrap();
         let error = Gguf::open(&path).unwrap_err();
+        let GgufError::Value { key, source } = &error else { panic!("{error}") };
+        assert_eq!(key, "k");
         assert!(
-            matches!(&error, GgufError::TooLarge { what: found, max, .. }
+            matches!(&**source, GgufError::TooLarge { what: found, max, .. }
                 if *found == what && *max == 256 << 20),
             "{error}"
         );

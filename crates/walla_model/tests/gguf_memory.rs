@@ -146,14 +146,34 @@ fn reading_allocates_at_most_twice_the_file_and_a_mebibyte() {
         ),
         (
             "a long string that is no text",
-            false,
+            true,
             empty().with(|f| {
                 f.entry(b"k", STRING, &text(&[0xff; 1 << 20]));
             }),
         ),
         (
+            "as many keys that are no text as are allowed",
+            true,
+            empty().with(|f| {
+                (0..1 << 15).for_each(|i| f.entry(&[&[0xff], &name(i)[..]].concat(), BOOL, &[1]));
+            }),
+        ),
+        (
+            "a hundred thousand arrays in an array",
+            true,
+            empty().with(|f| {
+                let inner = array(ARRAY, 0, &[]).repeat(100_000);
+                f.entry(b"k", ARRAY, &array(ARRAY, 100_000, &inner));
+            }),
+        ),
+        (
+            "one empty key, as often as it can be",
+            true,
+            empty().with(|f| (0..1 << 15).for_each(|_| f.entry(b"", BOOL, &[1]))),
+        ),
+        (
             "a long key, twice",
-            false,
+            true,
             empty().with(|f| {
                 f.entry(&[b'k'; 65_535], BOOL, &[1]);
                 f.entry(&[b'k'; 65_535], BOOL, &[1]);

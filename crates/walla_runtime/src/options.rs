@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use walla_device::{DeviceError, GpuContext, KvType, RegistryError};
 use walla_exec::{ExecError, StepError};
-use walla_model::chat::{LoadError, TemplateChoice, TemplateError};
-use walla_model::tokenizer::VocabularyError;
+use walla_model::chat::{LoadError, LoadedText, TemplateChoice, TemplateError};
+use walla_model::tokenizer::{Tokenizer, VocabularyError};
 use walla_model::{Gguf, GgufError, SpecError};
 
 /// Where a model comes from.
@@ -145,6 +145,10 @@ pub struct EngineOptions {
     /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
     /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
     pub cost_cache: Option<PathBuf>,
+    /// How the model's tokenizer splits text before merging, in place of the file's `tokenizer.ggml.pre`: `llama-bpe`,
+    /// `qwen2` and others ([`PreTokenizer::NAMES`](walla_model::tokenizer::PreTokenizer::NAMES)). For files that lack the key
+    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or have an unknown name. Default: `None`, the file's.
+    pub pre_tokenizer: Option<String>,
     /// Whether the CPU takes over when the device is lost: conversations go on from what the host
     /// knows, each reply where it was. The model is loaded again, so that everybody is silent for
     /// some seconds. The model's file stays open for that. If it was overwritten in place since,
@@ -183,10 +187,27 @@ impl EngineOptions {
             budget_free_running: false,
             launch_max: Some(Duration::from_millis(2)),
             cost_cache: None,
+            pre_tokenizer: None,
             fallback: true,
             deadlines: Deadlines::default(),
             inline_text: false,
         }
+    }
+
+    /// Reads the tokenizer that an engine with these options has, without an engine: with the markers of the
+    /// [template](Self::template) as control tokens, and with the chosen [pre-tokenizer](Self::pre_tokenizer).
+    ///
+    /// # Errors
+    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the path cannot be read as a file,
+    /// [`EngineError::Template`] if the chosen template does not work.
+    pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
+        let Self { model, template, pre_tokenizer, .. } = self;
+        let read = || -> Result<_, EngineError> {
+            let text =
+                LoadedText::from_gguf(&model.open()?, template.as_ref(), pre_tokenizer.as_deref())?;
+            Ok(text.tokenizer)
+        };
+        read().map_err(|error| error.in_file(model))
     }
 
     /// # Errors
@@ -256,6 +277,14 @@ pub enum EngineError {
         /// Why.
         reason: TemplateError,
     },
+    /// Any of the errors above, or a tensor that cannot be used, with the path of the model file.
+    #[error("{path}: {source}", path = path.display())]
+    InFile {
+        /// The model file.
+        path: PathBuf,
+        /// Its defect.
+        source: Box<Self>,
+    },
     /// No device opened: see the inner error for what to do.
     #[error(transparent)]
     Open(#[from] RegistryError),
@@ -302,6 +331,22 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Adds the model file's path to an error about the file, unless its message has the path already.
+    pub(crate) fn in_file(self, model: &ModelSource) -> Self {
+        let has_path = match &self {
+            Self::File(error) => error.path().is_some(),
+            Self::Model(_) | Self::Tokenizer(_) => false,
+            Self::Exec(ExecError::Tensor(error)) => error.path().is_some(),
+            _ => true, // not about the file
+        };
+        match model {
+            ModelSource::Path(path) if !has_path => {
+                Self::InFile { path: path.clone(), source: Box::new(self) }
+            }
+            _ => self,
+        }
+    }
+
     /// Whether the device is what failed, so that another one may do.
     pub(crate) fn is_of_device(&self) -> bool {
         matches!(

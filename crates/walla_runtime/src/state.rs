@@ -70,7 +70,8 @@ pub struct ModelCard {
     /// Markers of the template that the file stores as ordinary tokens. Here they are control
     /// tokens.
     pub reserved_markers: Vec<TokenId>,
-    /// Faults of tokenizer and template that do not prevent replies, one sentence each.
+    /// Defects of the file and of its chat template that did not prevent loading, one sentence each: a missing
+    /// `tokenizer.ggml.pre`, unreadable metadata, markers that are stored as ordinary tokens, and others.
     pub warnings: Vec<String>,
     /// The device that runs it.
     pub device: DeviceInfo,

@@ -67,7 +67,7 @@ impl Bounds {
 fn prompt_bytes(prompt: &Prompt) -> u64 {
     let bytes = match prompt {
         Prompt::Tokens(tokens) => tokens.len() * size_of::<TokenId>(),
-        Prompt::Chat(text) | Prompt::Raw(text) => text.len(),
+        Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text.len(),
     };
     bytes as u64
 }

@@ -22,7 +22,8 @@ pub struct LoadedText {
     pub state: TemplateState,
     /// Markers that the file stores as ordinary tokens, ascending.
     pub reserved_markers: Vec<TokenId>,
-    /// Faults of file or template that do not prevent replies, one sentence each.
+    /// Defects of the file that did not prevent loading, one sentence each: defects of its
+    /// [metadata](Gguf::warnings), of its [vocabulary](Tokenizer::warnings) and of the template.
     pub warnings: Vec<String>,
 }
 
@@ -43,14 +44,19 @@ pub enum LoadError {
 }
 
 impl LoadedText {
-    /// Reads tokenizer and template. A `choice` replaces the file's own template.
+    /// Reads tokenizer and template. A `choice` replaces the file's own template, `pre` the name of its
+    /// pre-tokenizer ([`Vocabulary::from_gguf_with`]).
     ///
     /// A file whose own template is absent or does not work can be loaded: see [`Self::state`].
     ///
     /// # Errors
     /// [`LoadError`] if the vocabulary cannot be used or the chosen template does not work.
-    pub fn from_gguf(file: &Gguf, choice: Option<&TemplateChoice>) -> Result<Self, LoadError> {
-        Self::with_vocabulary(file, Vocabulary::from_gguf(file)?, choice)
+    pub fn from_gguf(
+        file: &Gguf,
+        choice: Option<&TemplateChoice>,
+        pre: Option<&str>,
+    ) -> Result<Self, LoadError> {
+        Self::with_vocabulary(file, Vocabulary::from_gguf_with(file, pre)?, choice)
     }
 
     /// As [`from_gguf`](Self::from_gguf), with a vocabulary of the file that the caller has
@@ -67,15 +73,15 @@ impl LoadedText {
             let template = choice.map(ToString::to_string).unwrap_or_default();
             LoadError::Template { template, reason }
         })?;
-        let mut warnings = Vec::new();
+        let mut of_template = Vec::new();
         let mut reserved_markers = Vec::new();
         if let Some(template) = &template {
-            warnings.extend_from_slice(template.warnings());
+            of_template.extend_from_slice(template.warnings());
             let printed = template.printed();
             let printed = || printed.iter().map(String::as_str);
             reserved_markers = vocabulary.reserve_markers(printed());
             let text = |token: &TokenId| vocabulary.tokens.get(token.index()).copied();
-            warnings.extend(list(reserved_markers.iter().filter_map(text)).map(|texts| {
+            of_template.extend(list(reserved_markers.iter().filter_map(text)).map(|texts| {
                 format!(
                     "the chat template prints {texts} as markers, which the file stores as \
                      ordinary tokens: they are control tokens here"
@@ -84,7 +90,7 @@ impl LoadedText {
             if let TemplateState::Chosen(name) = &state {
                 let is_absent = |marker: &&str| !vocabulary.tokens.contains(marker);
                 let absent: Vec<_> = printed().flat_map(markers_in).filter(is_absent).collect();
-                warnings.extend(list(absent).map(|texts| {
+                of_template.extend(list(absent).map(|texts| {
                     format!(
                         "the vocabulary has no tokens for the markers {texts} of the chosen chat \
                          template {name}: is it the template of this model?"
@@ -93,6 +99,9 @@ impl LoadedText {
             }
         }
         let tokenizer = Tokenizer::new(&vocabulary)?;
+        let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
+        let of_vocabulary = tokenizer.warnings().iter().map(ToString::to_string);
+        let warnings = of_file.chain(of_vocabulary).chain(of_template).collect();
         Ok(Self { tokenizer, template, state, reserved_markers, warnings })
     }
 }

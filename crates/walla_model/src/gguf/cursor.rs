@@ -14,11 +14,15 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The text. It was checked when the header was read.
-    pub fn text(self, bytes: &[u8]) -> &str {
+    /// The bytes.
+    pub fn raw(self, bytes: &[u8]) -> &[u8] {
         let start = self.start as usize;
-        let text = bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default();
-        core::str::from_utf8(text).unwrap_or_default()
+        bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default()
+    }
+
+    /// The text, or nothing if it is not UTF-8.
+    pub fn text(self, bytes: &[u8]) -> &str {
+        core::str::from_utf8(self.raw(bytes)).unwrap_or_default()
     }
 }
 
@@ -83,6 +87,14 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
+    /// The first `count` bytes of the file, or all bytes if it has fewer. The position stays the same.
+    pub fn head(&mut self, count: u64) -> Result<&'a [u8], GgufError> {
+        let mut start = Self::new(self.bytes, self.len);
+        let head = start.take(count.min(self.len), "magic");
+        self.needs = self.needs.or(start.needs);
+        head
+    }
+
     /// The next `N` bytes.
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], GgufError> {
         let taken = self.take(N as u64, what)?;
@@ -117,12 +129,12 @@ impl<'a> Cursor<'a> {
         Ok(count as usize)
     }
 
-    /// A length and that many bytes of UTF-8.
-    pub fn text(
+    /// A length and that many bytes.
+    pub fn sized(
         &mut self,
         what: &'static str,
         bytes_max: u64,
-    ) -> Result<(Span, &'a str), GgufError> {
+    ) -> Result<(Span, &'a [u8]), GgufError> {
         let at = self.at as u64;
         let len = self.u64(what)?;
         if len > bytes_max {
@@ -130,18 +142,18 @@ impl<'a> Cursor<'a> {
         }
         let start = self.at as u32; // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
         let raw = self.take(len, what)?;
-        let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
-        Ok((Span { start, len: len as u32 }, text))
+        Ok((Span { start, len: len as u32 }, raw))
     }
 
-    /// A key or a tensor's name.
+    /// A tensor's name: UTF-8, not empty.
     pub fn name(
         &mut self,
         what: &'static str,
         bytes_max: u64,
     ) -> Result<(Span, &'a str), GgufError> {
         let at = self.at as u64;
-        let (span, text) = self.text(what, bytes_max)?;
+        let (span, raw) = self.sized(what, bytes_max)?;
+        let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
         if text.is_empty() { Err(GgufError::Unnamed { what, at }) } else { Ok((span, text)) }
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use super::GgufError;
+use super::{GgufError, kind};
 
 /// An open model file. The handle refers to the file itself: renaming, replacing or deleting its
 /// path has no effect on it.
@@ -31,10 +31,9 @@ pub(super) enum ReadError {
 }
 
 impl ModelFile {
+    /// Opens a regular file, without waiting for any other kind of file.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let io = |source| GgufError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self { file: kind::open(path)?, path: path.to_owned() })
     }
 
     pub fn path(&self) -> &Path {

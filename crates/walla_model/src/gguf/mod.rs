@@ -11,10 +11,13 @@ mod cursor;
 mod data;
 mod error;
 mod file;
+mod foreign;
 mod keep;
+mod kind;
 #[deny(clippy::arithmetic_side_effects)]
 mod parse;
 mod value;
+mod warning;
 mod writer;
 
 use std::{borrow::Cow, fmt, ops::Range, path::Path, sync::Arc};
@@ -23,9 +26,12 @@ pub use array::{Array, Floats, Integers, Item, Items, Strings};
 pub use convert::FromValue;
 pub use data::TensorData;
 pub use error::{GgufError, MetadataError, TensorError};
+pub use foreign::Foreign;
 pub use keep::KeptGguf;
-pub use value::{Element, Value};
+pub use kind::FileKind;
+pub use value::{Element, Unreadable, Value};
 use walla_types::{TensorType, UnknownTensorType};
+pub use warning::GgufWarning;
 pub use writer::{DataWriter, WriteError, Writer};
 
 use self::{bytes::Bytes, file::ModelFile};
@@ -101,7 +107,7 @@ impl fmt::Display for TensorInfo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ty {
             Ok(ty) => write!(f, "{ty} {}", self.shape),
-            Err(UnknownTensorType(code)) => write!(f, "type {code} {}", self.shape),
+            Err(unknown) => write!(f, "{} {}", unknown.label(), self.shape),
         }
     }
 }
@@ -146,8 +152,9 @@ impl Gguf {
     /// [`Gguf::open_copied`].
     ///
     /// # Errors
-    /// [`GgufError::Io`] if it cannot be opened or read, [`GgufError::Changed`] if its length
-    /// changed while it was read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
+    /// or read, [`GgufError::Changed`] if its length changed while it was read, any other [`GgufError`] if it is no
+    /// sound GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         Self::of_file(Arc::new(ModelFile::open(path.as_ref())?))
     }
@@ -161,7 +168,8 @@ impl Gguf {
     /// of the file have no effect.
     ///
     /// # Errors
-    /// [`GgufError::Io`] if it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
+    /// or read, any other [`GgufError`] if it is no sound GGUF file.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         Self::new(Bytes::read_all(path.as_ref())?)
     }
@@ -214,7 +222,7 @@ impl Gguf {
         self.bytes.len()
     }
 
-    /// All keys and values, in the file's order.
+    /// All keys and values, in the file's order. Keys that are not UTF-8 are left out.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, Value<'_>)> {
         self.header
             .entries
@@ -222,24 +230,34 @@ impl Gguf {
             .map(|entry| (entry.key.text(self.bytes.header()), self.value(entry.value)))
     }
 
-    /// The value of a key.
+    /// The value of a key: the first one, if the file has several.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
-        let bytes = self.bytes.header();
-        let entry = |i: u32| self.header.entries.get(i as usize);
-        let order = &self.header.entries_by_key;
-        let place =
-            order.binary_search_by_key(&Some(key), |&i| entry(i).map(|e| e.key.text(bytes)));
-        let index = *order.get(place.ok()?)?;
-        entry(index).map(|e| self.value(e.value))
+        self.entries_of(key).next().map(|entry| self.value(entry.value))
     }
 
     /// The value of a key that may be missing, as `T`.
     ///
     /// # Errors
-    /// [`MetadataError::Unexpected`] if the key is there with something else than a `T`.
+    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`, [`MetadataError::Duplicate`] if it has two.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
-        self.get(key).map(|value| T::from_entry(key, value)).transpose()
+        let mut entries = self.entries_of(key);
+        let Some(entry) = entries.next() else { return Ok(None) };
+        if entries.next().is_some() {
+            return Err(MetadataError::Duplicate { key: key.to_owned() });
+        }
+        T::from_entry(key, self.value(entry.value)).map(Some)
+    }
+
+    /// All entries with a key, in the file's order.
+    fn entries_of(&self, key: &str) -> impl Iterator<Item = &parse::Entry> {
+        let bytes = self.bytes.header();
+        let order = &self.header.entries_by_key;
+        let entry = |&i: &u32| self.header.entries.get(i as usize);
+        let key_of = move |i: &u32| entry(i).map(|e| e.key.text(bytes));
+        let first = order.partition_point(|i| key_of(i) < Some(key));
+        let end = order.partition_point(|i| key_of(i) <= Some(key));
+        order.get(first..end).unwrap_or_default().iter().filter_map(entry)
     }
 
     /// The value of a key that must be there, as `T`.
@@ -356,18 +374,19 @@ impl Gguf {
                 .get(..element.bytes_min())
                 .and_then(|raw| element.read(raw))
                 .unwrap_or(Value::Bool(false)), // Unreachable: a scalar is no string and has at most 8 bytes.
-            parse::Stored::Text(span) => Value::String(span.text(bytes)),
-            parse::Stored::Array { element, bounds, len, payload } => {
-                let start = payload.start as usize;
-                let end = start.saturating_add(payload.len as usize);
-                let payload = bytes.get(start..end).unwrap_or_default();
-                let bounds = match element {
-                    Element::String => self.header.bounds.get(usize::from(bounds)),
+            parse::Stored::Text(span) => match core::str::from_utf8(span.raw(bytes)) {
+                Ok(text) => Value::String(text),
+                Err(_) => Value::Unreadable(Unreadable::Text(span.raw(bytes))),
+            },
+            parse::Stored::Array { element, strings, len, payload } => {
+                let table = match element {
+                    Element::String => self.header.strings.get(usize::from(strings)),
                     _ => None,
                 };
-                let bounds = bounds.map(AsRef::as_ref).unwrap_or_default();
-                Value::Array(Array::new(element, len as usize, payload, bounds))
+                let table = table.map(|t| (t.bounds.as_ref(), t.not_text)).unwrap_or_default();
+                Value::Array(Array::new(element, len as usize, payload.raw(bytes), table))
             }
+            parse::Stored::Skipped(span) => Value::Unreadable(Unreadable::Array(span.raw(bytes))),
         }
     }
 

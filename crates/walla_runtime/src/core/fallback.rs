@@ -41,6 +41,7 @@ impl Core {
             tracing::warn!(target: "walla::device", %lost, "the CPU takes over");
             source.load_onto(FALLBACK, &file, &options, registry, clock, progress)
         });
+        let loaded = loaded.map_err(|error| error.in_file(&options.model));
         Some(loaded.map(|mut core| {
             core.card.fallback_after = Some(lost.to_string());
             core

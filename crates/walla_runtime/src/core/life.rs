@@ -57,6 +57,7 @@ impl Core {
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.speak(slot, tokens, now_micros),
             Prompt::Raw(text) => TextSource::Raw(text),
+            Prompt::RawTrusted(text) => TextSource::RawTrusted(text),
             Prompt::Chat(question) => TextSource::Chat {
                 persona: agent.spec.persona.clone(),
                 turns: Arc::clone(&agent.turns),

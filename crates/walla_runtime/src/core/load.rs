@@ -53,8 +53,22 @@ impl Core {
     /// [`ModelCard::fallback_after`].
     ///
     /// # Errors
-    /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
+    /// What file, model, device and options say, with the file's path where it is about the file; [`EngineError::Stopped`] if `progress`
+    /// breaks.
     pub(crate) fn load_from(
+        source: &Source,
+        file: &Gguf,
+        options: &EngineOptions,
+        registry: &Registry,
+        clock: &Clock,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, EngineError> {
+        let loaded = Self::load_onto_best(source, file, options, registry, clock, progress);
+        loaded.map_err(|error| error.in_file(&options.model))
+    }
+
+    /// [`load_from`](Self::load_from), with errors that may lack the file's path.
+    fn load_onto_best(
         source: &Source,
         file: &Gguf,
         options: &EngineOptions,
@@ -189,7 +203,7 @@ fn step_cost(
 /// Bytes of text that a token of the context may stand for on average: four times as many as in English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
-/// Tokenizer and template. Faults of the file that do not prevent loading are logged.
+/// Tokenizer and template. Defects of the file that do not prevent loading are logged.
 pub(super) fn model_text(
     file: &Gguf,
     options: &EngineOptions,
@@ -197,14 +211,14 @@ pub(super) fn model_text(
 ) -> Result<ModelText, EngineError> {
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
+    let EngineOptions { model, template, pre_tokenizer, .. } = options;
     let LoadedText { tokenizer, template, state, reserved_markers, warnings } =
-        LoadedText::from_gguf(file, options.template.as_ref())?;
+        LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
     if !state.is_usable() {
-        let model = &options.model;
         tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
     }
     for warning in &warnings {
-        tracing::warn!(target: "walla::load", "{warning}");
+        tracing::warn!(target: "walla::load", ?model, "{warning}");
     }
     Ok(ModelText {
         tokenizer: Arc::new(tokenizer.with_text_bytes_max(text_bytes_max)),

@@ -23,9 +23,12 @@ impl Source {
     /// Opens the model of `options`. Returns the file with its header, which only loading needs.
     ///
     /// # Errors
-    /// [`EngineError::File`], [`EngineError::Model`], [`EngineError::Tokenizer`],
-    /// [`EngineError::Template`].
+    /// A defect of the file, with its path.
     pub(crate) fn open(options: &EngineOptions) -> Result<(Arc<Self>, Gguf), EngineError> {
+        Self::read(options).map_err(|error| error.in_file(&options.model))
+    }
+
+    fn read(options: &EngineOptions) -> Result<(Arc<Self>, Gguf), EngineError> {
         let file = options.model.open()?;
         let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
         let context_tokens = options.context_tokens.min(model.context_train.max(1));

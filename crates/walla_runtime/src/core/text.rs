@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
-use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, TemplateError, TemplateState};
-use walla_model::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+use walla_model::chat::{
+    ChatTemplate, Message, Prompt as RenderedPrompt, RenderOptions, Role, Segment, TemplateError,
+    TemplateState,
+};
+use walla_model::tokenizer::{Tokenizer, TokenizerError};
 use walla_types::TokenId;
 
 use crate::api::{AgentId, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
@@ -40,8 +43,10 @@ pub(super) struct TextJob {
 /// Where the prompt comes from.
 #[derive(Debug)]
 pub(super) enum TextSource {
-    /// Raw text.
+    /// Raw text of unknown origin.
     Raw(String),
+    /// Raw text whose markers are parsed.
+    RawTrusted(String),
     /// A conversation through the template, and the user's next turn. The turns are the agent's own, not a copy.
     Chat { persona: String, turns: Arc<Vec<Turn>>, question: String, policy: ContextPolicy },
 }
@@ -154,7 +159,7 @@ fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
     });
     let TextJob { agent, generation, source, .. } = job;
     let question = match source {
-        TextSource::Raw(_) => None,
+        TextSource::Raw(_) | TextSource::RawTrusted(_) => None,
         // The turns are let go here: nobody else has them when the agent writes the next one.
         TextSource::Chat { question, .. } => Some(question),
     };
@@ -162,11 +167,20 @@ fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
 }
 
 fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), ReplyError> {
+    let refused = |error: TokenizerError| ReplyError::Text(error.to_string());
     match &job.source {
         TextSource::Raw(raw) => {
-            let options = EncodeOptions { add_special: true, parse_special: false };
-            let tokens = text.tokenizer.encode(raw, options);
-            let tokens = tokens.map_err(|error| ReplyError::Text(error.to_string()))?;
+            let tokenizer = &text.tokenizer;
+            let mut tokens = tokenizer.encode_untrusted(raw).map_err(refused)?;
+            // No EOS, even if the file adds one to texts: the model is to continue.
+            if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
+                tokens.insert(0, bos);
+            }
+            Ok((tokens, 0))
+        }
+        TextSource::RawTrusted(raw) => {
+            let prompt = RenderedPrompt { segments: vec![Segment::Template(raw.clone())] };
+            let tokens = text.tokenizer.encode_prompt(&prompt).map_err(refused)?;
             Ok((tokens, 0))
         }
         TextSource::Chat { persona, turns, question, policy } => {

@@ -63,6 +63,10 @@ pub struct Tokenize {
     /// Parse the texts of special tokens
     #[arg(long)]
     pub special: bool,
+    /// Encode as text from a player: no special or user-defined token (without this flag user-defined tokens are matched, as by
+    /// llama.cpp)
+    #[arg(long, conflicts_with = "special")]
+    pub untrusted: bool,
     /// Add the tokens that the model wants around a text (BOS)
     #[arg(long)]
     pub bos: bool,
@@ -72,6 +76,8 @@ pub struct Tokenize {
     /// Read the text from a file instead
     #[arg(long)]
     pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub pre: PreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -81,6 +87,16 @@ pub struct Detokenize {
     /// Token ids, separated by spaces or commas
     #[arg(required = true, value_delimiter = ',')]
     pub ids: Vec<u32>,
+    #[command(flatten)]
+    pub pre: PreArgs,
+}
+
+/// How text is split before merging.
+#[derive(Debug, Args)]
+pub struct PreArgs {
+    /// Pre-tokenizer, instead of the file's own: llama-bpe, qwen2, … [default: tokenizer.ggml.pre]
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
 }
 
 /// Where and how a model runs.
@@ -236,12 +252,17 @@ pub struct Generate {
     /// The text to continue
     #[arg(long, allow_hyphen_values = true)]
     pub prompt: String,
+    /// Parse the texts of special tokens in it
+    #[arg(long)]
+    pub special: bool,
     /// Tokens, at most
     #[arg(short = 'n', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
     /// Tokens of prompt and reply together
     #[arg(long, default_value_t = 2_048)]
     pub context: u32,
+    #[command(flatten)]
+    pub pre: PreArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
@@ -265,6 +286,8 @@ pub struct Chat {
     pub context: u32,
     #[command(flatten)]
     pub template: TemplateArgs,
+    #[command(flatten)]
+    pub pre: PreArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]

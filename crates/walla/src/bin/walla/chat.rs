@@ -20,14 +20,14 @@ pub fn run(arguments: &Chat) -> Result<(), Failure> {
 }
 
 async fn chat(arguments: &Chat) -> Result<(), Failure> {
-    let Chat { device, budget, context, .. } = arguments;
+    let Chat { device, budget, pre, context, .. } = arguments;
     let model = arguments.model.as_deref();
     let template = arguments.template.template.as_ref();
     // Before the weights are read, which can take long.
     if let Some(model) = model {
         check_template(model, template)?;
     }
-    let engine = load::engine(model, device, budget, *context, template).await?;
+    let engine = load::engine(model, device, budget, *context, (template, pre)).await?;
     let result = talk(&engine, arguments).await;
     load::stop(&engine).await;
     result
@@ -35,7 +35,7 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
 
 /// Refuses a model without a chat template that works, and names the ways out.
 fn check_template(model: &Path, choice: Option<&TemplateChoice>) -> Result<(), Failure> {
-    let file = load::open(model)?;
+    let file = load::open_quietly(model)?;
     match ChatTemplate::resolve(&file, choice) {
         Ok((Some(_), _)) => Ok(()),
         Ok((None, state)) => Err(format!("{}: {state}; {WAYS_OUT}", model.display()).into()),

@@ -19,7 +19,7 @@ use crate::load;
 const SHOWN_MAX: usize = 8;
 
 pub fn run(arguments: &Inspect) -> Result<(), Failure> {
-    let file = load::open(&arguments.model)?;
+    let file = load::open_quietly(&arguments.model)?;
     let report = report(&arguments.model, &file, arguments.template.template.as_ref());
     let mut out = std::io::stdout().lock();
     if arguments.json {
@@ -31,7 +31,7 @@ pub fn run(arguments: &Inspect) -> Result<(), Failure> {
 }
 
 fn report(path: &Path, file: &Gguf, choice: Option<&TemplateChoice>) -> Json {
-    let text = LoadedText::from_gguf(file, choice);
+    let text = LoadedText::from_gguf(file, choice, None);
     let metadata: serde_json::Map<String, Json> =
         file.metadata().map(|(key, value)| (key.to_owned(), to_json(&value))).collect();
     json!({
@@ -42,7 +42,26 @@ fn report(path: &Path, file: &Gguf, choice: Option<&TemplateChoice>) -> Json {
         "spec": spec(file),
         "tokenizer": tokenizer(file, &text),
         "chat_template": template(file, choice, &text),
+        "warnings": warnings(file, choice, &text),
     })
+}
+
+/// Defects of file, tokenizer and template that do not prevent loading.
+fn warnings(
+    file: &Gguf,
+    choice: Option<&TemplateChoice>,
+    loaded: &Result<LoadedText, LoadError>,
+) -> Vec<String> {
+    if let Ok(loaded) = loaded {
+        return loaded.warnings.clone();
+    }
+    // Those of the parts that do work.
+    let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
+    let tokenizer = Tokenizer::from_gguf(file).ok();
+    let of_tokenizer = tokenizer.iter().flat_map(Tokenizer::warnings).map(ToString::to_string);
+    let template = ChatTemplate::resolve(file, choice).ok().and_then(|(template, _)| template);
+    let of_template = template.iter().flat_map(ChatTemplate::warnings).cloned();
+    of_file.chain(of_tokenizer).chain(of_template).collect()
 }
 
 /// Bytes and number of tensors by type, and the list itself.
@@ -50,9 +69,7 @@ fn tensors(file: &Gguf) -> Json {
     let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut list = Vec::new();
     for (index, tensor) in file.tensors().enumerate() {
-        let ty = tensor
-            .ty
-            .map_or_else(|unknown| format!("ggml type {}", unknown.0), |ty| ty.to_string());
+        let ty = tensor.ty.map_or_else(walla_types::UnknownTensorType::label, |ty| ty.to_string());
         let entry = types.entry(ty.clone()).or_default();
         let bytes = file.tensor_data(index).map_or(0, |data| data.len() as u64);
         entry.0 += 1;
@@ -149,13 +166,11 @@ fn template(
             return json!({"present": present, "chosen": chosen, "error": error});
         }
     };
-    let warnings = loaded.as_ref().map_or(template.warnings(), |loaded| &loaded.warnings);
     json!({
         "present": present,
         "used": state.to_string(),
         "takes_system_messages": template.supports_system(),
         "observations_are": role_of_observations(&template),
-        "warnings": warnings,
     })
 }
 
@@ -183,7 +198,7 @@ fn to_json(value: &Value<'_>) -> Json {
                 array.iter().take(SHOWN_MAX).map(|value| to_json(&value)).collect();
             json!({"length": array.len(), "first": shown})
         }
-        other => json!(format!("{other:?}")),
+        other => json!(other.to_string()),
     }
 }
 
@@ -199,6 +214,11 @@ fn print(out: &mut dyn Write, value: &Json, depth: usize) -> std::io::Result<()>
             Json::Object(_) => {
                 writeln!(out, "{pad}{key}:")?;
                 print(out, value, depth + 1)?;
+            }
+            Json::Array(items) if key == "warnings" => {
+                for item in items {
+                    writeln!(out, "{pad}warning: {}", item.as_str().unwrap_or_default())?;
+                }
             }
             Json::Array(items) if key == "list" => {
                 for item in items {

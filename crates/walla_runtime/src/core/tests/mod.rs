@@ -5,6 +5,7 @@ mod deadlines;
 mod determinism;
 mod fallback;
 mod faults;
+mod files;
 mod journeys;
 mod limits;
 mod masks;
