@@ -74,7 +74,9 @@
 //!
 //! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
 //!
-//! **Can players break out of the persona by typing control tokens?** No: persona, question and history are encoded as plain text.
+//! **Can players break out of the persona by typing control tokens?** No: persona, question and
+//! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
+//! parses markers.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
 //! the model must read again, it reads when it is asked.
@@ -88,7 +90,9 @@
 //! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or ask [`WallaPlugin::trace`], and open the file in
 //! <https://ui.perfetto.dev>: host frame, device thread, device and copies, one above the other.
 //!
-//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
+//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and
+//! the game goes on. Defects of the file that do not prevent loading are in [`ModelCard::warnings`]
+//! and in the log.
 
 mod agent;
 mod ask;
@@ -117,7 +121,7 @@ pub use agent::{
     Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
     VoiceRate,
 };
-pub use ask::{Ask, AskCommands, AskEntityCommands, Cancel};
+pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use error::WallaError;
@@ -149,8 +153,8 @@ pub use walla_types::{
 pub mod prelude {
     pub use crate::{
         Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, LevelOfDetail,
-        ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
+        AskEntityCommands, AskKind, Cancel, ContextPolicy, Conversation, FinishReason,
+        LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
         SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
         WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState,
         WallaSystems, walla_ready,

@@ -257,7 +257,7 @@ impl Inner {
 
     fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
         let question = match prompt {
-            Prompt::Chat(text) | Prompt::Raw(text) => text,
+            Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
             Prompt::Tokens(tokens) => format!("{tokens:?}"),
         };
         let Some(actor) = self.agents.get_mut(&agent) else {

@@ -93,8 +93,9 @@ impl EngineBuilder {
         self
     }
 
-    /// How the model's tokenizer splits text before merging, instead of as the file says: for files without `tokenizer.ggml.pre`
-    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or with a name that walla does not know. Default: as the file says.
+    /// How the model's tokenizer splits text before merging, overriding the file: for files without
+    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or
+    /// with a name that walla does not know. Default: the file's own.
     pub fn pre_tokenizer(mut self, name: impl Into<String>) -> Self {
         self.options.pre_tokenizer = Some(name.into());
         self

@@ -27,8 +27,8 @@ impl ModelSource {
         }
     }
 
-    /// Reads the file's tokenizer without an engine, with another pre-tokenizer than the file names if `pre` names one
-    /// ([`EngineOptions::pre_tokenizer`]).
+    /// Reads the file's tokenizer without an engine, with another pre-tokenizer than the file names
+    /// if `pre` names one ([`EngineOptions::pre_tokenizer`]).
     ///
     /// # Errors
     /// [`EngineError::InFile`] with the file's path and its defect.
@@ -108,10 +108,11 @@ pub struct EngineOptions {
     /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
     /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
     pub cost_cache: Option<PathBuf>,
-    /// How the model's tokenizer splits text before merging, instead of as `tokenizer.ggml.pre` in the file says: `llama-bpe`, `qwen2` and
-    /// others ([`PreTokenizer::NAMES`](walla_model::tokenizer::PreTokenizer::NAMES)). For files that lack the key
-    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or have a name that walla does not know. Default: `None`, as the
-    /// file says.
+    /// How the model's tokenizer splits text before merging, overriding `tokenizer.ggml.pre` of the
+    /// file: `llama-bpe`, `qwen2` and others
+    /// ([`PreTokenizer::NAMES`](walla_model::tokenizer::PreTokenizer::NAMES)). For files that lack
+    /// the key ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or have a name that
+    /// walla does not know. Default: `None`, the file's own.
     pub pre_tokenizer: Option<String>,
     /// Whether the CPU takes over when the device is lost: conversations go on from what the host knows, each reply where it was. The
     /// model is loaded again, so that everybody is silent for some seconds. Default: `true`. Without effect if `device` is `cpu`.
@@ -239,7 +240,8 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Adds the model file's path to an error about the file, unless its message has the path already.
+    /// Adds the model file's path to an error about the file, unless its message has the path
+    /// already.
     pub(crate) fn in_file(self, model: &ModelSource) -> Self {
         let has_path = match &self {
             Self::File(error) => error.path().is_some(),

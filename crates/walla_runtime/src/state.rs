@@ -64,7 +64,8 @@ pub struct ModelCard {
     pub file_bytes: u64,
     /// Whether the file has a chat template: without one, only raw prompts work.
     pub chat: bool,
-    /// Defects of the file that did not prevent loading, such as a missing `tokenizer.ggml.pre` or metadata that cannot be read, in words.
+    /// Defects of the file that did not prevent loading, such as a missing `tokenizer.ggml.pre` or
+    /// metadata that cannot be read, in words.
     pub warnings: Vec<String>,
     /// The device that runs it.
     pub device: DeviceInfo,

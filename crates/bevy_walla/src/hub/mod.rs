@@ -30,7 +30,7 @@ use walla_runtime::{
     SentenceSplitter,
 };
 
-use crate::ask::Cancel;
+use crate::ask::{AskKind, Cancel};
 use crate::conversation::EditId;
 use crate::error::WallaError;
 use crate::link::Link;
@@ -108,6 +108,7 @@ struct OpenAsk {
     tag: u64,
     /// Without a capacity, so that an ask takes one cache line.
     question: Box<str>,
+    kind: AskKind,
     /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates nothing.
     turn: String,
     stage: Stage,

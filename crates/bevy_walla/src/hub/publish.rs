@@ -9,6 +9,7 @@ use walla_runtime::{
 use walla_trace::Stage as Mark;
 
 use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
+use crate::ask::AskKind;
 use crate::conversation::Conversation;
 use crate::error::WallaError;
 use crate::link::WallaState;
@@ -265,7 +266,9 @@ impl Record {
         if let Some(speech) = speech {
             speech.end(asked_more);
         }
+        // Raw text is no part of a conversation, here as in the engine.
         if let Some(conversation) = conversation
+            && ask.kind == AskKind::Chat
             && !ask.outdated
             && (is_finished || !ask.turn.is_empty())
         {

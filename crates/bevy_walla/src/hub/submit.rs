@@ -1,9 +1,7 @@
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
-use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError,
-};
+use walla_runtime::{ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, TrySendError};
 use walla_trace::Stage as Mark;
 
 use super::{Ended, Hub, OpenAsk, Stage, Stopwatch, Wants};
@@ -162,7 +160,7 @@ impl Hub {
                 return Ok(());
             };
             ask.stage = Stage::Sent;
-            let (generation, prompt) = (ask.generation, Prompt::Chat(ask.question.to_string()));
+            let (generation, prompt) = (ask.generation, ask.kind.prompt(ask.question.to_string()));
             self.send(Command::Ask { agent: id, generation, prompt }, outbox)?;
         }
     }

@@ -7,9 +7,10 @@ use super::{Element, FileKind, Foreign, Shape};
 
 /// Why a file is not a GGUF file that can be read.
 ///
-/// [`Io`](Self::Io), [`Changed`](Self::Changed), [`NotAFile`](Self::NotAFile) and [`Foreign`](Self::Foreign) are not
-/// about the contents of a GGUF file; all other variants mean that the file is damaged or was made by a broken tool:
-/// download or convert it again. Positions are bytes from the start of the file.
+/// [`Io`](Self::Io), [`Changed`](Self::Changed), [`NotAFile`](Self::NotAFile) and
+/// [`Foreign`](Self::Foreign) are not about the contents of a GGUF file; all other variants mean
+/// that the file is damaged or was made by a broken tool: download or convert it again. Positions
+/// are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {
@@ -39,7 +40,7 @@ pub enum GgufError {
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What it names.
+        /// The kind of its target.
         kind: FileKind,
     },
     /// A file of another format: get a GGUF file instead.
@@ -123,8 +124,8 @@ pub enum GgufError {
         /// Most levels that are skipped.
         levels_max: u32,
     },
-    /// `general.alignment` has two values. Other keys with two values are an error only for a reader that uses them
-    /// ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
+    /// `general.alignment` has two values. Other keys with two values are an error only for a
+    /// reader that uses them ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
     #[error("key {key:?} appears twice")]
     DuplicateKey {
         /// The key.

@@ -158,9 +158,9 @@ impl Gguf {
     /// deleting it are safe. Where that is not to be relied on, use [`Gguf::open_copied`].
     ///
     /// # Errors
-    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
-    /// or mapped, [`GgufError::Changed`] if its length changed while it was read, any other [`GgufError`] if it is no
-    /// sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
+    /// it cannot be opened or mapped, [`GgufError::Changed`] if its length changed while it was
+    /// read, any other [`GgufError`] if it is no sound GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
         let io = |source| GgufError::Io { path: path.to_owned(), source };
@@ -179,8 +179,8 @@ impl Gguf {
     /// Reads a file into memory: slower to open and as large as the file, but immune to whatever happens to it later.
     ///
     /// # Errors
-    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
-    /// or read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
+    /// it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         let path = path.as_ref();
         let io = |source| GgufError::Io { path: path.to_owned(), source };
@@ -251,7 +251,8 @@ impl Gguf {
     /// The value of a key that may be missing, as `T`.
     ///
     /// # Errors
-    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`, [`MetadataError::Duplicate`] if it has two.
+    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`,
+    /// [`MetadataError::Duplicate`] if it has two.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
         let mut entries = self.entries_of(key);
         let Some(entry) = entries.next() else { return Ok(None) };

@@ -27,18 +27,21 @@ pub enum VocabularyError {
     /// The file names a pre-tokenizer that walla does not have: name one that splits alike with
     /// [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).
     #[error(
-        "tokenizer.ggml.pre {0:?} is not supported; if another one splits alike, name it (walla --pre NAME, or \
-         pre_tokenizer in the engine's options): {names}",
+        "tokenizer.ggml.pre {0:?} is not supported; if another one splits alike, name it \
+         (walla --pre NAME, or pre_tokenizer in the engine's options): {names}",
         names = PreTokenizer::NAMES.join(", ")
     )]
     UnknownPreTokenizer(String),
     /// No pre-tokenizer has the name that replaces the file's own.
-    #[error("pre-tokenizer {0:?} is not known, expected one of {names}", names = PreTokenizer::NAMES.join(", "))]
+    #[error(
+        "pre-tokenizer {0:?} is not known, expected one of {names}",
+        names = PreTokenizer::NAMES.join(", ")
+    )]
     UnknownOverride(String),
     /// A part of a split model without a vocabulary: use the first part, or join all of them.
     #[error(
-        "this is part {part} of {parts} of a split model and has no vocabulary: use the first part, or join the parts \
-         with `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
+        "this is part {part} of {parts} of a split model and has no vocabulary: use the first \
+         part, or join the parts with `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
     )]
     Split {
         /// Which part, counted from 1.

@@ -78,7 +78,7 @@ impl Tokenizer {
     }
 }
 
-/// What may make tokens differ from those of the model's training.
+/// Defects that may make tokens differ from the tokens of the model's training.
 fn warnings(
     vocabulary: &Vocabulary<'_>,
     duplicates: &[(u32, u32)],

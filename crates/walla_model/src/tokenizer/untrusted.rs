@@ -27,11 +27,12 @@ impl<'k> Avoided<'k> {
 impl Tokenizer {
     /// The tokens of a text of unknown origin, such as text that a player typed. Nothing is added.
     ///
-    /// The text becomes no control, unknown or user-defined token and none that
-    /// [ends a generation](Self::is_end_of_generation), neither as a whole nor by merging. There are two exceptions:
+    /// The text becomes no control, unknown or user-defined token and none that [ends a
+    /// generation](Self::is_end_of_generation), neither as a whole nor by merging. There are two
+    /// exceptions:
     ///
-    /// - User-defined tokens of white space alone, such as the line breaks of Gemma. They mark nothing, and a model
-    ///   that was trained with them does not know other spellings.
+    /// - User-defined tokens of white space alone, such as the line breaks of Gemma. They mark
+    ///   nothing, and a model that was trained with them does not know other spellings.
     /// - A byte that no other token of the vocabulary spells. The text would be lost otherwise.
     ///
     /// [`encode`](Self::encode) differs: it recognises user-defined tokens, as llama.cpp does.
