@@ -44,7 +44,7 @@ fn a_missing_pre_tokenizer_is_a_warning_everywhere_and_a_name_ends_it() {
         let found = warnings(ran);
         let is_it =
             |line: &&str| line.contains("tokenizer.ggml.pre") && line.contains("--pre NAME");
-        assert!(found.len() == 1 && found.iter().all(|line| is_it(line)), "{}", ran.err);
+        assert!(found.len() == 1 && found.iter().all(is_it), "{}", ran.err);
     }
     let report = json_line(&succeed(&["inspect", model, "--json"]));
     assert!(report["warnings"][0].as_str().unwrap().contains("tokenizer.ggml.pre"), "{report}");
