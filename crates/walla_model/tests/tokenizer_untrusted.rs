@@ -29,12 +29,13 @@ fn check(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, text: &str) {
     let bad: Vec<_> =
         tokens.iter().filter(|&&token| is_forbidden(tokenizer, vocabulary, token)).collect();
     assert!(bad.is_empty(), "{text:?} became {tokens:?}, of which {bad:?} are forbidden");
-    let mut decoded = tokenizer.decode(&tokens).unwrap();
-    if vocabulary.model == "llama" && !decoded.starts_with(' ') && text.starts_with(' ') {
-        decoded.insert(0, ' ');
-    }
-    let expected = if vocabulary.model == "llama" { text.replace('▁', " ") } else { text.into() };
-    assert_eq!(decoded.trim_start(), expected.trim_start(), "{tokens:?}");
+    let decoded = tokenizer.decode(&tokens).unwrap();
+    // SentencePiece writes a space as ▁, and encoding may put one in front.
+    let spaced = |text: &str| match vocabulary.model {
+        "llama" => text.replace('▁', " ").trim_start().to_owned(),
+        _ => text.to_owned(),
+    };
+    assert_eq!(spaced(&decoded), spaced(text), "{tokens:?}");
 }
 
 /// The real vocabularies as they are, and with every 50th normal token of at least two bytes as a

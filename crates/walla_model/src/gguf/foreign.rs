@@ -72,7 +72,9 @@ impl fmt::Display for Foreign {
             Self::Executable => {
                 f.write_str("a program (perhaps a llamafile): download the model as GGUF")
             }
-            Self::Text(beginning) => write!(f, "text: {beginning:?}"),
+            Self::Text(beginning) => {
+                write!(f, "text ({beginning:?}): download the model file itself")
+            }
         }
     }
 }
@@ -161,7 +163,7 @@ fn text(head: &[u8]) -> Option<&str> {
 fn markup(text: &str) -> Foreign {
     let begins =
         |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
-    if ["<!doctype html", "<html", "<head", "<body"].into_iter().any(begins) {
+    if ["<!doctype html", "<html", "<head", "<body", "<!--"].into_iter().any(begins) {
         return Foreign::Html;
     }
     if begins("<?xml") {

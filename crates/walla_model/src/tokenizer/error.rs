@@ -72,7 +72,9 @@ pub enum VocabularyError {
         tokens: usize,
     },
     /// A token type outside `1..=6`.
-    #[error("token {token} ({text:?}) has type {found}, expected 0 to 6")]
+    #[error(
+        "token {token} ({text:?}) has type {found} in tokenizer.ggml.token_type, expected 0 to 6"
+    )]
     TokenType {
         /// The token.
         token: TokenId,
@@ -82,7 +84,7 @@ pub enum VocabularyError {
         found: i64,
     },
     /// A score that cannot be ordered.
-    #[error("token {token} ({text:?}) has the score NaN")]
+    #[error("token {token} ({text:?}) has the score NaN in tokenizer.ggml.scores")]
     Score {
         /// The token.
         token: TokenId,
@@ -90,7 +92,9 @@ pub enum VocabularyError {
         text: String,
     },
     /// A byte token that does not say which byte.
-    #[error("byte token {token} is {text:?}, expected \"<0x00>\" to \"<0xFF>\"")]
+    #[error(
+        "byte token {token} of tokenizer.ggml.tokens is {text:?}, expected \"<0x00>\" to \"<0xFF>\""
+    )]
     ByteToken {
         /// The token.
         token: TokenId,
@@ -98,7 +102,10 @@ pub enum VocabularyError {
         text: String,
     },
     /// Text would be lost: neither a token for this byte nor one for what is unknown.
-    #[error("no token for the byte 0x{byte:02X}, and no unknown token that text may become")]
+    #[error(
+        "no token for the byte 0x{byte:02X}, and no unknown token that text may become, in \
+         tokenizer.ggml.tokens"
+    )]
     MissingByte {
         /// The byte.
         byte: u8,

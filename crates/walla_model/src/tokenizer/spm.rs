@@ -94,7 +94,7 @@ impl Spm {
         self.merge_word(word, merger, find);
         // Merges through a token to avoid are fine, so they are refused only where one is left at
         // the end.
-        if merger.symbols().any(|node| avoided.contains(node.id)) {
+        if !avoided.is_empty() && merger.symbols().any(|node| avoided.contains(node.id)) {
             let find = |start, len| find(start, len).filter(|&id| !avoided.contains(id));
             self.merge_word(word, merger, find);
         }

@@ -18,6 +18,11 @@ impl<'k> Avoided<'k> {
         Self(Some(kinds))
     }
 
+    /// Whether there is no token to avoid.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(super) fn contains(&self, token: u32) -> bool {
         let kind = self.0.and_then(|kinds| kinds.get(token as usize));
         kind.is_some_and(|kind| kind.is_trusted_only())

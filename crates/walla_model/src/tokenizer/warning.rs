@@ -24,7 +24,7 @@ pub enum VocabularyWarning {
     DuplicateTexts {
         /// Tokens whose text an earlier token has.
         tokens: usize,
-        /// The first such text.
+        /// The first such text; its beginning if it is long.
         text: String,
         /// The token that encodes it.
         first: TokenId,
