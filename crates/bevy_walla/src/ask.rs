@@ -4,6 +4,9 @@ use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
+#[cfg(feature = "reflect")]
+use bevy_reflect::std_traits::ReflectDefault;
+use walla_runtime::Prompt;
 
 use walla_runtime::GenerationId;
 
@@ -15,7 +18,8 @@ use crate::sentence::SentenceSpoken;
 /// The answer comes as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s and
 /// [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of [`ReplyFinished`](crate::ReplyFinished) and
 /// [`ReplyFailed`](crate::ReplyFailed). An agent that still speaks answers when it has finished; before the model is
-/// loaded, asks wait for it. The text may come from a player: it never becomes a control token.
+/// loaded, asks wait for it. The text may come from a player: it never becomes a control token,
+/// except in an ask of the kind [`AskKind::RawTrusted`].
 ///
 /// Whichever way it is asked, the ask can be read as a message until the next frame, for instance to show the question.
 ///
@@ -43,6 +47,9 @@ pub struct Ask {
     pub agent: Entity,
     /// What is asked.
     pub text: String,
+    /// How the model reads the text. Default: [`AskKind::Chat`].
+    #[cfg_attr(feature = "reflect", reflect(default))]
+    pub kind: AskKind,
     /// Tells this ask from others: whatever the game likes, for instance a number that it counts up, what the answer is for, or who asked
     /// ([`Entity::to_bits`]). [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
     /// [`ReplyFailed`](crate::ReplyFailed) say it again. Default: `0`.
@@ -53,13 +60,54 @@ impl Ask {
     /// Asks `agent` something, with tag 0.
     #[must_use]
     pub fn new(agent: Entity, text: impl Into<String>) -> Self {
-        Self { agent, text: text.into(), tag: 0 }
+        Self { agent, text: text.into(), kind: AskKind::Chat, tag: 0 }
+    }
+
+    /// The same as [raw text](AskKind::Raw) to continue.
+    #[must_use]
+    pub fn raw(self) -> Self {
+        Self { kind: AskKind::Raw, ..self }
+    }
+
+    /// The same as [raw text with markers](AskKind::RawTrusted) to continue. Never with text from a
+    /// player.
+    #[must_use]
+    pub fn raw_trusted(self) -> Self {
+        Self { kind: AskKind::RawTrusted, ..self }
     }
 
     /// The same with this tag.
     #[must_use]
     pub fn tagged(self, tag: u64) -> Self {
         Self { tag, ..self }
+    }
+}
+
+/// How the model reads the text of an [`Ask`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Default, Clone, Debug, PartialEq, Hash))]
+pub enum AskKind {
+    /// The next turn of the agent's conversation, through the model's chat template.
+    #[default]
+    Chat,
+    /// Text to continue, without template, persona and conversation; the reply does not become part
+    /// of the conversation. The text may come from a player: no special token comes of it
+    /// ([`Prompt::Raw`]).
+    Raw,
+    /// As [`Raw`](Self::Raw), but markers such as `<|im_start|>` become their tokens
+    /// ([`Prompt::RawTrusted`]): for a chat format that the game writes itself. Never with text
+    /// from a player.
+    RawTrusted,
+}
+
+impl AskKind {
+    /// The prompt with this text.
+    pub(crate) fn prompt(self, text: String) -> Prompt {
+        match self {
+            Self::Chat => Prompt::Chat(text),
+            Self::Raw => Prompt::Raw(text),
+            Self::RawTrusted => Prompt::RawTrusted(text),
+        }
     }
 }
 

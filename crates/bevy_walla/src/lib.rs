@@ -81,7 +81,9 @@
 //!
 //! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
 //!
-//! **Can players break out of the persona by typing control tokens?** No: persona, question and history are encoded as plain text.
+//! **Can players break out of the persona by typing control tokens?** No: persona, question and
+//! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
+//! parses markers.
 //!
 //! **What does an agent see?** Push an observation into its [`Conversation`]: a turn of
 //! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
@@ -103,7 +105,9 @@
 //! **A model without a chat template?** [`WallaReady`] has the reason why asks will fail.
 //! [`WallaPlugin::template`] chooses another one, for instance `"chatml"`.
 //!
-//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
+//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and
+//! the game goes on. Defects of the file that do not prevent loading are in [`ModelCard::warnings`]
+//! and in the log.
 
 #![forbid(unsafe_code)]
 
@@ -135,7 +139,7 @@ pub use agent::{
     Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
     VoiceRate,
 };
-pub use ask::{Ask, AskCommands, AskEntityCommands, Cancel, Interrupt};
+pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, Interrupt};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use error::WallaError;
@@ -169,7 +173,7 @@ pub use walla_types::{
 pub mod prelude {
     pub use crate::{
         Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, Interrupt,
+        AskEntityCommands, AskKind, Cancel, ContextPolicy, Conversation, FinishReason, Interrupt,
         LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
         SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
         WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState,

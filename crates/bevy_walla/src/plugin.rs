@@ -139,6 +139,15 @@ impl WallaPlugin {
         self.change(|options| options.context_tokens = tokens)
     }
 
+    /// How the model's tokenizer splits text before merging, overriding the file: for files without
+    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or
+    /// with a name that walla does not know. Default: the file's own.
+    #[must_use]
+    pub fn pre_tokenizer(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.change(|options| options.pre_tokenizer = Some(name))
+    }
+
     /// Device time that each frame may use; what is predicted not to fit is not started. `None`: no limit. Default: 4,166 µs, a quarter
     /// of a frame at 60 Hz. [`Walla::set_budget`] changes it at run time.
     #[must_use]

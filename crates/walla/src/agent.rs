@@ -38,7 +38,8 @@ impl Agent {
     }
 
     /// Like [`ask`](Self::ask), with raw text or tokens if wanted: those are continued as they are, without template and
-    /// conversation. [`Prompt::Raw`] may contain text from anyone; [`Prompt::RawTrusted`] parses markers.
+    /// conversation. [`Prompt::Raw`] may contain text from anyone; [`Prompt::RawTrusted`] parses
+    /// markers.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_with(&self, prompt: Prompt) -> Reply {
         let refused = |refused: TryAskError| Reply::refused(Arc::clone(&self.hub), refused.reason);

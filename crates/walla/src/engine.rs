@@ -145,9 +145,9 @@ impl EngineBuilder {
         self
     }
 
-    /// How the model's tokenizer splits text before merging, instead of as the file specifies: for files without
-    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or with a name that walla does
-    /// not know. Default: as the file specifies.
+    /// How the model's tokenizer splits text before merging, overriding the file: for files without
+    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or
+    /// with a name that walla does not know. Default: the file's own.
     pub fn pre_tokenizer(mut self, name: impl Into<String>) -> Self {
         self.options.pre_tokenizer = Some(name.into());
         self

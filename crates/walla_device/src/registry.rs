@@ -62,7 +62,8 @@ pub enum RegistryError {
         /// Names of the devices on this machine.
         known: String,
     },
-    /// The family that the name belongs to has no device on this machine, or is not part of the program.
+    /// The family that the name belongs to has no device on this machine, or is not part of the
+    /// program.
     #[error("no device {name:?}: {reason}; there are: {known}")]
     Absent {
         /// The requested name.
@@ -118,8 +119,8 @@ impl Registry {
     /// a better one is not taken, open the [candidates](Self::candidates) by name, one after the other.
     ///
     /// # Errors
-    /// [`RegistryError::Unknown`] if no device has that name, [`RegistryError::Absent`] if its family has no device here, or
-    /// the error of the device.
+    /// [`RegistryError::Unknown`] if no device has that name, [`RegistryError::Absent`] if its
+    /// family has no device here, or the error of the device.
     pub fn open(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! Paths that name something else than a model file: the message says what it is and what to do, and nothing hangs.
+//! Paths that name no model file: the message names the kind of file and a remedy, and opening
+//! never waits.
 
 mod reference_data;
 
@@ -37,7 +38,8 @@ fn directories_name_the_models_in_them() {
     assert!(message.ends_with("name the model file in it (a.gguf, b.gguf)"), "{message}");
 }
 
-/// A FIFO without a writer: opening it for reading would wait for ever. The test's own limit would be the only end.
+/// A FIFO without a writer: opening it for reading would wait for ever. The test's own limit would
+/// be the only end.
 #[cfg(unix)]
 #[test]
 fn fifos_sockets_and_devices_are_refused_at_once() {
@@ -56,7 +58,7 @@ fn fifos_sockets_and_devices_are_refused_at_once() {
     let _listener = UnixListener::bind(&socket).unwrap();
     assert_eq!(kind(&socket), FileKind::Socket);
     assert_eq!(kind(Path::new("/dev/zero")), FileKind::Device);
-    // A link is what it leads to.
+    // A link is treated as its target.
     let link = folder.path().join("link.gguf");
     std::os::unix::fs::symlink(&fifo, &link).unwrap();
     assert_eq!(kind(&link), FileKind::Fifo);

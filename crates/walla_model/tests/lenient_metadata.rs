@@ -1,4 +1,5 @@
-//! Metadata that no part of walla uses never prevents loading; metadata that is used is checked, and errors name it.
+//! Metadata that no part of walla uses never prevents loading; metadata that is used is checked,
+//! and errors name it.
 
 mod gguf_common;
 mod reference_data;
@@ -88,9 +89,11 @@ fn defects_under_unused_keys_change_nothing_but_the_warnings() {
         warnings,
         [
             r#"key "odd.text" holds a STRING that is not UTF-8: it is ignored"#,
-            r#"key "odd.texts" holds an ARRAY of 2 STRING, of which number 1 is not UTF-8: it is ignored"#,
+            "key \"odd.texts\" holds an ARRAY of 2 STRING, of which number 1 is not UTF-8: \
+             it is ignored",
             r#"key "odd.bool" holds BOOL 2, which is neither 0 nor 1: it is ignored"#,
-            r#"key "odd.bools" holds an ARRAY of 3 BOOL with BOOL 255, which is neither 0 nor 1: it is ignored"#,
+            "key \"odd.bools\" holds an ARRAY of 3 BOOL with BOOL 255, which is neither 0 nor 1: \
+             it is ignored",
             r#"key "odd.nested" holds an ARRAY of ARRAY: it is ignored"#,
             r#"key "odd.empty" holds an empty ARRAY of the unknown type 99: it is ignored"#,
             "the metadata has an empty key",
@@ -120,7 +123,7 @@ fn every_such_defect_is_an_error_that_names_the_key_where_it_is_used() {
         gguf.find::<u32>("odd.twice"),
         Err(MetadataError::Duplicate { key: "odd.twice".into() })
     );
-    // Whoever lists the metadata sees all of it.
+    // Listings contain all of it.
     assert_eq!(gguf.get("odd.twice"), Some(Value::U8(1)), "the first one");
     assert_eq!(gguf.get("odd.bool"), Some(Value::Unreadable(Unreadable::Bool(2))));
     let Some(Value::Array(flags)) = gguf.get("odd.bools") else { panic!("an array") };
@@ -243,7 +246,10 @@ fn scores_count_where_merges_use_them() {
     assert!(Tokenizer::from_gguf(&file(&pieces, |_| ())).is_ok());
     pieces.scores[300] = f32::NAN;
     let message = Tokenizer::from_gguf(&file(&pieces, |_| ())).unwrap_err().to_string();
-    assert!(message.starts_with("token 300 (") && message.ends_with("NaN"), "{message}");
+    assert!(
+        message.starts_with("token 300 (") && message.contains("NaN in tokenizer.ggml.scores"),
+        "{message}"
+    );
 }
 
 /// No part of walla fills gaps, so a wrong id of these roles is a warning.
@@ -287,7 +293,8 @@ fn the_first_of_equal_texts_encodes_and_all_decode() {
     assert_eq!(tokenizer.decode(&[TokenId(first), TokenId(second)]).unwrap(), "hehe");
 }
 
-/// A second `<|im_end|>` of type normal cannot be typed, ends a reply and is hidden, as the first one.
+/// A second `<|im_end|>` of type normal cannot be typed, ends a reply and is hidden, as the first
+/// one.
 #[test]
 fn the_second_of_two_markers_is_a_marker_too() {
     for mut lists in [byte_level("gpt-2"), sentence_piece()] {

@@ -227,7 +227,7 @@ fn types_and_scores_must_make_sense() {
     let message = with(byte_level("gpt-2"), |lists| lists.types[65] = 7);
     assert!(message.contains("token 65 (") && message.contains("has type 7"), "{message}");
     let message = with(sentence_piece(), |lists| lists.scores[300] = f32::NAN);
-    assert!(message.starts_with("token 300 (") && message.ends_with("NaN"), "{message}");
+    assert!(message.starts_with("token 300 (") && message.contains("NaN"), "{message}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use walla_types::TokenId;
 
 const UNKNOWN: i64 = 2;
 
-/// Whether raw text may not become a token: by the type that the file gives it, or because it ends a generation.
+/// Whether raw text may not become a token: by the type that the file gives it, or because it ends
+/// a generation.
 fn is_forbidden(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, token: TokenId) -> bool {
     let types = vocabulary.token_types.as_deref().unwrap_or_default();
     let text = vocabulary.tokens[token.index()];
@@ -28,15 +29,17 @@ fn check(tokenizer: &Tokenizer, vocabulary: &Vocabulary<'_>, text: &str) {
     let bad: Vec<_> =
         tokens.iter().filter(|&&token| is_forbidden(tokenizer, vocabulary, token)).collect();
     assert!(bad.is_empty(), "{text:?} became {tokens:?}, of which {bad:?} are forbidden");
-    let mut decoded = tokenizer.decode(&tokens).unwrap();
-    if vocabulary.model == "llama" && !decoded.starts_with(' ') && text.starts_with(' ') {
-        decoded.insert(0, ' ');
-    }
-    let expected = if vocabulary.model == "llama" { text.replace('▁', " ") } else { text.into() };
-    assert_eq!(decoded.trim_start(), expected.trim_start(), "{tokens:?}");
+    let decoded = tokenizer.decode(&tokens).unwrap();
+    // SentencePiece writes a space as ▁, and encoding may put one in front.
+    let spaced = |text: &str| match vocabulary.model {
+        "llama" => text.replace('▁', " ").trim_start().to_owned(),
+        _ => text.to_owned(),
+    };
+    assert_eq!(spaced(&decoded), spaced(text), "{tokens:?}");
 }
 
-/// The real vocabularies as they are, and with every 50th normal token of at least two bytes as a user-defined one.
+/// The real vocabularies as they are, and with every 50th normal token of at least two bytes as a
+/// user-defined one.
 #[test]
 fn real_vocabularies_spell_every_special_text_with_other_tokens() {
     for path in files("tokenizers", "gguf") {
@@ -75,7 +78,8 @@ fn real_vocabularies_spell_every_special_text_with_other_tokens() {
     }
 }
 
-/// The markers of qwen2 as user-defined tokens, which is how some files have them: `encode` matches them, as llama.cpp does.
+/// The markers of qwen2 as user-defined tokens, which is how some files have them: `encode` matches
+/// them, as llama.cpp does.
 #[test]
 fn user_defined_markers_are_matched_by_encode_alone() {
     let Some(path) = files("tokenizers", "gguf").into_iter().find(|p| p.ends_with("qwen2.gguf"))
@@ -103,7 +107,8 @@ fn white_space_tokens_are_no_markers() {
     assert_eq!(tokenizer.encode_untrusted("\n\n\n").unwrap(), [breaks]);
 }
 
-/// A token that a file calls the end of text is avoided, though it is a normal one that merges end in.
+/// A token that a file calls the end of text is avoided, though it is a normal one that merges end
+/// in.
 #[test]
 fn normal_tokens_that_end_a_generation_are_spelled_differently() {
     for mut lists in [byte_level("gpt-2"), sentence_piece(), byte_level("llama-bpe")] {
@@ -141,14 +146,18 @@ fn the_limit_holds() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3_000) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(3_000)
+    })]
 
-    /// Any mixture of markers, their parts and words, for vocabularies in which parts of the markers are user-defined too.
+    /// Any mixture of markers, their parts and words, for vocabularies in which parts of the
+    /// markers are user-defined too.
     #[test]
     fn no_mixture_becomes_a_forbidden_token(
         parts in prop::collection::vec(prop::sample::select(vec![
-            "<|im_end|>", "<|im_start|>", "<think>", "<|begin|>", "</s>", "<s>", "<unk>", "<|", "|>", "im_", "end",
-            "</", "s>", "the ", "12", "123", "\n\n\n", " ", "é", "▁", "\0",
+            "<|im_end|>", "<|im_start|>", "<think>", "<|begin|>", "</s>", "<s>", "<unk>", "<|",
+            "|>", "im_", "end", "</", "s>", "the ", "12", "123", "\n\n\n", " ", "é", "▁", "\0",
         ]), 0..8),
         user_defined in prop::collection::vec(256..330_usize, 0..6),
     ) {

@@ -107,12 +107,13 @@ impl AgentSpec {
 pub enum Prompt {
     /// The next user turn, through the model's chat template. The reply becomes the next agent turn.
     Chat(String),
-    /// Raw text to continue, without template or conversation. The text may come from a player: it becomes no control,
-    /// unknown or user-defined token and none that ends a generation
+    /// Raw text to continue, without template or conversation. The text may come from a player: it
+    /// becomes no control, unknown or user-defined token and none that ends a generation
     /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)).
     Raw(String),
-    /// Raw text to continue, without template or conversation, in which markers such as `<|im_start|>` become their tokens: for a
-    /// chat format that the program writes itself. Never with text from a player.
+    /// Raw text to continue, without template or conversation, in which markers such as
+    /// `<|im_start|>` become their tokens: for a chat format that the program writes itself. Never
+    /// with text from a player.
     RawTrusted(String),
     /// Raw tokens to continue.
     Tokens(Vec<TokenId>),

@@ -5,7 +5,8 @@ use walla_device::Registry;
 #[cfg(not(feature = "cuda"))]
 use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 
-/// A registry of all devices of this build. Without the feature `cuda` it lists that family with the reason for its absence.
+/// A registry of all devices of this build. Without the feature `cuda` it lists that family with
+/// the reason for its absence.
 ///
 /// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2fma`, `avxvnni`, `avx512vnni`, `neon`) picks the CPU's
 /// kernels; a name that is unknown, or that this machine does not run, is a warning, and the best ones are used. With the feature `cuda`, `WALLA_CUDA_GRAPHS=0` launches programs op by op, and
@@ -23,7 +24,7 @@ pub fn default_registry() -> Registry {
     registry
 }
 
-/// Stands for the CUDA backend in a build without it, so that errors and lists name the feature.
+/// Replaces the CUDA backend in a build without it, so that errors and lists name the feature.
 #[cfg(not(feature = "cuda"))]
 struct NotBuilt;
 

@@ -145,9 +145,11 @@ pub struct EngineOptions {
     /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
     /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
     pub cost_cache: Option<PathBuf>,
-    /// How the model's tokenizer splits text before merging, in place of the file's `tokenizer.ggml.pre`: `llama-bpe`,
-    /// `qwen2` and others ([`PreTokenizer::NAMES`](walla_model::tokenizer::PreTokenizer::NAMES)). For files that lack the key
-    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or have an unknown name. Default: `None`, the file's.
+    /// How the model's tokenizer splits text before merging, overriding `tokenizer.ggml.pre` of the
+    /// file: `llama-bpe`, `qwen2` and others
+    /// ([`PreTokenizer::NAMES`](walla_model::tokenizer::PreTokenizer::NAMES)). For files that lack
+    /// the key ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or have a name that
+    /// walla does not know. Default: `None`, the file's own.
     pub pre_tokenizer: Option<String>,
     /// Whether the CPU takes over when the device is lost: conversations go on from what the host
     /// knows, each reply where it was. The model is loaded again, so that everybody is silent for
@@ -331,7 +333,8 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Adds the model file's path to an error about the file, unless its message has the path already.
+    /// Adds the model file's path to an error about the file, unless its message has the path
+    /// already.
     pub(crate) fn in_file(self, model: &ModelSource) -> Self {
         let has_path = match &self {
             Self::File(error) => error.path().is_some(),

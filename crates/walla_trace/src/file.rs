@@ -33,7 +33,8 @@ pub enum TraceError {
         /// What the system says.
         source: io::Error,
     },
-    /// The path names a file with other contents, which is not overwritten: choose another path, or delete it.
+    /// The path names a file with other contents, which is not overwritten: choose another path, or
+    /// delete it.
     #[error("{} exists and is not a trace: choose another path or delete it", .0.display())]
     NotATrace(PathBuf),
     /// One file at a time: finish the other one first.
@@ -211,8 +212,9 @@ struct Shared {
 
 static SHARED: Mutex<Shared> = Mutex::new(Shared { file: Weak::new(), begun: 0 });
 
-/// Opens the file of a trace, empty. Only a file that is empty or begins as a trace is truncated, so that a wrong path
-/// never costs a file. A FIFO, a socket or a block device is refused; a character device such as `/dev/null` is written to.
+/// Opens the file of a trace, empty. Only a file that is empty or begins as a trace is truncated,
+/// so that a wrong path never costs a file. A FIFO, a socket or a block device is refused; a
+/// character device such as `/dev/null` is written to.
 fn create(path: &Path) -> Result<File, TraceError> {
     let failed = |source| TraceError::Create { path: path.to_path_buf(), source };
     let other = || TraceError::NotATrace(path.to_path_buf());

@@ -16,7 +16,7 @@ const TRACKS_PER_LANE: u32 = 8;
 /// Longest JSON of one record with names of at most 40 bytes: keeps the file below its bound without counting first.
 pub(crate) const RECORD_BYTES_MAX: u64 = 256;
 
-/// The first bytes of every file that [`Events`] writes: what tells a trace of walla from other files.
+/// The first bytes of every file that [`Events`] writes. Other files begin differently.
 pub(crate) const BEGINNING: &str =
     "[\n{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"walla\"}}";
 

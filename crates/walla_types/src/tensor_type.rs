@@ -157,7 +157,8 @@ impl fmt::Display for TensorType {
 pub struct UnknownTensorType(pub u32);
 
 impl UnknownTensorType {
-    /// The type's name in GGUF files, for example `IQ4_XS`; `None` if the format assigns no type to the code.
+    /// The type's name in GGUF files, for example `IQ4_XS`; `None` if the format assigns no type to
+    /// the code.
     ///
     /// Includes types that the format has removed, since old files still contain them.
     #[must_use]

@@ -270,8 +270,8 @@ fn untrusted(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     raw(vocabulary, tokenizer, text);
 }
 
-/// Raw text never becomes a token that the file calls control, unknown or user-defined, nor one that ends a generation, but for white space
-/// and for bytes that no other token spells.
+/// Raw text never becomes a token that the file calls control, unknown or user-defined, nor one
+/// that ends a generation, but for white space and for bytes that no other token spells.
 fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     let tokens = tokenizer.encode_untrusted(text).expect("a short text");
     assert!(tokens.iter().all(|token| token.index() < tokenizer.vocab_size()));
@@ -287,7 +287,7 @@ fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
             || is_marker
             || tokenizer.is_control(token)
             || tokenizer.is_end_of_generation(token);
-        // The first tokens are those of the bytes.
+        // The first 256 tokens are the bytes.
         assert!(!is_forbidden || token.index() < 256, "{text:?} became {token} ({text_of:?})");
     }
     if !vocabulary.is_spm && !holds_blank(vocabulary, text) {
@@ -296,7 +296,8 @@ fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     }
 }
 
-/// Whether a text holds a user-defined token of white space, which may take the white space behind it with it.
+/// Whether a text holds a user-defined token of white space, which may take the white space behind
+/// it with it.
 fn holds_blank(vocabulary: &Vocabulary, text: &str) -> bool {
     let mut blanks = vocabulary.tokens.iter().zip(&vocabulary.kinds).filter(|(token, kind)| {
         **kind == USER_DEFINED && !token.is_empty() && token.chars().all(char::is_whitespace)

@@ -209,6 +209,7 @@ impl Hub {
             generation,
             tag: ask.tag,
             question: ask.text.as_str().into(),
+            kind: ask.kind,
             turn: String::with_capacity(record.reply_bytes),
             stage: Stage::Unsent,
             cancel: false,

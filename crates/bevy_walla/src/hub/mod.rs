@@ -32,6 +32,7 @@ use walla_runtime::{
     SentenceSplitter,
 };
 
+use crate::ask::AskKind;
 use crate::conversation::{Conversation, EditId};
 use crate::error::WallaError;
 use crate::link::Link;
@@ -127,6 +128,7 @@ struct OpenAsk {
     tag: u64,
     /// Without a capacity, so that an ask takes one cache line.
     question: Box<str>,
+    kind: AskKind,
     /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates nothing.
     turn: String,
     stage: Stage,

@@ -9,6 +9,7 @@ use walla_runtime::{
 use walla_trace::Stage as Mark;
 
 use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
+use crate::ask::AskKind;
 use crate::conversation::{Conversation, cut_text};
 use crate::error::WallaError;
 use crate::link::WallaState;
@@ -317,7 +318,9 @@ impl Record {
             cut_text(&mut ask.turn, heard_bytes);
         }
         let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
+        // Raw text is no part of a conversation, here as in the engine.
         if let Some(conversation) = conversation
+            && ask.kind == AskKind::Chat
             // Replaced, and perhaps not seen yet.
             && !ask.outdated
             && conversation.edit() == self.edit

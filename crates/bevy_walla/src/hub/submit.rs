@@ -3,7 +3,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use bevy_time::{Time, Virtual};
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError, Turn,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, TrySendError, Turn,
 };
 use walla_trace::Stage as Mark;
 
@@ -187,7 +187,7 @@ impl Hub {
                 return Ok(());
             };
             ask.stage = Stage::Sent;
-            let (generation, prompt) = (ask.generation, Prompt::Chat(ask.question.to_string()));
+            let (generation, prompt) = (ask.generation, ask.kind.prompt(ask.question.to_string()));
             self.send(Command::Ask { agent: id, generation, prompt }, outbox)?;
         }
     }

@@ -1,11 +1,12 @@
-//! Defects of a file that do no harm, pre-tokenizers by name, and the reason for the end of a reply: all on standard error.
+//! Defects of a file that do no harm, pre-tokenizers by name, and the reason for the end of a
+//! reply: all on standard error.
 
 use walla_model::Gguf;
 use walla_model::gguf::Writer;
 
 use crate::command::{Ran, json_line, run, run_with_input, scratch, shared, succeed, tiny};
 
-/// The tiny model without some keys, and with those that `more` writes.
+/// The tiny model without some keys, and with the keys that `more` writes.
 fn rewritten(name: &str, without: &[&str], more: impl FnOnce(&mut Writer)) -> String {
     let gguf = Gguf::open(tiny()).unwrap();
     let mut writer = Writer::new();
@@ -43,7 +44,7 @@ fn a_missing_pre_tokenizer_is_a_warning_everywhere_and_a_name_ends_it() {
         let found = warnings(ran);
         let is_it =
             |line: &&str| line.contains("tokenizer.ggml.pre") && line.contains("--pre NAME");
-        assert!(found.len() == 1 && found.iter().all(|line| is_it(line)), "{}", ran.err);
+        assert!(found.len() == 1 && found.iter().all(is_it), "{}", ran.err);
     }
     let report = json_line(&succeed(&["inspect", model, "--json"]));
     assert!(report["warnings"][0].as_str().unwrap().contains("tokenizer.ggml.pre"), "{report}");
@@ -127,7 +128,8 @@ fn special_tokens_of_a_prompt_are_parsed_where_asked_for() {
     assert_eq!(prompt_tokens(&["--special"]), 4);
 }
 
-/// `walla tokenize` matches user-defined tokens, as llama.cpp does; with `--untrusted` it encodes as raw prompts are.
+/// `walla tokenize` matches user-defined tokens, as llama.cpp does; with `--untrusted` it encodes
+/// as raw prompts are.
 #[test]
 fn user_defined_tokens_are_matched_unless_the_text_is_untrusted() {
     let key = "tokenizer.ggml.token_type";

@@ -167,8 +167,8 @@ impl<'a> Source<'a> {
         Ok(Linear { matrix, bias: self.find_vector(&format!("{name}.bias"), &[rows])? })
     }
 
-    /// Marks a tensor that the architecture defines, but that this configuration of it does not read, so it is not
-    /// checked either.
+    /// Marks a tensor that the architecture defines, but that this configuration of it does not
+    /// read, so it is not checked either.
     pub fn skip(&self, name: &str) {
         if let Some(index) = self.gguf.find_tensor(name)
             && let Some(used) = self.used.borrow_mut().get_mut(index)

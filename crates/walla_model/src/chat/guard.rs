@@ -27,8 +27,8 @@ const ELIFS_MAX: usize = 256;
 /// How often a literal may be repeated at most: the engine multiplies constants when it compiles, before anything is counted.
 const REPETITIONS_MAX: u64 = 64;
 
-/// Lines of a template, and characters of a line, at most: the engine counts both in 16 bits, and computes the column behind
-/// an error without a check. Real templates have some hundred.
+/// Lines of a template, and characters of a line, at most: the engine counts both in 16 bits, and
+/// computes the column behind an error without a check. Real templates have some hundred.
 const LINES_MAX: usize = 65_000;
 
 /// Statements of templates that consist of several files; there is one file here.

@@ -52,7 +52,7 @@ pub enum GgufError {
     NotAFile {
         /// The path.
         path: PathBuf,
-        /// What it names.
+        /// The kind of its target.
         kind: FileKind,
     },
     /// A file of another format: get a GGUF file instead.
@@ -136,8 +136,8 @@ pub enum GgufError {
         /// Most levels that are skipped.
         levels_max: u32,
     },
-    /// `general.alignment` has two values. Other keys with two values are an error only for a reader that uses them
-    /// ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
+    /// `general.alignment` has two values. Other keys with two values are an error only for a
+    /// reader that uses them ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
     #[error("key {key:?} appears twice")]
     DuplicateKey {
         /// The key.

@@ -40,17 +40,19 @@ pub enum Foreign {
 }
 
 impl fmt::Display for Foreign {
-    /// What the file is and what to do.
+    /// The format, and advice.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const CONVERT: &str =
             "convert it with llama.cpp's convert_hf_to_gguf.py, or download the model as GGUF";
         match self {
             Self::Empty => f.write_str("an empty file: download it again"),
             Self::Zeros => f.write_str(
-                "a file that begins with zeros: the download is not complete, or the file is damaged",
+                "a file that begins with zeros: \
+                 the download is not complete, or the file is damaged",
             ),
             Self::LfsPointer => f.write_str(
-                "a Git LFS pointer: run `git lfs pull` in its repository, or download the file itself",
+                "a Git LFS pointer: \
+                 run `git lfs pull` in its repository, or download the file itself",
             ),
             Self::Html => f.write_str(
                 "a web page (HTML): download the file itself, not the page that describes it",
@@ -63,13 +65,16 @@ impl fmt::Display for Foreign {
             Self::PyTorch => write!(f, "a PyTorch checkpoint: {CONVERT}"),
             Self::Archive(format) => write!(f, "a {format} file: unpack it first"),
             Self::OldGgml => f.write_str(
-                "a model in a format older than GGUF: convert it again, or download the model as GGUF",
+                "a model in a format older than GGUF: \
+                 convert it again, or download the model as GGUF",
             ),
             Self::Hdf5 => write!(f, "an HDF5 file: {CONVERT}"),
             Self::Executable => {
                 f.write_str("a program (perhaps a llamafile): download the model as GGUF")
             }
-            Self::Text(beginning) => write!(f, "text: {beginning:?}"),
+            Self::Text(beginning) => {
+                write!(f, "text ({beginning:?}): download the model file itself")
+            }
         }
     }
 }
@@ -98,7 +103,8 @@ const BEGINNINGS: &[(&[u8], Foreign)] = &[
     (b"\x80\x05", Foreign::PyTorch),
 ];
 
-/// The format of a file that does not begin as GGUF does; `None` for one that does, and for unknown formats.
+/// The format of a file that does not begin as GGUF does; `None` for one that does, and for unknown
+/// formats.
 pub(super) fn recognise(file: &[u8]) -> Option<Foreign> {
     let head = file.get(..HEAD_BYTES as usize).unwrap_or(file);
     if head.is_empty() {
@@ -133,14 +139,14 @@ fn is_safetensors(head: &[u8]) -> bool {
     json.starts_with(b"{\"") && (2..=HEADER_BYTES_MAX).contains(&length)
 }
 
-/// PyTorch stores checkpoints as zip archives, whose first entry lies in a folder and is called `data.pkl`.
+/// PyTorch stores checkpoints as zip archives, whose first entry is `data.pkl` in a folder.
 fn zip(head: &[u8]) -> Foreign {
     let is_pickle = head.windows(9).any(|name| name == b"/data.pkl");
     if is_pickle { Foreign::PyTorch } else { Foreign::Archive("zip") }
 }
 
-/// The head as text without a byte order mark, if it is text: UTF-8 that may be cut off in the last character, without
-/// control characters but white space.
+/// The head as text without a byte order mark, if it is text: UTF-8 that may be cut off in the last
+/// character, without control characters but white space.
 fn text(head: &[u8]) -> Option<&str> {
     let text = match core::str::from_utf8(head) {
         Ok(text) => text,
@@ -157,7 +163,7 @@ fn text(head: &[u8]) -> Option<&str> {
 fn markup(text: &str) -> Foreign {
     let begins =
         |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
-    if ["<!doctype html", "<html", "<head", "<body"].into_iter().any(begins) {
+    if ["<!doctype html", "<html", "<head", "<body", "<!--"].into_iter().any(begins) {
         return Foreign::Html;
     }
     if begins("<?xml") {

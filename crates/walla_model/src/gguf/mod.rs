@@ -168,8 +168,8 @@ impl Gguf {
     /// of the file have no effect.
     ///
     /// # Errors
-    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
-    /// or read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
+    /// it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         Self::new(Bytes::read_all(path.as_ref())?)
     }
@@ -239,7 +239,8 @@ impl Gguf {
     /// The value of a key that may be missing, as `T`.
     ///
     /// # Errors
-    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`, [`MetadataError::Duplicate`] if it has two.
+    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`,
+    /// [`MetadataError::Duplicate`] if it has two.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
         let mut entries = self.entries_of(key);
         let Some(entry) = entries.next() else { return Ok(None) };

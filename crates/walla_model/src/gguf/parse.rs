@@ -6,8 +6,9 @@
 //! the file, a string in an array 4 and at least 8, a tensor 80 and at least 33, which for the
 //! largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
 //!
-//! Metadata is checked only as far as it takes to find the next entry: no part of walla uses most keys, and a defect in
-//! such a value must not prevent loading. Readers check the values that they use; [`Gguf::warnings`] lists the others.
+//! Metadata is checked only as far as it takes to find the next entry: no part of walla uses most
+//! keys, and a defect in such a value must not prevent loading. Readers check the values that they
+//! use; [`Gguf::warnings`] lists the others.
 //!
 //! [`Gguf::warnings`]: super::Gguf::warnings
 
@@ -92,7 +93,7 @@ pub(super) struct Header {
     pub entries: Vec<Entry>,
     /// Indices into `entries`, sorted by key, entries with the same key in the file's order.
     pub entries_by_key: Vec<u32>,
-    /// Keys that are not UTF-8. No reader can ask for them, so they are no entries.
+    /// Keys that are not UTF-8. No reader can name them, so they are no entries.
     pub keys_not_text: Vec<Span>,
     /// Of each array of strings.
     pub strings: Vec<Strings>,
@@ -333,7 +334,8 @@ impl Cursor<'_> {
         Ok(Strings { bounds: starts.into_boxed_slice(), not_text })
     }
 
-    /// Skips `count` elements of an array; of those that are arrays themselves, up to `levels` levels.
+    /// Skips `count` elements of an array; elements that are arrays themselves up to `levels`
+    /// levels deep.
     fn skip_elements(
         &mut self,
         key: &[u8],

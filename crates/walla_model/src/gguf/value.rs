@@ -157,8 +157,8 @@ pub enum Value<'a> {
     Unreadable(Unreadable<'a>),
 }
 
-/// A metadata value that walla keeps and lists, but does not interpret: reading it as any type is an error that names
-/// its key. So it does no harm under a key that is not used.
+/// A metadata value that walla keeps and lists, but does not interpret: reading it as any type is
+/// an error that names its key. So it does no harm under a key that is not used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Unreadable<'a> {
@@ -166,7 +166,8 @@ pub enum Unreadable<'a> {
     Text(&'a [u8]),
     /// A BOOL that is neither 0 nor 1.
     Bool(u8),
-    /// An ARRAY of ARRAY, or an empty ARRAY of an unknown type: the value's bytes, from the element type on.
+    /// An ARRAY of ARRAY, or an empty ARRAY of an unknown type: the value's bytes, from the element
+    /// type on.
     Array(&'a [u8]),
 }
 
@@ -230,7 +231,8 @@ impl Value<'_> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// Numbers and strings as they are, with U+FFFD for bytes that are not UTF-8; of an array, its length and type.
+    /// Numbers and strings as they are, with U+FFFD for bytes that are not UTF-8; of an array, its
+    /// length and type.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::String(text) => f.write_str(text),

@@ -11,8 +11,8 @@ use super::{
 /// Most warnings about one file; the rest is counted.
 const WARNINGS_MAX: usize = 16;
 
-/// A defect in a file's metadata. It does no harm as long as the key is not used; a reader that uses the key reports a
-/// [`MetadataError`](super::MetadataError).
+/// A defect in a file's metadata. It does no harm as long as the key is not used; a reader that
+/// uses the key reports a [`MetadataError`](super::MetadataError).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GgufWarning {
@@ -55,7 +55,8 @@ impl fmt::Display for GgufWarning {
 }
 
 impl Gguf {
-    /// Defects of the metadata that did not prevent reading the file, in the file's order, at most 17.
+    /// Defects of the metadata that did not prevent reading the file, in the file's order, at most
+    /// 17.
     ///
     /// Scans all metadata but no tensor. Call it once per load.
     #[must_use]

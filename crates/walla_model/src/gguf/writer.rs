@@ -168,8 +168,8 @@ impl Writer {
     /// Checks what was added and writes everything but the tensors' data.
     ///
     /// # Errors
-    /// [`WriteError::Unreadable`] if the reader would refuse the file or a key was added twice, [`WriteError::Io`] from
-    /// `out`.
+    /// [`WriteError::Unreadable`] if the reader would refuse the file or a key was added twice,
+    /// [`WriteError::Io`] from `out`.
     pub fn begin<W: Write>(&self, mut out: W) -> Result<DataWriter<W>, WriteError> {
         let mut bytes = self.header()?;
         let header = parse::parse_header(&bytes)?;

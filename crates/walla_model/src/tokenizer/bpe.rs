@@ -213,8 +213,9 @@ impl Bpe {
         }
         self.begin(word, merger);
         merger.merge(|left, right| self.merges.find(left.id, right.id));
-        // Merges through a token to avoid are fine, so they are refused only where one is left at the end.
-        if merger.symbols().any(|node| is_avoided(node.id)) {
+        // Merges through a token to avoid are fine, so they are refused only where one is left at
+        // the end.
+        if !avoided.is_empty() && merger.symbols().any(|node| is_avoided(node.id)) {
             self.begin(word, merger);
             merger.merge(|left, right| {
                 self.merges.find(left.id, right.id).filter(|pair| !is_avoided(pair.id))

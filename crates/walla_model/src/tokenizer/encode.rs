@@ -17,17 +17,18 @@ use super::{
 pub struct EncodeOptions {
     /// Whether BOS and EOS are added where the file asks for them. Default: `false`.
     pub add_special: bool,
-    /// Whether the texts of control tokens in the text become these tokens. Never for text from players, which
-    /// [`Tokenizer::encode_untrusted`] encodes; a prompt is encoded by [`Tokenizer::encode_prompt`], which knows the
-    /// origin of each part. Default: `false`.
+    /// Whether the texts of control tokens in the text become these tokens. Never for text from
+    /// players, which [`Tokenizer::encode_untrusted`] encodes; a prompt is encoded by
+    /// [`Tokenizer::encode_prompt`], which knows the origin of each part. Default: `false`.
     pub parse_special: bool,
 }
 
 impl Tokenizer {
     /// The tokens of a text.
     ///
-    /// User-defined tokens are recognised in any case, as llama.cpp does. In some vocabularies they include markers of
-    /// the chat format, so encode text of unknown origin with [`encode_untrusted`](Self::encode_untrusted).
+    /// User-defined tokens are recognised in any case, as llama.cpp does. In some vocabularies they
+    /// include markers of the chat format, so encode text of unknown origin with
+    /// [`encode_untrusted`](Self::encode_untrusted).
     ///
     /// # Errors
     /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).

@@ -29,8 +29,8 @@ impl Kind {
     pub(super) const SPECIAL: Self = Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::USER_DEFINED.0);
     /// Tokens that no untrusted text may become.
     pub(super) const RESERVED: Self = Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::MARKER.0);
-    /// Properties that a token shares with every later token of the same text: a reply must end at, and hide, either of
-    /// them, and neither may be spelled.
+    /// Properties that a token shares with every later token of the same text: a reply must end at,
+    /// and hide, either of them, and neither may be spelled.
     pub(super) const OF_TEXT: Self =
         Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::MARKER.0 | Self::END_OF_GENERATION.0);
 

@@ -19,6 +19,9 @@ use super::{
 /// Most tokens that a vocabulary may have; today's largest have 262 144.
 const TOKENS_MAX: usize = 1 << 24;
 
+/// Most characters of a token's text in a warning.
+const TEXT_SHOWN_MAX: usize = 64;
+
 /// Bytes of all token texts and merges at most: offsets are 32 bits wide.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -78,7 +81,7 @@ impl Tokenizer {
     }
 }
 
-/// What may make tokens differ from those of the model's training.
+/// Defects that may make tokens differ from the tokens of the model's training.
 fn warnings(
     vocabulary: &Vocabulary<'_>,
     duplicates: &[(u32, u32)],
@@ -92,7 +95,7 @@ fn warnings(
         let text = vocabulary.tokens.get(first as usize).copied().unwrap_or_default();
         warnings.push(VocabularyWarning::DuplicateTexts {
             tokens: duplicates.len(),
-            text: text.to_owned(),
+            text: text.chars().take(TEXT_SHOWN_MAX).collect(),
             first: TokenId(first),
             second: TokenId(second),
         });

@@ -103,12 +103,13 @@ impl Tokenizer {
         Self::from_gguf_with(gguf, None)
     }
 
-    /// Reads the tokenizer of a model, with another pre-tokenizer than the file names
-    /// ([`Vocabulary::from_gguf_with`]). `None` uses the file's own.
+    /// Reads the tokenizer of a model, with another pre-tokenizer than the file names: for files
+    /// that name none, or one that walla does not have. `None` uses the file's own.
     ///
     /// # Errors
-    /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name ([`PreTokenizer::NAMES`]), any other
-    /// [`VocabularyError`] names the key or token of the file that is missing, wrong or not supported.
+    /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name
+    /// ([`PreTokenizer::NAMES`]), any other [`VocabularyError`] names the key or token of the file
+    /// that is missing, wrong or not supported.
     pub fn from_gguf_with(gguf: &Gguf, pre: Option<&str>) -> Result<Self, VocabularyError> {
         Self::new(&Vocabulary::from_gguf_with(gguf, pre)?)
     }

@@ -222,7 +222,7 @@ pub(super) fn strip_by_name(model_name: &str, find: Find<'_>, kinds: &mut [Kind]
     }
 }
 
-/// Marks the user-defined tokens that untrusted text may not become, and those that are white space.
+/// Marks the user-defined tokens that untrusted text may not become, and the tokens of white space.
 pub(super) fn mark_markers<'t>(texts: impl Iterator<Item = &'t str>, kinds: &mut [Kind]) {
     for (text, kind) in texts.zip(kinds) {
         if kind.is_any(Kind::USER_DEFINED) && is_blank(text) {

@@ -92,8 +92,9 @@ impl Spm {
         };
         let find = |start: u32, len: u32| index.find(pieces, slice(start, len));
         self.merge_word(word, merger, find);
-        // Merges through a token to avoid are fine, so they are refused only where one is left at the end.
-        if merger.symbols().any(|node| avoided.contains(node.id)) {
+        // Merges through a token to avoid are fine, so they are refused only where one is left at
+        // the end.
+        if !avoided.is_empty() && merger.symbols().any(|node| avoided.contains(node.id)) {
             let find = |start, len| find(start, len).filter(|&id| !avoided.contains(id));
             self.merge_word(word, merger, find);
         }

@@ -18,6 +18,11 @@ impl<'k> Avoided<'k> {
         Self(Some(kinds))
     }
 
+    /// Whether there is no token to avoid.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(super) fn contains(&self, token: u32) -> bool {
         let kind = self.0.and_then(|kinds| kinds.get(token as usize));
         kind.is_some_and(|kind| kind.is_trusted_only())
@@ -27,11 +32,12 @@ impl<'k> Avoided<'k> {
 impl Tokenizer {
     /// The tokens of a text of unknown origin, such as text that a player typed. Nothing is added.
     ///
-    /// The text becomes no control, unknown or user-defined token and none that
-    /// [ends a generation](Self::is_end_of_generation), neither as a whole nor by merging. There are two exceptions:
+    /// The text becomes no control, unknown or user-defined token and none that [ends a
+    /// generation](Self::is_end_of_generation), neither as a whole nor by merging. There are two
+    /// exceptions:
     ///
-    /// - User-defined tokens of white space alone, such as the line breaks of Gemma. They mark nothing, and a model
-    ///   that was trained with them does not know other spellings.
+    /// - User-defined tokens of white space alone, such as the line breaks of Gemma. They mark
+    ///   nothing, and a model that was trained with them does not know other spellings.
     /// - A byte that no other token of the vocabulary spells. The text would be lost otherwise.
     ///
     /// [`encode`](Self::encode) differs: it recognises user-defined tokens, as llama.cpp does.

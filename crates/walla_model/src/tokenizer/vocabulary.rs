@@ -8,7 +8,8 @@ use crate::gguf::{Floats, Gguf, Integers, Strings};
 pub struct Vocabulary<'a> {
     /// `model`: "llama" (SentencePiece-style BPE) or "gpt2" (byte-level BPE).
     pub model: &'a str,
-    /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file does not name one. Not used by "llama".
+    /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file does not name one. Not used by
+    /// "llama".
     pub pre: &'a str,
     /// `general.name`, if any. Phi 3 files are known by their name: their markers take the white space behind them.
     pub model_name: &'a str,
@@ -61,10 +62,11 @@ pub struct SpecialIds {
 
 type Slot = fn(&mut SpecialIds) -> &mut Option<u32>;
 
-/// Whether walla works without a role. A wrong id of an optional role is a warning, of another role an error.
+/// Whether walla works without a role. A wrong id of an optional role is a warning, of another role
+/// an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// Decides what is added to a text, what ends a generation, or what unknown bytes become.
+    /// Determines the tokens around a text, the end of a generation, or the token of unknown bytes.
     Used,
     /// No part of walla fills gaps.
     Optional,
@@ -139,8 +141,8 @@ impl<'a> Vocabulary<'a> {
     ///
     /// # Errors
     /// [`VocabularyError::Metadata`] if the model's name or the tokens are missing, or a key has the wrong type,
-    /// [`VocabularyError::SpecialId`] if one names a token that the file does not have, [`VocabularyError::Split`] for
-    /// a part of a split model that has no vocabulary.
+    /// [`VocabularyError::SpecialId`] if one names a token that the file does not have,
+    /// [`VocabularyError::Split`] for a part of a split model that has no vocabulary.
     pub fn from_gguf(gguf: &'a Gguf) -> Result<Self, VocabularyError> {
         check_part(gguf)?;
         let tokens: Vec<&str> =

@@ -6,8 +6,9 @@ use walla_types::TokenId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VocabularyWarning {
-    /// A "gpt2" vocabulary names no pre-tokenizer, so text is split as by "default": other tokens than in training, and
-    /// worse replies. Name the right one with [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).
+    /// A "gpt2" vocabulary names no pre-tokenizer, so text is split as by "default": other tokens
+    /// than in training, and worse replies. Name the right one with
+    /// [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).
     NoPreTokenizer {
         /// The pre-tokenizer of the model family that the vocabulary's markers point to.
         likely: Option<&'static str>,
@@ -23,7 +24,7 @@ pub enum VocabularyWarning {
     DuplicateTexts {
         /// Tokens whose text an earlier token has.
         tokens: usize,
-        /// The first such text.
+        /// The first such text; its beginning if it is long.
         text: String,
         /// The token that encodes it.
         first: TokenId,

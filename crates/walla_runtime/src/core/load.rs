@@ -53,8 +53,8 @@ impl Core {
     /// [`ModelCard::fallback_after`].
     ///
     /// # Errors
-    /// What file, model, device and options say, with the file's path where it is about the file; [`EngineError::Stopped`] if `progress`
-    /// breaks.
+    /// Errors of file, model, device and options, with the file's path in errors about the file;
+    /// [`EngineError::Stopped`] if `progress` breaks.
     pub(crate) fn load_from(
         source: &Source,
         file: &Gguf,

@@ -63,8 +63,8 @@ pub struct Tokenize {
     /// Parse the texts of special tokens
     #[arg(long)]
     pub special: bool,
-    /// Encode as text from a player: no special or user-defined token (without this flag user-defined tokens are matched, as by
-    /// llama.cpp)
+    /// Encode as text from a player: no special or user-defined token (without this flag
+    /// user-defined tokens are matched, as by llama.cpp)
     #[arg(long, conflicts_with = "special")]
     pub untrusted: bool,
     /// Add the tokens that the model wants around a text (BOS)

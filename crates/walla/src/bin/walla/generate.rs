@@ -52,14 +52,14 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
 /// The reason for the end of a reply, in words.
 fn because(reason: FinishReason, arguments: &Generate) -> String {
     match reason {
-        FinishReason::EndOfTurn { .. } => "the model ended the text".into(),
+        FinishReason::EndOfTurn => "the model ended the text".into(),
         FinishReason::Stop { .. } => "a stop string".into(),
-        FinishReason::StopToken { .. } => "a stop token".into(),
-        FinishReason::Length { .. } => format!("{} tokens, the limit of -n", arguments.tokens),
-        FinishReason::ContextFull { .. } => {
+        FinishReason::StopToken => "a stop token".into(),
+        FinishReason::Length => format!("{} tokens, the limit of -n", arguments.tokens),
+        FinishReason::ContextFull => {
             format!("the context of {} tokens is full (see --context)", arguments.context)
         }
-        FinishReason::Cancelled { .. } => "it was cancelled".into(),
+        FinishReason::Cancelled => "it was cancelled".into(),
         FinishReason::TimedOut => "its time was over".into(),
     }
 }

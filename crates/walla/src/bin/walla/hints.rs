@@ -1,4 +1,5 @@
-//! Hints for flags and verbs that comparable programs have under other names (llama.cpp, ollama, vLLM, transformers).
+//! Hints for flags and verbs that comparable programs have under other names (llama.cpp, ollama,
+//! vLLM, transformers).
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -131,7 +132,8 @@ fn whole_name(refused: &str, arguments: &[String]) -> String {
     name.split('=').next().unwrap_or(name).to_owned()
 }
 
-/// The flag in front of a refused value, where a verb took the flag for its text: `walla tokenize MODEL -f FILE`.
+/// The flag in front of a refused value, where a verb took the flag for its text: `walla tokenize
+/// MODEL -f FILE`.
 fn taken_as_text<'a>(refused: &str, arguments: &'a [String]) -> Option<&'a str> {
     let at = arguments.iter().position(|argument| argument == refused)?;
     let before = arguments.get(at.checked_sub(1)?)?;

@@ -53,7 +53,8 @@ pub enum PreTokenizer {
 }
 
 impl PreTokenizer {
-    /// One name of each pre-tokenizer, for messages. [`from_name`](Self::from_name) knows further names.
+    /// One name of each pre-tokenizer, for messages. [`from_name`](Self::from_name) knows further
+    /// names.
     pub const NAMES: [&'static str; 14] = [
         "default",
         "gpt-2",

@@ -1,4 +1,4 @@
-//! Model files with defects: what loads, what the card reports, and how prompts are encoded.
+//! Model files with defects: loading, warnings on the card, and the encoding of prompts.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use walla_model::gguf::{Strings, Writer};
 use super::*;
 use crate::options::EngineError;
 
-/// The test model without some keys, and with those that `more` writes.
+/// The test model without some keys, and with the keys that `more` writes.
 fn rewritten(without: &[&str], more: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let gguf = Gguf::from_static(model()).expect("sound");
     let mut writer = Writer::new();
@@ -26,7 +26,8 @@ fn rewritten(without: &[&str], more: impl FnOnce(&mut Writer)) -> Vec<u8> {
     data.finish().expect("whole")
 }
 
-/// The test model in which `<|im_start|>` has the type of user-defined tokens, as some files have it.
+/// The test model in which `<|im_start|>` has the type of user-defined tokens, as some files have
+/// it.
 fn with_user_defined_marker() -> Vec<u8> {
     let gguf = Gguf::from_static(model()).expect("sound");
     let vocab = gguf.require::<Strings<'_>>("tokenizer.ggml.tokens").expect("tokens").len();
