@@ -62,6 +62,8 @@ pub(crate) struct Hub {
     generations_named_here: u64,
     /// Asks that no agent has begun with.
     asks_waiting: usize,
+    /// Events about agents or replies that are not known here.
+    events_unknown: u64,
     /// Room for events that are taken at once; empty between frames.
     inbox: Vec<Event>,
     cost: FrameCost,
@@ -180,6 +182,7 @@ impl Hub {
             hushes: VecDeque::new(),
             generations_named_here: 0,
             asks_waiting: 0,
+            events_unknown: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
             cost: FrameCost::default(),
         }

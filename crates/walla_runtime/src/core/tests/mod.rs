@@ -8,6 +8,7 @@ mod journeys;
 mod masks;
 mod prompts;
 mod text;
+mod time;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
