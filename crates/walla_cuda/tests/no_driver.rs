@@ -15,17 +15,20 @@ const CHILD: &str = "WALLA_TEST_NO_DRIVER_CHILD";
 
 const NAME: &str = "without_a_usable_driver_the_cpu_runs";
 
+/// Makes what lies under the driver's name.
+type Make = fn(&Path);
+
 #[test]
 fn without_a_usable_driver_the_cpu_runs() {
     if env::var_os(CHILD).is_some() {
         return child();
     }
-    let kinds: [(&str, fn(&Path)); 5] = [
+    let kinds: [(&str, Make); 5] = [
         ("an empty file", |file| fs::write(file, "").unwrap()),
         ("a text", |file| fs::write(file, "this is no library\n".repeat(500)).unwrap()),
         ("half a header", |file| fs::write(file, b"\x7fELF\x02\x01\x01\0\0\0\0\0").unwrap()),
         ("a folder", |file| fs::create_dir(file).unwrap()),
-        ("another library", |file| drop(fs::copy(another_library(), file).unwrap())),
+        ("another library", |file| _ = fs::copy(another_library(), file).unwrap()),
     ];
     for (kind, make) in kinds {
         let folder = env::temp_dir().join(format!("walla-no-driver-{}", std::process::id()));
