@@ -33,7 +33,7 @@ const CI: &[(&str, &[&str])] = &[
             "--skip=heads_of_256",
         ],
     ),
-    // One after the other: they count the memory that is free, or take all of it ([`MEMORY_MIB`]).
+    // Sequentially: they count the memory that is free, or take all of it ([`MEMORY_MIB`]).
     ("9.0", &["--ignored", "--test-threads=1", "memory::"]),
     (
         "8.0",
@@ -44,7 +44,8 @@ const CI: &[(&str, &[&str])] = &[
     ("12.0", &["every_type", "heads_of_256", "--skip=rows_far"]),
 ];
 
-/// Memory of the device in CI: the host backs all that tests take, and the largest cache has 1,000 MiB.
+/// Memory of the device in CI: the host backs all that tests take, and the largest cache has 1,000
+/// MiB.
 const MEMORY_MIB: (&str, &str) = ("WALLA_EMULATED_MEMORY_MIB", "1600");
 
 /// The same for whoever starts a test without `xtask`.

@@ -2,7 +2,8 @@
 //!
 //! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order; with `--full` the overlay's tests as well, for which Bevy's
 //!   interface has to be built.
-//! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all dependencies
+//! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
+//!   dependencies
 //!   against `deny.toml`.
 //! - `cargo xtask matrix`: checks that the tests which RELIABILITY.md names exist.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.

@@ -1,4 +1,5 @@
-//! `xtask matrix`: checks `RELIABILITY.md` against the tests: every row has tests that exist, or a note that says why it has none.
+//! `xtask matrix`: checks `RELIABILITY.md` against the tests: every row has tests that exist, or a
+//! note with the reason.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -33,7 +34,7 @@ fn read(root: &Path, path: &str) -> Option<String> {
     places.iter().find_map(|place| fs::read_to_string(place).ok())
 }
 
-/// Number of tests that the page names, and what is wrong with it.
+/// Number of tests that the page names, and its faults.
 fn faults(page: &str, read: &dyn Fn(&str) -> Option<String>) -> (usize, Vec<String>) {
     let rows: Vec<Row<'_>> = page.lines().filter_map(Row::parse).collect();
     let mut faults = Vec::new();
@@ -100,7 +101,7 @@ fn has_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let is_head = |line: &str| line.strip_prefix("async ").unwrap_or(line).starts_with(&head);
     lines.iter().enumerate().filter(|(_, line)| is_head(line)).any(|(at, _)| {
-        // Attributes and comments stand between the attribute and the function.
+        // Other attributes and comments may be between the attribute and the function.
         let above = lines[..at].iter().rev().take_while(|line| **line != "}" && !line.is_empty());
         above.clone().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
     })

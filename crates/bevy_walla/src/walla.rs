@@ -112,8 +112,8 @@ impl Walla {
         self.asks_waiting
     }
 
-    /// Events since the start that named an agent or a reply which the plugin does not know. They are dropped. More than zero means a
-    /// defect of the [`Link`](crate::Link).
+    /// Events since the start that named an agent or a reply which the plugin does not know. They
+    /// are dropped. More than zero means a defect of the [`Link`](crate::Link).
     #[must_use]
     pub fn events_unknown(&self) -> u64 {
         self.events_unknown

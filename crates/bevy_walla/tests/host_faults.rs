@@ -1,4 +1,5 @@
-//! Hosts that misbehave: observers that panic, thousands of asks in a frame, links that speak of what nobody asked, apps without end.
+//! Hosts that misbehave: observers that panic, thousands of asks in a frame, links with unknown
+//! events, apps that come and go.
 
 mod common;
 
@@ -16,7 +17,7 @@ use bevy_walla::{
 };
 use common::*;
 
-/// A filter of the game that fails, with an error handler of the game that goes on.
+/// Filters of the game fail, and its error handler ignores that.
 #[test]
 fn observers_that_fail_cost_no_event() {
     let engine = echo();
@@ -39,8 +40,8 @@ fn observers_that_fail_cost_no_event() {
     assert_eq!(log(&app).only("finished"), ["EndOfTurn"; 6]);
 }
 
-/// A panic in an observer ends its app: Bevy has taken the schedule out of the world. Dropping that app is quiet, and another app on the
-/// same engine loses nothing.
+/// A panic in an observer ends its app: Bevy has taken the schedule out of the world. Dropping that
+/// app is quiet, and another app on the same engine loses nothing.
 #[test]
 fn an_app_that_a_panicking_observer_ended_harms_no_other() {
     for panics_at in 0..4 {
@@ -69,7 +70,8 @@ fn an_app_that_a_panicking_observer_ended_harms_no_other() {
     }
 }
 
-/// An observer that blocks delays the game's frame and nothing else: no event is lost, and the text is whole.
+/// An observer that blocks delays the game's frame and nothing else: no event is lost, and the text
+/// is whole.
 #[test]
 fn an_observer_that_blocks_loses_nothing() {
     let engine = echo();
@@ -129,7 +131,7 @@ fn the_time_of_an_ask_does_not_depend_on_their_number() {
     assert!(many / few < 30.0, "{few} s for 1,000, {many} s for 8,000");
 }
 
-/// A link whose engine speaks of agents and replies that nobody asked, before and between sound events.
+/// A link that reports events of unknown agents and replies between sound events.
 struct Confused {
     inner: ScriptedEngine,
     link: Box<dyn Link>,
@@ -168,7 +170,7 @@ impl Link for Confused {
     }
 
     fn try_recv(&self) -> Option<EngineEvent> {
-        // Nonsense, then what the engine says, then nothing: each frame comes to its end.
+        // Eight unknown events, the events of the engine, then none, so that each frame ends.
         match self.said.load(Ordering::SeqCst) % 9 {
             8 => {
                 let event = self.link.try_recv();
@@ -236,7 +238,8 @@ fn without_a_confused_link_no_event_is_unknown() {
     assert_eq!(app.world().resource::<Walla>().events_unknown(), 0);
 }
 
-/// Leaving and entering play mode: apps come and go with agents in mid-reply, and what they share goes on.
+/// Leaving and entering play mode: apps come and go with agents in mid-reply, and the shared engine
+/// continues.
 #[test]
 fn apps_come_and_go_and_the_shared_engine_speaks_on() {
     let engine = echo().endless();
@@ -257,7 +260,7 @@ fn apps_come_and_go_and_the_shared_engine_speaks_on() {
         drop(app);
         stays.update();
     }
-    assert_eq!(engine.agents(), 1, "what went, went with its agents");
+    assert_eq!(engine.agents(), 1, "each app took its agents with it");
     let before = log(&stays).only("delta").len();
     updates(&mut stays, 4);
     assert!(log(&stays).only("delta").len() > before);

@@ -1,5 +1,5 @@
-//! Machines without a driver, or with a broken one: an error in words, and the CPU runs the model. In processes of their own, since a process
-//! looks for the driver once.
+//! Machines without a driver, or with a broken one: an error in words, and the CPU runs the model.
+//! Each case is a child process, since a process looks for the driver once.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -15,7 +15,7 @@ const CHILD: &str = "WALLA_TEST_NO_DRIVER_CHILD";
 
 const NAME: &str = "without_a_usable_driver_the_cpu_runs";
 
-/// Makes what lies under the driver's name.
+/// Creates the entry with the driver's name.
 type Make = fn(&Path);
 
 #[test]

@@ -1,4 +1,5 @@
-//! Texts that programs trip over: what is encoded decodes to itself, is streamed as it is decoded, and is never a marker.
+//! Texts that programs trip over: decoding returns them, whole and streamed, and none becomes a
+//! marker.
 
 mod naughty;
 mod tokenizer_common;
@@ -8,7 +9,8 @@ use walla_model::chat::{ChatTemplate, Message, Prompt, RenderOptions, Role, Segm
 use walla_model::tokenizer::{DecodeOptions, EncodeOptions, StreamDecoder, Tokenizer};
 use walla_types::TokenId;
 
-/// Both kinds of vocabulary with every splitter that there is, and the real ones where the reference data is.
+/// Both kinds of vocabulary with every splitter that there is, and the real ones where the
+/// reference data is.
 fn tokenizers() -> Vec<(String, Tokenizer)> {
     const PRES: [&str; 12] = [
         "gpt-2",

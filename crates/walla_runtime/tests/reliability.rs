@@ -1,8 +1,8 @@
-//! Engines that come and go in every state, that fail to load, and whose weights are noise: one end for each reply, no thread and no
-//! memory left.
+//! Engines that come and go in every state, that fail to load, and whose weights are noise: one end
+//! for each reply, no thread and no memory left.
 //!
-//! `WALLA_LIFECYCLE_CYCLES=1000` makes long runs of it. On a GPU, one thread: `cargo test -p walla_runtime --features cuda --release --test
-//! reliability -- --ignored --test-threads=1`.
+//! `WALLA_LIFECYCLE_CYCLES=1000` makes long runs of it. On a GPU, one thread: `cargo test -p
+//! walla_runtime --features cuda --release --test reliability -- --ignored --test-threads=1`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -45,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Tests of this file count threads and bytes of the process, so they run one after the other.
+/// Tests of this file count threads and bytes of the process, so they run sequentially.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,7 +98,7 @@ fn ask(client: &Client, reply_tokens_max: u32) -> GenerationId {
     generation
 }
 
-/// Events until so many replies have ended.
+/// Events until `count` replies have ended.
 fn ends(client: &Client, count: usize) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     while events.iter().filter(|event| event.what.is_terminal()).count() < count {
@@ -123,7 +123,8 @@ fn threads() -> Option<usize> {
     Some(tasks.filter_map(name).filter(|name| name.starts_with("walla")).count())
 }
 
-/// Runs `cycle` often and checks that threads end and memory comes back: what the last quarter of the cycles holds is what the first held.
+/// Runs `cycle` repeatedly. Afterwards all threads have ended, and no more memory is allocated than
+/// after the first cycles.
 fn leaves_nothing(cycles: u64, mut cycle: impl FnMut(u64)) {
     let settled = |what: &str| {
         eventually(what, || (threads().unwrap_or(0) == 0).then_some(()));
@@ -323,7 +324,8 @@ fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
     });
 }
 
-/// What a host leaks is its own memory: the engine owns every buffer that a step may still write.
+/// A forgotten handle leaks memory of the host alone: the engine owns every buffer that a step may
+/// still write.
 #[test]
 fn forgotten_handles_hold_no_step_and_no_exit_up() {
     let _alone = alone();
@@ -356,7 +358,8 @@ fn weights(bytes: &'static [u8]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-/// A file with a sound header and any bytes as weights: it speaks nonsense, or its replies fail; nobody else notices.
+/// A file with a sound header and any bytes as weights: its agents speak nonsense, or their replies
+/// fail.
 #[test]
 fn weights_that_are_noise_end_each_reply_once() {
     let _alone = alone();

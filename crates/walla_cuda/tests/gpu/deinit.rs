@@ -1,4 +1,5 @@
-//! Devices that are dropped late or elsewhere: after the driver has shut down at the end of the process, and on any thread.
+//! Devices that are dropped late or elsewhere: after the driver has shut down at the end of the
+//! process, and on any thread.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,7 +48,8 @@ unsafe extern "C" {
 }
 
 fn child() {
-    // Handlers run in reverse order, and the driver registers its own when it is initialised: this one runs behind it.
+    // Handlers run in reverse order, and the driver registers its own when it is initialised: this
+    // one runs behind it.
     #[expect(unsafe_code, reason = "as above")]
     // SAFETY: the handler does not unwind.
     let registered = unsafe { atexit(drop_kept) };

@@ -1,4 +1,5 @@
-//! Texts that programs trip over, by kind. Our own list: what players, mods and translators have typed into games.
+//! Texts that programs trip over, by kind. Our own list: what players, mods and translators have
+//! typed into games.
 
 /// All texts.
 pub fn texts() -> Vec<String> {
@@ -208,7 +209,7 @@ fn long() -> Vec<String> {
     ]
 }
 
-/// The first and last characters of each length in UTF-8, alone and beside letters.
+/// The first and last characters of each length in UTF-8, alone and between letters.
 fn every_boundary() -> Vec<String> {
     let ends = [
         '\0',

@@ -276,7 +276,8 @@ mod tests {
         assert!(fs::metadata("/dev/full").is_ok(), "the link was removed, not its target");
     }
 
-    /// A process that died while it wrote leaves a part of the new file; later runs neither read it nor fail.
+    /// A process that died while it wrote leaves a part of the new file; later runs neither read it
+    /// nor fail.
     #[test]
     fn a_crash_in_the_middle_of_a_write_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Clocks that jump, stand still or go back, and steps that complete late: bounded work, no panic, no cascade.
+//! Clocks that jump, stop or go back, and steps that complete late: bounded work, no panic, no
+//! cascade.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ fn an_hour_in_another_window_brings_no_burst() {
     let generation = stage.ask(agent, tokens("ab"));
     (0..10).for_each(|_| stage.frame());
     stage.now_micros += HOUR_MICROS;
-    // The voice is 648,000 tokens late; a frame grants what its budget pays for.
+    // The voice is 648,000 tokens late; a frame grants no more than its budget.
     for _ in 0..10 {
         let before = stage.core.stats().steps;
         stage.frame();
@@ -100,7 +101,8 @@ fn frames_without_time_between_them_keep_their_budgets() {
     assert_eq!(stage.core.stats().budget.frames_over, 0);
 }
 
-/// The shell's clock is monotonic. The core depends on it for no more than the time of a jump: it goes on, and nothing overflows.
+/// The shell's clock is monotonic. If it were not, the core would wait for the length of a jump,
+/// and nothing would overflow.
 #[test]
 fn a_clock_that_goes_back_some_frames_stops_nobody() {
     for pacing in [Pacing::default(), Pacing::FreeRunning] {
@@ -121,7 +123,8 @@ fn a_clock_that_goes_back_some_frames_stops_nobody() {
     }
 }
 
-/// Every victim's pages are behind the fence of a step in flight: the preemption waits, and takes no second victim.
+/// Every victim's pages are behind the fence of a step in flight: the preemption waits, and takes
+/// no second victim.
 #[test]
 fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
     use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
@@ -155,7 +158,8 @@ fn victims_behind_a_fence_are_waited_for_without_a_cascade() {
         assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends));
         spoken += u64::from(heard.usage.reply_tokens + heard.usage.prompt_tokens);
     }
-    // A victim reads its history again, 80 tokens at most. A cascade would read each history again for every page.
+    // A victim reads its history again, 80 tokens at most. A cascade would read each history again
+    // for every page.
     let read = stage.core.stats().prefill_tokens;
     assert!(read < 10 * spoken, "{read} tokens were read for replies of {spoken}");
 }
