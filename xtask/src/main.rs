@@ -2,8 +2,10 @@
 //!
 //! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order; with `--full` the overlay's tests as well, for which Bevy's
 //!   interface has to be built.
-//! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all dependencies
+//! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
+//!   dependencies
 //!   against `deny.toml`.
+//! - `cargo xtask matrix`: checks that the tests which RELIABILITY.md names exist.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the emulator, where there is no GPU.
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA kernel images, proves that they are those of the
@@ -13,11 +15,12 @@ mod dependencies;
 mod emulate;
 mod kernels;
 mod layers;
+mod matrix;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | \
+const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
                      kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
 
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         Some("ci") if is_full || arguments.len() == 1 => ci(is_full),
         Some("dependencies") => dependencies::check(),
         Some("layers") => layers::check(),
+        Some("matrix") => matrix::check(),
         Some("emulate") => emulate::run(&arguments[1..]),
         Some("kernels") => kernels::run(&arguments[1..]),
         _ => Err(USAGE.to_owned()),
@@ -50,6 +54,7 @@ fn ci(is_full: bool) -> Result<(), String> {
     features(is_full)?;
     run(cargo_command("doc --no-deps").env("RUSTDOCFLAGS", "-D warnings"))?;
     layers::check()?;
+    matrix::check()?;
     dependencies::check()?;
     dependencies::deny()?;
     where_installed()?;

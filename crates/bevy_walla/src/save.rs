@@ -1,8 +1,8 @@
 //! Limits of saved conversations, and serde's traits for [`Conversation`].
 //!
-//! A save is untrusted: a mod or a damaged disk may have written it. What a save can make is bounded by
-//! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`], whatever lengths it claims, and nothing in it is
-//! a path, a name of an entity or a setting.
+//! A save is untrusted: a mod or a damaged disk may have written it. [`Conversation::TURNS_MAX`]
+//! and [`Conversation::TEXT_BYTES_MAX`] bound its memory, also if it claims other lengths. It holds
+//! no path, no name of an entity and no setting.
 
 use walla_runtime::Turn;
 
@@ -60,11 +60,12 @@ impl Conversation {
     /// [`WallaSettings::conversation_turns_max`](crate::WallaSettings::conversation_turns_max).
     pub const TURNS_MAX: usize = 16_384;
 
-    /// Maximum number of bytes of text of a saved conversation, all turns together: 4 MiB, about a million tokens.
+    /// Maximum number of bytes of text of a saved conversation, all turns together: 4 MiB, about a
+    /// million tokens.
     pub const TEXT_BYTES_MAX: usize = 4 << 20;
 
-    /// A conversation with these turns, oldest first, within the limits of a saved conversation: for games that read
-    /// saves in a format without serde.
+    /// A conversation with these turns, oldest first, within the limits of a saved conversation:
+    /// for games that read saves in a format without serde.
     ///
     /// # Errors
     /// [`ConversationError`] at the first turn beyond a limit; no later turn is taken from the iterator.

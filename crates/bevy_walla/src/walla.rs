@@ -31,6 +31,7 @@ pub struct Walla {
     stats: EngineStats,
     cost: FrameCost,
     asks_waiting: usize,
+    events_unknown: u64,
 }
 
 impl Walla {
@@ -111,6 +112,13 @@ impl Walla {
         self.asks_waiting
     }
 
+    /// Events since the start that named an agent or a reply which the plugin does not know. They
+    /// are dropped. More than zero means a defect of the [`Link`](crate::Link).
+    #[must_use]
+    pub fn events_unknown(&self) -> u64 {
+        self.events_unknown
+    }
+
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses all agents of the engine, also those of
     /// other apps ([`WallaSettings::paused`](crate::WallaSettings::paused) pauses those of this one). What was set and used is in
     /// [`stats().budget`](Self::stats). Without an engine of its own (agents from a script) it does nothing.
@@ -145,9 +153,10 @@ impl Walla {
         state: WallaState,
         stats: EngineStats,
         cost: FrameCost,
-        asks_waiting: usize,
+        (asks_waiting, events_unknown): (usize, u64),
     ) {
-        *self = Self { engine: self.engine.take(), state, stats, cost, asks_waiting };
+        let engine = self.engine.take();
+        *self = Self { engine, state, stats, cost, asks_waiting, events_unknown };
     }
 }
 

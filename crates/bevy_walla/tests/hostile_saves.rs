@@ -1,4 +1,5 @@
-//! Saved conversations that a mod or a damaged disk wrote: errors within limits, and an app that goes on.
+//! Saved conversations that a mod or a damaged disk wrote: errors within limits, and an app that
+//! continues.
 
 mod common;
 // Shared with the fuzz targets, which are a separate workspace.
@@ -128,7 +129,7 @@ fn every_prefix_and_every_flipped_bit_is_a_value_or_an_error() {
     }
 }
 
-/// What a save can hold at most is restored in play: the agent answers, and the old turns make room.
+/// The largest save is restored in play: the agent answers, and the oldest turns are dropped.
 #[test]
 fn the_largest_save_is_restored_and_asked() {
     let mut app = app(&echo());

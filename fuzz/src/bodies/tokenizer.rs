@@ -3,6 +3,8 @@
 //! Laid out to be mutated: a few bytes of switches, then lists of texts, then the text to encode. Random bytes as a whole file
 //! would never get beyond its header.
 
+use std::sync::LazyLock;
+
 use walla_model::Gguf;
 use walla_model::chat::{Prompt, Segment};
 use walla_model::gguf::Writer;
@@ -198,28 +200,31 @@ fn merges(input: &mut Input<'_>, tokens: &[String]) -> Vec<String> {
 fn streaming(tokenizer: &Tokenizer, ids: &[TokenId]) {
     for control_text in [false, true] {
         for strip_space_prefix in [false, true] {
-            let options = DecodeOptions { control_text, strip_space_prefix };
-            let whole = tokenizer.decode_with(ids, options).expect("tokens of this vocabulary");
-            let mut bytes = Vec::new();
-            let mut stream = StreamDecoder::new(options);
-            let (mut text, mut delta) = (String::new(), String::new());
-            for &id in ids {
-                delta.clear();
-                stream.push(tokenizer, id, &mut delta).expect("a token of this vocabulary");
-                assert!(delta.len() <= tokenizer.delta_bytes_max());
-                text += &delta;
-                bytes.extend_from_slice(tokenizer.token_bytes(id));
-            }
-            delta.clear();
-            stream.finish(&mut delta);
-            text += &delta;
-            assert_eq!(text, whole);
-            if control_text && !strip_space_prefix && !text.contains('\u{fffd}') {
-                assert!(whole.len() <= bytes.len());
-            }
+            streaming_with(tokenizer, ids, DecodeOptions { control_text, strip_space_prefix });
         }
     }
     assert!(tokenizer.decode(&[TokenId(tokenizer.vocab_size() as u32)]).is_err());
+}
+
+fn streaming_with(tokenizer: &Tokenizer, ids: &[TokenId], options: DecodeOptions) {
+    let whole = tokenizer.decode_with(ids, options).expect("tokens of this vocabulary");
+    let mut bytes = Vec::new();
+    let mut stream = StreamDecoder::new(options);
+    let (mut text, mut delta) = (String::new(), String::new());
+    for &id in ids {
+        delta.clear();
+        stream.push(tokenizer, id, &mut delta).expect("a token of this vocabulary");
+        assert!(delta.len() <= tokenizer.delta_bytes_max());
+        text += &delta;
+        bytes.extend_from_slice(tokenizer.token_bytes(id));
+    }
+    delta.clear();
+    stream.finish(&mut delta);
+    text += &delta;
+    assert_eq!(text, whole);
+    if options.control_text && !options.strip_space_prefix && !text.contains('\u{fffd}') {
+        assert!(whole.len() <= bytes.len());
+    }
 }
 
 fn encoding(tokenizer: &Tokenizer, text: &str) {
@@ -230,7 +235,9 @@ fn encoding(tokenizer: &Tokenizer, text: &str) {
             assert!(tokens.iter().all(|token| token.index() < tokenizer.vocab_size()));
             assert!(tokens.len() <= 4 * text.len() + 4, "{} tokens", tokens.len());
             assert_eq!(tokenizer.encode(text, options).as_ref(), Ok(&tokens));
-            streaming(tokenizer, &tokens);
+            // Each way of decoding once.
+            let (control_text, strip_space_prefix) = (parse_special, add_special);
+            streaming_with(tokenizer, &tokens, DecodeOptions { control_text, strip_space_prefix });
         }
     }
     assert!(
@@ -332,6 +339,12 @@ fn segments(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str, cut: usi
 
 /// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and up.
 pub fn letter(byte: u8) -> char {
+    static LETTERS: LazyLock<[char; 256]> =
+        LazyLock::new(|| std::array::from_fn(|byte| compute_letter(byte as u8)));
+    LETTERS[usize::from(byte)]
+}
+
+fn compute_letter(byte: u8) -> char {
     let is_visible = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if is_visible(byte) {
         return byte.into();

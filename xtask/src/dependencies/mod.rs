@@ -1,9 +1,10 @@
-//! `xtask dependencies`: checks licences, duplicate versions, sources, banned crates and banned features of all dependencies.
+//! `xtask dependencies`: checks licences, duplicate versions, sources, banned crates and banned
+//! features of all dependencies.
 //!
-//! The rules are read from `deny.toml`, in the format of `cargo deny`, so both tools apply the same rules. This check
-//! needs `cargo metadata` and nothing else, and takes seconds on a fresh machine. Two parts of `cargo deny` are
-//! missing: advisories, whose database is not available as a package, and yanked versions, which only the registry
-//! knows. `cargo deny check advisories` covers both.
+//! The rules are read from `deny.toml`, in the format of `cargo deny`, so both tools apply the same
+//! rules. This check needs `cargo metadata` and nothing else, and takes seconds on a fresh machine.
+//! Two parts of `cargo deny` are missing: advisories, whose database is not available as a package,
+//! and yanked versions, which only the registry knows. `cargo deny check advisories` covers both.
 
 mod licence;
 mod rules;
@@ -17,11 +18,12 @@ use serde_json::Value;
 use self::licence::Expression;
 use self::rules::Rules;
 
-/// Workspaces with a separate lock file. Only the sources of their dependencies are checked: the lock file names
-/// them, and no crate has to be downloaded.
+/// Workspaces with a separate lock file. Only the sources of their dependencies are checked: the
+/// lock file names them, and no crate has to be downloaded.
 const OTHER_WORKSPACES: &[&str] = &["fuzz", "windowed"];
 
-/// Crates and features that may be active with a feature of ours for measurements, but not with the default features.
+/// Crates and features that may be active with a feature of ours for measurements, but not with the
+/// default features.
 const INACTIVE_BY_DEFAULT: &[(&str, &str)] = &[("cudarc", "runtime")];
 
 /// Runs `xtask dependencies`.
@@ -135,7 +137,8 @@ fn wildcards(package: &Package<'_>) -> Vec<String> {
     ours.map(|d| format!("{package} accepts every version of {}", d["name"])).collect()
 }
 
-/// Crates with several versions, less the versions that the rules skip; and skipped versions that hide nothing.
+/// Crates with several versions, less the versions that the rules skip; and skipped versions that
+/// hide nothing.
 fn duplicates(packages: &[Package<'_>], rules: &Rules) -> Vec<String> {
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages {
@@ -197,7 +200,8 @@ fn lock_faults(lock: &str, rules: &Rules) -> Result<Vec<String>, String> {
     Ok(packages.iter().filter_map(|package| source_fault(package, rules)).collect())
 }
 
-/// Runs `cargo deny check` where it is installed; without it advisories and yanked versions are not checked.
+/// Runs `cargo deny check` where it is installed; without it advisories and yanked versions are not
+/// checked.
 ///
 /// # Errors
 /// As `cargo deny`.

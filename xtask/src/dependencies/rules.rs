@@ -1,6 +1,7 @@
 //! The rules of `deny.toml`, as far as this check knows them.
 //!
-//! A section or key that it does not know is an error: a rule that only `cargo deny` applies would not be checked in CI.
+//! A section or key that it does not know is an error: a rule that only `cargo deny` applies would
+//! not be checked in CI.
 
 use std::collections::BTreeSet;
 

@@ -72,6 +72,8 @@ pub(crate) struct Hub {
     generations_named_here: u64,
     /// Asks that no agent has begun with.
     asks_waiting: usize,
+    /// Events about agents or replies that are not known here.
+    events_unknown: u64,
     /// Room for events that are taken at once; empty between frames.
     inbox: Vec<Event>,
     cost: FrameCost,
@@ -215,6 +217,7 @@ impl Hub {
             publishes_fragments: false,
             generations_named_here: 0,
             asks_waiting: 0,
+            events_unknown: 0,
             inbox: Vec::with_capacity(publish::EVENTS_AT_ONCE as usize),
             cost: FrameCost::default(),
         }

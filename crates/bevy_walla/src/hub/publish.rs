@@ -153,7 +153,7 @@ impl Hub {
             _ => {}
         }
         let stats = self.link.as_ref().map(|link| link.stats()).unwrap_or_default();
-        walla.update(state, stats, self.cost, self.asks_waiting);
+        walla.update(state, stats, self.cost, (self.asks_waiting, self.events_unknown));
     }
 
     /// Tells of an ask that the engine never saw.
@@ -170,9 +170,14 @@ impl Hub {
     }
 
     fn happened(&mut self, event: Event, voices: &mut Voices, out: &mut Announcer) {
-        let Some(record) = self.records.get_mut(&event.agent) else { return };
         let of_event = |ask: &OpenAsk| ask.generation == event.generation;
-        let Some(at) = record.asks.iter().position(of_event) else { return };
+        let Some((record, at)) = self.records.get_mut(&event.agent).and_then(|record| {
+            let at = record.asks.iter().position(of_event)?;
+            Some((record, at))
+        }) else {
+            self.events_unknown += 1;
+            return;
+        };
         let (mut speech, mut conversation) = match voices.get_mut(record.entity) {
             // The entity may be an agent again, with another record.
             Ok(voice) if !record.gone => voice,

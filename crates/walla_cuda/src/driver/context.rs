@@ -121,6 +121,7 @@ impl Context {
     }
 
     /// Blocks until everything enqueued is done.
+    #[expect(clippy::disallowed_methods, reason = "the only place that waits: loading and tests")]
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.synchronisations);

@@ -5,6 +5,7 @@
 
 mod attention;
 mod cache;
+mod deinit;
 mod determinism;
 mod fault;
 mod graphs;

@@ -117,6 +117,47 @@ fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
     assert_eq!(last(&mut rig, 5), if gives_back { over_zeros } else { before[1].clone() });
 }
 
+/// Another program takes all that is free, as a renderer does when a level is loaded.
+#[test]
+#[ignore = "takes all of the GPU's memory: run it alone"]
+fn steps_go_on_while_another_program_has_all_memory() {
+    let Some(device) = gpu() else { return };
+    let gives_back = has_virtual_memory(&*device);
+    let shape = Shape::llama(TensorType::Q4K);
+    let text = tokens(shape.vocab, 41, 9);
+    let mut rig = Rig::with_steps(device, &shape, KvType::F16, (7, false), MANY_PAGES);
+    rig.step(&[Piece::new(0, 0, &text[..40])], 0);
+    let last = |rig: &mut Rig| bits(&rig.step(&[Piece::new(0, 40, &text[40..])], 0).logits[0]);
+    let expected = last(&mut rig);
+    let whole = rig.device.memory().cache_bytes;
+    // The cache has shrunk when the other program asks.
+    rig.device.resize_cache(rig.cache, 513).unwrap();
+    let held = rig.device.memory().cache_bytes;
+    let registry = Registry::new().with(CudaBackend::default());
+    let mut hog = registry.open(&tested(), &OpenOptions::default()).unwrap();
+    let mut taken = 0;
+    for mib in [1_024, 64, 4, 1] {
+        while hog.create_buffer("everything", mib * MIB as usize).is_ok() {
+            taken += mib;
+        }
+    }
+    println!("the other program has {taken} MiB");
+    assert!(taken > 100, "{taken}");
+    for _ in 0..3 {
+        assert_eq!(last(&mut rig), expected);
+    }
+    if gives_back {
+        let refused = rig.device.resize_cache(rig.cache, u32::MAX).unwrap_err();
+        assert!(matches!(refused, DeviceError::OutOfMemory { .. }), "{refused}");
+        assert_eq!(rig.device.memory().cache_bytes, held, "as before");
+    }
+    assert_eq!(last(&mut rig), expected, "a refusal changes nothing");
+    drop(hog);
+    rig.device.resize_cache(rig.cache, u32::MAX).unwrap();
+    assert_eq!(rig.device.memory().cache_bytes, whole);
+    assert_eq!(last(&mut rig), expected);
+}
+
 #[test]
 #[ignore = "counts the GPU's free memory: run it alone"]
 fn a_cache_gives_memory_back_and_takes_it_again() {

@@ -58,7 +58,8 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// Bytes read since `start`, an earlier [`Cursor::at`]. Lossless: the header is shorter than 4 GiB.
+    /// Bytes read since `start`, an earlier [`Cursor::at`]. Lossless: the header is shorter than 4
+    /// GiB.
     pub const fn since(&self, start: usize) -> u32 {
         self.at.saturating_sub(start) as u32
     }

@@ -108,6 +108,8 @@ pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
         .and_then(|()| fs::write(&beside, text(&key.line(), cost)))
         .and_then(|()| fs::rename(&beside, &path));
     if let Err(error) = saved {
+        // A full disk leaves a part of the new file.
+        let _removed = fs::remove_file(&beside);
         tracing::warn!(target: "walla::load", file = %path.display(), %error, "step costs are not kept");
     }
 }
@@ -247,5 +249,47 @@ mod tests {
         let file = path(folder.path(), &key);
         fs::write(&file, text(&key.line(), &cost()) + &" ".repeat(BYTES_MAX as usize)).unwrap();
         assert_eq!(load(folder.path(), &key), None);
+    }
+
+    /// The new file is a link to a device that is always full.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_leaves_the_old_file_and_no_part_of_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = key("a|b", "1");
+        save(folder.path(), &key, &cost());
+        let old = fs::read(path(folder.path(), &key)).unwrap();
+        let beside =
+            path(folder.path(), &key).with_extension(format!("{}.new", std::process::id()));
+        std::os::unix::fs::symlink("/dev/full", &beside).unwrap();
+        assert!(fs::write(&beside, "x").is_err(), "the disk is full");
+        let other = StepCost::from_linear(LinearCost {
+            step_micros: 1.0,
+            row_micros: 1.0,
+            context_token_micros: 0.0,
+            prefill_token_micros: 0.0,
+        });
+        save(folder.path(), &key, &other);
+        assert_eq!(fs::read(path(folder.path(), &key)).unwrap(), old);
+        assert_eq!(load(folder.path(), &key), Some(cost()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside");
+        assert!(fs::metadata("/dev/full").is_ok(), "the link was removed, not its target");
+    }
+
+    /// A process that died while it wrote leaves a part of the new file; later runs neither read it
+    /// nor fail.
+    #[test]
+    fn a_crash_in_the_middle_of_a_write_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = key("a|b", "1");
+        save(folder.path(), &key, &cost());
+        let whole = text(&key.line(), &cost());
+        for end in [0, 1, whole.len() / 2, whole.len() - 1] {
+            let beside = path(folder.path(), &key).with_extension("1.new");
+            fs::write(&beside, &whole[..end]).unwrap();
+            assert_eq!(load(folder.path(), &key), Some(cost()));
+        }
+        save(folder.path(), &key, &cost());
+        assert_eq!(load(folder.path(), &key), Some(cost()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::CUresult;
 
@@ -33,8 +34,25 @@ pub(super) struct Facts {
 
 static FACTS: OnceLock<Facts> = OnceLock::new();
 
+/// The process is exiting: the driver has shut down.
+static IS_SHUT_DOWN: AtomicBool = AtomicBool::new(false);
+
+/// Fails once the driver has shut down, as the real driver does in the exit handlers of a process.
+///
+/// # Errors
+/// `CUDA_ERROR_DEINITIALIZED`.
+pub(super) fn alive() -> Outcome {
+    let is_shut_down = IS_SHUT_DOWN.load(Ordering::Acquire);
+    if is_shut_down { Err(CUresult::CUDA_ERROR_DEINITIALIZED) } else { Ok(()) }
+}
+
+extern "C" fn shut_down() {
+    IS_SHUT_DOWN.store(true, Ordering::Release);
+}
+
 /// The device, once `cuInit` has succeeded.
 pub(super) fn facts() -> Outcome<&'static Facts> {
+    alive()?;
     FACTS.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
 }
 
@@ -46,7 +64,17 @@ pub(super) fn initialise() -> Result<(), String> {
     if FACTS.get().is_none() {
         let facts = from_environment(|name| env::var(name).ok())?;
         // Of two threads that get here at once, both have read the same.
-        let _ = FACTS.set(facts);
+        if FACTS.set(facts).is_ok() {
+            #[expect(
+                unsafe_code,
+                reason = "the C library calls the handler when the process exits"
+            )]
+            // SAFETY: the handler is a function that neither unwinds nor ends.
+            let registered = unsafe { libc::atexit(shut_down) };
+            if registered != 0 {
+                return Err("no handler can be registered for the end of the process".to_owned());
+            }
+        }
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys::CUresult;
 
 use super::Outcome;
+use super::facts::alive;
 
 /// The number of whatever is in no context.
 pub(super) const NOBODY: usize = 0;
@@ -51,6 +52,7 @@ impl<T> Table<T> {
     /// # Errors
     /// `CUDA_ERROR_INVALID_HANDLE`: nothing, or nothing any more.
     pub(super) fn get(&self, number: usize) -> Outcome<Arc<T>> {
+        alive()?;
         let entries = self.lock();
         let entry = entries.get(&number).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         Ok(Arc::clone(&entry.object))
@@ -61,6 +63,7 @@ impl<T> Table<T> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub(super) fn remove(&self, number: usize) -> Outcome<Arc<T>> {
+        alive()?;
         let removed = self.lock().remove(&number);
         removed.map(|entry| entry.object).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }

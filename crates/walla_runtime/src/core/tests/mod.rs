@@ -15,6 +15,7 @@ mod slots;
 mod stories;
 mod templates;
 mod text;
+mod time;
 mod turns;
 
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! The shell around a core that does what the test says.
 
 mod delivery;
+mod frame_side;
 mod hangs;
 mod life;
 

@@ -1,0 +1,90 @@
+//! Devices that are dropped late or elsewhere: after the driver has shut down at the end of the
+//! process, and on any thread.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+use walla_device::KvType;
+use walla_types::TensorType;
+
+use crate::model::Shape;
+use crate::parity::tokens;
+use crate::rig::{Piece, Rig};
+use crate::{bits, gpu, in_a_child, is_emulated};
+
+/// Set in the process that keeps its device too long.
+const CHILD: &str = "WALLA_TEST_DEINIT_CHILD";
+
+const NAME: &str = "deinit::a_device_is_dropped_quietly_after_the_driver_has_shut_down";
+
+/// Outlives the driver.
+static KEPT: Mutex<Option<Rig>> = Mutex::new(None);
+
+fn rig() -> Option<(Rig, Vec<i32>)> {
+    let shape = Shape::llama(TensorType::Q8_0);
+    let text = tokens(shape.vocab, 4, 3);
+    Some((Rig::new(gpu()?, &shape, KvType::F16, 1), text))
+}
+
+#[test]
+fn a_device_is_dropped_quietly_after_the_driver_has_shut_down() {
+    if std::env::var_os(CHILD).is_some() {
+        return child();
+    }
+    let Some(device) = gpu() else { return };
+    let said = in_a_child(NAME, (CHILD, "1"));
+    assert!(said.contains("deinit: dropped quietly"), "{said}");
+    if is_emulated(&*device) {
+        // CUDA_ERROR_DEINITIALIZED.
+        assert!(said.contains("CUDA error 4"), "{said}");
+    }
+    said.lines().filter(|line| line.starts_with("deinit: ")).for_each(|line| println!("{line}"));
+}
+
+#[expect(unsafe_code, reason = "the C library's handlers for the end of the process")]
+unsafe extern "C" {
+    fn atexit(handler: extern "C" fn()) -> c_int;
+}
+
+fn child() {
+    // Handlers run in reverse order, and the driver registers its own when it is initialised: this
+    // one runs behind it.
+    #[expect(unsafe_code, reason = "as above")]
+    // SAFETY: the handler does not unwind.
+    let registered = unsafe { atexit(drop_kept) };
+    assert_eq!(registered, 0);
+    let (mut rig, text) = rig().expect("the parent has a GPU");
+    rig.step(&[Piece::new(0, 0, &text)], 0);
+    *KEPT.lock().unwrap() = Some(rig);
+}
+
+extern "C" fn drop_kept() {
+    let dropped = catch_unwind(AssertUnwindSafe(|| {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rig) = kept.as_mut() {
+            println!("deinit: {:?}", rig.device.synchronise());
+        }
+        drop(kept.take());
+    }));
+    match dropped {
+        Ok(()) => println!("deinit: dropped quietly"),
+        Err(_) => println!("deinit: a panic"),
+    }
+}
+
+#[test]
+fn a_device_is_dropped_on_any_thread() {
+    let Some((mut first, text)) = rig() else { return };
+    let expected = bits(&first.step(&[Piece::new(0, 0, &text)], 0).logits[0]);
+    let dropped = std::thread::spawn(move || drop(first)).join();
+    assert!(dropped.is_ok());
+    let Some((mut moved, _)) = rig() else { return };
+    // Used and dropped on another thread than it was made on.
+    let used = std::thread::spawn(move || {
+        let found = bits(&moved.step(&[Piece::new(0, 0, &text)], 0).logits[0]);
+        drop(moved);
+        found
+    });
+    assert_eq!(used.join().unwrap(), expected);
+}

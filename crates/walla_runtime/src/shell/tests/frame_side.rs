@@ -1,0 +1,77 @@
+//! Calls of the frame's thread while the device thread is inside a driver call: try-operations that
+//! never wait.
+
+use super::*;
+use crate::mailbox::TrySendError;
+
+/// The device thread spends nearly all its time inside rounds of 20 ms; the frame calls everything
+/// that a host can call.
+#[test]
+fn no_call_of_a_frame_waits_for_a_call_of_the_driver() {
+    let (engine, script) = engine();
+    let client = engine.client(Pacing::default()).unwrap();
+    ready(&engine);
+    script.round_millis.store(20, Ordering::SeqCst);
+    client.frame();
+    eventually("a long round", || script.hanging.load(Ordering::SeqCst).then_some(()));
+    let mut times: Vec<(Duration, &str)> = Vec::new();
+    let mut timed = |what: &'static str, call: &mut dyn FnMut()| {
+        let start = Instant::now();
+        call();
+        times.push((start.elapsed(), what));
+    };
+    let mut events = Vec::with_capacity(64);
+    let mut refused = 0;
+    for round in 0..200 {
+        timed("new_agent", &mut || _ = client.new_agent());
+        timed("new_generation", &mut || _ = client.new_generation());
+        for _ in 0..4 {
+            timed("try_send", &mut || {
+                let (_, command) = ask(&client);
+                let refusal = client.try_send(command).err();
+                refused += u32::from(matches!(refusal, Some(TrySendError::Full(_))));
+            });
+        }
+        timed("try_recv", &mut || drop(client.try_recv()));
+        timed("try_recv_many", &mut || {
+            client.try_recv_many(8, &mut events);
+        });
+        timed("frame", &mut || client.frame());
+        timed("state", &mut || drop(engine.state()));
+        timed("stats", &mut || _ = engine.stats());
+        timed("model", &mut || _ = engine.model().is_some());
+        timed("prediction_errors", &mut || drop(engine.prediction_errors()));
+        timed("set_budget", &mut || engine.set_budget(Some(Duration::from_micros(round))));
+        timed("set_kv_tokens", &mut || engine.set_kv_tokens(64));
+        timed("client", &mut || drop(engine.client(Pacing::default())));
+        timed("clone", &mut || drop(engine.clone()));
+        events.clear();
+        thread::sleep(Duration::from_micros(500));
+    }
+    assert!(refused > 0, "the queue of 64 was full while the device thread was away");
+    times.sort_unstable();
+    let at = |share: f64| times[(times.len() as f64 * share) as usize].0;
+    println!("frame side: p50 {:?}, p99 {:?}, most {:?}", at(0.5), at(0.99), times.last());
+    // A wait for the device thread would be 10 ms on average. The most may be another process on
+    // this core.
+    assert!(at(0.99) < Duration::from_millis(2), "{:?}", &times[times.len() - 40..]);
+    script.round_millis.store(0, Ordering::SeqCst);
+}
+
+/// A panic of the device thread ends its engine alone: the process can start others.
+#[test]
+fn another_engine_starts_after_one_panicked() {
+    for _ in 0..5 {
+        let (broken, script) = engine();
+        let client = broken.client(Pacing::default()).unwrap();
+        ready(&broken);
+        script.set(|script| &script.panic);
+        client.frame();
+        eventually("the thread ends", || broken.is_ended().then_some(()));
+        assert!(matches!(broken.state(), EngineState::Failed(_)));
+        let (next_engine, _script) = engine();
+        let client = next_engine.client(Pacing::default()).unwrap();
+        asked(&client);
+        assert_eq!(ends(&client, 1).len(), reply().len());
+    }
+}

@@ -1,0 +1,392 @@
+//! Engines that come and go in every state, that fail to load, and whose weights are noise: one end
+//! for each reply, no thread and no memory left.
+//!
+//! `WALLA_LIFECYCLE_CYCLES=1000` makes long runs of it. On a GPU, one thread: `cargo test -p
+//! walla_runtime --features cuda --release --test reliability -- --ignored --test-threads=1`.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use walla_cpu::{CpuBackend, CpuOptions};
+use walla_device::{FaultPlan, FaultyBackend, OpenOptions, Registry};
+use walla_model::Gguf;
+use walla_model::synth::{self, Mixture, Model};
+use walla_runtime::{
+    AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
+    GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, TrySendError,
+    default_registry,
+};
+use walla_types::{Sampling, TokenId};
+
+/// Bytes that are allocated now.
+static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
+
+struct Counting;
+
+#[expect(unsafe_code, reason = "counts what the system's allocator is asked for")]
+// SAFETY: every call is passed on as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE_BYTES.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE_BYTES.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Tests of this file count threads and bytes of the process, so they run sequentially.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn model() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap())
+}
+
+fn cycles(usual: u64) -> u64 {
+    let wanted = std::env::var("WALLA_LIFECYCLE_CYCLES").ok();
+    wanted.map_or(usual, |text| text.parse().expect("WALLA_LIFECYCLE_CYCLES is a number"))
+}
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        context_tokens: 128,
+        agents_max: 8,
+        rows_max: 32,
+        prefill_tokens_max: 16,
+        threads: Some(1),
+        budget: None,
+        ..EngineOptions::new(ModelSource::Static(model()))
+    }
+}
+
+fn inline_cpu() -> CpuBackend {
+    CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
+}
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "never happened: {what}");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn ask(client: &Client, reply_tokens_max: u32) -> GenerationId {
+    let (agent, generation) = (client.new_agent(), client.new_generation());
+    let sampling = Sampling::builder().seed(agent.0).build().unwrap();
+    let spec = AgentSpec { sampling, reply_tokens_max, ..AgentSpec::new("") };
+    client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
+    let prompt = Prompt::Tokens((1..40).map(TokenId).collect());
+    client.try_send(Command::Ask { agent, generation, prompt }).unwrap();
+    generation
+}
+
+/// Events until `count` replies have ended.
+fn ends(client: &Client, count: usize) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    while events.iter().filter(|event| event.what.is_terminal()).count() < count {
+        events.push(eventually("an event", || client.try_recv()));
+    }
+    events
+}
+
+fn failure(engine: &Engine) -> String {
+    eventually("failed", || match engine.state() {
+        EngineState::Failed(error) => Some(error.to_string()),
+        _ => None,
+    })
+}
+
+/// Threads of this process that an engine made.
+fn threads() -> Option<usize> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    Some(tasks.filter_map(name).filter(|name| name.starts_with("walla")).count())
+}
+
+/// Runs `cycle` repeatedly. Afterwards all threads have ended, and no more memory is allocated than
+/// after the first cycles.
+fn leaves_nothing(cycles: u64, mut cycle: impl FnMut(u64)) {
+    let settled = |what: &str| {
+        eventually(what, || (threads().unwrap_or(0) == 0).then_some(()));
+        LIVE_BYTES.load(Ordering::Relaxed)
+    };
+    (0..cycles.div_ceil(4).max(8)).for_each(&mut cycle);
+    let before = settled("the threads of the first cycles end");
+    (0..cycles).for_each(&mut cycle);
+    let after = settled("the threads of the last cycles end");
+    // One engine of this model holds more than 200,000 bytes.
+    assert!(after - before < 50_000, "{cycles} cycles hold {} bytes more", after - before);
+}
+
+/// The states that an engine ends in.
+const STATES: [&str; 8] = [
+    "just launched",
+    "ready",
+    "a prompt being read",
+    "speaking",
+    "a full queue of events",
+    "waiting for frames",
+    "stopping",
+    "hanging",
+];
+
+fn bring_into(state: &str, engine: &Engine) -> Client {
+    let pacing =
+        if state == "waiting for frames" { Pacing::default() } else { Pacing::FreeRunning };
+    let client = engine.client(pacing).unwrap();
+    if state == "just launched" {
+        return client;
+    }
+    if state == "hanging" {
+        ask(&client, 100);
+        thread::sleep(Duration::from_millis(3));
+        return client;
+    }
+    eventually("ready", || engine.state().is_ready().then_some(()));
+    match state {
+        "ready" => {}
+        "a prompt being read" | "waiting for frames" => {
+            ask(&client, 100);
+            ask(&client, 9);
+        }
+        "a full queue of events" => {
+            for _ in 0..8 {
+                ask(&client, 80);
+            }
+            let events = || engine.stats().queue_full > 0;
+            eventually("the queue is full", || events().then_some(()));
+        }
+        _ => {
+            ask(&client, 100);
+            let is_delta = |event: Event| matches!(event.what, ReplyEvent::Delta { .. });
+            eventually("a delta", || client.try_recv().filter(|event| is_delta(event.clone())));
+            if state == "stopping" {
+                engine.stop();
+            }
+        }
+    }
+    client
+}
+
+fn exits_in_every_state(start: impl Fn(&str, u64) -> Engine, cycles: u64) -> Duration {
+    let mut longest = Duration::ZERO;
+    leaves_nothing(cycles, |cycle| {
+        for state in STATES {
+            let engine = start(state, cycle);
+            let client = bring_into(state, &engine);
+            let begun = Instant::now();
+            // The last handle waits, whichever it is.
+            if cycle.is_multiple_of(2) {
+                drop((engine, client));
+            } else {
+                drop((client, engine));
+            }
+            longest = longest.max(begun.elapsed());
+        }
+    });
+    println!("{cycles} cycles of {} states, longest exit: {longest:?}", STATES.len());
+    longest
+}
+
+#[test]
+fn engines_end_in_every_state_and_leave_nothing() {
+    let _alone = alone();
+    let start = |state: &str, cycle| {
+        let plan = FaultPlan::new(cycle);
+        let plan = if state == "hanging" { plan.never_complete(1) } else { plan };
+        let options = match state {
+            "a full queue of events" => EngineOptions { event_queue: 8, ..options() },
+            _ => options(),
+        };
+        let registry = Registry::new().with(FaultyBackend::new(inline_cpu(), plan));
+        Engine::start_with(options, registry).unwrap()
+    };
+    let longest = exits_in_every_state(start, cycles(12));
+    // 100 ms are promised; the rest is for machines that are busy elsewhere.
+    assert!(longest < Duration::from_millis(400), "{longest:?}");
+}
+
+#[test]
+#[ignore = "needs a GPU: see the top of this file for the command"]
+fn engines_on_a_gpu_end_in_every_state_and_leave_nothing() {
+    let _alone = alone();
+    let free_bytes = || {
+        let device = default_registry().open("cuda:0", &OpenOptions::default()).unwrap();
+        device.info().memory_free_bytes.unwrap()
+    };
+    let start = |state: &str, _| {
+        let event_queue = if state == "a full queue of events" { 8 } else { options().event_queue };
+        let device = "cuda:0".to_owned();
+        Engine::start(EngineOptions { device, event_queue, ..options() }).unwrap()
+    };
+    // The first engine pays for the driver's own memory.
+    exits_in_every_state(start, 1);
+    let before = free_bytes();
+    let longest = exits_in_every_state(start, cycles(20));
+    let after = free_bytes();
+    println!("free: {before} bytes before, {after} bytes after");
+    assert!(before.saturating_sub(after) < 1 << 20, "{before} bytes were free, now {after}");
+    assert!(longest < Duration::from_millis(400), "{longest:?}");
+}
+
+#[test]
+fn a_load_that_failed_leaves_nothing_and_the_next_one_speaks() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let broken = folder.path().join("broken.gguf");
+    std::fs::write(&broken, &model()[..model().len() / 2]).unwrap();
+    let truncated = || ModelSource::Path(broken.clone());
+    let missing = || ModelSource::Path(folder.path().join("missing.gguf"));
+    leaves_nothing(cycles(8), |cycle| {
+        let failing: [Box<dyn Fn() -> Result<Engine, EngineError>>; 4] = [
+            Box::new(|| Engine::start(EngineOptions::new(truncated()))),
+            Box::new(|| Engine::start(EngineOptions::new(missing()))),
+            Box::new(|| Engine::start(EngineOptions { device: "cuda:9".into(), ..options() })),
+            Box::new(move || {
+                let plan = FaultPlan::new(cycle).memory_bytes_max(10_000 + 20_000 * cycle);
+                let backend = FaultyBackend::new(inline_cpu(), plan);
+                Engine::start_with(options(), Registry::new().with(backend))
+            }),
+        ];
+        for start in failing {
+            let Ok(engine) = start() else { continue };
+            if let Ok(client) = engine.client(Pacing::FreeRunning) {
+                let agent = client.new_agent();
+                let spec = Box::new(AgentSpec::new(""));
+                let _refused = client.try_send(Command::AddAgent { agent, spec });
+            }
+            assert!(!failure(&engine).is_empty());
+        }
+        let engine = Engine::start_with(options(), Registry::new().with(inline_cpu())).unwrap();
+        let client = engine.client(Pacing::FreeRunning).unwrap();
+        let generation = ask(&client, 6);
+        let events = ends(&client, 1);
+        assert!(events.iter().all(|event| event.generation == generation));
+        let finished = |event: &Event| matches!(event.what, ReplyEvent::Finished { .. });
+        assert!(events.iter().any(finished), "{events:?}");
+    });
+}
+
+/// Handles of an engine that was replaced: errors with the payload, and no event of another engine.
+#[test]
+fn a_reload_drains_the_old_engine_and_its_handles_are_stale() {
+    let _alone = alone();
+    leaves_nothing(cycles(10), |_| {
+        let start = || Engine::start_with(options(), Registry::new().with(inline_cpu())).unwrap();
+        let old = start();
+        let stale = old.client(Pacing::FreeRunning).unwrap();
+        let asked = [ask(&stale, 100), ask(&stale, 100)];
+        eventually("it speaks", || (old.stats().tokens > 0).then_some(()));
+        let new = start();
+        let fresh = new.client(Pacing::FreeRunning).unwrap();
+        let generation = ask(&fresh, 8);
+        old.stop();
+        let of_old = ends(&stale, 2);
+        for asked in asked {
+            let of_reply = of_old.iter().filter(|event| event.generation == asked);
+            let terminal: Vec<_> = of_reply.filter(|event| event.what.is_terminal()).collect();
+            assert_eq!(terminal.len(), 1);
+            let is_gone = matches!(terminal[0].what, ReplyEvent::Failed(ReplyError::EngineGone(_)));
+            let is_done = matches!(terminal[0].what, ReplyEvent::Finished { .. });
+            assert!(is_gone || is_done, "{terminal:?}");
+        }
+        eventually("the thread ends", || old.is_ended().then_some(()));
+        let late = Command::RemoveAgent { agent: stale.new_agent() };
+        assert_eq!(stale.try_send(late.clone()), Err(TrySendError::Closed(late)));
+        assert!(matches!(old.client(Pacing::FreeRunning), Err(EngineError::Stopped)));
+        stale.frame();
+        old.set_budget(None);
+        old.set_kv_tokens(1);
+        assert_eq!(stale.try_recv(), None);
+        drop(old);
+        assert!(ends(&fresh, 1).iter().all(|event| event.generation == generation));
+        assert!(new.state().is_ready());
+    });
+}
+
+/// A forgotten handle leaks memory of the host alone: the engine owns every buffer that a step may
+/// still write.
+#[test]
+fn forgotten_handles_hold_no_step_and_no_exit_up() {
+    let _alone = alone();
+    for _ in 0..4 {
+        let engine = Engine::start_with(options(), Registry::new().with(inline_cpu())).unwrap();
+        let [forgotten, other] = [(); 2].map(|()| engine.client(Pacing::FreeRunning).unwrap());
+        ask(&forgotten, 100);
+        eventually("it speaks", || (engine.stats().tokens > 0).then_some(()));
+        std::mem::forget(forgotten);
+        let generation = ask(&other, 20);
+        assert!(ends(&other, 1).iter().all(|event| event.generation == generation));
+        // The forgotten client's handle keeps the engine alive; a stop ends it all the same.
+        engine.stop();
+        eventually("the thread ends", || engine.is_ended().then_some(()));
+    }
+    eventually("all threads end", || (threads().unwrap_or(0) == 0).then_some(()));
+}
+
+/// Where the weights are in the file, without tables that the specification checks.
+fn weights(bytes: &'static [u8]) -> Vec<std::ops::Range<usize>> {
+    let file = Gguf::from_static(bytes).unwrap();
+    let names: Vec<String> = file.tensors().map(|tensor| tensor.name.to_owned()).collect();
+    let weights = names.iter().enumerate().filter(|(_, name)| !name.starts_with("rope_freqs"));
+    weights
+        .map(|(index, _)| {
+            let data = file.tensor_bytes(index).unwrap();
+            let start = data.as_ptr().addr() - bytes.as_ptr().addr();
+            start..start + data.len()
+        })
+        .collect()
+}
+
+/// A file with a sound header and any bytes as weights: its agents speak nonsense, or their replies
+/// fail.
+#[test]
+fn weights_that_are_noise_end_each_reply_once() {
+    let _alone = alone();
+    for seed in 0..6_u64 {
+        let mut bytes = model().to_vec();
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for range in weights(model()) {
+            for byte in &mut bytes[range] {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // All bytes, mostly zeros, or what makes NaN and infinity of 16 and 32 bits.
+                *byte = match seed % 3 {
+                    0 => (random >> 56) as u8,
+                    1 => ((random >> 56) as u8) & u8::from(random >> 40 & 7 == 0).wrapping_neg(),
+                    _ => [0xff, 0x7f, 0x7c, 0x80][(random >> 60) as usize % 4],
+                };
+            }
+        }
+        let source = ModelSource::Static(bytes.leak());
+        let noisy = EngineOptions { model: source, ..options() };
+        let engine = Engine::start_with(noisy, Registry::new().with(inline_cpu())).unwrap();
+        let client = engine.client(Pacing::FreeRunning).unwrap();
+        let asked: Vec<_> = (0..4).map(|_| ask(&client, 12)).collect();
+        let events = ends(&client, asked.len());
+        for generation in asked {
+            let of_reply = events.iter().filter(|event| event.generation == generation);
+            assert_eq!(of_reply.filter(|event| event.what.is_terminal()).count(), 1);
+        }
+        assert!(engine.state().is_ready(), "{:?}", engine.state());
+    }
+}
