@@ -227,7 +227,7 @@ fn bevy_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
             if finished + failed >= asked || elapsed > whole + END_MAX {
                 break;
             }
-        } else if soak.counts.asked % 16 == 0 {
+        } else if soak.counts.asked.is_multiple_of(16) {
             soak.counts.look_at_memory(elapsed, whole);
         }
     }

@@ -166,10 +166,10 @@ impl Conversation {
 
     /// The reply and all later ones, as far as they are known, oldest first. `None`: only the latest.
     pub(crate) fn replies_from(&self, generation: Option<GenerationId>) -> Vec<GenerationId> {
-        let known = self.exchanges.iter().map(|(generation, _)| *generation);
+        let mut known = self.exchanges.iter().map(|(generation, _)| *generation);
         match generation {
             Some(first) => known.skip_while(|generation| *generation != first).collect(),
-            None => known.last().into_iter().collect(),
+            None => known.next_back().into_iter().collect(),
         }
     }
 

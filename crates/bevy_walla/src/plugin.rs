@@ -41,7 +41,7 @@ pub struct WallaPlugin {
 enum Source {
     #[cfg(not(feature = "demo"))]
     Nothing,
-    Options(EngineOptions),
+    Options(Box<EngineOptions>),
     Engine(Engine),
     Link(Box<dyn Fn() -> Box<dyn Link> + Send + Sync>),
 }
@@ -62,7 +62,7 @@ impl WallaPlugin {
     /// All settings of the engine.
     #[must_use]
     pub fn with_options(options: EngineOptions) -> Self {
-        Self::new(Source::Options(options))
+        Self::new(Source::Options(Box::new(options)))
     }
 
     /// Agents speak through an engine that runs already, shared with other apps or with code outside of Bevy.
@@ -212,7 +212,7 @@ impl WallaPlugin {
             Source::Nothing => return (None, Err(WallaError::NoModel)),
             Source::Link(linker) => return (None, Ok(linker())),
             Source::Engine(engine) => engine.clone(),
-            Source::Options(options) => match Engine::start(options.clone()) {
+            Source::Options(options) => match Engine::start(EngineOptions::clone(options)) {
                 Ok(engine) => engine,
                 Err(error) => return (None, Err(error.into())),
             },

@@ -241,7 +241,7 @@ impl EngineCore for Core {
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
         let now_micros = self.client_micros(client, now_micros);
         match command {
-            Command::AddAgent { agent, spec } => self.add_agent(client, agent, spec),
+            Command::AddAgent { agent, spec } => self.add_agent(client, agent, *spec),
             Command::ChangeAgent { agent, spec } => {
                 if let Some(state) = self.agent_of(client, agent) {
                     state.change(spec);

@@ -108,11 +108,11 @@ impl Parked {
 }
 
 impl Core {
-    pub(super) fn add_agent(&mut self, client: ClientKey, id: AgentId, spec: Box<AgentSpec>) {
+    pub(super) fn add_agent(&mut self, client: ClientKey, id: AgentId, spec: AgentSpec) {
         if self.slots.contains_key(&id) || self.parked.agents.contains_key(&id) {
             return;
         }
-        let agent = Box::new(AgentState::new(client, id, *spec));
+        let agent = Box::new(AgentState::new(client, id, spec));
         if let Some(slot) = self.free_slot() {
             self.seat(slot, agent, Vec::new());
         } else if self.parked.agents.len() < self.parked.agents_max {
