@@ -22,6 +22,7 @@ mod guard;
 mod methods;
 mod product;
 mod reading;
+mod reasoning;
 mod slice;
 mod taint;
 mod thoughts;
@@ -35,6 +36,7 @@ use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, ErrorKind, context};
 
 pub use error::TemplateError;
+pub use reasoning::{MARKER_BYTES_MAX, Marker, ReasoningFormat, ReasoningMarkers, ReplyStart};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;
@@ -104,8 +106,8 @@ pub struct Date {
 pub struct RenderOptions {
     /// End with what begins the model's turn.
     pub add_generation_prompt: bool,
-    /// Let models that can think aloud do so (`enable_thinking`). Default `false`: an agent's thoughts are not its speech, and they
-    /// cost seconds.
+    /// Let models with a switch for reasoning reason before they speak (`enable_thinking`, `thinking`). Default `false`: reasoning is
+    /// not speech ([`ReasoningMarkers`]), and it costs seconds.
     pub enable_thinking: bool,
     /// What `strftime_now` says. A fixed day by default: a game world has its own calendar, and a reply must not change overnight.
     pub date: Date,
@@ -322,6 +324,8 @@ impl ChatTemplate {
             messages => messages.iter().map(message).collect::<Value>(),
             add_generation_prompt => options.add_generation_prompt,
             enable_thinking => options.enable_thinking,
+            // The same switch in templates of Granite 3 and DeepSeek V3.1.
+            thinking => options.enable_thinking,
             // transformers always passes them.
             tools => Value::from(()),
             documents => Value::from(()),
