@@ -64,6 +64,10 @@ pub struct ModelCard {
     pub file_bytes: u64,
     /// Whether the file has a chat template: without one, only raw prompts work.
     pub chat: bool,
+    /// Whether the model has markers of reasoning, which is then [separated](crate::ReplyEvent::Reasoning) from speech.
+    pub reasoning: bool,
+    /// Whether the chat template has a switch for reasoning: [`AgentSpec::thinking`](crate::AgentSpec::thinking).
+    pub thinking_switch: bool,
     /// The device that runs it.
     pub device: DeviceInfo,
     /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
@@ -91,6 +95,8 @@ impl ModelCard {
             context_tokens,
             file_bytes: file.file_bytes(),
             chat,
+            reasoning: false,
+            thinking_switch: false,
             device: executor.device().info().clone(),
             memory: executor.device().memory(),
             fallback_after: None,

@@ -9,7 +9,7 @@ use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 use crate::api::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Speaker, Turn, Usage,
 };
-use crate::reply_text::ReplyText;
+use crate::reply_parts::ReplyParts;
 
 use super::ClientKey;
 
@@ -30,8 +30,14 @@ pub(super) struct Reply {
     pub question: Option<String>,
     pub stage: Stage,
     pub usage: Usage,
-    /// Everything said so far, for the conversation.
+    /// All speech so far, for the conversation.
     pub said: String,
+    /// When its first token of speech came.
+    pub spoken_since_micros: Option<u64>,
+    /// Tokens of reasoning, at most: as the context allows.
+    pub reasoning_tokens_max: u32,
+    /// Blocks of reasoning that the engine has closed.
+    pub blocks_closed: u32,
     /// Times that its sequence was evaluated anew after a failed step.
     pub retries: u32,
 }
@@ -69,7 +75,7 @@ pub(super) struct AgentState {
     pub turns: Arc<Vec<Turn>>,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
-    pub text: ReplyText,
+    pub text: ReplyParts,
     pub history: Vec<TokenId>,
     /// Tokens of the cache whose steps have completed: what another agent may share.
     pub evaluated: u32,
@@ -92,7 +98,7 @@ pub(super) struct AgentState {
 impl AgentState {
     pub fn new(client: ClientKey, id: AgentId, mut spec: AgentSpec, context_tokens: u32) -> Self {
         let turns = std::mem::take(&mut spec.history);
-        let text = ReplyText::new(&spec.stop_strings);
+        let text = ReplyParts::new(&spec.stop_strings);
         Self {
             id,
             client,
@@ -149,13 +155,12 @@ impl AgentState {
     }
 
     /// Tokens by which the agent is behind its voice, those on their way not missing; below 0 if it is ahead. `None` without a
-    /// voice rate.
+    /// voice rate. Before the first token of speech, so also while it reasons, one is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
-        let first_micros = reply.arrived_micros + reply.usage.first_token_micros;
-        if reply.usage.first_token_micros == 0 {
+        let Some(first_micros) = reply.spoken_since_micros else {
             return Some(1.0 - self.unread as f32);
-        }
+        };
         let spoken_seconds = now_micros.saturating_sub(first_micros) as f32 / 1e6;
         let known = reply.usage.reply_tokens + self.unread;
         Some(spoken_seconds * rate - known as f32 + 1.0)
@@ -199,12 +204,14 @@ impl AgentState {
         self.epoch.turn = self.epoch.turn.wrapping_add(1);
     }
 
-    /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
+    /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing; unless it only
+    /// reasoned.
     ///
     /// A question that was never read, or whose reply failed or was cancelled before its first word, does not become part of it: it
     /// would be an example of answering with silence, and stand there twice when it is asked again.
     pub fn keep_turn(&mut self, reply: Reply, is_finished: bool) {
-        let is_answered = is_finished || !reply.said.is_empty();
+        let has_only_reasoned = reply.said.is_empty() && reply.usage.reasoning_tokens > 0;
+        let is_answered = !has_only_reasoned && (is_finished || !reply.said.is_empty());
         let Some(question) = reply.question.filter(|_| is_answered) else { return };
         if reply.stage == Stage::Speaking {
             let turns = Arc::make_mut(&mut self.turns);

@@ -120,7 +120,14 @@ impl Source {
         let is_gpu = info.kind != DeviceKind::Cpu;
         let agents = exec_options.sequences_max as usize;
         Ok(Core {
-            card: ModelCard::new(file, model, &sequences.executor, context_tokens, has_template),
+            card: ModelCard {
+                reasoning: text.reasoning.is_some(),
+                thinking_switch: text
+                    .template
+                    .as_ref()
+                    .is_some_and(ChatTemplate::has_thinking_switch),
+                ..ModelCard::new(file, model, &sequences.executor, context_tokens, has_template)
+            },
             stats: EngineStats {
                 pages: exec_options.pages - 1,
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
@@ -181,7 +188,7 @@ fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError
     let tokenizer = Tokenizer::from_gguf(file)?.with_text_bytes_max(text_bytes_max);
     let template =
         ChatTemplate::from_gguf(file).map_err(|error| EngineError::Template(error.to_string()))?;
-    Ok(ModelText { tokenizer: Arc::new(tokenizer), template })
+    Ok(ModelText::new(tokenizer, template))
 }
 
 /// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no

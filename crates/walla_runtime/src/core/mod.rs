@@ -13,6 +13,7 @@ mod fallback;
 mod life;
 mod load;
 mod pages;
+mod reasoning;
 #[cfg(test)]
 mod tests;
 mod text;

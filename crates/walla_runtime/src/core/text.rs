@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
-use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, TemplateError};
+use walla_model::chat::{
+    ChatTemplate, Message, ReasoningMarkers, RenderOptions, ReplyStart, Role, TemplateError,
+};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use walla_types::TokenId;
 
-use crate::api::{AgentId, ContextPolicy, GenerationId, Speaker, Turn};
+use crate::api::{AgentId, AgentSpec, ContextPolicy, GenerationId, Speaker, Turn};
 
 /// The model's text side.
 #[derive(Debug)]
@@ -17,6 +19,23 @@ pub(crate) struct ModelText {
     pub tokenizer: Arc<Tokenizer>,
     /// `None` if the file has no template: raw prompts only.
     pub template: Option<ChatTemplate>,
+    /// `None` if the model has no markers of reasoning: replies are speech alone.
+    pub reasoning: Option<Arc<ReasoningMarkers>>,
+}
+
+impl ModelText {
+    pub fn new(tokenizer: Tokenizer, template: Option<ChatTemplate>) -> Self {
+        let reasoning = ReasoningMarkers::new(&tokenizer, template.as_ref()).map(Arc::new);
+        Self { tokenizer: Arc::new(tokenizer), template, reasoning }
+    }
+
+    /// Tokens of an agent's reply at most, with those of its reasoning where it will reason.
+    pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
+        let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
+        let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
+        let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
+        spec.reply_tokens_max.saturating_add(reasoning_tokens)
+    }
 }
 
 /// What to encode.
@@ -37,7 +56,13 @@ pub(super) enum TextSource {
     /// Raw text.
     Raw(String),
     /// A conversation through the template, and the user's next turn. The turns are the agent's own, not a copy.
-    Chat { persona: String, turns: Arc<Vec<Turn>>, question: String, policy: ContextPolicy },
+    Chat {
+        persona: String,
+        turns: Arc<Vec<Turn>>,
+        question: String,
+        policy: ContextPolicy,
+        thinking: bool,
+    },
 }
 
 /// A prompt, encoded.
@@ -47,8 +72,18 @@ pub(super) struct TextDone {
     pub generation: GenerationId,
     /// The user's turn, if it was one: whoever asked did not keep it.
     pub question: Option<String>,
-    /// The tokens and how many of the oldest turns they leave out, or what is wrong.
-    pub result: Result<(Vec<TokenId>, usize), String>,
+    /// The tokens, or what is wrong.
+    pub result: Result<Encoded, String>,
+}
+
+/// A prompt's tokens.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub tokens: Vec<TokenId>,
+    /// How many of the oldest turns they leave out.
+    pub dropped: usize,
+    /// Where the reply begins, if speech and reasoning are separated in it.
+    pub start: Option<ReplyStart>,
 }
 
 /// Encodes in the background, or at once where a test wants every run to be the same.
@@ -153,18 +188,21 @@ fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
     TextDone { agent, generation, question, result }
 }
 
-fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), String> {
+fn encode(text: &ModelText, job: &TextJob) -> Result<Encoded, String> {
     match &job.source {
         TextSource::Raw(raw) => {
             let options = EncodeOptions { add_special: true, parse_special: false };
             let tokens = text.tokenizer.encode(raw, options).map_err(|error| error.to_string())?;
-            Ok((tokens, 0))
+            Ok(Encoded { tokens, dropped: 0, start: None })
         }
-        TextSource::Chat { persona, turns, question, policy } => {
+        TextSource::Chat { persona, turns, question, policy, thinking } => {
             let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
+            let mut start = None;
             let encode = &mut |from: usize| {
                 let turns = turns.get(from..).unwrap_or_default();
-                encode_chat(text, persona, turns, question)
+                let (tokens, begins) = encode_chat(text, persona, turns, question, *thinking)?;
+                start = begins;
+                Ok(tokens)
             };
             let encoded = match policy {
                 ContextPolicy::DropOldest => {
@@ -173,7 +211,10 @@ fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), Stri
                 }
                 ContextPolicy::Refuse | ContextPolicy::Stop => encode(0).map(|tokens| (tokens, 0)),
             };
-            encoded.map_err(|(TooLong::Yes(reason) | TooLong::No(reason))| reason)
+            match encoded {
+                Ok((tokens, dropped)) => Ok(Encoded { tokens, dropped, start }),
+                Err(TooLong::Yes(reason) | TooLong::No(reason)) => Err(reason),
+            }
         }
     }
 }
@@ -243,7 +284,8 @@ fn encode_chat(
     persona: &str,
     turns: &[Turn],
     question: &str,
-) -> Result<Vec<TokenId>, TooLong> {
+    thinking: bool,
+) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let no_template =
         || TooLong::No("the model file has no chat template: use a raw prompt".into());
     let template = text.template.as_ref().ok_or_else(no_template)?;
@@ -257,15 +299,21 @@ fn encode_chat(
     });
     let question = Message { role: Role::User, content: question };
     let messages: Vec<_> = system.into_iter().chain(said).chain([question]).collect();
-    let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        enable_thinking: thinking,
+        ..RenderOptions::default()
+    };
     let prompt = template.render(&messages, &options).map_err(|error| match error {
         TemplateError::Runaway(_) | TemplateError::OutputTooLong => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
     })?;
-    text.tokenizer.encode_prompt(&prompt).map_err(|error| match error {
+    let tokens = text.tokenizer.encode_prompt(&prompt).map_err(|error| match error {
         TokenizerError::TooLong { .. } => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
-    })
+    })?;
+    let start = text.reasoning.as_ref().map(|markers| markers.start_of(&text.tokenizer, &prompt));
+    Ok((tokens, start))
 }
 
 #[cfg(test)]

@@ -172,6 +172,8 @@ impl EngineCore for Fake {
             context_tokens: 0,
             file_bytes: 0,
             chat: true,
+            reasoning: false,
+            thinking_switch: false,
             device: DeviceInfo {
                 name: "none".into(),
                 kind: DeviceKind::Cpu,
