@@ -28,6 +28,7 @@
 //! | [`VoiceRate`], [`AgentPriority`] | no deadline; 0 |
 //! | [`LevelOfDetail`] | 0: all that its voice needs (feature `lod`: set by distance) |
 //! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; the oldest turns are forgotten |
+//! | [`AgentReasoning`] | no reasoning where the model can go without; 512 tokens of it where it cannot |
 //!
 //! | to read | |
 //! |---|---|
@@ -43,6 +44,7 @@
 //! |---|---|
 //! | [`ReplyStarted`] | the agent begins to read the prompt; words come with [`ReplyDelta`] |
 //! | [`ReplyDelta`] | more text |
+//! | [`ReplyReasoning`] | more text that the model writes for itself: never spoken |
 //! | [`SentenceSpoken`] | a sentence for speech synthesis and subtitles |
 //! | [`TokenDrawn`] | a token and its alternatives, for those who asked for candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
@@ -114,8 +116,8 @@ mod trace;
 mod walla;
 
 pub use agent::{
-    Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
-    VoiceRate,
+    Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
+    ReplyLimits, VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, Cancel};
 pub use conversation::Conversation;
@@ -126,7 +128,7 @@ pub use link::{Link, WallaState};
 #[cfg(feature = "lod")]
 pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
 pub use plugin::WallaPlugin;
-pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn};
 pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
 pub use settings::WallaSettings;
 pub use speech::{Speech, SpeechState};
@@ -148,12 +150,12 @@ pub use walla_types::{
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, LevelOfDetail,
-        ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
-        SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
-        WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState,
-        WallaSystems, walla_ready,
+        Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
+        AskCommands, AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason,
+        LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyReasoning,
+        ReplyStarted, Sampling, SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate,
+        Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings,
+        WallaState, WallaSystems, walla_ready,
     };
 }
 

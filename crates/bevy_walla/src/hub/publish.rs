@@ -12,7 +12,9 @@ use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
 use crate::conversation::Conversation;
 use crate::error::WallaError;
 use crate::link::WallaState;
-use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+use crate::reply::{
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+};
 use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
@@ -73,6 +75,7 @@ pub(crate) struct Announcer<'w, 's> {
     failed: MessageWriter<'w, WallaFailed>,
     reply_started: MessageWriter<'w, ReplyStarted>,
     reply_delta: MessageWriter<'w, ReplyDelta>,
+    reply_reasoning: MessageWriter<'w, ReplyReasoning>,
     sentence_spoken: MessageWriter<'w, SentenceSpoken>,
     token_drawn: MessageWriter<'w, TokenDrawn>,
     reply_finished: MessageWriter<'w, ReplyFinished>,
@@ -171,6 +174,11 @@ impl Hub {
                 out.commands.trigger(delta);
                 record.heard(at, &text, speech, |s| out.said(agent, generation, s));
             }
+            ReplyEvent::Reasoning { text, tokens } => {
+                let reasoning = ReplyReasoning { agent, generation, text, tokens };
+                out.reply_reasoning.write(reasoning);
+                out.commands.trigger(reasoning);
+            }
             ReplyEvent::Token(detail) => {
                 let drawn = TokenDrawn { agent, generation, detail: Arc::from(detail) };
                 out.token_drawn.write(drawn.clone());
@@ -178,7 +186,9 @@ impl Hub {
             }
             ReplyEvent::Finished { reason, usage } => {
                 let tag = record.tag(at);
-                let exchange = (reason != FinishReason::Cancelled, conversation.as_deref_mut());
+                // Reasoning without a word of speech answers nothing, here as in the engine.
+                let is_finished = reason != FinishReason::Cancelled && usage.reasoning_tokens == 0;
+                let exchange = (is_finished, conversation.as_deref_mut());
                 let say = |s: &str| out.said(agent, generation, s);
                 self.asks_waiting -= usize::from(!record.end(at, speech, exchange, say));
                 out.finished(agent, (generation, tag), reason, usage);
