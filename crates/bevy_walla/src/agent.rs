@@ -16,9 +16,10 @@ use crate::speech::Speech;
 
 /// Makes an entity speak: insert it, then [`Ask`](crate::Ask) it something.
 ///
-/// Everything else about the agent is in components of its own, which come by themselves with their defaults:
-/// [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`], [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`],
-/// and what the plugin writes: [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
+/// Everything else about the agent is in components of its own, which come by themselves with their
+/// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
+/// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and what the plugin writes:
+/// [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
 /// the agent's next reply on, a level of detail at once.
 ///
 /// Removing the component, or despawning the entity, cancels what the agent is saying and frees its memory.
@@ -206,7 +207,8 @@ pub struct ReplyLimits {
     pub tokens_max: u32,
     /// A reply ends before any of these appears in its speech. Default: none.
     pub stop_strings: Vec<String>,
-    /// A reply ends at any of these tokens in its speech, besides the model's own end of turn. Default: none.
+    /// A reply ends at any of these tokens in its speech, besides the model's own end of turn.
+    /// Default: none.
     #[cfg_attr(feature = "reflect", reflect(ignore, clone))]
     pub stop_tokens: Vec<TokenId>,
 }
@@ -242,8 +244,9 @@ impl Default for ReplyLimits {
 )]
 pub struct AgentContext(pub ContextPolicy);
 
-/// Whether a model reasons before it speaks, and for how long: only of effect on models with markers of reasoning. Reasoning is never
-/// spoken; [`ReplyReasoning`](crate::ReplyReasoning) carries it.
+/// Whether a model reasons before it speaks, and for how long. It has an effect on models with
+/// markers of reasoning only. Reasoning is never spoken; [`ReplyReasoning`](crate::ReplyReasoning)
+/// carries it.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -251,11 +254,12 @@ pub struct AgentContext(pub ContextPolicy);
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
 pub struct AgentReasoning {
-    /// Reason where the chat template has a switch for that ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default:
-    /// `false`, since it takes seconds.
+    /// Reason where the chat template has a switch for that
+    /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since
+    /// it takes seconds.
     pub thinking: bool,
-    /// Tokens of reasoning in one reply, at most, besides those of [`ReplyLimits`]. At the limit the engine closes the block, and the
-    /// model speaks. Default: `512`.
+    /// Tokens of reasoning in one reply, at most; [`ReplyLimits`] does not count them. At the limit
+    /// the engine closes the block, and the model speaks. Default: `512`.
     pub tokens_max: u32,
 }
 

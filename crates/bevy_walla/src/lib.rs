@@ -28,7 +28,7 @@
 //! | [`VoiceRate`], [`AgentPriority`] | no deadline; 0 |
 //! | [`LevelOfDetail`] | 0: all that its voice needs (feature `lod`: set by distance) |
 //! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; the oldest turns are forgotten |
-//! | [`AgentReasoning`] | no reasoning where the model can go without; 512 tokens of it where it cannot |
+//! | [`AgentReasoning`] | no thinking; 512 tokens of reasoning at most |
 //!
 //! | to read | |
 //! |---|---|

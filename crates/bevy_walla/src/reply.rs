@@ -39,10 +39,12 @@ pub struct ReplyDelta {
     pub tokens: u32,
 }
 
-/// More reasoning of an agent: text that the model writes for itself and that is never spoken. It is in no [`ReplyDelta`], no
-/// [`SentenceSpoken`](crate::SentenceSpoken), not in [`Speech`](crate::Speech) and not in [`Conversation`](crate::Conversation).
+/// More reasoning of an agent: text that the model writes for itself and that is never spoken. It
+/// is in no [`ReplyDelta`], no [`SentenceSpoken`](crate::SentenceSpoken), not in
+/// [`Speech`](crate::Speech) and not in [`Conversation`](crate::Conversation).
 ///
-/// Comes from models with markers of reasoning only; [`AgentReasoning`](crate::AgentReasoning) has the settings.
+/// Comes from models with markers of reasoning only; [`AgentReasoning`](crate::AgentReasoning) has
+/// the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyReasoning {
     /// The agent that reasons.

@@ -106,8 +106,9 @@ impl ScriptedEngine {
         self
     }
 
-    /// Agents whose [`thinking`](AgentSpec::thinking) is on reason before they speak: they write this text of persona and question, one word
-    /// a frame, up to their limit of tokens.
+    /// Agents whose [`thinking`](AgentSpec::thinking) is on reason before they speak. The script
+    /// makes the reasoning from persona and question; a frame publishes one word of it, up to the
+    /// agent's limit of tokens.
     #[must_use]
     pub fn reasoning(self, script: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
         self.lock().reasoning = Some(Box::new(script));
@@ -381,7 +382,8 @@ impl Line {
     }
 }
 
-/// The next word with the space before it, as most tokenizers cut. `said_bytes` of the text have been said.
+/// The next word with the space before it, as most tokenizers cut. `said_bytes` of the text have
+/// been said.
 fn next_word(text: &str, said_bytes: &mut usize) -> InlineText<DELTA_BYTES_MAX> {
     let rest = text.get(*said_bytes..).unwrap_or_default();
     let word_bytes = rest.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(i, _)| i);

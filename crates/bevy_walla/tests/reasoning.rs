@@ -1,4 +1,4 @@
-//! Reasoning is heard by whoever listens for it, and never spoken: with a scripted engine and with a real one.
+//! Reasoning is published as its own event and never spoken: with a scripted and a real engine.
 
 mod common;
 
@@ -78,7 +78,7 @@ fn the_settings_are_the_agents_and_may_change() {
     assert_eq!(specs.collect::<Vec<_>>(), [(false, 512), (true, 2), (false, 512)]);
 }
 
-/// Whether the agent is told to stop while it reasons, or goes.
+/// Cancelled, or despawned.
 #[test]
 fn a_reply_that_ends_while_it_reasons_leaves_no_trace() {
     for despawns in [false, true] {
@@ -102,7 +102,7 @@ fn a_reply_that_ends_while_it_reasons_leaves_no_trace() {
     }
 }
 
-/// A reply that only reasoned is no exchange, although it ended by itself: the engine forgets it, too.
+/// A reply that only reasoned is no exchange, even if the model ended it: the engine drops it, too.
 #[test]
 fn a_reply_without_speech_is_no_exchange() {
     let engine = ScriptedEngine::new(|_, _| String::new()).reasoning(|_, _| "Hm.".into());
@@ -123,7 +123,8 @@ fn a_reply_without_speech_is_no_exchange() {
 fn tiny() -> &'static [u8] {
     static TINY: OnceLock<Vec<u8>> = OnceLock::new();
     TINY.get_or_init(|| {
-        let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+        let template = "{% for m in messages %}\
+            <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
             {% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
         let dialect = Dialect { template, special: &["<think>", "</think>"] };
         synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new()).unwrap()
@@ -137,7 +138,7 @@ fn a_real_model_reasons_up_to_its_limit_and_then_speaks() {
     let plugin = WallaPlugin::model_bytes(tiny()).device("cpu").threads(1).agents_max(2);
     let mut app = app_with(plugin.context_tokens(256));
     app.init_resource::<Ends>().add_observer(|end: On<ReplyFinished>, mut ends: ResMut<Ends>| {
-        ends.0.push((end.reason, end.usage))
+        ends.0.push((end.reason, end.usage));
     });
     let letters = TokenMask::allow(Model::TINY.vocab, (97..123).map(TokenId)).unwrap();
     let sampling = Sampling::builder().allowed_tokens(Arc::new(letters)).build().unwrap();

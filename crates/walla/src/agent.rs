@@ -10,9 +10,10 @@ use crate::reply::Reply;
 /// If the engine has [no room](crate::EngineBuilder::agents_max) for one more agent, its asks fail with
 /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents), until one is asked when there is room.
 ///
-/// The conversation lives in the engine, which tells nobody. To save it, keep each question and the text of its reply, once that has
-/// begun ([`ReplyEvent::Started`](crate::ReplyEvent::Started)), however it ended: these are the turns that the agent remembers. An exchange
-/// without text is remembered only if the reply ended by itself and did not reason.
+/// The conversation lives in the engine, which tells nobody. To save it, keep each question and the
+/// text of its reply, once that has begun ([`ReplyEvent::Started`](crate::ReplyEvent::Started)),
+/// however it ended: these are the turns that the agent remembers. An exchange without text is
+/// remembered only if the model ended the reply and did not reason.
 #[derive(Debug)]
 pub struct Agent {
     hub: Arc<Hub>,

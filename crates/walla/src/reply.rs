@@ -37,7 +37,8 @@ impl Delta {
 pub struct Finished {
     /// What [`Reply::finish`] collected (all text that [`Reply::next`] had not returned before).
     pub text: String,
-    /// All [reasoning](ReplyEvent::Reasoning) of the reply: text between the model's markers, which is not speech.
+    /// All [reasoning](ReplyEvent::Reasoning) of the reply: text between the model's markers, which
+    /// is not speech.
     pub reasoning: String,
     /// Why it ended.
     pub reason: FinishReason,
@@ -77,9 +78,10 @@ impl Reply {
         std::future::poll_fn(|context| self.poll_delta(context)).await
     }
 
-    /// Waits for the next thing that happens, all of it: the prompt is encoded, text, reasoning, each token with its log-probability and the likeliest
-    /// others (for agents with [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end. `None` after
-    /// [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].
+    /// Waits for the next thing that happens, all of it: the prompt is encoded, text, reasoning,
+    /// each token with its log-probability and the likeliest others (for agents with
+    /// [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end.
+    /// `None` after [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].
     ///
     /// [`next`](Self::next) and [`finish`](Self::finish) go on from there.
     ///
@@ -106,8 +108,8 @@ impl Reply {
         Ok(Finished { text, reasoning, reason, usage })
     }
 
-    /// All reasoning of the reply so far, as far as [`next`](Self::next) or [`next_event`](Self::next_event) went past it. It is never part
-    /// of a [`Delta`].
+    /// All reasoning of the reply that [`next`](Self::next) has skipped or
+    /// [`next_event`](Self::next_event) has returned so far. It is never part of a [`Delta`].
     #[must_use]
     pub fn reasoning(&self) -> &str {
         &self.reasoning

@@ -10,7 +10,8 @@ use walla_model::chat::{
 };
 use walla_model::tokenizer::Tokenizer;
 
-const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+const CHATML: &str = "{% for m in messages %}\
+<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
 {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 fn template(source: &str) -> ChatTemplate {
@@ -263,11 +264,19 @@ fn hostile() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
-    fn untrusted_text_never_opens_a_block(persona in hostile(), question in hostile(), thinking: bool) {
+    fn untrusted_text_never_opens_a_block(
+        persona in hostile(),
+        question in hostile(),
+        thinking: bool,
+    ) {
         let all = ["<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>", "<channel|>",
             "<|start|>", "<|channel|>", "<|message|>", "<|end|>"];
         let texts = (persona.as_str(), question.as_str());
@@ -275,7 +284,8 @@ proptest! {
             let speaks = chatml_with("{# <think> #}");
             prop_assert_eq!(start((&tokenizer, &speaks), texts, thinking), ReplyStart::Speech);
             let closed = chatml_with("<think>\n\n</think>\n\n");
-            prop_assert_eq!(start((&tokenizer, &closed), texts, thinking), ReplyStart::AfterReasoning);
+            let found = start((&tokenizer, &closed), texts, thinking);
+            prop_assert_eq!(found, ReplyStart::AfterReasoning);
             // Nor does it keep the template from opening one.
             let opens = chatml_with("<think>\n");
             prop_assert!(start((&tokenizer, &opens), texts, thinking).is_silent());

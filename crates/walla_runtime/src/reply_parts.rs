@@ -1,13 +1,16 @@
 //! Parts of a reply: speech and reasoning.
 //!
-//! Tokens arrive with their bytes. A marker of reasoning ([`ReasoningMarkers`]) switches between the parts and belongs to neither. A
-//! marker is a token, or a text that may be cut into tokens anywhere; bytes that may be the beginning of such a text are held back.
-//! Each part is a [`ReplyText`]: characters become whole, and stop strings are looked for in speech alone, across blocks of reasoning.
+//! Tokens arrive with their bytes. A marker of reasoning ([`ReasoningMarkers`]) switches between
+//! the parts and belongs to neither. A marker is a token, or a text that may be cut into tokens
+//! anywhere; bytes that may be the beginning of such a text are held back. Each part is a
+//! [`ReplyText`]: characters become whole, and stop strings are looked for in speech alone, across
+//! blocks of reasoning.
 //!
-//! White space behind a closing marker, and before an opening marker that nothing was spoken before, belongs to neither part.
+//! White space behind a closing marker, and before an opening marker that nothing was spoken
+//! before, belongs to neither part.
 //!
-//! Tokens are counted in the part that their last byte belongs to. Tokens of markers, and tokens of white space that is left out, count as
-//! reasoning.
+//! Tokens are counted in the part that their last byte belongs to. Tokens of markers, and tokens of
+//! white space that is left out, count as reasoning.
 
 mod held;
 mod splitter;
@@ -104,8 +107,8 @@ impl ReplyParts {
         splitter.skips_space = start == ReplyStart::AfterReasoning;
     }
 
-    /// Takes a token with its text and gives the text that can be shown to `say`. `true`: a stop string is complete, and the reply is
-    /// over.
+    /// Takes a token with its text and gives the text that can be shown to `say`. `true`: a stop
+    /// string is complete, and the reply is over.
     pub(crate) fn push(&mut self, token: TokenId, bytes: &[u8], say: &mut Say<'_>) -> bool {
         match &mut self.splitter {
             Some(splitter) if splitter.mode != Mode::Off => {
@@ -125,7 +128,8 @@ impl ReplyParts {
         self.sinks.speech.finish(&mut |text, tokens| say(Part::Speech, text, tokens));
     }
 
-    /// Tokens of speech so far. Tokens that may be the beginning of a marker are among them until it is complete.
+    /// Tokens of speech so far. Tokens that may be the beginning of a marker are among them until
+    /// it is complete.
     pub(crate) fn speech_tokens(&self) -> u32 {
         self.sinks.speech_tokens
     }
@@ -139,7 +143,7 @@ impl ReplyParts {
     pub(crate) fn open_format(&self) -> Option<ReasoningFormat> {
         match self.splitter.as_ref()?.mode {
             Mode::Reasoning(format) => Some(format),
-            // Of a channel's header nobody knows yet whether it begins reasoning.
+            // The header of a channel may still name speech.
             Mode::Header(format) => format.has_header().then_some(format),
             Mode::Off | Mode::Speech => None,
         }
@@ -183,7 +187,7 @@ impl Sinks {
         }
     }
 
-    /// Tokens that counted as part of `counted` were those of a marker.
+    /// Tokens that were counted as `counted` belong to a marker.
     fn hide(&mut self, counted: Part, tokens: u32) {
         if counted == Part::Speech {
             self.speech_tokens -= tokens;

@@ -74,8 +74,8 @@ impl ReplyText {
         self.stopped = false;
     }
 
-    /// Takes bytes with which `tokens` tokens end, and gives the text that can be shown to `say`. `true`: a stop string is complete, and
-    /// the reply is over.
+    /// Takes bytes with which `tokens` tokens end, and gives the text that can be shown to `say`.
+    /// `true`: a stop string is complete, and the reply is over.
     ///
     /// A token without text counts with the text that follows it. Those that no text follows are counted in no delta, nor are those whose
     /// text is (partly) a stop string.
@@ -111,7 +111,7 @@ impl ReplyText {
         self.say(self.held.len(), say);
     }
 
-    /// Of what it grows.
+    /// Capacities of its buffers.
     #[cfg(test)]
     pub(crate) fn capacities(&self) -> (usize, usize) {
         (self.held.capacity(), self.ends.capacity())
@@ -150,7 +150,8 @@ impl ReplyText {
         }
     }
 
-    /// Notes where `tokens` tokens end. `first_end`: where the first character ends that they completed.
+    /// Notes where `tokens` tokens end. `first_end`: where the first character ends that they
+    /// completed.
     fn count(&mut self, first_end: Option<usize>, tokens: u32) {
         if let Some(end) = first_end {
             self.place_partial_ends(end);

@@ -64,9 +64,11 @@ pub struct ModelCard {
     pub file_bytes: u64,
     /// Whether the file has a chat template: without one, only raw prompts work.
     pub chat: bool,
-    /// Whether the model has markers of reasoning, which is then [separated](crate::ReplyEvent::Reasoning) from speech.
+    /// Whether the model has markers of reasoning, which is then
+    /// [separated](crate::ReplyEvent::Reasoning) from speech.
     pub reasoning: bool,
-    /// Whether the chat template has a switch for reasoning: [`AgentSpec::thinking`](crate::AgentSpec::thinking).
+    /// Whether the chat template has a switch for reasoning:
+    /// [`AgentSpec::thinking`](crate::AgentSpec::thinking).
     pub thinking_switch: bool,
     /// The device that runs it.
     pub device: DeviceInfo,

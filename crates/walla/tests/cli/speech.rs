@@ -146,7 +146,8 @@ fn chat_answers_each_line_and_ends_with_the_input() {
     assert_eq!(ran.out.matches("> ").count(), 4, "{:?}", ran.out);
 }
 
-/// A model that reasons because its template begins so. Speech alone is on standard output; reasoning is on standard error, if it is wanted.
+/// A model that reasons because its template begins so. Speech alone is on standard output;
+/// reasoning is on standard error, if it is wanted.
 #[test]
 fn chat_keeps_reasoning_off_standard_output() {
     let template =

@@ -106,8 +106,9 @@ pub struct Date {
 pub struct RenderOptions {
     /// End with what begins the model's turn.
     pub add_generation_prompt: bool,
-    /// Let models with a switch for reasoning reason before they speak (`enable_thinking`, `thinking`). Default `false`: reasoning is
-    /// not speech ([`ReasoningMarkers`]), and it costs seconds.
+    /// Let models with a switch for reasoning reason before they speak (`enable_thinking`,
+    /// `thinking`). Default `false`: reasoning is not speech ([`ReasoningMarkers`]), and it costs
+    /// seconds.
     pub enable_thinking: bool,
     /// What `strftime_now` says. A fixed day by default: a game world has its own calendar, and a reply must not change overnight.
     pub date: Date,

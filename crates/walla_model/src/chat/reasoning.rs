@@ -1,16 +1,19 @@
 //! Markers of reasoning: the text that a model writes for itself before it speaks.
 //!
-//! Most formats are a block between two markers (`<think>` … `</think>`). Gemma 4 adds a header line behind the opening marker
-//! (`<|channel>thought\n`). The channel format of gpt-oss names a channel in the header of each message
-//! (`<|channel|>analysis<|message|>` … `<|end|>`); only the channel `final` is speech.
+//! Most formats are a block between two markers (`<think>` … `</think>`). Gemma 4 adds a header
+//! line behind the opening marker (`<|channel>thought\n`). The channel format of gpt-oss names a
+//! channel in the header of each message (`<|channel|>analysis<|message|>` … `<|end|>`); only the
+//! channel `final` is speech.
 //!
 //! # When a marker counts
-//! - The vocabulary has it as a special token: this token alone is the marker. The same text spelled by other tokens is plain text, so
-//!   an agent can quote it.
-//! - Else, if the chat template contains one of the two markers: its text, however it is cut into tokens.
+//! - The vocabulary has it as a special token: this token alone is the marker. The same text
+//!   spelled by other tokens is plain text, so an agent can quote it.
+//! - Else, if the chat template contains one of the two markers: its text, however it is cut into
+//!   tokens.
 //! - Else never: a model without markers is not affected.
 //!
-//! Untrusted text never opens a block in a prompt: [`ReasoningMarkers::start_of`] reads the template's own text only.
+//! Untrusted text never opens a block in a prompt: [`ReasoningMarkers::start_of`] reads the
+//! template's own text only.
 
 use walla_types::TokenId;
 
@@ -211,7 +214,8 @@ impl ReasoningMarkers {
         self.closing.get(usize::from(format.0)).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a reply begins inside a block although [`RenderOptions::enable_thinking`] is off: the template has no switch.
+    /// Whether a reply begins inside a block although [`RenderOptions::enable_thinking`] is off:
+    /// the template has no switch.
     #[must_use]
     pub fn opens_unasked(&self) -> bool {
         self.opens_unasked
@@ -223,7 +227,8 @@ impl ReasoningMarkers {
         name.trim_ascii_start().starts_with(SPOKEN_CHANNEL)
     }
 
-    /// Where the reply to a prompt begins: decided by the template's own text behind everything untrusted.
+    /// Where the reply to a prompt begins: decided by the template's own text behind everything
+    /// untrusted.
     #[must_use]
     pub fn start_of(&self, tokenizer: &Tokenizer, prompt: &Prompt) -> ReplyStart {
         let Some(Segment::Template(end)) = prompt.segments.last() else {
@@ -350,7 +355,8 @@ fn special_tokens(tokenizer: &Tokenizer, all: &[(&'static str, Marker)]) -> Vec<
 mod tests {
     use super::*;
 
-    /// Matching takes the first marker that is complete, and keeps back as many bytes as the longest has.
+    /// Matching takes the first marker that is complete, and keeps back as many bytes as the
+    /// longest has.
     #[test]
     fn no_marker_is_longer_than_declared_or_the_beginning_of_another() {
         let all = all_markers();

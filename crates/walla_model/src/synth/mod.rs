@@ -67,7 +67,7 @@ impl Default for Dialect<'_> {
 /// As [`write`], with another chat template and more special tokens.
 ///
 /// # Errors
-/// As [`write`]; [`WriteError::Model`] also if the vocabulary has no room for the special tokens.
+/// As [`write`]; [`WriteError::Model`] also if the vocabulary is too small for the special tokens.
 pub fn write_dialect<W: Write>(
     model: &Model,
     mixture: Mixture,
@@ -77,7 +77,7 @@ pub fn write_dialect<W: Write>(
 ) -> Result<W, WriteError> {
     check(model).map_err(WriteError::Model)?;
     if ((model.vocab - tokenizer::VOCAB_MIN) as usize) < dialect.special.len() {
-        return Err(WriteError::Model("its vocabulary has no room for the special tokens"));
+        return Err(WriteError::Model("its vocabulary is too small for the special tokens"));
     }
     let tensors = tensors(model, mixture);
     let mut writer = Writer::new();

@@ -155,7 +155,7 @@ impl AgentState {
     }
 
     /// Tokens by which the agent is behind its voice, those on their way not missing; below 0 if it is ahead. `None` without a
-    /// voice rate. Before the first token of speech, so also while it reasons, one is due.
+    /// voice rate. Before the first token of speech, also while the model reasons, one is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {
@@ -204,8 +204,8 @@ impl AgentState {
         self.epoch.turn = self.epoch.turn.wrapping_add(1);
     }
 
-    /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing; unless it only
-    /// reasoned.
+    /// Writes question and answer into the conversation. `is_finished`: the model or a limit ended
+    /// the reply. Reasoning without speech is no answer.
     ///
     /// A question that was never read, or whose reply failed or was cancelled before its first word, does not become part of it: it
     /// would be an example of answering with silence, and stand there twice when it is asked again.

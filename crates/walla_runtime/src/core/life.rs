@@ -204,8 +204,8 @@ impl Core {
         any
     }
 
-    /// Lets the device continue `prompt`, keeping what the cache already holds of it. The reply is separated into speech and reasoning if it
-    /// has a `start`.
+    /// Lets the device continue `prompt`, reusing its cached prefix. `start`: the reply is
+    /// separated into speech and reasoning.
     fn speak(
         &mut self,
         slot: usize,

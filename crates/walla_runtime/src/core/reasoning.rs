@@ -8,7 +8,7 @@ use walla_types::TokenId;
 use super::Core;
 use crate::api::FinishReason;
 
-/// Blocks that are closed in one reply. A model that opens another one has nothing to say.
+/// Blocks that the engine closes in one reply, at most.
 const BLOCKS_CLOSED_MAX: u32 = 4;
 
 impl Core {
@@ -33,15 +33,15 @@ impl Core {
                 start = ReplyStart::AfterReasoning;
             }
         }
-        // Half of what the prompt leaves of the context belongs to reasoning, the rest only as far as the reply does not need it.
+        // Reasoning gets half of the context behind the prompt, and more where speech needs less.
         let room = self.context_tokens.saturating_sub(prompt.len() as u32);
         let speech = agent.spec.reply_tokens_max.saturating_add(closing_tokens).min(room / 2);
         reply.reasoning_tokens_max = agent.spec.reasoning_tokens_max.min(room - speech);
         agent.text.begin(&Arc::clone(markers), start);
     }
 
-    /// Closes the block that a reply is in if its limit is reached: the closing marker becomes part of the sequence like a prompt, and the
-    /// model goes on behind it. A draw in flight belongs to the block and is forgotten.
+    /// Closes the block that a reply is in if its limit is reached: the closing marker is evaluated
+    /// like a prompt, and the next draw is speech. A draw in flight is discarded.
     pub(super) fn close_reasoning(&mut self, slot: usize, now_micros: u64) {
         let Self { agents, text, clients, .. } = self;
         let Some(agent) = agents[slot].as_mut() else { return };
@@ -56,7 +56,8 @@ impl Core {
             () if closing.is_empty() || reply.blocks_closed >= BLOCKS_CLOSED_MAX => {
                 FinishReason::ReasoningLength
             }
-            // The last token of the marker needs a cell, as the first token of speech is drawn from it.
+            // The last token of the marker needs a cell, as the first token of speech is drawn from
+            // it.
             () if agent.history.len() + closing.len() > self.context_tokens as usize => {
                 FinishReason::ContextFull
             }

@@ -29,7 +29,7 @@ impl ModelText {
         Self { tokenizer: Arc::new(tokenizer), template, reasoning }
     }
 
-    /// Tokens of an agent's reply at most, with those of its reasoning where it will reason.
+    /// Tokens of an agent's reply at most, reasoning included where it will reason.
     pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
         let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
         let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
@@ -72,7 +72,7 @@ pub(super) struct TextDone {
     pub generation: GenerationId,
     /// The user's turn, if it was one: whoever asked did not keep it.
     pub question: Option<String>,
-    /// The tokens, or what is wrong.
+    /// The tokens, or the reason of a failure.
     pub result: Result<Encoded, String>,
 }
 

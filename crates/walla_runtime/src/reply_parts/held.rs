@@ -47,7 +47,8 @@ impl Held {
         self.ends[self.len] += tokens;
     }
 
-    /// The next place behind `from`, up to `to`, at which tokens end or the bytes do, and how many tokens.
+    /// The next place behind `from`, up to `to`, at which tokens end or the bytes do, and how many
+    /// tokens.
     pub fn end_behind(&self, from: usize, to: usize) -> Option<(usize, u32)> {
         let mut places = from + 1..=to;
         places.find(|&at| self.ends[at] > 0 || at == to).map(|at| (at, self.ends[at]))

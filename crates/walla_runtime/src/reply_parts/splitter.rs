@@ -168,7 +168,8 @@ impl Splitter {
         }
     }
 
-    /// A marker is complete; the bytes held are its own, and white space before it that nothing was spoken before.
+    /// A marker is complete; the bytes held are its own, and white space before it that nothing was
+    /// spoken before.
     fn meet(&mut self, marker: Marker, sinks: &mut Sinks) {
         sinks.hide(self.part(), self.held.clear());
         self.is_blank = false;

@@ -168,7 +168,7 @@ fn a_reply_that_ends_in_a_block_says_nothing() {
     }
 }
 
-/// White space that may come before a block, and a beginning of a marker that goes on otherwise, are speech after all.
+/// Leading white space without a block, and the beginning of a marker without its end, are speech.
 #[test]
 fn what_is_held_back_is_not_lost() {
     for (tokens, speech) in [
@@ -357,8 +357,22 @@ fn cut<'a>(text: &'a [u8], sizes: &'a [usize]) -> Vec<(TokenId, &'a [u8])> {
     tokens
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Sizes of tokens, in bytes.
+fn some_sizes() -> impl Strategy<Value = Vec<usize>> {
+    prop::collection::vec(1_usize..9, 1..6)
+}
+
+/// Where a reply with these markers begins.
+fn start(markers: &ReasoningMarkers, is_open: bool) -> ReplyStart {
+    if is_open { ReplyStart::Reasoning(think(markers)) } else { ReplyStart::Speech }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn markers_are_found_however_they_are_cut_into_tokens(
@@ -368,7 +382,7 @@ proptest! {
     ) {
         sizes.push(1);
         let text = pieces.concat();
-        let start = if is_open { ReplyStart::Reasoning(think(by_text())) } else { ReplyStart::Speech };
+        let start = start(by_text(), is_open);
         let tokens = cut(text.as_bytes(), &sizes);
         let count = tokens.len() as u32;
         let shown = show(&mut begun(by_text(), start, &[]), tokens);
@@ -383,18 +397,21 @@ proptest! {
 
     /// Both parts joined are the text without markers, but for white space around them.
     #[test]
-    fn nothing_is_lost_and_nothing_doubled(pieces in some_pieces(), sizes in prop::collection::vec(1_usize..9, 1..6)) {
+    fn nothing_is_lost_and_nothing_doubled(pieces in some_pieces(), sizes in some_sizes()) {
         let text = pieces.concat();
-        let shown = show(&mut begun(by_text(), ReplyStart::Speech, &[]), cut(text.as_bytes(), &sizes));
+        let mut parts = begun(by_text(), ReplyStart::Speech, &[]);
+        let shown = show(&mut parts, cut(text.as_bytes(), &sizes));
         let mut plain = text;
         loop {
             // The first marker; one may only come about when another is taken out, which is none.
             let markers = ["<think>", "</think>", "[THINK]", "[/THINK]"];
-            let Some((at, len)) = markers.iter().filter_map(|m| Some((plain.find(m)?, m.len()))).min() else { break };
+            let places = markers.iter().filter_map(|m| Some((plain.find(m)?, m.len())));
+            let Some((at, len)) = places.min() else { break };
             plain.replace_range(at..at + len, "\u{0}");
         }
         let sorted = |text: &str| {
-            let mut letters: Vec<char> = text.chars().filter(|c| !c.is_whitespace() && *c != '\u{0}').collect();
+            let is_text = |c: &char| !c.is_whitespace() && *c != '\u{0}';
+            let mut letters: Vec<char> = text.chars().filter(is_text).collect();
             letters.sort_unstable();
             letters
         };
@@ -403,15 +420,17 @@ proptest! {
 
     #[test]
     fn marker_tokens_split_as_their_texts_do(pieces in some_pieces(), is_open: bool) {
-        let pieces: Vec<_> = pieces.into_iter().filter(|piece| !piece.contains(['[', '<']) || piece.contains("think>")).collect();
-        let start = |markers: &ReasoningMarkers| if is_open { ReplyStart::Reasoning(think(markers)) } else { ReplyStart::Speech };
-        let by_id = show(&mut begun(&by_token().1, start(&by_token().1), &[]), drawn(&pieces));
-        let by_bytes = show(&mut begun(by_text(), start(by_text()), &[]), spelled(&pieces));
-        prop_assert_eq!(by_id, by_bytes);
+        let is_whole = |piece: &&str| !piece.contains(['[', '<']) || piece.contains("think>");
+        let pieces: Vec<_> = pieces.into_iter().filter(is_whole).collect();
+        let markers = &by_token().1;
+        let mut parts = begun(markers, start(markers, is_open), &[]);
+        let by_id = show(&mut parts, drawn(&pieces));
+        let mut parts = begun(by_text(), start(by_text(), is_open), &[]);
+        prop_assert_eq!(by_id, show(&mut parts, spelled(&pieces)));
     }
 
     #[test]
-    fn splitting_does_not_allocate(pieces in some_pieces(), sizes in prop::collection::vec(1_usize..9, 1..6)) {
+    fn splitting_does_not_allocate(pieces in some_pieces(), sizes in some_sizes()) {
         let text = pieces.concat();
         let mut parts = begun(by_text(), ReplyStart::Speech, &[]);
         let capacities = |parts: &ReplyParts| {
@@ -428,9 +447,8 @@ proptest! {
     }
 
     #[test]
-    fn without_separation_parts_are_the_text(pieces in some_pieces(), sizes in prop::collection::vec(0_usize..9, 1..6)) {
+    fn without_separation_parts_are_the_text(pieces in some_pieces(), sizes in some_sizes()) {
         let text = pieces.concat();
-        let sizes = [sizes, vec![1]].concat();
         let shown = show(&mut ReplyParts::new(&[]), cut(text.as_bytes(), &sizes));
         prop_assert_eq!((shown.speech, shown.reasoning), (text, String::new()));
     }

@@ -256,8 +256,8 @@ pub struct Chat {
     #[arg(long, value_name = "TOKENS", default_value_t = 1_024)]
     pub reasoning_tokens: u32,
     /// Whether reasoning is written, on standard error
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Show::Auto)]
-    pub reasoning: Show,
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Visibility::Auto)]
+    pub reasoning: Visibility,
     /// Tokens of the conversation
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,
@@ -276,9 +276,9 @@ pub enum Switch {
     Off,
 }
 
-/// When to write something.
+/// Whether something is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Show {
+pub enum Visibility {
     /// On a terminal, dimmed
     Auto,
     Show,

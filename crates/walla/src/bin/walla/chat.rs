@@ -1,6 +1,6 @@
 //! `walla chat`: talk to an agent. Ctrl-C stops the reply and not the program; Ctrl-D or an empty Ctrl-C ends it.
 //!
-//! Speech goes to standard output, reasoning to standard error.
+//! Standard output has speech alone; reasoning is written to standard error.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use walla::{Agent, AgentSpec, Engine, ReplyEvent};
 
 use crate::Failure;
-use crate::args::{Chat, Show, Switch};
+use crate::args::{Chat, Switch, Visibility};
 use crate::load;
 
 pub fn run(arguments: &Chat) -> Result<(), Failure> {
@@ -93,7 +93,7 @@ async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result
     Ok(())
 }
 
-/// Writes reasoning on standard error, dimmed on a terminal, and on lines of its own.
+/// Writes reasoning to standard error, dimmed on a terminal, on separate lines.
 struct Reasoning {
     is_shown: bool,
     is_terminal: bool,
@@ -101,12 +101,12 @@ struct Reasoning {
 }
 
 impl Reasoning {
-    fn new(show: Show) -> Self {
+    fn new(visibility: Visibility) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        let is_shown = match show {
-            Show::Auto => is_terminal,
-            Show::Show => true,
-            Show::Hide => false,
+        let is_shown = match visibility {
+            Visibility::Auto => is_terminal,
+            Visibility::Show => true,
+            Visibility::Hide => false,
         };
         Self { is_shown, is_terminal, is_open: false }
     }

@@ -1,4 +1,5 @@
-//! Reasoning is never spoken: blocks that the prompt or the model opens, their limit, and every way in which a reply can end.
+//! Reasoning is never spoken: blocks that the prompt or the model opens, their limit, and every
+//! way in which a reply can end.
 
 mod limits;
 mod stories;
@@ -18,7 +19,8 @@ const THINK: [&str; 2] = ["<think>", "</think>"];
 /// ChatML with this behind the generation prompt.
 fn template(end: &str) -> String {
     format!(
-        "{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}<|im_end|>\n{{% endfor %}}\
+        "{{% for m in messages %}}\
+         <|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}<|im_end|>\n{{% endfor %}}\
          {{% if add_generation_prompt %}}<|im_start|>assistant\n{end}{{% endif %}}"
     )
 }
@@ -57,7 +59,7 @@ fn chat(text: &str) -> Prompt {
     Prompt::Chat(text.into())
 }
 
-/// What the tokens of a reply say and think, by the definition; only letters and the two markers occur.
+/// Speech and reasoning of a reply's tokens, by the definition: letters and the two markers.
 fn split(drawn: &[TokenId], [open, close]: [u32; 2], mut is_open: bool) -> (String, String) {
     let (mut speech, mut reasoning) = (String::new(), String::new());
     for token in drawn {
@@ -112,7 +114,41 @@ fn reasoning_is_an_event_and_neither_speech_nor_history() {
     }
 }
 
-/// The next prompt holds what was spoken alone, as if the agent had never reasoned.
+/// Draws these letters in order, each once: biases set the order, penalties prevent repetition. The
+/// end of the prompt has none of them.
+fn spelling(text: &str) -> AgentSpec {
+    let letters: Vec<u32> = text.bytes().map(u32::from).collect();
+    let spec = drawing(1, &letters, (40, 100));
+    let sampling = spec.sampling.to_builder().temperature(0.0);
+    let sampling = sampling.presence_penalty(100.0).frequency_penalty(100.0);
+    let sampling = sampling.penalty_window(letters.len() as u32);
+    let biased = letters.iter().zip(0_u8..).fold(sampling, |sampling, (&letter, nth)| {
+        sampling.bias(TokenId(letter), 400.0 - 12.0 * f32::from(nth))
+    });
+    AgentSpec { sampling: biased.build().expect("valid"), reply_tokens_max: 2, ..spec }
+}
+
+/// The vocabulary lacks the markers, so the model spells them, here in single letters.
+#[test]
+fn markers_that_the_model_spells_are_found_across_tokens() {
+    let (text, prefilled) = ("ab</think>\ncd", "<think>\nLET ME SEE HOW IT GOES. ");
+    for (end, speech, reasoning, counts) in
+        [(prefilled, "cd", "ab", (2, 11)), ("ZZZZ ZZZZ ZZZZ ZZZZ {# <think> #}", "ab", "", (2, 0))]
+    {
+        let mut stage = stage(&model(end, &[]));
+        let agent = stage.agent(spelling(text));
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        let heard = stage.reply(ask);
+        let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+        let drawn: String = drawn.iter().map(|token| char::from(token.0 as u8)).collect();
+        assert!(text.starts_with(&drawn), "{drawn:?}");
+        assert_eq!((&*heard.text, &*heard.reasoning), (speech, reasoning), "{end:?}");
+        assert_eq!((heard.usage.reply_tokens, heard.usage.reasoning_tokens), counts);
+    }
+}
+
+/// The next prompt holds speech alone, as if the agent had never reasoned.
 #[test]
 fn the_next_ask_reads_no_reasoning() {
     let options = model("<think>\n", &THINK);

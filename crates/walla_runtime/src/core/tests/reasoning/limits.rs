@@ -12,8 +12,8 @@ fn talkative(seed: u64, limits: (u32, u32)) -> AgentSpec {
     AgentSpec { sampling: sampling.build().expect("valid"), ..spec }
 }
 
-/// At the limit the closing marker is fed like a prompt. What follows is what follows these tokens in a prompt, so the draw that was in
-/// flight has left nothing behind; on devices of all speeds.
+/// At the limit the closing marker is fed like a prompt. What follows is what follows these tokens
+/// in a prompt, so the draw that was in flight has left nothing behind; on devices of all speeds.
 #[test]
 fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
     for (special, closing) in [(&THINK[..], 4), (&[], 11)] {
@@ -100,7 +100,8 @@ fn reasoning_leaves_the_reply_its_place_in_the_context() {
     assert!(heard.text.len() > 30 && heard.reasoning.len() > 30, "{heard:?}");
 }
 
-/// The vocabulary has the opening marker alone, or the model opens block after block: the limit ends the reply with its own reason.
+/// The vocabulary has the opening marker alone, or the model opens block after block: the limit
+/// ends the reply with its own reason.
 #[test]
 fn a_block_that_cannot_be_closed_ends_the_reply() {
     for (special, tokens, drawn) in
@@ -121,8 +122,8 @@ fn a_block_that_cannot_be_closed_ends_the_reply() {
     }
 }
 
-/// The model opens a block while the next step runs already: its draw belongs to nothing. What follows is what follows the same tokens in a
-/// prompt.
+/// The model opens a block while the next step runs already: its draw belongs to nothing. What
+/// follows is what follows the same tokens in a prompt.
 #[test]
 fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
     let options = model("", &THINK);
@@ -159,7 +160,7 @@ fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
     assert!(closed > 5, "{closed}");
 }
 
-/// Prompts leave room for reasoning as well as for speech.
+/// Prompts leave context to reasoning as well as to speech.
 #[test]
 fn old_turns_make_way_for_reasoning() {
     let turn = |speaker, n: u32| Turn { speaker, text: format!("turn {n} of a talk") };

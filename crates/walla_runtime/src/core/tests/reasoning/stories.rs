@@ -6,7 +6,7 @@ use super::super::fallback::{advance_or_fall_back, with_spare};
 use super::*;
 use crate::api::ContextPolicy;
 
-/// Six agents that reason and speak, of different limits; what they say, with the device lost after some rounds.
+/// Replies of six agents with different limits; the device is lost after some rounds.
 fn story(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
     let options = EngineOptions { kv_tokens: Some(16 * 50), ..options.clone() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
@@ -49,7 +49,8 @@ fn a_lost_device_changes_no_word_of_speech_or_reasoning() {
     }
 }
 
-/// Failing and slow devices, scarce pages, cancels and a host that is slow: each reply ends once, and speaks what it would have spoken alone.
+/// Failing and slow devices, scarce pages, cancels and full queues: each reply ends once, with the
+/// words that the agent would speak alone.
 #[test]
 fn seeded_stories_of_reasoning_end_well() {
     let options = EngineOptions {
@@ -93,11 +94,13 @@ fn seeded_stories_of_reasoning_end_well() {
                     stage.command(Command::Cancel { agent, generation });
                 }
                 3 => stage.core.control(crate::shell::Control::KvTokens(16 * (9 + draw(20)))),
-                _ => {}
+                4 => stage.room = Some(draw(5) as usize),
+                _ => stage.room = None,
             }
             stage.frame();
             clock.advance(200 + u64::from(draw(2_000)));
         }
+        stage.room = None;
         stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
         for _ in 0..20_000 {
             if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
