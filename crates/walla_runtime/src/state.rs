@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use walla_device::{DeviceInfo, MemoryUse};
 use walla_exec::Executor;
-use walla_model::chat::TemplateState;
+use walla_model::chat::{ChatTemplate, TemplateState};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::BUCKETS;
@@ -72,6 +72,12 @@ pub struct ModelCard {
     pub reserved_markers: Vec<TokenId>,
     /// Faults of tokenizer and template that do not prevent replies, one sentence each.
     pub warnings: Vec<String>,
+    /// Whether the model has markers of reasoning, which is then
+    /// [separated](crate::ReplyEvent::Reasoning) from speech.
+    pub reasoning: bool,
+    /// Whether the chat template has a switch for reasoning:
+    /// [`AgentSpec::thinking`](crate::AgentSpec::thinking).
+    pub thinking_switch: bool,
     /// The device that runs it.
     pub device: DeviceInfo,
     /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
@@ -101,6 +107,8 @@ impl ModelCard {
             template: (*text.state).clone(),
             reserved_markers: text.reserved_markers.clone(),
             warnings: text.warnings.clone(),
+            reasoning: text.reasoning.is_some(),
+            thinking_switch: text.template.as_ref().is_some_and(ChatTemplate::has_thinking_switch),
             device: executor.device().info().clone(),
             memory: executor.device().memory(),
             fallback_after: None,

@@ -89,7 +89,7 @@ async fn an_agent_without_a_place_gets_one_when_there_is_one() {
 #[tokio::test]
 async fn agents_beyond_the_slots_take_turns_and_keep_their_conversations() {
     let few = EngineOptions { agents_max: 2, ..options() };
-    let engine = on(walla_device::FaultPlan::new(0), few).0.start().await.unwrap();
+    let engine = on(FaultPlan::new(0), few).0.start().await.unwrap();
     let agents: Vec<_> = (0..30).map(|seed| engine.agent_with(speaker(seed, 5))).collect();
     let mut prompt_tokens = Vec::new();
     for question in ["Who are you?", "And then?"] {

@@ -197,22 +197,16 @@ pub(super) fn model_text(
 ) -> Result<ModelText, EngineError> {
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
-    let LoadedText { tokenizer, template, state, reserved_markers, warnings } =
-        LoadedText::from_gguf(file, options.template.as_ref())?;
-    if !state.is_usable() {
-        let model = &options.model;
+    let mut loaded = LoadedText::from_gguf(file, options.template.as_ref())?;
+    if !loaded.state.is_usable() {
+        let (model, state) = (&options.model, &loaded.state);
         tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
     }
-    for warning in &warnings {
+    for warning in &loaded.warnings {
         tracing::warn!(target: "walla::load", "{warning}");
     }
-    Ok(ModelText {
-        tokenizer: Arc::new(tokenizer.with_text_bytes_max(text_bytes_max)),
-        template,
-        state: Arc::new(state),
-        reserved_markers,
-        warnings,
-    })
+    loaded.tokenizer = loaded.tokenizer.with_text_bytes_max(text_bytes_max);
+    Ok(ModelText::new(loaded))
 }
 
 /// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no
