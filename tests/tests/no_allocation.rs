@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
 use walla_model::Gguf;
-use walla_model::synth::{self, Mixture, Model};
+use walla_model::synth::{self, Dialect, Mixture, Model};
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
@@ -36,17 +36,21 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// A model that begins to reason in chats.
 fn model() -> &'static [u8] {
     let shape = Model { context_train: 1_024, ..Model::TINY };
-    Vec::leak(
-        synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything"),
-    )
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n";
+    let dialect = Dialect { template, special: &["<think>", "</think>"] };
+    let file = synth::write_dialect(&shape, Mixture::Q8_0, 7, &dialect, Vec::new());
+    Vec::leak(file.expect("a vector takes everything"))
 }
 
-/// Draws at random, but never an end of turn.
+/// Draws at random, but never an end of turn or of reasoning.
 fn endless(file: &Gguf, seed: u64) -> Sampling {
     let tokenizer = Tokenizer::from_gguf(file).expect("synthetic models have a tokenizer");
-    let ends = tokenizer.end_of_generation_tokens();
+    let markers =
+        ["<think>", "</think>"].map(|text| tokenizer.special_token(text).expect("it is there"));
+    let ends = tokenizer.end_of_generation_tokens().chain(markers);
     let builder = Sampling::builder().temperature(1.0).repetition_penalty(1.1).seed(seed);
     ends.fold(builder, |b, end| b.bias(end, f32::NEG_INFINITY)).build().expect("valid")
 }
@@ -69,19 +73,30 @@ fn nobody_allocates_while_agents_speak() {
         let spec = AgentSpec {
             sampling: endless(&file, seed),
             reply_tokens_max: 1_000,
+            reasoning_tokens_max: 1_000,
             ..AgentSpec::new("")
         };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("there is room");
         let generation = client.new_generation();
-        let prompt = Prompt::Tokens(vec![TokenId(65 + seed as u32)]);
+        // Half of them reason all the time; half of the context would be left to speech.
+        let prompt = match seed % 2 {
+            0 => Prompt::Tokens(vec![TokenId(65 + seed as u32)]),
+            _ => Prompt::Chat("Hi".into()),
+        };
         client.try_send(Command::Ask { agent, generation, prompt }).expect("there is room");
     }
-    let tokens = |until: u64| {
+    let (mut spoken, mut reasoned) = (0, 0);
+    let mut tokens = |until: u64| {
         let deadline = Instant::now() + Duration::from_secs(60);
         while engine.stats().tokens < until {
             client.frame();
             while let Some(event) = client.try_recv() {
-                assert!(!matches!(event.what, ReplyEvent::Finished { .. } | ReplyEvent::Failed(_)));
+                match event.what {
+                    ReplyEvent::Delta { tokens, .. } => spoken += tokens,
+                    ReplyEvent::Reasoning { tokens, .. } => reasoned += tokens,
+                    ReplyEvent::Started { .. } => {}
+                    other => panic!("{other:?}"),
+                }
             }
             std::thread::sleep(Duration::from_micros(500));
             assert!(Instant::now() < deadline, "it speaks: {:?}", engine.stats());
@@ -93,4 +108,5 @@ fn nobody_allocates_while_agents_speak() {
     tokens(8 * 500);
     let after = ALLOCATIONS.load(Ordering::Relaxed);
     assert_eq!(after - before, 0, "allocations in 400 steps of 8 agents");
+    assert!(spoken > 1_500 && reasoned > 1_500, "{spoken} and {reasoned}");
 }

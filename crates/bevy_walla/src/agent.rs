@@ -18,9 +18,10 @@ use crate::speech::Speech;
 
 /// Makes an entity speak: insert it, then [`Ask`](crate::Ask) it something.
 ///
-/// Everything else about the agent is in components of its own, which come by themselves with their defaults:
-/// [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`], [`ReplyLimits`], [`AgentContext`],
-/// and what the plugin writes: [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
+/// Everything else about the agent is in components of its own, which come by themselves with their
+/// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
+/// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and what the plugin writes:
+/// [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
 /// the agent's next reply on, a level of detail at once.
 ///
 /// Removing the component, or despawning the entity, cancels what the agent is saying and frees its memory.
@@ -56,6 +57,7 @@ use crate::speech::Speech;
     LevelOfDetail,
     ReplyLimits,
     AgentContext,
+    AgentReasoning,
     Conversation,
     Speech
 )]
@@ -204,11 +206,12 @@ impl LevelOfDetail {
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
 pub struct ReplyLimits {
-    /// Tokens of one reply. Default: `256`, about a minute of speech.
+    /// Tokens of one reply, without reasoning. Default: `256`, about a minute of speech.
     pub tokens_max: u32,
-    /// A reply ends before any of these appears in it. Default: none.
+    /// A reply ends before any of these appears in its speech. Default: none.
     pub stop_strings: Vec<String>,
-    /// A reply ends at any of these tokens, besides the model's own end of turn. Default: none.
+    /// A reply ends at any of these tokens in its speech, besides the model's own end of turn.
+    /// Default: none.
     #[cfg_attr(feature = "reflect", reflect(ignore, clone))]
     pub stop_tokens: Vec<TokenId>,
 }
@@ -244,6 +247,39 @@ impl Default for ReplyLimits {
 )]
 pub struct AgentContext(pub ContextPolicy);
 
+/// Whether a model reasons before it speaks, and for how long. It has an effect on models with
+/// markers of reasoning only. Reasoning is never spoken; [`ReplyReasoning`](crate::ReplyReasoning)
+/// carries it.
+#[derive(Component, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "reflect",
+    derive(Reflect),
+    reflect(Component, Default, Clone, Debug, PartialEq, Hash)
+)]
+pub struct AgentReasoning {
+    /// Reason where the chat template has a switch for that
+    /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since
+    /// it takes seconds.
+    pub thinking: bool,
+    /// Tokens of reasoning in one reply, at most; [`ReplyLimits`] does not count them. At the limit
+    /// the engine closes the block, and the model speaks. Default: `512`.
+    pub tokens_max: u32,
+}
+
+impl AgentReasoning {
+    /// Reasons where the template has a switch for that, with at most this many tokens.
+    #[must_use]
+    pub fn thinking(tokens_max: u32) -> Self {
+        Self { thinking: true, tokens_max }
+    }
+}
+
+impl Default for AgentReasoning {
+    fn default() -> Self {
+        Self { thinking: false, tokens_max: 512 }
+    }
+}
+
 /// Everything that tells the engine who an agent is. A component that somebody removed counts as its default.
 #[derive(QueryData)]
 pub(crate) struct AgentParts {
@@ -255,6 +291,7 @@ pub(crate) struct AgentParts {
     detail: Option<Ref<'static, LevelOfDetail>>,
     limits: Option<Ref<'static, ReplyLimits>>,
     context: Option<Ref<'static, AgentContext>>,
+    reasoning: Option<Ref<'static, AgentReasoning>>,
 }
 
 impl AgentPartsItem<'_, '_> {
@@ -270,6 +307,7 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.priority)
             || changed(&self.limits)
             || changed(&self.context)
+            || changed(&self.reasoning)
     }
 
     /// Whether its level of detail is another than when the asking system last ran.
@@ -287,9 +325,12 @@ impl AgentPartsItem<'_, '_> {
         let sampling = self.sampling.as_ref().map(|s| s.0.clone()).unwrap_or_default();
         let seed = self.seed.as_ref().map_or(0, |s| s.0);
         let limits = self.limits.as_deref().cloned().unwrap_or_default();
+        let reasoning = self.reasoning.as_deref().copied().unwrap_or_default();
         AgentSpec {
             sampling: with_seed(sampling, seed),
             reply_tokens_max: limits.tokens_max,
+            thinking: reasoning.thinking,
+            reasoning_tokens_max: reasoning.tokens_max,
             voice_rate: self.voice.as_ref().and_then(|v| v.get()),
             priority: self.priority.as_ref().map_or(0, |p| p.0),
             detail: self.detail(),
@@ -342,11 +383,14 @@ mod tests {
             LevelOfDetail(1),
             ReplyLimits::tokens(9).stop_at("\n"),
             AgentContext(ContextPolicy::Refuse),
+            AgentReasoning::thinking(77),
         ));
         let spec = world.query::<AgentParts>().single(&world).unwrap().spec();
         let expected = AgentSpec {
             sampling: sampling.to_builder().seed(42).build().unwrap(),
             reply_tokens_max: 9,
+            thinking: true,
+            reasoning_tokens_max: 77,
             voice_rate: Some(6.0),
             priority: 3,
             detail: Detail::Reduced,
@@ -361,7 +405,9 @@ mod tests {
     fn parts_that_somebody_removed_count_as_defaults() {
         let mut world = World::new();
         let agent = world.spawn(Agent::persona("p")).id();
-        world.entity_mut(agent).remove::<(AgentSampling, ReplyLimits, VoiceRate, AgentSeed)>();
+        world
+            .entity_mut(agent)
+            .remove::<(AgentSampling, ReplyLimits, VoiceRate, AgentSeed, AgentReasoning)>();
         let spec = world.query::<AgentParts>().single(&world).unwrap().spec();
         assert_eq!(spec, AgentSpec::new("p"));
     }

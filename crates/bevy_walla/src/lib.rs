@@ -28,6 +28,7 @@
 //! | [`VoiceRate`], [`AgentPriority`] | no deadline; 0 |
 //! | [`LevelOfDetail`] | 0: all that its voice needs (feature `lod`: set by distance) |
 //! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; the oldest turns are forgotten |
+//! | [`AgentReasoning`] | no thinking; 512 tokens of reasoning at most |
 //!
 //! | to read | |
 //! |---|---|
@@ -44,6 +45,7 @@
 //! |---|---|
 //! | [`ReplyStarted`] | the agent begins to read the prompt; words come with [`ReplyDelta`] |
 //! | [`ReplyDelta`] | more text |
+//! | [`ReplyReasoning`] | more text that the model writes for itself: never spoken |
 //! | [`SentenceSpoken`] | a sentence for speech synthesis and subtitles |
 //! | [`TokenDrawn`] | a token and its alternatives, for those who asked for candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
@@ -136,8 +138,8 @@ mod trace;
 mod walla;
 
 pub use agent::{
-    Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
-    VoiceRate,
+    Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, LevelOfDetail,
+    ReplyLimits, VoiceRate,
 };
 pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, Interrupt};
 pub use conversation::Conversation;
@@ -148,7 +150,7 @@ pub use link::{Link, WallaState};
 #[cfg(feature = "lod")]
 pub use lod::{InView, Listener, LodByDistancePlugin, LodDistances};
 pub use plugin::WallaPlugin;
-pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+pub use reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn};
 pub use save::ConversationError;
 pub use sentence::{SENTENCE_BYTES_MAX, SentenceSpoken};
 pub use settings::WallaSettings;
@@ -172,12 +174,12 @@ pub use walla_types::{
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, AskKind, Cancel, ContextPolicy, Conversation, FinishReason, Interrupt,
-        LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
-        SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
-        WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState,
-        WallaSystems, walla_ready,
+        Agent, AgentContext, AgentPriority, AgentReasoning, AgentSampling, AgentSeed, Ask,
+        AskCommands, AskEntityCommands, AskKind, Cancel, ContextPolicy, Conversation, FinishReason,
+        Interrupt, LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits,
+        ReplyReasoning, ReplyStarted, Sampling, SentenceSpoken, Speaker, Speech, SpeechState, Turn,
+        VoiceRate, Walla, WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady,
+        WallaSettings, WallaState, WallaSystems, walla_ready,
     };
 }
 

@@ -10,7 +10,9 @@ use crate::ask::{self, Ask, Cancel, Interrupt};
 use crate::error::WallaError;
 use crate::hub::Hub;
 use crate::link::Link;
-use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+use crate::reply::{
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+};
 use crate::sentence::SentenceSpoken;
 use crate::settings::WallaSettings;
 use crate::systems;
@@ -248,6 +250,7 @@ impl Plugin for WallaPlugin {
             .add_message::<WallaFailed>()
             .add_message::<ReplyStarted>()
             .add_message::<ReplyDelta>()
+            .add_message::<ReplyReasoning>()
             .add_message::<SentenceSpoken>()
             .add_message::<TokenDrawn>()
             .add_message::<ReplyFinished>()

@@ -25,10 +25,29 @@ pub struct ReplyStarted {
     pub prompt_tokens: u32,
 }
 
-/// More text of a reply. All deltas of a reply joined are the reply.
+/// More text of a reply. All deltas of a reply joined are the reply, without reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyDelta {
     /// Who speaks.
+    #[event_target]
+    pub agent: Entity,
+    /// Which of its replies.
+    pub generation: GenerationId,
+    /// Whole characters, spaces included.
+    pub text: InlineText<DELTA_BYTES_MAX>,
+    /// Tokens that this text completes.
+    pub tokens: u32,
+}
+
+/// More reasoning of an agent: text that the model writes for itself and that is never spoken. It
+/// is in no [`ReplyDelta`], no [`SentenceSpoken`](crate::SentenceSpoken), not in
+/// [`Speech`](crate::Speech) and not in [`Conversation`](crate::Conversation).
+///
+/// Comes from models with markers of reasoning only; [`AgentReasoning`](crate::AgentReasoning) has
+/// the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+pub struct ReplyReasoning {
+    /// The agent that reasons.
     #[event_target]
     pub agent: Entity,
     /// Which of its replies.

@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, EngineStats, Event, FinishReason, GenerationId,
-    InlineText, Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, DELTA_BYTES_MAX, EngineStats, Event,
+    FinishReason, GenerationId, InlineText, Prompt, ReplyError, ReplyEvent, TrySendError, Usage,
 };
 
 use crate::error::WallaError;
@@ -47,6 +47,7 @@ type Script = Box<dyn Fn(&str, &str) -> String + Send>;
 
 struct Inner {
     script: Script,
+    reasoning: Option<Script>,
     endless: bool,
     state: WallaState,
     command_queue: usize,
@@ -67,6 +68,11 @@ struct Actor {
 /// A reply in progress.
 struct Line {
     generation: GenerationId,
+    /// Written before the text.
+    reasoning: String,
+    reasoned_bytes: usize,
+    reasoning_tokens: u32,
+    reasoning_tokens_max: u32,
     text: String,
     said_bytes: usize,
     started: bool,
@@ -78,6 +84,7 @@ impl ScriptedEngine {
     pub fn new(script: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
         let inner = Inner {
             script: Box::new(script),
+            reasoning: None,
             endless: false,
             state: WallaState::Ready,
             command_queue: COMMAND_QUEUE_DEFAULT,
@@ -96,6 +103,15 @@ impl ScriptedEngine {
     #[must_use]
     pub fn endless(self) -> Self {
         self.lock().endless = true;
+        self
+    }
+
+    /// Agents whose [`thinking`](AgentSpec::thinking) is on reason before they speak. The script
+    /// makes the reasoning from persona and question; a frame publishes one word of it, up to the
+    /// agent's limit of tokens.
+    #[must_use]
+    pub fn reasoning(self, script: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
+        self.lock().reasoning = Some(Box::new(script));
         self
     }
 
@@ -277,7 +293,19 @@ impl Inner {
             return;
         }
         let text = (self.script)(&actor.spec.persona, &question);
-        actor.asks.push_back(Line { generation, text, said_bytes: 0, started: false, tokens: 0 });
+        let reasoning = self.reasoning.as_ref().filter(|_| actor.spec.thinking);
+        let reasoning = reasoning.map(|script| script(&actor.spec.persona, &question));
+        actor.asks.push_back(Line {
+            generation,
+            reasoning: reasoning.unwrap_or_default(),
+            reasoned_bytes: 0,
+            reasoning_tokens: 0,
+            reasoning_tokens_max: actor.spec.reasoning_tokens_max,
+            text,
+            said_bytes: 0,
+            started: false,
+            tokens: 0,
+        });
     }
 
     /// One word of everybody who was asked something.
@@ -333,26 +361,43 @@ impl Line {
             self.started = true;
             return ReplyEvent::Started { prompt_tokens: 1 };
         }
+        let may_reason = self.reasoning_tokens < self.reasoning_tokens_max;
+        if may_reason && self.reasoned_bytes < self.reasoning.len() {
+            let text = next_word(&self.reasoning, &mut self.reasoned_bytes);
+            self.reasoning_tokens += 1;
+            return ReplyEvent::Reasoning { text, tokens: 1 };
+        }
         if endless && self.said_bytes >= self.text.len() {
             self.said_bytes = 0;
         }
-        let rest = self.text.get(self.said_bytes..).unwrap_or_default();
-        if rest.is_empty() {
+        if self.said_bytes >= self.text.len() {
             return ReplyEvent::Finished { reason: FinishReason::EndOfTurn, usage: self.usage() };
         }
-        // A word with the space before it, as most tokenizers cut.
-        let word_bytes = rest.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(i, _)| i);
-        let word = rest.get(..word_bytes.unwrap_or(rest.len())).unwrap_or_default();
-        let mut text = InlineText::new();
-        let left_over = text.push(word);
-        self.said_bytes += word.len() - left_over.len();
+        let text = next_word(&self.text, &mut self.said_bytes);
         self.tokens += 1;
         ReplyEvent::Delta { text, tokens: 1 }
     }
 
     fn usage(&self) -> Usage {
-        Usage { prompt_tokens: 1, reply_tokens: self.tokens, ..Usage::default() }
+        Usage {
+            prompt_tokens: 1,
+            reply_tokens: self.tokens,
+            reasoning_tokens: self.reasoning_tokens,
+            ..Usage::default()
+        }
     }
+}
+
+/// The next word with the space before it, as most tokenizers cut. `said_bytes` of the text have
+/// been said.
+fn next_word(text: &str, said_bytes: &mut usize) -> InlineText<DELTA_BYTES_MAX> {
+    let rest = text.get(*said_bytes..).unwrap_or_default();
+    let word_bytes = rest.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(i, _)| i);
+    let word = rest.get(..word_bytes.unwrap_or(rest.len())).unwrap_or_default();
+    let mut text = InlineText::new();
+    let left_over = text.push(word);
+    *said_bytes += word.len() - left_over.len();
+    text
 }
 
 impl From<WallaError> for WallaState {

@@ -27,7 +27,7 @@ pub enum SpeechState {
     Silent,
     /// Something is asked; the agent has not begun with it.
     Asked,
-    /// The engine reads the prompt.
+    /// The engine reads the prompt, or the model reasons.
     Thinking,
     /// Words are coming.
     Talking,

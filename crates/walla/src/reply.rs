@@ -38,6 +38,9 @@ impl Delta {
 pub struct Finished {
     /// What [`Reply::finish`] collected (all text that [`Reply::next`] had not returned before).
     pub text: String,
+    /// All [reasoning](ReplyEvent::Reasoning) of the reply: text between the model's markers, which
+    /// is not speech.
+    pub reasoning: String,
     /// Why it ended.
     pub reason: FinishReason,
     /// Counts.
@@ -51,6 +54,8 @@ pub struct Finished {
 pub struct Reply {
     hub: Arc<Hub>,
     source: Source,
+    /// Reasoning that was taken from the events.
+    reasoning: String,
     /// How it ended, once the terminal event was taken.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
@@ -79,12 +84,13 @@ impl Reply {
     ) -> Self {
         let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
         let source = Source::Engine { agent, generation, events, is_cancelled, is_interrupted };
-        Self { hub, source, end: None }
+        Self { hub, source, reasoning: String::new(), end: None }
     }
 
     /// A reply that fails at once.
     pub(crate) fn refused(hub: Arc<Hub>, error: ReplyError) -> Self {
-        Self { hub, source: Source::Refused(error), end: None }
+        let source = Source::Refused(error);
+        Self { hub, source, reasoning: String::new(), end: None }
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -98,9 +104,10 @@ impl Reply {
         std::future::poll_fn(|context| self.poll_delta(context)).await
     }
 
-    /// Waits for the next thing that happens, all of it: the prompt is encoded, text, each token with its log-probability and the likeliest
-    /// others (for agents with [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end. `None` after
-    /// [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].
+    /// Waits for the next thing that happens, all of it: the prompt is encoded, text, reasoning,
+    /// each token with its log-probability and the likeliest others (for agents with
+    /// [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end.
+    /// `None` after [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].
     ///
     /// [`next`](Self::next) and [`finish`](Self::finish) go on from there.
     ///
@@ -123,7 +130,15 @@ impl Reply {
             text.push_str(delta?.text());
         }
         let (reason, usage) = self.end.clone().unwrap_or_else(|| Err(pump_gone(&self.hub)))?;
-        Ok(Finished { text, reason, usage })
+        let reasoning = std::mem::take(&mut self.reasoning);
+        Ok(Finished { text, reasoning, reason, usage })
+    }
+
+    /// All reasoning of the reply that [`next`](Self::next) has skipped or
+    /// [`next_event`](Self::next_event) has returned so far. It is never part of a [`Delta`].
+    #[must_use]
+    pub fn reasoning(&self) -> &str {
+        &self.reasoning
     }
 
     /// Why the reply ended and its counts, once [`next`](Self::next) has returned `None` and it has not failed.
@@ -168,6 +183,7 @@ impl Reply {
         match &event {
             ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
+            ReplyEvent::Reasoning { text, .. } => self.reasoning.push_str(text),
             ReplyEvent::Started { .. } | ReplyEvent::Token(_) | ReplyEvent::Delta { .. } => {}
         }
         Poll::Ready(Some(event))
@@ -176,7 +192,11 @@ impl Reply {
     fn poll_delta(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delta, ReplyError>>> {
         loop {
             return Poll::Ready(match ready!(self.poll_event(context)) {
-                Some(ReplyEvent::Started { .. } | ReplyEvent::Token(_)) => continue,
+                Some(
+                    ReplyEvent::Started { .. }
+                    | ReplyEvent::Token(_)
+                    | ReplyEvent::Reasoning { .. },
+                ) => continue,
                 Some(ReplyEvent::Delta { text, tokens }) => Some(Ok(Delta { text, tokens })),
                 Some(ReplyEvent::Failed(error)) => Some(Err(error)),
                 Some(ReplyEvent::Finished { .. }) | None => None,

@@ -64,8 +64,23 @@ pub struct AgentSpec {
     pub persona: String,
     /// How tokens are drawn.
     pub sampling: Sampling,
-    /// Tokens of one reply, at most. Default 256.
+    /// Tokens of speech in one reply, at most. Default 256.
     pub reply_tokens_max: u32,
+    /// Whether the model reasons before it speaks, where its chat template has a switch for that
+    /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)).
+    /// [Reasoning](ReplyEvent::Reasoning) is never spoken. Default `false`: it takes seconds.
+    pub thinking: bool,
+    /// Tokens of reasoning in one reply, at most. They do not count for
+    /// [`reply_tokens_max`](Self::reply_tokens_max). Default 512.
+    ///
+    /// At the limit the engine closes the block: it appends the model's closing marker to the
+    /// sequence, and the model continues with speech. It does so earlier where the context is
+    /// short: speech keeps [`reply_tokens_max`](Self::reply_tokens_max) tokens, or half of the
+    /// context behind the prompt if that is less. Where the vocabulary cannot spell the marker, the
+    /// reply ends with [`FinishReason::ReasoningLength`].
+    ///
+    /// The limit also holds for models that reason without a switch; with 0 they speak at once.
+    pub reasoning_tokens_max: u32,
     /// Tokens due per second (speech speed): a deadline that the planner tries to keep, not a maximum of effort. Default: none.
     pub voice_rate: Option<f32>,
     /// Agents of higher priority go first. Default 0.
@@ -74,9 +89,10 @@ pub struct AgentSpec {
     pub detail: Detail,
     /// What happens when the context is full.
     pub context_policy: ContextPolicy,
-    /// A reply ends before any of these strings appears in it.
+    /// A reply ends before any of these strings appears in its speech. Reasoning is not searched.
     pub stop_strings: Vec<String>,
-    /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens. Like those they are not said.
+    /// A reply ends at any of these tokens in its speech, besides the model's own end-of-turn
+    /// tokens. Like those they are not said.
     pub stop_tokens: Vec<TokenId>,
     /// Turns to start with, oldest first: a restored conversation, an agent's greeting, an
     /// observation.
@@ -91,6 +107,8 @@ impl AgentSpec {
             persona: persona.into(),
             sampling: Sampling::default(),
             reply_tokens_max: 256,
+            thinking: false,
+            reasoning_tokens_max: 512,
             voice_rate: None,
             priority: 0,
             detail: Detail::Full,
@@ -109,13 +127,14 @@ pub enum Prompt {
     Chat(String),
     /// Raw text to continue, without template or conversation. The text may come from a player: it
     /// becomes no control, unknown or user-defined token and none that ends a generation
-    /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)).
+    /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)). All of the reply is
+    /// text: reasoning is separated in replies to [`Prompt::Chat`] alone.
     Raw(String),
     /// Raw text to continue, without template or conversation, in which markers such as
     /// `<|im_start|>` become their tokens: for a chat format that the program writes itself. Never
-    /// with text from a player.
+    /// with text from a player. All of the reply is text.
     RawTrusted(String),
-    /// Raw tokens to continue.
+    /// Raw tokens to continue. All of the reply is text.
     Tokens(Vec<TokenId>),
 }
 
@@ -247,6 +266,9 @@ pub enum FinishReason {
     StopToken,
     /// [`AgentSpec::reply_tokens_max`] reached. With a limit of 0 the reply ends when its prompt is accepted, and no step runs for it.
     Length,
+    /// [`AgentSpec::reasoning_tokens_max`] reached, and the engine could not make the model speak:
+    /// the vocabulary cannot spell the closing marker, or the model opened a new block each time.
+    ReasoningLength,
     /// The agent's context is full.
     ContextFull,
     /// Cancelled by the host.
@@ -262,10 +284,13 @@ pub struct Usage {
     pub prompt_tokens: u32,
     /// Those of them that were still in the cache, from the turns before or from another agent whose prompt begins alike.
     pub cached_tokens: u32,
-    /// Tokens of the reply, those of a stop string counted, the token that ended the turn (the model's own or a
-    /// [stop token](AgentSpec::stop_tokens)) not.
+    /// Tokens of the reply's speech, tokens of a stop string counted, the token that ended the turn
+    /// (the model's own or a [stop token](AgentSpec::stop_tokens)) not.
     pub reply_tokens: u32,
-    /// From the ask's arrival at the engine to its first token, in microseconds, without the time of [pauses](crate::Client::set_paused).
+    /// Tokens of the reply's reasoning and its markers, as far as the model drew them.
+    pub reasoning_tokens: u32,
+    /// From the ask's arrival at the engine to its first token, of speech or reasoning, in
+    /// microseconds, without the time of [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,
     /// From the ask's arrival at the engine to the end, in microseconds, without the time of pauses.
     pub total_micros: u64,
@@ -349,11 +374,20 @@ pub enum ReplyError {
     EngineGone(String),
 }
 
-/// Something that happened to a reply. Every generation sees at most one `Started`, then deltas, and ends with exactly one of
-/// `Finished` and `Failed`; the deltas joined are the decoding of all its tokens, up to a stop string.
+/// Something that happened to a reply. Every generation sees at most one `Started`, then deltas,
+/// and ends with exactly one of `Finished` and `Failed`; the deltas joined are the decoding of all
+/// its tokens, up to a stop string, without reasoning.
 ///
-/// Which decoding: control tokens that a model draws in mid-reply have no text, tokens that its file says are for readers (`<think>`, say) have
-/// theirs, bytes that are no UTF-8 become U+FFFD. Nothing is trimmed: models whose words begin with a space (Llama 2) begin a reply with one.
+/// Which decoding: control tokens that a model draws in mid-reply have no text, other special
+/// tokens have their text, bytes that are no UTF-8 become U+FFFD. Speech is not trimmed: models
+/// whose words begin with a space (Llama 2) begin a reply with one.
+///
+/// Reasoning is the text between a model's markers (`<think>` … `</think>` and others), in replies
+/// to [`Prompt::Chat`]. It is never in a delta and never part of the conversation. No event carries
+/// markers, white space behind a closing marker, or white space between the beginning of a reply
+/// and its first block. A marker is a special token of the vocabulary; the same text spelled by
+/// other tokens is speech. Only if the vocabulary lacks the token and the chat template contains
+/// the marker, its text counts, however it is cut into tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReplyEvent {
     /// The prompt is encoded and work begins.
@@ -369,9 +403,16 @@ pub enum ReplyEvent {
         /// end a reply without text, and those of a stop string, are in no delta.
         tokens: u32,
     },
-    /// One token drawn, with what was asked for about it: sent before its text, only to agents with
-    /// [`Sampling::candidates`] above 0. The only event that takes memory for each token: two allocations on the device thread, freed by
-    /// whoever receives it.
+    /// More reasoning: text that is not speech. A host may ignore it.
+    Reasoning {
+        /// Whole characters.
+        text: InlineText<DELTA_BYTES_MAX>,
+        /// Tokens that this text completes, and those without text before it, such as markers.
+        tokens: u32,
+    },
+    /// One token drawn, of speech or reasoning, with its alternatives: sent before its text, only
+    /// to agents with [`Sampling::candidates`] above 0. The only event that takes memory for each
+    /// token: two allocations on the device thread, freed by whoever receives it.
     Token(Box<TokenDetail>),
     /// The reply is over.
     Finished {

@@ -20,6 +20,7 @@ mod devices;
 mod inline_text;
 mod mailbox;
 mod options;
+mod reply_parts;
 mod reply_text;
 mod sentence;
 mod shell;

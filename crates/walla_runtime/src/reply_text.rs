@@ -65,20 +65,21 @@ impl ReplyText {
         self.stopped = false;
     }
 
-    /// Takes a token's bytes and gives the text that can be shown to `say`. `true`: a stop string is complete, and the reply is over.
+    /// Takes bytes with which `tokens` tokens end, and gives the text that can be shown to `say`.
+    /// `true`: a stop string is complete, and the reply is over.
     ///
     /// A token without text counts with the text that follows it. Those that no text follows are counted in no delta, nor are those whose
     /// text is (partly) a stop string.
-    pub(crate) fn push(&mut self, token: &[u8], say: &mut Say<'_>) -> bool {
-        let first_end = match str::from_utf8(token) {
+    pub(crate) fn push_part(&mut self, bytes: &[u8], tokens: u32, say: &mut Say<'_>) -> bool {
+        let first_end = match str::from_utf8(bytes) {
             // By far the most tokens, of most replies.
             Ok(text) if self.stops.is_empty() && !self.partial.is_begun() => {
                 self.held.push_str(text);
                 None
             }
-            _ => self.take_bytes(token),
+            _ => self.take_bytes(bytes),
         };
-        self.count(first_end);
+        self.count(first_end, tokens);
         self.say(self.held.len() - self.begun(), say);
         self.stopped
     }
@@ -87,6 +88,11 @@ impl ReplyText {
     /// at the same character, the longest; of equal ones the first.
     pub(crate) fn stop_index(&self) -> u32 {
         self.stop_index
+    }
+
+    /// Whether a stop string is complete: the reply is over.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// Shows what was held back: the reply is over and nothing follows.
@@ -100,6 +106,12 @@ impl ReplyText {
             self.place_partial_ends(self.held.len());
         }
         self.say(self.held.len(), say);
+    }
+
+    /// Capacities of its buffers.
+    #[cfg(test)]
+    pub(crate) fn capacities(&self) -> (usize, usize) {
+        (self.held.capacity(), self.ends.capacity())
     }
 
     /// Takes a token byte by byte, up to a stop string. Where the first character ends that it completes.
@@ -136,8 +148,9 @@ impl ReplyText {
         }
     }
 
-    /// Notes where a token ends. `first_end`: where the first character ends that it completed.
-    fn count(&mut self, first_end: Option<usize>) {
+    /// Notes where `tokens` tokens end. `first_end`: where the first character ends that they
+    /// completed.
+    fn count(&mut self, first_end: Option<usize>, tokens: u32) {
         if let Some(end) = first_end {
             self.place_partial_ends(end);
         }
@@ -146,9 +159,9 @@ impl ReplyText {
             let shown = self.held.len();
             while self.ends.pop_back_if(|end| *end > shown).is_some() {}
         } else if self.partial.is_begun() {
-            self.ends_in_partial += 1;
+            self.ends_in_partial += tokens;
         } else {
-            self.ends.push_back(self.held.len());
+            (0..tokens).for_each(|_| self.ends.push_back(self.held.len()));
         }
     }
 

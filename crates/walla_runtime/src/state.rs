@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use walla_device::{DeviceInfo, MemoryUse};
 use walla_exec::Executor;
-use walla_model::chat::TemplateState;
+use walla_model::chat::{ChatTemplate, TemplateState};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::BUCKETS;
@@ -73,6 +73,12 @@ pub struct ModelCard {
     /// Defects of the file and of its chat template that did not prevent loading, one sentence each: a missing
     /// `tokenizer.ggml.pre`, unreadable metadata, markers that are stored as ordinary tokens, and others.
     pub warnings: Vec<String>,
+    /// Whether the model has markers of reasoning, which is then
+    /// [separated](crate::ReplyEvent::Reasoning) from speech.
+    pub reasoning: bool,
+    /// Whether the chat template has a switch for reasoning:
+    /// [`AgentSpec::thinking`](crate::AgentSpec::thinking).
+    pub thinking_switch: bool,
     /// The device that runs it.
     pub device: DeviceInfo,
     /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
@@ -102,6 +108,8 @@ impl ModelCard {
             template: (*text.state).clone(),
             reserved_markers: text.reserved_markers.clone(),
             warnings: text.warnings.clone(),
+            reasoning: text.reasoning.is_some(),
+            thinking_switch: text.template.as_ref().is_some_and(ChatTemplate::has_thinking_switch),
             device: executor.device().info().clone(),
             memory: executor.device().memory(),
             fallback_after: None,

@@ -13,7 +13,9 @@ use crate::ask::AskKind;
 use crate::conversation::{Conversation, cut_text};
 use crate::error::WallaError;
 use crate::link::WallaState;
-use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
+use crate::reply::{
+    ReplyDelta, ReplyFailed, ReplyFinished, ReplyReasoning, ReplyStarted, TokenDrawn,
+};
 use crate::sentence::{SentenceSpoken, end_of};
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
@@ -77,7 +79,7 @@ struct Sentence<'a> {
 /// How a reply ended, for its text.
 #[derive(Clone, Copy)]
 struct End {
-    /// The agent said all that it had to say, be it nothing.
+    /// The agent said all that it had to say, be it nothing. If it has reasoned, nothing is no answer.
     is_finished: bool,
     /// The text may end within a sentence.
     is_cut: bool,
@@ -93,6 +95,7 @@ pub(crate) struct Announcer<'w, 's> {
     failed: MessageWriter<'w, WallaFailed>,
     reply_started: MessageWriter<'w, ReplyStarted>,
     reply_delta: MessageWriter<'w, ReplyDelta>,
+    reply_reasoning: MessageWriter<'w, ReplyReasoning>,
     sentence_spoken: MessageWriter<'w, SentenceSpoken>,
     token_drawn: MessageWriter<'w, TokenDrawn>,
     reply_finished: MessageWriter<'w, ReplyFinished>,
@@ -199,6 +202,11 @@ impl Hub {
                 out.commands.trigger(delta);
                 record.heard(at, &text, speech, |s| out.said(agent, generation, s));
             }
+            ReplyEvent::Reasoning { text, tokens } => {
+                let reasoning = ReplyReasoning { agent, generation, text, tokens };
+                out.reply_reasoning.write(reasoning);
+                out.commands.trigger(reasoning);
+            }
             ReplyEvent::Token(detail) => {
                 let drawn = TokenDrawn { agent, generation, detail: Arc::from(detail) };
                 out.token_drawn.write(drawn.clone());
@@ -206,12 +214,18 @@ impl Hub {
             }
             ReplyEvent::Finished { reason, usage } => {
                 let tag = record.tag(at);
-                let is_finished = reason != FinishReason::Cancelled;
+                let is_complete = reason != FinishReason::Cancelled;
+                // Reasoning without a word of speech answers nothing, here as in the engine.
+                let is_finished = is_complete && usage.reasoning_tokens == 0;
                 let is_cut = matches!(
                     reason,
-                    FinishReason::Cancelled | FinishReason::Length | FinishReason::ContextFull
+                    FinishReason::Cancelled
+                        | FinishReason::Length
+                        | FinishReason::ReasoningLength
+                        | FinishReason::ContextFull
+                        | FinishReason::TimedOut
                 );
-                let publishes_fragment = is_finished || self.publishes_fragments;
+                let publishes_fragment = is_complete || self.publishes_fragments;
                 let end = End { is_finished, is_cut, publishes_fragment };
                 let say = |s: Sentence| out.said(agent, generation, s);
                 let has_begun = record.end(at, speech, (end, conversation.as_deref_mut()), say);

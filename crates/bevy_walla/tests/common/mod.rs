@@ -31,6 +31,9 @@ pub fn app_with(plugin: WallaPlugin) -> App {
     });
     app.add_observer(|e: On<ReplyStarted>, mut log: ResMut<Log>| log.add("started", e.agent, ""))
         .add_observer(|e: On<ReplyDelta>, mut log: ResMut<Log>| log.add("delta", e.agent, &e.text))
+        .add_observer(|e: On<ReplyReasoning>, mut log: ResMut<Log>| {
+            log.add("reasoning", e.agent, &e.text);
+        })
         .add_observer(|e: On<SentenceSpoken>, mut log: ResMut<Log>| {
             log.add("sentence", e.agent, &e.text);
         })

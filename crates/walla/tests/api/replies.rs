@@ -1,8 +1,10 @@
 //! Replies as streams.
 
-use walla::{FinishReason, Prompt, ReplyError, ReplyEvent};
+use walla::{AgentSpec, EngineOptions, FinishReason, ModelSource, Prompt, ReplyError, ReplyEvent};
+use walla_device::FaultPlan;
+use walla_model::synth::{self, Dialect, Mixture, Model};
 
-use crate::host::{begun, engine, held, options, soon, speaker, working};
+use crate::host::{begun, engine, held, on, options, soon, speaker, working};
 
 #[tokio::test]
 async fn two_at_once_say_what_each_says_alone() {
@@ -104,4 +106,70 @@ async fn a_failure_is_told_once_by_next_and_again_by_finish() {
     assert_eq!(error, ReplyError::Text("the prompt is empty".into()));
     assert!(reply.next().await.is_none());
     assert_eq!((reply.end(), reply.finish().await), (None, Err(error)));
+}
+
+/// Engine options for a model whose template opens a block of reasoning.
+fn reasoning() -> EngineOptions {
+    let template =
+        "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}<|im_start|><think>\n";
+    let dialect = Dialect { template, special: &["<think>", "</think>"] };
+    let bytes = synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new());
+    EngineOptions { model: ModelSource::Static(bytes.unwrap().leak()), ..options() }
+}
+
+#[tokio::test]
+async fn reasoning_is_an_event_and_a_field_and_no_delta() {
+    let engine = on(FaultPlan::new(0), reasoning()).0.start().await.unwrap();
+    assert!(engine.model().unwrap().reasoning && !engine.model().unwrap().thinking_switch);
+    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 9, ..speaker(3, 20) });
+    let whole = soon("the end", agent.ask("Hi").finish()).await.unwrap();
+    assert_eq!((whole.text.len(), whole.reasoning.len()), (20, 9));
+    assert_eq!((whole.usage.reply_tokens, whole.usage.reasoning_tokens), (20, 9));
+    assert_eq!(whole.reason, FinishReason::Length);
+
+    // Event by event.
+    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 9, ..speaker(3, 20) });
+    let mut reply = agent.ask("Hi");
+    let (mut speech, mut reasoning) = (String::new(), String::new());
+    while let Some(event) = soon("an event", reply.next_event()).await {
+        match event {
+            ReplyEvent::Delta { text, .. } => speech.push_str(&text),
+            ReplyEvent::Reasoning { text, .. } => {
+                assert_eq!(speech, "", "reasoning comes first");
+                reasoning.push_str(&text);
+                assert_eq!(reply.reasoning(), reasoning);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((&speech, &reasoning), (&whole.text, &whole.reasoning));
+
+    // Delta by delta.
+    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 9, ..speaker(3, 20) });
+    let mut reply = agent.ask("Hi");
+    let first = soon("a delta", reply.next()).await.unwrap().unwrap();
+    assert!(whole.text.starts_with(first.text()) && !first.text().is_empty());
+    assert_eq!(reply.reasoning(), whole.reasoning);
+    let rest = soon("the end", reply.finish()).await.unwrap();
+    assert_eq!(format!("{}{}", first.text(), rest.text), whole.text);
+    assert_eq!(rest.reasoning, whole.reasoning);
+}
+
+#[tokio::test]
+async fn a_reply_that_is_cancelled_while_it_reasons_says_nothing() {
+    let (engine, clock) = held(reasoning()).await;
+    let agent = engine.agent_with(AgentSpec { reasoning_tokens_max: 200, ..speaker(4, 20) });
+    let mut reply = agent.ask("Hi");
+    let reasons = async {
+        loop {
+            if let Some(ReplyEvent::Reasoning { .. }) = reply.next_event().await {
+                return;
+            }
+        }
+    };
+    working("reasoning", &clock, reasons).await;
+    reply.cancel();
+    let end = soon("the end", reply.finish()).await.unwrap();
+    assert_eq!((end.reason, &*end.text), (FinishReason::Cancelled, ""));
+    assert!(!end.reasoning.is_empty());
 }

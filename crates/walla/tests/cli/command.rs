@@ -16,6 +16,7 @@ pub fn walla(arguments: &[&str]) -> Command {
 }
 
 /// What came of it. Standard output is text everywhere.
+#[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
     pub out: String,

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use walla_model::synth::{self, Mixture, Model};
+use walla_model::synth::{self, Dialect, Mixture, Model};
 
 use crate::command::{run, run_with_input, scratch, shared, shared_json, succeed, tiny, walla};
 
@@ -144,6 +144,42 @@ fn chat_answers_each_line_and_ends_with_the_input() {
     assert_eq!(ran.err, "");
     // Three prompts were answered or skipped, the fourth met the end.
     assert_eq!(ran.out.matches("> ").count(), 4, "{:?}", ran.out);
+}
+
+/// A model that reasons because its template begins so. Speech alone is on standard output;
+/// reasoning is on standard error, if it is wanted.
+#[test]
+fn chat_keeps_reasoning_off_standard_output() {
+    let template =
+        "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}<|im_start|><think>\n";
+    let dialect = Dialect { template, special: &["<think>", "</think>"] };
+    let bytes = synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new());
+    let model = scratch("reasons.gguf");
+    std::fs::write(&model, bytes.unwrap()).unwrap();
+    let chat = |more: &[&str]| {
+        let arguments = ["chat", &model, "-n", "4", "--temperature", "2", "--device", "cpu"];
+        let ran = run_with_input(&[&arguments, more].concat(), "Hello\n");
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        ran
+    };
+    let five = ["--reasoning-tokens", "5"];
+    let quiet = chat(&five);
+    assert_eq!(quiet.err, "");
+    let shown = chat(&[&five[..], &["--reasoning", "show"]].concat());
+    assert_eq!(shown.out, quiet.out);
+    assert!(!shown.err.trim().is_empty(), "{shown:?}");
+    let none = chat(&["--reasoning-tokens", "0", "--reasoning", "show"]);
+    assert_eq!(none.err, "");
+    for ran in [&quiet, &shown, &none] {
+        assert!(!ran.out.contains("think>"), "{ran:?}");
+        assert!(ran.out.len() > "> \n> ".len(), "it speaks: {ran:?}");
+    }
+    let told = chat(&["--thinking", "on"]);
+    assert!(told.err.contains("no switch for reasoning"), "{told:?}");
+    for nonsense in [["--thinking", "maybe"], ["--reasoning", "loud"]] {
+        let ran = run(&[&["chat", &model][..], &nonsense].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+    }
 }
 
 /// Sends what Ctrl-C sends.

@@ -36,6 +36,7 @@ mod probe;
 mod product;
 mod prompt;
 mod reading;
+mod reasoning;
 mod slice;
 mod taint;
 mod thoughts;
@@ -54,6 +55,7 @@ pub use error::TemplateError;
 pub use history::{FILLER, NormalMessage, OBSERVATION_PREFIX};
 pub use load::{LoadError, LoadedText};
 pub use prompt::{Prompt, Segment};
+pub use reasoning::{MARKER_BYTES_MAX, Marker, ReasoningFormat, ReasoningMarkers, ReplyStart};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;
@@ -129,8 +131,9 @@ pub struct Date {
 pub struct RenderOptions {
     /// End with what begins the model's turn.
     pub add_generation_prompt: bool,
-    /// Let models that can think aloud do so (`enable_thinking`). Default `false`: an agent's thoughts are not its speech, and they
-    /// cost seconds.
+    /// Let models with a switch for reasoning reason before they speak (`enable_thinking`,
+    /// `thinking`). Default `false`: reasoning is not speech ([`ReasoningMarkers`]), and it costs
+    /// seconds.
     pub enable_thinking: bool,
     /// What `strftime_now` says. A fixed day by default: a game world has its own calendar, and a reply must not change overnight.
     pub date: Date,
@@ -326,6 +329,8 @@ impl ChatTemplate {
             messages => messages.iter().map(message).collect::<Value>(),
             add_generation_prompt => options.add_generation_prompt,
             enable_thinking => options.enable_thinking,
+            // The same switch in templates of Granite 3 and DeepSeek V3.1.
+            thinking => options.enable_thinking,
             // transformers always passes them.
             tools => Value::from(()),
             documents => Value::from(()),

@@ -47,13 +47,45 @@ pub fn write<W: Write>(
     seed: u64,
     out: W,
 ) -> Result<W, WriteError> {
+    write_dialect(model, mixture, seed, &Dialect::default(), out)
+}
+
+/// How a synthetic model talks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect<'a> {
+    /// Chat template. Default: ChatML.
+    pub template: &'a str,
+    /// Special tokens that take the place of the last words, such as `<think>`. Default: none.
+    pub special: &'a [&'a str],
+}
+
+impl Default for Dialect<'_> {
+    fn default() -> Self {
+        Self { template: tokenizer::CHATML, special: &[] }
+    }
+}
+
+/// As [`write`], with another chat template and more special tokens.
+///
+/// # Errors
+/// As [`write`]; [`WriteError::Model`] also if the vocabulary is too small for the special tokens.
+pub fn write_dialect<W: Write>(
+    model: &Model,
+    mixture: Mixture,
+    seed: u64,
+    dialect: &Dialect<'_>,
+    out: W,
+) -> Result<W, WriteError> {
     check(model).map_err(WriteError::Model)?;
+    if ((model.vocab - tokenizer::VOCAB_MIN) as usize) < dialect.special.len() {
+        return Err(WriteError::Model("its vocabulary is too small for the special tokens"));
+    }
     let tensors = tensors(model, mixture);
     let mut writer = Writer::new();
     hyperparameters(&mut writer, model);
     writer.u32("general.quantization_version", 2);
     writer.u32("general.file_type", mixture.file_type());
-    tokenizer::describe(&mut writer, model);
+    tokenizer::describe(&mut writer, model, dialect);
     for tensor in &tensors {
         writer.tensor(&tensor.name, tensor.ty, &tensor.dims);
     }

@@ -1,11 +1,12 @@
 //! A byte-level vocabulary of any size.
 
-use super::Model;
+use super::{Dialect, Model};
 use crate::{gguf::Writer, spec::Architecture};
 
 /// Token types of `tokenizer.ggml.token_type`.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
 
 /// The last tokens of the vocabulary.
 const CONTROLS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -13,17 +14,22 @@ const CONTROLS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 /// The bytes and the control tokens: the least that a vocabulary can have.
 pub(super) const VOCAB_MIN: u32 = 256 + CONTROLS.len() as u32;
 
-const CHATML: &str = "{% for message in messages %}\
+pub(super) const CHATML: &str = "{% for message in messages %}\
 {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}\
 {% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /// Adds tokenizer and chat template.
-pub(super) fn describe(writer: &mut Writer, model: &Model) {
-    let tokens = tokens(model.vocab as usize);
-    let merges = merges(model.vocab as usize);
+pub(super) fn describe(writer: &mut Writer, model: &Model, dialect: &Dialect<'_>) {
+    let tokens = tokens(model.vocab as usize, dialect.special);
+    let merges = merges(model.vocab as usize - dialect.special.len());
     let controls_from = tokens.len() - CONTROLS.len();
-    let kind = |index| if index < controls_from { NORMAL } else { CONTROL };
+    let special_from = controls_from - dialect.special.len();
+    let kind = |index| match index {
+        _ if index < special_from => NORMAL,
+        _ if index < controls_from => USER_DEFINED,
+        _ => CONTROL,
+    };
     let kinds: Vec<i32> = (0..tokens.len()).map(kind).collect();
     let [end_of_text, _, end_of_message] = [0, 1, 2].map(|i| (controls_from + i) as u32);
     let splitter = if model.architecture == Architecture::Qwen3 { "qwen2" } else { "llama-bpe" };
@@ -38,14 +44,15 @@ pub(super) fn describe(writer: &mut Writer, model: &Model) {
         .u32("tokenizer.ggml.padding_token_id", end_of_text)
         .bool("tokenizer.ggml.add_bos_token", false)
         .bool("tokenizer.ggml.add_eos_token", false)
-        .str("tokenizer.chat_template", CHATML);
+        .str("tokenizer.chat_template", dialect.template);
 }
 
-/// The 256 bytes, words and control tokens.
-fn tokens(vocab: usize) -> Vec<String> {
+/// The 256 bytes, words, special and control tokens.
+fn tokens(vocab: usize, special: &[&str]) -> Vec<String> {
     let bytes = (0..=u8::MAX).map(|byte| letter(byte).to_string());
-    let words = (0..words(vocab)).map(|index| word(index).concat());
-    bytes.chain(words).chain(CONTROLS.map(str::to_owned)).collect()
+    let words = (0..words(vocab - special.len())).map(|index| word(index).concat());
+    let special = special.iter().map(|text| (*text).to_owned());
+    bytes.chain(words).chain(special).chain(CONTROLS.map(str::to_owned)).collect()
 }
 
 /// A word is a shorter word, or the space before it, and a letter. What agents say (words, but for a byte here and there) is thus encoded to the
@@ -101,7 +108,7 @@ mod tests {
     #[test]
     fn a_vocabulary_has_its_size_and_no_token_twice() {
         for vocab in [259, 300, 49_152] {
-            let tokens = tokens(vocab);
+            let tokens = tokens(vocab, &[]);
             assert_eq!(tokens.len(), vocab);
             assert_eq!(tokens.iter().collect::<HashSet<_>>().len(), vocab);
             assert_eq!(tokens[vocab - 1], "<|im_end|>");
@@ -110,7 +117,7 @@ mod tests {
 
     #[test]
     fn words_are_made_of_shorter_words() {
-        let tokens = tokens(49_152);
+        let tokens = tokens(49_152, &[]);
         let words = ["Ġa", "Ġz", "Ġaa", "Ġaz", "Ġba", "Ġzz", "Ġaaa", "Ġbcd"];
         let places = [0, 25, 26, 51, 52, 701, 702, 1_433];
         assert_eq!(places.map(|index| &*tokens[256 + index]), words);

@@ -253,7 +253,7 @@ impl Tokenizer {
     }
 
     /// Whether text behind this token begins anew.
-    fn is_special(&self, token: TokenId) -> bool {
+    pub(crate) fn is_special(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::SPECIAL)
     }
 

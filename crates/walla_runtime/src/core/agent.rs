@@ -7,7 +7,7 @@ use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
 use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Turn, Usage};
-use crate::reply_text::ReplyText;
+use crate::reply_parts::ReplyParts;
 
 use super::ClientKey;
 
@@ -38,12 +38,18 @@ pub(super) struct Reply {
     pub question: Option<String>,
     pub stage: Stage,
     pub usage: Usage,
-    /// Everything said so far, for the conversation.
+    /// All speech so far, for the conversation.
     pub said: String,
     /// Bytes of it that the conversation keeps: [`u32::MAX`] unless the host interrupts.
     pub heard_bytes: u32,
     /// [`AgentState::turns_removed`] when the prompt was made.
     pub turns_removed: u32,
+    /// When its first token of speech came.
+    pub spoken_since_micros: Option<u64>,
+    /// Tokens of reasoning, at most: as the context allows.
+    pub reasoning_tokens_max: u32,
+    /// Blocks of reasoning that the engine has closed.
+    pub blocks_closed: u32,
     /// Times that its sequence was evaluated anew after a failed step.
     pub retries: u32,
 }
@@ -61,6 +67,9 @@ impl Reply {
             said: String::new(),
             heard_bytes: u32::MAX,
             turns_removed,
+            spoken_since_micros: None,
+            reasoning_tokens_max: 0,
+            blocks_closed: 0,
             retries: 0,
         }
     }
@@ -107,7 +116,7 @@ pub(super) struct AgentState {
     pub reply: Option<Reply>,
     /// Whether the agent has a sequence. Without one it is parked: it has asks perhaps, but no reply, no tokens and no buffers.
     has_slot: bool,
-    pub text: ReplyText,
+    pub text: ReplyParts,
     pub history: Vec<TokenId>,
     /// Tokens of the cache whose steps have completed: what another agent may share.
     pub evaluated: u32,
@@ -143,7 +152,7 @@ impl AgentState {
             asks: VecDeque::new(),
             reply: None,
             has_slot: false,
-            text: ReplyText::default(),
+            text: ReplyParts::default(),
             history: Vec::new(),
             evaluated: 0,
             reached: 0,
@@ -181,7 +190,7 @@ impl AgentState {
     /// Gets a slot. `history` is a buffer to use again.
     pub fn take_slot(&mut self, history: Vec<TokenId>, context_tokens: u32) {
         self.has_slot = true;
-        self.text = ReplyText::new(&self.spec.stop_strings);
+        self.text = ReplyParts::new(&self.spec.stop_strings);
         self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
         self.history = history;
         self.history.clear();
@@ -192,7 +201,7 @@ impl AgentState {
     pub fn leave_slot(&mut self) -> Vec<TokenId> {
         debug_assert!(self.reply.is_none(), "an agent that speaks keeps its slot");
         self.has_slot = false;
-        self.text = ReplyText::default();
+        self.text = ReplyParts::default();
         self.asks.shrink_to_fit();
         std::mem::take(&mut self.history)
     }
@@ -234,13 +243,12 @@ impl AgentState {
     }
 
     /// Tokens by which the agent is behind its voice, those on their way not missing; below 0 if it is ahead. `None` without a
-    /// voice rate.
+    /// voice rate. Before the first token of speech, also while the model reasons, one is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
-        let first_micros = reply.arrived_micros + reply.usage.first_token_micros;
-        if reply.usage.first_token_micros == 0 {
+        let Some(first_micros) = reply.spoken_since_micros else {
             return Some(1.0 - self.unread as f32);
-        }
+        };
         let spoken_seconds = now_micros.saturating_sub(first_micros) as f32 / 1e6;
         let known = reply.usage.reply_tokens + self.unread;
         Some(spoken_seconds * rate - known as f32 + 1.0)

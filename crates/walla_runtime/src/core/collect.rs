@@ -12,6 +12,7 @@ use walla_types::{CANDIDATES_MAX, TokenId};
 use super::Core;
 use super::agent::Epoch;
 use crate::api::{Event, FinishReason, ReplyError, ReplyEvent, TokenDetail};
+use crate::reply_parts::Part;
 use crate::shell::Emit;
 
 /// Whose an output of a step is.
@@ -173,10 +174,10 @@ impl Core {
         if self.text.tokenizer.is_end_of_generation(token) {
             return self.finish(tag.slot, FinishReason::EndOfTurn, now_micros);
         }
-        if agent.spec.stop_tokens.contains(&token) {
+        let bytes = self.text.tokenizer.text_bytes(token);
+        if agent.spec.stop_tokens.contains(&token) && agent.text.would_speak(bytes) {
             return self.finish(tag.slot, FinishReason::StopToken, now_micros);
         }
-        reply.usage.reply_tokens += 1;
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         if let Some(detail) = detail {
             self.send(
@@ -185,30 +186,44 @@ impl Core {
                 emit,
             );
         }
-        let stopped = self.take_text(tag.slot, token, emit);
+        let stopped = self.take_text(tag.slot, token, now_micros, emit);
         self.finish_if_over(tag.slot, stopped, now_micros);
     }
 
     /// Sends the text that the token completes; `true` if it completes a stop string.
-    fn take_text(&mut self, slot: usize, token: TokenId, emit: &mut Emit<'_>) -> bool {
+    fn take_text(
+        &mut self,
+        slot: usize,
+        token: TokenId,
+        now_micros: u64,
+        emit: &mut Emit<'_>,
+    ) -> bool {
         let Self { agents, clients, text, stats, .. } = self;
         let Some(agent) = agents[slot].as_mut() else { return false };
         let Some(reply) = agent.reply.as_mut() else { return false };
         let (id, generation, key) = (agent.id, reply.generation, agent.client);
         let client = clients.iter_mut().find(|client| client.key == key);
         let mut outbox = client.map(|client| &mut client.outbox);
-        agent.text.push(text.tokenizer.text_bytes(token), &mut |delta, tokens| {
-            reply.said.push_str(&delta);
+        let bytes = text.tokenizer.text_bytes(token);
+        let stopped = agent.text.push(token, bytes, &mut |part, text, tokens| {
+            if part == Part::Speech {
+                reply.said.push_str(&text);
+            }
             let Some(outbox) = outbox.as_mut() else { return };
-            let event =
-                Event { agent: id, generation, what: ReplyEvent::Delta { text: delta, tokens } };
+            let event = Event { agent: id, generation, what: part.event(text, tokens) };
             if !outbox.is_empty() {
                 outbox.push_back(event);
             } else if let Err(event) = emit(key, event) {
                 outbox.push_back(event);
                 stats.queue_full += 1;
             }
-        })
+        });
+        reply.usage.reply_tokens = agent.text.speech_tokens();
+        reply.usage.reasoning_tokens = agent.text.reasoning_tokens();
+        if reply.usage.reply_tokens > 0 {
+            reply.spoken_since_micros.get_or_insert(now_micros);
+        }
+        stopped
     }
 
     fn finish_if_over(&mut self, slot: usize, stopped: bool, now_micros: u64) {
@@ -220,7 +235,7 @@ impl Core {
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The token drawn last would need a cell beyond the context.
             () if agent.history.len() > context_tokens => FinishReason::ContextFull,
-            () => return,
+            () => return self.close_reasoning(slot, now_micros),
         };
         self.finish(slot, reason, now_micros);
     }

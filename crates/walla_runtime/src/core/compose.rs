@@ -102,8 +102,11 @@ impl Core {
 
     /// Whether the reply can go on after the draws in flight: a step launched ahead is wasted if the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
-        let drawn = agent.reply.as_ref().map_or(0, |reply| reply.usage.reply_tokens);
-        drawn + agent.unread < agent.spec.reply_tokens_max
+        let Some(reply) = &agent.reply else { return false };
+        if agent.text.open_format().is_some() {
+            return reply.usage.reasoning_tokens + agent.unread < reply.reasoning_tokens_max;
+        }
+        reply.usage.reply_tokens + agent.unread < agent.spec.reply_tokens_max
     }
 
     /// Collects what agents want whose clients let them.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
 use super::Core;
 use super::agent::{AgentState, Ask, Reply, Stage};
-use super::text::{TextJob, TextSource};
+use super::text::{Encoded, TextJob, TextSource};
 use crate::api::{ContextPolicy, Event, FinishReason, Prompt, ReplyError, ReplyEvent};
+use crate::reply_parts::Part;
 
 impl Core {
     /// Starts the next ask of every agent that is free; where one fails at once, the one after it.
@@ -55,7 +57,7 @@ impl Core {
         reply.said.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         let source = match ask.prompt {
-            Prompt::Tokens(tokens) => return self.speak(slot, tokens, now_micros),
+            Prompt::Tokens(tokens) => return self.speak(slot, tokens, None, now_micros),
             Prompt::Raw(text) => TextSource::Raw(text),
             Prompt::RawTrusted(text) => TextSource::RawTrusted(text),
             Prompt::Chat(question) => TextSource::Chat {
@@ -63,15 +65,17 @@ impl Core {
                 turns: Arc::clone(&agent.turns),
                 question,
                 policy: agent.spec.context_policy,
+                thinking: agent.spec.thinking,
             },
         };
+        let reply_tokens = self.text.reply_tokens(&agent.spec);
         let job = TextJob {
             agent: agent.id,
             generation: ask.generation,
             source,
             context_tokens,
             // Half of the context at most: a persona needs room too.
-            reply_tokens: agent.spec.reply_tokens_max.min(context_tokens / 2),
+            reply_tokens: reply_tokens.min(context_tokens / 2),
         };
         self.first_to_ask = (slot + 1) % self.agents.len();
         if self.worker.submit(job).is_err() {
@@ -93,14 +97,14 @@ impl Core {
                 |r: &&mut Reply| r.generation == done.generation && r.stage == Stage::Encoding;
             let Some(reply) = agent.reply.as_mut().filter(waits) else { continue };
             match done.result {
-                Ok((tokens, dropped)) => {
+                Ok(Encoded { tokens, dropped, start }) => {
                     reply.question = done.question;
                     // They never come back, and what an agent remembers stays bounded by its context. If the turns are no longer those that
                     // the prompt was made of, the next prompt counts anew.
                     if reply.turns_removed == agent.turns_removed {
                         agent.forget_oldest(dropped);
                     }
-                    self.speak(slot, tokens, now_micros);
+                    self.speak(slot, tokens, start, now_micros);
                 }
                 Err(error) => self.fail(slot, error),
             }
@@ -108,8 +112,18 @@ impl Core {
         any
     }
 
-    /// Lets the device continue `prompt`, keeping what the cache already holds of it.
-    fn speak(&mut self, slot: usize, prompt: Vec<TokenId>, now_micros: u64) {
+    /// Lets the device continue `prompt`, reusing its cached prefix. `start`: the reply is
+    /// separated into speech and reasoning.
+    fn speak(
+        &mut self,
+        slot: usize,
+        mut prompt: Vec<TokenId>,
+        start: Option<ReplyStart>,
+        now_micros: u64,
+    ) {
+        if let Some(start) = start {
+            self.begin_parts(slot, start, &mut prompt);
+        }
         let context_tokens = self.context_tokens;
         let vocab = self.card.vocab;
         let Some(agent) = self.agents[slot].as_mut() else { return };
@@ -177,10 +191,12 @@ impl Core {
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         let mut outbox = self.clients.iter_mut().find(|c| c.key == client).map(|c| &mut c.outbox);
         let said = &mut reply.said;
-        agent.text.finish(&mut |text, tokens| {
-            said.push_str(&text);
+        agent.text.finish(&mut |part, text, tokens| {
+            if part == Part::Speech {
+                said.push_str(&text);
+            }
             if let Some(outbox) = outbox.as_mut() {
-                let what = ReplyEvent::Delta { text, tokens };
+                let what = part.event(text, tokens);
                 outbox.push_back(Event { agent: id, generation, what });
             }
         });

@@ -212,21 +212,16 @@ pub(super) fn model_text(
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
     let EngineOptions { model, template, pre_tokenizer, .. } = options;
-    let LoadedText { tokenizer, template, state, reserved_markers, warnings } =
-        LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
-    if !state.is_usable() {
+    let mut loaded = LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
+    if !loaded.state.is_usable() {
+        let state = &loaded.state;
         tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
     }
-    for warning in &warnings {
+    for warning in &loaded.warnings {
         tracing::warn!(target: "walla::load", ?model, "{warning}");
     }
-    Ok(ModelText {
-        tokenizer: Arc::new(tokenizer.with_text_bytes_max(text_bytes_max)),
-        template,
-        state: Arc::new(state),
-        reserved_markers,
-        warnings,
-    })
+    loaded.tokenizer = loaded.tokenizer.with_text_bytes_max(text_bytes_max);
+    Ok(ModelText::new(loaded))
 }
 
 /// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no

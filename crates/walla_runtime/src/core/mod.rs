@@ -15,6 +15,7 @@ mod life;
 mod load;
 mod pages;
 mod pause;
+mod reasoning;
 mod slots;
 mod source;
 #[cfg(test)]

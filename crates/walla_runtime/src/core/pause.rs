@@ -29,6 +29,7 @@ impl AgentState {
         of_asks.chain(of_reply).for_each(|arrived| *arrived += micros);
         if let Some(reply) = &mut self.reply {
             reply.begun_micros += micros;
+            reply.spoken_since_micros.iter_mut().for_each(|since| *since += micros);
         }
     }
 }

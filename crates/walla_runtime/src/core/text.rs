@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
 use walla_model::chat::{
-    ChatTemplate, Message, Prompt as RenderedPrompt, RenderOptions, Role, Segment, TemplateError,
-    TemplateState,
+    ChatTemplate, LoadedText, Message, Prompt as RenderedPrompt, ReasoningMarkers, RenderOptions,
+    ReplyStart, Role, Segment, TemplateError, TemplateState,
 };
 use walla_model::tokenizer::{Tokenizer, TokenizerError};
 use walla_types::TokenId;
 
-use crate::api::{AgentId, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
+use crate::api::{AgentId, AgentSpec, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
 
 /// The model's text side.
 #[derive(Debug)]
@@ -26,6 +26,31 @@ pub(crate) struct ModelText {
     pub reserved_markers: Vec<TokenId>,
     /// Faults of the file that do not prevent replies.
     pub warnings: Vec<String>,
+    /// `None` if the model has no markers of reasoning: replies are speech alone.
+    pub reasoning: Option<Arc<ReasoningMarkers>>,
+}
+
+impl ModelText {
+    pub fn new(loaded: LoadedText) -> Self {
+        let LoadedText { tokenizer, template, state, reserved_markers, warnings } = loaded;
+        let reasoning = ReasoningMarkers::new(&tokenizer, template.as_ref()).map(Arc::new);
+        Self {
+            tokenizer: Arc::new(tokenizer),
+            template,
+            state: Arc::new(state),
+            reserved_markers,
+            warnings,
+            reasoning,
+        }
+    }
+
+    /// Tokens of an agent's reply at most, reasoning included where it will reason.
+    pub fn reply_tokens(&self, spec: &AgentSpec) -> u32 {
+        let reasons = |markers: &Arc<ReasoningMarkers>| spec.thinking || markers.opens_unasked();
+        let has_reasoning = self.reasoning.as_ref().is_some_and(reasons);
+        let reasoning_tokens = if has_reasoning { spec.reasoning_tokens_max } else { 0 };
+        spec.reply_tokens_max.saturating_add(reasoning_tokens)
+    }
 }
 
 /// What to encode.
@@ -48,7 +73,13 @@ pub(super) enum TextSource {
     /// Raw text whose markers are parsed.
     RawTrusted(String),
     /// A conversation through the template, and the user's next turn. The turns are the agent's own, not a copy.
-    Chat { persona: String, turns: Arc<Vec<Turn>>, question: String, policy: ContextPolicy },
+    Chat {
+        persona: String,
+        turns: Arc<Vec<Turn>>,
+        question: String,
+        policy: ContextPolicy,
+        thinking: bool,
+    },
 }
 
 /// A prompt, encoded.
@@ -58,8 +89,18 @@ pub(super) struct TextDone {
     pub generation: GenerationId,
     /// The user's turn, if it was one: whoever asked did not keep it.
     pub question: Option<String>,
-    /// The tokens and how many of the oldest turns they leave out, or what is wrong.
-    pub result: Result<(Vec<TokenId>, usize), ReplyError>,
+    /// The tokens, or the reason of a failure.
+    pub result: Result<Encoded, ReplyError>,
+}
+
+/// A prompt's tokens.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub tokens: Vec<TokenId>,
+    /// How many of the oldest turns they leave out.
+    pub dropped: usize,
+    /// Where the reply begins, if speech and reasoning are separated in it.
+    pub start: Option<ReplyStart>,
 }
 
 /// Encodes in the background, or at once where a test wants every run to be the same.
@@ -166,7 +207,7 @@ fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
     TextDone { agent, generation, question, result }
 }
 
-fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), ReplyError> {
+fn encode(text: &ModelText, job: &TextJob) -> Result<Encoded, ReplyError> {
     let refused = |error: TokenizerError| ReplyError::Text(error.to_string());
     match &job.source {
         TextSource::Raw(raw) => {
@@ -176,21 +217,25 @@ fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), Repl
             if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
                 tokens.insert(0, bos);
             }
-            Ok((tokens, 0))
+            Ok(Encoded { tokens, dropped: 0, start: None })
         }
         TextSource::RawTrusted(raw) => {
             let prompt = RenderedPrompt { segments: vec![Segment::Template(raw.clone())] };
             let tokens = text.tokenizer.encode_prompt(&prompt).map_err(refused)?;
-            Ok((tokens, 0))
+            Ok(Encoded { tokens, dropped: 0, start: None })
         }
-        TextSource::Chat { persona, turns, question, policy } => {
+        TextSource::Chat { persona, turns, question, policy, thinking } => {
             let Some(template) = &text.template else {
                 return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
             };
             let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
+            let mut start = None;
             let encode = &mut |from: usize| {
                 let turns = turns.get(from..).unwrap_or_default();
-                encode_chat(&text.tokenizer, template, (persona, turns, question))
+                let messages = (persona.as_str(), turns, question.as_str());
+                let (tokens, begins) = encode_chat(text, template, messages, *thinking)?;
+                start = begins;
+                Ok(tokens)
             };
             let encoded = match policy {
                 ContextPolicy::DropOldest => {
@@ -199,7 +244,10 @@ fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), Repl
                 }
                 ContextPolicy::Refuse | ContextPolicy::Stop => encode(0).map(|tokens| (tokens, 0)),
             };
-            encoded.map_err(|(TooLong::Yes(reason) | TooLong::No(reason))| ReplyError::Text(reason))
+            match encoded {
+                Ok((tokens, dropped)) => Ok(Encoded { tokens, dropped, start }),
+                Err(TooLong::Yes(reason) | TooLong::No(reason)) => Err(ReplyError::Text(reason)),
+            }
         }
     }
 }
@@ -273,10 +321,11 @@ fn is_answer(turns: &[Turn], turn: usize) -> bool {
 }
 
 fn encode_chat(
-    tokenizer: &Tokenizer,
+    text: &ModelText,
     template: &ChatTemplate,
     (persona, turns, question): (&str, &[Turn], &str),
-) -> Result<Vec<TokenId>, TooLong> {
+    thinking: bool,
+) -> Result<(Vec<TokenId>, Option<ReplyStart>), TooLong> {
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
     let said = turns.iter().map(|turn| Message {
         role: match turn.speaker {
@@ -288,15 +337,21 @@ fn encode_chat(
     });
     let question = Message { role: Role::User, content: question };
     let messages: Vec<_> = system.into_iter().chain(said).chain([question]).collect();
-    let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        enable_thinking: thinking,
+        ..RenderOptions::default()
+    };
     let prompt = template.render(&messages, &options).map_err(|error| match error {
         TemplateError::Runaway(_) | TemplateError::OutputTooLong => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
     })?;
-    tokenizer.encode_prompt(&prompt).map_err(|error| match error {
+    let tokens = text.tokenizer.encode_prompt(&prompt).map_err(|error| match error {
         TokenizerError::TooLong { .. } => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
-    })
+    })?;
+    let start = text.reasoning.as_ref().map(|markers| markers.start_of(&text.tokenizer, &prompt));
+    Ok((tokens, start))
 }
 
 #[cfg(test)]

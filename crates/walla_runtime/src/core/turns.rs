@@ -57,10 +57,11 @@ impl AgentState {
     /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
     ///
     /// A question that was never read, or whose reply failed or was cancelled before its first word, does not become part of it: it
-    /// would be an example of answering with silence, and stand there twice when it is asked again.
+    /// would be an example of answering with silence, and stand there twice when it is asked again. Reasoning without speech is no answer.
     pub fn keep_turn(&mut self, mut reply: Reply, is_finished: bool) {
         cut_text(&mut reply.said, reply.heard_bytes);
-        let is_answered = is_finished || !reply.said.is_empty();
+        let has_reasoned = reply.usage.reasoning_tokens > 0;
+        let is_answered = (is_finished && !has_reasoned) || !reply.said.is_empty();
         let Some(question) = reply.question.filter(|_| is_answered) else { return };
         if reply.stage == Stage::Speaking {
             if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {

@@ -18,7 +18,7 @@ fn show<'a>(text: &mut ReplyText, tokens: impl IntoIterator<Item = &'a [u8]>) ->
         shown.tokens += tokens;
         shown.deltas.push(delta.to_string());
     };
-    let stopped = tokens.into_iter().any(|token| text.push(token, &mut say));
+    let stopped = tokens.into_iter().any(|token| text.push_part(token, 1, &mut say));
     if !stopped {
         text.finish(&mut say);
     }
@@ -96,7 +96,7 @@ fn tokens_without_text_count_with_the_next_delta() {
     let mut counts = Vec::new();
     let mut text = ReplyText::new(&[]);
     for token in ["", "a", "", "", "b"] {
-        text.push(token.as_bytes(), &mut |_, tokens| counts.push(tokens));
+        text.push_part(token.as_bytes(), 1, &mut |_, tokens| counts.push(tokens));
     }
     assert_eq!(counts, [2, 3]);
 }
@@ -104,10 +104,10 @@ fn tokens_without_text_count_with_the_next_delta() {
 #[test]
 fn other_stop_strings_begin_a_reply() {
     let mut text = ReplyText::new(&strings(&["X"]));
-    assert!(text.push(b"X", &mut |_, _| {}));
+    assert!(text.push_part(b"X", 1, &mut |_, _| {}));
     text.set_stop_strings(&strings(&["Y"]));
-    assert!(!text.push(b"X", &mut |_, _| {}));
-    assert!(text.push(b"Y", &mut |_, _| {}));
+    assert!(!text.push_part(b"X", 1, &mut |_, _| {}));
+    assert!(text.push_part(b"Y", 1, &mut |_, _| {}));
     text.reset();
     assert_eq!(show(&mut text, [&b"fresh"[..]]).text, "fresh");
 }
@@ -190,8 +190,10 @@ proptest! {
 fn the_longest_of_the_stop_strings_that_end_together_is_named() {
     for (stops, index) in [(["a", "cba", "ba"], 1), (["ba", "x", "ba"], 0), (["", "ba", ""], 1)] {
         let mut text = ReplyText::new(&stops.map(str::to_owned));
-        assert!(text.push(b"c", &mut |_, _| {}) || !text.push(b"b", &mut |_, _| {}));
-        assert!(text.push(b"a", &mut |_, _| {}));
+        assert!(
+            text.push_part(b"c", 1, &mut |_, _| {}) || !text.push_part(b"b", 1, &mut |_, _| {})
+        );
+        assert!(text.push_part(b"a", 1, &mut |_, _| {}));
         assert_eq!(text.stop_index(), index, "{stops:?}");
     }
 }

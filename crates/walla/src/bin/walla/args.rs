@@ -25,7 +25,7 @@ pub enum Verb {
     Detokenize(Detokenize),
     /// Evaluate token sequences as one batch and write all logits
     Logits(Logits),
-    /// Continue a prompt
+    /// Continue a prompt as it is: raw text, without a chat template, reasoning not separated
     Generate(Generate),
     /// Talk to an agent
     Chat(Chat),
@@ -278,9 +278,18 @@ pub struct Chat {
     /// Who the agent is (system text)
     #[arg(long, default_value = "")]
     pub persona: String,
-    /// Tokens of a reply, at most
+    /// Tokens of a reply, at most, without reasoning
     #[arg(short = 'n', default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
+    /// Reason before speaking, where the model's chat template has a switch for that [default: off]
+    #[arg(long, value_enum, value_name = "SWITCH")]
+    pub thinking: Option<Switch>,
+    /// Tokens of reasoning in a reply, at most; behind them the model has to speak
+    #[arg(long, value_name = "TOKENS", default_value_t = 1_024)]
+    pub reasoning_tokens: u32,
+    /// Whether reasoning is written, on standard error
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Visibility::Auto)]
+    pub reasoning: Visibility,
     /// Tokens of the conversation
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,
@@ -294,6 +303,22 @@ pub struct Chat {
     pub budget: BudgetArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+/// Whether something is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Visibility {
+    /// On a terminal, dimmed
+    Auto,
+    Show,
+    Hide,
 }
 
 #[derive(Debug, Args)]

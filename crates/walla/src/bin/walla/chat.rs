@@ -1,14 +1,16 @@
 //! `walla chat`: talk to an agent. Ctrl-C stops the reply and not the program; Ctrl-D or an empty Ctrl-C ends it.
+//!
+//! Standard output has speech alone; reasoning is written to standard error.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use walla::{Agent, AgentSpec, Engine, TemplateChoice};
+use walla::{Agent, AgentSpec, Engine, ReplyEvent, TemplateChoice};
 use walla_model::chat::ChatTemplate;
 
 use crate::Failure;
-use crate::args::Chat;
+use crate::args::{Chat, Switch, Visibility};
 use crate::load;
 
 pub fn run(arguments: &Chat) -> Result<(), Failure> {
@@ -55,13 +57,21 @@ async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
     let spec = AgentSpec {
         sampling: arguments.sampling.sampling()?,
         reply_tokens_max: arguments.tokens,
+        thinking: arguments.thinking == Some(Switch::On),
+        reasoning_tokens_max: arguments.reasoning_tokens,
         ..AgentSpec::new(arguments.persona.clone())
     };
+    let has_switch = engine.model().is_some_and(|model| model.thinking_switch);
+    if arguments.thinking.is_some() && !has_switch {
+        eprintln!(
+            "--thinking has no effect: the model's chat template has no switch for reasoning"
+        );
+    }
     let agent = engine.agent_with(spec);
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = prompt(&mut lines).await? {
         if !line.trim().is_empty() {
-            answer(&agent, line).await?;
+            answer(&agent, line, Reasoning::new(arguments.reasoning)).await?;
         }
     }
     Ok(())
@@ -81,23 +91,68 @@ async fn prompt(lines: &mut Lines<BufReader<Stdin>>) -> Result<Option<String>, F
     }
 }
 
-async fn answer(agent: &Agent, line: String) -> Result<(), Failure> {
+async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     let mut reply = agent.ask(line);
     loop {
         tokio::select! {
-            delta = reply.next() => match delta {
+            event = reply.next_event() => match event {
                 None => break,
-                Some(Ok(delta)) => {
-                    write!(out, "{}", delta.text())?;
+                Some(ReplyEvent::Delta { text, .. }) => {
+                    reasoning.end()?;
+                    write!(out, "{}", text.as_str())?;
                     out.flush()?;
                 }
+                Some(ReplyEvent::Reasoning { text, .. }) => reasoning.write(&text)?,
                 // One reply failed; the conversation goes on.
-                Some(Err(error)) => write!(out, "[{error}]")?,
+                Some(ReplyEvent::Failed(error)) => {
+                    reasoning.end()?;
+                    write!(out, "[{error}]")?;
+                }
+                Some(_) => {}
             },
             _ = tokio::signal::ctrl_c() => reply.cancel(),
         }
     }
+    reasoning.end()?;
     writeln!(out)?;
     Ok(())
+}
+
+/// Writes reasoning to standard error, dimmed on a terminal, on separate lines.
+struct Reasoning {
+    is_shown: bool,
+    is_terminal: bool,
+    is_open: bool,
+}
+
+impl Reasoning {
+    fn new(visibility: Visibility) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let is_shown = match visibility {
+            Visibility::Auto => is_terminal,
+            Visibility::Show => true,
+            Visibility::Hide => false,
+        };
+        Self { is_shown, is_terminal, is_open: false }
+    }
+
+    fn write(&mut self, text: &str) -> std::io::Result<()> {
+        if !self.is_shown {
+            return Ok(());
+        }
+        let mut err = std::io::stderr();
+        if !std::mem::replace(&mut self.is_open, true) && self.is_terminal {
+            write!(err, "\x1b[2m")?;
+        }
+        write!(err, "{text}")
+    }
+
+    /// Speech or the end follows.
+    fn end(&mut self) -> std::io::Result<()> {
+        if !std::mem::take(&mut self.is_open) {
+            return Ok(());
+        }
+        writeln!(std::io::stderr(), "{}", if self.is_terminal { "\x1b[0m" } else { "" })
+    }
 }

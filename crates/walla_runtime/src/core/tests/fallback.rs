@@ -9,7 +9,7 @@ use walla_model::GgufError;
 use super::*;
 use crate::options::EngineError;
 
-fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
+pub(super) fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
     let cpu = || CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
     let faulty = FaultyBackend::new(cpu(), plan).alias("gpu");
     let handle = faulty.handle();
@@ -17,7 +17,11 @@ fn with_spare(plan: FaultPlan) -> (Registry, FaultHandle) {
 }
 
 /// As the device thread does it.
-fn advance_or_fall_back(stage: &mut Stage, options: &EngineOptions, registry: &Registry) -> bool {
+pub(super) fn advance_or_fall_back(
+    stage: &mut Stage,
+    options: &EngineOptions,
+    registry: &Registry,
+) -> bool {
     let Stage { core, heard, now_micros, .. } = stage;
     *now_micros += 10;
     let mut emit = |_: ClientKey, event: Event| {

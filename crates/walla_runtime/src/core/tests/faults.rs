@@ -8,7 +8,7 @@ use super::*;
 use crate::api::{Speaker, Turn};
 use crate::options::EngineError;
 
-fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
+pub(super) fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
     let cpu = CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
     let backend = FaultyBackend::new(cpu, plan);
     let handle = backend.handle();

@@ -11,6 +11,7 @@ mod limits;
 mod masks;
 mod pause;
 mod prompts;
+mod reasoning;
 mod slots;
 mod stories;
 mod templates;
@@ -75,6 +76,9 @@ struct Heard {
     started: u32,
     text: String,
     tokens: u32,
+    /// Text between markers of reasoning, and its tokens.
+    reasoning: String,
+    reasoning_tokens: u32,
     ends: Vec<Result<FinishReason, ReplyError>>,
     usage: Usage,
 }
@@ -182,6 +186,8 @@ impl Stage {
             assert_eq!(heard.ends.len(), 1, "{generation:?} ends once: {heard:?}");
             if heard.ends[0].is_ok() {
                 assert!(heard.tokens <= heard.usage.reply_tokens, "{generation:?}: {heard:?}");
+                let counted = heard.usage.reasoning_tokens;
+                assert!(heard.reasoning_tokens <= counted, "{generation:?}: {heard:?}");
             }
         }
     }
@@ -195,6 +201,10 @@ fn hear(heard: &mut HashMap<GenerationId, Heard>, event: Event) {
         ReplyEvent::Delta { text, tokens } => {
             reply.text.push_str(&text);
             reply.tokens += tokens;
+        }
+        ReplyEvent::Reasoning { text, tokens } => {
+            reply.reasoning.push_str(&text);
+            reply.reasoning_tokens += tokens;
         }
         ReplyEvent::Token(_) => {}
         ReplyEvent::Finished { reason, usage } => {

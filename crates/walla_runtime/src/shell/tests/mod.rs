@@ -179,6 +179,8 @@ impl EngineCore for Fake {
             template: TemplateState::FromFile,
             reserved_markers: Vec::new(),
             warnings: Vec::new(),
+            reasoning: false,
+            thinking_switch: false,
             device: DeviceInfo {
                 name: "none".into(),
                 kind: DeviceKind::Cpu,

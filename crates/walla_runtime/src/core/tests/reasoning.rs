@@ -1,0 +1,348 @@
+//! Reasoning is never spoken: blocks that the prompt or the model opens, their limit, and every
+//! way in which a reply can end.
+
+mod limits;
+mod stories;
+
+use std::sync::Arc;
+
+use walla_device::faulty::FaultPlan;
+use walla_model::synth::Dialect;
+use walla_types::TokenMask;
+
+use super::faults::faulty;
+use super::*;
+use crate::api::{Speaker, Turn};
+
+const THINK: [&str; 2] = ["<think>", "</think>"];
+
+/// ChatML with this behind the generation prompt.
+fn template(end: &str) -> String {
+    format!(
+        "{{% for m in messages %}}\
+         <|im_start|>{{{{ m.role }}}}\n{{{{ m.content }}}}<|im_end|>\n{{% endfor %}}\
+         {{% if add_generation_prompt %}}<|im_start|>assistant\n{end}{{% endif %}}"
+    )
+}
+
+/// A tiny model with these special tokens and this end of its generation prompt.
+fn model(end: &str, special: &[&str]) -> EngineOptions {
+    let template = template(end);
+    let dialect = Dialect { template: &template, special };
+    let file = synth::write_dialect(&Model::TINY, Mixture::Q8_0, 7, &dialect, Vec::new());
+    let bytes = Vec::leak(file.expect("a vector takes everything"));
+    EngineOptions { model: ModelSource::Static(bytes), context_tokens: 256, ..options() }
+}
+
+fn stage(options: &EngineOptions) -> Stage {
+    Stage::new(options, &inline_cpu(), Pacing::FreeRunning)
+}
+
+/// The model's token with this text.
+fn token(stage: &Stage, text: &str) -> u32 {
+    stage.core.text.tokenizer.special_token(text).expect("the model has it").0
+}
+
+/// Draws some of these tokens, each about as likely as the next.
+fn drawing(seed: u64, tokens: &[u32], (reply, reasoning): (u32, u32)) -> AgentSpec {
+    let mask = TokenMask::allow(320, tokens.iter().copied().map(TokenId)).expect("a mask");
+    let sampling = Sampling::builder().temperature(100.0).top_k(0).min_p(0.0).top_p(1.0).seed(seed);
+    AgentSpec {
+        sampling: sampling.allowed_tokens(Arc::new(mask)).build().expect("valid"),
+        reply_tokens_max: reply,
+        reasoning_tokens_max: reasoning,
+        ..AgentSpec::new("You are a test.")
+    }
+}
+
+fn chat(text: &str) -> Prompt {
+    Prompt::Chat(text.into())
+}
+
+/// Speech and reasoning of a reply's tokens, by the definition: letters and the two markers.
+fn split(drawn: &[TokenId], [open, close]: [u32; 2], mut is_open: bool) -> (String, String) {
+    let (mut speech, mut reasoning) = (String::new(), String::new());
+    for token in drawn {
+        match token.0 {
+            id if id == open => is_open = true,
+            id if id == close => is_open = false,
+            id if is_open => reasoning.push(char::from(id as u8)),
+            id => speech.push(char::from(id as u8)),
+        }
+    }
+    (speech, reasoning)
+}
+
+fn turns(stage: &Stage, agent: AgentId) -> Vec<Turn> {
+    let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
+    agent.turns.to_vec()
+}
+
+fn prompt_tokens(stage: &Stage, ask: GenerationId) -> usize {
+    stage.reply(ask).usage.prompt_tokens as usize
+}
+
+/// Whether the model or the template opens the block.
+#[test]
+fn reasoning_is_an_event_and_neither_speech_nor_history() {
+    for end in ["", "<think>\n"] {
+        let options = model(end, &THINK);
+        let (mut spoken, mut thought) = (0, 0);
+        for seed in 0..6 {
+            let mut stage = stage(&options);
+            let markers = THINK.map(|text| token(&stage, text));
+            let spec = drawing(seed, &[97, 98, markers[0], markers[1]], (20, 200));
+            let agent = stage.agent(spec);
+            let ask = stage.ask(agent, chat("Hi"));
+            stage.run();
+            stage.assert_all_ended();
+            let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+            let (speech, reasoning) = split(&drawn, markers, !end.is_empty());
+            let heard = stage.reply(ask);
+            assert_eq!((&heard.text, &heard.reasoning), (&speech, &reasoning), "{end:?} {seed}");
+            assert_eq!(heard.ends, [Ok(FinishReason::Length)]);
+            let usage = heard.usage;
+            assert_eq!((usage.reply_tokens, speech.len()), (20, 20));
+            assert_eq!(usage.reasoning_tokens as usize, drawn.len() - 20);
+            assert_eq!(heard.tokens, 20);
+            let expected = [(Speaker::User, "Hi"), (Speaker::Agent, &*speech)]
+                .map(|(speaker, text)| Turn { speaker, text: text.into() });
+            assert_eq!(turns(&stage, agent), expected);
+            (spoken, thought) = (spoken + speech.len(), thought + reasoning.len());
+        }
+        assert!(spoken > 100 && thought > 60, "{end:?}: {spoken} and {thought}");
+    }
+}
+
+/// Draws these letters in order, each once: biases set the order, penalties prevent repetition. The
+/// end of the prompt has none of them.
+fn spelling(text: &str) -> AgentSpec {
+    let letters: Vec<u32> = text.bytes().map(u32::from).collect();
+    let spec = drawing(1, &letters, (40, 100));
+    let sampling = spec.sampling.to_builder().temperature(0.0);
+    let sampling = sampling.presence_penalty(100.0).frequency_penalty(100.0);
+    let sampling = sampling.penalty_window(letters.len() as u32);
+    let biased = letters.iter().zip(0_u8..).fold(sampling, |sampling, (&letter, nth)| {
+        sampling.bias(TokenId(letter), 400.0 - 12.0 * f32::from(nth))
+    });
+    AgentSpec { sampling: biased.build().expect("valid"), reply_tokens_max: 2, ..spec }
+}
+
+/// The vocabulary lacks the markers, so the model spells them, here in single letters.
+#[test]
+fn markers_that_the_model_spells_are_found_across_tokens() {
+    let (text, prefilled) = ("ab</think>\ncd", "<think>\nLET ME SEE HOW IT GOES. ");
+    for (end, speech, reasoning, counts) in
+        [(prefilled, "cd", "ab", (2, 11)), ("ZZZZ ZZZZ ZZZZ ZZZZ {# <think> #}", "ab", "", (2, 0))]
+    {
+        let mut stage = stage(&model(end, &[]));
+        let agent = stage.agent(spelling(text));
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        let heard = stage.reply(ask);
+        let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+        let drawn: String = drawn.iter().map(|token| char::from(token.0 as u8)).collect();
+        assert!(text.starts_with(&drawn), "{drawn:?}");
+        assert_eq!((&*heard.text, &*heard.reasoning), (speech, reasoning), "{end:?}");
+        assert_eq!((heard.usage.reply_tokens, heard.usage.reasoning_tokens), counts);
+    }
+}
+
+/// The next prompt holds speech alone, as if the agent had never reasoned.
+#[test]
+fn the_next_ask_reads_no_reasoning() {
+    let options = model("<think>\n", &THINK);
+    let mut stage = stage(&options);
+    let [open, close] = THINK.map(|text| token(&stage, text));
+    let spec = drawing(3, &[97, 98, open, close], (10, 100));
+    let agent = stage.agent(spec.clone());
+    let first = stage.ask(agent, chat("Hi"));
+    stage.run();
+    let second = stage.ask(agent, chat("Go on"));
+    stage.run();
+    let told = stage.agent(AgentSpec { history: turns(&stage, agent)[..2].to_vec(), ..spec });
+    let retold = stage.ask(told, chat("Go on"));
+    stage.run();
+    assert!(!stage.reply(first).reasoning.is_empty());
+    let (second, retold) = (stage.reply(second), stage.reply(retold));
+    assert_eq!(second.usage.prompt_tokens, retold.usage.prompt_tokens);
+    assert_eq!((&second.text, &second.reasoning), (&retold.text, &retold.reasoning));
+    assert!(second.usage.cached_tokens > 20, "the turns before the reply: {:?}", second.usage);
+}
+
+#[test]
+fn the_switch_is_the_agents() {
+    let options = model(
+        "{% if enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}",
+        &THINK,
+    );
+    let mut stage = stage(&options);
+    let card = stage.core.card();
+    assert!(card.reasoning && card.thinking_switch);
+    for thinking in [true, false] {
+        let agent = stage.agent(AgentSpec { thinking, ..drawing(1, &[97, 98], (10, 5)) });
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        let heard = stage.reply(ask);
+        let expected = if thinking { (10, 5) } else { (10, 0) };
+        assert_eq!((heard.text.len(), heard.reasoning.len()), expected, "{thinking}");
+    }
+    let plain = Stage::free().core.card();
+    assert!(!plain.reasoning && !plain.thinking_switch);
+}
+
+#[test]
+fn a_reply_that_ends_in_a_block_says_nothing_and_is_no_exchange() {
+    let options = model("<think>\n", &THINK);
+    // The model ends its turn in the block.
+    let mut stage = stage(&options);
+    let end = token(&stage, "<|im_end|>");
+    let agent = stage.agent(drawing(5, &[97, 98, end], (20, 200)));
+    let ask = stage.ask(agent, chat("Hi"));
+    stage.run();
+    let heard = stage.reply(ask);
+    assert_eq!((&heard.ends[..], &*heard.text), (&[Ok(FinishReason::EndOfTurn)][..], ""));
+    assert_eq!(heard.usage.reply_tokens, 0);
+    assert_eq!(turns(&stage, agent), []);
+    // It is asked again as if for the first time.
+    let again = stage.ask(agent, chat("Hi"));
+    stage.run();
+    assert_eq!(prompt_tokens(&stage, again), prompt_tokens(&stage, ask));
+
+    // The host cancels; the device computes something that is not a number; the engine ends.
+    let thinker = || drawing(1, &[97, 98], (20, 200));
+    for nth in [3, 6, 9] {
+        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agent = stage.agent(thinker());
+        let ask = stage.ask(agent, chat("Hi"));
+        for _ in 0..nth {
+            stage.advance();
+        }
+        stage.command(Command::Cancel { agent, generation: ask });
+        stage.run();
+        let heard = stage.reply(ask);
+        assert_eq!((&heard.ends[..], &*heard.text), (&[Ok(FinishReason::Cancelled)][..], ""));
+        assert_eq!(turns(&stage, agent), []);
+
+        let (registry, _) = faulty(FaultPlan::new(1).poison(nth + 5, 0));
+        let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
+        let agent = stage.agent(thinker());
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        let heard = stage.reply(ask);
+        assert_eq!((&heard.ends[..], &*heard.text), (&[Err(ReplyError::NotFinite)][..], ""));
+        assert!(!heard.reasoning.is_empty());
+
+        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agent = stage.agent(thinker());
+        let ask = stage.ask(agent, chat("Hi"));
+        for _ in 0..nth {
+            stage.advance();
+        }
+        let last = stage.core.last_words("over");
+        last.into_iter()
+            .flat_map(|(_, events)| events)
+            .for_each(|event| hear(&mut stage.heard, event));
+        let heard = stage.reply(ask);
+        assert!(matches!(heard.ends[..], [Err(ReplyError::EngineGone(_))]), "{heard:?}");
+        assert_eq!(heard.text, "");
+    }
+}
+
+#[test]
+fn stop_strings_and_stop_tokens_are_those_of_speech() {
+    let options = model("<think>\n", &THINK);
+    let (mut by_string, mut by_token) = (0, 0);
+    for seed in 0..8 {
+        let mut stage = stage(&options);
+        let [open, close] = THINK.map(|text| token(&stage, text));
+        let spec = drawing(seed, &[97, 98, 99, open, close], (40, 100));
+        let stop_strings = vec!["x".into(), "ba".into()];
+        let spec = AgentSpec { stop_strings, stop_tokens: vec![TokenId(99)], ..spec };
+        let agent = stage.agent(spec);
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        let heard = stage.reply(ask);
+        let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+        let (speech, reasoning) = split(&drawn, [open, close], true);
+        assert_eq!(heard.reasoning, reasoning);
+        match heard.ends[..] {
+            [Ok(FinishReason::Stop { index: 1 })] => {
+                by_string += 1;
+                assert_eq!(format!("{}ba", heard.text), speech);
+            }
+            [Ok(FinishReason::StopToken)] => {
+                by_token += 1;
+                assert_eq!(format!("{}c", heard.text), speech);
+            }
+            ref other => panic!("{other:?}: {heard:?}"),
+        }
+    }
+    assert!(by_string > 0 && by_token > 0, "{by_string} and {by_token}");
+}
+
+#[test]
+fn raw_prompts_and_models_without_markers_are_not_separated() {
+    let mut stage = stage(&model("<think>\n", &THINK));
+    let [open, close] = THINK.map(|text| token(&stage, text));
+    let agent = stage.agent(drawing(1, &[97, 98, open, close], (30, 3)));
+    for prompt in [Prompt::Raw("Once".into()), tokens("Once")] {
+        let ask = stage.ask(agent, prompt);
+        stage.run();
+        let drawn = said(&stage, agent, prompt_tokens(&stage, ask));
+        let heard = stage.reply(ask);
+        assert_eq!(stage.core.text.tokenizer.decode(&drawn).as_ref(), Ok(&heard.text));
+        assert!(heard.text.contains("<think>") && heard.reasoning.is_empty());
+        assert_eq!((heard.usage.reply_tokens, heard.usage.reasoning_tokens), (30, 0));
+    }
+}
+
+/// While an agent reasons, its voice is behind by one token, however long that takes.
+#[test]
+fn the_time_of_reasoning_is_no_debt_of_the_voice() {
+    let mut stage = stage(&model("<think>\n", &THINK));
+    let spec = AgentSpec { voice_rate: Some(6.0), ..drawing(1, &[97, 98], (20, 40)) };
+    let agent = stage.agent(spec);
+    let ask = stage.ask(agent, chat("Hi"));
+    let due = |stage: &Stage| {
+        let agent = stage.core.agents[0].as_ref().expect("it lives");
+        agent.tokens_due(stage.now_micros)
+    };
+    while stage.reply(ask).tokens == 0 {
+        stage.now_micros += 500_000;
+        assert!(due(&stage).is_none_or(|due| due <= 1.0), "{:?}", due(&stage));
+        stage.advance();
+    }
+    assert!(stage.now_micros > 5_000_000);
+    assert!(due(&stage).is_none_or(|due| due <= 1.0), "{:?}", due(&stage));
+    stage.run();
+    stage.assert_all_ended();
+}
+
+/// An agent that is parked between its replies has no buffers of parts.
+#[test]
+fn agents_that_share_a_slot_reason_as_agents_with_slots() {
+    let talk = |agents_max: u32| {
+        let options = EngineOptions { agents_max, ..model("<think>\n", &THINK) };
+        let mut stage = stage(&options);
+        let [open, close] = THINK.map(|text| token(&stage, text));
+        let spec = |seed| drawing(seed, &[97, 98, open, close], (8, 40));
+        let agents: Vec<_> = (0..4).map(|seed| stage.agent(spec(seed))).collect();
+        let mut replies = Vec::new();
+        for question in ["Hi", "Go on"] {
+            let asks: Vec<_> =
+                agents.iter().map(|&agent| stage.ask(agent, chat(question))).collect();
+            stage.run();
+            replies.extend(asks.into_iter().map(|ask| {
+                let heard = stage.reply(ask);
+                (heard.text.clone(), heard.reasoning.clone(), heard.ends.clone())
+            }));
+        }
+        stage.assert_all_ended();
+        replies
+    };
+    let plenty = talk(4);
+    let separated = |text: &str, reasoning: &str| !text.is_empty() && !reasoning.is_empty();
+    assert!(plenty.iter().any(|(text, reasoning, _)| separated(text, reasoning)), "{plenty:?}");
+    assert_eq!(talk(1), plenty);
+}

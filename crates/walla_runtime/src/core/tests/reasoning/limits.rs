@@ -1,0 +1,184 @@
+//! Limits of reasoning and of the speech behind it.
+
+use walla_device::faulty::VirtualClock;
+
+use super::*;
+
+/// Letters of all kinds, drawn with penalties, which look back on the tokens before.
+fn talkative(seed: u64, limits: (u32, u32)) -> AgentSpec {
+    let letters: Vec<u32> = (97..123).collect();
+    let spec = drawing(seed, &letters, limits);
+    let sampling = spec.sampling.to_builder().temperature(1.5).repetition_penalty(1.3);
+    AgentSpec { sampling: sampling.build().expect("valid"), ..spec }
+}
+
+/// At the limit the closing marker is fed like a prompt. What follows is what follows these tokens
+/// in a prompt, so the draw that was in flight has left nothing behind; on devices of all speeds.
+#[test]
+fn at_the_limit_the_engine_closes_the_block_and_the_reply_has_its_own_limit() {
+    for (special, closing) in [(&THINK[..], 4), (&[], 11)] {
+        let options = model("<think>\n", special);
+        for seed in 0..4 {
+            let story = |registry: &Registry, clock: Option<&VirtualClock>, pacing| {
+                let mut stage = Stage::new(&options, registry, pacing);
+                let agent = stage.agent(talkative(seed, (12, 7)));
+                let ask = stage.ask(agent, chat("Hi"));
+                for _ in 0..2_000 {
+                    stage.frame();
+                    clock.inspect(|clock| clock.advance(70));
+                }
+                stage.assert_all_ended();
+                let drawn = said(&stage, agent, 0);
+                let mut heard = stage.reply(ask).clone();
+                (heard.usage.first_token_micros, heard.usage.total_micros) = (0, 0);
+                (heard, drawn)
+            };
+            let (heard, history) = story(&inline_cpu(), None, Pacing::FreeRunning);
+            assert_eq!(heard.ends, [Ok(FinishReason::Length)]);
+            assert_eq!((heard.usage.reasoning_tokens, heard.usage.reply_tokens), (7, 12));
+            assert_eq!((heard.reasoning.len(), heard.text.len()), (7, 12));
+            let prompt = heard.usage.prompt_tokens as usize + 7 + closing;
+            assert_eq!(history.len(), prompt + 12, "{special:?}");
+
+            // As one prompt.
+            let mut stage = stage(&options);
+            let agent = stage.agent(talkative(seed, (12, 7)));
+            let ask = stage.ask(agent, Prompt::Tokens(history[..prompt].to_vec()));
+            stage.run();
+            assert_eq!(stage.reply(ask).text, heard.text, "seed {seed}");
+
+            let clock = VirtualClock::new();
+            let (slow, _) = faulty(FaultPlan::new(seed).clock(&clock).delay_micros(0..=200));
+            for (registry, clock, pacing) in [
+                (&inline_cpu(), None, Pacing::default()),
+                (&slow, Some(&clock), Pacing::FreeRunning),
+            ] {
+                assert_eq!(story(registry, clock, pacing), (heard.clone(), history.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_zero_closes_the_block_in_the_prompt() {
+    for special in [&THINK[..], &[]] {
+        let mut stage = stage(&model("<think>\n", special));
+        let agent = stage.agent(drawing(1, &[97, 98], (9, 0)));
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        let heard = stage.reply(ask);
+        assert_eq!((heard.text.len(), heard.reasoning.len()), (9, 0));
+        assert_eq!((heard.usage.reasoning_tokens, heard.usage.reply_tokens), (0, 9));
+    }
+    // A block that the model opens is closed at once.
+    let mut stage = stage(&model("", &THINK));
+    let open = token(&stage, "<think>");
+    let agent = stage.agent(drawing(2, &[97, open], (9, 0)));
+    let ask = stage.ask(agent, chat("Hi"));
+    stage.run();
+    let heard = stage.reply(ask);
+    assert!(heard.text.chars().all(|c| c == 'a') && heard.reasoning.is_empty(), "{heard:?}");
+    assert!(heard.usage.reasoning_tokens > 0, "it tried");
+}
+
+#[test]
+fn reasoning_leaves_the_reply_its_place_in_the_context() {
+    let mut stage = stage(&EngineOptions { context_tokens: 160, ..model("<think>\n", &THINK) });
+    let agent = stage.agent(drawing(1, &[97, 98], (30, 100_000)));
+    let ask = stage.ask(agent, chat("Hi"));
+    stage.run();
+    let heard = stage.reply(ask);
+    assert_eq!((&heard.ends[..], heard.text.len()), (&[Ok(FinishReason::Length)][..], 30));
+    let left = 160 - heard.usage.prompt_tokens - heard.usage.reasoning_tokens;
+    assert!((30..=40).contains(&left), "reasoning had the rest: {heard:?}");
+    // A reply that may fill the context leaves half of it to reasoning.
+    let agent = stage.agent(drawing(1, &[97, 98], (100_000, 100_000)));
+    let ask = stage.ask(agent, chat("Hi"));
+    stage.run();
+    let heard = stage.reply(ask);
+    assert_eq!(heard.ends, [Ok(FinishReason::ContextFull)]);
+    assert!(heard.text.len() > 30 && heard.reasoning.len() > 30, "{heard:?}");
+}
+
+/// The vocabulary has the opening marker alone, or the model opens block after block: the limit
+/// ends the reply with its own reason.
+#[test]
+fn a_block_that_cannot_be_closed_ends_the_reply() {
+    for (special, tokens, drawn) in
+        [(&THINK[..1], &["<think>", "a"][..], 6), (&THINK[..], &["<think>"], 6 + 4)]
+    {
+        let mut stage = stage(&model("", special));
+        let id = |text: &&str| stage.core.text.tokenizer.special_token(text).map_or(97, |t| t.0);
+        let allowed: Vec<u32> = tokens.iter().map(id).collect();
+        let agent = stage.agent(drawing(1, &allowed, (200, 6)));
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        let heard = stage.reply(ask);
+        assert_eq!(heard.ends, [Ok(FinishReason::ReasoningLength)], "{special:?} {heard:?}");
+        assert_eq!(heard.usage.reasoning_tokens, drawn);
+        if heard.text.is_empty() {
+            assert_eq!(turns(&stage, agent), [], "a question without an answer is forgotten");
+        }
+    }
+}
+
+/// The model opens a block while the next step runs already: its draw belongs to nothing. What
+/// follows is what follows the same tokens in a prompt.
+#[test]
+fn a_draw_in_flight_is_forgotten_when_a_block_is_closed() {
+    let options = model("", &THINK);
+    let mut closed = 0;
+    for seed in 0..12 {
+        let clock = VirtualClock::new();
+        let (slow, _) = faulty(FaultPlan::new(seed).clock(&clock).delay_micros(50..=50));
+        let mut stage = Stage::new(&options, &slow, Pacing::FreeRunning);
+        let [open, close] = THINK.map(|text| token(&stage, text));
+        let letters: Vec<u32> = (97..110).chain([open]).collect();
+        let spec = drawing(seed, &letters, (25, 0));
+        let sampling = spec.sampling.to_builder().temperature(8.0).repetition_penalty(1.3);
+        let spec = AgentSpec { sampling: sampling.build().expect("valid"), ..spec };
+        let agent = stage.agent(spec.clone());
+        let ask = stage.ask(agent, chat("Hi"));
+        for _ in 0..3_000 {
+            stage.advance();
+            clock.advance(20);
+        }
+        stage.assert_all_ended();
+        let history = said(&stage, agent, 0);
+        let Some(at) = history.iter().rposition(|token| token.0 == close) else { continue };
+        closed += 1;
+        let (prompt, rest) = history.split_at(at + 3);
+        assert_eq!(prompt[at..], [TokenId(close), TokenId(10), TokenId(10)]);
+        assert!(stage.reply(ask).text.ends_with(&split(rest, [open, close], false).0));
+        let mut alone = self::stage(&options);
+        let spec = AgentSpec { reply_tokens_max: rest.len() as u32, ..spec };
+        let agent = alone.agent(spec);
+        alone.ask(agent, Prompt::Tokens(prompt.to_vec()));
+        alone.run();
+        assert_eq!(said(&alone, agent, prompt.len()), rest, "seed {seed}");
+    }
+    assert!(closed > 5, "{closed}");
+}
+
+/// Prompts leave context to reasoning as well as to speech.
+#[test]
+fn old_turns_make_way_for_reasoning() {
+    let turn = |speaker, n: u32| Turn { speaker, text: format!("turn {n} of a talk") };
+    let history: Vec<_> =
+        (0..30).flat_map(|n| [turn(Speaker::User, n), turn(Speaker::Agent, n)]).collect();
+    let prompt_tokens = |end: &str, thinking| {
+        let mut stage = stage(&model(end, &THINK));
+        let spec = AgentSpec { history: history.clone(), thinking, ..drawing(1, &[97], (10, 90)) };
+        let agent = stage.agent(spec);
+        let ask = stage.ask(agent, chat("Hi"));
+        stage.run();
+        stage.reply(ask).usage.prompt_tokens
+    };
+    let plain = prompt_tokens("", false);
+    // Three quarters of the context without the reply.
+    assert!((118..=184).contains(&plain), "{plain}");
+    for (end, thinking) in [("", true), ("<think>\n", false)] {
+        let found = prompt_tokens(end, thinking);
+        assert!(found <= 117, "{end:?}: {found}");
+    }
+}

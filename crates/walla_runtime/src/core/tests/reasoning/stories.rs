@@ -1,0 +1,139 @@
+//! Devices that are lost, fail or take their time while agents reason.
+
+use walla_device::faulty::VirtualClock;
+
+use super::super::fallback::{advance_or_fall_back, with_spare};
+use super::*;
+use crate::api::ContextPolicy;
+
+/// Replies of six agents with different limits; the device is lost after some rounds.
+fn story(options: &EngineOptions, lose_after: Option<usize>) -> Vec<Heard> {
+    let options = EngineOptions { kv_tokens: Some(16 * 50), ..options.clone() };
+    let (registry, handle) = with_spare(FaultPlan::new(1));
+    let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
+    let [open, close] = THINK.map(|text| token(&stage, text));
+    let mut asks = Vec::new();
+    for seed in 0..6 {
+        let mut allowed = vec![97, 98, 99, close];
+        allowed.extend((seed % 2 == 0).then_some(open));
+        let agent = stage.agent(drawing(seed, &allowed, (15, 4 + seed as u32)));
+        asks.push(stage.ask(agent, chat("Hello, tell me more")));
+        asks.push(stage.ask(agent, chat("And then?")));
+    }
+    let mut has_fallen_back = false;
+    for round in 0..400 {
+        if lose_after == Some(round) {
+            handle.lose();
+        }
+        has_fallen_back |= advance_or_fall_back(&mut stage, &options, &registry);
+    }
+    assert_eq!(has_fallen_back, lose_after.is_some(), "{lose_after:?}");
+    stage.run();
+    stage.assert_all_ended();
+    asks.iter().map(|&ask| stage.reply(ask).clone()).collect()
+}
+
+#[test]
+fn a_lost_device_changes_no_word_of_speech_or_reasoning() {
+    let options = model("<think>\n", &THINK);
+    let undisturbed = story(&options, None);
+    let closed = undisturbed.iter().filter(|heard| !heard.text.is_empty()).count();
+    assert!(closed > 8, "{undisturbed:?}");
+    for round in [1, 3, 6, 9, 12, 15, 20, 26] {
+        for (heard, expected) in story(&options, Some(round)).iter().zip(&undisturbed) {
+            assert_eq!((&heard.text, &heard.reasoning), (&expected.text, &expected.reasoning));
+            assert_eq!(heard.ends, expected.ends);
+            let tokens = |heard: &Heard| (heard.usage.reply_tokens, heard.usage.reasoning_tokens);
+            assert_eq!(tokens(heard), tokens(expected), "{round}");
+        }
+    }
+}
+
+/// Failing and slow devices, scarce pages, cancels and full queues: each reply ends once, with the
+/// words that the agent would speak alone.
+#[test]
+fn seeded_stories_of_reasoning_end_well() {
+    let options = EngineOptions {
+        context_tokens: 128,
+        kv_tokens: Some(16 * 24),
+        ..model("<think>\n", &THINK)
+    };
+    let mut compared = 0;
+    for seed in 0..25_u64 {
+        let clock = VirtualClock::new();
+        let plan = FaultPlan::new(seed).clock(&clock).delay_micros(0..=400).fail_in_play(3_000);
+        let mut stage = Stage::new(&options, &faulty(plan).0, Pacing::default());
+        let [open, close] = THINK.map(|text| token(&stage, text));
+        let end = token(&stage, "<|im_end|>");
+        let mut random =
+            (0u32..).map(|n| walla_device::philox4x32([n, 0, 0, 5], [seed as u32, 1])[0]);
+        let mut draw = move |below: u32| random.next().unwrap_or_default() % below;
+        let specs: Vec<_> = (0..6)
+            .map(|_| {
+                let mut allowed = vec![97, 98, 99, open];
+                allowed.extend([close, end].into_iter().filter(|_| draw(2) == 0));
+                let policy = [ContextPolicy::DropOldest, ContextPolicy::Stop][draw(2) as usize];
+                AgentSpec {
+                    context_policy: policy,
+                    ..drawing(u64::from(draw(99)), &allowed, (1 + draw(30), draw(30)))
+                }
+            })
+            .collect();
+        let agents: Vec<_> = specs.iter().map(|spec| stage.agent(spec.clone())).collect();
+        let mut asks = Vec::new();
+        for _ in 0..60 {
+            let who = draw(6) as usize;
+            match draw(6) {
+                0 | 1 => {
+                    let question = "Hi".repeat(1 + draw(9) as usize);
+                    asks.push((who, stage.ask(agents[who], chat(&question)), question));
+                }
+                2 if !asks.is_empty() => {
+                    let (who, generation, _) = &asks[draw(asks.len() as u32) as usize];
+                    let (agent, generation) = (agents[*who], *generation);
+                    stage.command(Command::Cancel { agent, generation });
+                }
+                3 => stage.core.control(crate::shell::Control::KvTokens(16 * (9 + draw(20)))),
+                4 => stage.room = Some(draw(5) as usize),
+                _ => stage.room = None,
+            }
+            stage.frame();
+            clock.advance(200 + u64::from(draw(2_000)));
+        }
+        stage.room = None;
+        stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
+        for _ in 0..20_000 {
+            if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
+                break;
+            }
+            stage.frame();
+            clock.advance(1_000);
+        }
+        stage.assert_all_ended();
+        for heard in stage.heard.values() {
+            assert!(!heard.text.contains("think"), "{heard:?}");
+        }
+        // The first reply of an agent depends on nothing before it.
+        for (who, spec) in specs.iter().enumerate() {
+            let Some((_, ask, question)) = asks.iter().find(|(of, ..)| *of == who) else {
+                continue;
+            };
+            let heard = stage.reply(*ask);
+            if matches!(heard.ends[..], [Err(_) | Ok(FinishReason::Cancelled)]) {
+                continue;
+            }
+            let mut alone = self::stage(&EngineOptions { kv_tokens: None, ..options.clone() });
+            let agent = alone.agent(spec.clone());
+            let retold = alone.ask(agent, chat(question));
+            alone.run();
+            let retold = alone.reply(retold);
+            assert_eq!(
+                (&retold.text, &retold.reasoning),
+                (&heard.text, &heard.reasoning),
+                "{seed}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 60, "{compared}");
+}

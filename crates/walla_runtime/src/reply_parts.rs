@@ -1,0 +1,207 @@
+//! Parts of a reply: speech and reasoning.
+//!
+//! Tokens arrive with their bytes. A marker of reasoning ([`ReasoningMarkers`]) switches between
+//! the parts and belongs to neither. A marker is a token, or a text that may be cut into tokens
+//! anywhere; bytes that may be the beginning of such a text are held back. Each part is a
+//! [`ReplyText`]: characters become whole, and stop strings are looked for in speech alone, across
+//! blocks of reasoning.
+//!
+//! White space behind a closing marker, and before an opening marker that nothing was spoken
+//! before, belongs to neither part.
+//!
+//! Tokens are counted in the part that their last byte belongs to. Tokens of markers, and tokens of
+//! white space that is left out, count as reasoning.
+
+mod held;
+mod splitter;
+
+use std::sync::Arc;
+
+use walla_model::chat::{ReasoningFormat, ReasoningMarkers, ReplyStart};
+use walla_types::TokenId;
+
+use self::splitter::{Mode, Splitter};
+use crate::api::{DELTA_BYTES_MAX, ReplyEvent};
+use crate::inline_text::InlineText;
+use crate::reply_text::ReplyText;
+
+/// A part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Text for listeners and for the conversation.
+    Speech,
+    /// Text between markers of reasoning.
+    Reasoning,
+}
+
+/// Receives text: the part, the text, and the number of tokens that it completes.
+pub(crate) type Say<'a> = dyn FnMut(Part, InlineText<DELTA_BYTES_MAX>, u32) + 'a;
+
+/// Both parts of one agent's replies, one reply at a time. The default holds no memory.
+#[derive(Debug, Default)]
+pub(crate) struct ReplyParts {
+    sinks: Sinks,
+    /// Made when the first reply of a model with markers begins.
+    splitter: Option<Box<Splitter>>,
+}
+
+/// Where bytes go.
+#[derive(Debug, Default)]
+struct Sinks {
+    speech: ReplyText,
+    reasoning: ReplyText,
+    speech_tokens: u32,
+    reasoning_tokens: u32,
+}
+
+impl Part {
+    /// The event that carries text of this part.
+    pub(crate) fn event(self, text: InlineText<DELTA_BYTES_MAX>, tokens: u32) -> ReplyEvent {
+        match self {
+            Self::Speech => ReplyEvent::Delta { text, tokens },
+            Self::Reasoning => ReplyEvent::Reasoning { text, tokens },
+        }
+    }
+}
+
+impl ReplyParts {
+    /// Replies whose speech ends before any of these strings.
+    pub(crate) fn new(stop_strings: &[String]) -> Self {
+        let sinks = Sinks { speech: ReplyText::new(stop_strings), ..Sinks::default() };
+        Self { sinks, splitter: None }
+    }
+
+    /// Begins a reply with other stop strings.
+    pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
+        self.sinks.speech.set_stop_strings(stop_strings);
+        self.reset();
+    }
+
+    /// Begins a reply that is speech alone, until [`ReplyParts::begin`].
+    pub(crate) fn reset(&mut self) {
+        self.sinks.speech.reset();
+        self.sinks.reasoning.reset();
+        (self.sinks.speech_tokens, self.sinks.reasoning_tokens) = (0, 0);
+        if let Some(splitter) = &mut self.splitter {
+            splitter.reset(Mode::Off);
+        }
+    }
+
+    /// Separates the reply that begins, from its first token on.
+    pub(crate) fn begin(&mut self, markers: &Arc<ReasoningMarkers>, start: ReplyStart) {
+        if self.splitter.is_none() {
+            self.sinks.reasoning = ReplyText::new(&[]);
+        }
+        let splitter = self.splitter.get_or_insert_with(|| Box::new(Splitter::new(markers)));
+        splitter.reset(match start {
+            ReplyStart::Speech | ReplyStart::AfterReasoning => Mode::Speech,
+            ReplyStart::Reasoning(format) => Mode::Reasoning(format),
+            ReplyStart::Header(format) => Mode::Header(format),
+        });
+        splitter.is_blank = start == ReplyStart::Speech;
+        splitter.skips_space = start == ReplyStart::AfterReasoning;
+    }
+
+    /// Takes a token with its text and gives the text that can be shown to `say`. `true`: a stop
+    /// string is complete, and the reply is over.
+    pub(crate) fn push(&mut self, token: TokenId, bytes: &[u8], say: &mut Say<'_>) -> bool {
+        match &mut self.splitter {
+            Some(splitter) if splitter.mode != Mode::Off => {
+                splitter.push(&mut self.sinks, token, bytes, say);
+            }
+            _ => self.sinks.put_token(Part::Speech, bytes, say),
+        }
+        self.sinks.speech.is_stopped()
+    }
+
+    /// The index of the stop string that is complete, once [`push`](Self::push) has returned `true`:
+    /// [`ReplyText::stop_index`] of the speech.
+    pub(crate) fn stop_index(&self) -> u32 {
+        self.sinks.speech.stop_index()
+    }
+
+    /// Shows the text that was held back: the reply is over and nothing follows.
+    pub(crate) fn finish(&mut self, say: &mut Say<'_>) {
+        if let Some(splitter) = &mut self.splitter {
+            splitter.release_all(&mut self.sinks, say);
+        }
+        self.sinks.reasoning.finish(&mut |text, tokens| say(Part::Reasoning, text, tokens));
+        self.sinks.speech.finish(&mut |text, tokens| say(Part::Speech, text, tokens));
+    }
+
+    /// Tokens of speech so far. Tokens that may be the beginning of a marker are among them until
+    /// it is complete.
+    pub(crate) fn speech_tokens(&self) -> u32 {
+        self.sinks.speech_tokens
+    }
+
+    /// Tokens of reasoning and its markers so far.
+    pub(crate) fn reasoning_tokens(&self) -> u32 {
+        self.sinks.reasoning_tokens
+    }
+
+    /// The format of the block that the reply is in, if [`ReplyParts::close`] can end it now.
+    pub(crate) fn open_format(&self) -> Option<ReasoningFormat> {
+        match self.splitter.as_ref()?.mode {
+            Mode::Reasoning(format) => Some(format),
+            // The header of a channel may still name speech.
+            Mode::Header(format) => format.has_header().then_some(format),
+            Mode::Off | Mode::Speech => None,
+        }
+    }
+
+    /// Whether a token with these bytes would be speech, so that it may be a stop token.
+    pub(crate) fn would_speak(&self, bytes: &[u8]) -> bool {
+        let Some(splitter) = &self.splitter else { return true };
+        let is_left_out = splitter.skips_space && is_space(bytes);
+        matches!(splitter.mode, Mode::Off | Mode::Speech) && !is_left_out
+    }
+
+    /// The engine has closed the block that is open: speech follows.
+    pub(crate) fn close(&mut self, say: &mut Say<'_>) {
+        let Some(splitter) = &mut self.splitter else { return };
+        splitter.release_all(&mut self.sinks, say);
+        splitter.mode = Mode::Speech;
+        (splitter.is_blank, splitter.skips_space) = (false, true);
+        splitter.header.clear();
+    }
+}
+
+impl Sinks {
+    fn put(&mut self, part: Part, bytes: &[u8], tokens: u32, say: &mut Say<'_>) {
+        let text = match part {
+            Part::Speech => &mut self.speech,
+            Part::Reasoning => &mut self.reasoning,
+        };
+        text.push_part(bytes, tokens, &mut |text, tokens| say(part, text, tokens));
+    }
+
+    fn put_token(&mut self, part: Part, bytes: &[u8], say: &mut Say<'_>) {
+        self.count(part, 1);
+        self.put(part, bytes, 1, say);
+    }
+
+    fn count(&mut self, part: Part, tokens: u32) {
+        match part {
+            Part::Speech => self.speech_tokens += tokens,
+            Part::Reasoning => self.reasoning_tokens += tokens,
+        }
+    }
+
+    /// Tokens that were counted as `counted` belong to a marker.
+    fn hide(&mut self, counted: Part, tokens: u32) {
+        if counted == Part::Speech {
+            self.speech_tokens -= tokens;
+            self.reasoning_tokens += tokens;
+        }
+        self.reasoning.push_part(&[], tokens, &mut |_, _| {});
+    }
+}
+
+/// Whether it is ASCII white space, and not nothing.
+fn is_space(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.trim_ascii().is_empty()
+}
+
+#[cfg(test)]
+mod tests;

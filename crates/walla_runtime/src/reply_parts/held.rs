@@ -1,0 +1,79 @@
+use std::ops::Range;
+
+use walla_model::chat::MARKER_BYTES_MAX;
+
+/// Bytes that can be held: white space at the beginning of a reply, and a marker.
+const BYTES_MAX: usize = 64;
+
+const _: () = assert!(MARKER_BYTES_MAX < BYTES_MAX);
+
+/// Bytes that are held back, and how many tokens end behind each of them.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: [u8; BYTES_MAX],
+    len: usize,
+    /// Index: bytes before the end.
+    ends: [u32; BYTES_MAX + 1],
+}
+
+impl Held {
+    pub fn new() -> Self {
+        Self { bytes: [0; BYTES_MAX], len: 0, ends: [0; BYTES_MAX + 1] }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len == BYTES_MAX
+    }
+
+    /// Holds one more byte. The caller releases bytes before it is full.
+    pub fn push(&mut self, byte: u8) {
+        debug_assert!(!self.is_full(), "markers are shorter");
+        if let Some(free) = self.bytes.get_mut(self.len) {
+            *free = byte;
+            self.len += 1;
+        }
+    }
+
+    /// `tokens` tokens end here.
+    pub fn end_tokens(&mut self, tokens: u32) {
+        self.ends[self.len] += tokens;
+    }
+
+    /// The next place behind `from`, up to `to`, at which tokens end or the bytes do, and how many
+    /// tokens.
+    pub fn end_behind(&self, from: usize, to: usize) -> Option<(usize, u32)> {
+        let mut places = from + 1..=to;
+        places.find(|&at| self.ends[at] > 0 || at == to).map(|at| (at, self.ends[at]))
+    }
+
+    /// A copy of some bytes, at the beginning of the array.
+    pub fn copied(&self, range: Range<usize>) -> [u8; BYTES_MAX] {
+        let mut copy = [0; BYTES_MAX];
+        copy[..range.len()].copy_from_slice(&self.bytes[range]);
+        copy
+    }
+
+    /// Drops the first `count` bytes.
+    pub fn forget(&mut self, count: usize) {
+        self.bytes.copy_within(count..self.len, 0);
+        self.ends.copy_within(count + 1..=self.len, 1);
+        self.len -= count;
+        self.ends[self.len + 1..].fill(0);
+    }
+
+    /// Drops everything; returns how many tokens have ended in it.
+    pub fn clear(&mut self) -> u32 {
+        let tokens = self.ends.iter().sum();
+        self.len = 0;
+        self.ends.fill(0);
+        tokens
+    }
+}

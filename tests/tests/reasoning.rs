@@ -1,0 +1,116 @@
+//! A model that writes its markers as plain text, behind a template that opens the block: what it writes before `</think>` is not speech.
+
+use std::time::{Duration, Instant};
+
+use walla_cpu::{CpuBackend, CpuOptions};
+use walla_device::Registry;
+use walla_model::Gguf;
+use walla_model::gguf::Writer;
+use walla_runtime::{
+    AgentSpec, Command, Engine, EngineOptions, FinishReason, ModelSource, Pacing, Prompt,
+    ReplyEvent, Speaker, Turn, Usage,
+};
+use walla_types::Sampling;
+
+/// The demo model with another chat template. Its vocabulary has no token for the markers.
+fn demo_with_template(template: &str) -> &'static [u8] {
+    let file = Gguf::from_static(walla_demo_model::GGUF).expect("the shipped file is valid");
+    let mut writer = Writer::new();
+    for (key, value) in file.metadata().filter(|(key, _)| *key != "tokenizer.chat_template") {
+        writer.value(key, value);
+    }
+    writer.str("tokenizer.chat_template", template);
+    for tensor in file.tensors() {
+        writer.tensor(tensor.name, tensor.ty.expect("a known type"), tensor.shape.dims());
+    }
+    let mut data = writer.begin(Vec::new()).expect("it was readable before");
+    for index in 0..file.tensors().len() {
+        data.tensor(&file.tensor_bytes(index).expect("it is there")).expect("its length");
+    }
+    data.finish().expect("a vector takes everything").leak()
+}
+
+/// ChatML that ends with an open block.
+const OPENS: &str = "{%- for message in messages -%}\
+    {{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' -}}\
+    {%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n<think>\n' -}}{%- endif -%}";
+
+/// Examples of questions with reasoning and an answer: the demo model continues the pattern.
+const EXAMPLES: &str = "Q: 2+2?\n<think>\nTwo and two make four.\n</think>\nFour.\n\nQ: 3+3?\n<think>\n\
+    Three and three make six.\n</think>\nSix.";
+
+#[derive(Debug, Default, PartialEq)]
+struct Heard {
+    speech: String,
+    reasoning: String,
+    end: Option<(FinishReason, Usage)>,
+}
+
+/// The replies of one agent, one after the other.
+fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
+    let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };
+    let registry = Registry::new().with(CpuBackend::new(cpu));
+    let options = EngineOptions {
+        agents_max: 1,
+        budget: None,
+        ..EngineOptions::new(ModelSource::Static(demo_with_template(OPENS)))
+    };
+    let engine = Engine::start_with(options, registry).expect("options are valid");
+    let client = engine.client(Pacing::FreeRunning).expect("there is room");
+    let agent = client.new_agent();
+    client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("room");
+    let ask = |question: &&str| {
+        let prompt = Prompt::Chat((*question).to_owned());
+        let generation = client.new_generation();
+        client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
+        let (mut heard, start) = (Heard::default(), Instant::now());
+        while heard.end.is_none() {
+            assert!(start.elapsed() < Duration::from_secs(120), "no end: {heard:?}");
+            match client.try_recv().map(|event| event.what) {
+                Some(ReplyEvent::Delta { text, .. }) => heard.speech.push_str(&text),
+                Some(ReplyEvent::Reasoning { text, .. }) => heard.reasoning.push_str(&text),
+                Some(ReplyEvent::Finished { reason, usage }) => heard.end = Some((reason, usage)),
+                Some(ReplyEvent::Failed(error)) => panic!("{error}"),
+                Some(_) => {}
+                None => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+        heard
+    };
+    questions.iter().map(ask).collect()
+}
+
+#[test]
+fn reasoning_in_plain_text_is_not_speech_and_its_limit_makes_the_model_speak() {
+    let spec = |reasoning_tokens_max| AgentSpec {
+        sampling: Sampling::greedy(),
+        reply_tokens_max: 40,
+        reasoning_tokens_max,
+        ..AgentSpec::new(EXAMPLES)
+    };
+    // The demo model knows no markers: left alone it ends its turn in the block, and nothing of that is speech.
+    for heard in replies(spec(512), &["Q: 1+1?", "Who are you?"]) {
+        let Some((FinishReason::EndOfTurn, usage)) = heard.end else { panic!("{heard:?}") };
+        assert_eq!((&*heard.speech, usage.reply_tokens), ("", 0));
+        assert!(usage.reasoning_tokens > 0);
+        assert!(!heard.reasoning.is_empty());
+    }
+    // With a limit the engine closes the block, in the tokens of this vocabulary, and the model speaks.
+    let limited = replies(spec(4), &["Q: 1+1?", "Who are you?", "Who are you?"]);
+    for heard in &limited {
+        let Some((FinishReason::EndOfTurn | FinishReason::Length, usage)) = heard.end else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(usage.reasoning_tokens, 4, "{heard:?}");
+        assert!(heard.speech.len() > 4 && !heard.speech.starts_with(char::is_whitespace));
+        assert!(!heard.speech.contains("think>"), "{heard:?}");
+    }
+    // What was thought is not read again: only persona, questions and speech grow the prompt.
+    let prompt_tokens =
+        |heard: &Heard| heard.end.as_ref().map_or(0, |(_, usage)| usage.prompt_tokens);
+    let turn = |speaker, text: &str| Turn { speaker, text: text.to_owned() };
+    let history = vec![turn(Speaker::User, "Q: 1+1?"), turn(Speaker::Agent, &limited[0].speech)];
+    let told = replies(AgentSpec { history, ..spec(4) }, &["Who are you?"]);
+    assert_eq!(prompt_tokens(&told[0]), prompt_tokens(&limited[1]));
+    assert_eq!((&told[0].speech, &told[0].reasoning), (&limited[1].speech, &limited[1].reasoning));
+}
