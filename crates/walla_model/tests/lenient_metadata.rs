@@ -1,6 +1,11 @@
 //! Metadata that no part of walla uses never prevents loading; metadata that is used is checked,
 //! and errors name it.
 
+#![expect(
+    clippy::duplicate_mod,
+    reason = "shared by the common modules, which are files of several tests"
+)]
+
 mod gguf_common;
 mod reference_data;
 mod spec_common;

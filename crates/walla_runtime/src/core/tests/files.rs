@@ -145,7 +145,7 @@ fn failure(path: &Path, change: impl FnOnce(&mut EngineOptions)) -> EngineError 
     let mut options = EngineOptions { model: ModelSource::Path(path.into()), ..options() };
     change(&mut options);
     let go_on = &mut |_: f32| ControlFlow::Continue(());
-    Core::load(&options, &inline_cpu(), &Clock::real(), go_on).err().expect("it does not load")
+    Core::load(&options, &inline_cpu(), &Clock::real(), go_on).expect_err("it does not load")
 }
 
 #[test]
