@@ -39,7 +39,7 @@ static ALLOCATOR: Counting = Counting;
 /// A model that begins to reason in chats.
 fn model() -> &'static [u8] {
     let shape = Model { context_train: 1_024, ..Model::TINY };
-    let template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>\n";
+    let template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}<think>\n";
     let dialect = Dialect { template, special: &["<think>", "</think>"] };
     let file = synth::write_dialect(&shape, Mixture::Q8_0, 7, &dialect, Vec::new());
     Vec::leak(file.expect("a vector takes everything"))

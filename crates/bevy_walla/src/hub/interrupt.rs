@@ -60,7 +60,7 @@ impl Hub {
 }
 
 impl Record {
-    fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
+    pub(super) fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
         if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation) {
             *heard = heard_bytes.min(*heard);
         } else if self.shortened.len() < EXCHANGES_KNOWN_MAX {

@@ -335,6 +335,10 @@ impl Record {
         }
         if let Some(heard_bytes) = heard_bytes {
             cut_text(&mut ask.turn, heard_bytes);
+            if ask.cancel {
+                // The reply ended before the interruption was sent: the engine cuts it now.
+                self.shorten(ask.generation, heard_bytes);
+            }
         }
         let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
         // Raw text is no part of a conversation, here as in the engine.
