@@ -82,6 +82,7 @@ fn request(line: &Value) -> Result<(AgentSpec, String), Failure> {
         match message["role"].as_str() {
             Some("system") => spec.persona = text,
             Some("assistant") => turns.push(Turn { speaker: Speaker::Agent, text }),
+            Some("observation") => turns.push(Turn { speaker: Speaker::Observation, text }),
             _ => turns.push(Turn { speaker: Speaker::User, text }),
         }
     }

@@ -30,7 +30,7 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide"]),
     ("walla_cpu", 3, &["bytemuck", "half", "libc"]),
     ("walla_device", 2, &["bytemuck", "thiserror"]),
-    ("walla_model", 1, &["half", "memmap2", "minijinja", "thiserror"]),
+    ("walla_model", 1, &["half", "minijinja", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
     ("walla_types", 0, &["thiserror"]),
     // Data without code: anybody above may embed it.

@@ -2,6 +2,7 @@
 
 use bevy_ecs::change_detection::DetectChanges;
 use bevy_ecs::lifecycle::HookContext;
+use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 use bevy_ecs::query::QueryData;
 use bevy_ecs::world::DeferredWorld;
@@ -10,6 +11,7 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{AgentSpec, ContextPolicy, Detail};
 use walla_types::{Sampling, TokenId};
 
+use crate::ask::{Ask, asks_written};
 use crate::conversation::Conversation;
 use crate::hub::Hub;
 use crate::speech::Speech;
@@ -71,8 +73,9 @@ impl Agent {
 }
 
 fn agent_removed(mut world: DeferredWorld, context: HookContext) {
+    let asks_before = world.get_resource::<Messages<Ask>>().map_or(0, asks_written);
     if let Some(mut hub) = world.get_resource_mut::<Hub>() {
-        hub.agent_removed(context.entity);
+        hub.agent_removed(context.entity, asks_before);
     }
     if let Some(mut speech) = world.get_mut::<Speech>(context.entity) {
         speech.fall_silent();

@@ -1,18 +1,25 @@
-//! How a game asks: [`Ask`] and [`Cancel`], as events, as messages or by a method of `Commands`.
+//! How a game asks and interrupts: [`Ask`], [`Cancel`] and [`Interrupt`], as events, as messages or by a method of `Commands`.
 
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::Reflect;
+#[cfg(feature = "reflect")]
+use bevy_reflect::std_traits::ReflectDefault;
+use walla_runtime::Prompt;
 
-use crate::hub::Hub;
+use walla_runtime::GenerationId;
+
+use crate::hub::{Hub, HushId};
+use crate::sentence::SentenceSpoken;
 
 /// Asks an agent something: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
 /// The answer comes as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s and
 /// [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of [`ReplyFinished`](crate::ReplyFinished) and
 /// [`ReplyFailed`](crate::ReplyFailed). An agent that still speaks answers when it has finished; before the model is
-/// loaded, asks wait for it. The text may come from a player: it never becomes a control token.
+/// loaded, asks wait for it. The text may come from a player: it never becomes a control token,
+/// except in an ask of the kind [`AskKind::RawTrusted`].
 ///
 /// Whichever way it is asked, the ask can be read as a message until the next frame, for instance to show the question.
 ///
@@ -40,6 +47,9 @@ pub struct Ask {
     pub agent: Entity,
     /// What is asked.
     pub text: String,
+    /// How the model reads the text. Default: [`AskKind::Chat`].
+    #[cfg_attr(feature = "reflect", reflect(default))]
+    pub kind: AskKind,
     /// Tells this ask from others: whatever the game likes, for instance a number that it counts up, what the answer is for, or who asked
     /// ([`Entity::to_bits`]). [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
     /// [`ReplyFailed`](crate::ReplyFailed) say it again. Default: `0`.
@@ -50,13 +60,54 @@ impl Ask {
     /// Asks `agent` something, with tag 0.
     #[must_use]
     pub fn new(agent: Entity, text: impl Into<String>) -> Self {
-        Self { agent, text: text.into(), tag: 0 }
+        Self { agent, text: text.into(), kind: AskKind::Chat, tag: 0 }
+    }
+
+    /// The same as [raw text](AskKind::Raw) to continue.
+    #[must_use]
+    pub fn raw(self) -> Self {
+        Self { kind: AskKind::Raw, ..self }
+    }
+
+    /// The same as [raw text with markers](AskKind::RawTrusted) to continue. Never with text from a
+    /// player.
+    #[must_use]
+    pub fn raw_trusted(self) -> Self {
+        Self { kind: AskKind::RawTrusted, ..self }
     }
 
     /// The same with this tag.
     #[must_use]
     pub fn tagged(self, tag: u64) -> Self {
         Self { tag, ..self }
+    }
+}
+
+/// How the model reads the text of an [`Ask`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Default, Clone, Debug, PartialEq, Hash))]
+pub enum AskKind {
+    /// The next turn of the agent's conversation, through the model's chat template.
+    #[default]
+    Chat,
+    /// Text to continue, without template, persona and conversation; the reply does not become part
+    /// of the conversation. The text may come from a player: no special token comes of it
+    /// ([`Prompt::Raw`]).
+    Raw,
+    /// As [`Raw`](Self::Raw), but markers such as `<|im_start|>` become their tokens
+    /// ([`Prompt::RawTrusted`]): for a chat format that the game writes itself. Never with text
+    /// from a player.
+    RawTrusted,
+}
+
+impl AskKind {
+    /// The prompt with this text.
+    pub(crate) fn prompt(self, text: String) -> Prompt {
+        match self {
+            Self::Chat => Prompt::Chat(text),
+            Self::Raw => Prompt::Raw(text),
+            Self::RawTrusted => Prompt::RawTrusted(text),
+        }
     }
 }
 
@@ -74,6 +125,53 @@ pub struct Cancel {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
     pub agent: Entity,
+}
+
+/// Ends what an agent is saying, of which only the beginning was heard, and forgets what else it was asked: trigger it or write it as a message.
+/// [`Cancel`] keeps all that the model has made up to then.
+///
+/// A voice is slower than a model: when the player interrupts, the reply may be far ahead of what was heard, or over. Then the
+/// [`Conversation`](crate::Conversation) and the agent's memory keep what was heard, cut at the last whole character. Replies after it were
+/// not heard and leave the conversation, and so does the reply itself if nothing was heard of it. Any of the last 16 replies of an agent
+/// can be shortened like this, until its conversation is replaced. The order among asks counts as it does for [`Cancel`].
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// /// The sentence that the voice has spoken last.
+/// #[derive(Component)]
+/// struct Heard(SentenceSpoken);
+/// fn interrupt(heard: Single<&Heard>, mut commands: Commands) {
+///     commands.trigger(Interrupt::after(&heard.0));
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
+#[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
+pub struct Interrupt {
+    /// An entity with an [`Agent`](crate::Agent).
+    #[event_target]
+    pub agent: Entity,
+    /// Which reply. `None`: the one in progress, or else the latest.
+    #[cfg_attr(feature = "reflect", reflect(ignore))]
+    pub generation: Option<GenerationId>,
+    /// Bytes of the reply's text that were heard.
+    pub heard_bytes: u32,
+}
+
+impl Interrupt {
+    /// So many bytes were heard of the reply in progress, or of the latest.
+    #[must_use]
+    pub fn at(agent: Entity, heard_bytes: u32) -> Self {
+        Self { agent, generation: None, heard_bytes }
+    }
+
+    /// The reply was heard up to the end of this sentence.
+    #[must_use]
+    pub fn after(sentence: &SentenceSpoken) -> Self {
+        let SentenceSpoken { agent, generation, end_bytes, .. } = *sentence;
+        Self { agent, generation: Some(generation), heard_bytes: end_bytes }
+    }
 }
 
 /// [`Ask`] and [`Cancel`] as methods of [`Commands`].
@@ -148,5 +246,20 @@ pub(crate) fn forward_cancel(
     mut hub: ResMut<Hub>,
 ) {
     let cancel = cancels.write(*cancel.event());
-    hub.hushed(cancel, asks.oldest_message_count() + asks.len());
+    hub.hushed(HushId::Cancel(cancel.id), asks_written(&asks));
+}
+
+pub(crate) fn forward_interrupt(
+    interrupt: On<Interrupt>,
+    mut interrupts: ResMut<Messages<Interrupt>>,
+    asks: Res<Messages<Ask>>,
+    mut hub: ResMut<Hub>,
+) {
+    let interrupt = interrupts.write(*interrupt.event());
+    hub.hushed(HushId::Interrupt(interrupt.id), asks_written(&asks));
+}
+
+/// Asks that were ever written: the number of the next one.
+pub(crate) fn asks_written(asks: &Messages<Ask>) -> usize {
+    asks.oldest_message_count() + asks.len()
 }

@@ -1,11 +1,12 @@
 //! What was said: readable, saveable, restorable.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
-use walla_runtime::{Speaker, Turn};
+use walla_runtime::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
 
 /// Names one state that a host gave to a conversation, so that the plugin's own additions are told apart from edits.
 ///
@@ -26,14 +27,14 @@ impl EditId {
 
 /// The turns of an agent and whoever talks to it, oldest first.
 ///
-/// The plugin adds both turns of an exchange when the reply ends, so the turns alternate whenever one looks; the reply
-/// in progress is in [`Speech`](crate::Speech). What was said of a reply that was cancelled or failed stays; a question
-/// that never came to a reply leaves no trace.
+/// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in [`Speech`](crate::Speech). What was said of a
+/// reply that was cancelled or failed stays, of one that was [interrupted](crate::Interrupt) what was heard; a question that never came to a
+/// reply leaves no trace.
 ///
-/// A game may edit it at any time: [`clear`](Self::clear), [`push`](Self::push), [`forget_last_exchange`](Self::forget_last_exchange),
-/// or a saved one put back with `insert` or by assignment. The agent then goes on from there, and replies that
-/// were asked for before end as cancelled. With the feature `serialize` it implements serde's traits; a save with more than
-/// [`TURNS_MAX`](Self::TURNS_MAX) turns or [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) bytes of text is an error.
+/// A game may add turns at any time with [`push`](Self::push): nothing is cancelled. It may also replace the conversation:
+/// [`clear`](Self::clear), [`forget_last_exchange`](Self::forget_last_exchange), or a saved one put back with `insert` or by assignment. The
+/// agent then goes on from there, and replies that were asked for before end as cancelled. With the feature `serialize` it implements serde's
+/// traits; a save with more than [`TURNS_MAX`](Self::TURNS_MAX) turns or [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) bytes of text is an error.
 ///
 /// # Examples
 /// ```
@@ -53,13 +54,18 @@ impl EditId {
 pub struct Conversation {
     turns: Vec<Turn>,
     edit: EditId,
+    /// Turns that were pushed since the edit.
+    pushed: u32,
+    /// The latest exchanges, oldest first: the reply and the index of its question.
+    exchanges: VecDeque<(GenerationId, usize)>,
 }
 
 impl Conversation {
     /// A conversation with these turns, oldest first.
     #[must_use]
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
-        Self { turns: turns.into_iter().collect(), edit: EditId::next() }
+        let (turns, exchanges) = (turns.into_iter().collect(), VecDeque::new());
+        Self { turns, edit: EditId::next(), pushed: 0, exchanges }
     }
 
     /// The turns, oldest first.
@@ -75,46 +81,120 @@ impl Conversation {
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
-    /// Appends a turn that never went through the engine: a memory, a line of the plot.
+    /// Appends a turn that never went through the engine: an observation, a memory, a line of the plot. The agent knows it from its next
+    /// reply on.
+    ///
+    /// Replies in progress and asks that wait go on. Exchanges of asks that were made in earlier frames precede the turn, wherever
+    /// the end of a reply finds it; asks of the same frame follow it.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
         self.turns.push(Turn { speaker, text: text.into() });
-        self.edit = EditId::next();
+        self.pushed = self.pushed.wrapping_add(1);
     }
 
     /// Forgets everything that was said.
     pub fn clear(&mut self) {
         self.turns.clear();
-        self.edit = EditId::next();
+        self.edited();
     }
 
     /// Forgets the last exchange: the agent's last turn and what it answered. Returns the question, ready to be asked again.
     pub fn forget_last_exchange(&mut self) -> Option<String> {
         let question = self.turns.iter().rposition(|turn| turn.speaker == Speaker::User)?;
         let text = self.turns.drain(question..).next().map(|turn| turn.text);
-        self.edit = EditId::next();
+        self.edited();
         text
+    }
+
+    /// The conversation is another one now.
+    fn edited(&mut self) {
+        self.edit = EditId::next();
+        self.pushed = 0;
+        self.exchanges.clear();
     }
 
     pub(crate) fn edit(&self) -> EditId {
         self.edit
     }
 
+    /// Turns that were pushed since the edit. Wraps around.
+    pub(crate) fn pushed(&self) -> u32 {
+        self.pushed
+    }
+
     /// Makes room for so many more exchanges, dropping the oldest ones above `turns_max`, so that [`Self::add_exchange`]
     /// allocates nothing.
     pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) {
         let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(turns_max);
-        // Whole exchanges: what remains still begins with a question.
-        self.turns.drain(..surplus.next_multiple_of(2).min(self.turns.len()));
+        let dropped = self.drop_oldest(surplus.min(self.turns.len()));
+        self.exchanges.retain_mut(|(_, question)| {
+            let is_kept = *question >= dropped;
+            *question = question.saturating_sub(dropped);
+            is_kept
+        });
         if let Some(last) = self.turns.last_mut() {
             last.text.shrink_to_fit(); // it was reserved for the longest reply
         }
         self.turns.reserve(2 * exchanges);
+        self.exchanges.reserve(EXCHANGES_KNOWN_MAX.saturating_sub(self.exchanges.len()));
     }
 
-    pub(crate) fn add_exchange(&mut self, question: String, reply: String) {
-        self.turns.push(Turn { speaker: Speaker::User, text: question });
-        self.turns.push(Turn { speaker: Speaker::Agent, text: reply });
+    /// Drops turns, and a reply whose question is among them. Returns how many.
+    fn drop_oldest(&mut self, turns: usize) -> usize {
+        let is_agents = |turn: Option<&Turn>| turn.is_some_and(|t| t.speaker == Speaker::Agent);
+        let last = turns.checked_sub(1).and_then(|last| self.turns.get(last));
+        let is_answer = last.is_some() && !is_agents(last) && is_agents(self.turns.get(turns));
+        let dropped = turns + usize::from(is_answer);
+        self.turns.drain(..dropped);
+        dropped
     }
+
+    /// Adds the exchange of a reply that has ended, before the last `turns_after` turns, which were pushed later.
+    pub(crate) fn add_exchange(
+        &mut self,
+        generation: GenerationId,
+        [question, reply]: [String; 2],
+        turns_after: usize,
+    ) {
+        let at = self.turns.len().saturating_sub(turns_after);
+        self.turns.insert(at, Turn { speaker: Speaker::User, text: question });
+        self.turns.insert(at + 1, Turn { speaker: Speaker::Agent, text: reply });
+        if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
+            self.exchanges.pop_front();
+        }
+        self.exchanges.push_back((generation, at));
+    }
+
+    /// The reply and all later ones, as far as they are known, oldest first. `None`: only the latest.
+    pub(crate) fn replies_from(&self, generation: Option<GenerationId>) -> Vec<GenerationId> {
+        let mut known = self.exchanges.iter().map(|(generation, _)| *generation);
+        match generation {
+            Some(first) => known.skip_while(|generation| *generation != first).collect(),
+            None => known.next_back().into_iter().collect(),
+        }
+    }
+
+    /// Keeps of a reply only the beginning that was heard, as the engine does: see [`Command::Interrupt`](crate::Command::Interrupt).
+    pub(crate) fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
+        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
+            return;
+        };
+        let (_, question) = self.exchanges[at];
+        let Some(answer) = self.turns.get_mut(question + 1) else { return };
+        cut_text(&mut answer.text, heard_bytes);
+        if !answer.text.is_empty() {
+            return;
+        }
+        self.turns.drain(question..question + 2);
+        self.exchanges.remove(at);
+        for (_, later) in self.exchanges.iter_mut().skip(at) {
+            *later -= 2;
+        }
+    }
+}
+
+/// Cuts a text after so many bytes, or before the character that this would divide.
+pub(crate) fn cut_text(text: &mut String, bytes: u32) {
+    text.truncate(text.floor_char_boundary(bytes as usize));
 }
 
 impl Default for Conversation {
@@ -145,7 +225,7 @@ mod tests {
     fn talk(exchanges: usize) -> Conversation {
         let mut talk = Conversation::default();
         for i in 0..exchanges {
-            talk.add_exchange(format!("q{i}"), format!("a{i}"));
+            talk.add_exchange(GenerationId(i as u64), [format!("q{i}"), format!("a{i}")], 0);
         }
         talk
     }
@@ -155,8 +235,9 @@ mod tests {
         let mut talk = talk(1);
         let before = talk.edit();
         talk.reserve_exchanges(1, 512);
-        talk.add_exchange("q".into(), "a".into());
-        assert_eq!(talk.edit(), before, "the plugin's own turns are no edit");
+        talk.add_exchange(GenerationId(9), ["q".into(), "a".into()], 0);
+        talk.push(Speaker::User, "x");
+        assert_eq!(talk.edit(), before, "neither the plugin's own turns nor new ones are an edit");
         assert_ne!(talk.clone().edit(), before);
         talk.clear();
         assert_ne!(talk.edit(), before);
@@ -167,10 +248,51 @@ mod tests {
         let mut talk = talk(4);
         talk.reserve_exchanges(1, 6);
         assert_eq!(talk.turns().first().map(|t| t.text.as_str()), Some("q2"));
-        talk.add_exchange("q4".into(), "a4".into());
+        talk.add_exchange(GenerationId(4), ["q4".into(), "a4".into()], 0);
         assert_eq!(talk.turns().len(), 6);
         talk.reserve_exchanges(1, 0);
         assert!(talk.turns().is_empty());
+    }
+
+    fn texts(talk: &Conversation) -> Vec<&str> {
+        talk.turns().iter().map(|turn| turn.text.as_str()).collect()
+    }
+
+    #[test]
+    fn replies_are_shortened_where_they_are() {
+        let mut talk = talk(3);
+        talk.push(Speaker::User, "x");
+        talk.add_exchange(GenerationId(3), ["q3".into(), "größer".into()], 1);
+        assert_eq!(texts(&talk)[4..], ["q2", "a2", "q3", "größer", "x"]);
+        assert_eq!(talk.replies_from(Some(GenerationId(2))), [2, 3].map(GenerationId));
+        assert_eq!(talk.replies_from(None), [GenerationId(3)]);
+        talk.shorten_reply(GenerationId(1), 0);
+        // Byte 3 is in the middle of a character.
+        talk.shorten_reply(GenerationId(3), 3);
+        assert_eq!(texts(&talk), ["q0", "a0", "q2", "a2", "q3", "gr", "x"]);
+        talk.reserve_exchanges(1, 6);
+        talk.shorten_reply(GenerationId(0), 0);
+        talk.shorten_reply(GenerationId(3), 1);
+        assert_eq!(texts(&talk), ["q3", "g", "x"]);
+        talk.clear();
+        assert_eq!(talk.replies_from(Some(GenerationId(3))), []);
+    }
+
+    #[test]
+    fn turns_of_any_order_make_room_without_leaving_an_answer_first() {
+        use Speaker::{Agent, Observation, User};
+        let left = |speakers: &[Speaker], turns_max: usize| {
+            let turn = |&speaker| Turn { speaker, text: String::new() };
+            let mut talk = Conversation::new(speakers.iter().map(turn));
+            talk.reserve_exchanges(1, turns_max);
+            talk.turns().iter().map(|turn| turn.speaker).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&[Agent, User, Agent], 4), [User, Agent]);
+        assert_eq!(left(&[Observation, User, Agent, Observation], 4), [Observation]);
+        assert_eq!(left(&[Observation, Agent, User, Agent], 5), [User, Agent]);
+        // Several replies in a row: only the first one answers.
+        assert_eq!(left(&[User, Agent, Agent, Agent], 4), [Agent, Agent]);
+        assert_eq!(left(&[User, Agent, User], 0), []);
     }
 
     #[test]
@@ -189,5 +311,20 @@ mod tests {
         let saved = serde_json::to_string(&talk(1)).unwrap();
         assert_eq!(saved, r#"[{"speaker":"user","text":"q0"},{"speaker":"agent","text":"a0"}]"#);
         assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk(1));
+    }
+
+    /// Saves of a version without observations load, and observations are kept.
+    #[cfg(feature = "serialize")]
+    #[test]
+    fn observations_are_saved() {
+        let mut talk = talk(1);
+        talk.push(Speaker::Observation, "Odo leaves.");
+        let saved = serde_json::to_string(&talk).unwrap();
+        let old = r#"[{"speaker":"user","text":"q0"},{"speaker":"agent","text":"a0"}"#;
+        assert_eq!(saved, format!(r#"{old},{{"speaker":"observation","text":"Odo leaves."}}]"#));
+        assert_eq!(serde_json::from_str::<Conversation>(&saved).unwrap(), talk);
+        let loaded = serde_json::from_str::<Conversation>(&format!("{old}]")).unwrap();
+        assert_eq!(loaded.turns(), &talk.turns()[..2]);
+        assert!(serde_json::from_str::<Conversation>(r#"[{"speaker":"x","text":""}]"#).is_err());
     }
 }

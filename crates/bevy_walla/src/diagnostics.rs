@@ -30,6 +30,9 @@ impl WallaDiagnosticsPlugin {
     /// Agents that speak or wait to speak.
     pub const AGENTS_ACTIVE: DiagnosticPath = DiagnosticPath::const_new("walla/agents_active");
 
+    /// Agents that were asked and wait for a slot of the engine.
+    pub const AGENTS_WAITING: DiagnosticPath = DiagnosticPath::const_new("walla/agents_waiting");
+
     /// KV pages in use.
     pub const PAGES_USED: DiagnosticPath = DiagnosticPath::const_new("walla/pages_used");
 
@@ -83,6 +86,7 @@ impl WallaDiagnosticsPlugin {
         });
         diagnostics.add_measurement(&Self::ASKS_WAITING, || walla.asks_waiting() as f64);
         diagnostics.add_measurement(&Self::AGENTS_ACTIVE, || f64::from(stats.agents_active));
+        diagnostics.add_measurement(&Self::AGENTS_WAITING, || f64::from(stats.agents_waiting));
         diagnostics.add_measurement(&Self::PAGES_USED, || f64::from(stats.pages_used));
         diagnostics.add_measurement(&Self::KV_MIB, || stats.kv_bytes as f64 / f64::from(1 << 20));
         diagnostics.add_measurement(&Self::GRAPH_FALLBACKS, || stats.graph_fallbacks as f64);
@@ -110,6 +114,7 @@ impl Plugin for WallaDiagnosticsPlugin {
             .register_diagnostic(Diagnostic::new(Self::FRAME_MICROS).with_suffix("µs"))
             .register_diagnostic(Diagnostic::new(Self::ASKS_WAITING))
             .register_diagnostic(Diagnostic::new(Self::AGENTS_ACTIVE))
+            .register_diagnostic(Diagnostic::new(Self::AGENTS_WAITING))
             .register_diagnostic(Diagnostic::new(Self::PAGES_USED))
             .register_diagnostic(Diagnostic::new(Self::KV_MIB).with_suffix("MiB"))
             .register_diagnostic(Diagnostic::new(Self::GRAPH_FALLBACKS))

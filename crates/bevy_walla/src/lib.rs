@@ -38,6 +38,7 @@
 //! | to tell | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `hush` |
+//! | [`Interrupt`] | like [`Cancel`], for a voice: the conversation keeps what was heard |
 //!
 //! | to hear, as event and as message | |
 //! |---|---|
@@ -54,7 +55,7 @@
 //!
 //! # What a frame pays
 //! Nothing in a frame waits: not for a lock, not for the device, not when an agent goes. Only the last handle of an engine, usually
-//! the end of its app, gives the device's thread up to 100 ms to free the memory. With 64 agents speaking at once a real frame pays some
+//! the end of its app, gives the device's thread up to 300 ms to free the memory. With 64 agents speaking at once a real frame pays some
 //! 40 µs, 6 µs where caches are warm, and allocates nothing (`benches/README.md`, `cargo bench -p bevy_walla`, `tests/no_allocation.rs`). When the engine's mailbox is full, what there is to say waits for the next frame; nothing is lost.
 //!
 //! # What the device pays
@@ -72,9 +73,21 @@
 //! tells the deltas and sentences of one reply from those of another. Replies begin in the order of the asks, but an ask that never
 //! comes to a reply (refused, cancelled) may end before those that were asked earlier.
 //!
+//! **More agents than the engine has slots?** They take turns: an agent that is asked waits for a slot, and the agent that has been idle longest gives up
+//! its own. Conversations stay ([`WallaPlugin::agents_max`], [`WallaPlugin::wait_for_slot`]).
+//!
+//! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`, [`WallaSettings::paused`] whenever the game likes. Later
+//! they go on with the same words.
+//!
 //! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
 //!
-//! **Can players break out of the persona by typing control tokens?** No: persona, question and history are encoded as plain text.
+//! **Can players break out of the persona by typing control tokens?** No: persona, question and
+//! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
+//! parses markers.
+//!
+//! **What does an agent see?** Push an observation into its [`Conversation`]: a turn of
+//! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
+//! turns: an agent may speak first, and observations may come at any place.
 //!
 //! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
 //! the model must read again, it reads when it is asked. A hostile or damaged save is an error of the format that reads it, within
@@ -89,7 +102,12 @@
 //! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or ask [`WallaPlugin::trace`], and open the file in
 //! <https://ui.perfetto.dev>: host frame, device thread, device and copies, one above the other.
 //!
-//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and the game goes on.
+//! **A model without a chat template?** [`WallaReady`] has the reason why asks will fail.
+//! [`WallaPlugin::template`] chooses another one, for instance `"chatml"`.
+//!
+//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and
+//! the game goes on. Defects of the file that do not prevent loading are in [`ModelCard::warnings`]
+//! and in the log.
 
 #![forbid(unsafe_code)]
 
@@ -121,7 +139,7 @@ pub use agent::{
     Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
     VoiceRate,
 };
-pub use ask::{Ask, AskCommands, AskEntityCommands, Cancel};
+pub use ask::{Ask, AskCommands, AskEntityCommands, AskKind, Cancel, Interrupt};
 pub use conversation::Conversation;
 pub use diagnostics::WallaDiagnosticsPlugin;
 pub use error::WallaError;
@@ -140,11 +158,12 @@ pub use walla::{Walla, WallaFailed, WallaReady, walla_ready};
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, Client, Command, ContextPolicy,
-    DELTA_BYTES_MAX, DecodeOptions, Detail, DeviceInfo, EncodeOptions, Engine, EngineError,
-    EngineOptions, EngineState, EngineStats, Event, FinishReason, GenerationId, GpuContext,
-    InlineText, KvType, ModelCard, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker,
-    TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, BucketError, BudgetStats, BuiltInTemplate, Client,
+    Command, ContextPolicy, DELTA_BYTES_MAX, Deadlines, DecodeOptions, Detail, DeviceInfo,
+    EXCHANGES_KNOWN_MAX, EncodeOptions, Engine, EngineError, EngineOptions, EngineState,
+    EngineStats, Event, FinishReason, GenerationId, GpuContext, InlineText, KvType, ModelCard,
+    ModelSource, Pacing, Prompt, ReplyError, ReplyEvent, Speaker, TemplateChoice, TemplateError,
+    TemplateState, TokenDetail, Tokenizer, TokenizerError, TrySendError, Turn, Usage,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,
@@ -154,8 +173,8 @@ pub use walla_types::{
 pub mod prelude {
     pub use crate::{
         Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, Ask, AskCommands,
-        AskEntityCommands, Cancel, ContextPolicy, Conversation, FinishReason, LevelOfDetail,
-        ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
+        AskEntityCommands, AskKind, Cancel, ContextPolicy, Conversation, FinishReason, Interrupt,
+        LevelOfDetail, ReplyDelta, ReplyFailed, ReplyFinished, ReplyLimits, ReplyStarted, Sampling,
         SentenceSpoken, Speaker, Speech, SpeechState, Turn, VoiceRate, Walla,
         WallaDiagnosticsPlugin, WallaFailed, WallaPlugin, WallaReady, WallaSettings, WallaState,
         WallaSystems, walla_ready,

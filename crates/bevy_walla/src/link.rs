@@ -62,6 +62,10 @@ pub trait Link: Send + Sync + 'static {
     /// Grants the steps of one frame. Called in each frame in which anything is asked; commands arrive without it.
     fn frame(&self);
 
+    /// Begins or ends a pause of all agents of this link. No frame is granted in a pause, so an engine that works in frames alone need not do
+    /// anything.
+    fn set_paused(&self, _is_paused: bool) {}
+
     /// Whether the engine can answer.
     fn state(&self) -> WallaState;
 
@@ -92,6 +96,10 @@ impl Link for Client {
 
     fn frame(&self) {
         Self::frame(self);
+    }
+
+    fn set_paused(&self, is_paused: bool) {
+        Self::set_paused(self, is_paused);
     }
 
     fn state(&self) -> WallaState {

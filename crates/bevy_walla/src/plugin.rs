@@ -2,9 +2,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bevy_app::prelude::*;
-use walla_runtime::{Engine, EngineOptions, GpuContext, ModelSource, Pacing};
+use walla_runtime::{
+    Deadlines, Engine, EngineOptions, GpuContext, ModelSource, Pacing, TemplateChoice,
+};
 
-use crate::ask::{self, Ask, Cancel};
+use crate::ask::{self, Ask, Cancel, Interrupt};
 use crate::error::WallaError;
 use crate::hub::Hub;
 use crate::link::Link;
@@ -39,7 +41,7 @@ pub struct WallaPlugin {
 enum Source {
     #[cfg(not(feature = "demo"))]
     Nothing,
-    Options(EngineOptions),
+    Options(Box<EngineOptions>),
     Engine(Engine),
     Link(Box<dyn Fn() -> Box<dyn Link> + Send + Sync>),
 }
@@ -60,7 +62,7 @@ impl WallaPlugin {
     /// All settings of the engine.
     #[must_use]
     pub fn with_options(options: EngineOptions) -> Self {
-        Self::new(Source::Options(options))
+        Self::new(Source::Options(Box::new(options)))
     }
 
     /// Agents speak through an engine that runs already, shared with other apps or with code outside of Bevy.
@@ -74,6 +76,18 @@ impl WallaPlugin {
     #[must_use]
     pub fn with_link(linker: impl Fn() -> Box<dyn Link> + Send + Sync + 'static) -> Self {
         Self::new(Source::Link(Box::new(linker)))
+    }
+
+    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`,
+    /// `"mistral"`, or the path of a file with Jinja source. One that does not work is a
+    /// [`WallaFailed`] message.
+    ///
+    /// Without it a model whose own template is absent or does not work loads, and asks fail with
+    /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`WallaReady`] has the reason.
+    #[must_use]
+    pub fn template(self, template: impl Into<TemplateChoice>) -> Self {
+        let template = Some(template.into());
+        self.change(|options| options.template = template)
     }
 
     /// Which device runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Of no effect on an engine that runs already, as all
@@ -99,10 +113,24 @@ impl WallaPlugin {
         self.change(|options| options.gpu_context = context)
     }
 
-    /// Agents at the same time; their memory is reserved when the model loads. Default: `64`.
+    /// Agents that can speak at the same time; their memory is reserved when the model loads. More agents take turns, unless
+    /// [`wait_for_slot`](Self::wait_for_slot) is off. Default: `64`.
     #[must_use]
     pub fn agents_max(self, agents: u32) -> Self {
         self.change(|options| options.agents_max = agents)
+    }
+
+    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked, by priority and then by age of the ask, or fails
+    /// at once. Default: `true`; `walla.stats().agents_waiting` says how many wait.
+    #[must_use]
+    pub fn wait_for_slot(self, waits: bool) -> Self {
+        self.change(|options| options.wait_for_slot = waits)
+    }
+
+    /// Agents beyond [`agents_max`](Self::agents_max) that the engine keeps. Default: `16_384`.
+    #[must_use]
+    pub fn agents_parked_max(self, agents: u32) -> Self {
+        self.change(|options| options.agents_parked_max = agents)
     }
 
     /// Tokens of each agent's context. Default: `1_024`.
@@ -111,12 +139,27 @@ impl WallaPlugin {
         self.change(|options| options.context_tokens = tokens)
     }
 
+    /// How the model's tokenizer splits text before merging, overriding the file: for files without
+    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or
+    /// with a name that walla does not know. Default: the file's own.
+    #[must_use]
+    pub fn pre_tokenizer(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        self.change(|options| options.pre_tokenizer = Some(name))
+    }
+
     /// Device time that each frame may use; what is predicted not to fit is not started. `None`: no limit. Default: 4,166 µs, a quarter
     /// of a frame at 60 Hz. [`Walla::set_budget`] changes it at run time.
     #[must_use]
     pub fn budget(self, budget: impl Into<Option<Duration>>) -> Self {
         let budget = budget.into();
         self.change(|options| options.budget = budget)
+    }
+
+    /// When a device that hangs is given up, and when a reply ends early. Default: see [`Deadlines`].
+    #[must_use]
+    pub fn deadlines(self, deadlines: Deadlines) -> Self {
+        self.change(|options| options.deadlines = deadlines)
     }
 
     /// Steps that each frame grants the engine; a step is at most one token of each agent. Default: `1`, which at 60 frames a second
@@ -169,7 +212,7 @@ impl WallaPlugin {
             Source::Nothing => return (None, Err(WallaError::NoModel)),
             Source::Link(linker) => return (None, Ok(linker())),
             Source::Engine(engine) => engine.clone(),
-            Source::Options(options) => match Engine::start(options.clone()) {
+            Source::Options(options) => match Engine::start(EngineOptions::clone(options)) {
                 Ok(engine) => engine,
                 Err(error) => return (None, Err(error.into())),
             },
@@ -200,6 +243,7 @@ impl Plugin for WallaPlugin {
             .insert_resource(self.settings.clone())
             .add_message::<Ask>()
             .add_message::<Cancel>()
+            .add_message::<Interrupt>()
             .add_message::<WallaReady>()
             .add_message::<WallaFailed>()
             .add_message::<ReplyStarted>()
@@ -209,7 +253,8 @@ impl Plugin for WallaPlugin {
             .add_message::<ReplyFinished>()
             .add_message::<ReplyFailed>()
             .add_observer(ask::forward_ask)
-            .add_observer(ask::forward_cancel);
+            .add_observer(ask::forward_cancel)
+            .add_observer(ask::forward_interrupt);
         systems::add_systems(app);
         #[cfg(feature = "reflect")]
         crate::reflect::register_types(app);

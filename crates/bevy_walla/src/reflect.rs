@@ -6,7 +6,7 @@ use crate::agent::{
     Agent, AgentContext, AgentPriority, AgentSampling, AgentSeed, LevelOfDetail, ReplyLimits,
     VoiceRate,
 };
-use crate::ask::{Ask, Cancel};
+use crate::ask::{Ask, AskKind, Cancel, Interrupt};
 use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
@@ -23,6 +23,8 @@ pub(crate) fn register_types(app: &mut App) {
         .register_type::<Conversation>()
         .register_type::<Speech>()
         .register_type::<Ask>()
+        .register_type::<AskKind>()
         .register_type::<Cancel>()
+        .register_type::<Interrupt>()
         .register_type::<WallaSettings>();
 }

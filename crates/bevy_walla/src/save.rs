@@ -93,6 +93,7 @@ mod with_serde {
     enum SavedSpeaker {
         User,
         Agent,
+        Observation,
     }
 
     impl From<SavedSpeaker> for Speaker {
@@ -100,6 +101,7 @@ mod with_serde {
             match speaker {
                 SavedSpeaker::User => Self::User,
                 SavedSpeaker::Agent => Self::Agent,
+                SavedSpeaker::Observation => Self::Observation,
             }
         }
     }
@@ -121,6 +123,7 @@ mod with_serde {
                 speaker: match turn.speaker {
                     Speaker::User => SavedSpeaker::User,
                     Speaker::Agent => SavedSpeaker::Agent,
+                    Speaker::Observation => SavedSpeaker::Observation,
                 },
                 text: &turn.text,
             }))

@@ -240,13 +240,19 @@ impl Inner {
                     self.cancelled(agent, Some(line));
                 }
             }
+            Command::AppendTurns { agent, turns } => {
+                if let Some(actor) = self.agents.get_mut(&agent) {
+                    actor.spec.history.extend(turns);
+                }
+            }
             Command::RemoveAgent { agent } => {
                 for line in self.agents.remove(&agent).into_iter().flat_map(|a| a.asks) {
                     self.cancelled(agent, Some(line));
                 }
             }
             Command::Ask { agent, generation, prompt } => self.ask(agent, generation, prompt),
-            Command::Cancel { agent, generation } => {
+            Command::Cancel { agent, generation }
+            | Command::Interrupt { agent, generation, .. } => {
                 let Some(actor) = self.agents.get_mut(&agent) else { return };
                 let which = actor.asks.iter().position(|line| line.generation == generation);
                 let line = which.and_then(|i| actor.asks.remove(i));
@@ -257,7 +263,7 @@ impl Inner {
 
     fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
         let question = match prompt {
-            Prompt::Chat(text) | Prompt::Raw(text) => text,
+            Prompt::Chat(text) | Prompt::Raw(text) | Prompt::RawTrusted(text) => text,
             Prompt::Tokens(tokens) => format!("{tokens:?}"),
         };
         let Some(actor) = self.agents.get_mut(&agent) else {

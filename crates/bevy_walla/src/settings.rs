@@ -23,6 +23,15 @@ pub struct WallaSettings {
     /// holds. It bounds the component and what is saved of it. What the agent itself remembers is bounded by its context: with less turns here
     /// than fit in there, it remembers more than the component says, until the conversation is edited or restored.
     pub conversation_turns_max: u32,
+    /// Whether the cut end of a reply that was cancelled, interrupted or failed is published as a
+    /// [`SentenceSpoken`](crate::SentenceSpoken), as a [fragment](crate::SentenceSpoken::is_fragment). Default: `false`, since a voice is to
+    /// stop there.
+    pub publish_fragments: bool,
+    /// Pauses all agents of this app: no step runs for them, asks queue, cancels and despawns count, and later they go on with the same words.
+    /// Default: `false`.
+    pub paused: bool,
+    /// Pauses all agents while `Time<Virtual>` is paused. Default: `false`, since many games stop their time while the player talks.
+    pub pause_with_time: bool,
 }
 
 impl Default for WallaSettings {
@@ -32,6 +41,9 @@ impl Default for WallaSettings {
             commands_per_frame_max: 256,
             asks_per_agent_max: 8,
             conversation_turns_max: 512,
+            publish_fragments: false,
+            paused: false,
+            pause_with_time: false,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bevy_ecs::prelude::*;
-use walla_runtime::{Engine, EngineStats, ModelCard, Tokenizer};
+use walla_runtime::{Engine, EngineStats, ModelCard, TemplateState, Tokenizer};
 
 use crate::error::WallaError;
 use crate::hub::FrameCost;
@@ -119,7 +119,8 @@ impl Walla {
         self.events_unknown
     }
 
-    /// Changes the device time of a frame, from the next frame on; `None`: no limit. What was set and used is in
+    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses all agents of the engine, also those of
+    /// other apps ([`WallaSettings::paused`](crate::WallaSettings::paused) pauses those of this one). What was set and used is in
     /// [`stats().budget`](Self::stats). Without an engine of its own (agents from a script) it does nothing.
     ///
     /// # Examples
@@ -160,8 +161,23 @@ impl Walla {
 }
 
 /// The model is loaded: agents begin to answer. Told once, as an event and as a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Event, Message)]
-pub struct WallaReady;
+///
+/// # Examples
+/// ```
+/// # use bevy_ecs::prelude::*;
+/// use bevy_walla::prelude::*;
+/// fn check_template(ready: On<WallaReady>) {
+///     if let Some(template) = ready.template.as_ref().filter(|template| !template.is_usable()) {
+///         eprintln!("no agent can be asked: {template}");
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Event, Message)]
+pub struct WallaReady {
+    /// Which chat template the model speaks with, or why none works: then asks fail with
+    /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). `None` for agents from a script.
+    pub template: Option<TemplateState>,
+}
 
 /// No agent will speak, and every ask fails; the game goes on. Told once, as an event and as a message.
 #[derive(Clone, Debug, Event, Message)]

@@ -11,7 +11,9 @@ use bevy_app::prelude::*;
 use bevy_diagnostic::{Diagnostic, DiagnosticsStore};
 use bevy_ecs::prelude::*;
 use bevy_walla::prelude::*;
-use bevy_walla::{Engine, EngineOptions, ModelSource, ReplyError, TokenId, TokenMask};
+use bevy_walla::{
+    Engine, EngineOptions, ModelSource, ReplyError, TemplateState, TokenId, TokenMask,
+};
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 
@@ -249,9 +251,75 @@ fn a_file_that_is_not_there_is_a_message_and_failed_asks() {
     assert_eq!(log(&app).ends(), 1);
 }
 
+/// The template of each `WallaReady`, as an event.
+#[derive(Resource, Default)]
+struct Ready(Vec<Option<TemplateState>>);
+
+fn app_that_listens(plugin: WallaPlugin) -> App {
+    let mut app = app_with(plugin);
+    app.init_resource::<Ready>().add_observer(|ready: On<WallaReady>, mut all: ResMut<Ready>| {
+        all.0.push(ready.template.clone());
+    });
+    app
+}
+
+#[test]
+fn a_game_learns_which_template_its_model_has() {
+    // The same model with a broken template: the first byte of its tag is another one.
+    let mut bytes = tiny().to_vec();
+    let tag = b"{% for message in messages %}";
+    let at = bytes.windows(tag.len()).position(|window| window == tag).unwrap();
+    bytes[at] = b'x';
+    let broken: &'static [u8] = Vec::leak(bytes);
+    let on = |model| on_one_thread(WallaPlugin::model_bytes(model));
+    for (plugin, is_expected) in [
+        (on(tiny()), (|state| *state == TemplateState::FromFile) as fn(&TemplateState) -> bool),
+        (on(broken).template("mistral"), |s| *s == TemplateState::Chosen("mistral".into())),
+        (on(broken), |state| matches!(state, TemplateState::Unusable(_))),
+    ] {
+        let mut app = app_that_listens(plugin);
+        let agent = guest(&mut app, 0);
+        ask(&mut app, agent, "Who are you?");
+        run_until(&mut app, |app| log(app).ends() == 1);
+        let [Some(state)] = &app.world().resource::<Ready>().0[..] else { panic!("one event") };
+        assert!(is_expected(state), "{state:?}");
+        let failed = log(&app).only("failed").concat();
+        assert_eq!(failed.is_empty(), state.is_usable(), "{failed}");
+        assert_eq!(failed.contains("EngineOptions::template"), !state.is_usable(), "{failed}");
+    }
+    let mut app = app_with(on(tiny()).template("no/such/file.jinja"));
+    let agent = guest(&mut app, 0);
+    ask(&mut app, agent, "Who are you?");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    assert!(log(&app).only("failed").concat().contains("no/such/file.jinja"));
+}
+
+/// An agent who has spoken first, and one who has seen something, with a template that refuses
+/// both.
+#[test]
+fn conversations_begin_with_anybody() {
+    let mut app = app_with(plugin().template("gemma"));
+    let mut agents = Vec::new();
+    for (place, speaker) in [Speaker::Agent, Speaker::Observation, Speaker::User].iter().enumerate()
+    {
+        let agent = guest(&mut app, place as u64);
+        let mut talk = Conversation::default();
+        talk.push(*speaker, "Odo comes in.");
+        app.world_mut().entity_mut(agent).insert(talk);
+        ask(&mut app, agent, "And now?");
+        agents.push(agent);
+    }
+    run_until(&mut app, |app| log(app).ends() == 3);
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    for agent in agents {
+        assert_eq!(turns(&app, agent)[..2], ["Odo comes in.", "And now?"]);
+        assert_eq!(turns(&app, agent).len(), 3);
+    }
+}
+
 #[test]
 fn an_agent_without_room_gets_it_when_another_leaves() {
-    let mut app = app_with(plugin().agents_max(1));
+    let mut app = app_with(plugin().agents_max(1).wait_for_slot(false));
     let agents = [guest(&mut app, 0), guest(&mut app, 1)];
     app.update(); // the first one is added first
     ask(&mut app, agents[1], "Who are you?");
@@ -263,6 +331,98 @@ fn an_agent_without_room_gets_it_when_another_leaves() {
     run_until(&mut app, |app| log(app).ends() == 2);
     assert_eq!(log(&app).only("finished").len(), 1);
     assert_eq!(turns(&app, agents[1]).len(), 2);
+}
+
+#[test]
+fn a_crowd_takes_turns_in_a_few_slots() {
+    let mut app = app_with(plugin().agents_max(3));
+    app.add_plugins(WallaDiagnosticsPlugin);
+    listen(&mut app);
+    let agents: Vec<_> = (0..24).map(|place| guest(&mut app, place)).collect();
+    for question in ["Who are you?", "And then?"] {
+        for &agent in &agents {
+            ask(&mut app, agent, question);
+        }
+    }
+    let waiting = |app: &App| app.world().resource::<Walla>().stats().agents_waiting;
+    run_until(&mut app, |app| waiting(app) > 10);
+    let store = app.world().resource::<DiagnosticsStore>();
+    let measured = store.get(&WallaDiagnosticsPlugin::AGENTS_WAITING).and_then(Diagnostic::value);
+    assert!(measured.is_some());
+    // Who leaves while it waits, or speaks, is cancelled, and the others go on.
+    app.world_mut().despawn(agents[20]);
+    app.world_mut().despawn(agents[0]);
+    run_until(&mut app, |app| log(app).ends() == 2 * agents.len());
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+    for &agent in agents[1..20].iter().chain(&agents[21..]) {
+        let turns = turns(&app, agent);
+        assert_eq!((turns.len(), &*turns[0], &*turns[2]), (4, "Who are you?", "And then?"));
+    }
+    run_until(&mut app, |app| waiting(app) == 0);
+    assert_eq!(app.world().resource::<Walla>().stats().agents, 22);
+    // A conversation is the same with and without parking.
+    let mut alone = app_with(plugin());
+    let guest = guest(&mut alone, 7);
+    for question in ["Who are you?", "And then?"] {
+        ask(&mut alone, guest, question);
+    }
+    run_until(&mut alone, |app| log(app).ends() == 2);
+    assert_eq!(turns(&alone, guest), turns(&app, agents[7]));
+}
+
+#[test]
+fn an_ask_and_a_despawn_before_the_engine_is_ready_are_a_cancelled_reply() {
+    let mut app = app_with(plugin());
+    let agents: Vec<_> = (0..4).map(|place| guest(&mut app, place)).collect();
+    for (frames, &agent) in agents.iter().enumerate() {
+        ask(&mut app, agent, "Who are you?");
+        updates(&mut app, frames);
+        app.world_mut().despawn(agent);
+    }
+    run_until(&mut app, |app| log(app).ends() == agents.len());
+    assert_eq!(log(&app).only("finished"), ["Cancelled"; 4], "{:?}", log(&app).0);
+}
+
+#[test]
+fn a_conversation_and_the_agent_agree_on_what_was_heard_and_pushed() {
+    let mut app = app_with(plugin());
+    let agent = guest(&mut app, 0);
+    ask(&mut app, agent, "one");
+    run_until(&mut app, |app| log(app).ends() == 1);
+    ask(&mut app, agent, "two");
+    run_until(&mut app, |app| {
+        let speech = speech(app, agent);
+        speech.question() == "two" && speech.text().len() > 8
+    });
+    app.world_mut().get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains.");
+    app.world_mut().trigger(Interrupt::at(agent, 6));
+    run_until(&mut app, |app| log(app).ends() == 2);
+    let heard = turns(&app, agent);
+    assert_eq!((heard.len(), &*heard[2], heard[3].len()), (5, "two", 6));
+    assert_eq!(heard[4], "It rains.");
+    // An agent that begins with this conversation says the same.
+    let saved = app.world().get::<Conversation>(agent).unwrap().clone();
+    let other = guest(&mut app, 0);
+    app.world_mut().entity_mut(other).insert(saved);
+    for agent in [agent, other] {
+        ask(&mut app, agent, "three");
+    }
+    run_until(&mut app, |app| log(app).ends() == 4);
+    assert_eq!(turns(&app, agent), turns(&app, other));
+    assert_eq!(turns(&app, agent)[..5], heard);
+    // The reply is over and is shortened, then it was not heard at all.
+    for (heard_bytes, expected) in [(3, 7), (0, 5)] {
+        app.world_mut().trigger(Interrupt::at(agent, heard_bytes));
+        updates(&mut app, 1);
+        assert_eq!(turns(&app, agent).len(), expected);
+    }
+    let saved = app.world().get::<Conversation>(agent).unwrap().clone();
+    app.world_mut().entity_mut(other).insert(saved);
+    for agent in [agent, other] {
+        ask(&mut app, agent, "four");
+    }
+    run_until(&mut app, |app| log(app).ends() == 6);
+    assert_eq!(turns(&app, agent), turns(&app, other));
 }
 
 #[test]

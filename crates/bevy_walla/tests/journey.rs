@@ -70,7 +70,7 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &m
     let which = dice.throw(agents.len() as u64) as usize;
     let agent = agents[which];
     let world = app.world_mut();
-    match dice.throw(16) {
+    match dice.throw(19) {
         0..=5 => {
             world.trigger(next(agent, "one two three"));
         }
@@ -100,6 +100,14 @@ fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &m
         14 => {
             world.entity_mut(agent).remove::<(Speech, AgentSampling)>().insert(Speech::default());
         }
+        15 => world.trigger(Interrupt::at(agent, dice.throw(12) as u32)),
+        16 => {
+            if let Some(mut talk) = world.get_mut::<Conversation>(agent) {
+                talk.push(Speaker::User, "It rains.");
+                talk.push(Speaker::Agent, "So it does.");
+            }
+        }
+        17 => world.resource_mut::<WallaSettings>().paused = dice.throw(3) == 0,
         _ => {}
     }
 }
@@ -114,6 +122,7 @@ fn journey(seed: u64, engine_fails: bool) {
         commands_per_frame_max: 1 + dice.throw(20) as u32,
         asks_per_agent_max: 1 + dice.throw(12) as u32,
         conversation_turns_max: 2 * dice.throw(4) as u32,
+        ..WallaSettings::default()
     };
     let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
     watch(&mut app);
@@ -130,6 +139,7 @@ fn journey(seed: u64, engine_fails: bool) {
         }
         app.update();
     }
+    app.world_mut().resource_mut::<WallaSettings>().paused = false;
     // What is on its way arrives, and then nothing more does.
     for _ in 0..3_000 {
         app.update();

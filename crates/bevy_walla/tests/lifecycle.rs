@@ -50,7 +50,51 @@ fn an_agent_gone_within_its_first_frame_leaves_nothing() {
     app.world_mut().despawn(odo);
     updates(&mut app, 3);
     assert!(engine.commands().is_empty());
-    assert_eq!(log(&app).ends(), 1, "the ask ends all the same");
+    assert_eq!(log(&app).only("finished"), ["Cancelled"]);
+    assert_eq!(log(&app).ends(), 1);
+}
+
+#[test]
+fn an_ask_and_a_despawn_in_one_frame_are_a_cancelled_reply() {
+    for state in [WallaState::Ready, WallaState::Loading { fraction: 0.5 }] {
+        let engine = echo().starting_in(state);
+        let mut app = app(&engine);
+        let [despawned, removed] = ["A", "B"].map(|name| spawn(&mut app, name));
+        updates(&mut app, 2);
+        for agent in [despawned, removed] {
+            ask(&mut app, agent, "one");
+            app.world_mut().write_message(Ask::new(agent, "two"));
+        }
+        app.world_mut().despawn(despawned);
+        app.world_mut().entity_mut(removed).remove::<Agent>();
+        updates(&mut app, 3);
+        engine.set_state(WallaState::Ready);
+        updates(&mut app, 3);
+        assert_eq!(log(&app).only("finished"), ["Cancelled"; 4]);
+        assert_eq!(log(&app).only("failed"), Vec::<&str>::new());
+        assert_eq!(engine.agents(), 0);
+    }
+}
+
+#[test]
+fn asks_belong_to_the_agent_that_was_there_when_they_were_made() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    updates(&mut app, 2);
+    ask(&mut app, odo, "the old one");
+    app.world_mut().entity_mut(odo).remove::<Agent>();
+    ask(&mut app, odo, "nobody");
+    app.world_mut().entity_mut(odo).insert(Agent::persona("New Odo"));
+    ask(&mut app, odo, "the new one");
+    updates(&mut app, 20);
+    assert_eq!(log(&app).only("finished"), ["Cancelled", "EndOfTurn", "EndOfTurn"]);
+    let expected = ["nobody", "New Odo: nobody", "the new one", "New Odo: the new one"];
+    assert_eq!(turns(&app, odo), expected, "an ask of the same frame waits for the insertion");
+    app.world_mut().entity_mut(odo).remove::<Agent>();
+    ask(&mut app, odo, "nobody");
+    updates(&mut app, 3);
+    assert_eq!(log(&app).only("failed").len(), 1, "it was no agent when it was asked");
 }
 
 #[test]

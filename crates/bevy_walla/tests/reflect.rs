@@ -83,6 +83,23 @@ fn what_an_agent_says_can_be_watched_and_asked_for() {
     assert_eq!((said.as_str(), heard.state()), (heard.text(), SpeechState::Silent));
 }
 
+/// Scenes and tools that know no kinds of asks ask as before.
+#[test]
+fn an_ask_by_reflection_may_leave_out_its_kind() {
+    let engine = echo();
+    let mut app = app(&engine);
+    let greta = spawn(&mut app, "Greta");
+    let mut ask = bevy_reflect::structs::DynamicStruct::default();
+    ask.insert("agent", greta);
+    ask.insert("text", "Hello".to_owned());
+    ask.insert("tag", 7_u64);
+    let whole = <Ask as FromReflect>::from_reflect(&ask);
+    assert_eq!(whole, Some(Ask::new(greta, "Hello").tagged(7)));
+    ask.insert("kind", AskKind::Raw);
+    let whole = <Ask as FromReflect>::from_reflect(&ask);
+    assert_eq!(whole, Some(Ask::new(greta, "Hello").tagged(7).raw()));
+}
+
 #[test]
 fn a_restored_conversation_counts_as_an_edit() {
     let engine = echo();

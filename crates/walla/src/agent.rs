@@ -1,59 +1,106 @@
 use std::sync::Arc;
 
-use walla_runtime::{AgentId, AgentSpec, Command, Prompt, Turn};
+use walla_runtime::{AgentSpec, Prompt, ReplyError, Turn};
 
-use crate::hub::Hub;
+use crate::hub::{Changes, Hub};
 use crate::reply::Reply;
 
 /// Somebody who speaks. Dropping it cancels what it says and frees its memory; nothing here waits.
 ///
-/// If the engine has [no room](crate::EngineBuilder::agents_max) for one more agent, its asks fail with
-/// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents), until one is asked when there is room.
+/// An agent beyond the engine's [slots](crate::EngineBuilder::agents_max) takes turns with others when it is asked, or fails at once
+/// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation stays.
 ///
 /// The conversation lives in the engine, which tells nobody. To save it, keep each question and the text of its reply, once that has
 /// begun ([`ReplyEvent::Started`](crate::ReplyEvent::Started)), however it ended: these are the turns that the agent remembers.
 #[derive(Debug)]
 pub struct Agent {
     hub: Arc<Hub>,
-    id: AgentId,
+    /// None if there were too many agents.
+    changes: Option<Arc<Changes>>,
 }
 
 impl Agent {
     pub(crate) fn new(hub: Arc<Hub>, spec: AgentSpec) -> Self {
-        let id = hub.new_agent();
-        hub.tell(Command::AddAgent { agent: id, spec: Box::new(spec) });
-        Self { hub, id }
+        let changes = hub.add_agent(spec);
+        Self { hub, changes }
     }
 
     /// Says something to the agent; its reply comes as a stream.
     ///
     /// Asks of one agent are answered one after the other; with eight waiting, the next one fails with
     /// [`ReplyError::Busy`](crate::ReplyError::Busy). What is said and replied becomes part of the conversation.
+    ///
+    /// Beyond the bounds of [all open asks](crate::EngineBuilder::asks_max) the reply fails at once with
+    /// [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks), and nothing is kept of the text. [`try_ask`](Self::try_ask) gives it back.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask(&self, text: impl Into<String>) -> Reply {
         self.ask_with(Prompt::Chat(text.into()))
     }
 
     /// Like [`ask`](Self::ask), with raw text or tokens if wanted: those are continued as they are, without template and
-    /// conversation.
+    /// conversation. [`Prompt::Raw`] may contain text from anyone; [`Prompt::RawTrusted`] parses
+    /// markers.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_with(&self, prompt: Prompt) -> Reply {
-        Reply::start(Arc::clone(&self.hub), self.id, prompt)
+        let refused = |refused: TryAskError| Reply::refused(Arc::clone(&self.hub), refused.reason);
+        self.try_ask_with(prompt).unwrap_or_else(refused)
+    }
+
+    /// Like [`ask`](Self::ask), but an ask that cannot be sent comes back: ask again when a reply has ended.
+    ///
+    /// # Errors
+    /// [`TryAskError`] with the text and the reason.
+    pub fn try_ask(&self, text: impl Into<String>) -> Result<Reply, TryAskError> {
+        self.try_ask_with(Prompt::Chat(text.into()))
+    }
+
+    /// Like [`try_ask`](Self::try_ask), with raw text or tokens if wanted.
+    ///
+    /// # Errors
+    /// [`TryAskError`] with the prompt and the reason.
+    pub fn try_ask_with(&self, prompt: Prompt) -> Result<Reply, TryAskError> {
+        let Some(changes) = &self.changes else {
+            return Err(TryAskError { prompt, reason: self.hub.too_many_agents() });
+        };
+        match self.hub.ask(changes, prompt) {
+            Ok((generation, events)) => {
+                Ok(Reply::begun(Arc::clone(&self.hub), changes.id(), generation, events))
+            }
+            Err((prompt, reason)) => Err(TryAskError { prompt, reason }),
+        }
     }
 
     /// Changes everything but the conversation (`history` is ignored); takes effect with the next ask.
     pub fn change(&self, spec: AgentSpec) {
-        self.hub.tell(Command::ChangeAgent { agent: self.id, spec: Box::new(spec) });
+        if let Some(changes) = &self.changes {
+            self.hub.change(changes, spec);
+        }
     }
 
-    /// Replaces the conversation. A reply in progress is cancelled, and so are the asks that wait behind it.
+    /// Replaces the conversation, which may have any order of turns and hold observations
+    /// ([`Speaker::Observation`](crate::Speaker::Observation)). A reply in progress is cancelled,
+    /// and so are the asks that wait behind it.
     pub fn set_conversation(&self, turns: Vec<Turn>) {
-        self.hub.tell(Command::SetConversation { agent: self.id, turns });
+        if let Some(changes) = &self.changes {
+            self.hub.set_conversation(changes, turns);
+        }
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.hub.tell(Command::RemoveAgent { agent: self.id });
+        if let Some(changes) = &self.changes {
+            self.hub.remove_agent(changes);
+        }
     }
+}
+
+/// An ask that was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct TryAskError {
+    /// What was asked.
+    pub prompt: Prompt,
+    /// [`ReplyError::TooManyAsks`], or [`ReplyError::TooManyAgents`] of an agent that was not added.
+    pub reason: ReplyError,
 }

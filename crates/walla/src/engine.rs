@@ -6,11 +6,15 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use walla_device::{GpuContext, KvType, Registry};
 use walla_model::tokenizer::Tokenizer;
 use walla_runtime::{
-    AgentSpec, EngineError, EngineOptions, EngineState, EngineStats, ModelCard, ModelSource, Pacing,
+    AgentSpec, Deadlines, EngineError, EngineOptions, EngineState, EngineStats, ModelCard,
+    ModelSource, Pacing, TemplateChoice,
 };
 
 use crate::agent::Agent;
-use crate::hub::Hub;
+use crate::hub::{BoundsMax, Hub};
+
+/// Agents that may be on their way to the engine, or from it, beside twice those that it can have.
+const AGENTS_SPARE: u32 = 1_024;
 
 /// Where a model is and what it may use. Made by [`Engine::open`].
 #[derive(Debug)]
@@ -18,6 +22,8 @@ use crate::hub::Hub;
 pub struct EngineBuilder {
     options: EngineOptions,
     registry: Option<Registry>,
+    asks_max: u32,
+    ask_bytes_max: usize,
 }
 
 impl EngineBuilder {
@@ -27,7 +33,19 @@ impl EngineBuilder {
     }
 
     fn with(options: EngineOptions) -> Self {
-        Self { options, registry: None }
+        Self { options, registry: None, asks_max: 4_096, ask_bytes_max: 16 << 20 }
+    }
+
+    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`,
+    /// `"mistral"`, or the path of a file with Jinja source. One that does not work fails
+    /// [`start`](Self::start).
+    ///
+    /// Without it a model whose own template is absent or does not work starts, and asks through it
+    /// fail with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`ModelCard::template`]
+    /// has the reason.
+    pub fn template(mut self, template: impl Into<TemplateChoice>) -> Self {
+        self.options.template = Some(template.into());
+        self
     }
 
     /// `auto` (the default: the best device), `cpu` or `cuda:0`.
@@ -55,9 +73,37 @@ impl EngineBuilder {
         self
     }
 
-    /// Agents that can live at the same time. Default 64.
+    /// Agents that can speak at the same time; their memory is reserved when the model loads. More agents take turns. Default 64.
     pub fn agents_max(mut self, agents: u32) -> Self {
         self.options.agents_max = agents;
+        self
+    }
+
+    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked (the default), or fails at once with
+    /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents): [`EngineOptions::wait_for_slot`].
+    pub fn wait_for_slot(mut self, waits: bool) -> Self {
+        self.options.wait_for_slot = waits;
+        self
+    }
+
+    /// Agents beyond [`agents_max`](Self::agents_max) that the engine keeps. Default 16,384: [`EngineOptions::agents_parked_max`].
+    pub fn agents_parked_max(mut self, agents: u32) -> Self {
+        self.options.agents_parked_max = agents;
+        self
+    }
+
+    /// Asks of all agents together that may be open: sent, and their replies have not ended. Default 4,096: each takes some 4 KB beside its
+    /// text, 16 MB in all. Beyond that [`Agent::try_ask`] gives the text back, and [`Agent::ask`] fails with
+    /// [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks).
+    pub fn asks_max(mut self, asks: u32) -> Self {
+        self.asks_max = asks;
+        self
+    }
+
+    /// Bytes that the prompts of all open asks may have together: text, or 4 for each token. Default 16 MiB, 4 KiB for each of 4,096
+    /// asks.
+    pub fn ask_bytes_max(mut self, bytes: usize) -> Self {
+        self.ask_bytes_max = bytes;
         self
     }
 
@@ -93,6 +139,20 @@ impl EngineBuilder {
         self
     }
 
+    /// When a device that hangs is given up, and when a reply ends early. Default: see [`Deadlines`].
+    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.options.deadlines = deadlines;
+        self
+    }
+
+    /// How the model's tokenizer splits text before merging, overriding the file: for files without
+    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or
+    /// with a name that walla does not know. Default: the file's own.
+    pub fn pre_tokenizer(mut self, name: impl Into<String>) -> Self {
+        self.options.pre_tokenizer = Some(name.into());
+        self
+    }
+
     /// Devices to choose from, instead of those that walla was built with.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = Some(registry);
@@ -100,14 +160,16 @@ impl EngineBuilder {
     }
 
     /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens), [masks](crate::TokenMask) and
-    /// [prompts of tokens](crate::Prompt::Tokens): needs no engine.
+    /// [prompts of tokens](crate::Prompt::Tokens): needs no engine. It honours [`template`](Self::template) and
+    /// [`pre_tokenizer`](Self::pre_tokenizer).
     ///
     /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the path cannot be read as a file,
+    /// [`EngineError::Template`] if the chosen [`template`](Self::template) does not work.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        Ok(Tokenizer::from_gguf(&self.options.model.open()?)?)
+        self.options.tokenizer()
     }
 
     /// Loads the model on a thread of its own and waits until it is ready.
@@ -148,12 +210,21 @@ impl EngineBuilder {
 
     /// Begins to load. What comes back holds the only handle but the pump's: dropping it never waits.
     fn launch(self) -> Result<(Hub, UnboundedReceiver<f32>), EngineError> {
+        let slots = self.options.agents_max;
+        // Agents that are dropped count until the engine hears of it. The engine refuses those that it cannot keep; this bounds what waits for it.
+        let agents = slots.saturating_add(self.options.agents_parked_max).saturating_mul(2);
+        let bounds = BoundsMax {
+            asks: self.asks_max,
+            ask_bytes: self.ask_bytes_max as u64,
+            agents: agents.saturating_add(AGENTS_SPARE),
+            slots,
+        };
         let engine = match self.registry {
             Some(registry) => walla_runtime::Engine::start_with(self.options, registry)?,
             None => walla_runtime::Engine::start(self.options)?,
         };
         let client = engine.client(Pacing::FreeRunning)?;
-        Hub::start(client).map_err(|error| EngineError::Thread(error.to_string()))
+        Hub::start(client, bounds).map_err(|error| EngineError::Thread(error.to_string()))
     }
 }
 
@@ -214,9 +285,16 @@ impl Engine {
         self.hub.engine().tokenizer()
     }
 
-    /// Changes the device time that all agents together may use in each 1/60 s, from the next one on; `None`: no limit.
+    /// Changes the device time that all agents together may use in each 1/60 s, from the next one on; `None`: no limit. Zero pauses all
+    /// agents at once: see [`set_paused`](Self::set_paused).
     pub fn set_budget(&self, budget: Option<Duration>) {
         self.hub.engine().set_budget(budget);
+    }
+
+    /// Pauses all agents, or lets them go on with the same tokens. In a pause no step runs and the device thread sleeps; asks queue, cancels and
+    /// dropped agents count at once. The time of a pause does not count in [`Usage`](crate::Usage).
+    pub fn set_paused(&self, is_paused: bool) {
+        self.hub.set_paused(is_paused);
     }
 
     /// Changes how many tokens all agents' conversations together keep on the device, up to what was reserved at the start. Who has to

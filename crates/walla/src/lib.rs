@@ -34,7 +34,7 @@ mod engine;
 mod hub;
 mod reply;
 
-pub use agent::Agent;
+pub use agent::{Agent, TryAskError};
 pub use engine::{Engine, EngineBuilder};
 pub use reply::{Delta, Finished, Reply};
 pub use walla_device::{KvType, Registry};
@@ -42,9 +42,11 @@ pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, Tokeni
 #[cfg(feature = "cuda")]
 pub use walla_runtime::cuda;
 pub use walla_runtime::{
-    AgentSpec, BudgetStats, ContextPolicy, DELTA_BYTES_MAX, Detail, EngineError, EngineOptions,
-    EngineState, EngineStats, FinishReason, GpuContext, InlineText, ModelCard, ModelSource, Prompt,
-    ReplyError, ReplyEvent, SentenceSplitter, Speaker, TokenDetail, Turn, Usage, default_registry,
+    AgentSpec, BudgetStats, BuiltInTemplate, ContextPolicy, DELTA_BYTES_MAX, Deadlines, Detail,
+    EXCHANGES_KNOWN_MAX, EngineError, EngineOptions, EngineState, EngineStats, FinishReason,
+    GpuContext, InlineText, ModelCard, ModelSource, Prompt, ReplyError, ReplyEvent,
+    SentenceSplitter, Speaker, TemplateChoice, TemplateError, TemplateState, TokenDetail, Turn,
+    Usage, default_registry,
 };
 pub use walla_types::{
     InvalidSampling, InvalidTokenMask, LogitBias, Sampling, SamplingBuilder, TokenId, TokenMask,

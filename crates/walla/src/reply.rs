@@ -1,11 +1,12 @@
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use walla_runtime::{
-    AgentId, Command, DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, Prompt, ReplyError,
+    AgentId, DELTA_BYTES_MAX, EngineState, FinishReason, GenerationId, InlineText, ReplyError,
     ReplyEvent, Usage,
 };
 
@@ -49,17 +50,41 @@ pub struct Finished {
 #[derive(Debug)]
 pub struct Reply {
     hub: Arc<Hub>,
-    agent: AgentId,
-    generation: GenerationId,
-    events: UnboundedReceiver<ReplyEvent>,
+    source: Source,
     /// How it ended, once the terminal event was taken.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
 
+/// Where the events of a reply come from.
+#[derive(Debug)]
+enum Source {
+    Engine {
+        agent: AgentId,
+        generation: GenerationId,
+        events: UnboundedReceiver<ReplyEvent>,
+        /// One message of each kind at most, so that what waits for the pump is bounded.
+        is_cancelled: AtomicBool,
+        is_interrupted: AtomicBool,
+    },
+    /// It was not asked. Holds no channel: a host may have very many.
+    Refused(ReplyError),
+}
+
 impl Reply {
-    pub(crate) fn start(hub: Arc<Hub>, agent: AgentId, prompt: Prompt) -> Self {
-        let (generation, events) = hub.ask(agent, prompt);
-        Self { hub, agent, generation, events, end: None }
+    pub(crate) fn begun(
+        hub: Arc<Hub>,
+        agent: AgentId,
+        generation: GenerationId,
+        events: UnboundedReceiver<ReplyEvent>,
+    ) -> Self {
+        let (is_cancelled, is_interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
+        let source = Source::Engine { agent, generation, events, is_cancelled, is_interrupted };
+        Self { hub, source, end: None }
+    }
+
+    /// A reply that fails at once.
+    pub(crate) fn refused(hub: Arc<Hub>, error: ReplyError) -> Self {
+        Self { hub, source: Source::Refused(error), end: None }
     }
 
     /// Waits for more text; `None` once the reply has ended.
@@ -97,7 +122,7 @@ impl Reply {
         while let Some(delta) = self.next().await {
             text.push_str(delta?.text());
         }
-        let (reason, usage) = self.end.clone().unwrap_or_else(|| Err(pump_gone()))?;
+        let (reason, usage) = self.end.clone().unwrap_or_else(|| Err(pump_gone(&self.hub)))?;
         Ok(Finished { text, reason, usage })
     }
 
@@ -109,9 +134,25 @@ impl Reply {
 
     /// Ends the reply early: [`next`](Self::next) still returns what was said until then, then `None`. Never waits; without effect if
     /// it has ended.
+    ///
+    /// The conversation keeps all that was said. [`cancel_heard`](Self::cancel_heard) shortens it to what was heard.
     pub fn cancel(&self) {
-        if self.end.is_none() {
-            self.hub.tell(Command::Cancel { agent: self.agent, generation: self.generation });
+        let Source::Engine { agent, generation, is_cancelled, .. } = &self.source else { return };
+        if self.end.is_none() && !is_cancelled.swap(true, Ordering::Relaxed) {
+            self.hub.cancel(*agent, *generation, None);
+        }
+    }
+
+    /// Ends the reply early, of which only the first `heard_bytes` bytes of text were heard: the conversation keeps these, cut at the last whole
+    /// character, or forgets the question if there are none.
+    ///
+    /// A voice is slower than a model, so this also works after the end of the reply, as long as it is one of the last
+    /// [16](crate::EXCHANGES_KNOWN_MAX) of its agent. Replies after it stay. Never waits; the first call counts.
+    pub fn cancel_heard(&self, heard_bytes: usize) {
+        let Source::Engine { agent, generation, is_interrupted, .. } = &self.source else { return };
+        if !is_interrupted.swap(true, Ordering::Relaxed) {
+            let heard_bytes = u32::try_from(heard_bytes).unwrap_or(u32::MAX);
+            self.hub.cancel(*agent, *generation, Some(heard_bytes));
         }
     }
 
@@ -119,8 +160,11 @@ impl Reply {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
-        let event = ready!(self.events.poll_recv(context));
-        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone()));
+        let event = match &mut self.source {
+            Source::Engine { events, .. } => ready!(events.poll_recv(context)),
+            Source::Refused(error) => Some(ReplyEvent::Failed(error.clone())),
+        };
+        let event = event.unwrap_or_else(|| ReplyEvent::Failed(pump_gone(&self.hub)));
         match &event {
             ReplyEvent::Finished { reason, usage } => self.end = Some(Ok((*reason, *usage))),
             ReplyEvent::Failed(error) => self.end = Some(Err(error.clone())),
@@ -141,9 +185,13 @@ impl Reply {
     }
 }
 
-/// The pump ends every reply before it goes, so this is a defect, or a waker of the host that panicked on its thread.
-fn pump_gone() -> ReplyError {
-    ReplyError::EngineGone("the thread walla-async has ended".into())
+/// The pump ends every reply before it goes, so this is a fork of the engine's process, or a defect.
+fn pump_gone(hub: &Hub) -> ReplyError {
+    let reason = match hub.engine().state() {
+        EngineState::Failed(error) => error.to_string(),
+        _ => "the thread walla-async has ended".to_owned(),
+    };
+    ReplyError::EngineGone(reason)
 }
 
 impl Stream for Reply {

@@ -4,9 +4,15 @@
 mod command;
 #[path = "cli/files.rs"]
 mod files;
+#[path = "cli/hints.rs"]
+mod hints;
 #[path = "cli/models.rs"]
 mod models;
 #[path = "cli/refusals.rs"]
 mod refusals;
 #[path = "cli/speech.rs"]
 mod speech;
+#[path = "cli/templates.rs"]
+mod templates;
+#[path = "cli/warnings.rs"]
+mod warnings;

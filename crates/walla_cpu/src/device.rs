@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceError, DeviceInfo, EventId, GraphId,
     HostId, LaunchMode, MatrixDesc, MatrixId, MemoryUse, Prepared, Program, RopeDesc, RopeId,
-    StreamId, StreamPriority, VectorId,
+    StreamId, StreamPriority, VectorId, WeightSource,
 };
 
 use crate::backend::describe;
@@ -177,13 +177,13 @@ impl Device for CpuDevice {
     fn load_matrix(
         &mut self,
         desc: &MatrixDesc<'_>,
-        bytes: &[u8],
+        source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
         self.executor.check_lost("load_matrix")?;
-        self.take_room(desc.name, Matrix::bytes_of(desc, bytes, self.variant) as u64)?;
+        self.take_room(desc.name, Matrix::bytes_of(desc, source, self.variant) as u64)?;
         // Nothing is launched meanwhile, so the pool's threads are free to pack.
         let mut machine = self.executor.machine();
-        let matrix = Matrix::load(desc, bytes, self.variant, &machine.pool)?;
+        let matrix = Matrix::load(desc, source, self.variant, &machine.pool)?;
         self.memory.weight_bytes += matrix.held_bytes() as u64;
         let id = next_id(machine.matrices.len())?;
         machine.matrices.push(matrix);

@@ -129,8 +129,11 @@ fn unknown_handles_and_wrong_sizes_are_named() {
     invalid(device.maintain(stream, harness.cache, &[outside]), "CopyPage");
     let usage = MatrixUse { gather: false, multiply: true };
     let desc = MatrixDesc { name: "blk.0", rows: 2, cols: 33, ty: TensorType::Q8_0, usage };
-    invalid(device.load_matrix(&desc, &[0; 68]).map(drop), "blk.0");
-    invalid(device.load_matrix(&MatrixDesc { cols: 32, ..desc }, &[0; 67]).map(drop), "67 bytes");
+    invalid(device.load_matrix(&desc, &[0_u8; 68]).map(drop), "blk.0");
+    invalid(
+        device.load_matrix(&MatrixDesc { cols: 32, ..desc }, &[0_u8; 67]).map(drop),
+        "67 bytes",
+    );
 }
 
 /// A page that does not exist, in a step block: nothing is computed, the next call says so, the results are nobody's, the device lives.

@@ -20,6 +20,7 @@ const IMAGES: &str = "WALLA_CUDA_IMAGES";
 pub struct CudaBackend {
     eager: Option<String>,
     without_warpgroups: bool,
+    load_threads: Option<usize>,
     images: Images,
 }
 
@@ -37,7 +38,8 @@ impl CudaBackend {
         let named = std::env::var_os(IMAGES);
         let named = named.iter().flat_map(std::env::split_paths).collect::<Vec<_>>();
         let eager = off.then(|| format!("{GRAPHS} is 0"));
-        Self { eager, without_warpgroups, images: Images::find(&named) }
+        let images = Images::find(&named);
+        Self { eager, without_warpgroups, load_threads: None, images }
     }
 
     /// A backend that launches programs op by op, for the stated reason.
@@ -50,6 +52,15 @@ impl CudaBackend {
     #[must_use]
     pub fn without_warpgroups(mut self) -> Self {
         self.without_warpgroups = true;
+        self
+    }
+
+    /// Sets the number of threads that read and repack weights while a model loads, from 1 to 8.
+    /// Default: half of the cores, at most 8, since eight fill the bus and a game has other uses
+    /// for its cores while it loads.
+    #[must_use]
+    pub fn load_threads(mut self, threads: usize) -> Self {
+        self.load_threads = Some(threads);
         self
     }
 
@@ -103,7 +114,8 @@ impl CudaBackend {
             return Err(DeviceError::Invalid(format!("{name} is none of {} GPUs", gpus.len())));
         };
         let eager = self.eager.clone();
-        CudaDevice::open(ordinal, gpu, &self.images, (eager, !self.without_warpgroups), options)
+        let settings = (eager, !self.without_warpgroups, self.load_threads);
+        CudaDevice::open(ordinal, gpu, &self.images, settings, options)
     }
 }
 

@@ -2,7 +2,7 @@ use walla_device::{
     BufferId, CacheCommand, CacheDesc, CacheId, Device, DeviceCounters, DeviceError, DeviceInfo,
     DeviceKind, EventId, GraphFallbacks, GraphId, HostId, LaunchMode, MatrixDesc, MatrixId,
     MemoryUse, OpenOptions, Prepared, Program, RopeDesc, RopeId, StreamId, StreamPriority,
-    VectorId, Watch,
+    VectorId, Watch, WeightSource,
 };
 
 use crate::cache;
@@ -76,7 +76,7 @@ impl CudaDevice {
         ordinal: usize,
         gpu: &Gpu,
         images: &Images,
-        (eager, warpgroups): (Option<String>, bool),
+        (eager, warpgroups, load_threads): (Option<String>, bool, Option<usize>),
         options: &OpenOptions,
     ) -> Result<Self, DeviceError> {
         let mut info = info(ordinal, gpu, images, eager.as_deref());
@@ -103,7 +103,7 @@ impl CudaDevice {
             facts.vmm_granularity_bytes = seen.vmm_granularity_bytes;
         }
         let fetch = Fetch::load(&context, &mut kernels)?;
-        let staging = Staging::create(&context)?;
+        let staging = Staging::create(&context, load_threads)?;
         let used = MemoryUse { host_bytes: staging.host_bytes(), ..MemoryUse::default() };
         Ok(Self {
             info,
@@ -237,9 +237,9 @@ impl Device for CudaDevice {
     fn load_matrix(
         &mut self,
         desc: &MatrixDesc<'_>,
-        bytes: &[u8],
+        source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
-        let (weight, memory) = self.staging.matrix(&self.context, desc, bytes)?;
+        let (weight, memory) = self.staging.matrix(&self.context, desc, source)?;
         self.used.weight_bytes += memory.bytes() as u64;
         let id = MatrixId(next(&self.resources.matrices));
         self.resources.matrices.push(Matrix {
@@ -344,6 +344,7 @@ impl Device for CudaDevice {
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
         // Weights may still be on their way.
         self.context.synchronise()?;
+        self.staging.release_buffers();
         let facts = &self.context.gpu().facts;
         let workspace = Workspace::of(&self.resources, facts, self.warpgroups, &programs)?;
         let memory = self.zeroed(self.context.allocate("workspace", workspace.bytes())?)?;

@@ -16,6 +16,7 @@ mod loading;
 mod lower;
 mod measure;
 mod params;
+mod parts;
 mod posts;
 mod repack;
 mod resources;

@@ -1,7 +1,9 @@
 //! Weights on their way to the device: some threads repack parts of a matrix into pinned memory while parts before them are copied.
 //!
-//! Pieces of pinned memory go round: free, filled by a worker, copied by the device, free again. There are as many as there are, so
-//! memory is bounded whatever the size of a matrix; each is owned by whoever holds it.
+//! Pieces of pinned memory circulate: free, filled by a worker, copied by the device, free again.
+//! Their number is fixed, so memory is bounded for a matrix of any size; each piece has one owner
+//! at a time. A worker reads a part of the matrix from its source into a buffer, which is at most
+//! as large as a piece, before it takes a piece: so an error of the source costs no piece.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -10,11 +12,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use walla_device::{DeviceError, MatrixDesc, StreamPriority};
+use walla_device::{DeviceError, MatrixDesc, StreamPriority, WeightSource};
 use walla_types::TensorType;
 
 use crate::driver::{Context, DeviceMemory, Event, PinnedMemory, Stream};
 use crate::params::WeightRef;
+use crate::parts::{Buffers, Parts, shape};
 use crate::repack::{self, Layout, Scaling, TILE_ROWS, Tile};
 
 /// Bytes of a piece of pinned memory: a copy of it takes some 40 us at the bus's speed, many times what enqueueing it does, and a row of
@@ -49,12 +52,14 @@ pub(crate) struct Staging {
     /// In the order of their copies.
     copying: VecDeque<Piece>,
     host_bytes: u64,
+    buffers: Buffers,
 }
 
 impl Staging {
-    pub(crate) fn create(context: &Context) -> Result<Self, DeviceError> {
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let workers = (cores / 2).clamp(1, WORKERS_MAX);
+    /// `threads`: how many repack, if not half of the cores.
+    pub(crate) fn create(context: &Context, threads: Option<usize>) -> Result<Self, DeviceError> {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        let workers = threads.unwrap_or_else(|| cores() / 2).clamp(1, WORKERS_MAX);
         let piece = |_| {
             let memory = context.allocate_pinned("pieces of weights", PIECE_BYTES)?;
             Ok(Piece { memory, copied: context.create_event()? })
@@ -66,7 +71,13 @@ impl Staging {
             host_bytes: free.iter().map(|piece| piece.memory.bytes() as u64).sum(),
             copying: VecDeque::with_capacity(free.len()),
             free,
+            buffers: Buffers::default(),
         })
+    }
+
+    /// Frees what only loading weights needs. The next matrix allocates it again.
+    pub(crate) fn release_buffers(&mut self) {
+        self.buffers = Buffers::default();
     }
 
     /// Pinned bytes held.
@@ -95,9 +106,9 @@ impl Staging {
         &mut self,
         context: &Context,
         desc: &MatrixDesc<'_>,
-        bytes: &[u8],
+        source: &dyn WeightSource,
     ) -> Result<(WeightRef, DeviceMemory), DeviceError> {
-        let (row_bytes, layout, kind) = shape(desc, bytes)?;
+        let (row_bytes, layout, kind) = shape(desc, source.bytes())?;
         let tiles_all = (desc.rows as usize).div_ceil(TILE_ROWS);
         let tile_bytes = layout.tile_bytes();
         let tiles_max = PIECE_BYTES / tile_bytes;
@@ -109,45 +120,66 @@ impl Staging {
         // A matrix of a few pieces is shared out evenly, but not into crumbs.
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
-        let parts: Vec<&[u8]> = bytes.chunks(tiles * TILE_ROWS * row_bytes).collect();
-        let scaling = Scaling::of(desc.ty, self.largest(desc.ty, &parts)?);
-        let repack =
-            |part: &[u8], piece: &mut [u8]| repack_part(desc, &layout, scaling, part, piece);
-        let stream = self.stream;
-        let upload = |i: usize, piece: &PinnedMemory| {
+        let buffers = std::mem::take(&mut self.buffers);
+        // No type takes more bytes in the file than in a tile, so a part is at most as large as a
+        // piece.
+        let part_bytes = tiles * TILE_ROWS * row_bytes;
+        let parts = Parts { source, part_bytes, buffers: &buffers };
+        let upload = |i: usize, piece: &PinnedMemory, stream: Stream| {
             let part_tiles = tiles.min(tiles_all - i * tiles);
             let to = (&memory, i * tiles * tile_bytes);
             context.upload(stream, (piece, 0), to, part_tiles * tile_bytes)
         };
-        self.parts(context, &parts, &repack, &upload)?;
+        let loaded = self.load_parts(context, (desc, &layout), &parts, &upload);
+        self.buffers = buffers;
         let weight = WeightRef {
             records: memory.address(),
             rows: desc.rows,
             cols: (layout.segments * repack::SEGMENT) as u32,
             kind,
-            scale: scaling.found,
+            scale: loaded?.found,
         };
         Ok((weight, memory))
     }
 
+    /// Takes all parts of a matrix to the device.
+    fn load_parts(
+        &mut self,
+        context: &Context,
+        (desc, layout): (&MatrixDesc<'_>, &Layout),
+        parts: &Parts<'_>,
+        upload: &dyn Fn(usize, &PinnedMemory, Stream) -> Result<(), DeviceError>,
+    ) -> Result<Scaling, DeviceError> {
+        let scaling = Scaling::of(desc.ty, self.largest(desc.ty, parts)?);
+        let repack =
+            |part: &[u8], piece: &mut [u8]| repack_part(desc, layout, scaling, part, piece);
+        let stream = self.stream;
+        self.parts(context, parts, &repack, &|i, piece| upload(i, piece, stream))?;
+        Ok(scaling)
+    }
+
     /// [`repack::largest`] of all parts, looked for by some threads.
-    fn largest(&self, ty: TensorType, parts: &[&[u8]]) -> Result<f32, DeviceError> {
-        let of = |parts: &[&[u8]]| {
-            parts.iter().map(|part| repack::largest(ty, part)).fold(0.0, f32::max)
-        };
-        if parts.len() <= 1 || !repack::is_scaled(ty) {
-            return Ok(of(parts));
+    fn largest(&self, ty: TensorType, parts: &Parts<'_>) -> Result<f32, DeviceError> {
+        let count = parts.count();
+        if !repack::is_scaled(ty) {
+            return Ok(0.0);
         }
-        let each = parts.len().div_ceil(self.workers);
+        if count <= 1 {
+            return parts.largest(ty, 0..count);
+        }
+        let each = count.div_ceil(self.workers);
         thread::scope(|scope| {
             let mut largest = Ok(0.0_f32);
-            let threads: Vec<_> =
-                parts.chunks(each).map(|parts| (parts, spawn(scope, move || of(parts)))).collect();
-            for (parts, thread) in threads {
+            let threads: Vec<_> = (0..count)
+                .step_by(each)
+                .map(|first| first..count.min(first + each))
+                .map(|some| (some.clone(), spawn(scope, move || parts.largest(ty, some))))
+                .collect();
+            for (some, thread) in threads {
                 // Without a thread it is this one's work.
                 let found = match thread {
-                    Some(thread) => thread.join().map_err(|_panic| died()),
-                    None => Ok(of(parts)),
+                    Some(thread) => thread.join().unwrap_or_else(|_panic| Err(died())),
+                    None => parts.largest(ty, some),
                 };
                 // All are joined, whatever one of them says.
                 largest = largest.and_then(|largest| Ok(largest.max(found?)));
@@ -160,11 +192,11 @@ impl Staging {
     fn parts(
         &mut self,
         context: &Context,
-        parts: &[&[u8]],
+        parts: &Parts<'_>,
         repack: &Repack<'_>,
         upload: &Upload<'_>,
     ) -> Result<(), DeviceError> {
-        let workers = self.workers.min(parts.len());
+        let workers = self.workers.min(parts.count());
         if workers <= 1 {
             return self.parts_alone(context, parts, repack, upload);
         }
@@ -182,7 +214,7 @@ impl Staging {
             drop(fill);
             let copied = match workers.is_empty() {
                 true => self.parts_alone(context, parts, repack, upload),
-                false => self.copy_filled(context, parts.len(), &give, &filled, upload),
+                false => self.copy_filled(context, parts.count(), &give, &filled, upload),
             };
             drop(give);
             // All are joined, so that a worker's panic is an error of this load and no panic of this thread.
@@ -190,7 +222,7 @@ impl Staging {
             if panics > 0 { Err(died()) } else { copied }
         });
         // Whatever is still on its way comes home, after an error too.
-        self.free.extend(filled.try_iter().map(|(_, piece)| piece));
+        self.free.extend(filled.try_iter().flatten().map(|(_, piece)| piece));
         if let Ok(free) = free.into_inner() {
             self.free.extend(free.try_iter());
         }
@@ -201,16 +233,19 @@ impl Staging {
     fn parts_alone(
         &mut self,
         context: &Context,
-        parts: &[&[u8]],
+        parts: &Parts<'_>,
         repack: &Repack<'_>,
         upload: &Upload<'_>,
     ) -> Result<(), DeviceError> {
-        for (i, part) in parts.iter().enumerate() {
+        let mut buffer = parts.buffers.take();
+        for i in 0..parts.count() {
+            let part = parts.source.read(parts.range(i), &mut buffer)?;
             let mut piece = self.free_piece(context)?;
             repack(part, piece.memory.as_mut_slice());
             upload(i, &piece.memory)?;
             self.sent(context, piece)?;
         }
+        parts.buffers.give_back(buffer);
         Ok(())
     }
 
@@ -220,7 +255,7 @@ impl Staging {
         context: &Context,
         parts: usize,
         give: &Sender<Piece>,
-        filled: &Receiver<(usize, Piece)>,
+        filled: &Receiver<Filled>,
         upload: &Upload<'_>,
     ) -> Result<(), DeviceError> {
         let mut enqueued = 0;
@@ -231,7 +266,8 @@ impl Staging {
                 let _unwanted = give.send(piece);
             }
             match filled.recv_timeout(LOOK_AFTER) {
-                Ok((i, piece)) => {
+                Ok(piece) => {
+                    let (i, piece) = piece?;
                     upload(i, &piece.memory)?;
                     self.sent(context, piece)?;
                     enqueued += 1;
@@ -297,47 +333,39 @@ type Repack<'a> = dyn Fn(&[u8], &mut [u8]) + Sync + 'a;
 /// Enqueues the copies of the numbered part.
 type Upload<'a> = dyn Fn(usize, &PinnedMemory) -> Result<(), DeviceError> + 'a;
 
-/// Repacks parts until there are none, or nobody gives or takes pieces any more.
+/// A part's number and the piece that has it, or why the part could not be read.
+type Filled = Result<(usize, Piece), DeviceError>;
+
+/// Reads and repacks parts until all are done, or the copying thread has ended.
 fn work(
-    parts: &[&[u8]],
+    parts: &Parts<'_>,
     next: &AtomicUsize,
     free: &Mutex<Receiver<Piece>>,
-    fill: &Sender<(usize, Piece)>,
+    fill: &Sender<Filled>,
     repack: &Repack<'_>,
 ) {
+    let mut buffer = parts.buffers.take();
     loop {
         let i = next.fetch_add(1, Ordering::Relaxed);
-        let Some(part) = parts.get(i) else { return };
+        if i >= parts.count() {
+            break;
+        }
+        let part = match parts.source.read(parts.range(i), &mut buffer) {
+            Ok(part) => part,
+            Err(error) => {
+                // The receiver returns the first error; later ones have no reader.
+                let _first = fill.send(Err(error));
+                break;
+            }
+        };
         let piece = free.lock().ok().and_then(|free| free.recv().ok());
-        let Some(mut piece) = piece else { return };
+        let Some(mut piece) = piece else { break };
         repack(part, piece.memory.as_mut_slice());
-        if fill.send((i, piece)).is_err() {
-            return;
+        if fill.send(Ok((i, piece))).is_err() {
+            break;
         }
     }
-}
-
-/// Checks a matrix against its bytes: bytes of a row, layout, code of the type.
-fn shape(desc: &MatrixDesc<'_>, bytes: &[u8]) -> Result<(usize, Layout, u32), DeviceError> {
-    let cols = desc.cols as usize;
-    let known = Layout::of(desc.ty, cols).zip(repack::kind(desc.ty));
-    let Some((layout, kind)) = known else {
-        let what = format!("{} with {} columns of {}", desc.name, cols, desc.ty);
-        return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
-    };
-    let row_bytes = desc.ty.row_bytes(cols).unwrap_or_default();
-    let wanted = row_bytes.checked_mul(desc.rows as usize);
-    if row_bytes == 0 || desc.rows == 0 || wanted != Some(bytes.len()) {
-        return Err(DeviceError::Invalid(format!(
-            "{}: {} x {} of {} are not {} bytes",
-            desc.name,
-            desc.rows,
-            cols,
-            desc.ty,
-            bytes.len()
-        )));
-    }
-    Ok((row_bytes, layout, kind))
+    parts.buffers.give_back(buffer);
 }
 
 /// Repacks some rows into one piece of pinned memory, tile after tile.

@@ -5,6 +5,7 @@ use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::op::Program;
+use crate::weights::WeightSource;
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)*) => {$(
@@ -159,9 +160,13 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Copies a matrix to the device, in the layout that its kernels like best.
-    fn load_matrix(&mut self, desc: &MatrixDesc<'_>, bytes: &[u8])
-    -> Result<MatrixId, DeviceError>;
+    /// Copies a matrix to the device, in the layout of its kernels. Reads `source` in pieces, so
+    /// that host memory stays bounded for a matrix of any size.
+    fn load_matrix(
+        &mut self,
+        desc: &MatrixDesc<'_>,
+        source: &dyn WeightSource,
+    ) -> Result<MatrixId, DeviceError>;
 
     /// Copies a vector to the device.
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError>;

@@ -26,6 +26,15 @@ pub enum DeviceError {
         /// The buffer's number.
         host: u32,
     },
+    /// The bytes of a matrix could not be read from their [source](crate::WeightSource): its file
+    /// is at fault, the device lives on.
+    #[error("{matrix}: {reason}")]
+    Source {
+        /// The matrix.
+        matrix: String,
+        /// The source's message.
+        reason: String,
+    },
     /// A call failed, the device lives on: the work of this call did not happen.
     #[error("{call} failed: {reason}")]
     Failed {

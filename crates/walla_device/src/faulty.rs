@@ -20,8 +20,9 @@ pub use clock::VirtualClock;
 pub use handle::FaultHandle;
 pub use plan::{Call, Fault, FaultPlan};
 
-use self::poison::{AlignedCopy, Poisoner};
+use self::poison::Poisoner;
 use self::timeline::Timeline;
+use crate::aligned::AlignedBytes;
 use crate::cache::{CacheCommand, CacheDesc};
 use crate::counters::{DeviceCounters, GraphFallbacks};
 use crate::device::{
@@ -32,6 +33,7 @@ use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::step::{StepHeader, StepLayout};
+use crate::weights::WeightSource;
 
 /// A device that breaks as planned. See the [module](self).
 pub struct Faulty {
@@ -168,6 +170,12 @@ impl Faulty {
     }
 }
 
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        self.handle.drop_device();
+    }
+}
+
 impl Device for Faulty {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
@@ -192,10 +200,10 @@ impl Device for Faulty {
     fn load_matrix(
         &mut self,
         desc: &MatrixDesc<'_>,
-        bytes: &[u8],
+        source: &dyn WeightSource,
     ) -> Result<MatrixId, DeviceError> {
-        self.allocate(Call::LoadMatrix, desc.name, bytes.len() as u64, |inner| {
-            inner.load_matrix(desc, bytes)
+        self.allocate(Call::LoadMatrix, desc.name, source.bytes() as u64, |inner| {
+            inner.load_matrix(desc, source)
         })
     }
 
@@ -293,7 +301,7 @@ impl Device for Faulty {
             }
             let Self { inner, poisoner, .. } = this;
             inner.read_host(host, offset, bytes, &mut |true_bytes| {
-                let mut block = AlignedCopy::new(true_bytes);
+                let mut block = AlignedBytes::copied(true_bytes);
                 poisoner.change(host, offset, block.bytes_mut());
                 read(block.bytes_mut());
             })

@@ -25,21 +25,26 @@
 //! 5. After [`DeviceError::Lost`] every further call answers `Lost` and touches no driver.
 //! 6. A row of a step depends on nothing else in the step: not on other rows, their number, or the bucket.
 //!
-//! [`Faulty`] wraps any device and breaks it on purpose, by seed.
+//! [`Faulty`] wraps any device and breaks it on purpose, by seed. [`HashDevice`](hash::HashDevice) computes hashes instead of a
+//! model, in virtual time: tests run millions of steps on it.
 
 #![forbid(unsafe_code)]
 
+mod aligned;
 mod cache;
 mod counters;
 mod device;
 mod error;
 pub mod faulty;
+pub mod hash;
 mod info;
+mod lost;
 mod op;
 mod philox;
 mod registry;
 mod sharing;
 pub mod step;
+mod weights;
 
 pub use cache::{CacheCommand, CacheDesc, CacheLayer, KvType};
 pub use counters::{DeviceCounters, GraphFallbacks};
@@ -50,7 +55,9 @@ pub use device::{
 pub use error::DeviceError;
 pub use faulty::{FaultPlan, Faulty, FaultyBackend, VirtualClock};
 pub use info::{DeviceInfo, DeviceKind, GpuFacts};
+pub use lost::abandon;
 pub use op::{HeadShape, Linear, Norm, Op, Phase, Program, Slot, SlotDesc};
 pub use philox::{philox4x32, unit_interval};
 pub use registry::{Backend, OpenOptions, Registry, RegistryError};
 pub use sharing::{GpuContext, GpuHandle, Support};
+pub use weights::WeightSource;

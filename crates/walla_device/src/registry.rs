@@ -62,6 +62,17 @@ pub enum RegistryError {
         /// Names of the devices on this machine.
         known: String,
     },
+    /// The family that the name belongs to has no device on this machine, or is not part of the
+    /// program.
+    #[error("no device {name:?}: {reason}; there are: {known}")]
+    Absent {
+        /// The requested name.
+        name: String,
+        /// The reason, as the [backend](Backend::devices) states it.
+        reason: String,
+        /// Names of the devices on this machine.
+        known: String,
+    },
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -108,7 +119,8 @@ impl Registry {
     /// a better one is not taken, open the [candidates](Self::candidates) by name, one after the other.
     ///
     /// # Errors
-    /// [`RegistryError::Unknown`] if there is none of that name, else what the device says.
+    /// [`RegistryError::Unknown`] if no device has that name, [`RegistryError::Absent`] if its
+    /// family has no device here, or the error of the device.
     pub fn open(
         &self,
         name: &str,
@@ -146,6 +158,55 @@ impl Registry {
 
     fn unknown(&self, name: &str) -> RegistryError {
         let known: Vec<_> = self.devices().into_iter().map(|(info, _)| info.name).collect();
-        RegistryError::Unknown { name: name.to_owned(), known: known.join(", ") }
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let family = name.split(':').next().unwrap_or(name);
+        let name = name.to_owned();
+        match self.absent().into_iter().find(|(backend, _)| *backend == family) {
+            Some((_, reason)) => RegistryError::Absent { name, reason, known },
+            None => RegistryError::Unknown { name, known },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct WithoutDriver;
+
+    impl Backend for WithoutDriver {
+        fn name(&self) -> &'static str {
+            "cuda"
+        }
+
+        fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+            Err("the driver was not found".into())
+        }
+
+        fn score(&self, _: &DeviceInfo) -> i32 {
+            -1
+        }
+
+        fn open(&self, name: &str, _: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+            Err(DeviceError::Invalid(name.to_owned()))
+        }
+    }
+
+    #[test]
+    fn a_missing_device_comes_with_the_reason_of_its_family() {
+        let registry = Registry::new().with(WithoutDriver);
+        let message = |name: &str| {
+            let opened = registry.open(name, &OpenOptions::default());
+            opened.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(
+            message("cuda:0"),
+            "no device \"cuda:0\": the driver was not found; there are: none"
+        );
+        assert_eq!(
+            message("cuda"),
+            "no device \"cuda\": the driver was not found; there are: none"
+        );
+        assert_eq!(message("tpu"), "no device \"tpu\"; there are: none");
     }
 }

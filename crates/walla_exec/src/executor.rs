@@ -137,6 +137,12 @@ impl Executor {
         &*self.device
     }
 
+    /// Gives up a device that hangs: it is leaked with all its memory, and every later call fails
+    /// with [`DeviceError::Lost`]. Never blocks.
+    pub fn abandon(&mut self, reason: &str) {
+        walla_device::abandon(&mut self.device, reason);
+    }
+
     /// The capacities.
     #[must_use]
     pub fn options(&self) -> &ExecOptions {

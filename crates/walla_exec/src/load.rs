@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Mutex, PoisonError};
 
 use walla_device::{
-    Device, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, RopeDesc, RopeId, VectorId,
+    Device, DeviceError, Linear, MatrixDesc, MatrixId, MatrixUse, Norm, RopeDesc, RopeId, VectorId,
+    WeightSource,
 };
+use walla_model::gguf::TensorData;
 use walla_model::spec::{self, Layer, Mixer};
-use walla_model::{Gguf, ModelSpec};
+use walla_model::{Gguf, ModelSpec, TensorError};
 
 use crate::error::ExecError;
 
@@ -71,7 +74,8 @@ impl Weights {
                 ty: matrix.ty,
                 usage: *usage,
             };
-            let id = device.load_matrix(&desc, file.matrix_bytes(matrix)?)?;
+            let source = FileSource::new(desc.name, file.matrix_data(matrix)?);
+            let id = device.load_matrix(&desc, &source).map_err(|error| source.cause(error))?;
             weights.matrices.insert(matrix_key(matrix), id);
             bytes_done += matrix.rows * matrix.cols;
             if progress(bytes_done as f32 / bytes_all as f32).is_break() {
@@ -98,6 +102,53 @@ impl Weights {
 
     pub(crate) fn norm(&self, norm: &spec::RmsNorm) -> Result<Norm, ExecError> {
         Ok(Norm { weight: self.vector(&norm.weight)?, eps: norm.eps })
+    }
+}
+
+/// A matrix of a file, as devices read it. Keeps the file's first error, which has more detail than
+/// the device's.
+struct FileSource<'a> {
+    name: &'a str,
+    data: TensorData<'a>,
+    failure: Mutex<Option<TensorError>>,
+}
+
+impl<'a> FileSource<'a> {
+    fn new(name: &'a str, data: TensorData<'a>) -> Self {
+        Self { name, data, failure: Mutex::new(None) }
+    }
+
+    fn fail(&self, error: TensorError) -> DeviceError {
+        let (matrix, reason) = (self.name.to_owned(), error.to_string());
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        DeviceError::Source { matrix, reason }
+    }
+
+    /// Why a load failed: the file's error if that was the reason.
+    fn cause(&self, error: DeviceError) -> ExecError {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (failure, error) {
+            (Some(failure), DeviceError::Source { .. }) => ExecError::Tensor(failure),
+            (_, error) => ExecError::Device(error),
+        }
+    }
+}
+
+impl WeightSource for FileSource<'_> {
+    fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    fn read<'a>(
+        &'a self,
+        range: Range<usize>,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], DeviceError> {
+        self.data.read(range, buffer).map_err(|error| self.fail(error))
+    }
+
+    fn read_into(&self, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.data.read_into(start, out).map_err(|error| self.fail(error))
     }
 }
 

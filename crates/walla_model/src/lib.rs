@@ -9,7 +9,7 @@
 //! in release, too. A dependent that wants these sets `overflow-checks = true` for the package
 //! `walla_model` in its own profile.
 
-// `forbid(unsafe_code)` follows when `gguf/map.rs`, the last exception, is gone.
+#![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 #[deny(clippy::arithmetic_side_effects)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use reference_data::files;
-use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
+use walla_model::chat::{BuiltInTemplate, ChatTemplate, Message, RenderOptions, Role};
 use walla_model::tokenizer::{SpecialIds, Tokenizer, Vocabulary};
 use walla_types::TokenId;
 
@@ -190,12 +190,27 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(fragment(), 0..6).prop_map(|parts| parts.concat())
 }
 
-/// System, then user and assistant in turns.
-fn conversation() -> impl Strategy<Value = Vec<(Role, String)>> {
+/// System, then user and assistant alternately.
+fn regular() -> impl Strategy<Value = Vec<(Role, String)>> {
     (prop::option::of(text()), prop::collection::vec(text(), 1..5)).prop_map(|(system, texts)| {
         let turns = [Role::User, Role::Assistant].into_iter().cycle().zip(texts);
         system.map(|text| (Role::System, text)).into_iter().chain(turns).collect()
     })
+}
+
+/// A conversation with roles in any order: templates that refuse it get it in another form.
+fn irregular() -> impl Strategy<Value = Vec<(Role, String)>> {
+    let roles = vec![Role::System, Role::User, Role::Assistant, Role::Observation];
+    // Thoughts in a reply are taken out of it, and some templates print marks around them.
+    let turn = |(role, text): (Role, String)| match role {
+        Role::Assistant => (role, text.replace("</think>", "</ think>")),
+        _ => (role, text),
+    };
+    prop::collection::vec((prop::sample::select(roles), text()).prop_map(turn), 0..7)
+}
+
+fn conversation() -> impl Strategy<Value = Vec<(Role, String)>> {
+    prop_oneof![regular(), irregular()]
 }
 
 /// A template can ask whether there is any text: what it trims away to nothing stays so.
@@ -228,8 +243,10 @@ fn reserved(
 fn control_tokens_are_those_of_the_template() {
     let tokenizers = tokenizers();
     let own = TEMPLATES.map(|(name, source)| (name.to_owned(), source.to_owned()));
+    let built_in = BuiltInTemplate::ALL.map(|t| (t.to_string(), t.source().to_owned()));
     let templates: Vec<_> = own
         .into_iter()
+        .chain(built_in)
         .chain(published())
         .map(|(name, source)| (name, ChatTemplate::new(&source, "<s>", "</s>").unwrap()))
         .collect();
@@ -254,14 +271,14 @@ fn untrusted_text_comes_out_as_it_went_in() {
     let template = ChatTemplate::chatml();
     let mut runner =
         TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
-    let result = runner.run(&conversation(), |conversation| {
+    let result = runner.run(&regular(), |conversation| {
         let messages: Vec<Message<'_>> = conversation
             .iter()
             .map(|(role, text)| Message { role: *role, content: text })
             .collect();
         let prompt = template.render(&messages, &RenderOptions::default()).unwrap();
         let name = |role| match role {
-            Role::System => "system",
+            Role::System | Role::Observation => "system",
             Role::User => "user",
             Role::Assistant => "assistant",
         };

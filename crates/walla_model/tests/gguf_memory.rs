@@ -1,4 +1,5 @@
-//! What reading a file allocates is paid for by its length: at most twice as much, and 1 MiB.
+//! What reading a file allocates is paid for by its length: at most twice as much, and 1 MiB. Opening
+//! a file allocates for its header alone.
 //!
 //! Alone in its binary, with one test: the allocator counts for the whole process.
 
@@ -145,14 +146,34 @@ fn reading_allocates_at_most_twice_the_file_and_a_mebibyte() {
         ),
         (
             "a long string that is no text",
-            false,
+            true,
             empty().with(|f| {
                 f.entry(b"k", STRING, &text(&[0xff; 1 << 20]));
             }),
         ),
         (
+            "as many keys that are no text as are allowed",
+            true,
+            empty().with(|f| {
+                (0..1 << 15).for_each(|i| f.entry(&[&[0xff], &name(i)[..]].concat(), BOOL, &[1]));
+            }),
+        ),
+        (
+            "a hundred thousand arrays in an array",
+            true,
+            empty().with(|f| {
+                let inner = array(ARRAY, 0, &[]).repeat(100_000);
+                f.entry(b"k", ARRAY, &array(ARRAY, 100_000, &inner));
+            }),
+        ),
+        (
+            "one empty key, as often as it can be",
+            true,
+            empty().with(|f| (0..1 << 15).for_each(|_| f.entry(b"", BOOL, &[1]))),
+        ),
+        (
             "a long key, twice",
-            false,
+            true,
             empty().with(|f| {
                 f.entry(&[b'k'; 65_535], BOOL, &[1]);
                 f.entry(&[b'k'; 65_535], BOOL, &[1]);
@@ -167,4 +188,28 @@ fn reading_allocates_at_most_twice_the_file_and_a_mebibyte() {
         assert!(peak <= allowed, "{what}: {peak} bytes for a file of {len}");
         println!("{what}: {peak} bytes for a file of {len}");
     }
+    opening_a_file_allocates_for_its_header_alone();
+}
+
+/// A file of 64 MiB: its first MiB is read at once, a tensor in pieces of the caller's size.
+fn opening_a_file_allocates_for_its_header_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.gguf");
+    let tensor = RawTensor::new("w", &[1 << 12, 1 << 12], 0, 0);
+    let header = empty().with(|f| f.tensors = vec![tensor]);
+    std::fs::write(&path, &header).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(header.len() as u64 + (64 << 20)).unwrap();
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let gguf = Gguf::open(&path).unwrap();
+    let kept = LIVE.load(Relaxed) - before;
+    let data = gguf.tensor_data(0).unwrap();
+    let mut buffer = Vec::new();
+    for start in (0..data.len()).step_by(1 << 18) {
+        data.read(start..start + (1 << 18), &mut buffer).unwrap();
+    }
+    gguf.keep().unwrap().check().unwrap();
+    let peak = PEAK.load(Relaxed) - before;
+    assert!(kept < 4096 && peak < 3 << 19, "{kept} bytes kept, {peak} at the peak");
 }

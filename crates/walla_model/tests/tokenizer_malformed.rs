@@ -23,7 +23,9 @@ fn with(mut lists: Lists, change: impl FnOnce(&mut Lists)) -> String {
 #[test]
 fn unknown_kinds_are_named() {
     let lists = byte_level("kimi-k2");
-    assert_eq!(error(&lists.vocabulary()), "tokenizer.ggml.pre \"kimi-k2\" is not supported");
+    let message = error(&lists.vocabulary());
+    assert!(message.starts_with("tokenizer.ggml.pre \"kimi-k2\" is not supported"), "{message}");
+    assert!(message.contains("--pre NAME") && message.contains("llama-bpe, "), "{message}");
     let lists = Lists { model: "t5", ..byte_level("gpt-2") };
     let message = error(&lists.vocabulary());
     assert!(message.starts_with("tokenizer.ggml.model \"t5\" is not supported"), "{message}");
@@ -135,15 +137,6 @@ fn single_characters_are_no_markers() {
 }
 
 #[test]
-fn texts_must_differ() {
-    let message = with(byte_level("gpt-2"), |lists| _ = lists.add("a", 1, 0.0));
-    assert!(message.ends_with("are both \"a\""), "{message}");
-    // Also between a control token and a normal one.
-    let message = with(byte_level("gpt-2"), |lists| _ = lists.add("<|im_end|>", 1, 0.0));
-    assert!(message.ends_with("are both \"<|im_end|>\""), "{message}");
-}
-
-#[test]
 fn merges_are_two_texts() {
     for text in ["ab", "", " ", "a ", " a", "a b c", "a  b"] {
         let message = with(byte_level("gpt-2"), |lists| lists.merges.insert(3, text.into()));
@@ -193,8 +186,8 @@ fn file(lists: &Lists, more: impl FnOnce(&mut Writer)) -> Gguf {
 #[test]
 fn special_ids_are_named_as_the_file_does() {
     for (key, id) in [
-        ("tokenizer.ggml.prefix_token_id", 99_999),
-        ("tokenizer.ggml.fim_suf_token_id", 1 << 32),
+        ("tokenizer.ggml.fim_pad_token_id", 99_999),
+        ("tokenizer.ggml.bos_token_id", 1 << 32),
         ("tokenizer.ggml.eos_token_id", 1 << 40),
     ] {
         let file = file(&byte_level("gpt-2"), |writer| _ = writer.value(key, Value::U64(id)));
@@ -234,7 +227,7 @@ fn types_and_scores_must_make_sense() {
     let message = with(byte_level("gpt-2"), |lists| lists.types[65] = 7);
     assert!(message.contains("token 65 (") && message.contains("has type 7"), "{message}");
     let message = with(sentence_piece(), |lists| lists.scores[300] = f32::NAN);
-    assert!(message.starts_with("token 300 (") && message.ends_with("NaN"), "{message}");
+    assert!(message.starts_with("token 300 (") && message.contains("NaN"), "{message}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What hosts and the engine say to each other: agents, commands, events.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use walla_model::chat::TemplateState;
 use walla_plan::Detail;
 use walla_types::{Sampling, TokenId};
 
@@ -23,9 +25,16 @@ pub enum Speaker {
     User,
     /// The agent.
     Agent,
+    /// The world: an event that the agent perceives, written by the game ("Odo leaves the room").
+    /// Templates have no such role: it is rendered as a system message where the model's template
+    /// takes one at any place, else as a user message behind a fixed prefix. Like all text of a
+    /// conversation it never yields control tokens. Where observations are user messages, a player can
+    /// type the same prefix.
+    Observation,
 }
 
-/// One turn of a conversation.
+/// One turn of a conversation. Turns may have any order: an agent may speak first, and one speaker
+/// may have several turns in a row. Where the model's template refuses that, they are merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Who said it.
@@ -69,7 +78,8 @@ pub struct AgentSpec {
     pub stop_strings: Vec<String>,
     /// A reply ends at any of these tokens, besides the model's own end-of-turn tokens. Like those they are not said.
     pub stop_tokens: Vec<TokenId>,
-    /// Turns to start with, oldest first (a restored conversation).
+    /// Turns to start with, oldest first: a restored conversation, an agent's greeting, an
+    /// observation.
     pub history: Vec<Turn>,
 }
 
@@ -97,8 +107,14 @@ impl AgentSpec {
 pub enum Prompt {
     /// The next user turn, through the model's chat template. The reply becomes the next agent turn.
     Chat(String),
-    /// Raw text to continue, without template or conversation; special tokens are not parsed.
+    /// Raw text to continue, without template or conversation. The text may come from a player: it
+    /// becomes no control, unknown or user-defined token and none that ends a generation
+    /// ([`Tokenizer::encode_untrusted`](crate::Tokenizer::encode_untrusted)).
     Raw(String),
+    /// Raw text to continue, without template or conversation, in which markers such as
+    /// `<|im_start|>` become their tokens: for a chat format that the program writes itself. Never
+    /// with text from a player.
+    RawTrusted(String),
     /// Raw tokens to continue.
     Tokens(Vec<TokenId>),
 }
@@ -106,8 +122,12 @@ pub enum Prompt {
 /// From a host to its engine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Adds an agent. Until then its asks fail with [`ReplyError::UnknownAgent`]. If the engine has no place for it, its asks fail with
-    /// [`ReplyError::TooManyAgents`] until one comes when there is a place. As many agents as there are places are kept like that.
+    /// Adds an agent. Until then its asks fail with [`ReplyError::UnknownAgent`].
+    ///
+    /// An agent needs a slot to speak, of which there are [`agents_max`](crate::EngineOptions::agents_max). Agents beyond that are parked: the
+    /// engine keeps their specification and conversation. A parked agent that is asked waits for a slot, unless
+    /// [`wait_for_slot`](crate::EngineOptions::wait_for_slot) is off. Agents beyond
+    /// [`agents_parked_max`](crate::EngineOptions::agents_parked_max) are not kept: their asks fail with [`ReplyError::TooManyAgents`].
     AddAgent {
         /// From [`Client::new_agent`](crate::Client::new_agent).
         agent: AgentId,
@@ -136,6 +156,14 @@ pub enum Command {
         /// Oldest first.
         turns: Vec<Turn>,
     },
+    /// Adds turns to the end of the conversation of an agent. Nothing is cancelled: turns that arrive while the agent has asks follow the
+    /// exchanges of these asks, whether those have begun or not. So the conversation is in the order of the commands.
+    AppendTurns {
+        /// The agent.
+        agent: AgentId,
+        /// Oldest first.
+        turns: Vec<Turn>,
+    },
     /// Removes an agent: its reply is cancelled, its memory freed.
     RemoveAgent {
         /// The agent.
@@ -157,6 +185,19 @@ pub enum Command {
         agent: AgentId,
         /// The reply.
         generation: GenerationId,
+    },
+    /// Ends a reply early, of which only the beginning was heard. The conversation keeps that beginning, cut at the last whole character; if it
+    /// is empty, the question is forgotten as well.
+    ///
+    /// This also shortens a reply that has ended, since a voice is slower than a model: any of the last [`EXCHANGES_KNOWN_MAX`] of the agent.
+    /// Later replies stay.
+    Interrupt {
+        /// The agent.
+        agent: AgentId,
+        /// The reply.
+        generation: GenerationId,
+        /// Bytes of its text that were heard.
+        heard_bytes: u32,
     },
 }
 
@@ -189,21 +230,29 @@ pub const DELTA_BYTES_MAX: usize = 56;
 /// Asks of one agent that may wait behind its reply in progress; more fail with [`ReplyError::Busy`].
 pub const ASKS_WAITING_MAX: usize = 8;
 
+/// Latest exchanges of an agent that [`Command::Interrupt`] can shorten. A voice that is further behind than this has been skipped.
+pub const EXCHANGES_KNOWN_MAX: usize = 16;
+
 /// Why a reply ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinishReason {
     /// The model ended its turn.
     EndOfTurn,
     /// A stop string.
-    Stop,
+    Stop {
+        /// Its index in [`AgentSpec::stop_strings`], as they were when the reply began. If several end at the same character, the longest.
+        index: u32,
+    },
     /// A stop token.
     StopToken,
-    /// [`AgentSpec::reply_tokens_max`] reached.
+    /// [`AgentSpec::reply_tokens_max`] reached. With a limit of 0 the reply ends when its prompt is accepted, and no step runs for it.
     Length,
     /// The agent's context is full.
     ContextFull,
     /// Cancelled by the host.
     Cancelled,
+    /// The reply exceeded [`Deadlines::reply`](crate::Deadlines::reply).
+    TimedOut,
 }
 
 /// Counts of a reply.
@@ -216,9 +265,9 @@ pub struct Usage {
     /// Tokens of the reply, those of a stop string counted, the token that ended the turn (the model's own or a
     /// [stop token](AgentSpec::stop_tokens)) not.
     pub reply_tokens: u32,
-    /// From the ask's arrival at the engine to its first token, in microseconds.
+    /// From the ask's arrival at the engine to its first token, in microseconds, without the time of [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,
-    /// From the ask's arrival at the engine to the end, in microseconds.
+    /// From the ask's arrival at the engine to the end, in microseconds, without the time of pauses.
     pub total_micros: u64,
 }
 
@@ -231,7 +280,8 @@ pub enum ReplyError {
     /// No agent of this client has this name: add it first.
     #[error("no such agent")]
     UnknownAgent,
-    /// Too many agents: remove one and ask again, or start the engine with more.
+    /// Too many agents: remove one and ask again, or start the engine with more [slots](crate::EngineOptions::agents_max) or more
+    /// [parked agents](crate::EngineOptions::agents_parked_max).
     #[error("no room for more than {agents_max} agents")]
     TooManyAgents {
         /// The engine's limit.
@@ -242,6 +292,20 @@ pub enum ReplyError {
     Busy {
         /// How many.
         waiting: u32,
+    },
+    /// Too many asks of this program have not ended: ask again when one has. Only the async API bounds them, before they reach the engine.
+    #[error(
+        "{asks} asks with {bytes} bytes have not ended; at most {asks_max} with {bytes_max} bytes may be open"
+    )]
+    TooManyAsks {
+        /// Open asks.
+        asks: u32,
+        /// Open asks at most.
+        asks_max: u32,
+        /// Bytes of their prompts.
+        bytes: u64,
+        /// Bytes of their prompts at most.
+        bytes_max: u64,
     },
     /// The prompt does not fit in the context: of a conversation under [`ContextPolicy::Refuse`], or the last question alone with the persona
     /// under [`ContextPolicy::DropOldest`]; of raw text or tokens under any policy but [`ContextPolicy::Stop`]. Make it shorter.
@@ -255,6 +319,13 @@ pub enum ReplyError {
     /// Text that cannot be encoded, or a template that fails.
     #[error("{0}")]
     Text(String),
+    /// The model has no chat template that works, and [`Prompt::Chat`] needs one: start the engine
+    /// with another [`template`](crate::EngineOptions::template), or ask with [`Prompt::Raw`].
+    #[error(
+        "{0}; choose one (EngineOptions::template: chatml, llama3, gemma, mistral or a file), or \
+         use raw prompts"
+    )]
+    NoTemplate(Arc<TemplateState>),
     /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the conversation, or give the cache more
     /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens), [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)).
     #[error("{wanted_pages} KV pages wanted, {free_pages} free")]
@@ -362,8 +433,12 @@ pub struct EngineStats {
     pub step_rows: u32,
     /// Agents that speak or wait to speak now.
     pub agents_active: u32,
-    /// Agents in all now.
+    /// Agents in all now, parked ones included.
     pub agents: u32,
+    /// Agents without a slot now: see [`Command::AddAgent`].
+    pub agents_parked: u32,
+    /// Those of them that were asked and wait for a slot.
+    pub agents_waiting: u32,
     /// Asks waiting now.
     pub asks_waiting: u32,
     /// KV pages in use now.

@@ -39,6 +39,9 @@ impl Client {
     /// The command comes back: as [`TrySendError::Full`] for now (send it again next frame), as [`TrySendError::Closed`] once
     /// the engine is over.
     pub fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
+        if self.engine.shared().is_forked() {
+            return Err(TrySendError::Closed(command));
+        }
         self.post.commands.try_send(command)?;
         self.engine.shared().ring();
         Ok(())
@@ -67,6 +70,14 @@ impl Client {
     /// Grants the steps of one frame ([`Pacing::PerFrame`](crate::Pacing::PerFrame)). Grants do not pile up.
     pub fn frame(&self) {
         self.post.framed.store(true, Ordering::Release);
+        self.engine.shared().ring();
+    }
+
+    /// Pauses this client's agents, or lets them go on with the same tokens. In a pause no step runs for them: asks queue, cancels and removals
+    /// count at once, replies in progress stay where they are and keep their slots. Their KV pages are free for other clients. The time
+    /// of a pause does not count in [`Usage`](crate::Usage), and voices owe no tokens for it.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.post.paused.store(is_paused, Ordering::Release);
         self.engine.shared().ring();
     }
 

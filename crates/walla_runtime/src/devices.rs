@@ -2,8 +2,11 @@
 
 use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_device::Registry;
+#[cfg(not(feature = "cuda"))]
+use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 
-/// A registry of all devices of this build.
+/// A registry of all devices of this build. Without the feature `cuda` it lists that family with
+/// the reason for its absence.
 ///
 /// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2fma`, `avxvnni`, `avx512vnni`, `neon`) picks the CPU's
 /// kernels; a name that is unknown, or that this machine does not run, is a warning, and the best ones are used. With the feature `cuda`, `WALLA_CUDA_GRAPHS=0` launches programs op by op, and
@@ -16,7 +19,37 @@ pub fn default_registry() -> Registry {
         Registry::new().with(CpuBackend::new(CpuOptions { variant, ..CpuOptions::default() }));
     #[cfg(feature = "cuda")]
     let registry = registry.with(walla_cuda::CudaBackend::from_env());
+    #[cfg(not(feature = "cuda"))]
+    let registry = registry.with(NotBuilt);
     registry
+}
+
+/// Replaces the CUDA backend in a build without it, so that errors and lists name the feature.
+#[cfg(not(feature = "cuda"))]
+struct NotBuilt;
+
+#[cfg(not(feature = "cuda"))]
+impl NotBuilt {
+    const REASON: &str = "this program was built without NVIDIA GPUs, the feature `cuda` of walla";
+}
+
+#[cfg(not(feature = "cuda"))]
+impl Backend for NotBuilt {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, String> {
+        Err(Self::REASON.to_owned())
+    }
+
+    fn score(&self, _: &DeviceInfo) -> i32 {
+        -1
+    }
+
+    fn open(&self, name: &str, _: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
+        Err(DeviceError::Unsupported { device: name.to_owned(), what: Self::REASON.to_owned() })
+    }
 }
 
 /// The CPU's kernels of this name, if there are some and they run here; else a warning says which do.
@@ -32,7 +65,23 @@ fn variant_named(name: &str) -> Option<Variant> {
 
 #[cfg(test)]
 mod tests {
+    use walla_device::OpenOptions;
+
     use super::*;
+
+    #[test]
+    fn a_gpu_that_is_not_there_comes_with_the_reason() {
+        let registry = default_registry();
+        let Err(error) = registry.open("cuda:99", &OpenOptions::default()) else {
+            panic!("no machine has 100 GPUs");
+        };
+        let message = error.to_string();
+        if cfg!(not(feature = "cuda")) {
+            assert!(message.contains("feature `cuda`"), "{message}");
+        } else {
+            assert!(message.contains("NVIDIA driver") || message.contains("cuda:0"), "{message}");
+        }
+    }
 
     #[test]
     fn a_name_picks_kernels_that_run_here_or_none() {

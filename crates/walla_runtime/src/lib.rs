@@ -14,6 +14,7 @@
 
 mod api;
 mod client;
+mod clock;
 mod core;
 mod devices;
 mod inline_text;
@@ -26,18 +27,21 @@ mod state;
 
 pub use api::{
     ASKS_WAITING_MAX, AgentId, AgentSpec, BudgetStats, Command, ContextPolicy, DELTA_BYTES_MAX,
-    EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError, ReplyEvent,
-    Speaker, TokenDetail, Turn, Usage,
+    EXCHANGES_KNOWN_MAX, EngineStats, Event, FinishReason, GenerationId, Pacing, Prompt,
+    ReplyError, ReplyEvent, Speaker, TokenDetail, Turn, Usage,
 };
 pub use client::Client;
 pub use devices::default_registry;
 pub use inline_text::InlineText;
 pub use mailbox::TrySendError;
-pub use options::{EngineError, EngineOptions, ModelSource};
+pub use options::{Deadlines, EngineError, EngineOptions, ModelSource};
 pub use sentence::SentenceSplitter;
 pub use shell::Engine;
 pub use state::{EngineState, ModelCard};
 pub use walla_device::{DeviceInfo, GpuContext, KvType};
+pub use walla_model::chat::{
+    BuiltInTemplate, TemplateChoice, TemplateError, TemplateState, UnknownTemplate,
+};
 pub use walla_model::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer, TokenizerError};
 pub use walla_plan::Detail;
 pub use walla_plan::governor::BucketError;

@@ -8,6 +8,7 @@
 //! [`String::from_utf8_lossy`]), cut where the stop string that was complete first begins (the longest one, of those that
 //! end at the same place). That does not depend on how the bytes were spread over tokens.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use crate::api::DELTA_BYTES_MAX;
@@ -19,8 +20,8 @@ type Say<'a> = dyn FnMut(InlineText<DELTA_BYTES_MAX>, u32) + 'a;
 /// Bytes held back that cost no further allocation, stop strings aside: some tokens' worth.
 const HELD_BYTES: usize = 256;
 
-/// The text of one agent's replies, one after the other.
-#[derive(Debug)]
+/// The text of one agent's replies, one after the other. The default holds no memory.
+#[derive(Debug, Default)]
 pub(crate) struct ReplyText {
     stops: Vec<StopString>,
     /// A character's first bytes.
@@ -32,27 +33,22 @@ pub(crate) struct ReplyText {
     /// Tokens, already taken, that end within the unfinished character in `partial`.
     ends_in_partial: u32,
     stopped: bool,
+    /// Index of the stop string that is complete, once one is.
+    stop_index: u32,
 }
 
 impl ReplyText {
     /// Text of replies that end before any of these strings. Empty strings stop nothing.
     pub(crate) fn new(stop_strings: &[String]) -> Self {
-        let mut text = Self {
-            stops: Vec::new(),
-            partial: Partial::default(),
-            held: String::new(),
-            ends: VecDeque::new(),
-            ends_in_partial: 0,
-            stopped: false,
-        };
+        let mut text = Self::default();
         text.set_stop_strings(stop_strings);
         text
     }
 
     /// Begins a reply with other stop strings.
     pub(crate) fn set_stop_strings(&mut self, stop_strings: &[String]) {
-        let stops = stop_strings.iter().filter(|stop| !stop.is_empty());
-        self.stops = stops.map(|stop| StopString::new(stop)).collect();
+        let stops = (0..).zip(stop_strings).filter(|(_, stop)| !stop.is_empty());
+        self.stops = stops.map(|(index, stop)| StopString::new(stop, index)).collect();
         let longest = self.stops.iter().map(|stop| stop.bytes.len()).max().unwrap_or(0);
         self.reset();
         self.held.reserve(HELD_BYTES + longest);
@@ -85,6 +81,12 @@ impl ReplyText {
         self.count(first_end);
         self.say(self.held.len() - self.begun(), say);
         self.stopped
+    }
+
+    /// Which stop string ended the reply, once [`push`](Self::push) has returned `true`: its index among all that were given. If several end
+    /// at the same character, the longest; of equal ones the first.
+    pub(crate) fn stop_index(&self) -> u32 {
+        self.stop_index
     }
 
     /// Shows what was held back: the reply is over and nothing follows.
@@ -127,9 +129,10 @@ impl ReplyText {
             self.stops.iter_mut().for_each(|stop| stop.push(byte));
         }
         let complete = self.stops.iter().filter(|stop| stop.is_complete());
-        if let Some(bytes) = complete.map(|stop| stop.bytes.len()).max() {
+        if let Some(stop) = complete.max_by_key(|stop| (stop.bytes.len(), Reverse(stop.index))) {
             self.stopped = true;
-            self.held.truncate(self.held.len() - bytes);
+            self.stop_index = stop.index;
+            self.held.truncate(self.held.len() - stop.bytes.len());
         }
     }
 
@@ -232,10 +235,12 @@ struct StopString {
     /// For each length matched: the longest shorter one that the same text also ends with.
     shorter: Box<[usize]>,
     matched: usize,
+    /// Where it was among the strings that were given.
+    index: u32,
 }
 
 impl StopString {
-    fn new(stop: &str) -> Self {
+    fn new(stop: &str, index: u32) -> Self {
         let bytes: Box<[u8]> = stop.as_bytes().into();
         let mut shorter = vec![0; bytes.len() + 1];
         let mut matched = 0;
@@ -246,7 +251,7 @@ impl StopString {
             matched += usize::from(bytes[matched] == byte);
             shorter[i + 1] = matched;
         }
-        Self { bytes, shorter: shorter.into(), matched: 0 }
+        Self { bytes, shorter: shorter.into(), matched: 0, index }
     }
 
     fn is_complete(&self) -> bool {

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use walla_device::{DeviceInfo, MemoryUse};
 use walla_exec::Executor;
+use walla_model::chat::TemplateState;
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
+use walla_types::TokenId;
 
 use crate::api::{BudgetStats, EngineStats};
+use crate::core::ModelText;
 use crate::mailbox::Snapshot;
 use crate::options::EngineError;
 
@@ -62,8 +65,14 @@ pub struct ModelCard {
     pub context_tokens: u32,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Whether the file has a chat template: without one, only raw prompts work.
-    pub chat: bool,
+    /// Which chat template the model speaks with, or why none works: then only raw prompts work.
+    pub template: TemplateState,
+    /// Markers of the template that the file stores as ordinary tokens. Here they are control
+    /// tokens.
+    pub reserved_markers: Vec<TokenId>,
+    /// Defects of the file and of its chat template that did not prevent loading, one sentence each: a missing
+    /// `tokenizer.ggml.pre`, unreadable metadata, markers that are stored as ordinary tokens, and others.
+    pub warnings: Vec<String>,
     /// The device that runs it.
     pub device: DeviceInfo,
     /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
@@ -79,7 +88,7 @@ impl ModelCard {
         model: &ModelSpec,
         executor: &Executor,
         context_tokens: u32,
-        chat: bool,
+        text: &ModelText,
     ) -> Self {
         Self {
             name: model.name.clone(),
@@ -90,7 +99,9 @@ impl ModelCard {
             context_train: model.context_train,
             context_tokens,
             file_bytes: file.file_bytes(),
-            chat,
+            template: (*text.state).clone(),
+            reserved_markers: text.reserved_markers.clone(),
+            warnings: text.warnings.clone(),
             device: executor.device().info().clone(),
             memory: executor.device().memory(),
             fallback_after: None,
@@ -228,7 +239,7 @@ fn word(phase: u32, fraction: f32) -> u64 {
 }
 
 /// Numbers in [`EngineStats`], those of its budget left out.
-const FIELDS: usize = 17;
+const FIELDS: usize = 19;
 
 fn encode(stats: &EngineStats) -> [u64; FIELDS] {
     let EngineStats {
@@ -241,6 +252,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         step_rows,
         agents_active,
         agents,
+        agents_parked,
+        agents_waiting,
         asks_waiting,
         pages_used,
         pages,
@@ -261,6 +274,8 @@ fn encode(stats: &EngineStats) -> [u64; FIELDS] {
         step_rows.into(),
         agents_active.into(),
         agents.into(),
+        agents_parked.into(),
+        agents_waiting.into(),
         asks_waiting.into(),
         pages_used.into(),
         pages.into(),
@@ -286,8 +301,9 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         driver_calls,
         graph_fallbacks,
     ] = values;
-    let [step_rows, agents_active, agents, asks_waiting, pages_used, pages, pages_refused] =
+    let [step_rows, agents_active, agents, agents_parked, agents_waiting, rest @ ..] =
         rest.map(|v| v as u32);
+    let [asks_waiting, pages_used, pages, pages_refused] = rest;
     EngineStats {
         tokens,
         prefill_tokens,
@@ -298,6 +314,8 @@ fn decode(values: [u64; FIELDS], budget: BudgetStats) -> EngineStats {
         step_rows,
         agents_active,
         agents,
+        agents_parked,
+        agents_waiting,
         asks_waiting,
         pages_used,
         pages,
@@ -388,6 +406,8 @@ mod tests {
             step_rows: 5,
             agents_active: 6,
             agents: 7,
+            agents_parked: 30,
+            agents_waiting: 31,
             asks_waiting: 8,
             pages_used: u32::MAX,
             pages: 10,

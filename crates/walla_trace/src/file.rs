@@ -1,7 +1,7 @@
 //! The trace file and the thread that writes it.
 
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::fs::{self, File, FileType};
+use std::io::{self, BufWriter, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::json::{Events, RECORD_BYTES_MAX};
+use crate::json::{BEGINNING, Events, RECORD_BYTES_MAX};
 use crate::queue::{self, Record};
 use crate::stage::{FILE, LISTENERS};
 
@@ -33,6 +33,10 @@ pub enum TraceError {
         /// What the system says.
         source: io::Error,
     },
+    /// The path names a file with other contents, which is not overwritten: choose another path, or
+    /// delete it.
+    #[error("{} exists and is not a trace: choose another path or delete it", .0.display())]
+    NotATrace(PathBuf),
     /// One file at a time: finish the other one first.
     #[error("a trace file is being written already")]
     Busy,
@@ -75,10 +79,10 @@ pub struct TraceFile {
 }
 
 impl TraceFile {
-    /// Creates the file, or empties it, and begins.
+    /// Creates the file and begins. An empty file and an earlier trace are replaced.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// [`TraceError::NotATrace`] if the path names anything else; it stays as it is.
     pub fn start(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         Self::start_with_bytes_max(path, FILE_BYTES_MAX)
     }
@@ -143,9 +147,7 @@ impl TraceFile {
     }
 
     fn spawn(path: &Path, bytes_max: u64) -> Result<Self, TraceError> {
-        let created = File::create(path);
-        let file =
-            created.map_err(|source| TraceError::Create { path: path.to_path_buf(), source })?;
+        let file = create(path)?;
         let queue = queue::get();
         let is_over = Arc::new(AtomicBool::new(false));
         let of_writer = Arc::clone(&is_over);
@@ -209,6 +211,47 @@ struct Shared {
 }
 
 static SHARED: Mutex<Shared> = Mutex::new(Shared { file: Weak::new(), begun: 0 });
+
+/// Opens the file of a trace, empty. Only a file that is empty or begins as a trace is truncated,
+/// so that a wrong path never costs a file. A FIFO, a socket or a block device is refused; a
+/// character device such as `/dev/null` is written to.
+fn create(path: &Path) -> Result<File, TraceError> {
+    let failed = |source| TraceError::Create { path: path.to_path_buf(), source };
+    let other = || TraceError::NotATrace(path.to_path_buf());
+    // Before it is opened: opening a FIFO could wait.
+    match fs::metadata(path) {
+        Ok(found) if !is_writable(found.file_type()) => return Err(other()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let opened = File::options().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = opened.map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if !is_writable(found.file_type()) {
+        return Err(other());
+    }
+    if found.is_file() && found.len() > 0 {
+        let mut head = Vec::with_capacity(BEGINNING.len());
+        (&file).take(BEGINNING.len() as u64).read_to_end(&mut head).map_err(failed)?;
+        if head != BEGINNING.as_bytes() {
+            return Err(other());
+        }
+        file.set_len(0).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+    }
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn is_writable(ty: FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    ty.is_file() || ty.is_char_device()
+}
+
+#[cfg(not(unix))]
+fn is_writable(ty: FileType) -> bool {
+    ty.is_file()
+}
 
 /// `trace.json` of the first file, `trace.2.json` of the second.
 fn numbered(path: &Path, number: u32) -> PathBuf {

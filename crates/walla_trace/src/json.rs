@@ -16,6 +16,10 @@ const TRACKS_PER_LANE: u32 = 8;
 /// Longest JSON of one record with names of at most 40 bytes: keeps the file below its bound without counting first.
 pub(crate) const RECORD_BYTES_MAX: u64 = 256;
 
+/// The first bytes of every file that [`Events`] writes. Other files begin differently.
+pub(crate) const BEGINNING: &str =
+    "[\n{\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\"args\":{\"name\":\"walla\"}}";
+
 /// Writes events one after the other.
 pub(crate) struct Events<W> {
     out: W,
@@ -135,6 +139,13 @@ mod tests {
             (Some(7), Some(3))
         );
         assert_eq!(events.as_array().unwrap().last().unwrap()["args"]["count"], 2);
+    }
+
+    #[test]
+    fn every_file_begins_alike() {
+        let mut bytes = Vec::new();
+        Events::begin(&mut bytes).unwrap();
+        assert_eq!(str::from_utf8(&bytes), Ok(BEGINNING));
     }
 
     #[test]

@@ -130,6 +130,53 @@ fn a_shared_file_ends_with_its_last_holder_and_the_next_one_has_a_number() {
     drop(own);
 }
 
+/// A wrong path in `WALLA_TRACE` must not cost a file.
+#[test]
+fn only_empty_files_and_traces_are_replaced() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let refused = |contents: &[u8]| {
+        std::fs::write(&path, contents).unwrap();
+        let error = TraceFile::start(&path).unwrap_err();
+        assert!(matches!(&error, TraceError::NotATrace(named) if *named == path), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), contents, "it stays as it is");
+        assert!(TraceFile::start_or_log(&path).is_none());
+        assert_eq!(std::fs::read(&path).unwrap(), contents, "it stays as it is");
+    };
+    refused(b"a year of work");
+    refused(b"[");
+    refused(br#"[{"name": "another trace"}]"#);
+    refused(b"GGUF\x03\0\0\0");
+    // Nothing is locked by a refusal.
+    std::fs::write(&path, []).unwrap();
+    drop(TraceFile::start(&path).unwrap());
+    let long = TraceFile::start(&path).unwrap();
+    (0..100).for_each(|_| drop(enter(Stage::Plan)));
+    drop(long);
+    assert_eq!(spans(&path).len(), 100, "an earlier trace is replaced");
+    drop(TraceFile::start(&path).unwrap());
+    assert_eq!(spans(&path).len(), 0, "as a whole");
+    let folder_itself = TraceFile::start(folder.path()).unwrap_err();
+    assert!(matches!(folder_itself, TraceError::NotATrace(_)), "{folder_itself}");
+}
+
+/// Opening a FIFO for writing waits for a reader.
+#[cfg(unix)]
+#[test]
+fn a_fifo_is_refused_at_once_and_null_is_written_to() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("trace.json");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (send, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(TraceFile::start(&fifo).map(drop)));
+    let answer = done.recv_timeout(std::time::Duration::from_secs(20));
+    let error = answer.expect("it does not wait for a reader").unwrap_err();
+    assert!(matches!(error, TraceError::NotATrace(_)), "{error}");
+    drop(TraceFile::start("/dev/null").unwrap());
+}
+
 #[test]
 fn stages_have_targets_of_walla_and_names_of_their_own() {
     let mut names: Vec<_> = Stage::ALL.iter().map(|stage| stage.name()).collect();

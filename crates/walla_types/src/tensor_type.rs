@@ -153,11 +153,79 @@ impl fmt::Display for TensorType {
 }
 
 /// A `ggml_type` code that walla has no kernels for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "tensor type {0} is not supported (supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)"
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTensorType(pub u32);
+
+impl UnknownTensorType {
+    /// The type's name in GGUF files, for example `IQ4_XS`; `None` if the format assigns no type to
+    /// the code.
+    ///
+    /// Includes types that the format has removed, since old files still contain them.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        if let Ok(supported) = TensorType::from_ggml(self.0) {
+            return Some(supported.name());
+        }
+        Some(match self.0 {
+            4 => "Q4_2",
+            5 => "Q4_3",
+            9 => "Q8_1",
+            10 => "Q2_K",
+            11 => "Q3_K",
+            15 => "Q8_K",
+            16 => "IQ2_XXS",
+            17 => "IQ2_XS",
+            18 => "IQ3_XXS",
+            19 => "IQ1_S",
+            20 => "IQ4_NL",
+            21 => "IQ3_S",
+            22 => "IQ2_S",
+            23 => "IQ4_XS",
+            24 => "I8",
+            25 => "I16",
+            26 => "I32",
+            27 => "I64",
+            28 => "F64",
+            29 => "IQ1_M",
+            31 => "Q4_0_4_4",
+            32 => "Q4_0_4_8",
+            33 => "Q4_0_8_8",
+            34 => "TQ1_0",
+            35 => "TQ2_0",
+            36 => "IQ4_NL_4_4",
+            37 => "IQ4_NL_4_8",
+            38 => "IQ4_NL_8_8",
+            39 => "MXFP4",
+            40 => "NVFP4",
+            41 => "Q1_0",
+            42 => "Q2_0",
+            _ => return None,
+        })
+    }
+
+    /// The name, or `type 99` for a code without one.
+    #[must_use]
+    pub fn label(self) -> String {
+        self.name().map_or_else(|| format!("type {}", self.0), str::to_owned)
+    }
+}
+
+impl fmt::Display for UnknownTensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "tensor type {name} is not supported")?,
+            None => write!(f, "tensor type {} is unknown", self.0)?,
+        }
+        f.write_str(" (supported: ")?;
+        for (index, ty) in TensorType::ALL.into_iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{ty}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl core::error::Error for UnknownTensorType {}
 
 #[cfg(test)]
 mod tests {
@@ -169,6 +237,31 @@ mod tests {
             assert_eq!(TensorType::from_ggml(ty.to_ggml()), Ok(ty));
         }
         assert_eq!(TensorType::from_ggml(4), Err(UnknownTensorType(4)));
+    }
+
+    #[test]
+    fn every_code_of_the_format_has_a_name() {
+        let names: Vec<_> = (0..=42).map(|code| UnknownTensorType(code).name()).collect();
+        assert!(names.iter().all(Option::is_some), "{names:?}");
+        let mut distinct = names.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), names.len());
+        assert_eq!(UnknownTensorType(43).name(), None);
+        for ty in TensorType::ALL {
+            assert_eq!(UnknownTensorType(ty.to_ggml()).name(), Some(ty.name()));
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_type_and_those_that_work() {
+        assert_eq!(
+            UnknownTensorType(23).to_string(),
+            "tensor type IQ4_XS is not supported (supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, \
+             Q5_0, Q5_1, Q4_K, Q5_K, Q6_K)"
+        );
+        assert!(UnknownTensorType(99).to_string().starts_with("tensor type 99 is unknown"));
+        assert_eq!(UnknownTensorType(99).label(), "type 99");
     }
 
     #[test]

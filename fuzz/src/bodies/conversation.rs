@@ -52,6 +52,7 @@ fn render(talk: &Conversation) {
             role: match turn.speaker {
                 Speaker::User => Role::User,
                 Speaker::Agent => Role::Assistant,
+                Speaker::Observation => Role::Observation,
             },
             content: &turn.text,
         })

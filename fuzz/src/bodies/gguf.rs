@@ -1,6 +1,7 @@
 //! Any bytes as a model file: every answer is a value or an error.
 
-use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role};
+use walla_model::chat::{ChatTemplate, LoadedText, Message, RenderOptions, Role};
+use walla_model::gguf::Strings;
 use walla_model::spec::{Linear, Matrix, Mixer, RmsNorm, Vector};
 use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
@@ -29,6 +30,10 @@ pub fn check(bytes: &[u8]) {
         let messages = [Message { role: Role::User, content: TEXT }];
         let _ = template.render(&messages, &RenderOptions::default());
     }
+    if let Ok(loaded) = LoadedText::from_gguf(&file, None, None) {
+        let is_reserved = |token: &TokenId| loaded.tokenizer.is_reserved(*token);
+        assert!(loaded.reserved_markers.iter().all(is_reserved), "{:?}", loaded.reserved_markers);
+    }
 }
 
 fn metadata(file: &Gguf) {
@@ -39,7 +44,14 @@ fn metadata(file: &Gguf) {
             assert_eq!(array.iter().count(), array.len(), "{key:?}");
         }
         let _ = (file.find::<u32>(key), file.find::<&str>(key), file.find::<f32>(key));
+        if let Ok(Some(texts)) = file.find::<Strings<'_>>(key) {
+            assert_eq!(texts.iter().map(str::len).count(), texts.len(), "{key:?}");
+        }
     }
+    let warnings = file.warnings();
+    assert!(
+        warnings.len() <= 17 && warnings.iter().all(|warning| warning.to_string().len() < 2_000)
+    );
 }
 
 fn tensors(file: &Gguf) {

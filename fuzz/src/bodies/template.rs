@@ -27,11 +27,12 @@ pub fn check(bytes: &[u8]) {
     };
     let mut contents = Vec::new();
     while !input.is_empty() && contents.len() < 8 {
-        let role = *input.pick(&[Role::User, Role::Assistant, Role::System]);
+        let role = *input.pick(&[Role::User, Role::Assistant, Role::System, Role::Observation]);
         contents.push((role, format!("{}{nonce}{}", input.text(), input.text())));
     }
     let messages: Vec<Message<'_>> =
         contents.iter().map(|(role, content)| Message { role: *role, content }).collect();
+    let _ = template.check();
     let Ok(prompt) = template.render(&messages, &options) else { return };
     assert_eq!(prompt.text().len(), prompt.bytes());
     // Lossy decoding can make three bytes of a torn one.

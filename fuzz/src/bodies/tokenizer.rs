@@ -274,6 +274,42 @@ fn untrusted(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
             && !tokenizer.is_control(token);
         assert!(is_unknown || !tokenizer.is_reserved(token), "{text:?} became {token}");
     }
+    raw(vocabulary, tokenizer, text);
+}
+
+/// Raw text never becomes a token that the file calls control, unknown or user-defined, nor one
+/// that ends a generation, but for white space and for bytes that no other token spells.
+fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
+    let tokens = tokenizer.encode_untrusted(text).expect("a short text");
+    assert!(tokens.iter().all(|token| token.index() < tokenizer.vocab_size()));
+    streaming(tokenizer, &tokens);
+    if !vocabulary.spells_all {
+        return;
+    }
+    for token in tokens {
+        let (kind, text_of) = (vocabulary.kinds[token.index()], &vocabulary.tokens[token.index()]);
+        let is_blank = text_of.chars().all(|c| c.is_whitespace() || c == '▁');
+        let is_marker = kind == USER_DEFINED && !is_blank;
+        let is_forbidden = matches!(kind, CONTROL | UNKNOWN)
+            || is_marker
+            || tokenizer.is_control(token)
+            || tokenizer.is_end_of_generation(token);
+        // The first 256 tokens are the bytes.
+        assert!(!is_forbidden || token.index() < 256, "{text:?} became {token} ({text_of:?})");
+    }
+    if !vocabulary.is_spm && !holds_blank(vocabulary, text) {
+        let tokens = tokenizer.encode_untrusted(text).expect("a short text");
+        assert_eq!(tokenizer.decode(&tokens).as_deref(), Ok(text), "{tokens:?}");
+    }
+}
+
+/// Whether a text holds a user-defined token of white space, which may take the white space behind
+/// it with it.
+fn holds_blank(vocabulary: &Vocabulary, text: &str) -> bool {
+    let mut blanks = vocabulary.tokens.iter().zip(&vocabulary.kinds).filter(|(token, kind)| {
+        **kind == USER_DEFINED && !token.is_empty() && token.chars().all(char::is_whitespace)
+    });
+    blanks.any(|(token, _)| text.contains(token.as_str()))
 }
 
 /// Borders between segments change nothing about ordinary text.

@@ -1,19 +1,19 @@
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
-use walla_runtime::{AgentId, ReplyError};
+use walla_runtime::{AgentId, FinishReason, ReplyError};
 use walla_trace::Stage as Mark;
 
-use super::{Hub, OpenAsk, Record, Stage, Stopwatch};
+use super::{Hub, HushId, OpenAsk, Record, Stage, Stopwatch};
 use crate::agent::{AgentParts, AgentPartsItem};
-use crate::ask::{Ask, Cancel};
-use crate::conversation::{Conversation, EditId};
+use crate::ask::{Ask, Cancel, Interrupt};
+use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
 
 /// An agent with what it carries along for the plugin to write, disabled or not: changes are seen in the frame in which they are new,
 /// or never.
-type Agents = (
+pub(super) type Agents = (
     Entity,
     AgentParts,
     Has<Disabled>,
@@ -27,6 +27,7 @@ pub(crate) fn collect(
     settings: Res<WallaSettings>,
     mut agents: Query<Agents>,
     mut cancels: MessageReader<Cancel>,
+    mut interrupts: MessageReader<Interrupt>,
     mut asks: MessageReader<Ask>,
     _here: NonSendMarker,
 ) {
@@ -41,23 +42,35 @@ pub(crate) fn collect(
         if let Some(conversation) = conversation
             && conversation.is_changed()
         {
-            hub.conversation_changed(entity, conversation.edit());
+            hub.conversation_changed(entity, &conversation);
         }
     }
+    // In a frame without any, as most are, this allocates nothing.
+    let cancels = cancels
+        .read_with_id()
+        .map(|(cancel, number)| (hub.asks_before(HushId::Cancel(number.id)), cancel.agent, None));
+    let mut hushes: Vec<_> = cancels.collect();
+    hushes.extend(interrupts.read_with_id().map(|(interrupt, number)| {
+        let asks_before = hub.asks_before(HushId::Interrupt(number.id));
+        (asks_before, interrupt.agent, Some(*interrupt))
+    }));
+    hushes.sort_by_key(|(asks_before, ..)| *asks_before);
     let mut asks = asks.read_with_id().peekable();
-    for (cancel, number) in cancels.read_with_id() {
-        let asks_before = hub.asks_before(number);
-        while let Some((ask, _)) = asks.next_if(|(_, number)| number.id < asks_before) {
-            hub.take(ask, &mut agents, &settings);
+    for (asks_before, agent, interrupt) in hushes {
+        while let Some((ask, number)) = asks.next_if(|(_, number)| number.id < asks_before) {
+            hub.take(ask, number.id, &mut agents, &settings);
         }
-        if let Some(&id) = hub.of_entity.get(&cancel.agent) {
+        if let Some(interrupt) = interrupt {
+            hub.interrupt(&interrupt, &mut agents);
+        } else if let Some(&id) = hub.of_entity.get(&agent) {
             hub.cancel_all(id);
         }
     }
     hub.hushes.clear();
-    for (ask, _) in asks {
-        hub.take(ask, &mut agents, &settings);
+    for (ask, number) in asks {
+        hub.take(ask, number.id, &mut agents, &settings);
     }
+    hub.gone.clear();
     hub.cost.collect = watch.read();
 }
 
@@ -100,20 +113,27 @@ impl Hub {
         settings: &WallaSettings,
     ) -> Option<AgentId> {
         let id = self.link.as_ref()?.new_agent();
-        let edit = conversation.map_or(EditId::NONE, Conversation::edit);
+        let record = Record::new(entity, conversation, settings.asks_per_agent_max as usize);
         self.of_entity.insert(entity, id);
-        self.records.insert(id, Record::new(entity, edit, settings.asks_per_agent_max as usize));
+        self.records.insert(id, record);
         Some(id)
     }
 
-    /// The change tick moves with the plugin's own turns as well; the number of the edit tells.
-    fn conversation_changed(&mut self, entity: Entity, edit: EditId) {
+    /// The change tick moves with the plugin's own turns as well; the number of the edit and of pushed turns tells.
+    fn conversation_changed(&mut self, entity: Entity, conversation: &Conversation) {
         let Some(&id) = self.of_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
-        if record.edit == edit {
+        let pushed = conversation.pushed().wrapping_sub(record.pushed);
+        record.pushed = conversation.pushed();
+        if record.edit == conversation.edit() {
+            if pushed > 0 {
+                self.turns_pushed(id, pushed);
+            }
             return;
         }
-        record.edit = edit;
+        record.edit = conversation.edit();
+        record.unsent_turns = 0;
+        record.shortened.clear();
         for ask in &mut record.asks {
             ask.outdated = true;
         }
@@ -125,8 +145,33 @@ impl Hub {
         self.cancel_all(id);
     }
 
+    /// Turns were pushed behind all that was asked so far.
+    fn turns_pushed(&mut self, id: AgentId, turns: u32) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let most = u16::try_from(turns).unwrap_or(u16::MAX);
+        for ask in &mut record.asks {
+            ask.turns_after = ask.turns_after.saturating_add(most);
+        }
+        // Who is not added yet will be with the conversation of that moment.
+        if record.added {
+            record.unsent_turns = record.unsent_turns.saturating_add(turns);
+            self.want(id);
+        }
+    }
+
     /// Opens an ask, or ends it at once.
-    fn take(&mut self, ask: &Ask, agents: &mut Query<Agents>, settings: &WallaSettings) {
+    fn take(
+        &mut self,
+        ask: &Ask,
+        number: usize,
+        agents: &mut Query<Agents>,
+        settings: &WallaSettings,
+    ) {
+        self.asks_read = number + 1;
+        if self.gone.get(&ask.agent).is_some_and(|asks_before| number < *asks_before) {
+            let generation = self.new_generation();
+            return self.end_here(ask.agent, (generation, ask.tag), Ok(FinishReason::Cancelled));
+        }
         match self.asked(ask, settings) {
             Ok((reply_bytes, open_asks)) => {
                 let Ok((.., speech, conversation)) = agents.get_mut(ask.agent) else { return };
@@ -164,10 +209,13 @@ impl Hub {
             generation,
             tag: ask.tag,
             question: ask.text.as_str().into(),
+            kind: ask.kind,
             turn: String::with_capacity(record.reply_bytes),
             stage: Stage::Unsent,
             cancel: false,
             outdated: false,
+            interrupted: false,
+            turns_after: 0,
         });
         self.asks_waiting += 1;
         record.wants.asks = true;

@@ -13,8 +13,11 @@
 //! 3. The conversation of the component is the truth. Replacing it outdates every ask made before: each is cancelled, and
 //!    whatever it still says is not written down. An exchange is written down if its reply began, however it ended; where
 //!    the engine may see that otherwise, it is told the conversation again.
+//! 4. A turn that the game pushes follows the exchanges of all asks that were seen before it, and precedes all others: in the component and,
+//!    since the engine is told in the same order, there.
 
 mod collect;
+mod interrupt;
 mod map;
 mod publish;
 mod submit;
@@ -23,15 +26,14 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bevy_ecs::entity::EntityHashMap;
-use bevy_ecs::message::MessageId;
 use bevy_ecs::prelude::*;
 use walla_runtime::{
     ASKS_WAITING_MAX, AgentId, Command, Event, FinishReason, GenerationId, ReplyError,
     SentenceSplitter,
 };
 
-use crate::ask::Cancel;
-use crate::conversation::EditId;
+use crate::ask::AskKind;
+use crate::conversation::{Conversation, EditId};
 use crate::error::WallaError;
 use crate::link::Link;
 use crate::sentence;
@@ -57,8 +59,16 @@ pub(crate) struct Hub {
     held_back: Option<Command>,
     /// Asks that ended on this side.
     ended: VecDeque<Ended>,
-    /// Cancels of this frame that were triggered, in order.
-    hushes: VecDeque<Hush>,
+    /// Cancels and interruptions of this frame that were triggered, in order.
+    hushes: Vec<Hush>,
+    /// Agents that went in this frame: numbers of the asks before that are lower.
+    gone: EntityHashMap<usize>,
+    /// Number of the next ask to be read.
+    asks_read: usize,
+    /// The link was told of a pause.
+    is_paused: bool,
+    /// As in the settings.
+    publishes_fragments: bool,
     generations_named_here: u64,
     /// Asks that no agent has begun with.
     asks_waiting: usize,
@@ -79,6 +89,16 @@ struct Record {
     gone: bool,
     /// The state of the conversation that the engine knows.
     edit: EditId,
+    /// Turns that the game has pushed to it, as far as they were seen. Wraps around.
+    pushed: u32,
+    /// The latest of them, which the engine was not told.
+    unsent_turns: u32,
+    /// Replies that have ended and were heard in part, not told to the engine yet.
+    shortened: Vec<(GenerationId, u32)>,
+    /// Bytes that were heard of the reply in progress.
+    heard_bytes: u32,
+    /// Bytes of the reply in progress up to the end of its latest sentence.
+    sentence_end: usize,
     /// An ask ended before its reply began: only the engine knows whether the question counts as asked.
     in_doubt: bool,
     reply_bytes: usize,
@@ -110,6 +130,7 @@ struct OpenAsk {
     tag: u64,
     /// Without a capacity, so that an ask takes one cache line.
     question: Box<str>,
+    kind: AskKind,
     /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates nothing.
     turn: String,
     stage: Stage,
@@ -117,6 +138,10 @@ struct OpenAsk {
     cancel: bool,
     /// Asked in a conversation that was replaced since.
     outdated: bool,
+    /// Only a part of the reply was heard, or nothing: see [`Record::heard_bytes`].
+    interrupted: bool,
+    /// Turns that the game has pushed since.
+    turns_after: u16,
 }
 
 /// An ask in a cache line.
@@ -137,10 +162,16 @@ struct Ended {
     how: Result<FinishReason, ReplyError>,
 }
 
-/// Where a [`Cancel`] stands among the asks.
+/// The number of a [`Cancel`](crate::Cancel) or an [`Interrupt`](crate::Interrupt) as a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HushId {
+    Cancel(usize),
+    Interrupt(usize),
+}
+
+/// Where one stands among the asks.
 struct Hush {
-    /// Its number as a message.
-    cancel: usize,
+    id: HushId,
     /// Numbers of the asks before it are lower.
     asks_before: usize,
 }
@@ -179,7 +210,11 @@ impl Hub {
             wanting: VecDeque::new(),
             held_back: None,
             ended: VecDeque::new(),
-            hushes: VecDeque::new(),
+            hushes: Vec::new(),
+            gone: EntityHashMap::default(),
+            asks_read: 0,
+            is_paused: false,
+            publishes_fragments: false,
             generations_named_here: 0,
             asks_waiting: 0,
             events_unknown: 0,
@@ -189,18 +224,23 @@ impl Hub {
     }
 
     /// Notes a cancel before which so many asks were written, of all that ever were.
-    pub(crate) fn hushed(&mut self, cancel: MessageId<Cancel>, asks_before: usize) {
-        self.hushes.push_back(Hush { cancel: cancel.id, asks_before });
+    pub(crate) fn hushed(&mut self, id: HushId, asks_before: usize) {
+        self.hushes.push(Hush { id, asks_before });
     }
 
     /// How many asks were written before this cancel; none if nobody knows.
-    fn asks_before(&mut self, cancel: MessageId<Cancel>) -> usize {
-        let noted = self.hushes.pop_front_if(|hush| hush.cancel == cancel.id);
+    fn asks_before(&self, id: HushId) -> usize {
+        let noted = self.hushes.iter().find(|hush| hush.id == id);
         noted.map_or(0, |hush| hush.asks_before)
     }
 
-    /// The entity is no agent any more: whatever it was asked is cancelled. Called by the component's hook.
-    pub(crate) fn agent_removed(&mut self, entity: Entity) {
+    /// The entity is no agent any more: all that it was asked is cancelled. `asks_before`: numbers of those asks are lower. Called by the
+    /// component's hook.
+    pub(crate) fn agent_removed(&mut self, entity: Entity, asks_before: usize) {
+        if asks_before > self.asks_read {
+            // Some ask has not been seen yet.
+            self.gone.insert(entity, asks_before);
+        }
         let Some(id) = self.of_entity.remove(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
         record.gone = true;
@@ -273,13 +313,19 @@ impl Hub {
 }
 
 impl Record {
-    fn new(entity: Entity, edit: EditId, asks_max: usize) -> Self {
+    fn new(entity: Entity, conversation: Option<&Conversation>, asks_max: usize) -> Self {
+        let edit = conversation.map_or(EditId::NONE, Conversation::edit);
         Self {
             entity,
             wants: Wants { spec: true, ..Wants::default() },
             added: false,
             gone: false,
             edit,
+            pushed: conversation.map_or(0, Conversation::pushed),
+            unsent_turns: 0,
+            shortened: Vec::new(),
+            heard_bytes: u32::MAX,
+            sentence_end: 0,
             in_doubt: false,
             reply_bytes: 0,
             asks: VecDeque::with_capacity(asks_max.min(ASKS_WAITING_MAX)),

@@ -9,11 +9,12 @@ use walla_runtime::{
 use walla_trace::Stage as Mark;
 
 use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch};
-use crate::conversation::Conversation;
+use crate::ask::AskKind;
+use crate::conversation::{Conversation, cut_text};
 use crate::error::WallaError;
 use crate::link::WallaState;
 use crate::reply::{ReplyDelta, ReplyFailed, ReplyFinished, ReplyStarted, TokenDrawn};
-use crate::sentence::SentenceSpoken;
+use crate::sentence::{SentenceSpoken, end_of};
 use crate::settings::WallaSettings;
 use crate::speech::Speech;
 use crate::walla::{Walla, WallaFailed, WallaReady};
@@ -40,6 +41,7 @@ pub(crate) fn publish(
 ) {
     let watch = Stopwatch::start(Mark::Publish);
     let hub = &mut *hub;
+    hub.publishes_fragments = settings.publish_fragments;
     hub.publish_state(&mut walla, &mut out);
     let mut events_left = settings.events_per_frame_max.max(1);
     while events_left > 0
@@ -65,6 +67,24 @@ pub(crate) fn publish(
     hub.cost.publish = watch.read();
 }
 
+/// A sentence of a reply.
+struct Sentence<'a> {
+    text: &'a str,
+    end_bytes: u32,
+    is_fragment: bool,
+}
+
+/// How a reply ended, for its text.
+#[derive(Clone, Copy)]
+struct End {
+    /// The agent said all that it had to say, be it nothing.
+    is_finished: bool,
+    /// The text may end within a sentence.
+    is_cut: bool,
+    /// Publish a sentence that is cut.
+    publishes_fragment: bool,
+}
+
 /// The ways out to the game.
 #[derive(SystemParam)]
 pub(crate) struct Announcer<'w, 's> {
@@ -80,10 +100,11 @@ pub(crate) struct Announcer<'w, 's> {
 }
 
 impl Announcer<'_, '_> {
-    fn said(&mut self, agent: Entity, generation: GenerationId, sentence: &str) {
+    fn said(&mut self, agent: Entity, generation: GenerationId, sentence: Sentence<'_>) {
         let mut text = InlineText::new();
-        text.push(sentence); // all of it: the splitter's sentences are no longer
-        let spoken = SentenceSpoken { agent, generation, text };
+        text.push(sentence.text); // all of it: the splitter's sentences are no longer
+        let Sentence { end_bytes, is_fragment, .. } = sentence;
+        let spoken = SentenceSpoken { agent, generation, text, end_bytes, is_fragment };
         self.sentence_spoken.write(spoken);
         self.commands.trigger(spoken);
     }
@@ -118,8 +139,10 @@ impl Hub {
         match &state {
             WallaState::Ready if !self.was_ready => {
                 self.was_ready = true;
-                out.ready.write(WallaReady);
-                out.commands.trigger(WallaReady);
+                let ready =
+                    WallaReady { template: walla.model().map(|model| model.template.clone()) };
+                out.ready.write(ready.clone());
+                out.commands.trigger(ready);
             }
             WallaState::Failed(error) if !walla.is_failed() => {
                 self.failure = Some(error.clone());
@@ -183,18 +206,26 @@ impl Hub {
             }
             ReplyEvent::Finished { reason, usage } => {
                 let tag = record.tag(at);
-                let exchange = (reason != FinishReason::Cancelled, conversation.as_deref_mut());
-                let say = |s: &str| out.said(agent, generation, s);
-                self.asks_waiting -= usize::from(!record.end(at, speech, exchange, say));
+                let is_finished = reason != FinishReason::Cancelled;
+                let is_cut = matches!(
+                    reason,
+                    FinishReason::Cancelled | FinishReason::Length | FinishReason::ContextFull
+                );
+                let publishes_fragment = is_finished || self.publishes_fragments;
+                let end = End { is_finished, is_cut, publishes_fragment };
+                let say = |s: Sentence| out.said(agent, generation, s);
+                let has_begun = record.end(at, speech, (end, conversation.as_deref_mut()), say);
+                self.asks_waiting -= usize::from(!has_begun);
                 out.finished(agent, (generation, tag), reason, usage);
                 self.put_right(event.agent);
             }
             ReplyEvent::Failed(error) => {
                 let tag = record.tag(at);
-                let exchange = (false, conversation.as_deref_mut());
-                let say = |s: &str| out.said(agent, generation, s);
-                self.asks_waiting -= usize::from(!record.end(at, speech, exchange, say));
-                record.failed(&error);
+                let publishes_fragment = self.publishes_fragments;
+                let end = End { is_finished: false, is_cut: true, publishes_fragment };
+                let say = |s: Sentence| out.said(agent, generation, s);
+                let has_begun = record.end(at, speech, (end, conversation.as_deref_mut()), say);
+                self.asks_waiting -= usize::from(!has_begun);
                 out.failed(agent, (generation, tag), error);
                 self.put_right(event.agent);
             }
@@ -211,7 +242,6 @@ impl Hub {
             self.want(id);
         } else if record.in_doubt && record.asks.is_empty() && !record.gone {
             record.in_doubt = false;
-            // An agent that the engine has not is offered again with its next ask, conversation and all.
             if record.added {
                 record.wants.conversation = true;
                 self.want(id);
@@ -230,34 +260,46 @@ impl Record {
         let Some(ask) = self.asks.get_mut(at) else { return false };
         let waited = std::mem::replace(&mut ask.stage, Stage::Started) != Stage::Started;
         self.sentences.clear();
+        self.sentence_end = 0;
+        self.heard_bytes = u32::MAX;
         if let Some(speech) = speech {
             speech.begin(&ask.question);
         }
         waited
     }
 
-    fn heard(&mut self, at: usize, text: &str, speech: Option<&mut Speech>, say: impl FnMut(&str)) {
+    fn heard(
+        &mut self,
+        at: usize,
+        text: &str,
+        speech: Option<&mut Speech>,
+        mut say: impl FnMut(Sentence<'_>),
+    ) {
         if let Some(speech) = speech {
             speech.hear(text);
         }
-        if let Some(ask) = self.asks.get_mut(at) {
-            ask.turn.push_str(text);
-        }
-        self.sentences.push(text, say);
+        let Self { asks, sentences, sentence_end, .. } = self;
+        let Some(ask) = asks.get_mut(at) else { return };
+        ask.turn.push_str(text);
+        sentences.push(text, |text| {
+            *sentence_end = end_of(text, &ask.turn, *sentence_end);
+            say(Sentence { text, end_bytes: *sentence_end as u32, is_fragment: false });
+        });
     }
 
     /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether its reply had begun.
     ///
-    /// A reply that failed or was cancelled (that is not `is_finished`) before a word was heard is no exchange, here as in the engine: it would be
-    /// an example of answering with silence.
+    /// A reply that failed or was cancelled before a word was heard is no exchange, here as in the engine: it would be an example of answering
+    /// with silence.
     fn end(
         &mut self,
         at: usize,
         speech: Option<&mut Speech>,
-        (is_finished, conversation): (bool, Option<&mut Conversation>),
-        say: impl FnMut(&str),
+        (end, conversation): (End, Option<&mut Conversation>),
+        mut say: impl FnMut(Sentence<'_>),
     ) -> bool {
-        let Some(ask) = self.asks.remove(at) else { return true };
+        let heard_bytes = self.heard_bytes_of(at);
+        let Some(mut ask) = self.asks.remove(at) else { return true };
         let asked_more = self.is_asked_more();
         if ask.stage != Stage::Started {
             self.in_doubt = true;
@@ -266,24 +308,34 @@ impl Record {
             }
             return false;
         }
-        self.sentences.finish(say);
+        let is_fragment = end.is_cut && !self.sentences.is_at_end();
+        let begin = self.sentence_end;
+        self.sentences.finish(|text| {
+            if !is_fragment || end.publishes_fragment {
+                let end_bytes = end_of(text, &ask.turn, begin) as u32;
+                say(Sentence { text, end_bytes, is_fragment });
+            }
+        });
         if let Some(speech) = speech {
             speech.end(asked_more);
         }
+        if let Some(heard_bytes) = heard_bytes {
+            cut_text(&mut ask.turn, heard_bytes);
+        }
+        let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
+        // Raw text is no part of a conversation, here as in the engine.
         if let Some(conversation) = conversation
+            && ask.kind == AskKind::Chat
+            // Replaced, and perhaps not seen yet.
             && !ask.outdated
-            && (is_finished || !ask.turn.is_empty())
+            && conversation.edit() == self.edit
+            && is_answered
         {
-            conversation.add_exchange(ask.question.into_string(), ask.turn);
+            let unseen = conversation.pushed().wrapping_sub(self.pushed) as usize;
+            let turns_after = usize::from(ask.turns_after) + unseen;
+            let exchange = [ask.question.into_string(), ask.turn];
+            conversation.add_exchange(ask.generation, exchange, turns_after);
         }
         true
-    }
-
-    /// An agent for which there was no room is offered again with its next ask: there may be room by then.
-    fn failed(&mut self, error: &ReplyError) {
-        if matches!(error, ReplyError::UnknownAgent | ReplyError::TooManyAgents { .. }) {
-            self.added = false;
-            self.wants.spec = true;
-        }
     }
 }

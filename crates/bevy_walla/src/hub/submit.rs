@@ -1,12 +1,13 @@
 use bevy_ecs::entity_disabling::Disabled;
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
+use bevy_time::{Time, Virtual};
 use walla_runtime::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, Prompt, TrySendError,
+    ASKS_WAITING_MAX, AgentId, AgentSpec, Command, FinishReason, TrySendError, Turn,
 };
 use walla_trace::Stage as Mark;
 
-use super::{Ended, Hub, OpenAsk, Stage, Stopwatch, Wants};
+use super::{Ended, Hub, OpenAsk, Record, Stage, Stopwatch, Wants};
 use crate::agent::AgentParts;
 use crate::conversation::Conversation;
 use crate::error::WallaError;
@@ -14,17 +15,21 @@ use crate::link::WallaState;
 use crate::settings::WallaSettings;
 
 /// Who agents are, for telling the engine.
-type Specs<'w, 's> = Query<'w, 's, (AgentParts, Option<&'static Conversation>), Allow<Disabled>>;
+pub(super) type Specs<'w, 's> =
+    Query<'w, 's, (AgentParts, Option<&'static Conversation>), Allow<Disabled>>;
 
 /// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's steps.
 pub(crate) fn submit(
     mut hub: ResMut<Hub>,
     settings: Res<WallaSettings>,
+    time: Option<Res<Time<Virtual>>>,
     specs: Specs,
     _here: NonSendMarker,
 ) {
     let watch = Stopwatch::start(Mark::Submit);
     let hub = &mut *hub;
+    let is_time_paused = time.is_some_and(|time| time.is_paused());
+    hub.pause(settings.paused || (settings.pause_with_time && is_time_paused));
     if hub.failure.is_some() {
         hub.give_up_all();
     } else {
@@ -32,6 +37,7 @@ pub(crate) fn submit(
         hub.send_wants(&mut outbox, &specs);
         // Granting a frame wakes the device's thread: not while nobody is asked anything.
         if let Some(link) = &hub.link
+            && !hub.is_paused
             && hub.is_anything_asked()
         {
             link.frame();
@@ -41,14 +47,23 @@ pub(crate) fn submit(
 }
 
 /// What a frame may still send.
-struct Outbox {
+pub(super) struct Outbox {
     commands_left: u32,
 }
 
 /// The mailbox takes no more in this frame.
-struct NoMore;
+pub(super) struct NoMore;
 
 impl Hub {
+    fn pause(&mut self, is_paused: bool) {
+        if let Some(link) = &self.link
+            && self.is_paused != is_paused
+        {
+            link.set_paused(is_paused);
+            self.is_paused = is_paused;
+        }
+    }
+
     fn send_wants(&mut self, outbox: &mut Outbox, specs: &Specs) {
         if let Some(command) = self.held_back.take()
             && self.send(command, outbox).is_err()
@@ -76,8 +91,9 @@ impl Hub {
     ) -> Result<(), NoMore> {
         self.send_spec(id, outbox, specs)?;
         self.send_cancels(id, outbox)?;
+        self.send_shortened(id, outbox)?;
         self.send_conversation(id, outbox, specs)?;
-        self.send_asks(id, outbox)?;
+        self.send_asks(id, outbox, specs)?;
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         let removal = std::mem::take(&mut record.wants.removal);
         if removal && record.added {
@@ -108,7 +124,7 @@ impl Hub {
         } else {
             record.added = true;
             record.wants.conversation = false;
-            let history = conversation.map(|c| c.turns().to_vec()).unwrap_or_default();
+            let history = record.turns_to_send(conversation);
             Command::AddAgent { agent: id, spec: Box::new(AgentSpec { history, ..spec }) }
         };
         self.send(command, outbox)
@@ -126,7 +142,7 @@ impl Hub {
         }
         let Ok((_, conversation)) = specs.get(record.entity) else { return Ok(()) };
         record.wants.conversation = false;
-        let turns = conversation.map(|c| c.turns().to_vec()).unwrap_or_default();
+        let turns = record.turns_to_send(conversation);
         self.send(Command::SetConversation { agent: id, turns }, outbox)
     }
 
@@ -141,7 +157,11 @@ impl Hub {
             let Some(ask) = record.asks.get_mut(at) else { return Ok(()) };
             if ask.stage != Stage::Unsent {
                 ask.cancel = false;
-                let command = Command::Cancel { agent: id, generation: ask.generation };
+                let generation = ask.generation;
+                let command = match record.heard_bytes_of(at) {
+                    Some(heard_bytes) => Command::Interrupt { agent: id, generation, heard_bytes },
+                    None => Command::Cancel { agent: id, generation },
+                };
                 self.send(command, outbox)?;
             } else if let Some(ask) = record.asks.remove(at) {
                 let entity = record.entity;
@@ -151,10 +171,15 @@ impl Hub {
         }
     }
 
-    /// Sends as many asks as the engine keeps. The end of each wants the next one sent ([`Hub::put_right`]).
-    fn send_asks(&mut self, id: AgentId, outbox: &mut Outbox) -> Result<(), NoMore> {
+    /// Sends as many asks as the engine keeps, and the turns that were pushed before, between and after them, all in their order. The end of
+    /// each ask wants the next one sent ([`Hub::put_right`]).
+    fn send_asks(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+            if let Some(turns) = record.take_turns_due(specs) {
+                self.send(Command::AppendTurns { agent: id, turns }, outbox)?;
+                continue;
+            }
             let unsent = |ask: &OpenAsk| ask.stage == Stage::Unsent;
             let next = record.asks.iter().take(ASKS_WAITING_MAX).position(unsent);
             let Some(ask) = next.and_then(|at| record.asks.get_mut(at)) else {
@@ -162,13 +187,13 @@ impl Hub {
                 return Ok(());
             };
             ask.stage = Stage::Sent;
-            let (generation, prompt) = (ask.generation, Prompt::Chat(ask.question.to_string()));
+            let (generation, prompt) = (ask.generation, ask.kind.prompt(ask.question.to_string()));
             self.send(Command::Ask { agent: id, generation, prompt }, outbox)?;
         }
     }
 
     /// Sends a command now or, if the mailbox is full, first thing next frame: either way it is on its way, in order.
-    fn send(&mut self, command: Command, outbox: &mut Outbox) -> Result<(), NoMore> {
+    pub(super) fn send(&mut self, command: Command, outbox: &mut Outbox) -> Result<(), NoMore> {
         let Some(link) = &self.link else { return Err(NoMore) };
         match link.try_send(command) {
             Ok(()) => {
@@ -229,5 +254,36 @@ impl Hub {
         let entity = record.entity;
         self.asks_waiting -= 1;
         self.end_here(entity, (generation, ask.tag), Err(gone));
+    }
+}
+
+impl Record {
+    /// Pushed turns that follow some ask that was not sent.
+    fn turns_behind_asks(&self) -> u32 {
+        let unsent = self.asks.iter().find(|ask| ask.stage == Stage::Unsent);
+        unsent.map_or(0, |ask| ask.turns_after.into())
+    }
+
+    /// The conversation without the turns at its end that have to wait for asks.
+    fn turns_to_send(&mut self, conversation: Option<&Conversation>) -> Vec<Turn> {
+        self.unsent_turns = self.turns_behind_asks();
+        let turns = conversation.map(Conversation::turns).unwrap_or_default();
+        turns[..turns.len().saturating_sub(self.unsent_turns as usize)].to_vec()
+    }
+
+    /// Pushed turns that can be sent now, if there are any.
+    fn take_turns_due(&mut self, specs: &Specs) -> Option<Vec<Turn>> {
+        let due = self.unsent_turns.saturating_sub(self.turns_behind_asks());
+        if due == 0 || self.gone || !self.added {
+            return None;
+        }
+        let unsent = self.unsent_turns as usize;
+        self.unsent_turns -= due;
+        let (_, conversation) = specs.get(self.entity).ok()?;
+        // The oldest may have gone since: a conversation has a bound.
+        let turns = conversation.map(Conversation::turns).unwrap_or_default();
+        let end = turns.len().saturating_sub(self.unsent_turns as usize);
+        let begin = turns.len().saturating_sub(unsent);
+        (begin < end).then(|| turns[begin..end].to_vec())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -10,11 +11,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use walla_runtime::{
-    AgentId, AgentSpec, Client, Command, EngineError, EngineState, Event, GenerationId, Prompt,
-    ReplyError, ReplyEvent, TrySendError,
+    Client, Command, EngineError, EngineState, Event, FinishReason, GenerationId, ReplyError,
+    ReplyEvent, TrySendError, Usage,
 };
 
 use super::Message;
+use super::bounds::AskPermit;
 
 /// How often to look for what nobody wakes us for: room in the command queue, the end of the device thread.
 const LOOK: Duration = Duration::from_millis(1);
@@ -34,12 +36,10 @@ pub(super) struct Pump {
     /// While the engine loads: whoever waits for it.
     loading: Option<UnboundedSender<f32>>,
     fraction_told: f32,
-    /// What the engine's queue had no room for, in order.
+    /// What one message says, in order, as far as the engine's queue had no room for it.
     backlog: VecDeque<Command>,
     /// Replies that have not ended. Unbounded channels, but each reply's is bounded by the tokens that it may have.
-    replies: HashMap<GenerationId, UnboundedSender<ReplyEvent>>,
-    /// Agents that the engine may have had no room for, as they are now, conversation included.
-    unseen: HashMap<AgentId, Box<AgentSpec>>,
+    replies: HashMap<GenerationId, (UnboundedSender<ReplyEvent>, AskPermit)>,
     /// Whoever waits for the end of the device thread.
     awaiting_end: Vec<oneshot::Sender<()>>,
     /// Room for events that are taken together; empty between rounds.
@@ -59,7 +59,6 @@ impl Pump {
             fraction_told: -1.0,
             backlog: VecDeque::new(),
             replies: HashMap::new(),
-            unseen: HashMap::new(),
             awaiting_end: Vec::new(),
             events: Vec::with_capacity(EVENTS_AT_ONCE),
         }
@@ -84,9 +83,15 @@ impl Pump {
         }
     }
 
-    /// Takes some messages; says whether that were all. Breaks when no host is left.
+    /// Takes some messages; says whether that were all that can be taken now. Breaks when no host is left.
     fn hear_hosts(&mut self, context: &mut Context<'_>) -> ControlFlow<(), bool> {
         for _ in 0..MESSAGES_AT_ONCE {
+            self.send_on();
+            if !self.backlog.is_empty() {
+                // What waits in the channel is bounded, what would wait here is not.
+                let is_over = self.inbox.is_closed();
+                return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(true) };
+            }
             match self.inbox.poll_recv(context) {
                 Poll::Ready(Some(message)) => self.hear(message),
                 Poll::Ready(None) => return ControlFlow::Break(()),
@@ -97,48 +102,43 @@ impl Pump {
     }
 
     fn hear(&mut self, message: Message) {
+        let backlog = &mut self.backlog;
         match message {
-            Message::Tell(command) => self.tell(command),
-            Message::Ask { agent, generation, prompt, events } => {
-                self.replies.insert(generation, events);
-                self.ask(agent, generation, prompt);
+            Message::Changed(changes) => changes.take(|command| backlog.push_back(command)),
+            Message::Ask { agent, generation, prompt, events, permit } => {
+                self.replies.insert(generation, (events, permit));
+                if agent.cancels(generation) {
+                    let usage = Usage::default();
+                    let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
+                    return self.end(generation, what);
+                }
+                let agent = agent.id();
+                backlog.push_back(Command::Ask { agent, generation, prompt });
             }
-            Message::AwaitEnd(told) => self.awaiting_end.push(told),
+            Message::Cancel { agent, generation, heard_bytes: Some(heard_bytes) } => {
+                backlog.push_back(Command::Interrupt { agent, generation, heard_bytes });
+            }
+            Message::Cancel { agent, generation, heard_bytes: None } => {
+                // Otherwise it has ended, which the host had not read yet.
+                if self.replies.contains_key(&generation) {
+                    backlog.push_back(Command::Cancel { agent, generation });
+                }
+            }
+            Message::AwaitEnd(told) => {
+                self.awaiting_end.retain(|told| !told.is_closed());
+                self.awaiting_end.push(told);
+            }
         }
     }
 
-    fn ask(&mut self, agent: AgentId, generation: GenerationId, prompt: Prompt) {
-        if let Some(spec) = self.unseen.get(&agent) {
-            // The engine ignores those that it has.
-            self.backlog.push_back(Command::AddAgent { agent, spec: spec.clone() });
-        }
-        self.backlog.push_back(Command::Ask { agent, generation, prompt });
-    }
-
-    fn tell(&mut self, command: Command) {
-        match &command {
-            Command::AddAgent { agent, spec } => {
-                self.unseen.insert(*agent, spec.clone());
-            }
-            Command::ChangeAgent { agent, spec } => {
-                if let Some(unseen) = self.unseen.get_mut(agent) {
-                    let history = std::mem::take(&mut unseen.history);
-                    **unseen = AgentSpec { history, ..(**spec).clone() };
-                }
-            }
-            Command::SetConversation { agent, turns } => {
-                if let Some(unseen) = self.unseen.get_mut(agent) {
-                    unseen.history.clone_from(turns);
-                }
-            }
-            Command::RemoveAgent { agent } => {
-                self.unseen.remove(agent);
-            }
-            // It has ended, which the host had not read yet.
-            Command::Cancel { generation, .. } if !self.replies.contains_key(generation) => return,
-            Command::Cancel { .. } | Command::Ask { .. } | Command::SetDetail { .. } => {}
-        }
-        self.backlog.push_back(command);
+    /// The last event of a reply.
+    fn end(&mut self, generation: GenerationId, what: ReplyEvent) {
+        let Some((events, permit)) = self.replies.remove(&generation) else { return };
+        // First, so that whoever hears of the end can ask again.
+        drop(permit);
+        notify(|| _ = events.send(what));
+        // Closing the channel wakes its receiver too.
+        notify(|| drop(events));
     }
 
     fn hear_engine(&mut self) {
@@ -149,17 +149,12 @@ impl Pump {
         self.events = events;
     }
 
-    fn pass_on(&mut self, Event { agent, generation, what }: Event) {
-        if matches!(what, ReplyEvent::Started { .. }) {
-            self.unseen.remove(&agent);
-        }
-        let is_terminal = what.is_terminal();
-        if let Some(events) = self.replies.get(&generation) {
+    fn pass_on(&mut self, Event { generation, what, .. }: Event) {
+        if what.is_terminal() {
+            self.end(generation, what);
+        } else if let Some((events, _)) = self.replies.get(&generation) {
             // A reply that was dropped does not listen: its events end here.
-            let _listening = events.send(what);
-        }
-        if is_terminal {
-            self.replies.remove(&generation);
+            notify(|| _ = events.send(what));
         }
     }
 
@@ -179,15 +174,12 @@ impl Pump {
 
     /// The engine is over and has not taken this.
     fn refuse(&mut self, command: &Command) {
-        if let Command::Ask { generation, .. } = command
-            && let Some(events) = self.replies.remove(generation)
-        {
-            let reason = match self.client.engine().state() {
-                EngineState::Failed(error) => error.to_string(),
-                _ => EngineError::Stopped.to_string(),
-            };
-            let _listening = events.send(ReplyEvent::Failed(ReplyError::EngineGone(reason)));
-        }
+        let Command::Ask { generation, .. } = command else { return };
+        let reason = match self.client.engine().state() {
+            EngineState::Failed(error) => error.to_string(),
+            _ => EngineError::Stopped.to_string(),
+        };
+        self.end(*generation, ReplyEvent::Failed(ReplyError::EngineGone(reason)));
     }
 
     fn look_at_load(&mut self) {
@@ -195,20 +187,19 @@ impl Pump {
         match self.client.engine().state() {
             EngineState::Loading { fraction } if fraction > self.fraction_told => {
                 self.fraction_told = fraction;
-                let _listening = loading.send(fraction);
+                notify(|| _ = loading.send(fraction));
             }
             EngineState::Loading { .. } => {}
             EngineState::Ready | EngineState::Failed(_) | EngineState::Stopped => {
-                self.loading = None;
+                let loading = self.loading.take();
+                notify(|| drop(loading));
             }
         }
     }
 
     fn look_at_end(&mut self) {
         if !self.awaiting_end.is_empty() && self.client.engine().is_ended() {
-            self.awaiting_end.drain(..).for_each(|told| {
-                let _listening = told.send(());
-            });
+            self.awaiting_end.drain(..).for_each(|told| notify(|| _ = told.send(())));
         }
     }
 
@@ -219,6 +210,14 @@ impl Pump {
         } else {
             self.loading.as_ref().map(|_| LOOK_AT_LOAD)
         }
+    }
+}
+
+/// Sends something to a host, or closes a channel to it. Both run a waker of the host, whose panic loses
+/// its own wake-up and nothing else: other replies, and the state of the engine, do not depend on it.
+fn notify(send: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(send)).is_err() {
+        tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");
     }
 }
 

@@ -1,8 +1,12 @@
 //! Agents: changed, told another past, removed, too many.
 
-use walla::{AgentSpec, EngineOptions, FinishReason, ReplyError, Speaker, Turn};
+use walla::{
+    AgentSpec, EngineError, EngineOptions, FinishReason, Prompt, ReplyError, Speaker,
+    TemplateChoice, TemplateState, Turn,
+};
+use walla_device::FaultPlan;
 
-use crate::host::{begun, engine, held, on, options, soon, speaker, working};
+use crate::host::{begun, engine, eventually, held, on, options, soon, speaker, working};
 
 fn turns() -> Vec<Turn> {
     let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
@@ -61,8 +65,8 @@ async fn a_dropped_agent_is_silent_and_leaves_its_place() {
 
 #[tokio::test]
 async fn an_agent_without_a_place_gets_one_when_there_is_one() {
-    let full = EngineOptions { agents_max: 1, ..options() };
-    let engine = on(walla_device::FaultPlan::new(0), full).0.start().await.unwrap();
+    let full = EngineOptions { agents_max: 1, wait_for_slot: false, ..options() };
+    let engine = on(FaultPlan::new(0), full).0.start().await.unwrap();
     let first = engine.agent_with(speaker(1, 5));
     let second = engine.agent("You are nobody yet.");
     second.change(AgentSpec { persona: "You are Greta, the smith.".into(), ..speaker(9, 12) });
@@ -83,6 +87,103 @@ async fn an_agent_without_a_place_gets_one_when_there_is_one() {
 }
 
 #[tokio::test]
+async fn agents_beyond_the_slots_take_turns_and_keep_their_conversations() {
+    let few = EngineOptions { agents_max: 2, ..options() };
+    let engine = on(FaultPlan::new(0), few).0.start().await.unwrap();
+    let agents: Vec<_> = (0..30).map(|seed| engine.agent_with(speaker(seed, 5))).collect();
+    let mut prompt_tokens = Vec::new();
+    for question in ["Who are you?", "And then?"] {
+        let replies: Vec<_> = agents.iter().map(|agent| agent.ask(question)).collect();
+        for reply in replies {
+            let end = soon("the end", reply.finish()).await.unwrap();
+            assert_eq!((end.reason, end.usage.reply_tokens), (FinishReason::Length, 5));
+            prompt_tokens.push(end.usage.prompt_tokens);
+        }
+    }
+    assert!(prompt_tokens[30..].iter().all(|tokens| *tokens > prompt_tokens[0] + 10));
+    assert_eq!((engine.stats().agents, engine.stats().agents_parked), (30, 28));
+}
+
+#[tokio::test]
+async fn a_reply_of_no_tokens_is_empty() {
+    let engine = engine().await;
+    let agent = engine.agent_with(speaker(1, 0));
+    let end = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    assert_eq!((end.text.as_str(), end.reason), ("", FinishReason::Length));
+    assert!(end.usage.prompt_tokens > 0 && engine.stats().tokens == 0);
+}
+
+#[tokio::test]
+async fn a_pause_keeps_everything_where_it_is() {
+    for with_budget in [false, true] {
+        let engine = engine().await;
+        let pause = |is_paused: bool| {
+            if with_budget {
+                engine.set_budget(is_paused.then_some(std::time::Duration::ZERO));
+            } else {
+                engine.set_paused(is_paused);
+            }
+        };
+        let agents = [1, 2].map(|seed| engine.agent_with(speaker(seed, 300)));
+        let mut replies = agents.each_ref().map(|agent| agent.ask("Tell me a story."));
+        soon("a delta", replies[0].next()).await.unwrap().unwrap();
+        pause(true);
+        let steps = || engine.stats().steps;
+        let mut before = steps();
+        eventually("it stands still", || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::mem::replace(&mut before, steps()) == steps()
+        })
+        .await;
+        replies[1].cancel();
+        let mut waiting = agents[1].ask("And then?");
+        let [first, second] = replies;
+        let end = soon("the end", second.finish()).await.unwrap();
+        assert_eq!(end.reason, FinishReason::Cancelled, "a cancel counts in a pause");
+        let next = waiting.next_event();
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(50), next).await.is_err());
+        assert_eq!(steps(), before);
+        pause(false);
+        let end = soon("the end", first.finish()).await.unwrap();
+        assert_eq!(end.usage.reply_tokens, 300);
+        assert_eq!(soon("the end", waiting.finish()).await.unwrap().usage.reply_tokens, 300);
+    }
+}
+
+#[tokio::test]
+async fn what_was_heard_is_what_the_agent_remembers() {
+    let engine = engine().await;
+    let agent = engine.agent_with(speaker(1, 40));
+    let mut first = agent.ask("Who are you?");
+    let mut said = String::new();
+    while let Some(delta) = soon("a delta", first.next()).await {
+        said.push_str(delta.unwrap().text());
+    }
+    // The model is done, the voice was at the fifth letter.
+    first.cancel_heard(5);
+    first.cancel_heard(30); // Without effect.
+    let second = soon("the end", agent.ask("And then?").finish()).await.unwrap();
+    let heard = |text: &str, speaker| Turn { speaker, text: text.into() };
+    let history = vec![heard("Who are you?", Speaker::User), heard(&said[..5], Speaker::Agent)];
+    let other = engine.agent_with(AgentSpec { history, ..speaker(1, 40) });
+    let expected = soon("the end", other.ask("And then?").finish()).await.unwrap();
+    assert_eq!(
+        (second.text, second.usage.prompt_tokens),
+        (expected.text, expected.usage.prompt_tokens)
+    );
+}
+
+#[tokio::test]
+async fn the_reason_names_the_stop_string() {
+    let engine = engine().await;
+    let stop_strings = ["!", "a", "e", "i", "o", "u"].map(str::to_owned).to_vec();
+    let agent = engine.agent_with(AgentSpec { stop_strings, ..speaker(1, 300) });
+    let end = soon("the end", agent.ask("Hello").finish()).await.unwrap();
+    let FinishReason::Stop { index } = end.reason else { panic!("{end:?}") };
+    assert!((1..=5).contains(&index) && !end.text.contains(['a', 'e', 'i', 'o', 'u']));
+}
+
+#[tokio::test]
 async fn the_ninth_ask_that_would_wait_is_refused() {
     let (engine, clock) = held(options()).await;
     let agent = engine.agent_with(speaker(4, 2));
@@ -95,4 +196,58 @@ async fn the_ninth_ask_that_would_wait_is_refused() {
         working("it ends", &clock, reply.finish()).await.unwrap();
     }
     assert_eq!(speaking.finish().await.unwrap().usage.reply_tokens, 2);
+}
+
+/// Agents who speak first and users who speak twice, with templates that refuse both.
+#[tokio::test]
+async fn any_history_is_answered() {
+    let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+    for template in ["gemma", "mistral", "chatml", "llama3"] {
+        let builder = on(FaultPlan::new(0), options()).0.template(template);
+        let engine = builder.start().await.unwrap();
+        assert_eq!(engine.model().unwrap().template, TemplateState::Chosen(template.into()));
+        for (persona, history) in [
+            ("You are Greta.", vec![turn(Speaker::Agent, "Welcome to my smithy!")]),
+            ("", vec![turn(Speaker::User, "Hi"), turn(Speaker::User, "Anyone?")]),
+            ("", vec![turn(Speaker::Observation, "Odo leaves the room.")]),
+        ] {
+            let spec = AgentSpec { persona: persona.into(), history, ..speaker(1, 12) };
+            let agent = engine.agent_with(spec);
+            for question in ["Hi", "And then?"] {
+                let end = soon("the end", agent.ask(question).finish()).await;
+                assert_eq!(end.unwrap().usage.reply_tokens, 12, "{template}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_template_that_does_not_work_is_reported_and_another_one_can_be_chosen() {
+    let with = |template: Option<TemplateChoice>| {
+        on(FaultPlan::new(0), EngineOptions { template, ..options() }).0
+    };
+    let error = with(Some("no/such.jinja".into())).start().await.unwrap_err();
+    let EngineError::Failed(error) = error else { panic!("{error}") };
+    assert!(matches!(*error, EngineError::Template { .. }), "{error}");
+    let error = with(Some("no/such.jinja".into())).tokenizer().unwrap_err();
+    assert!(error.to_string().contains("no/such.jinja"), "{error}");
+
+    // The same model with a broken template: the first byte of its tag is another one.
+    let mut bytes = crate::host::model().to_vec();
+    let tag = b"{% for message in messages %}";
+    let at = bytes.windows(tag.len()).position(|window| window == tag).unwrap();
+    bytes[at] = b'x';
+    let broken: &'static [u8] = Vec::leak(bytes);
+    let model = walla::ModelSource::Static(broken);
+    let options = EngineOptions { model, ..options() };
+    let engine = on(FaultPlan::new(0), options.clone()).0.start().await.unwrap();
+    assert!(matches!(engine.model().unwrap().template, TemplateState::Unusable(_)));
+    let agent = engine.agent_with(speaker(1, 5));
+    let error = soon("the end", agent.ask("Hi").finish()).await.unwrap_err();
+    assert!(matches!(error, ReplyError::NoTemplate(_)), "{error}");
+    let raw = soon("the end", agent.ask_with(Prompt::Raw("Hi".into())).finish()).await.unwrap();
+    assert_eq!(raw.usage.reply_tokens, 5);
+    let engine = on(FaultPlan::new(0), options).0.template("chatml").start().await.unwrap();
+    let agent = engine.agent_with(speaker(1, 5));
+    assert_eq!(soon("the end", agent.ask("Hi").finish()).await.unwrap().usage.reply_tokens, 5);
 }

@@ -121,3 +121,33 @@ async fn what_queues_have_no_room_for_comes_through_in_order() {
         assert!((tokens..9).contains(&said), "{said} of {tokens}");
     }
 }
+
+struct Panics;
+
+impl std::task::Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of the host");
+    }
+}
+
+/// A host's waker that panics runs on the thread that passes events on: its own reply loses a wake-up, and everything
+/// else goes on.
+#[tokio::test]
+async fn a_waker_that_panics_harms_nothing_else() {
+    let engine = engine().await;
+    let agents = [engine.agent_with(speaker(1, 12)), engine.agent_with(speaker(2, 12))];
+    for _ in 0..3 {
+        let (mut hostile, other) = (agents[0].ask("Hello"), agents[1].ask("Hello"));
+        let waker = std::task::Waker::from(Arc::new(Panics));
+        let mut context = std::task::Context::from_waker(&waker);
+        let polled = std::pin::pin!(hostile.next()).as_mut().poll(&mut context);
+        assert!(polled.is_pending() || matches!(polled, std::task::Poll::Ready(Some(Ok(_)))));
+        soon("the other reply", other.finish()).await.unwrap();
+        // Nothing of the reply itself is lost.
+        let (_, end) = rest(hostile).await;
+        assert_eq!(end, None);
+    }
+    assert!(engine.state().is_ready());
+    soon("the end", engine.stop()).await;
+    assert!(matches!(engine.state(), EngineState::Stopped));
+}

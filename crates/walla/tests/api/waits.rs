@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Event, Metadata, Subscriber};
 use walla::{Engine, EngineOptions, Registry};
 use walla_cpu::CpuBackend;
 use walla_device::{
@@ -57,12 +57,12 @@ impl Backend for Closed {
 /// Threads that have waited for a device thread in vain.
 static WAITED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Hears the warning of such a thread.
-struct Warnings;
+/// Hears the message of such a thread, the only one of that module.
+struct Messages;
 
-impl Subscriber for Warnings {
+impl Subscriber for Messages {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN && metadata.target().starts_with("walla_runtime::shell")
+        metadata.target() == "walla_runtime::shell::engine"
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -85,7 +85,7 @@ impl Subscriber for Warnings {
 
 #[tokio::test]
 async fn a_load_that_is_given_up_is_waited_for_elsewhere() {
-    tracing::subscriber::set_global_default(Warnings).unwrap();
+    tracing::subscriber::set_global_default(Messages).unwrap();
     let (backend, go, life) = Closed::new();
     let start = Engine::with_options(options()).registry(Registry::new().with(backend)).start();
     let mut start = Box::pin(start);

@@ -2,10 +2,10 @@
 
 use std::process::Stdio;
 
-use crate::command::{run, scratch, tiny, walla};
+use crate::command::{run, scratch, shared, tiny, walla};
 
 /// One line that holds all of `words`, no output, a failure.
-fn refused(arguments: &[&str], words: &[&str]) {
+pub fn refused(arguments: &[&str], words: &[&str]) {
     let ran = run(arguments);
     assert!(matches!(ran.code, Some(code) if code != 0), "{arguments:?} succeeded");
     assert_eq!(ran.out, "", "{arguments:?}");
@@ -43,7 +43,47 @@ fn a_file_that_is_no_model() {
         refused(&arguments, &[&path]);
     }
     let folder = crate::command::folder().to_str().unwrap();
-    refused(&["inspect", folder], &[folder]);
+    refused(&["inspect", folder], &[folder, "directory"]);
+}
+
+/// Each kind of file is named by every verb, and none of them waits for a FIFO's writer.
+#[test]
+fn files_of_other_kinds_are_named() {
+    for (name, bytes, expected) in [
+        ("empty.gguf", &b""[..], "empty file"),
+        (
+            "pointer.gguf",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+            "git lfs pull",
+        ),
+        ("page.gguf", b"<!doctype html><html></html>", "web page"),
+        ("weights.gguf", b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}", "safetensors"),
+        ("archive.gguf", b"\x1f\x8b\x08\0\0\0\0\0", "gzip"),
+    ] {
+        let path = scratch(name);
+        std::fs::write(&path, bytes).unwrap();
+        for arguments in on(&path) {
+            refused(&arguments, &[&path, expected]);
+        }
+    }
+    #[cfg(unix)]
+    {
+        let path = scratch("fifo.gguf");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for arguments in on(&path) {
+            refused(&arguments, &[&path, "FIFO"]);
+        }
+        refused(&["inspect", "/dev/null"], &["/dev/null", "device"]);
+    }
+}
+
+#[test]
+fn tensors_of_types_without_kernels_are_named() {
+    let Some(model) = shared("cases/10-type-iq4_xs.gguf") else { return };
+    let model = model.to_str().unwrap();
+    for arguments in [vec!["generate", model, "--prompt", "x"], vec!["bench", model]] {
+        refused(&arguments, &[model, "IQ4_XS"]);
+    }
 }
 
 #[test]
@@ -70,6 +110,10 @@ fn a_device_that_is_not_there() {
             refused(&arguments, &[device]);
         }
     }
+    // The reason comes with it.
+    // A build with the feature may find a GPU here, just none of this number.
+    let reason = if cfg!(feature = "cuda") { "cuda:99" } else { "feature `cuda`" };
+    refused(&["generate", model, "--prompt", "x", "--device", "cuda:99"], &["cpu", reason]);
 }
 
 #[test]

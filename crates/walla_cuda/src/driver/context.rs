@@ -154,7 +154,8 @@ impl Drop for Context {
     /// does not end in time is left to the end of the process, because freeing under a running copy would block on it. A context that is
     /// not the device's own is left as it was found.
     fn drop(&mut self) {
-        let deadline = Instant::now() + DROP_WAIT_MAX;
+        let begun = Instant::now();
+        let deadline = begun + DROP_WAIT_MAX;
         while !self.is_lost() {
             match self.is_idle() {
                 Ok(true) | Err(_) => break,
@@ -162,6 +163,7 @@ impl Drop for Context {
                 Ok(false) => std::thread::sleep(Duration::from_micros(200)),
             }
         }
+        let idle = Instant::now();
         let is_usable = self.enter().is_ok();
         if matches!(self.place, Place::Own | Place::Graphics(_)) {
             // SAFETY: nothing uses the context after this; every handle made in it is owned by the device that owns `self`.
@@ -169,9 +171,18 @@ impl Drop for Context {
         } else if is_usable {
             self.free_objects();
         }
+        let destroyed = Instant::now();
         for arena in self.arenas.get_mut() {
             arena.give_back();
         }
+        let micros = |from: Instant, to: Instant| to.duration_since(from).as_micros() as u64;
+        tracing::debug!(
+            target: "walla::device",
+            wait_micros = micros(begun, idle),
+            destroy_micros = micros(idle, destroyed),
+            arena_micros = micros(destroyed, Instant::now()),
+            "the context is freed"
+        );
         if let Place::Green(green) = self.place {
             green::destroy(green);
         }

@@ -155,7 +155,8 @@ impl Library {
 fn probe() -> Result<Library, String> {
     // SAFETY: loading the driver library runs its initialisers; it is the vendor's, found on the system's search path.
     if !unsafe { sys::is_culib_present() } {
-        return Err("no NVIDIA driver library (libcuda) on this machine".to_owned());
+        let reason = "the NVIDIA driver was not found: there is no libcuda on this machine";
+        return Err(reason.to_owned());
     }
     if let Some(name) = lacks(REQUIRED) {
         return Err(format!("the NVIDIA driver is too old: it has no {name} (CUDA 12.3 needed)"));

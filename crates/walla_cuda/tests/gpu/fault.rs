@@ -104,7 +104,7 @@ fn every_call_answers(rig: &mut Rig, lost: &DeviceError) {
     let before = d.counters();
     let heard = [
         d.read_bytes_per_second().err(),
-        d.load_matrix(&matrix, &[0; 32]).err(),
+        d.load_matrix(&matrix, &[0_u8; 32]).err(),
         d.load_vector("after", &[1.0]).err(),
         d.load_rope(&rope).err(),
         d.create_cache(&crate::memory::cache(1)).err(),

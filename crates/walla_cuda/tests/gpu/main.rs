@@ -10,6 +10,7 @@ mod determinism;
 mod fault;
 mod graphs;
 mod images;
+mod loading;
 mod memory;
 mod model;
 mod parity;

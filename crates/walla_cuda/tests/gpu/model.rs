@@ -7,6 +7,8 @@ use walla_device::{
 };
 use walla_types::{Activation, RopePairs, TensorType};
 
+use crate::loading::InFile;
+
 /// A random number generator that is the same everywhere.
 pub struct Random(pub u64);
 
@@ -180,7 +182,7 @@ impl Builder<'_> {
     ) -> MatrixId {
         let usage = MatrixUse { gather, multiply: true };
         let desc = MatrixDesc { name: "random", rows, cols, ty, usage };
-        self.device.load_matrix(&desc, bytes).unwrap()
+        self.device.load_matrix(&desc, &InFile::new(bytes)).unwrap()
     }
 
     /// A table in which one token is poisoned. With [`Poison::Values`] that token alone has a first number.

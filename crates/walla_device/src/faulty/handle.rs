@@ -13,12 +13,14 @@ pub struct FaultHandle {
 struct Shared {
     calls: [AtomicU64; Call::ALL.len()],
     lost: AtomicBool,
+    dropped: AtomicBool,
 }
 
 impl FaultHandle {
     pub(super) fn new() -> Self {
         let calls = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { shared: Arc::new(Shared { calls, lost: AtomicBool::new(false) }) }
+        let (lost, dropped) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { shared: Arc::new(Shared { calls, lost, dropped }) }
     }
 
     /// How often a call was made, faults included.
@@ -42,6 +44,16 @@ impl FaultHandle {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.shared.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether a device was dropped, so that its memory was returned.
+    #[must_use]
+    pub fn is_dropped(&self) -> bool {
+        self.shared.dropped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn drop_device(&self) {
+        self.shared.dropped.store(true, Ordering::Release);
     }
 
     /// Counts a call; its number within its kind.

@@ -93,27 +93,3 @@ fn change_row(block: &mut [u8], layout: &StepLayout, output: u32) {
         ..row
     }));
 }
-
-/// Bytes aligned as those of a host buffer.
-pub(super) struct AlignedCopy {
-    lines: Vec<Line>,
-    len: usize,
-}
-
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-impl AlignedCopy {
-    pub(super) fn new(bytes: &[u8]) -> Self {
-        let lines = vec![Line([0; 64]); bytes.len().div_ceil(64)];
-        let mut copy = Self { lines, len: bytes.len() };
-        copy.bytes_mut().copy_from_slice(bytes);
-        copy
-    }
-
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        let all: &mut [u8] = bytemuck::cast_slice_mut(&mut self.lines);
-        &mut all[..self.len]
-    }
-}

@@ -11,6 +11,8 @@ use crate::{
 const GLOBAL: usize = 0;
 /// Index of the rotation of layers with a window.
 const LOCAL: usize = 1;
+/// Base of the rotation of layers with a window, if the file names none.
+const LOCAL_BASE: f64 = 10_000.0;
 
 pub(super) fn build(
     model: &Transformer<'_, '_>,
@@ -21,7 +23,11 @@ pub(super) fn build(
     }
     let windows = windows(model)?;
     let scale = scale(model)?;
-    let local_base = model.source.positive_or("rope.freq_base_swa", 10_000.0)?;
+    let has_local = windows.iter().any(Option::is_some);
+    let local_base = match has_local {
+        true => model.source.positive_or("rope.freq_base_swa", LOCAL_BASE)?,
+        false => LOCAL_BASE,
+    };
     let ropes = vec![
         model.rope(RopePairs::Halves, context_tokens)?,
         model.plain_rope(RopePairs::Halves, local_base)?,

@@ -30,19 +30,11 @@ impl Scaling {
     /// The file's `rope.scaling.*` keys.
     pub fn read(source: &Source<'_>, context_train: usize) -> Result<Self, SpecError> {
         let plain = Self::none(source)?;
-        // The older key is `rope.scale_linear`; 0 means none in both.
-        let factor = match source.find::<f32>("rope.scaling.factor")? {
-            Some(factor) => Some(("rope.scaling.factor", factor)),
-            None => source.find("rope.scale_linear")?.map(|f: f32| ("rope.scale_linear", f)),
-        };
-        let factor = match factor {
-            None | Some((_, 0.0)) => 1.0,
-            Some((suffix, factor)) => source.positive(suffix, factor)?,
-        };
         match source.find("rope.scaling.type")?.unwrap_or("linear") {
             "none" => Ok(plain),
-            "linear" | "longrope" => Ok(Self { factor, ..plain }),
+            "linear" | "longrope" => Ok(Self { factor: factor(source)?, ..plain }),
             "yarn" => {
+                let factor = factor(source)?;
                 let original = original_context(source, context_train)?;
                 let yarn = Yarn {
                     context_original: original as f64,
@@ -61,6 +53,18 @@ impl Scaling {
     pub fn none(source: &Source<'_>) -> Result<Self, SpecError> {
         let magnitude = source.positive_or("rope.scaling.attn_factor", 1.0)?;
         Ok(Self { factor: 1.0, yarn: None, magnitude })
+    }
+}
+
+/// The older key is `rope.scale_linear`; 0 means none in both.
+fn factor(source: &Source<'_>) -> Result<f64, SpecError> {
+    let found = match source.find::<f32>("rope.scaling.factor")? {
+        Some(factor) => Some(("rope.scaling.factor", factor)),
+        None => source.find("rope.scale_linear")?.map(|f: f32| ("rope.scale_linear", f)),
+    };
+    match found {
+        None | Some((_, 0.0)) => Ok(1.0),
+        Some((suffix, factor)) => source.positive(suffix, factor),
     }
 }
 
@@ -109,21 +113,26 @@ pub(super) fn factors(
     context_train: usize,
     context_tokens: u32,
 ) -> Result<Option<Vec<f32>>, SpecError> {
+    let [short, long] = ["rope_factors_short.weight", "rope_factors_long.weight"];
+    let has_sets = source.shape(short).is_some() || source.shape(long).is_some();
+    if let Some(fixed) = read_factors(source, "rope_freqs.weight", rotated)? {
+        source.skip(short);
+        source.skip(long);
+        return Ok(Some(fixed));
+    }
+    if !has_sets {
+        return Ok(None);
+    }
     let is_long = context_tokens as usize > original_context(source, context_train)?;
-    let fixed = read_factors(source, "rope_freqs.weight", rotated)?;
-    let short = read_factors(source, "rope_factors_short.weight", rotated)?;
-    let long = read_factors(source, "rope_factors_long.weight", rotated)?;
-    if fixed.is_some() {
-        return Ok(fixed);
+    let (chosen, other) = if is_long { (long, short) } else { (short, long) };
+    source.skip(other);
+    match read_factors(source, chosen, rotated)? {
+        Some(factors) => Ok(Some(factors)),
+        None => {
+            let expected = vec![rotated as u64 / 2];
+            Err(SpecError::Missing { tensor: chosen.to_owned(), expected })
+        }
     }
-    let [long_name, short_name] = ["rope_factors_long.weight", "rope_factors_short.weight"];
-    let (which, chosen, other) =
-        if is_long { (long_name, long, short) } else { (short_name, short, long) };
-    if chosen.is_none() && other.is_some() {
-        let expected = vec![rotated as u64 / 2];
-        return Err(SpecError::Missing { tensor: which.to_owned(), expected });
-    }
-    Ok(chosen)
 }
 
 fn read_factors(

@@ -167,6 +167,16 @@ impl<'a> Source<'a> {
         Ok(Linear { matrix, bias: self.find_vector(&format!("{name}.bias"), &[rows])? })
     }
 
+    /// Marks a tensor that the architecture defines, but that this configuration of it does not
+    /// read, so it is not checked either.
+    pub fn skip(&self, name: &str) {
+        if let Some(index) = self.gguf.find_tensor(name)
+            && let Some(used) = self.used.borrow_mut().get_mut(index)
+        {
+            *used = true;
+        }
+    }
+
     /// A tensor of exactly these dimensions (outer ones of 1 do not count), marked as used.
     fn tensor(
         &self,

@@ -125,7 +125,8 @@ impl<'s, 'a> Transformer<'s, 'a> {
         let bias = source.find_vector("output.bias", &[vocab])?;
         let spec = ModelSpec {
             architecture: source.architecture,
-            name: source.gguf.find::<&str>("general.name")?.map(str::to_owned),
+            // For display only.
+            name: source.gguf.find::<&str>("general.name").ok().flatten().map(str::to_owned),
             width,
             vocab,
             context_train: self.context_train as u32, // At most `CONTEXT_MAX`.

@@ -1,4 +1,6 @@
-use super::{OUTPUT_BYTES_MAX, SOURCE_BYTES_MAX};
+use std::path::PathBuf;
+
+use super::{OUTPUT_BYTES_MAX, Role, SOURCE_BYTES_MAX};
 use crate::gguf::MetadataError;
 use crate::tokenizer::VocabularyError;
 
@@ -17,6 +19,33 @@ pub enum TemplateError {
     SourceTooLong {
         /// Its length.
         bytes: usize,
+    },
+    /// The source is empty.
+    #[error("the chat template is empty")]
+    Empty,
+    /// The source has no tag, so no message is ever part of its output.
+    #[error("the chat template is only the text {text:?}: no message is part of it")]
+    PlainText {
+        /// Its beginning.
+        text: String,
+    },
+    /// The template prints a conversation without the messages of one role.
+    #[error("the chat template leaves out {}", messages_of(*.role))]
+    LeavesOut {
+        /// User or assistant.
+        role: Role,
+    },
+    /// The template prints nothing but white space between messages of user and agent, so the model
+    /// cannot know which is which.
+    #[error("the chat template prints no mark between the user's text and the agent's")]
+    Unmarked,
+    /// A template file that the user chose cannot be read.
+    #[error("{}: {reason}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
     },
     /// The source uses the code points that stand for untrusted text.
     #[error("the chat template contains U+{code_point:X}, which stands for untrusted text")]
@@ -39,6 +68,15 @@ pub enum TemplateError {
     /// Something else fails while it renders.
     #[error("the chat template fails: {0}")]
     Failed(String),
+}
+
+fn messages_of(role: Role) -> &'static str {
+    match role {
+        Role::System => "the persona",
+        Role::User => "the user's messages",
+        Role::Assistant => "the agent's messages",
+        Role::Observation => "observations",
+    }
 }
 
 impl From<VocabularyError> for TemplateError {

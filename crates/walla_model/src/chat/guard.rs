@@ -27,6 +27,10 @@ const ELIFS_MAX: usize = 256;
 /// How often a literal may be repeated at most: the engine multiplies constants when it compiles, before anything is counted.
 const REPETITIONS_MAX: u64 = 64;
 
+/// Lines of a template, and characters of a line, at most: the engine counts both in 16 bits, and
+/// computes the column behind an error without a check. Real templates have some hundred.
+const LINES_MAX: usize = 65_000;
+
 /// Statements of templates that consist of several files; there is one file here.
 const REFUSED_STATEMENTS: [&str; 6] =
     ["block", "extends", "include", "import", "from", "autoescape"];
@@ -89,6 +93,12 @@ pub(super) fn without_generation(source: &str) -> String {
 
 /// Refuses a source that the engine could not survive.
 pub(super) fn check(source: &str) -> Result<(), TemplateError> {
+    let is_long = |line: &str| line.len() > LINES_MAX && line.chars().count() > LINES_MAX;
+    if source.split('\n').count() > LINES_MAX || source.split('\n').any(is_long) {
+        return Err(TemplateError::Syntax(format!(
+            "more than {LINES_MAX} lines, or a line of more than {LINES_MAX} characters"
+        )));
+    }
     let tokens = tokenize(source, false, syntax()?).map(|token| token.map(|(token, _)| token));
     let tokens: Vec<_> = tokens.collect::<Result<_, _>>().map_err(|error| invalid(&error))?;
     let refuse = |what: &str| Err(TemplateError::Syntax(what.to_owned()));

@@ -12,15 +12,29 @@
 //! A template cannot read untrusted text: it may trim it, join it, ask whether it is there, but conditions on its content
 //! (`"/think" in message.content`) do not hold. ASCII white space is all that it sees of it.
 //!
+//! # Conversations that a template refuses
+//! Templates differ in the lists of messages that they take. [`ChatTemplate::render`] takes any
+//! list: the template is probed once, and messages are merged, moved to another role or preceded by
+//! a filler as far as this template needs (`chat/history.rs`). An appended message changes no
+//! earlier part of the prompt, so its prefix stays valid in the KV cache.
+//!
 //! # Bad templates
 //! A model file comes from anywhere. A template that loops, nests, makes much out of little or reads long values again and again is an
-//! error (`chat/guard.rs`).
+//! error (`chat/guard.rs`). [`ChatTemplate::check`] finds a template that loses text.
+//! [`LoadedText`] reads the template and the tokenizer of a model together, or a template that the
+//! user chose instead ([`TemplateChoice`]).
 
+mod built_in;
+mod choice;
 mod error;
 mod filters;
 mod guard;
+mod history;
+mod load;
 mod methods;
+mod probe;
 mod product;
+mod prompt;
 mod reading;
 mod slice;
 mod taint;
@@ -28,16 +42,22 @@ mod thoughts;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use minijinja::machinery::{eval, make_string_output};
+use minijinja::machinery::{Instructions, eval, make_string_output};
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, ErrorKind, context};
 
+pub use built_in::{BuiltInTemplate, UnknownTemplate};
+pub use choice::{TemplateChoice, TemplateState};
 pub use error::TemplateError;
+pub use history::{FILLER, NormalMessage, OBSERVATION_PREFIX};
+pub use load::{LoadError, LoadedText};
+pub use prompt::{Prompt, Segment};
 
 use crate::gguf::Gguf;
 use crate::tokenizer::texts_of_bos_and_eos;
+use probe::Findings;
 use thoughts::Thoughts;
 
 /// Bytes of a template's source, at most. The longest in the wild have some 20 kB.
@@ -67,12 +87,17 @@ pub enum Role {
     User,
     /// The model.
     Assistant,
+    /// The world: an event that the model perceives, written by the game. No template has this
+    /// role: an observation is rendered as a system message where the template takes one at any
+    /// place, else as a user message that begins with [`OBSERVATION_PREFIX`].
+    Observation,
 }
 
 impl Role {
+    /// The name that templates know; observations have another role there.
     const fn name(self) -> &'static str {
         match self {
-            Self::System => "system",
+            Self::System | Self::Observation => "system",
             Self::User => "user",
             Self::Assistant => "assistant",
         }
@@ -121,46 +146,6 @@ impl Default for RenderOptions {
     }
 }
 
-/// A stretch of a rendered conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// The template's own text: special tokens are parsed in it.
-    Template(String),
-    /// Untrusted text: plain, whatever it says.
-    Untrusted(String),
-}
-
-/// A rendered conversation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prompt {
-    /// In order; two of a kind never follow each other, none is empty.
-    pub segments: Vec<Segment>,
-}
-
-impl Segment {
-    /// What it says.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        match self {
-            Self::Template(text) | Self::Untrusted(text) => text,
-        }
-    }
-}
-
-impl Prompt {
-    /// The text as a person would read it.
-    #[must_use]
-    pub fn text(&self) -> String {
-        self.segments.iter().map(Segment::text).collect()
-    }
-
-    /// Length of the text in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.segments.iter().map(|segment| segment.text().len()).sum()
-    }
-}
-
 /// A model's chat template, ready to render. Immutable: share it freely.
 ///
 /// # Examples
@@ -179,23 +164,18 @@ pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
     bos: String,
     eos: String,
-    supports_system: bool,
     thoughts: Thoughts,
+    /// What probing found, once something needs it. Clones share it.
+    findings: Arc<OnceLock<Findings>>,
 }
 
 impl std::fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChatTemplate")
-            .field("supports_system", &self.supports_system)
-            .finish_non_exhaustive()
+        f.debug_struct("ChatTemplate").field("findings", &self.findings).finish_non_exhaustive()
     }
 }
 
 const NAME: &str = "chat";
-
-/// ChatML, for models without a template that are known to speak it.
-const CHATML: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}\
-{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 impl ChatTemplate {
     /// The file's own template, `tokenizer.chat_template`; `None` if it has none.
@@ -243,67 +223,91 @@ impl ChatTemplate {
         environment.set_recursion_limit(DEPTH_MAX);
         environment.set_unknown_method_callback(methods::call);
         environment.add_function("raise_exception", methods::raise_exception);
-        let mut template = Self {
+        Ok(Self {
             source: source.as_str().into(),
             environment: Arc::new(environment),
             bos: bos.to_owned(),
             eos: eos.to_owned(),
-            supports_system: true,
             thoughts: Thoughts::from_source(source),
-        };
-        template.supports_system = template.probe_system();
-        Ok(template)
+            findings: Arc::default(),
+        })
     }
 
     /// ChatML. Only for models that are known to speak it: a wrong template makes a model speak nonsense.
     #[must_use]
     pub fn chatml() -> Self {
-        Self::new(CHATML, "", "<|im_end|>")
+        Self::built_in(BuiltInTemplate::Chatml, "", "<|im_end|>")
             .unwrap_or_else(|error| unreachable!("ChatML is valid: {error}"))
     }
 
-    /// Whether the template has a place for a system message; if not, see [`render`](Self::render).
+    /// Whether the template has a place for a system message. If not, [`render`](Self::render)
+    /// makes system text part of user messages.
     #[must_use]
     pub fn supports_system(&self) -> bool {
-        self.supports_system
+        self.findings().form.system != history::SystemPlace::Nowhere
     }
 
-    /// Renders a system and a user message: a template without a place for the system either refuses or leaves it out.
-    fn probe_system(&self) -> bool {
-        const MARK: &str = "walla-probe";
-        let messages = [
-            Message { role: Role::System, content: MARK },
-            Message { role: Role::User, content: "x" },
-        ];
-        let rendered = self.run(&messages, &RenderOptions::default());
-        rendered.is_ok_and(|prompt| prompt.text().contains(MARK))
-    }
-
-    /// Renders a conversation.
-    ///
-    /// Where the template has no [place for a system message](Self::supports_system), each one goes in front of the next
-    /// user message, with an empty line between them; without a next one it becomes a user message itself.
+    /// Whether the template works: probes it with short conversations, once.
     ///
     /// # Errors
-    /// [`TemplateError::Raised`] if the template refuses it, [`TemplateError::Runaway`] or [`TemplateError::OutputTooLong`] at the
-    /// limits, [`TemplateError::Failed`] else.
+    /// [`TemplateError`] if it fails for an ordinary conversation, leaves out a message of user or
+    /// agent, or prints no mark between their messages.
+    pub fn check(&self) -> Result<(), TemplateError> {
+        self.findings().fault.clone().map_or(Ok(()), Err)
+    }
+
+    /// Faults that do not prevent conversations, one sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.findings().warnings
+    }
+
+    fn findings(&self) -> &Findings {
+        self.findings.get_or_init(|| Findings::of(self))
+    }
+
+    /// The messages that the template gets for a conversation: the first step of
+    /// [`render`](Self::render).
+    ///
+    /// They have the roles system, user and assistant only. Appending to the conversation changes
+    /// nothing in this list except its end: the last message may become longer, and a final
+    /// [`FILLER`] may disappear.
+    ///
+    /// `for_reply`: the model replies next, so the list ends with a message that it can reply to.
+    #[must_use]
+    pub fn normalised<'a>(
+        &self,
+        messages: &[Message<'a>],
+        for_reply: bool,
+    ) -> Vec<NormalMessage<'a>> {
+        // Most conversations need no probing: any template takes them as they are.
+        let form = || &self.findings().form;
+        history::as_it_is(messages, for_reply)
+            .unwrap_or_else(|| history::normalise(form(), messages, for_reply))
+    }
+
+    /// Renders a conversation: any list of messages, see [`normalised`](Self::normalised).
+    ///
+    /// # Errors
+    /// [`TemplateError::Runaway`] or [`TemplateError::OutputTooLong`] at the limits;
+    /// [`TemplateError::Raised`] or [`TemplateError::Failed`] if the template fails.
     pub fn render(
         &self,
         messages: &[Message<'_>],
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
-        let has_system = messages.iter().any(|message| message.role == Role::System);
-        if self.supports_system || !has_system {
-            return self.run(messages, options);
-        }
-        let folded = fold_system(messages);
-        let folded: Vec<_> =
-            folded.iter().map(|(role, content)| Message { role: *role, content }).collect();
-        self.run(&folded, options)
+        let normal = self.normalised(messages, options.add_generation_prompt);
+        let messages: Vec<_> = normal.iter().map(NormalMessage::as_message).collect();
+        let instructions = guard::compile(NAME, &self.source)?;
+        let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
+        let budget = BYTES_MAX + BYTES_PER_BYTE * bytes as u64;
+        self.run((&self.environment, &instructions, budget), &messages, options)
     }
 
-    fn run(
+    /// Renders messages as they are.
+    fn run<'e>(
         &self,
+        (environment, instructions, budget): (&'e Environment<'e>, &Instructions<'e>, u64),
         messages: &[Message<'_>],
         options: &RenderOptions,
     ) -> Result<Prompt, TemplateError> {
@@ -329,58 +333,35 @@ impl ChatTemplate {
             eos_token => self.eos.clone(),
             strftime_now => Value::from_function(move |format: &str| methods::format_date(format, date)),
         };
-        let bytes: usize = messages.iter().map(|message| message.content.len()).sum();
-        let budget = BYTES_MAX + BYTES_PER_BYTE * bytes as u64;
-        let text = filters::with_budget(budget, || self.evaluate(context))?;
+        let run = || evaluate(environment, instructions, &context);
+        let text = filters::with_budget(budget, run)?;
         if text.len() > OUTPUT_BYTES_MAX {
             return Err(TemplateError::OutputTooLong);
         }
         Ok(Prompt { segments: taint::segments(&text) })
     }
-
-    fn evaluate(&self, context: Value) -> Result<String, TemplateError> {
-        let environment: &Environment<'_> = &self.environment;
-        let instructions = guard::compile(NAME, &self.source)?;
-        let blocks = BTreeMap::new();
-        let mut text = String::new();
-        let mut run = || {
-            let mut output = make_string_output(&mut text);
-            let none = AutoEscape::None;
-            eval(environment, &instructions, context.clone(), &blocks, &mut output, none)
-                .map(|_| ())
-                .map_err(|error| failure(&error))
-        };
-        // The engine is not ours: should it panic at a template, that is the template's failure, not the host's.
-        match catch_unwind(AssertUnwindSafe(&mut run)) {
-            Ok(result) => result.map(|()| text),
-            Err(_) => Err(TemplateError::Failed("the engine panicked".into())),
-        }
-    }
 }
 
-/// Puts system messages into the user messages behind them.
-fn fold_system(messages: &[Message<'_>]) -> Vec<(Role, String)> {
-    let mut folded = Vec::with_capacity(messages.len());
-    let mut waiting = String::new();
-    let add = |text: &mut String, more: &str| {
-        text.push_str(if text.is_empty() || more.is_empty() { "" } else { "\n\n" });
-        text.push_str(more);
+fn evaluate<'e>(
+    environment: &'e Environment<'e>,
+    instructions: &Instructions<'e>,
+    context: &Value,
+) -> Result<String, TemplateError> {
+    let blocks = BTreeMap::new();
+    let mut text = String::new();
+    let mut run = || {
+        let mut output = make_string_output(&mut text);
+        let none = AutoEscape::None;
+        eval(environment, instructions, context.clone(), &blocks, &mut output, none)
+            .map(|_| ())
+            .map_err(|error| failure(&error))
     };
-    for message in messages {
-        match message.role {
-            Role::System => add(&mut waiting, message.content),
-            Role::User => {
-                let mut content = std::mem::take(&mut waiting);
-                add(&mut content, message.content);
-                folded.push((Role::User, content));
-            }
-            Role::Assistant => folded.push((Role::Assistant, message.content.to_owned())),
-        }
+    // The engine is not ours: should it panic at a template, that is the template's failure, not
+    // the host's.
+    match catch_unwind(AssertUnwindSafe(&mut run)) {
+        Ok(result) => result.map(|()| text),
+        Err(_) => Err(TemplateError::Failed("the engine panicked".into())),
     }
-    if !waiting.is_empty() || folded.is_empty() {
-        folded.push((Role::User, waiting));
-    }
-    folded
 }
 
 fn failure(error: &minijinja::Error) -> TemplateError {

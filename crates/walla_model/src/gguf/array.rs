@@ -1,6 +1,6 @@
 use core::marker::PhantomData;
 
-use super::value::{Element, Value};
+use super::value::{Element, Unreadable, Value};
 
 /// An array of metadata: a view into the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,6 +11,8 @@ pub struct Array<'a> {
     payload: &'a [u8],
     /// Of strings: where each one's length starts, and the end of the last one. Empty otherwise.
     bounds: &'a [u32],
+    /// The first string that is not UTF-8.
+    not_text: Option<u32>,
 }
 
 impl<'a> Array<'a> {
@@ -18,9 +20,14 @@ impl<'a> Array<'a> {
         element: Element,
         len: usize,
         payload: &'a [u8],
-        bounds: &'a [u32],
+        (bounds, not_text): (&'a [u32], Option<u32>),
     ) -> Self {
-        Self { element, len, payload, bounds }
+        Self { element, len, payload, bounds, not_text }
+    }
+
+    /// Index of the first string that is not UTF-8.
+    pub(super) const fn not_text(&self) -> Option<u32> {
+        self.not_text
     }
 
     /// What the elements are.
@@ -45,7 +52,7 @@ impl<'a> Array<'a> {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         if self.element == Element::String {
-            return self.text(index).map(Value::String);
+            return self.text(index);
         }
         let bytes = self.element.bytes_min();
         let start = index.checked_mul(bytes)?;
@@ -54,7 +61,7 @@ impl<'a> Array<'a> {
 
     /// All elements in order.
     pub fn iter(self) -> impl ExactSizeIterator<Item = Value<'a>> {
-        // The fallback is unreachable unless somebody rewrites the mapped file behind our back.
+        // The fallback is unreachable: the elements were counted when the file was read.
         (0..self.len).map(move |index| self.get(index).unwrap_or(Value::Bool(false)))
     }
 
@@ -62,12 +69,15 @@ impl<'a> Array<'a> {
         self.payload
     }
 
-    fn text(&self, index: usize) -> Option<&'a str> {
+    fn text(&self, index: usize) -> Option<Value<'a>> {
         let start = *self.bounds.get(index)? as usize;
         let end = *self.bounds.get(index.checked_add(1)?)? as usize;
         let text = self.payload.get(start.checked_add(size_of::<u64>())?..end)?;
-        // It was checked when the file was read; the check here costs as much as reading it.
-        Some(core::str::from_utf8(text).unwrap_or_default())
+        // The check costs as much as reading the text.
+        Some(match core::str::from_utf8(text) {
+            Ok(text) => Value::String(text),
+            Err(_) => Value::Unreadable(Unreadable::Text(text)),
+        })
     }
 }
 
@@ -100,9 +110,10 @@ pub trait Item<'a>: Default {
 }
 
 impl<'a, T: Item<'a>> Items<'a, T> {
-    /// `None` if the elements are something else.
+    /// `None` if the elements are something else, or strings that are not all UTF-8.
     pub(super) fn of(array: Array<'a>) -> Option<Self> {
-        T::accepts(array.element).then_some(Self { array, item: PhantomData })
+        let is_readable = T::accepts(array.element) && array.not_text.is_none();
+        is_readable.then_some(Self { array, item: PhantomData })
     }
 
     /// Number of elements.

@@ -2,8 +2,9 @@
 
 use super::error::GgufError;
 
-/// Bytes before the tensors' data; offsets into them are kept as `u32`.
-pub(super) const HEADER_BYTES_MAX: u64 = u32::MAX as u64;
+/// Bytes before the tensors' data, which are held in memory: vocabularies of 260,000 tokens take
+/// some 20 MiB. Offsets into them are kept as `u32`.
+pub(super) const HEADER_BYTES_MAX: u64 = 256 << 20;
 
 /// A piece of text in the header.
 #[derive(Clone, Copy, Debug)]
@@ -13,23 +14,43 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// The text, or nothing if the file was rewritten in the meantime.
-    pub fn text(self, bytes: &[u8]) -> &str {
+    /// The bytes.
+    pub fn raw(self, bytes: &[u8]) -> &[u8] {
         let start = self.start as usize;
-        let text = bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default();
-        core::str::from_utf8(text).unwrap_or_default()
+        bytes.get(start..start.saturating_add(self.len as usize)).unwrap_or_default()
+    }
+
+    /// The text, or nothing if it is not UTF-8.
+    pub fn text(self, bytes: &[u8]) -> &str {
+        core::str::from_utf8(self.raw(bytes)).unwrap_or_default()
     }
 }
 
 /// Walks over the header; nothing is read beyond the file's end.
 pub(super) struct Cursor<'a> {
+    /// The first bytes of the file.
     bytes: &'a [u8],
+    /// Length of the file.
+    len: u64,
     at: usize,
+    needs: Option<u64>,
 }
 
 impl<'a> Cursor<'a> {
-    pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+    /// Over the header of a file of `len` bytes, which begins with `bytes`.
+    pub const fn new(bytes: &'a [u8], len: u64) -> Self {
+        Self { bytes, len, at: 0, needs: None }
+    }
+
+    /// The first bytes of the file.
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// How many first bytes of the file the last call needed at least, if it failed because there
+    /// were fewer.
+    pub const fn needs(&self) -> Option<u64> {
+        self.needs
     }
 
     /// Bytes read so far.
@@ -44,7 +65,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn remaining(&self) -> u64 {
-        self.bytes.len().saturating_sub(self.at) as u64
+        self.len.saturating_sub(self.at as u64)
     }
 
     /// The next `count` bytes; `what` names them in the error.
@@ -57,11 +78,22 @@ impl<'a> Cursor<'a> {
         if found > HEADER_BYTES_MAX {
             return Err(GgufError::TooLarge { what, at, found, max: HEADER_BYTES_MAX });
         }
-        // `count` is at most what remains of a slice: it fits a `usize`.
+        // At most `HEADER_BYTES_MAX`: it fits a `usize`.
         let end = self.at.saturating_add(count as usize);
-        let taken = self.bytes.get(self.at..end).unwrap_or_default();
+        let Some(taken) = self.bytes.get(self.at..end) else {
+            self.needs = Some(end as u64);
+            return Err(GgufError::Truncated { what, at, needed: count, remaining });
+        };
         self.at = end;
         Ok(taken)
+    }
+
+    /// The first `count` bytes of the file, or all bytes if it has fewer. The position stays the same.
+    pub fn head(&mut self, count: u64) -> Result<&'a [u8], GgufError> {
+        let mut start = Self::new(self.bytes, self.len);
+        let head = start.take(count.min(self.len), "magic");
+        self.needs = self.needs.or(start.needs);
+        head
     }
 
     /// The next `N` bytes.
@@ -98,12 +130,12 @@ impl<'a> Cursor<'a> {
         Ok(count as usize)
     }
 
-    /// A length and that many bytes of UTF-8.
-    pub fn text(
+    /// A length and that many bytes.
+    pub fn sized(
         &mut self,
         what: &'static str,
         bytes_max: u64,
-    ) -> Result<(Span, &'a str), GgufError> {
+    ) -> Result<(Span, &'a [u8]), GgufError> {
         let at = self.at as u64;
         let len = self.u64(what)?;
         if len > bytes_max {
@@ -111,18 +143,18 @@ impl<'a> Cursor<'a> {
         }
         let start = self.at as u32; // At most `HEADER_BYTES_MAX`, as is `len` once the bytes are taken.
         let raw = self.take(len, what)?;
-        let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
-        Ok((Span { start, len: len as u32 }, text))
+        Ok((Span { start, len: len as u32 }, raw))
     }
 
-    /// A key or a tensor's name.
+    /// A tensor's name: UTF-8, not empty.
     pub fn name(
         &mut self,
         what: &'static str,
         bytes_max: u64,
     ) -> Result<(Span, &'a str), GgufError> {
         let at = self.at as u64;
-        let (span, text) = self.text(what, bytes_max)?;
+        let (span, raw) = self.sized(what, bytes_max)?;
+        let text = core::str::from_utf8(raw).map_err(|_| GgufError::Text { what, at })?;
         if text.is_empty() { Err(GgufError::Unnamed { what, at }) } else { Ok((span, text)) }
     }
 }

@@ -1,15 +1,19 @@
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
-use super::{Element, Shape};
+use super::{Element, FileKind, Foreign, Shape};
 
 /// Why a file is not a GGUF file that can be read.
 ///
-/// Every variant but the first three means that the file is damaged or was made by a broken tool: download or convert
-/// it again. Positions are bytes from the start of the file.
+/// [`Io`](Self::Io), [`Changed`](Self::Changed), [`Modified`](Self::Modified), [`NotAFile`](Self::NotAFile) and
+/// [`Foreign`](Self::Foreign) are not about the contents of a GGUF file; all other variants mean that the file is damaged or
+/// was made by a broken tool: download or convert it again. Positions are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {
-    /// The file cannot be opened, mapped or read.
+    /// The file cannot be opened or read.
     #[error("{path}: {source}", path = path.display())]
     Io {
         /// The file.
@@ -17,19 +21,43 @@ pub enum GgufError {
         /// What the system says.
         source: io::Error,
     },
-    /// Somebody wrote to the file while it was being read: try again when they are done.
-    #[error("{path} changed while it was read: {before} bytes became {after}", path = path.display())]
+    /// Another program changed the length of the file while it was in use: try again when it is
+    /// complete.
+    #[error(
+        "{path} changed while it was in use: {before} bytes became {after}",
+        path = path.display()
+    )]
     Changed {
         /// The file.
         path: PathBuf,
-        /// Length when it was mapped, in bytes.
+        /// Length when it was opened, in bytes.
         before: u64,
-        /// Length after it was parsed, in bytes.
+        /// Length later, in bytes.
         after: u64,
+    },
+    /// Another program overwrote the file in place while it was in use. Replace model files by
+    /// renaming a new one over the old one.
+    #[error("{path} was overwritten while it was in use: {what} changed", path = path.display())]
+    Modified {
+        /// The file.
+        path: PathBuf,
+        /// The part that is not the same.
+        what: &'static str,
     },
     /// A version that this crate does not read: convert the model again with a newer tool.
     #[error("GGUF version {0}, expected 2 or 3")]
     Version(u32),
+    /// The path names no regular file: name the model file itself.
+    #[error("{path}: {kind}", path = path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+        /// The kind of its target.
+        kind: FileKind,
+    },
+    /// A file of another format: get a GGUF file instead.
+    #[error("not a GGUF file but {0}")]
+    Foreign(Foreign),
     /// The first four bytes are something else.
     #[error("not a GGUF file: it starts with {0:02x?}, expected 47 47 55 46 (\"GGUF\")")]
     Magic([u8; 4]),
@@ -60,7 +88,23 @@ pub enum GgufError {
         /// What is allowed.
         max: u64,
     },
-    /// Text that is not UTF-8.
+    /// The value of a key is cut off or too large.
+    #[error("key {key:?}: {source}")]
+    Value {
+        /// The key; its beginning if it is long.
+        key: String,
+        /// The defect.
+        source: Box<Self>,
+    },
+    /// The description of a tensor is cut off or too large.
+    #[error("tensor {tensor:?}: {source}")]
+    TensorInfo {
+        /// The name.
+        tensor: String,
+        /// The defect.
+        source: Box<Self>,
+    },
+    /// A tensor's name that is not UTF-8.
     #[error("{what} at byte {at} is not UTF-8")]
     Text {
         /// The text.
@@ -68,10 +112,10 @@ pub enum GgufError {
         /// Where it starts.
         at: u64,
     },
-    /// A key or a tensor without a name.
+    /// A tensor without a name.
     #[error("{what} at byte {at} is empty")]
     Unnamed {
-        /// Key or tensor name.
+        /// Tensor name.
         what: &'static str,
         /// Where it stands.
         at: u64,
@@ -84,21 +128,16 @@ pub enum GgufError {
         /// The code.
         code: u32,
     },
-    /// An array of arrays: no tool writes them.
-    #[error("key {key:?}: an array of arrays is not supported")]
+    /// Arrays within arrays, too deep to skip.
+    #[error("key {key:?}: arrays are nested more than {levels_max} levels deep")]
     NestedArray {
         /// The key.
         key: String,
+        /// Most levels that are skipped.
+        levels_max: u32,
     },
-    /// A boolean that is neither 0 nor 1.
-    #[error("key {key:?}: a boolean is {found}, expected 0 or 1")]
-    Bool {
-        /// The key.
-        key: String,
-        /// The byte.
-        found: u8,
-    },
-    /// One key with two values.
+    /// `general.alignment` has two values. Other keys with two values are an error only for a
+    /// reader that uses them ([`MetadataError::Duplicate`]), and for [`Writer`](super::Writer).
     #[error("key {key:?} appears twice")]
     DuplicateKey {
         /// The key.
@@ -158,7 +197,8 @@ pub enum GgufError {
     },
     /// A tensor whose data is not in the file: it was cut off, probably by an interrupted download.
     #[error(
-        "tensor {tensor:?}: {needed} bytes at offset {offset} of the data, which has {available}"
+        "tensor {tensor:?}: {needed} bytes at offset {offset} of the data, which has {available}: \
+         the file is cut off, download it again"
     )]
     Outside {
         /// The name.
@@ -202,6 +242,12 @@ pub enum MetadataError {
         /// Type and, of numbers, value.
         found: String,
     },
+    /// The key has two values.
+    #[error("key {key:?} appears twice, expected one value")]
+    Duplicate {
+        /// The key.
+        key: String,
+    },
 }
 
 /// Why a tensor's numbers cannot be had.
@@ -234,6 +280,94 @@ pub enum TensorError {
         /// The tensor's type and shape.
         found: String,
     },
+    /// The file was shortened after it was opened: try again when it is complete.
+    #[error(
+        "{path}: tensor {tensor:?} ends at byte {end}, the file has {file_bytes} now: \
+         it was shortened after it was opened",
+        path = path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        tensor: String,
+        /// End of the bytes that were read, from the start of the file.
+        end: u64,
+        /// Length of the file now, in bytes.
+        file_bytes: u64,
+    },
+    /// The file cannot be read any more.
+    #[error("{path}: tensor {tensor:?}: {reason}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        tensor: String,
+        /// The kind of error.
+        kind: io::ErrorKind,
+        /// The operating system's message.
+        reason: String,
+    },
+}
+
+impl GgufError {
+    /// The file, where the message names it already.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Io { path, .. }
+            | Self::Changed { path, .. }
+            | Self::Modified { path, .. }
+            | Self::NotAFile { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Adds the key to an error about its value that does not name it.
+    pub(super) fn of_key(self, key: &[u8]) -> Self {
+        match self {
+            Self::Truncated { .. } | Self::TooLarge { .. } => {
+                Self::Value { key: shown(key), source: Box::new(self) }
+            }
+            named => named,
+        }
+    }
+
+    /// Adds the tensor to an error about its description that does not name it.
+    pub(super) fn of_tensor(self, tensor: &str) -> Self {
+        match self {
+            Self::Truncated { .. } | Self::TooLarge { .. } => {
+                Self::TensorInfo { tensor: tensor.to_owned(), source: Box::new(self) }
+            }
+            named => named,
+        }
+    }
+}
+
+impl TensorError {
+    /// The file, where the message names it already.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Truncated { path, .. } | Self::Read { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+/// Most characters of a key in a message.
+const SHOWN_MAX: usize = 128;
+
+/// A key for messages: with U+FFFD for bytes that are not UTF-8, and cut off if it is long.
+pub(super) fn shown(key: &[u8]) -> String {
+    // A character has at most 4 bytes.
+    let head = key.get(..4 * SHOWN_MAX + 4).unwrap_or(key);
+    let text = String::from_utf8_lossy(head);
+    let mut shown: String = text.chars().take(SHOWN_MAX).collect();
+    if shown.len() < text.len() || head.len() < key.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 impl MetadataError {

@@ -4,25 +4,37 @@
 //! nothing but offsets, so a vocabulary of 150 000 tokens costs a table of 600 kB and no strings.
 
 mod array;
+mod bytes;
 mod convert;
 #[deny(clippy::arithmetic_side_effects)]
 mod cursor;
+mod data;
 mod error;
-mod map;
+mod file;
+mod foreign;
+mod keep;
+mod kind;
 #[deny(clippy::arithmetic_side_effects)]
 mod parse;
 mod value;
+mod warning;
 mod writer;
 
-use std::{fmt, fs::File, io::Read as _, ops::Range, path::Path, sync::Arc};
+use std::{borrow::Cow, fmt, ops::Range, path::Path, sync::Arc};
 
 pub use array::{Array, Floats, Integers, Item, Items, Strings};
 pub use convert::FromValue;
+pub use data::TensorData;
 pub use error::{GgufError, MetadataError, TensorError};
-pub use value::{Element, Value};
+pub use foreign::Foreign;
+pub use keep::KeptGguf;
+pub use kind::FileKind;
+pub use value::{Element, Unreadable, Value};
 use walla_types::{TensorType, UnknownTensorType};
+pub use warning::GgufWarning;
 pub use writer::{DataWriter, WriteError, Writer};
 
+use self::{bytes::Bytes, file::ModelFile};
 use crate::{
     dequantise,
     spec::{Matrix, Vector},
@@ -95,23 +107,7 @@ impl fmt::Display for TensorInfo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ty {
             Ok(ty) => write!(f, "{ty} {}", self.shape),
-            Err(UnknownTensorType(code)) => write!(f, "type {code} {}", self.shape),
-        }
-    }
-}
-
-enum Bytes {
-    Mapped(memmap2::Mmap),
-    Shared(Arc<[u8]>),
-    Static(&'static [u8]),
-}
-
-impl Bytes {
-    fn all(&self) -> &[u8] {
-        match self {
-            Self::Mapped(map) => map,
-            Self::Shared(bytes) => bytes,
-            Self::Static(bytes) => bytes,
+            Err(unknown) => write!(f, "{} {}", unknown.label(), self.shape),
         }
     }
 }
@@ -138,7 +134,7 @@ pub struct Gguf {
 impl fmt::Debug for Gguf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gguf")
-            .field("bytes", &self.bytes.all().len())
+            .field("bytes", &self.bytes.len())
             .field("entries", &self.header.entries.len())
             .field("tensors", &self.header.tensors.len())
             .finish_non_exhaustive()
@@ -146,46 +142,36 @@ impl fmt::Debug for Gguf {
 }
 
 impl Gguf {
-    /// Maps a file into memory: its pages are read as they are touched and shared with other processes.
+    /// Opens a file and reads its header: metadata and tensor table, some megabytes for a large
+    /// vocabulary. Tensors are read from the file on request.
     ///
-    /// The file must stay as it is while the value lives. If somebody rewrites it in place, numbers and texts come out
-    /// wrong; if somebody cuts it shorter, touching what is gone stops the process (`SIGBUS`) on Unix — Windows
-    /// refuses to shorten a mapped file. Replacing it by renaming, as package managers and downloaders do, and
-    /// deleting it are safe. Where that is not to be relied on, use [`Gguf::open_copied`].
+    /// The value keeps the file open, so that replacing the file by renaming, as package managers
+    /// and downloaders do, and deleting it are harmless. A program that overwrites the file in
+    /// place changes the numbers that are read later; [`keep`](Self::keep) can notice that. One
+    /// that shortens it makes reading a tensor an error. Where that is not acceptable, use
+    /// [`Gguf::open_copied`].
     ///
     /// # Errors
-    /// [`GgufError::Io`] if it cannot be opened or mapped, [`GgufError::Changed`] if its length changed while it was
-    /// read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
+    /// or read, [`GgufError::Changed`] if its length changed while it was read, any other [`GgufError`] if it is no
+    /// sound GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
-        let path = path.as_ref();
-        let io = |source| GgufError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let map = map::map(&file).map_err(io)?;
-        let before = map.len() as u64;
-        let gguf = Self::new(Bytes::Mapped(map))?;
-        let after = file.metadata().map_err(io)?.len();
-        if before == after {
-            Ok(gguf)
-        } else {
-            Err(GgufError::Changed { path: path.to_owned(), before, after })
-        }
+        Self::of_file(Arc::new(ModelFile::open(path.as_ref())?))
     }
 
-    /// Reads a file into memory: slower to open and as large as the file, but immune to whatever happens to it later.
+    fn of_file(file: Arc<ModelFile>) -> Result<Self, GgufError> {
+        let (bytes, header) = Bytes::read_header(file)?;
+        Ok(Self { bytes, header })
+    }
+
+    /// Reads a whole file into memory: slower to open and as large as the file, but later changes
+    /// of the file have no effect.
     ///
     /// # Errors
-    /// [`GgufError::Io`] if it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
+    /// it cannot be opened or read, any other [`GgufError`] if it is no sound GGUF file.
     pub fn open_copied(path: impl AsRef<Path>) -> Result<Self, GgufError> {
-        let path = path.as_ref();
-        let io = |source| GgufError::Io { path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(io)?;
-        let len = file.metadata().map_err(io)?.len();
-        let len = usize::try_from(len).map_err(|_| io(std::io::ErrorKind::OutOfMemory.into()))?;
-        let mut copy: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        if let Some(copy) = Arc::get_mut(&mut copy) {
-            file.read_exact(copy).map_err(io)?;
-        }
-        Self::new(Bytes::Shared(copy))
+        Self::new(Bytes::read_all(path.as_ref())?)
     }
 
     /// Reads a file that is in memory already. Use an `Arc` to avoid a copy.
@@ -204,8 +190,17 @@ impl Gguf {
         Self::new(Bytes::Static(bytes))
     }
 
+    /// Keeps the file open without its header in memory, to read it again later if it has the same
+    /// contents then.
+    ///
+    /// # Errors
+    /// [`GgufError::Io`] or [`GgufError::Changed`] if the file cannot be read any more.
+    pub fn keep(&self) -> Result<KeptGguf, GgufError> {
+        KeptGguf::new(self)
+    }
+
     fn new(bytes: Bytes) -> Result<Self, GgufError> {
-        let header = parse::parse(bytes.all())?;
+        let header = parse::parse(bytes.header())?;
         Ok(Self { bytes, header })
     }
 
@@ -215,8 +210,7 @@ impl Gguf {
         self.header.version
     }
 
-    /// Alignment of the tensors' data in the file, in bytes. Bytes in memory may be aligned less: see
-    /// [`Gguf::tensor_bytes`].
+    /// Alignment of the tensors' data in the file, in bytes. Bytes in memory may be aligned less.
     #[must_use]
     pub const fn alignment(&self) -> u64 {
         self.header.alignment
@@ -225,35 +219,46 @@ impl Gguf {
     /// Length of the file in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        self.bytes.all().len() as u64
+        self.bytes.len()
     }
 
-    /// All keys and values, in the file's order.
+    /// All keys and values, in the file's order. Keys that are not UTF-8 are left out.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, Value<'_>)> {
         self.header
             .entries
             .iter()
-            .map(|entry| (entry.key.text(self.bytes.all()), self.value(entry.value)))
+            .map(|entry| (entry.key.text(self.bytes.header()), self.value(entry.value)))
     }
 
-    /// The value of a key.
+    /// The value of a key: the first one, if the file has several.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value<'_>> {
-        let bytes = self.bytes.all();
-        let entry = |i: u32| self.header.entries.get(i as usize);
-        let order = &self.header.entries_by_key;
-        let place =
-            order.binary_search_by_key(&Some(key), |&i| entry(i).map(|e| e.key.text(bytes)));
-        let index = *order.get(place.ok()?)?;
-        entry(index).map(|e| self.value(e.value))
+        self.entries_of(key).next().map(|entry| self.value(entry.value))
     }
 
     /// The value of a key that may be missing, as `T`.
     ///
     /// # Errors
-    /// [`MetadataError::Unexpected`] if the key is there with something else than a `T`.
+    /// [`MetadataError::Unexpected`] if the key has a value that is no `T`,
+    /// [`MetadataError::Duplicate`] if it has two.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
-        self.get(key).map(|value| T::from_entry(key, value)).transpose()
+        let mut entries = self.entries_of(key);
+        let Some(entry) = entries.next() else { return Ok(None) };
+        if entries.next().is_some() {
+            return Err(MetadataError::Duplicate { key: key.to_owned() });
+        }
+        T::from_entry(key, self.value(entry.value)).map(Some)
+    }
+
+    /// All entries with a key, in the file's order.
+    fn entries_of(&self, key: &str) -> impl Iterator<Item = &parse::Entry> {
+        let bytes = self.bytes.header();
+        let order = &self.header.entries_by_key;
+        let entry = |&i: &u32| self.header.entries.get(i as usize);
+        let key_of = move |i: &u32| entry(i).map(|e| e.key.text(bytes));
+        let first = order.partition_point(|i| key_of(i) < Some(key));
+        let end = order.partition_point(|i| key_of(i) <= Some(key));
+        order.get(first..end).unwrap_or_default().iter().filter_map(entry)
     }
 
     /// The value of a key that must be there, as `T`.
@@ -281,47 +286,69 @@ impl Gguf {
     pub fn find_tensor(&self, name: &str) -> Option<usize> {
         let order = &self.header.tensors_by_name;
         let place = order.binary_search_by_key(&Some(name), |&i| {
-            self.header.tensors.get(i as usize).map(|t| t.name.text(self.bytes.all()))
+            self.header.tensors.get(i as usize).map(|t| t.name.text(self.bytes.header()))
         });
         order.get(place.ok()?).map(|&i| i as usize)
     }
 
-    /// The data of the tensor at `index`: rows back to back, as they stand in the file.
-    ///
-    /// The slice is aligned to [`Gguf::alignment`] only if the file is mapped; never rely on it.
+    /// The data of the tensor at `index`: rows back to back, in the file's format. Reads nothing
+    /// yet.
     ///
     /// # Errors
     /// [`TensorError`] if there is no such tensor or its type has no kernels.
-    pub fn tensor_bytes(&self, index: usize) -> Result<&[u8], TensorError> {
+    pub fn tensor_data(&self, index: usize) -> Result<TensorData<'_>, TensorError> {
         let (tensor, _) = self.usable(index)?;
-        // Checked when the file was read: the tensor lies in the file.
-        let start = self.header.data_start.saturating_add(tensor.offset) as usize;
-        let end = start.saturating_add(tensor.bytes as usize);
-        Ok(self.bytes.all().get(start..end).unwrap_or_default())
+        let name = tensor.name.text(self.bytes.header());
+        // The tensor is in the file: that was checked when the header was read. It may exceed an
+        // address space of 32 bits.
+        let start = self.header.data_start + tensor.offset;
+        let len = usize::try_from(tensor.bytes)
+            .map_err(|_| self.out_of_range(tensor, format!("{} bytes in memory", tensor.bytes)))?;
+        Ok(TensorData::new(&self.bytes, name, start, len))
     }
 
-    /// The rows of a matrix: `rows * ty.row_bytes(cols)` bytes.
+    /// The bytes of the tensor at `index`: borrowed if the file is in memory, otherwise read into
+    /// memory.
+    ///
+    /// The bytes may be aligned less than [`Gguf::alignment`].
+    ///
+    /// # Errors
+    /// [`TensorError`] if there is no such tensor, its type has no kernels, or the file cannot be
+    /// read.
+    pub fn tensor_bytes(&self, index: usize) -> Result<Cow<'_, [u8]>, TensorError> {
+        self.tensor_data(index)?.to_bytes()
+    }
+
+    /// The rows of a matrix: `rows * ty.row_bytes(cols)` bytes. Reads nothing yet.
     ///
     /// # Errors
     /// [`TensorError`] if the matrix is not of this file.
-    pub fn matrix_bytes(&self, matrix: &Matrix) -> Result<&[u8], TensorError> {
+    pub fn matrix_data(&self, matrix: &Matrix) -> Result<TensorData<'_>, TensorError> {
         let (tensor, ty) = self.usable(matrix.tensor)?;
         let row = ty
             .row_bytes(matrix.cols)
             .filter(|_| ty == matrix.ty && tensor.shape.padded()[0] == matrix.cols as u64);
         let range = row.and_then(|row| byte_range(matrix.first_row, matrix.rows, row));
-        let bytes = range.and_then(|range| self.tensor_bytes(matrix.tensor).ok()?.get(range));
-        bytes.ok_or_else(|| {
+        let data = range.and_then(|range| self.tensor_data(matrix.tensor).ok()?.part(range));
+        data.ok_or_else(|| {
             let (first, end) = (matrix.first_row, matrix.first_row.saturating_add(matrix.rows));
             let wanted = format!("rows {first}..{end} of {} {}", matrix.cols, matrix.ty);
             self.out_of_range(tensor, wanted)
         })
     }
 
+    /// The bytes of a matrix: borrowed if the file is in memory, otherwise read into memory.
+    ///
+    /// # Errors
+    /// [`TensorError`] if the matrix is not of this file, or the file cannot be read.
+    pub fn matrix_bytes(&self, matrix: &Matrix) -> Result<Cow<'_, [u8]>, TensorError> {
+        self.matrix_data(matrix)?.to_bytes()
+    }
+
     /// The numbers of a vector, as `f32`.
     ///
     /// # Errors
-    /// [`TensorError`] if the vector is not of this file.
+    /// [`TensorError`] if the vector is not of this file, or the file cannot be read.
     pub fn vector(&self, vector: &Vector) -> Result<Vec<f32>, TensorError> {
         let (tensor, ty) = self.usable(vector.tensor)?;
         let block = ty.block_elements();
@@ -330,41 +357,42 @@ impl Gguf {
             && vector.len.is_multiple_of(block);
         let range = byte_range(vector.first / block, vector.len / block, ty.block_bytes());
         let range = range.filter(|_| whole);
-        let bytes = range.and_then(|range| self.tensor_bytes(vector.tensor).ok()?.get(range));
-        let Some(bytes) = bytes else {
+        let data = range.and_then(|range| self.tensor_data(vector.tensor).ok()?.part(range));
+        let Some(data) = data else {
             let (first, end) = (vector.first, vector.first.saturating_add(vector.len));
             let wanted = format!("numbers {first}..{end} of {}", vector.ty);
             return Err(self.out_of_range(tensor, wanted));
         };
         let mut numbers = vec![0.0; vector.len];
-        dequantise(ty, bytes, &mut numbers);
+        dequantise(ty, &data.to_bytes()?, &mut numbers);
         Ok(numbers)
     }
 
     fn value(&self, stored: parse::Stored) -> Value<'_> {
-        let bytes = self.bytes.all();
+        let bytes = self.bytes.header();
         match stored {
             parse::Stored::Scalar(element, raw) => raw
                 .get(..element.bytes_min())
                 .and_then(|raw| element.read(raw))
                 .unwrap_or(Value::Bool(false)), // Unreachable: a scalar is no string and has at most 8 bytes.
-            parse::Stored::Text(span) => Value::String(span.text(bytes)),
-            parse::Stored::Array { element, bounds, len, payload } => {
-                let start = payload.start as usize;
-                let end = start.saturating_add(payload.len as usize);
-                let payload = bytes.get(start..end).unwrap_or_default();
-                let bounds = match element {
-                    Element::String => self.header.bounds.get(usize::from(bounds)),
+            parse::Stored::Text(span) => match core::str::from_utf8(span.raw(bytes)) {
+                Ok(text) => Value::String(text),
+                Err(_) => Value::Unreadable(Unreadable::Text(span.raw(bytes))),
+            },
+            parse::Stored::Array { element, strings, len, payload } => {
+                let table = match element {
+                    Element::String => self.header.strings.get(usize::from(strings)),
                     _ => None,
                 };
-                let bounds = bounds.map(AsRef::as_ref).unwrap_or_default();
-                Value::Array(Array::new(element, len as usize, payload, bounds))
+                let table = table.map(|t| (t.bounds.as_ref(), t.not_text)).unwrap_or_default();
+                Value::Array(Array::new(element, len as usize, payload.raw(bytes), table))
             }
+            parse::Stored::Skipped(span) => Value::Unreadable(Unreadable::Array(span.raw(bytes))),
         }
     }
 
     fn info(&self, tensor: &parse::Tensor) -> TensorInfo<'_> {
-        let name = tensor.name.text(self.bytes.all());
+        let name = tensor.name.text(self.bytes.header());
         TensorInfo { name, shape: tensor.shape, ty: TensorType::from_ggml(tensor.code) }
     }
 

@@ -1,16 +1,24 @@
 //! From bytes to checked offsets. The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 //!
-//! Everything that the file says is compared with the bytes that remain before anything is allocated for it, so that
-//! what parsing allocates is bounded by twice the file's length plus 1 MiB:
-//! an entry takes 28 bytes here (with its index) and at least 14 in the file, a string in an array 4 and at least 8,
-//! a tensor 80 and at least 33, which for the largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
+//! Everything that the file says is compared with the bytes that remain before anything is
+//! allocated for it, so that parsing allocates, in addition to the header's bytes, at most twice
+//! the file's length plus 1 MiB: an entry takes 28 bytes here (with its index) and at least 13 in
+//! the file, a string in an array 4 and at least 8, a tensor 80 and at least 33, which for the
+//! largest number of tensors is 14 * 32768 bytes = 448 KiB more than twice.
+//!
+//! Metadata is checked only as far as it takes to find the next entry: no part of walla uses most
+//! keys, and a defect in such a value must not prevent loading. Readers check the values that they
+//! use; [`Gguf::warnings`] lists the others.
+//!
+//! [`Gguf::warnings`]: super::Gguf::warnings
 
 use walla_types::TensorType;
 
 use super::{
     Shape,
     cursor::{Cursor, HEADER_BYTES_MAX, Span},
-    error::GgufError,
+    error::{GgufError, shown},
+    foreign,
     value::{ARRAY_CODE, Element},
 };
 
@@ -20,6 +28,8 @@ pub(super) const ENTRIES_MAX: u64 = 32_768;
 pub(super) const TENSORS_MAX: u64 = 32_768;
 /// Arrays of strings; real files have one or two.
 const STRING_ARRAYS_MAX: usize = 1024;
+/// Levels of arrays within arrays that are skipped.
+const LEVELS_MAX: u32 = 8;
 /// The format's bound on keys.
 const KEY_BYTES_MAX: u64 = 65_535;
 /// The format's bound on tensor names.
@@ -34,19 +44,34 @@ pub(super) enum Stored {
     /// The first [`Element::bytes_min`] bytes count.
     Scalar(Element, [u8; 8]),
     Text(Span),
-    /// `bounds` is an index into [`Header::bounds`], for strings only.
+    /// `strings` is an index into [`Header::strings`], for strings only.
     Array {
         element: Element,
-        bounds: u16,
+        strings: u16,
         len: u32,
         payload: Span,
     },
+    /// An array without a type that can be read, from its element type on.
+    Skipped(Span),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
+    /// UTF-8, possibly empty.
     pub key: Span,
     pub value: Stored,
+}
+
+/// The module's bound on memory counts with this size.
+const _: () = assert!(size_of::<Entry>() <= 24);
+
+/// The elements of an array of strings.
+#[derive(Debug)]
+pub(super) struct Strings {
+    /// Starts of the elements in the array's payload, and its end.
+    pub bounds: Box<[u32]>,
+    /// The first element that is not UTF-8.
+    pub not_text: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,10 +91,12 @@ pub(super) struct Header {
     pub version: u32,
     pub alignment: u64,
     pub entries: Vec<Entry>,
-    /// Indices into `entries`, sorted by key.
+    /// Indices into `entries`, sorted by key, entries with the same key in the file's order.
     pub entries_by_key: Vec<u32>,
-    /// For each array of strings: starts of the elements in its payload, and its end.
-    pub bounds: Vec<Box<[u32]>>,
+    /// Keys that are not UTF-8. No reader can name them, so they are no entries.
+    pub keys_not_text: Vec<Span>,
+    /// Of each array of strings.
+    pub strings: Vec<Strings>,
     pub tensors: Vec<Tensor>,
     /// Indices into `tensors`, sorted by name.
     pub tensors_by_name: Vec<u32>,
@@ -77,28 +104,48 @@ pub(super) struct Header {
     pub data_start: u64,
 }
 
+/// The result of parsing the first bytes of a file.
+pub(super) enum Parsed {
+    /// The whole header.
+    Header(Header),
+    /// A part of it: at least this number of first bytes is needed.
+    Needs(u64),
+}
+
 /// Checks a whole file.
 pub(super) fn parse(bytes: &[u8]) -> Result<Header, GgufError> {
     let header = parse_header(bytes)?;
-    let available = (bytes.len() as u64).saturating_sub(header.data_start);
-    check_placement(&header.tensors, bytes, available)?;
+    check_placement(&header, bytes, bytes.len() as u64)?;
     Ok(header)
 }
 
 /// Checks everything but whether the tensors' data is there.
 pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
-    let mut cursor = Cursor::new(bytes);
+    header(&mut Cursor::new(bytes, bytes.len() as u64))
+}
+
+/// [`parse_header`] for the first bytes of a file of `len` bytes. They may end within the header.
+pub(super) fn parse_start(bytes: &[u8], len: u64) -> Result<Parsed, GgufError> {
+    let mut cursor = Cursor::new(bytes, len);
+    let header = header(&mut cursor);
+    cursor.needs().map_or_else(|| header.map(Parsed::Header), |end| Ok(Parsed::Needs(end)))
+}
+
+fn header(cursor: &mut Cursor<'_>) -> Result<Header, GgufError> {
+    let bytes = cursor.bytes();
     let version = cursor.preamble()?;
     let (entry_count, tensor_count) = cursor.counts()?;
     let mut entries = Vec::with_capacity(entry_count);
-    let mut bounds = Vec::new();
+    let (mut keys_not_text, mut strings) = (Vec::new(), Vec::new());
     for _ in 0..entry_count {
-        entries.push(cursor.entry(&mut bounds)?);
+        let entry = cursor.entry(&mut strings)?;
+        if core::str::from_utf8(entry.key.raw(bytes)).is_ok() {
+            entries.push(entry);
+        } else {
+            keys_not_text.push(entry.key);
+        }
     }
     let entries_by_key = sorted_by(entries.len(), |i| entries.get(i).map(|e| e.key.text(bytes)));
-    if let Some(key) = twice(&entries_by_key, |i| entries.get(i).map(|e| e.key.text(bytes))) {
-        return Err(GgufError::DuplicateKey { key: key.to_owned() });
-    }
     let alignment = alignment(&entries, bytes)?;
 
     let mut tensors = Vec::with_capacity(tensor_count);
@@ -116,7 +163,8 @@ pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
         alignment,
         entries,
         entries_by_key,
-        bounds,
+        keys_not_text,
+        strings,
         tensors,
         tensors_by_name,
         data_start,
@@ -125,12 +173,12 @@ pub(super) fn parse_header(bytes: &[u8]) -> Result<Header, GgufError> {
 
 fn sorted_by<'a>(count: usize, name: impl Fn(usize) -> Option<&'a str>) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
-    order.sort_unstable_by_key(|&i| name(i as usize));
+    order.sort_unstable_by_key(|&i| (name(i as usize), i));
     order
 }
 
 /// The first name that two neighbours of a sorted list share.
-fn twice<'a>(order: &[u32], name: impl Fn(usize) -> Option<&'a str>) -> Option<&'a str> {
+pub(super) fn twice<'a>(order: &[u32], name: impl Fn(usize) -> Option<&'a str>) -> Option<&'a str> {
     order.windows(2).find_map(|pair| match *pair {
         [a, b] if name(a as usize) == name(b as usize) => name(a as usize),
         _ => None,
@@ -138,14 +186,20 @@ fn twice<'a>(order: &[u32], name: impl Fn(usize) -> Option<&'a str>) -> Option<&
 }
 
 fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
-    let Some(entry) = entries.iter().find(|e| e.key.text(bytes) == ALIGNMENT_KEY) else {
+    let mut found = entries.iter().filter(|e| e.key.text(bytes) == ALIGNMENT_KEY);
+    let Some(entry) = found.next() else {
         return Ok(ALIGNMENT_DEFAULT);
     };
+    if found.next().is_some() {
+        return Err(GgufError::DuplicateKey { key: ALIGNMENT_KEY.to_owned() });
+    }
     let found = match entry.value {
         Stored::Scalar(Element::U32, [a, b, c, d, ..]) => u32::from_le_bytes([a, b, c, d]),
         Stored::Scalar(other, _) => return Err(GgufError::Alignment { found: other.to_string() }),
         Stored::Text(_) => return Err(GgufError::Alignment { found: "a STRING".to_owned() }),
-        Stored::Array { .. } => return Err(GgufError::Alignment { found: "an ARRAY".to_owned() }),
+        Stored::Array { .. } | Stored::Skipped(_) => {
+            return Err(GgufError::Alignment { found: "an ARRAY".to_owned() });
+        }
     };
     if found.is_power_of_two() && (8..=1 << 20).contains(&found) {
         Ok(found.into())
@@ -154,8 +208,11 @@ fn alignment(entries: &[Entry], bytes: &[u8]) -> Result<u64, GgufError> {
     }
 }
 
-/// Every tensor lies in the data, and no two share a byte.
-fn check_placement(tensors: &[Tensor], bytes: &[u8], available: u64) -> Result<(), GgufError> {
+/// Checks that every tensor is inside a file of `len` bytes and that no two share a byte. `bytes`
+/// has the header.
+pub(super) fn check_placement(header: &Header, bytes: &[u8], len: u64) -> Result<(), GgufError> {
+    let tensors = &header.tensors;
+    let available = len.saturating_sub(header.data_start);
     for tensor in tensors {
         if tensor.offset.checked_add(tensor.bytes).is_none_or(|end| end > available) {
             let (offset, needed) = (tensor.offset, tensor.bytes);
@@ -177,8 +234,11 @@ fn check_placement(tensors: &[Tensor], bytes: &[u8], available: u64) -> Result<(
 
 impl Cursor<'_> {
     fn preamble(&mut self) -> Result<u32, GgufError> {
+        if let Some(foreign) = foreign::recognise(self.head(foreign::HEAD_BYTES)?) {
+            return Err(GgufError::Foreign(foreign));
+        }
         let magic: [u8; 4] = self.array("magic")?;
-        if magic != *b"GGUF" {
+        if magic != foreign::MAGIC {
             return Err(GgufError::Magic(magic));
         }
         match self.u32("version")? {
@@ -192,8 +252,8 @@ impl Cursor<'_> {
     fn counts(&mut self) -> Result<(usize, usize), GgufError> {
         let tensors = self.u64("tensor count")?;
         let entries = self.u64("metadata count")?;
-        // A key of one byte, a type and a value of one byte.
-        let entry_bytes_min = 8 + 1 + 4 + 1;
+        // An empty key, a type and a value of one byte.
+        let entry_bytes_min = 8 + 4 + 1;
         // A name of one byte, the number of dimensions, one dimension, a type and an offset.
         let tensor_bytes_min = 8 + 1 + 4 + 8 + 4 + 8;
         let entry_count =
@@ -206,74 +266,118 @@ impl Cursor<'_> {
         Ok((entry_count, tensor_count))
     }
 
-    fn entry(&mut self, bounds: &mut Vec<Box<[u32]>>) -> Result<Entry, GgufError> {
-        let (key, key_text) = self.name("key", KEY_BYTES_MAX)?;
-        let code = self.u32("value type")?;
-        let value = match Element::from_code(code) {
-            Some(Element::String) => Stored::Text(self.text("string", HEADER_BYTES_MAX)?.0),
-            Some(element) => {
-                let raw = self.take(element.bytes_min() as u64, "value")?;
-                check_bools(key_text, element, raw)?;
-                let mut padded = [0; 8];
-                padded.iter_mut().zip(raw).for_each(|(to, from)| *to = *from);
-                Stored::Scalar(element, padded)
-            }
-            None if code == ARRAY_CODE => self.array_value(key_text, bounds)?,
-            None => return Err(GgufError::ValueType { key: key_text.to_owned(), code }),
-        };
+    fn entry(&mut self, strings: &mut Vec<Strings>) -> Result<Entry, GgufError> {
+        let (key, raw) = self.sized("key", KEY_BYTES_MAX)?;
+        let value = self.value(raw, strings).map_err(|error| error.of_key(raw))?;
         Ok(Entry { key, value })
     }
 
-    fn array_value(
-        &mut self,
-        key: &str,
-        bounds: &mut Vec<Box<[u32]>>,
-    ) -> Result<Stored, GgufError> {
-        let code = self.u32("array type")?;
-        let element = match Element::from_code(code) {
-            Some(element) => element,
-            None if code == ARRAY_CODE => {
-                return Err(GgufError::NestedArray { key: key.to_owned() });
+    fn value(&mut self, key: &[u8], strings: &mut Vec<Strings>) -> Result<Stored, GgufError> {
+        let code = self.u32("value type")?;
+        match Element::from_code(code) {
+            Some(Element::String) => {
+                self.sized("string", HEADER_BYTES_MAX).map(|(span, _)| Stored::Text(span))
             }
-            None => return Err(GgufError::ValueType { key: key.to_owned(), code }),
-        };
+            Some(element) => {
+                let raw = self.take(element.bytes_min() as u64, "value")?;
+                let mut padded = [0; 8];
+                padded.iter_mut().zip(raw).for_each(|(to, from)| *to = *from);
+                Ok(Stored::Scalar(element, padded))
+            }
+            None if code == ARRAY_CODE => self.array_value(key, strings),
+            None => Err(GgufError::ValueType { key: shown(key), code }),
+        }
+    }
+
+    fn array_value(&mut self, key: &[u8], strings: &mut Vec<Strings>) -> Result<Stored, GgufError> {
+        let whole = self.at();
+        let code = self.u32("array type")?;
         let count = self.u64("array length")?;
+        let Some(element) = Element::from_code(code) else {
+            self.skip_elements(key, (code, count), LEVELS_MAX)?;
+            let span = Span { start: whole as u32, len: self.since(whole) };
+            return Ok(Stored::Skipped(span));
+        };
         let bytes_min = element.bytes_min() as u64;
         let len = self.plausible("array length", count, bytes_min, HEADER_BYTES_MAX)?;
         let start = self.at();
         let mut table = 0;
         if element == Element::String {
-            if bounds.len() >= STRING_ARRAYS_MAX {
+            if strings.len() >= STRING_ARRAYS_MAX {
                 let (found, max) =
-                    ((bounds.len() as u64).saturating_add(1), STRING_ARRAYS_MAX as u64);
+                    ((strings.len() as u64).saturating_add(1), STRING_ARRAYS_MAX as u64);
                 let what = "number of string arrays";
                 return Err(GgufError::TooLarge { what, at: start as u64, found, max });
             }
-            table = bounds.len() as u16;
-            bounds.push(self.string_bounds(len)?);
+            table = strings.len() as u16;
+            strings.push(self.strings(len)?);
         } else {
-            let payload = self.take(count.saturating_mul(bytes_min), "array")?;
-            check_bools(key, element, payload)?;
+            self.take(count.saturating_mul(bytes_min), "array")?;
         }
         let payload = Span { start: start as u32, len: self.since(start) };
-        Ok(Stored::Array { element, bounds: table, len: len as u32, payload })
+        Ok(Stored::Array { element, strings: table, len: len as u32, payload })
     }
 
     /// Where each string's length starts, counted from here, and the end of the last string.
-    fn string_bounds(&mut self, len: usize) -> Result<Box<[u32]>, GgufError> {
+    fn strings(&mut self, len: usize) -> Result<Strings, GgufError> {
         let start = self.at();
         let mut starts = Vec::with_capacity(len.saturating_add(1));
-        for _ in 0..len {
+        let mut not_text = None;
+        for index in 0..len as u32 {
             starts.push(self.since(start));
-            self.text("string in an array", HEADER_BYTES_MAX)?;
+            let (_, raw) = self.sized("string in an array", HEADER_BYTES_MAX)?;
+            if not_text.is_none() && core::str::from_utf8(raw).is_err() {
+                not_text = Some(index);
+            }
         }
         starts.push(self.since(start));
-        Ok(starts.into_boxed_slice())
+        Ok(Strings { bounds: starts.into_boxed_slice(), not_text })
+    }
+
+    /// Skips `count` elements of an array; elements that are arrays themselves up to `levels`
+    /// levels deep.
+    fn skip_elements(
+        &mut self,
+        key: &[u8],
+        (code, count): (u32, u64),
+        levels: u32,
+    ) -> Result<(), GgufError> {
+        // The element type and the length of an array take 12 bytes.
+        let bytes_min = match Element::from_code(code) {
+            Some(element) => element.bytes_min() as u64,
+            None if code == ARRAY_CODE => 12,
+            None if count == 0 => return Ok(()),
+            None => return Err(GgufError::ValueType { key: shown(key), code }),
+        };
+        let len = self.plausible("array length", count, bytes_min, HEADER_BYTES_MAX)?;
+        match Element::from_code(code) {
+            Some(Element::String) => {
+                for _ in 0..len {
+                    self.sized("string in an array", HEADER_BYTES_MAX)?;
+                }
+            }
+            Some(_) => _ = self.take(count.saturating_mul(bytes_min), "array")?,
+            None => {
+                let Some(levels) = levels.checked_sub(1) else {
+                    let (key, levels_max) = (shown(key), LEVELS_MAX);
+                    return Err(GgufError::NestedArray { key, levels_max });
+                };
+                for _ in 0..len {
+                    let inner = (self.u32("array type")?, self.u64("array length")?);
+                    self.skip_elements(key, inner, levels)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn tensor(&mut self, alignment: u64) -> Result<Tensor, GgufError> {
-        let (name, name_text) = self.name("tensor name", NAME_BYTES_MAX)?;
-        let tensor = || name_text.to_owned();
+        let (name, text) = self.name("tensor name", NAME_BYTES_MAX)?;
+        self.tensor_info(name, text, alignment).map_err(|error| error.of_tensor(text))
+    }
+
+    fn tensor_info(&mut self, name: Span, text: &str, alignment: u64) -> Result<Tensor, GgufError> {
+        let tensor = || text.to_owned();
         let rank = self.u32("number of dimensions")?;
         let mut dims = [1; 4];
         let Some(used) = dims.get_mut(..rank as usize).filter(|used| !used.is_empty()) else {
@@ -285,7 +389,7 @@ impl Cursor<'_> {
         let shape = Shape::new(dims, rank as u8);
         let code = self.u32("tensor type")?;
         let offset = self.u64("tensor offset")?;
-        let bytes = tensor_bytes(name_text, shape, code)?;
+        let bytes = tensor_bytes(text, shape, code)?;
         if !offset.is_multiple_of(alignment) {
             return Err(GgufError::Unaligned { tensor: tensor(), offset, alignment });
         }
@@ -313,13 +417,4 @@ pub(super) fn tensor_bytes(name: &str, shape: Shape, code: u32) -> Result<u64, G
     }
     let row_bytes = row.checked_div(block).unwrap_or(0).checked_mul(ty.block_bytes() as u64);
     row_bytes.and_then(|bytes| bytes.checked_mul(rows)).ok_or_else(|| wrong(overflow))
-}
-
-fn check_bools(key: &str, element: Element, raw: &[u8]) -> Result<(), GgufError> {
-    match raw.iter().find(|&&byte| byte > 1) {
-        Some(&found) if element == Element::Bool => {
-            Err(GgufError::Bool { key: key.to_owned(), found })
-        }
-        _ => Ok(()),
-    }
 }

@@ -111,7 +111,11 @@ impl Element {
             Self::U32 => Value::U32(u32::from_le_bytes(raw.try_into().ok()?)),
             Self::I32 => Value::I32(i32::from_le_bytes(raw.try_into().ok()?)),
             Self::F32 => Value::F32(f32::from_le_bytes(raw.try_into().ok()?)),
-            Self::Bool => Value::Bool(u8::from_le_bytes(raw.try_into().ok()?) != 0),
+            Self::Bool => match u8::from_le_bytes(raw.try_into().ok()?) {
+                0 => Value::Bool(false),
+                1 => Value::Bool(true),
+                other => Value::Unreadable(Unreadable::Bool(other)),
+            },
             Self::U64 => Value::U64(u64::from_le_bytes(raw.try_into().ok()?)),
             Self::I64 => Value::I64(i64::from_le_bytes(raw.try_into().ok()?)),
             Self::F64 => Value::F64(f64::from_le_bytes(raw.try_into().ok()?)),
@@ -149,6 +153,38 @@ pub enum Value<'a> {
     F64(f64),
     /// ARRAY.
     Array(Array<'a>),
+    /// A value that violates the format, or an array that walla has no type for.
+    Unreadable(Unreadable<'a>),
+}
+
+/// A metadata value that walla keeps and lists, but does not interpret: reading it as any type is
+/// an error that names its key. So it does no harm under a key that is not used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Unreadable<'a> {
+    /// The bytes of a STRING that is not UTF-8.
+    Text(&'a [u8]),
+    /// A BOOL that is neither 0 nor 1.
+    Bool(u8),
+    /// An ARRAY of ARRAY, or an empty ARRAY of an unknown type: the value's bytes, from the element
+    /// type on.
+    Array(&'a [u8]),
+}
+
+impl fmt::Display for Unreadable<'_> {
+    /// Type and defect: `a STRING that is not UTF-8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("a STRING that is not UTF-8"),
+            Self::Bool(byte) => write!(f, "BOOL {byte}, which is neither 0 nor 1"),
+            Self::Array(raw) => match raw.first_chunk().map(|code| u32::from_le_bytes(*code)) {
+                Some(code) if code != ARRAY_CODE => {
+                    write!(f, "an empty ARRAY of the unknown type {code}")
+                }
+                _ => f.write_str("an ARRAY of ARRAY"),
+            },
+        }
+    }
 }
 
 impl Value<'_> {
@@ -183,13 +219,20 @@ impl Value<'_> {
             Self::U64(n) => format!("UINT64 {n}"),
             Self::I64(n) => format!("INT64 {n}"),
             Self::F64(n) => format!("FLOAT64 {n}"),
-            Self::Array(a) => format!("an ARRAY of {} {}", a.len(), a.element()),
+            Self::Array(a) => match a.not_text() {
+                Some(index) => {
+                    format!("an ARRAY of {} STRING, of which number {index} is not UTF-8", a.len())
+                }
+                None => format!("an ARRAY of {} {}", a.len(), a.element()),
+            },
+            Self::Unreadable(value) => value.to_string(),
         }
     }
 }
 
 impl fmt::Display for Value<'_> {
-    /// Numbers and strings as they are; of an array, how many of what.
+    /// Numbers and strings as they are, with U+FFFD for bytes that are not UTF-8; of an array, its
+    /// length and type.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::String(text) => f.write_str(text),
@@ -197,6 +240,9 @@ impl fmt::Display for Value<'_> {
             Self::F32(n) => n.fmt(f),
             Self::F64(n) => n.fmt(f),
             Self::Array(a) => write!(f, "[{} {}]", a.len(), a.element()),
+            Self::Unreadable(Unreadable::Text(bytes)) => String::from_utf8_lossy(bytes).fmt(f),
+            Self::Unreadable(Unreadable::Bool(byte)) => byte.fmt(f),
+            Self::Unreadable(Unreadable::Array(_)) => f.write_str("[ARRAY]"),
             _ => self.as_integer().unwrap_or_default().fmt(f),
         }
     }

@@ -3,7 +3,7 @@ use std::io::{self, Write};
 use walla_types::TensorType;
 
 use super::{
-    GgufError, Shape, Value,
+    GgufError, Shape, Unreadable, Value,
     parse::{self, Header},
     value::{ARRAY_CODE, Element},
 };
@@ -145,6 +145,17 @@ impl Writer {
                 self.entries.extend_from_slice(array.payload());
                 self
             }
+            Value::Unreadable(Unreadable::Bool(byte)) => self.entry(key, Element::Bool, &[byte]),
+            Value::Unreadable(Unreadable::Text(bytes)) => {
+                self.key(key, Element::String.code());
+                put_bytes(&mut self.entries, bytes);
+                self
+            }
+            Value::Unreadable(Unreadable::Array(raw)) => {
+                self.key(key, ARRAY_CODE);
+                self.entries.extend_from_slice(raw);
+                self
+            }
         }
     }
 
@@ -157,10 +168,15 @@ impl Writer {
     /// Checks what was added and writes everything but the tensors' data.
     ///
     /// # Errors
-    /// [`WriteError::Unreadable`] if the reader would refuse the file, [`WriteError::Io`] from `out`.
+    /// [`WriteError::Unreadable`] if the reader would refuse the file or a key was added twice,
+    /// [`WriteError::Io`] from `out`.
     pub fn begin<W: Write>(&self, mut out: W) -> Result<DataWriter<W>, WriteError> {
         let mut bytes = self.header()?;
         let header = parse::parse_header(&bytes)?;
+        let key = |i: usize| header.entries.get(i).map(|entry| entry.key.text(&bytes));
+        if let Some(key) = parse::twice(&header.entries_by_key, key) {
+            return Err(GgufError::DuplicateKey { key: key.to_owned() }.into());
+        }
         bytes.resize(header.data_start as usize, 0); // At most 1 MiB more than there is.
         out.write_all(&bytes)?;
         let names = self.tensors.iter().map(|(name, ..)| name.clone()).collect();
@@ -210,8 +226,12 @@ impl Writer {
 }
 
 fn put_text(to: &mut Vec<u8>, text: &str) {
-    to.extend((text.len() as u64).to_le_bytes());
-    to.extend_from_slice(text.as_bytes());
+    put_bytes(to, text.as_bytes());
+}
+
+fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend((bytes.len() as u64).to_le_bytes());
+    to.extend_from_slice(bytes);
 }
 
 /// Takes the tensors' data in the order in which they were listed, whole or, through [`Write`], in pieces.

@@ -13,6 +13,7 @@ use super::{
     merge::{Merger, Pair},
     pieces::{Index, Pieces, mix, secret, slots_for},
     split::PreTokenizer,
+    untrusted::Avoided,
 };
 
 /// No token.
@@ -186,31 +187,40 @@ impl Bpe {
         &self,
         text: &str,
         vocabulary: (&Pieces, &Index),
-        merger: &mut Merger,
-        out: &mut Vec<TokenId>,
+        avoided: Avoided<'_>,
+        (merger, out): (&mut Merger, &mut Vec<TokenId>),
     ) {
-        self.pre.split(text, &mut |word| self.encode_word(word, vocabulary, merger, out));
+        self.pre.split(text, &mut |word| {
+            self.encode_word(word, vocabulary, avoided, (merger, out));
+        });
     }
 
     fn encode_word(
         &self,
         word: &str,
         (pieces, index): (&Pieces, &Index),
-        merger: &mut Merger,
-        out: &mut Vec<TokenId>,
+        avoided: Avoided<'_>,
+        (merger, out): (&mut Merger, &mut Vec<TokenId>),
     ) {
+        let is_avoided =
+            |symbol: u32| self.token(symbol).is_some_and(|token| avoided.contains(token.0));
         if self.pre.ignores_merges() {
-            let whole = index.find(pieces, word.as_bytes()).and_then(|symbol| self.token(symbol));
-            if let Some(token) = whole {
+            let whole = index.find(pieces, word.as_bytes()).filter(|&symbol| !is_avoided(symbol));
+            if let Some(token) = whole.and_then(|symbol| self.token(symbol)) {
                 out.push(token);
                 return;
             }
         }
-        merger.clear();
-        for byte in word.bytes() {
-            merger.push(self.symbol(byte), 1);
-        }
+        self.begin(word, merger);
         merger.merge(|left, right| self.merges.find(left.id, right.id));
+        // Merges through a token to avoid are fine, so they are refused only where one is left at
+        // the end.
+        if !avoided.is_empty() && merger.symbols().any(|node| is_avoided(node.id)) {
+            self.begin(word, merger);
+            merger.merge(|left, right| {
+                self.merges.find(left.id, right.id).filter(|pair| !is_avoided(pair.id))
+            });
+        }
         for node in merger.symbols() {
             match self.token(node.id) {
                 Some(token) => out.push(token),
@@ -218,6 +228,14 @@ impl Bpe {
                 None => out
                     .extend(pieces.get(node.id).iter().filter_map(|&b| self.token(self.symbol(b)))),
             }
+        }
+    }
+
+    /// Begins a word as its bytes.
+    fn begin(&self, word: &str, merger: &mut Merger) {
+        merger.clear();
+        for byte in word.bytes() {
+            merger.push(self.symbol(byte), 1);
         }
     }
 

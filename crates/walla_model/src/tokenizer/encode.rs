@@ -9,6 +9,7 @@ use super::{
     error::TokenizerError,
     merge::Merger,
     partition::{Fragment, Trust},
+    untrusted::Avoided,
 };
 
 /// What encoding adds and recognises.
@@ -16,15 +17,18 @@ use super::{
 pub struct EncodeOptions {
     /// Whether BOS and EOS are added where the file asks for them. Default: `false`.
     pub add_special: bool,
-    /// Whether the texts of control tokens in the text become these tokens. Never for what players type; a prompt is
-    /// encoded by [`Tokenizer::encode_prompt`], which knows who wrote which part. Default: `false`.
+    /// Whether the texts of control tokens in the text become these tokens. Never for text from
+    /// players, which [`Tokenizer::encode_untrusted`] encodes; a prompt is encoded by
+    /// [`Tokenizer::encode_prompt`], which knows the origin of each part. Default: `false`.
     pub parse_special: bool,
 }
 
 impl Tokenizer {
     /// The tokens of a text.
     ///
-    /// User-defined tokens are recognised in any case, as llama.cpp does.
+    /// User-defined tokens are recognised in any case, as llama.cpp does. In some vocabularies they
+    /// include markers of the chat format, so encode text of unknown origin with
+    /// [`encode_untrusted`](Self::encode_untrusted).
     ///
     /// # Errors
     /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
@@ -76,13 +80,25 @@ impl Tokenizer {
         fragments: &[Fragment],
         tokens: &mut Vec<TokenId>,
     ) {
+        self.encode_fragments_avoiding(text, fragments, Avoided::none(), tokens);
+    }
+
+    /// As [`encode_fragments`](Self::encode_fragments), without the tokens to avoid.
+    pub(super) fn encode_fragments_avoiding(
+        &self,
+        text: &str,
+        fragments: &[Fragment],
+        avoided: Avoided<'_>,
+        tokens: &mut Vec<TokenId>,
+    ) {
         let mut merger = Merger::default();
         let mut is_after_special = true;
         for fragment in fragments {
             match fragment {
                 Fragment::Token(token) => tokens.push(*token),
                 Fragment::Text(range) => {
-                    self.encode_text(text, range, is_after_special, &mut merger, tokens);
+                    let how = (is_after_special, avoided);
+                    self.encode_text(text, range, how, &mut merger, tokens);
                 }
             }
             is_after_special = matches!(fragment, Fragment::Token(_));
@@ -93,14 +109,14 @@ impl Tokenizer {
         &self,
         text: &str,
         range: &Range<usize>,
-        is_after_special: bool,
+        (is_after_special, avoided): (bool, Avoided<'_>),
         merger: &mut Merger,
         tokens: &mut Vec<TokenId>,
     ) {
         let text = text.get(range.clone()).unwrap_or_default();
         let vocabulary = (&self.pieces, &self.index);
         match &self.model {
-            Model::Bpe(bpe) => bpe.encode(text, vocabulary, merger, tokens),
+            Model::Bpe(bpe) => bpe.encode(text, vocabulary, avoided, (merger, tokens)),
             Model::Spm(spm) => {
                 let mut spaced = String::with_capacity(text.len() + 1);
                 if self.adds_space_prefix && is_after_special {
@@ -112,7 +128,7 @@ impl Tokenizer {
                     }
                     spaced.push_str(part);
                 }
-                spm.encode(&spaced, vocabulary, merger, tokens);
+                spm.encode(&spaced, vocabulary, avoided, (merger, tokens));
             }
         }
     }

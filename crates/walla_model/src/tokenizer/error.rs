@@ -1,5 +1,6 @@
 use walla_types::TokenId;
 
+use super::split::PreTokenizer;
 use crate::gguf::MetadataError;
 
 /// Why a vocabulary cannot be used.
@@ -23,9 +24,31 @@ pub enum VocabularyError {
     /// A tokenizer model that walla does not have.
     #[error("tokenizer.ggml.model {0:?} is not supported, expected \"llama\" or \"gpt2\"")]
     UnknownModel(String),
-    /// A pre-tokenizer that walla does not have.
-    #[error("tokenizer.ggml.pre {0:?} is not supported")]
+    /// The file names a pre-tokenizer that walla does not have: name one that splits alike with
+    /// [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).
+    #[error(
+        "tokenizer.ggml.pre {0:?} is not supported; if another one splits alike, name it \
+         (walla --pre NAME, or pre_tokenizer in the engine's options): {names}",
+        names = PreTokenizer::NAMES.join(", ")
+    )]
     UnknownPreTokenizer(String),
+    /// No pre-tokenizer has the name that replaces the file's own.
+    #[error(
+        "pre-tokenizer {0:?} is not known, expected one of {names}",
+        names = PreTokenizer::NAMES.join(", ")
+    )]
+    UnknownOverride(String),
+    /// A part of a split model without a vocabulary: use the first part, or join all of them.
+    #[error(
+        "this is part {part} of {parts} of a split model and has no vocabulary: use the first \
+         part, or join the parts with `llama-gguf-split --merge FIRST_PART WHOLE_MODEL`"
+    )]
+    Split {
+        /// Which part, counted from 1.
+        part: u64,
+        /// Number of parts.
+        parts: u64,
+    },
     /// No token, or more than ids and offsets can count.
     #[error(
         "tokenizer.ggml.tokens has {tokens} tokens of {bytes} bytes, expected 1 to {tokens_max} tokens"
@@ -49,7 +72,9 @@ pub enum VocabularyError {
         tokens: usize,
     },
     /// A token type outside `1..=6`.
-    #[error("token {token} ({text:?}) has type {found}, expected 0 to 6")]
+    #[error(
+        "token {token} ({text:?}) has type {found} in tokenizer.ggml.token_type, expected 0 to 6"
+    )]
     TokenType {
         /// The token.
         token: TokenId,
@@ -59,7 +84,7 @@ pub enum VocabularyError {
         found: i64,
     },
     /// A score that cannot be ordered.
-    #[error("token {token} ({text:?}) has the score NaN")]
+    #[error("token {token} ({text:?}) has the score NaN in tokenizer.ggml.scores")]
     Score {
         /// The token.
         token: TokenId,
@@ -67,7 +92,9 @@ pub enum VocabularyError {
         text: String,
     },
     /// A byte token that does not say which byte.
-    #[error("byte token {token} is {text:?}, expected \"<0x00>\" to \"<0xFF>\"")]
+    #[error(
+        "byte token {token} of tokenizer.ggml.tokens is {text:?}, expected \"<0x00>\" to \"<0xFF>\""
+    )]
     ByteToken {
         /// The token.
         token: TokenId,
@@ -75,20 +102,13 @@ pub enum VocabularyError {
         text: String,
     },
     /// Text would be lost: neither a token for this byte nor one for what is unknown.
-    #[error("no token for the byte 0x{byte:02X}, and no unknown token that text may become")]
+    #[error(
+        "no token for the byte 0x{byte:02X}, and no unknown token that text may become, in \
+         tokenizer.ggml.tokens"
+    )]
     MissingByte {
         /// The byte.
         byte: u8,
-    },
-    /// One text for two tokens.
-    #[error("tokens {first} and {second} are both {text:?}")]
-    Duplicate {
-        /// The text.
-        text: String,
-        /// The token that has it first.
-        first: TokenId,
-        /// The other one.
-        second: TokenId,
     },
     /// A merge that is not two texts with a space between them.
     #[error(

@@ -22,11 +22,17 @@ impl Kind {
     pub(super) const STRIPS_RIGHT: Self = Self(1 << 7);
     /// A user-defined token that looks like a marker of the chat format: not found in untrusted text.
     pub(super) const MARKER: Self = Self(1 << 8);
+    /// A user-defined token of white space alone.
+    pub(super) const BLANK: Self = Self(1 << 9);
 
     /// Control, unknown and user-defined tokens are found as whole texts, before splitting.
     pub(super) const SPECIAL: Self = Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::USER_DEFINED.0);
     /// Tokens that no untrusted text may become.
     pub(super) const RESERVED: Self = Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::MARKER.0);
+    /// Properties that a token shares with every later token of the same text: a reply must end at,
+    /// and hide, either of them, and neither may be spelled.
+    pub(super) const OF_TEXT: Self =
+        Self(Self::CONTROL.0 | Self::UNKNOWN.0 | Self::MARKER.0 | Self::END_OF_GENERATION.0);
 
     /// The kind for a code of `tokenizer.ggml.token_type`.
     pub(super) const fn from_code(code: i64) -> Option<Self> {
@@ -47,6 +53,17 @@ impl Kind {
         self.0 & other.0 != 0
     }
 
+    /// Whether [untrusted text](super::Tokenizer::encode_untrusted) may not become this token.
+    pub(super) const fn is_trusted_only(self) -> bool {
+        let is_marker = self.is_any(Self::USER_DEFINED) && !self.is_any(Self::BLANK);
+        is_marker || self.is_any(Self::OF_TEXT)
+    }
+
+    /// The properties that `other` has as well.
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     pub(super) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -62,6 +79,11 @@ impl Kind {
     pub(super) const fn is_spellable(self) -> bool {
         self.is_any(Self(Self::NORMAL.0 | Self::USER_DEFINED.0)) && !self.is_any(Self::RESERVED)
     }
+}
+
+/// Whether a token's text is white space alone; SentencePiece writes a space as `▁`.
+pub(super) fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| c.is_whitespace() || c == '▁')
 }
 
 /// Whether a user-defined token looks like a marker of the chat format, as `<think>` or `[TOOL_CALLS]` do and line

@@ -13,10 +13,14 @@ use super::{
     split::PreTokenizer,
     spm::Spm,
     vocabulary::{SpecialIds, Vocabulary},
+    warning::VocabularyWarning,
 };
 
 /// Most tokens that a vocabulary may have; today's largest have 262 144.
 const TOKENS_MAX: usize = 1 << 24;
+
+/// Most characters of a token's text in a warning.
+const TEXT_SHOWN_MAX: usize = 64;
 
 /// Bytes of all token texts and merges at most: offsets are 32 bits wide.
 const BYTES_MAX: usize = 1 << 30;
@@ -30,12 +34,13 @@ impl Tokenizer {
         let pre = check_model(vocabulary)?;
         check_sizes(vocabulary)?;
         vocabulary.special.check(vocabulary.tokens.len())?;
-        let texts = Texts::new(&vocabulary.tokens)?;
+        let (texts, duplicates) = Texts::new(&vocabulary.tokens);
         let find = |text: &str| texts.find(text);
         let mut kinds = kinds(vocabulary)?;
         let ids = special::complete(vocabulary.special, vocabulary.model, &find, &mut kinds);
         special::strip_by_name(vocabulary.model_name, &find, &mut kinds);
         special::mark_markers(vocabulary.tokens.iter().copied(), &mut kinds);
+        special::share_kinds(&duplicates, &mut kinds);
         let is_spm = pre.is_none();
         let adds_bos = adds(
             vocabulary.add_bos,
@@ -50,6 +55,7 @@ impl Tokenizer {
             ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id"),
         )?;
         let partition = partition(&vocabulary.tokens, &kinds);
+        let warnings = warnings(vocabulary, &duplicates, &find);
         let (pieces, index, model) = match pre {
             None => load_spm(vocabulary, &kinds, &ids, &texts)?,
             Some(pre) => load_bpe(vocabulary, &kinds, &ids, pre)?,
@@ -70,8 +76,43 @@ impl Tokenizer {
             adds_space_prefix: vocabulary.add_space_prefix.unwrap_or(is_spm) && is_spm,
             piece_bytes_max,
             text_bytes_max: Self::TEXT_BYTES_MAX,
+            warnings,
         })
     }
+}
+
+/// Defects that may make tokens differ from the tokens of the model's training.
+fn warnings(
+    vocabulary: &Vocabulary<'_>,
+    duplicates: &[(u32, u32)],
+    find: special::Find<'_>,
+) -> Vec<VocabularyWarning> {
+    let mut warnings = vocabulary.warnings.clone();
+    if vocabulary.model == "gpt2" && vocabulary.pre.is_empty() {
+        warnings.push(VocabularyWarning::NoPreTokenizer { likely: likely_pre(find) });
+    }
+    if let Some(&(first, second)) = duplicates.first() {
+        let text = vocabulary.tokens.get(first as usize).copied().unwrap_or_default();
+        warnings.push(VocabularyWarning::DuplicateTexts {
+            tokens: duplicates.len(),
+            text: text.chars().take(TEXT_SHOWN_MAX).collect(),
+            first: TokenId(first),
+            second: TokenId(second),
+        });
+    }
+    warnings
+}
+
+/// The pre-tokenizer of the families that are known by their markers.
+fn likely_pre(find: special::Find<'_>) -> Option<&'static str> {
+    let families = [
+        (["<|start_header_id|>", "<|eot_id|>"], "llama-bpe"),
+        (["<|im_start|>", "<|object_ref_start|>"], "qwen2"),
+        (["<|im_start|>", "<tool_call>"], "qwen2"),
+        (["[INST]", "[AVAILABLE_TOOLS]"], "tekken"),
+    ];
+    let is_family = |markers: &[&str; 2]| markers.iter().all(|text| find(text).is_some());
+    families.iter().find(|(markers, _)| is_family(markers)).map(|(_, name)| *name)
 }
 
 /// The pre-tokenizer of a "gpt2" model, `None` for a "llama" model.
@@ -88,15 +129,17 @@ fn check_model(vocabulary: &Vocabulary<'_>) -> Result<Option<PreTokenizer>, Voca
 
 fn check_sizes(vocabulary: &Vocabulary<'_>) -> Result<(), VocabularyError> {
     let tokens = vocabulary.tokens.len();
-    let merges = vocabulary.merges.as_deref().unwrap_or_default();
+    let merges = vocabulary.merges.as_deref().filter(|_| vocabulary.model == "gpt2");
+    let merges = merges.unwrap_or_default();
     let bytes = vocabulary.tokens.iter().chain(merges).map(|text| text.len()).sum();
     // A merge adds up to three symbols; ids must stay below the two values that mean "none".
     if tokens == 0 || tokens > TOKENS_MAX || merges.len() > TOKENS_MAX || bytes > BYTES_MAX {
         return Err(VocabularyError::Size { tokens, bytes, tokens_max: TOKENS_MAX });
     }
+    let scores = vocabulary.scores.as_ref().filter(|_| vocabulary.model == "llama");
     let lists = [
         ("tokenizer.ggml.token_type", vocabulary.token_types.as_ref().map(Vec::len)),
-        ("tokenizer.ggml.scores", vocabulary.scores.as_ref().map(Vec::len)),
+        ("tokenizer.ggml.scores", scores.map(Vec::len)),
     ];
     for (key, found) in lists {
         if let Some(found) = found
@@ -143,26 +186,24 @@ struct Texts {
 }
 
 impl Texts {
-    fn new(tokens: &[&str]) -> Result<Self, VocabularyError> {
+    /// Also returns the first and the later token of each text that several tokens have.
+    fn new(tokens: &[&str]) -> (Self, Vec<(u32, u32)>) {
         let bytes = tokens.iter().map(|text| text.len()).sum();
         let mut texts = Self {
             pieces: Pieces::with_capacity(tokens.len(), bytes),
             index: Index::with_capacity(tokens.len()),
         };
+        let mut duplicates = Vec::new();
         for text in tokens {
             let id = texts.pieces.push(text.as_bytes());
             if text.is_empty() {
                 continue; // without a text it can only be named by its id
             }
             if let Err(first) = texts.index.insert(&texts.pieces, id) {
-                return Err(VocabularyError::Duplicate {
-                    text: (*text).to_owned(),
-                    first: TokenId(first),
-                    second: TokenId(id),
-                });
+                duplicates.push((first, id));
             }
         }
-        Ok(texts)
+        (texts, duplicates)
     }
 
     fn find(&self, text: &str) -> Option<u32> {
@@ -178,8 +219,10 @@ fn partition(tokens: &[&str], kinds: &[Kind]) -> Partition {
             Scope::Asked
         } else if kind.is_any(Kind::MARKER) {
             Scope::Trusted
-        } else {
+        } else if kind.is_trusted_only() {
             Scope::Any
+        } else {
+            Scope::Blank
         };
         (text, TokenId(id), kind.is_any(Kind::STRIPS_RIGHT), scope)
     }))
@@ -219,9 +262,6 @@ fn load_spm(
     let mut index = Index::with_capacity(vocabulary.tokens.len());
     let mut spellable = Vec::with_capacity(vocabulary.tokens.len());
     for (id, ((text, kind), score)) in (0..).zip(vocabulary.tokens.iter().zip(kinds).zip(scores)) {
-        if score.is_nan() {
-            return Err(VocabularyError::Score { token: TokenId(id), text: (*text).to_owned() });
-        }
         if kind.is_any(Kind::SPECIAL) {
             pieces.push(text.as_bytes());
         } else if kind.is_any(Kind::BYTE) {
@@ -235,6 +275,13 @@ fn load_spm(
             && !text.contains(' ')
             && index.insert(&pieces, id).is_ok()
         {
+            // Merges are ordered by the scores of these tokens alone.
+            if score.is_nan() {
+                return Err(VocabularyError::Score {
+                    token: TokenId(id),
+                    text: (*text).to_owned(),
+                });
+            }
             spellable.push(id);
         }
     }
@@ -285,7 +332,7 @@ fn load_bpe(
             pieces.push(text.as_bytes());
         }
         if is_spelled {
-            // Texts differ, so what they spell differs too; an alias would come second.
+            // Of tokens that spell the same the first one is found; an alias would come second.
             let _ = index.insert(&pieces, id);
         }
     }

@@ -8,6 +8,7 @@
 //!   [`EncodeOptions::parse_special`] asks for it, or not at all. Nor does typing `<0x41>` become the byte token.
 //! - A file that names no BOS or EOS has none, instead of whatever token has the number 11.
 //! - [Decoding](Tokenizer::decode) changes nothing: no spaces are "cleaned up".
+//! - Of tokens with the same text, the first one encodes it instead of the last.
 //!
 //! Encoding costs O(n log n) in the length of the text at worst, whatever the text, and is bounded by
 //! [`Tokenizer::with_text_bytes_max`].
@@ -18,6 +19,7 @@ mod encode;
 mod error;
 mod kind;
 mod load;
+mod markers;
 mod merge;
 mod partition;
 mod pieces;
@@ -26,16 +28,20 @@ mod special;
 mod split;
 mod spm;
 mod unicode;
+mod untrusted;
 mod vocabulary;
+mod warning;
 
 use walla_types::TokenId;
 
 pub use decode::{DecodeOptions, StreamDecoder};
 pub use encode::EncodeOptions;
 pub use error::{TokenizerError, VocabularyError};
+pub use markers::markers_in;
 pub(crate) use special::texts_of_bos_and_eos;
 pub use split::PreTokenizer;
 pub use vocabulary::{SpecialIds, Vocabulary};
+pub use warning::VocabularyWarning;
 
 use crate::gguf::Gguf;
 use bpe::Bpe;
@@ -82,6 +88,7 @@ pub struct Tokenizer {
     adds_space_prefix: bool,
     piece_bytes_max: usize,
     text_bytes_max: usize,
+    warnings: Vec<VocabularyWarning>,
 }
 
 impl Tokenizer {
@@ -93,7 +100,24 @@ impl Tokenizer {
     /// # Errors
     /// [`VocabularyError`] names the key or token that is missing, wrong or not supported.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, VocabularyError> {
-        Self::new(&Vocabulary::from_gguf(gguf)?)
+        Self::from_gguf_with(gguf, None)
+    }
+
+    /// Reads the tokenizer of a model, with another pre-tokenizer than the file names: for files
+    /// that name none, or one that walla does not have. `None` uses the file's own.
+    ///
+    /// # Errors
+    /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name
+    /// ([`PreTokenizer::NAMES`]), any other [`VocabularyError`] names the key or token of the file
+    /// that is missing, wrong or not supported.
+    pub fn from_gguf_with(gguf: &Gguf, pre: Option<&str>) -> Result<Self, VocabularyError> {
+        Self::new(&Vocabulary::from_gguf_with(gguf, pre)?)
+    }
+
+    /// Defects of the vocabulary that did not prevent loading, but may change tokens.
+    #[must_use]
+    pub fn warnings(&self) -> &[VocabularyWarning] {
+        &self.warnings
     }
 
     /// Changes how long a text may be, in bytes; at most 1 GiB.

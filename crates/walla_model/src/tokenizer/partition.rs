@@ -27,8 +27,10 @@ pub(super) enum Scope {
     Asked,
     /// User-defined markers: always, but only in trusted text.
     Trusted,
-    /// Other user-defined tokens: in any text.
+    /// Other user-defined tokens: in any text that is not cut by [`Partition::cut_untrusted`].
     Any,
+    /// User-defined tokens of white space alone: in any text.
+    Blank,
 }
 
 /// What part of a text may contain special tokens.
@@ -43,7 +45,7 @@ pub(super) struct Trust<'t> {
 impl Trust<'_> {
     fn allows(&self, scope: Scope, place: &Range<usize>) -> bool {
         match scope {
-            Scope::Any => true,
+            Scope::Any | Scope::Blank => true,
             Scope::Asked if !self.parse_special => false,
             Scope::Asked | Scope::Trusted => {
                 let at = self.trusted.partition_point(|range| range.end < place.end);
@@ -84,6 +86,9 @@ impl Partition {
                 Special { text, token, rank: 0, strips_right, scope }
             })
             .collect();
+        // Of several tokens with the same text, the first one is found.
+        specials.sort_by(|a, b| a.text.cmp(&b.text).then(a.token.cmp(&b.token)));
+        specials.dedup_by(|later, first| later.text == first.text);
         specials.sort_by(|a, b| b.text.len().cmp(&a.text.len()).then(a.token.cmp(&b.token)));
         for (rank, special) in (0..).zip(&mut specials) {
             special.rank = rank;
@@ -106,7 +111,20 @@ impl Partition {
 
     /// Cuts `text` into special tokens and what lies between them.
     pub(super) fn cut(&self, text: &str, trust: Trust<'_>) -> Vec<Fragment> {
-        let taken = self.take(text.as_bytes(), trust);
+        self.cut_where(text, |scope, place| trust.allows(scope, place))
+    }
+
+    /// Cuts `text` that may contain no special token but white space.
+    pub(super) fn cut_untrusted(&self, text: &str) -> Vec<Fragment> {
+        self.cut_where(text, |scope, _| scope == Scope::Blank)
+    }
+
+    fn cut_where(
+        &self,
+        text: &str,
+        allows: impl Fn(Scope, &Range<usize>) -> bool,
+    ) -> Vec<Fragment> {
+        let taken = self.take(text.as_bytes(), &allows);
         let mut fragments = Vec::with_capacity(taken.len() * 2 + 1);
         let mut at = 0;
         for (start, claim) in taken {
@@ -123,12 +141,16 @@ impl Partition {
     }
 
     /// Which tokens are taken where.
-    fn take(&self, text: &[u8], trust: Trust<'_>) -> BTreeMap<usize, Claim> {
+    fn take(
+        &self,
+        text: &[u8],
+        allows: &impl Fn(Scope, &Range<usize>) -> bool,
+    ) -> BTreeMap<usize, Claim> {
         let mut taken = BTreeMap::new();
         let mut offers = BinaryHeap::new();
         for (start, &byte) in text.iter().enumerate() {
             if self.begins.get(usize::from(byte)) == Some(&true)
-                && let Some(special) = self.longest(text, start, usize::MAX, trust)
+                && let Some(special) = self.longest(text, start, usize::MAX, allows)
             {
                 offers.push(Reverse((special.rank, start)));
             }
@@ -147,7 +169,7 @@ impl Partition {
                     0
                 };
                 taken.insert(start, Claim { token: special.token, end: end + stripped });
-            } else if let Some(shorter) = self.longest(text, start, free, trust) {
+            } else if let Some(shorter) = self.longest(text, start, free, allows) {
                 offers.push(Reverse((shorter.rank, start)));
             }
         }
@@ -164,7 +186,7 @@ impl Partition {
         text: &[u8],
         start: usize,
         bytes_max: usize,
-        trust: Trust<'_>,
+        allows: &impl Fn(Scope, &Range<usize>) -> bool,
     ) -> Option<&Special> {
         let mut candidates = self.specials.as_slice(); // those that begin as the text does
         let mut longest = None;
@@ -175,9 +197,7 @@ impl Partition {
             candidates = candidates.get(first..last)?;
             let Some(shortest) = candidates.first() else { break };
             let length = depth + 1;
-            if shortest.text.len() == length
-                && trust.allows(shortest.scope, &(start..start + length))
-            {
+            if shortest.text.len() == length && allows(shortest.scope, &(start..start + length)) {
                 longest = Some(shortest);
             }
         }

@@ -6,7 +6,7 @@
 
 use super::{
     error::VocabularyError,
-    kind::{Kind, looks_like_marker},
+    kind::{Kind, is_blank, looks_like_marker},
     vocabulary::SpecialIds,
 };
 use crate::gguf::{Gguf, Integers, Strings};
@@ -109,7 +109,8 @@ pub(crate) fn texts_of_bos_and_eos(gguf: &Gguf) -> Result<(String, String), Voca
         types.map(|types| types.iter().filter_map(Kind::from_code).collect()).unwrap_or_default();
     kinds.resize(tokens.len(), Kind::NORMAL);
     let model = gguf.find::<&str>("tokenizer.ggml.model")?.unwrap_or_default();
-    let ids = with_defaults(SpecialIds::from_gguf(gguf, tokens.len())?, model, &kinds);
+    let (ids, _) = SpecialIds::from_gguf(gguf, tokens.len())?;
+    let ids = with_defaults(ids, model, &kinds);
     let text =
         |id: Option<u32>| id.and_then(|id| tokens.get(id as usize)).unwrap_or_default().to_owned();
     Ok((text(ids.bos), text(ids.eos)))
@@ -221,13 +222,24 @@ pub(super) fn strip_by_name(model_name: &str, find: Find<'_>, kinds: &mut [Kind]
     }
 }
 
-/// Marks the user-defined tokens that untrusted text may not become.
+/// Marks the user-defined tokens that untrusted text may not become, and the tokens of white space.
 pub(super) fn mark_markers<'t>(texts: impl Iterator<Item = &'t str>, kinds: &mut [Kind]) {
     for (text, kind) in texts.zip(kinds) {
+        if kind.is_any(Kind::USER_DEFINED) && is_blank(text) {
+            *kind = kind.with(Kind::BLANK);
+        }
         if kind.is_any(Kind::USER_DEFINED) && !kind.is_any(Kind::CONTROL) && looks_like_marker(text)
         {
             *kind = kind.with(Kind::MARKER);
         }
+    }
+}
+
+/// Gives each later token of a text the [common properties](Kind::OF_TEXT) of the first one.
+pub(super) fn share_kinds(duplicates: &[(u32, u32)], kinds: &mut [Kind]) {
+    for &(first, later) in duplicates {
+        let of_first = kinds.get(first as usize).copied().unwrap_or_default();
+        add(kinds, Some(later), of_first.and(Kind::OF_TEXT));
     }
 }
 

@@ -9,6 +9,7 @@ use walla_types::TokenId;
 use super::{
     merge::{Merger, Pair},
     pieces::{Index, Pieces},
+    untrusted::Avoided,
 };
 
 /// A character that no token spells.
@@ -62,18 +63,18 @@ impl Spm {
         &self,
         text: &str,
         vocabulary: (&Pieces, &Index),
-        merger: &mut Merger,
-        out: &mut Vec<TokenId>,
+        avoided: Avoided<'_>,
+        (merger, out): (&mut Merger, &mut Vec<TokenId>),
     ) {
         if !self.splits_words {
-            return self.encode_word(text, vocabulary, merger, out);
+            return self.encode_word(text, vocabulary, avoided, (merger, out));
         }
         let mut rest = text;
         while !rest.is_empty() {
             let spaces = rest.bytes().take_while(|&b| b == b' ').count();
             let letters = rest.bytes().skip(spaces).take_while(|&b| b != b' ').count();
             let (word, behind) = rest.split_at(spaces + letters);
-            self.encode_word(word, vocabulary, merger, out);
+            self.encode_word(word, vocabulary, avoided, (merger, out));
             rest = behind;
         }
     }
@@ -82,18 +83,36 @@ impl Spm {
         &self,
         word: &str,
         (pieces, index): (&Pieces, &Index),
-        merger: &mut Merger,
-        out: &mut Vec<TokenId>,
+        avoided: Avoided<'_>,
+        (merger, out): (&mut Merger, &mut Vec<TokenId>),
     ) {
         let text = word.as_bytes();
         let slice = |start: u32, len: u32| {
             text.get(start as usize..(start + len) as usize).unwrap_or_default()
         };
+        let find = |start: u32, len: u32| index.find(pieces, slice(start, len));
+        self.merge_word(word, merger, find);
+        // Merges through a token to avoid are fine, so they are refused only where one is left at
+        // the end.
+        if !avoided.is_empty() && merger.symbols().any(|node| avoided.contains(node.id)) {
+            let find = |start, len| find(start, len).filter(|&id| !avoided.contains(id));
+            self.merge_word(word, merger, find);
+        }
+        for node in merger.symbols() {
+            match node.id {
+                NONE => self.spell(slice(node.start, node.len), out),
+                token => out.push(TokenId(token)),
+            }
+        }
+    }
+
+    /// Merges a word with the tokens that `find` knows by start and length.
+    fn merge_word(&self, word: &str, merger: &mut Merger, find: impl Fn(u32, u32) -> Option<u32>) {
         merger.clear();
         let mut at = 0;
         for c in word.chars() {
             let len = c.len_utf8() as u32;
-            merger.push(index.find(pieces, slice(at, len)).unwrap_or(NONE), len);
+            merger.push(find(at, len).unwrap_or(NONE), len);
             at += len;
         }
         merger.merge(|left, right| {
@@ -101,15 +120,9 @@ impl Spm {
             if len > self.piece_bytes_max {
                 return None;
             }
-            let id = index.find(pieces, slice(left.start, len))?;
+            let id = find(left.start, len)?;
             Some(Pair { key: *self.keys.get(id as usize)?, id })
         });
-        for node in merger.symbols() {
-            match node.id {
-                NONE => self.spell(slice(node.start, node.len), out),
-                token => out.push(TokenId(token)),
-            }
-        }
     }
 
     /// A character as bytes; the space as the bytes of the `▁` that the vocabulary knows it by.

@@ -1,4 +1,4 @@
-use super::error::VocabularyError;
+use super::{error::VocabularyError, split::PreTokenizer, warning::VocabularyWarning};
 use crate::gguf::{Floats, Gguf, Integers, Strings};
 
 /// What a file says about its tokenizer, unchecked: the input of [`Tokenizer::new`](super::Tokenizer::new).
@@ -8,7 +8,8 @@ use crate::gguf::{Floats, Gguf, Integers, Strings};
 pub struct Vocabulary<'a> {
     /// `model`: "llama" (SentencePiece-style BPE) or "gpt2" (byte-level BPE).
     pub model: &'a str,
-    /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file does not say.
+    /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file does not name one. Not used by
+    /// "llama".
     pub pre: &'a str,
     /// `general.name`, if any. Phi 3 files are known by their name: their markers take the white space behind them.
     pub model_name: &'a str,
@@ -16,9 +17,9 @@ pub struct Vocabulary<'a> {
     pub tokens: Vec<&'a str>,
     /// `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Without it all are normal.
     pub token_types: Option<Vec<i64>>,
-    /// `scores`: needed by "llama".
+    /// `scores`: needed by "llama", not used by "gpt2".
     pub scores: Option<Vec<f32>>,
-    /// `merges`: needed by "gpt2"; the most urgent first.
+    /// `merges`: needed by "gpt2", not used by "llama"; the most urgent first.
     pub merges: Option<Vec<&'a str>>,
     /// `…_token_id`.
     pub special: SpecialIds,
@@ -26,8 +27,10 @@ pub struct Vocabulary<'a> {
     pub add_bos: Option<bool>,
     /// `add_eos_token`.
     pub add_eos: Option<bool>,
-    /// `add_space_prefix`.
+    /// `add_space_prefix`: not used by "gpt2".
     pub add_space_prefix: Option<bool>,
+    /// Values of the file that were left out, since the tokenizer works without them.
+    pub warnings: Vec<VocabularyWarning>,
 }
 
 /// Tokens with a role, as far as the file names them.
@@ -59,48 +62,63 @@ pub struct SpecialIds {
 
 type Slot = fn(&mut SpecialIds) -> &mut Option<u32>;
 
+/// Whether walla works without a role. A wrong id of an optional role is a warning, of another role
+/// an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Determines the tokens around a text, the end of a generation, or the token of unknown bytes.
+    Used,
+    /// No part of walla fills gaps.
+    Optional,
+}
+
 /// Metadata keys of special tokens; of two keys for one role the later one counts.
-const KEYS: [(&str, Slot); 14] = [
-    ("tokenizer.ggml.bos_token_id", |ids| &mut ids.bos),
-    ("tokenizer.ggml.eos_token_id", |ids| &mut ids.eos),
-    ("tokenizer.ggml.eot_token_id", |ids| &mut ids.eot),
-    ("tokenizer.ggml.eom_token_id", |ids| &mut ids.eom),
-    ("tokenizer.ggml.unknown_token_id", |ids| &mut ids.unknown),
-    ("tokenizer.ggml.fim_pre_token_id", |ids| &mut ids.fim_prefix),
-    ("tokenizer.ggml.fim_suf_token_id", |ids| &mut ids.fim_suffix),
-    ("tokenizer.ggml.fim_mid_token_id", |ids| &mut ids.fim_middle),
-    ("tokenizer.ggml.fim_pad_token_id", |ids| &mut ids.fim_pad),
-    ("tokenizer.ggml.fim_rep_token_id", |ids| &mut ids.fim_repo),
-    ("tokenizer.ggml.fim_sep_token_id", |ids| &mut ids.fim_separator),
-    ("tokenizer.ggml.prefix_token_id", |ids| &mut ids.fim_prefix),
-    ("tokenizer.ggml.suffix_token_id", |ids| &mut ids.fim_suffix),
-    ("tokenizer.ggml.middle_token_id", |ids| &mut ids.fim_middle),
+const KEYS: [(&str, Need, Slot); 14] = [
+    ("tokenizer.ggml.bos_token_id", Need::Used, |ids| &mut ids.bos),
+    ("tokenizer.ggml.eos_token_id", Need::Used, |ids| &mut ids.eos),
+    ("tokenizer.ggml.eot_token_id", Need::Used, |ids| &mut ids.eot),
+    ("tokenizer.ggml.eom_token_id", Need::Used, |ids| &mut ids.eom),
+    ("tokenizer.ggml.unknown_token_id", Need::Used, |ids| &mut ids.unknown),
+    ("tokenizer.ggml.fim_pre_token_id", Need::Optional, |ids| &mut ids.fim_prefix),
+    ("tokenizer.ggml.fim_suf_token_id", Need::Optional, |ids| &mut ids.fim_suffix),
+    ("tokenizer.ggml.fim_mid_token_id", Need::Optional, |ids| &mut ids.fim_middle),
+    ("tokenizer.ggml.fim_pad_token_id", Need::Used, |ids| &mut ids.fim_pad),
+    ("tokenizer.ggml.fim_rep_token_id", Need::Used, |ids| &mut ids.fim_repo),
+    ("tokenizer.ggml.fim_sep_token_id", Need::Used, |ids| &mut ids.fim_separator),
+    ("tokenizer.ggml.prefix_token_id", Need::Optional, |ids| &mut ids.fim_prefix),
+    ("tokenizer.ggml.suffix_token_id", Need::Optional, |ids| &mut ids.fim_suffix),
+    ("tokenizer.ggml.middle_token_id", Need::Optional, |ids| &mut ids.fim_middle),
 ];
 
 /// What converters write for "there is none": -1 as an unsigned number.
 const NO_TOKEN: u32 = u32::MAX;
 
 impl SpecialIds {
-    /// What a file with so many tokens says.
-    pub(super) fn from_gguf(gguf: &Gguf, tokens: usize) -> Result<Self, VocabularyError> {
-        let mut ids = Self::default();
-        for (key, slot) in KEYS {
-            let Some(id) = gguf.find::<i64>(key)? else { continue };
-            if id < 0 || id == i64::from(NO_TOKEN) {
-                continue;
+    /// The ids of a file with `tokens` tokens, and which of its ids are left out.
+    pub(super) fn from_gguf(
+        gguf: &Gguf,
+        tokens: usize,
+    ) -> Result<(Self, Vec<VocabularyWarning>), VocabularyError> {
+        let (mut ids, mut warnings) = (Self::default(), Vec::new());
+        for (key, need, slot) in KEYS {
+            match find_id(gguf, key, tokens) {
+                Ok(None) => {}
+                Ok(id) => *slot(&mut ids) = id,
+                Err(error) if need == Need::Optional => {
+                    warnings.push(VocabularyWarning::SpecialId { reason: error.to_string() });
+                }
+                Err(error) => return Err(error),
             }
-            let within = u32::try_from(id).ok().filter(|&id| (id as usize) < tokens);
-            let outside = || VocabularyError::SpecialId { key, id, tokens };
-            *slot(&mut ids) = Some(within.ok_or_else(outside)?);
         }
-        Ok(ids)
+        Ok((ids, warnings))
     }
 
-    /// Checks that all are within a vocabulary of `tokens` tokens, if somebody else than a file says so.
+    /// Checks that the ids that walla uses are within a vocabulary of `tokens` tokens.
     pub(super) fn check(mut self, tokens: usize) -> Result<(), VocabularyError> {
-        for (key, slot) in KEYS {
+        for (key, need, slot) in KEYS {
             if let Some(id) = *slot(&mut self)
                 && id as usize >= tokens
+                && need == Need::Used
             {
                 return Err(VocabularyError::SpecialId { key, id: id.into(), tokens });
             }
@@ -109,33 +127,92 @@ impl SpecialIds {
     }
 }
 
+fn find_id(gguf: &Gguf, key: &'static str, tokens: usize) -> Result<Option<u32>, VocabularyError> {
+    let Some(id) = gguf.find::<i64>(key)? else { return Ok(None) };
+    if id < 0 || id == i64::from(NO_TOKEN) {
+        return Ok(None);
+    }
+    let within = u32::try_from(id).ok().filter(|&id| (id as usize) < tokens);
+    within.map(Some).ok_or(VocabularyError::SpecialId { key, id, tokens })
+}
+
 impl<'a> Vocabulary<'a> {
-    /// Reads what a file says.
+    /// Reads the keys that the file's tokenizer model uses. Other keys are not looked at.
     ///
     /// # Errors
     /// [`VocabularyError::Metadata`] if the model's name or the tokens are missing, or a key has the wrong type,
-    /// [`VocabularyError::SpecialId`] if one names a token that the file does not have.
+    /// [`VocabularyError::SpecialId`] if one names a token that the file does not have,
+    /// [`VocabularyError::Split`] for a part of a split model that has no vocabulary.
     pub fn from_gguf(gguf: &'a Gguf) -> Result<Self, VocabularyError> {
+        check_part(gguf)?;
         let tokens: Vec<&str> =
             gguf.require::<Strings<'_>>("tokenizer.ggml.tokens")?.iter().collect();
-        Ok(Self {
-            model: gguf.require("tokenizer.ggml.model")?,
-            pre: gguf.find("tokenizer.ggml.pre")?.unwrap_or_default(),
-            model_name: gguf.find("general.name")?.unwrap_or_default(),
+        let model = gguf.require("tokenizer.ggml.model")?;
+        let (special, warnings) = SpecialIds::from_gguf(gguf, tokens.len())?;
+        let common = Self {
+            model,
+            // Read only to recognise Phi 3, so a value of another type names no model.
+            model_name: gguf.find("general.name").ok().flatten().unwrap_or_default(),
             token_types: gguf
                 .find::<Integers<'_>>("tokenizer.ggml.token_type")?
                 .map(|types| types.iter().collect()),
-            scores: gguf
-                .find::<Floats<'_>>("tokenizer.ggml.scores")?
-                .map(|scores| scores.iter().collect()),
-            merges: gguf
-                .find::<Strings<'_>>("tokenizer.ggml.merges")?
-                .map(|merges| merges.iter().collect()),
-            special: SpecialIds::from_gguf(gguf, tokens.len())?,
+            special,
             tokens,
             add_bos: gguf.find("tokenizer.ggml.add_bos_token")?,
             add_eos: gguf.find("tokenizer.ggml.add_eos_token")?,
-            add_space_prefix: gguf.find("tokenizer.ggml.add_space_prefix")?,
+            warnings,
+            ..Self::default()
+        };
+        Ok(match model {
+            "llama" => Self {
+                scores: gguf
+                    .find::<Floats<'_>>("tokenizer.ggml.scores")?
+                    .map(|scores| scores.iter().collect()),
+                add_space_prefix: gguf.find("tokenizer.ggml.add_space_prefix")?,
+                ..common
+            },
+            "gpt2" => Self {
+                pre: gguf.find("tokenizer.ggml.pre")?.unwrap_or_default(),
+                merges: gguf
+                    .find::<Strings<'_>>("tokenizer.ggml.merges")?
+                    .map(|merges| merges.iter().collect()),
+                ..common
+            },
+            _ => common, // refused by `Tokenizer::new`
         })
     }
+
+    /// As [`from_gguf`](Self::from_gguf), with another pre-tokenizer than the file names: for files that name none, or
+    /// one that walla does not have. `None` uses the file's own.
+    ///
+    /// # Errors
+    /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name ([`PreTokenizer::NAMES`]), else as
+    /// [`from_gguf`](Self::from_gguf).
+    pub fn from_gguf_with(gguf: &'a Gguf, pre: Option<&'a str>) -> Result<Self, VocabularyError> {
+        let is_unknown = |name: &&str| name.is_empty() || PreTokenizer::from_name(name).is_none();
+        if let Some(name) = pre.filter(is_unknown) {
+            return Err(VocabularyError::UnknownOverride(name.to_owned()));
+        }
+        let mut vocabulary = Self::from_gguf(gguf)?;
+        if let Some(name) = pre {
+            match vocabulary.model {
+                "gpt2" => vocabulary.pre = name,
+                model => vocabulary.warnings.push(VocabularyWarning::PreTokenizerIgnored {
+                    name: name.to_owned(),
+                    model: model.to_owned(),
+                }),
+            }
+        }
+        Ok(vocabulary)
+    }
+}
+
+/// Refuses parts of a split model but the first: they have no vocabulary.
+fn check_part(gguf: &Gguf) -> Result<(), VocabularyError> {
+    if gguf.get("tokenizer.ggml.tokens").is_some() {
+        return Ok(());
+    }
+    let parts = gguf.find::<u64>("split.count").ok().flatten().unwrap_or(1);
+    let part = gguf.find::<u64>("split.no").ok().flatten().unwrap_or(0).saturating_add(1);
+    if parts > 1 { Err(VocabularyError::Split { part, parts }) } else { Ok(()) }
 }

@@ -1,4 +1,5 @@
 //! Models to spoil.
+#![allow(dead_code, reason = "each test binary uses a part of this")]
 
 #[path = "../reference_data/mod.rs"]
 mod reference_data;

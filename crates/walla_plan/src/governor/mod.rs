@@ -17,8 +17,8 @@
 //!    At most [`DEBT_FRAMES_MAX`] budgets are owed, so that one hiccup does not silence anyone for longer.
 //! 3. **Progress.** If the smallest step that anyone wants is longer than a whole budget, a frame without debt runs it all the same,
 //!    with as much company as fits in [`OVERDRAFT`] times its time. So does the row of an agent that has waited for
-//!    [`Limits::wait_frames_max`] frames. The frames after it pay: over time, use is within the budget. A budget of zero owes
-//!    nothing; it pauses everybody but those who have waited so long.
+//!    [`Limits::wait_frames_max`] frames. The frames after it pay: over time, use is within the budget. A budget of zero is a pause:
+//!    [`Governor::limits`] leaves no row, however long an agent has waited.
 //!    Among `n` agents nobody waits longer than `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
 //! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once, and the share of
 //!    a frame that only its first step may use; frames within their budgets lower both, so slowly that one such frame in a
@@ -201,11 +201,14 @@ impl Governor {
     }
 
     /// Limits of the next step of this frame: `base`, with its times and costs as the [rules](self) say. `smallest` is the smallest step
-    /// that anyone wants: one row of the agent with the shortest context.
+    /// that any request can use: one row of the agent with the shortest context, a row of a prompt where there are only prompts.
     ///
     /// For one step at a time: plan with these limits, [`submit`](Self::submit) the step, ask again.
     #[must_use]
     pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
+        if self.options.budget_micros == Some(0) {
+            return Limits { rows_max: 0, forces: false, device_micros_max: 0, ..base };
+        }
         self.is_wanted = true;
         let smallest_micros = self.corrections.predict_micros(smallest);
         let least = smallest_micros * OVERDRAFT;
@@ -218,11 +221,8 @@ impl Governor {
         if let Some(budget) = self.options.budget_micros {
             let left = self.left_micros(budget);
             let is_too_long = smallest_micros > budget as f32;
-            let granted = if is_too_long && budget > 0 && self.frames.is_fresh() {
-                whole(least)
-            } else {
-                left as u32
-            };
+            let granted =
+                if is_too_long && self.frames.is_fresh() { whole(least) } else { left as u32 };
             limits.device_micros_max = granted;
         } else {
             limits.device_micros_max = u32::MAX;

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use walla_plan::Detail;
 use walla_types::{PENALTY_WINDOW_MAX, TokenId};
 
-use crate::api::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Speaker, Turn, Usage,
-};
+use crate::api::{ASKS_WAITING_MAX, AgentId, AgentSpec, GenerationId, Prompt, Turn, Usage};
 use crate::reply_text::ReplyText;
 
 use super::ClientKey;
@@ -19,6 +17,14 @@ pub(super) struct Ask {
     pub generation: GenerationId,
     pub prompt: Prompt,
     pub arrived_micros: u64,
+    /// Turns that were appended after the ask before this one.
+    pub turns_before: Vec<Turn>,
+}
+
+impl Ask {
+    pub fn new(generation: GenerationId, prompt: Prompt, arrived_micros: u64) -> Self {
+        Self { generation, prompt, arrived_micros, turns_before: Vec::new() }
+    }
 }
 
 /// A reply in progress.
@@ -26,14 +32,38 @@ pub(super) struct Ask {
 pub(super) struct Reply {
     pub generation: GenerationId,
     pub arrived_micros: u64,
+    /// When it left the queue of asks.
+    pub begun_micros: u64,
     /// The user's turn that it answers, as soon as it is encoded: both become part of the conversation when the reply ends.
     pub question: Option<String>,
     pub stage: Stage,
     pub usage: Usage,
     /// Everything said so far, for the conversation.
     pub said: String,
+    /// Bytes of it that the conversation keeps: [`u32::MAX`] unless the host interrupts.
+    pub heard_bytes: u32,
+    /// [`AgentState::turns_removed`] when the prompt was made.
+    pub turns_removed: u32,
     /// Times that its sequence was evaluated anew after a failed step.
     pub retries: u32,
+}
+
+impl Reply {
+    /// A reply that begins.
+    pub fn new(ask: &Ask, turns_removed: u32, now_micros: u64) -> Self {
+        Self {
+            generation: ask.generation,
+            arrived_micros: ask.arrived_micros,
+            begun_micros: now_micros,
+            question: None,
+            stage: Stage::Encoding,
+            usage: Usage::default(),
+            said: String::new(),
+            heard_bytes: u32::MAX,
+            turns_removed,
+            retries: 0,
+        }
+    }
 }
 
 /// How far a reply is.
@@ -67,8 +97,16 @@ pub(super) struct AgentState {
     /// Shared with the text thread while it encodes them, with nobody else when they change. What no prompt has room for any more has
     /// been dropped.
     pub turns: Arc<Vec<Turn>>,
+    /// Turns that were appended after the last ask.
+    pub later: Vec<Turn>,
+    /// The latest exchanges in `turns`, oldest first: the reply and the index of its question.
+    pub exchanges: VecDeque<(GenerationId, usize)>,
+    /// Counts exchanges that were taken out of the middle of `turns`.
+    pub turns_removed: u32,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
+    /// Whether the agent has a sequence. Without one it is parked: it has asks perhaps, but no reply, no tokens and no buffers.
+    has_slot: bool,
     pub text: ReplyText,
     pub history: Vec<TokenId>,
     /// Tokens of the cache whose steps have completed: what another agent may share.
@@ -90,19 +128,23 @@ pub(super) struct AgentState {
 }
 
 impl AgentState {
-    pub fn new(client: ClientKey, id: AgentId, mut spec: AgentSpec, context_tokens: u32) -> Self {
+    /// A parked agent.
+    pub fn new(client: ClientKey, id: AgentId, mut spec: AgentSpec) -> Self {
         let turns = std::mem::take(&mut spec.history);
-        let text = ReplyText::new(&spec.stop_strings);
         Self {
             id,
             client,
             spec,
             next_spec: None,
             turns: Arc::new(turns),
-            asks: VecDeque::with_capacity(ASKS_WAITING_MAX),
+            later: Vec::new(),
+            exchanges: VecDeque::new(),
+            turns_removed: 0,
+            asks: VecDeque::new(),
             reply: None,
-            text,
-            history: Vec::with_capacity(context_tokens as usize + 1),
+            has_slot: false,
+            text: ReplyText::default(),
+            history: Vec::new(),
             evaluated: 0,
             reached: 0,
             unread: 0,
@@ -112,6 +154,47 @@ impl AgentState {
             grant: 0,
             taken: 0,
         }
+    }
+
+    /// Whether the agent has a sequence; if not, it is parked.
+    pub fn has_slot(&self) -> bool {
+        self.has_slot
+    }
+
+    /// Takes those asks out of the queue; returns their names. Turns that were appended before them stay in order.
+    pub fn cancel_asks(&mut self, matches: impl Fn(GenerationId) -> bool) -> Vec<GenerationId> {
+        let (mut cancelled, mut turns) = (Vec::new(), Vec::new());
+        self.asks.retain_mut(|ask| {
+            turns.append(&mut ask.turns_before);
+            if matches(ask.generation) {
+                cancelled.push(ask.generation);
+                return false;
+            }
+            ask.turns_before = std::mem::take(&mut turns);
+            true
+        });
+        turns.append(&mut self.later);
+        self.later = turns;
+        cancelled
+    }
+
+    /// Gets a slot. `history` is a buffer to use again.
+    pub fn take_slot(&mut self, history: Vec<TokenId>, context_tokens: u32) {
+        self.has_slot = true;
+        self.text = ReplyText::new(&self.spec.stop_strings);
+        self.asks.reserve(ASKS_WAITING_MAX.saturating_sub(self.asks.len()));
+        self.history = history;
+        self.history.clear();
+        self.history.reserve_exact(context_tokens as usize + 1);
+    }
+
+    /// Loses its slot, and returns its buffer for tokens. The agent has no reply in progress, and the cache nothing of its sequence.
+    pub fn leave_slot(&mut self) -> Vec<TokenId> {
+        debug_assert!(self.reply.is_none(), "an agent that speaks keeps its slot");
+        self.has_slot = false;
+        self.text = ReplyText::default();
+        self.asks.shrink_to_fit();
+        std::mem::take(&mut self.history)
     }
 
     /// Another specification, but for the conversation: at once if nothing is being said, else from the next reply on. What decides who
@@ -132,7 +215,9 @@ impl AgentState {
     /// Takes over what was changed in mid-reply: a reply begins.
     pub fn take_changes(&mut self) {
         let Some(spec) = self.next_spec.take() else { return };
-        self.text.set_stop_strings(&spec.stop_strings);
+        if self.has_slot {
+            self.text.set_stop_strings(&spec.stop_strings);
+        }
         self.spec = *spec;
     }
 
@@ -198,20 +283,6 @@ impl AgentState {
         self.unread = 0;
         self.epoch.turn = self.epoch.turn.wrapping_add(1);
     }
-
-    /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
-    ///
-    /// A question that was never read, or whose reply failed or was cancelled before its first word, does not become part of it: it
-    /// would be an example of answering with silence, and stand there twice when it is asked again.
-    pub fn keep_turn(&mut self, reply: Reply, is_finished: bool) {
-        let is_answered = is_finished || !reply.said.is_empty();
-        let Some(question) = reply.question.filter(|_| is_answered) else { return };
-        if reply.stage == Stage::Speaking {
-            let turns = Arc::make_mut(&mut self.turns);
-            turns.push(Turn { speaker: Speaker::User, text: question });
-            turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
-        }
-    }
 }
 
 #[cfg(test)]
@@ -223,7 +294,7 @@ mod tests {
     fn agent(window: u32) -> AgentState {
         let sampling = Sampling::builder().repetition_penalty(1.3).penalty_window(window);
         let spec = AgentSpec { sampling: sampling.build().expect("valid"), ..AgentSpec::new("") };
-        AgentState::new(ClientKey(0), AgentId(1), spec, 1_024)
+        AgentState::new(ClientKey(0), AgentId(1), spec)
     }
 
     #[test]

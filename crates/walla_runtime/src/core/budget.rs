@@ -70,6 +70,16 @@ impl Budget {
         self.holds_for_all = true;
     }
 
+    /// Whether free-running clients keep to it.
+    pub fn holds_for_all(&self) -> bool {
+        self.holds_for_all
+    }
+
+    /// Whether the budget, as it was last set, is zero: a pause. That counts at once, not from the next frame on.
+    pub fn is_zero(&self) -> bool {
+        self.governor.budget_micros() == Some(0)
+    }
+
     /// Whether a client's pace, if it has work, lifts the budget for all.
     pub fn is_lifted_by(&self, pacing: Pacing) -> bool {
         pacing == Pacing::FreeRunning && !(self.holds_for_all && self.has_limit())
@@ -126,7 +136,11 @@ impl Budget {
         let stats = self.governor.stats();
         let micros = |micros: u32| Duration::from_micros(micros.into());
         BudgetStats {
-            budget: stats.budget_micros.map(micros),
+            budget: if self.is_zero() {
+                Some(Duration::ZERO)
+            } else {
+                stats.budget_micros.map(micros)
+            },
             used: micros(stats.used_micros),
             debt: micros(stats.debt_micros),
             frames: stats.frames,
@@ -166,9 +180,9 @@ impl Budget {
     }
 }
 
-/// Whole microseconds; 71 minutes are enough for a frame.
+/// Whole microseconds, rounded up, since zero is a pause; 71 minutes are enough for a frame.
 fn micros(duration: Duration) -> u32 {
-    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+    u32::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
 impl Core {

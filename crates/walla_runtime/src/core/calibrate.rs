@@ -1,6 +1,5 @@
 //! What steps cost on this device: measured at load, on scratch sequences.
 
-use std::thread;
 use std::time::Duration;
 
 use walla_exec::{Completed, ExecError, Sequences, StepError};
@@ -8,6 +7,7 @@ use walla_plan::governor::CostSample;
 use walla_plan::{Batch, Output, StepCost, StepWork, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
 
+use crate::clock::Clock;
 use crate::shell::Progress;
 
 /// Device time that measuring may take, in microseconds. A step that could take all that is left is not begun, so that this holds but
@@ -48,29 +48,37 @@ impl Trial {
     }
 }
 
+/// How long a step may take, and who hears of the load meanwhile.
+pub(super) struct Waiting<'a, 'b> {
+    pub clock: &'a Clock,
+    /// A step that takes longer means that the device hangs.
+    pub step_max: Option<Duration>,
+    pub progress: &'a mut Progress<'b>,
+}
+
 /// How long a step is left alone before somebody looks whether it is done.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
 /// Runs some steps and fits a cost model to the time that the device measured. `None` if it measures none, or if a step failed: the
 /// engine can do without, and learns while it runs.
 ///
-/// No clock is needed, since the device has one. All sequences are empty afterwards.
+/// Steps are timed by the device's own clock. All sequences are empty afterwards.
 ///
 /// # Errors
-/// A device that is lost, or [`ExecError::Stopped`] if `progress` breaks.
+/// A device that is lost or hangs, or [`ExecError::Stopped`] if the load is stopped.
 pub(super) fn calibrate(
     sequences: &mut Sequences,
     prefill_tokens_max: u32,
-    progress: &mut Progress<'_>,
+    waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, StepError> {
-    match measure(sequences, prefill_tokens_max, progress) {
+    match measure(sequences, prefill_tokens_max, waiting) {
         Err(StepError::Exec(ExecError::Stopped)) => Err(ExecError::Stopped.into()),
         Err(StepError::Exec(ExecError::Device(error))) if error.is_lost() => {
             Err(ExecError::Device(error).into())
         }
         Err(error) => {
             tracing::warn!(target: "walla::load", %error, "steps could not be measured");
-            while let Some(completed) = wait(sequences, progress)? {
+            while let Some(completed) = wait(sequences, waiting)? {
                 sequences.release(completed);
             }
             forget(sequences, sequences.limits().sequences_max)?;
@@ -83,7 +91,7 @@ pub(super) fn calibrate(
 fn measure(
     sequences: &mut Sequences,
     prefill_tokens_max: u32,
-    progress: &mut Progress<'_>,
+    waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, StepError> {
     let mut samples = Vec::with_capacity(8 * REPEATS);
     let mut left_micros = CALIBRATION_MICROS_MAX;
@@ -98,7 +106,7 @@ fn measure(
             if row_micros * trial.work().rows() as f32 > left_micros {
                 continue;
             }
-            let Some(micros) = time(sequences, trial, progress)? else { return Ok(None) };
+            let Some(micros) = time(sequences, trial, waiting)? else { return Ok(None) };
             left_micros -= micros;
             row_micros = micros / trial.work().rows() as f32;
             if number == 1 && repeat == 0 {
@@ -151,7 +159,7 @@ fn trials(sequences: &Sequences, prefill_tokens_max: u32) -> Vec<Trial> {
 fn time(
     sequences: &mut Sequences,
     trial: Trial,
-    progress: &mut Progress<'_>,
+    waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<f32>, StepError> {
     let sampling = Sampling::greedy();
     let mut batch = Batch::new(sequences.limits());
@@ -166,7 +174,7 @@ fn time(
     sequences.upkeep()?;
     sequences.submit(&mut batch, &|_| Some(&sampling))?;
     let mut nanos = 0;
-    if let Some(completed) = wait(sequences, progress)? {
+    if let Some(completed) = wait(sequences, waiting)? {
         sequences.executor.read_results(completed, &mut |view| {
             nanos = view.header.end_nanos.saturating_sub(view.header.begin_nanos);
         })?;
@@ -187,16 +195,21 @@ fn forget(sequences: &mut Sequences, count: u32) -> Result<(), StepError> {
 /// Waits for a step, or until the load is to stop: a device that hangs must not keep its thread.
 fn wait(
     sequences: &mut Sequences,
-    progress: &mut Progress<'_>,
+    waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<Completed>, ExecError> {
+    let start_micros = waiting.clock.now_micros();
     while sequences.executor.in_flight() > 0 {
         if let Some(completed) = sequences.poll()? {
             return Ok(Some(completed));
         }
-        if progress(1.0).is_break() {
+        if (waiting.progress)(1.0).is_break() {
             return Err(ExecError::Stopped);
         }
-        thread::sleep(LOOK_AGAIN);
+        let waited_micros = waiting.clock.now_micros() - start_micros;
+        if waiting.step_max.is_some_and(|max| u128::from(waited_micros) > max.as_micros()) {
+            return Err(super::hung(sequences, waited_micros).into());
+        }
+        waiting.clock.pause(LOOK_AGAIN);
     }
     Ok(None)
 }

@@ -54,6 +54,11 @@ impl InFlight {
         self.steps.push_back(Submitted { step, at_micros, tags, booked });
     }
 
+    /// Number of the oldest step.
+    pub fn oldest(&self) -> Option<u64> {
+        self.steps.front().map(|step| step.step)
+    }
+
     /// Adds the next output of the step started last.
     pub fn push(&mut self, tag: Tag) {
         if let Some(step) = self.steps.back_mut() {
@@ -145,9 +150,11 @@ impl Core {
         now_micros: u64,
         emit: &mut Emit<'_>,
     ) {
-        let Some(agent) = self.agents[tag.slot].as_mut().filter(|a| a.epoch == tag.epoch) else {
+        let Some(agent) = self.agents[tag.slot].as_ref().filter(|a| a.epoch == tag.epoch) else {
             return;
         };
+        let now_micros = self.client_micros(agent.client, now_micros);
+        let Some(agent) = self.agents[tag.slot].as_mut() else { return };
         let Some(reply) = agent.reply.as_mut() else { return };
         agent.unread = agent.unread.saturating_sub(1);
         if row.flags & ResultRow::NOT_FINITE != 0 {
@@ -209,7 +216,7 @@ impl Core {
         let Some(agent) = self.agents[slot].as_ref() else { return };
         let Some(reply) = agent.reply.as_ref() else { return };
         let reason = match () {
-            () if stopped => FinishReason::Stop,
+            () if stopped => FinishReason::Stop { index: agent.text.stop_index() },
             () if reply.usage.reply_tokens >= agent.spec.reply_tokens_max => FinishReason::Length,
             // The token drawn last would need a cell beyond the context.
             () if agent.history.len() > context_tokens => FinishReason::ContextFull,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use walla_exec::StepError;
+use walla_exec::{Sequences, StepError};
 use walla_plan::{
-    AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, Deferral, Deferred, Limits,
-    Output, Plan, PlanRequest, StepWork, TokenInput,
+    AGED_CHUNK_TOKENS, AgentState as PlanState, Batch, BatchLimits, CostModel, Deferral, Deferred,
+    Limits, Output, Plan, PlanRequest, StepWork, TokenInput,
 };
 use walla_types::SeqId;
 
@@ -50,9 +50,39 @@ impl Composer {
         &self.included
     }
 
+    /// Requests that the latest plan deferred.
+    #[cfg(test)]
+    pub fn deferred(&self) -> &[Deferred] {
+        self.plan.deferred()
+    }
+
     fn includes(&self, slot: usize) -> bool {
         self.included.iter().any(|&(included, _)| included == slot)
     }
+}
+
+/// The row with the lowest predicted cost among the requests of an empty plan that exceed a time
+/// limit. `None` if the plan has rows.
+fn smallest_left_out(
+    plan: &Plan,
+    requests: &[PlanRequest],
+    sequences: &Sequences,
+    cost: &dyn CostModel,
+) -> Option<StepWork> {
+    if !plan.decode().is_empty() || !plan.prefill().is_empty() {
+        return None;
+    }
+    let exceeds = |deferred: &&Deferred| deferred.reason == Deferral::Budget;
+    let works = plan.deferred().iter().filter(exceeds).filter_map(|deferred| {
+        let request = requests.iter().find(|request| request.seq == deferred.seq)?;
+        let cached_tokens = sequences.ledger.len(request.seq);
+        Some(match request.state {
+            PlanState::Prefill { .. } => StepWork::prefill(1, cached_tokens),
+            _ => StepWork::decode(1, u64::from(cached_tokens) + 1),
+        })
+    });
+    let micros = |work: &StepWork| cost.predict_micros(*work);
+    works.min_by(|a, b| micros(a).total_cmp(&micros(b)))
 }
 
 impl Core {
@@ -125,7 +155,7 @@ impl Core {
             agent.is_some_and(|agent| agent.waiting_since < ticks)
         };
         let unserved = |seqs: &mut dyn Iterator<Item = SeqId>| seqs.filter(waits).count() as u32;
-        if !*is_lifted && budget.governor.is_spent() {
+        if !*is_lifted && (budget.is_zero() || budget.governor.is_spent()) {
             budget.agents_deferred = unserved(&mut requests.iter().map(|request| request.seq));
             return false;
         }
@@ -139,16 +169,22 @@ impl Core {
             steps_max: 1,
             ..Limits::default()
         };
-        let limits = if *is_lifted {
-            base
-        } else {
-            budget.governor.limits(base, StepWork::decode(1, u64::from(shortest) + 1))
-        };
-        let planned = walla_plan::plan(requests, &sequences.ledger, &limits, plan);
-        debug_assert!(
-            planned.is_ok(),
-            "there are as many requests as sequences at most: {planned:?}"
-        );
+        let mut smallest = StepWork::decode(1, u64::from(shortest) + 1);
+        loop {
+            let limits = if *is_lifted { base } else { budget.governor.limits(base, smallest) };
+            let planned = walla_plan::plan(requests, &sequences.ledger, &limits, plan);
+            debug_assert!(
+                planned.is_ok(),
+                "there are as many requests as sequences at most: {planned:?}"
+            );
+            // A row of a prompt, or one behind a longer context, may exceed a limit that the
+            // smallest row meets. If only such rows are wanted, the smallest of them counts.
+            let of_plan = smallest_left_out(plan, requests, sequences, budget.governor.cost());
+            match of_plan.filter(|work| *work != smallest) {
+                Some(work) => smallest = work,
+                None => break,
+            }
+        }
         budget.agents_deferred = unserved(&mut plan.deferred().iter().map(|deferred| deferred.seq));
         true
     }
@@ -157,6 +193,7 @@ impl Core {
     fn compose(&mut self, now_micros: u64) {
         self.sequences.settle();
         self.collect_requests(now_micros);
+        self.honour_claim();
         self.composer.batch.clear();
         self.composer.included.clear();
         if !self.plan() {
@@ -171,6 +208,29 @@ impl Core {
             self.include(prefill.seq.index(), prefill.tokens, prefill.prompt_tokens);
         }
         self.make_way();
+    }
+
+    /// Keeps pages for the agent that preempted others and waits until the steps in flight release
+    /// them: without this, a less urgent agent would take them first and be preempted again, without
+    /// end. Agents that need no new page continue, and so do more urgent ones.
+    fn honour_claim(&mut self) {
+        let Some(slot) = self.page_claim else { return };
+        let mut requests = std::mem::take(&mut self.composer.requests);
+        if requests.iter().any(|request| request.seq.index() == slot) {
+            let urgency = self.urgency(slot);
+            let ledger = &self.sequences.ledger;
+            requests.retain(|request| {
+                let other = request.seq.index();
+                let page = ledger.options().page_tokens;
+                let fills_a_page = ledger.len(request.seq).is_multiple_of(page);
+                let needs_pages = fills_a_page || request.state != PlanState::Decoding;
+                other == slot || !needs_pages || self.urgency(other) > urgency
+            });
+        } else if self.work_of(slot).is_none() {
+            self.page_claim = None;
+        }
+        // Otherwise its host has no step left for it in this frame: nothing is held back meanwhile.
+        self.composer.requests = requests;
     }
 
     /// Finds pages for the most urgent agent that the plan left out for want of them. The most urgent one it must be: whoever is
@@ -225,6 +285,9 @@ impl Core {
             }
         }
         self.composer.included.push((slot, rows));
+        if self.page_claim == Some(slot) {
+            self.page_claim = None;
+        }
     }
 
     /// Whether the agent's mask of allowed tokens, if it has one, finds room beside those of the agents in the batch. A mask that allows
@@ -335,7 +398,7 @@ impl Core {
         }
     }
 
-    fn evaluate_anew(&mut self, slot: usize, reason: &str) {
+    pub(super) fn evaluate_anew(&mut self, slot: usize, reason: &str) {
         self.drop_sequence(slot);
         let Some(agent) = self.agents[slot].as_mut() else { return };
         let Some(reply) = agent.reply.as_mut() else { return };

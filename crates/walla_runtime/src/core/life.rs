@@ -4,121 +4,36 @@ use std::sync::Arc;
 
 use walla_types::TokenId;
 
+use super::Core;
 use super::agent::{AgentState, Ask, Reply, Stage};
 use super::text::{TextJob, TextSource};
-use super::{Core, Unplaced};
-use crate::api::{
-    ASKS_WAITING_MAX, AgentId, AgentSpec, ContextPolicy, Event, FinishReason, GenerationId, Prompt,
-    ReplyError, ReplyEvent, Usage,
-};
-use crate::shell::ClientKey;
+use crate::api::{ContextPolicy, Event, FinishReason, Prompt, ReplyError, ReplyEvent};
 
 impl Core {
-    /// Adds an agent. If there is no place, it is kept for its asks to come, with so many others at most; then the oldest goes.
-    pub(super) fn add_agent(&mut self, client: ClientKey, id: AgentId, spec: Box<AgentSpec>) {
-        if self.slots.contains_key(&id) {
-            return;
-        }
-        self.unplaced.retain(|waiting| waiting.0 != client || waiting.1 != id);
-        if let Some(slot) = self.agents.iter().position(Option::is_none) {
-            return self.place(slot, client, id, *spec);
-        }
-        if self.unplaced.len() >= self.agents.len() {
-            self.unplaced.pop_front();
-        }
-        self.unplaced.push_back((client, id, spec));
-    }
-
-    fn place(&mut self, slot: usize, client: ClientKey, id: AgentId, spec: AgentSpec) {
-        let state = AgentState::new(client, id, spec, self.context_tokens);
-        self.agents[slot] = Some(Box::new(state));
-        self.slots.insert(id, slot);
-    }
-
-    /// An agent for which there was no place when it was added gets one if there is one now: it is asked.
-    fn place_if_waiting(&mut self, client: ClientKey, id: AgentId) {
-        let is_it = |waiting: &Unplaced| waiting.0 == client && waiting.1 == id;
-        let Some(place) = self.unplaced.iter().position(is_it) else { return };
-        let Some(slot) = self.agents.iter().position(Option::is_none) else { return };
-        if let Some((_, _, spec)) = self.unplaced.remove(place) {
-            self.place(slot, client, id, *spec);
-        }
-    }
-
-    /// What is known of an agent that has no place.
-    pub(super) fn unplaced_of(&mut self, client: ClientKey, id: AgentId) -> Option<&mut AgentSpec> {
-        let mut waiting = self.unplaced.iter_mut();
-        waiting.find(|(of, agent, _)| *of == client && *agent == id).map(|(_, _, spec)| &mut **spec)
-    }
-
-    pub(super) fn ask(&mut self, client: ClientKey, id: AgentId, ask: Ask) {
-        if !self.unplaced.is_empty() {
-            self.place_if_waiting(client, id);
-        }
-        let agents_max = self.agents.len() as u32;
-        let full = self.slots.len() >= agents_max as usize && !self.slots.contains_key(&id);
-        let Some(agent) = self.agent_of(client, id) else {
-            let error = if full {
-                ReplyError::TooManyAgents { agents_max }
-            } else {
-                ReplyError::UnknownAgent
-            };
-            return self.post(client, id, ask.generation, ReplyEvent::Failed(error));
-        };
-        if agent.asks.len() >= ASKS_WAITING_MAX {
-            let error = ReplyError::Busy { waiting: ASKS_WAITING_MAX as u32 };
-            return self.post(client, id, ask.generation, ReplyEvent::Failed(error));
-        }
-        agent.asks.push_back(ask);
-    }
-
-    /// Ends a reply, or an ask that still waits, because the host wants it.
-    pub(super) fn cancel(
-        &mut self,
-        client: ClientKey,
-        id: AgentId,
-        generation: Option<GenerationId>,
-        now_micros: u64,
-    ) {
-        let Some(slot) = self.slot_of(client, id) else { return };
-        let Some(agent) = self.agents[slot].as_mut() else { return };
-        let matches = |g: GenerationId| generation.is_none_or(|wanted| wanted == g);
-        let waiting: Vec<_> =
-            agent.asks.iter().map(|ask| ask.generation).filter(|&g| matches(g)).collect();
-        agent.asks.retain(|ask| !matches(ask.generation));
-        let speaking = agent.reply.as_ref().is_some_and(|reply| matches(reply.generation));
-        if speaking {
-            self.finish(slot, FinishReason::Cancelled, now_micros);
-        }
-        for generation in waiting {
-            let usage = Usage::default();
-            let what = ReplyEvent::Finished { reason: FinishReason::Cancelled, usage };
-            self.post(client, id, generation, what);
-        }
-    }
-
-    pub(super) fn remove_agent(&mut self, client: ClientKey, id: AgentId, now_micros: u64) {
-        self.unplaced.retain(|waiting| waiting.0 != client || waiting.1 != id);
-        let Some(slot) = self.slot_of(client, id) else { return };
-        self.cancel(client, id, None, now_micros);
-        self.slots.remove(&id);
-        self.agents[slot] = None;
-        self.drop_sequence(slot);
-    }
-
     /// Starts the next ask of every agent that is free; where one fails at once, the one after it.
     pub(super) fn start_asks(&mut self, now_micros: u64) {
         self.worker_is_full = false;
+        self.place_waiting(now_micros);
         let (first, agents) = (self.first_to_ask, self.agents.len());
         for slot in (first..agents).chain(0..first) {
             while self.start_next_ask(slot, now_micros) {}
         }
     }
 
+    /// Whether an agent can begin with an ask now.
+    pub(super) fn is_free(&self, slot: usize) -> bool {
+        let can_begin = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
+        let agent = self.agents[slot].as_deref().filter(|agent| can_begin(agent));
+        agent.is_some_and(|agent| self.runs(agent.client))
+    }
+
     /// `false`: the agent has none, or it waits on.
     fn start_next_ask(&mut self, slot: usize, now_micros: u64) -> bool {
+        if !self.is_free(slot) {
+            return false;
+        }
         let Some(agent) = self.agents[slot].as_mut() else { return false };
-        let Some(ask) = agent.asks.front().filter(|_| agent.reply.is_none()) else { return false };
+        let Some(ask) = agent.asks.front() else { return false };
         // Looked at first, since it costs nothing: in a crowd this is nearly everybody's case, in every round.
         if !self.worker.has_room() && !matches!(ask.prompt, Prompt::Tokens(_)) {
             self.worker_is_full = true;
@@ -130,24 +45,19 @@ impl Core {
     }
 
     fn start_ask(&mut self, slot: usize, ask: Ask, now_micros: u64) {
-        let context_tokens = self.context_tokens;
+        // Older turns are dropped for a cache that is smaller than the context, too.
+        let context_tokens = self.context_tokens.min(self.cache_tokens());
         let Some(agent) = self.agents[slot].as_mut() else { return };
         agent.take_changes();
-        let mut reply = Reply {
-            generation: ask.generation,
-            arrived_micros: ask.arrived_micros,
-            question: None,
-            stage: Stage::Encoding,
-            usage: Usage::default(),
-            said: String::new(),
-            retries: 0,
-        };
+        let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
+        agent.extend_turns(ask.turns_before, context_tokens as usize);
         // Room for the reply, so that speaking does not allocate: 6 bytes a token are plenty for most languages.
         reply.said.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         let source = match ask.prompt {
             Prompt::Tokens(tokens) => return self.speak(slot, tokens, now_micros),
             Prompt::Raw(text) => TextSource::Raw(text),
+            Prompt::RawTrusted(text) => TextSource::RawTrusted(text),
             Prompt::Chat(question) => TextSource::Chat {
                 persona: agent.spec.persona.clone(),
                 turns: Arc::clone(&agent.turns),
@@ -185,13 +95,14 @@ impl Core {
             match done.result {
                 Ok((tokens, dropped)) => {
                     reply.question = done.question;
-                    if dropped > 0 {
-                        // They never come back, and what an agent remembers stays bounded by its context.
-                        Arc::make_mut(&mut agent.turns).drain(..dropped);
+                    // They never come back, and what an agent remembers stays bounded by its context. If the turns are no longer those that
+                    // the prompt was made of, the next prompt counts anew.
+                    if reply.turns_removed == agent.turns_removed {
+                        agent.forget_oldest(dropped);
                     }
                     self.speak(slot, tokens, now_micros);
                 }
-                Err(reason) => self.fail(slot, ReplyError::Text(reason)),
+                Err(error) => self.fail(slot, error),
             }
         }
         any
@@ -219,6 +130,12 @@ impl Core {
             }
             return self.fail(slot, ReplyError::PromptTooLong { prompt_tokens, context_tokens });
         }
+        let free_pages = self.sequences.ledger.usable_pages();
+        let wanted_pages = prompt_tokens.div_ceil(self.sequences.ledger.options().page_tokens);
+        if wanted_pages > free_pages {
+            // Waiting cannot help: the cache as a whole is smaller.
+            return self.fail(slot, ReplyError::NoPages { wanted_pages, free_pages });
+        }
         let cached_tokens = self.keep_prefix(slot, &prompt);
         let Some(agent) = self.agents[slot].as_mut() else { return };
         agent.history.clear();
@@ -231,7 +148,11 @@ impl Core {
         reply.usage.cached_tokens = cached_tokens;
         let generation = reply.generation;
         tracing::debug!(target: "walla::reply", agent = id.0, generation = generation.0, prompt_tokens, cached_tokens, "started");
+        let says_nothing = agent.spec.reply_tokens_max == 0;
         self.post(client, id, generation, ReplyEvent::Started { prompt_tokens });
+        if says_nothing {
+            self.finish(slot, FinishReason::Length, now_micros);
+        }
     }
 
     /// Ends the reply in progress because something is wrong. Other agents go on.
@@ -246,8 +167,12 @@ impl Core {
 
     /// What is held back of the reply's text goes out, then the terminal event.
     fn end(&mut self, slot: usize, how: Result<FinishReason, ReplyError>, now_micros: u64) {
+        let turns_max = self.context_tokens as usize;
+        let Some(client) = self.agents[slot].as_ref().map(|agent| agent.client) else { return };
+        let now_micros = self.client_micros(client, now_micros);
         let Some(agent) = self.agents[slot].as_mut() else { return };
         let Some(mut reply) = agent.reply.take() else { return };
+        self.has_freed = true;
         agent.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
         let mut outbox = self.clients.iter_mut().find(|c| c.key == client).map(|c| &mut c.outbox);
@@ -264,6 +189,7 @@ impl Core {
         reply.usage.total_micros = now_micros.saturating_sub(reply.arrived_micros);
         let usage = reply.usage;
         agent.keep_turn(reply, matches!(how, Ok(reason) if reason != FinishReason::Cancelled));
+        agent.settle_turns(turns_max);
         let what = match how {
             Ok(reason) => {
                 let tokens = usage.reply_tokens;

@@ -1,22 +1,26 @@
 //! From options to a core that can run.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use walla_device::{DeviceKind, OpenOptions, Registry};
 use walla_exec::{ExecOptions, Executor, Sequences};
-use walla_model::chat::ChatTemplate;
+use walla_model::chat::LoadedText;
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 use walla_plan::StepCost;
 
 use super::budget::Budget;
+use super::calibrate::Waiting;
 use super::collect::InFlight;
 use super::compose::Composer;
 use super::cost_file::Key;
+use super::slots::Parked;
+use super::source::Source;
 use super::text::{ModelText, TextWorker};
-use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file};
+use super::{Core, STEPS_AHEAD_MAX, calibrate, cost_file, deadline};
 use crate::api::EngineStats;
+use crate::clock::Clock;
 use crate::options::{EngineError, EngineOptions};
 use crate::shell::Progress;
 use crate::state::ModelCard;
@@ -30,34 +34,50 @@ const PAGE_TOKENS: u32 = 16;
 /// Stands for the best device.
 const AUTO: &str = "auto";
 
-/// A model's file, read as far as no device is needed for it.
-struct Source {
-    file: Gguf,
-    model: ModelSpec,
-    text: Arc<ModelText>,
-    context_tokens: u32,
-}
-
 impl Core {
-    /// Opens the model and the device and loads one onto the other. `progress` hears the share done, from 0 to 1.
+    /// Opens the model and [loads](Self::load_from) it.
+    #[cfg(test)]
+    pub(crate) fn load(
+        options: &EngineOptions,
+        registry: &Registry,
+        clock: &Clock,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, EngineError> {
+        let (source, file) = Source::open(options)?;
+        Self::load_from(&source, &file, options, registry, clock, progress)
+    }
+
+    /// Opens the device and loads a model onto it. `progress` hears the share done, from 0 to 1.
     ///
     /// `auto` is the best device that opens and that the model fits; those that were passed over are told in the log and in
     /// [`ModelCard::fallback_after`].
     ///
     /// # Errors
-    /// What file, model, device and options say; [`EngineError::Stopped`] if `progress` breaks.
-    pub(crate) fn load(
+    /// Errors of file, model, device and options, with the file's path in errors about the file;
+    /// [`EngineError::Stopped`] if `progress` breaks.
+    pub(crate) fn load_from(
+        source: &Source,
+        file: &Gguf,
         options: &EngineOptions,
         registry: &Registry,
+        clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Result<Self, EngineError> {
-        let file = options.model.open()?;
-        let model = ModelSpec::from_gguf(&file, options.context_tokens)?;
-        let context_tokens = options.context_tokens.min(model.context_train.max(1));
-        let text = Arc::new(model_text(&file, context_tokens)?);
-        let source = Source { file, model, text, context_tokens };
+        let loaded = Self::load_onto_best(source, file, options, registry, clock, progress);
+        loaded.map_err(|error| error.in_file(&options.model))
+    }
+
+    /// [`load_from`](Self::load_from), with errors that may lack the file's path.
+    fn load_onto_best(
+        source: &Source,
+        file: &Gguf,
+        options: &EngineOptions,
+        registry: &Registry,
+        clock: &Clock,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, EngineError> {
         if options.device != AUTO {
-            return source.load_onto(&options.device, options, registry, progress);
+            return source.load_onto(&options.device, file, options, registry, clock, progress);
         }
         for (backend, reason) in registry.absent() {
             tracing::info!(target: "walla::device", backend, %reason, "no device");
@@ -65,7 +85,7 @@ impl Core {
         let mut passed_over: Option<String> = None;
         let mut candidates = registry.candidates(AUTO).into_iter().peekable();
         while let Some(info) = candidates.next() {
-            match source.load_onto(&info.name, options, registry, progress) {
+            match source.load_onto(&info.name, file, options, registry, clock, progress) {
                 Ok(mut core) => {
                     core.card.fallback_after = passed_over;
                     return Ok(core);
@@ -79,19 +99,21 @@ impl Core {
             }
         }
         // There is no device: the registry says so.
-        source.load_onto(AUTO, options, registry, progress)
+        source.load_onto(AUTO, file, options, registry, clock, progress)
     }
 }
 
 impl Source {
-    fn load_onto(
+    pub(super) fn load_onto(
         &self,
         device: &str,
+        file: &Gguf,
         options: &EngineOptions,
         registry: &Registry,
+        clock: &Clock,
         progress: &mut Progress<'_>,
     ) -> Result<Core, EngineError> {
-        let Self { file, model, text, context_tokens } = self;
+        let Self { model, text, context_tokens, .. } = self;
         let context_tokens = *context_tokens;
         let open = OpenOptions {
             threads: options.threads,
@@ -101,6 +123,7 @@ impl Source {
         let device = registry.open(device, &open)?;
         let exec_options = exec_options(options, context_tokens);
         let executor = Executor::load(device, file, model, exec_options, progress)?;
+        self.check_unchanged()?;
         let mut sequences = Sequences::new(executor)?;
         let worker = if options.inline_text {
             TextWorker::inline(Arc::clone(text), TEXT_JOBS_MAX)
@@ -108,25 +131,28 @@ impl Source {
             TextWorker::spawn(Arc::clone(text), TEXT_JOBS_MAX, std::thread::current())
                 .map_err(|error| EngineError::Thread(error.to_string()))?
         };
-        let cost = step_cost(options, (model, file.file_bytes()), &mut sequences, progress)?;
+        let mut waiting = Waiting { clock, step_max: options.deadlines.step, progress };
+        let cost = step_cost(options, (model, file.file_bytes()), &mut sequences, &mut waiting)?;
         let limits = sequences.limits();
         let info = sequences.executor.device().info();
         tracing::info!(target: "walla::load", device = %info.name, variant = %info.variant, architecture = %model.architecture, "loaded");
         for reason in info.gpu.iter().flat_map(|gpu| &gpu.kernel_images_refused) {
             tracing::warn!(target: "walla::device", %reason, "a kernel image is not used");
         }
-        let has_template = text.template.is_some();
         let driver_calls_of_load = sequences.executor.device().counters().total();
         let is_gpu = info.kind != DeviceKind::Cpu;
         let agents = exec_options.sequences_max as usize;
         Ok(Core {
-            card: ModelCard::new(file, model, &sequences.executor, context_tokens, has_template),
+            card: ModelCard::new(file, model, &sequences.executor, context_tokens, text),
             stats: EngineStats {
                 pages: exec_options.pages - 1,
                 kv_bytes: sequences.executor.device().memory().cache_bytes,
                 ..EngineStats::default()
             },
             resizes_to: None,
+            has_freed: false,
+            page_claim: None,
+            refused: None,
             sequences,
             text: Arc::clone(text),
             worker,
@@ -138,10 +164,12 @@ impl Source {
             prefill_tokens_max: options.prefill_tokens_max.clamp(1, exec_options.rows_max),
             agents: (0..agents).map(|_| None).collect(),
             slots: HashMap::with_capacity(agents),
-            unplaced: VecDeque::new(),
+            parked: Parked::new(options.agents_parked_max, options.wait_for_slot),
             clients: Vec::new(),
             composer: Composer::new(limits),
             budget: Budget::new(options, is_gpu, cost),
+            deadlines: options.deadlines,
+            step_meter: deadline::step_meter(),
             in_flight: InFlight::new(STEPS_AHEAD_MAX as usize + 1, limits.outputs_max as usize),
         })
     }
@@ -152,20 +180,20 @@ fn step_cost(
     options: &EngineOptions,
     (model, file_bytes): (&ModelSpec, u64),
     sequences: &mut Sequences,
-    progress: &mut Progress<'_>,
+    waiting: &mut Waiting<'_, '_>,
 ) -> Result<Option<StepCost>, EngineError> {
     if options.budget.is_none() {
         return Ok(None);
     }
     let chunk = options.prefill_tokens_max.clamp(1, sequences.limits().tokens_max);
     let Some(folder) = &options.cost_cache else {
-        return Ok(calibrate::calibrate(sequences, chunk, progress)?);
+        return Ok(calibrate::calibrate(sequences, chunk, waiting)?);
     };
     let key = Key::new(model, file_bytes, &sequences.executor);
     if let Some(cost) = cost_file::load(folder, &key) {
         return Ok(Some(cost));
     }
-    let cost = calibrate::calibrate(sequences, chunk, progress)?;
+    let cost = calibrate::calibrate(sequences, chunk, waiting)?;
     if let Some(cost) = &cost {
         cost_file::save(folder, &key, cost);
     }
@@ -175,13 +203,30 @@ fn step_cost(
 /// Bytes of text that a token of the context may stand for on average: four times as many as in English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
-fn model_text(file: &Gguf, context_tokens: u32) -> Result<ModelText, EngineError> {
+/// Tokenizer and template. Defects of the file that do not prevent loading are logged.
+pub(super) fn model_text(
+    file: &Gguf,
+    options: &EngineOptions,
+    context_tokens: u32,
+) -> Result<ModelText, EngineError> {
     let of_context = (context_tokens as usize).saturating_mul(TEXT_BYTES_PER_TOKEN);
     let text_bytes_max = of_context.max(Tokenizer::TEXT_BYTES_MAX);
-    let tokenizer = Tokenizer::from_gguf(file)?.with_text_bytes_max(text_bytes_max);
-    let template =
-        ChatTemplate::from_gguf(file).map_err(|error| EngineError::Template(error.to_string()))?;
-    Ok(ModelText { tokenizer: Arc::new(tokenizer), template })
+    let EngineOptions { model, template, pre_tokenizer, .. } = options;
+    let LoadedText { tokenizer, template, state, reserved_markers, warnings } =
+        LoadedText::from_gguf(file, template.as_ref(), pre_tokenizer.as_deref())?;
+    if !state.is_usable() {
+        tracing::warn!(target: "walla::load", ?model, "{state}: only raw prompts work");
+    }
+    for warning in &warnings {
+        tracing::warn!(target: "walla::load", ?model, "{warning}");
+    }
+    Ok(ModelText {
+        tokenizer: Arc::new(tokenizer.with_text_bytes_max(text_bytes_max)),
+        template,
+        state: Arc::new(state),
+        reserved_markers,
+        warnings,
+    })
 }
 
 /// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no

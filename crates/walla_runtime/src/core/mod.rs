@@ -9,13 +9,18 @@ mod calibrate;
 mod collect;
 mod compose;
 mod cost_file;
+mod deadline;
 mod fallback;
 mod life;
 mod load;
 mod pages;
+mod pause;
+mod slots;
+mod source;
 #[cfg(test)]
 mod tests;
 mod text;
+mod turns;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,11 +35,16 @@ use self::agent::{AgentState, Ask};
 use self::budget::Budget;
 use self::collect::InFlight;
 use self::compose::Composer;
-use self::text::{ModelText, TextWorker};
+use self::deadline::hung;
+use self::slots::Parked;
+pub(crate) use self::source::Source;
+pub(crate) use self::text::ModelText;
+use self::text::TextWorker;
 use crate::api::{
-    AgentId, AgentSpec, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
+    AgentId, Command, EngineStats, Event, GenerationId, Pacing, ReplyError, ReplyEvent,
 };
-use crate::options::EngineError;
+use crate::clock::WaitMeter;
+use crate::options::{Deadlines, EngineError};
 use crate::shell::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::state::ModelCard;
 
@@ -63,16 +73,17 @@ struct ClientState {
     /// Whether some agent is in the step just submitted.
     stepped: bool,
     removed: bool,
+    /// Its host wants a pause.
+    wants_pause: bool,
+    /// When its pause began, if it has one.
+    paused_since_micros: Option<u64>,
 }
 
 impl ClientState {
     fn may_step(&self) -> bool {
-        self.outbox.is_empty() && !self.removed
+        self.outbox.is_empty() && !self.removed && !self.is_paused()
     }
 }
-
-/// An agent without a place.
-type Unplaced = (ClientKey, AgentId, Box<AgentSpec>);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -90,16 +101,26 @@ pub(crate) struct Core {
     /// Index: the agent's sequence.
     agents: Vec<Option<Box<AgentState>>>,
     slots: HashMap<AgentId, usize>,
-    /// Agents for which there was no place when they were added, oldest first.
-    unplaced: VecDeque<Unplaced>,
+    /// Agents without a slot.
+    parked: Parked,
     clients: Vec<ClientState>,
     composer: Composer,
     budget: Budget,
+    deadlines: Deadlines,
+    step_meter: WaitMeter,
     in_flight: InFlight,
     failures_in_a_row: u32,
     driver_calls_of_load: u64,
     /// Pages for which the cache has memory as soon as no step is in flight.
     resizes_to: Option<u32>,
+    /// A reply ended or pages were freed since the last plan: agents that found no pages may find
+    /// some now.
+    has_freed: bool,
+    /// The agent that preempted others for pages which steps in flight still hold.
+    page_claim: Option<usize>,
+    /// Why this core cannot continue the replies of the one before: the next call of `advance`
+    /// returns it.
+    refused: Option<EngineError>,
     stats: EngineStats,
 }
 
@@ -108,15 +129,19 @@ impl Core {
         self.clients.iter_mut().find(|client| client.key == key)
     }
 
-    /// The place of an agent of this client: nobody hears, changes or removes another's.
+    /// The slot of an agent of this client: nobody hears, changes or removes another's.
     fn slot_of(&self, client: ClientKey, id: AgentId) -> Option<usize> {
         let slot = *self.slots.get(&id)?;
         self.agents[slot].as_ref().filter(|agent| agent.client == client).map(|_| slot)
     }
 
+    /// An agent of this client, parked or not.
     fn agent_of(&mut self, client: ClientKey, id: AgentId) -> Option<&mut AgentState> {
-        let slot = self.slot_of(client, id)?;
-        self.agents[slot].as_deref_mut()
+        let agent = match self.slots.get(&id) {
+            Some(&slot) => self.agents[slot].as_deref_mut(),
+            None => self.parked.agents.get_mut(&id).map(|agent| &mut **agent),
+        };
+        agent.filter(|agent| agent.client == client)
     }
 
     /// Sends an event, or keeps it until the client's queue has room.
@@ -149,13 +174,31 @@ impl Core {
         self.clients.retain(|client| !client.removed);
     }
 
+    /// Fails every reply and every ask that waits.
+    fn fail_all(&mut self, reason: &str) {
+        for slot in 0..self.agents.len() {
+            self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
+        }
+        let parked = std::mem::take(&mut self.parked.agents).into_values();
+        for mut agent in std::mem::take(&mut self.agents).into_iter().flatten().chain(parked) {
+            let (client, id) = (agent.client, agent.id);
+            for ask in agent.asks.drain(..) {
+                let error = ReplyError::EngineGone(reason.to_owned());
+                self.post(client, id, ask.generation, ReplyEvent::Failed(error));
+            }
+        }
+    }
+
     fn count(&mut self) {
         let agents = self.agents.iter().flatten();
         let active = agents.clone().filter(|agent| agent.reply.is_some()).count();
         let waiting: usize = agents.clone().map(|agent| agent.asks.len()).sum();
-        self.stats.agents = self.slots.len() as u32;
-        self.stats.agents_active = active as u32;
-        self.stats.asks_waiting = waiting as u32;
+        let parked = self.parked.agents.len() as u32;
+        self.stats.agents = self.slots.len() as u32 + parked;
+        self.stats.agents_parked = parked;
+        self.stats.agents_waiting = self.parked.waiting();
+        self.stats.agents_active = active as u32 + self.parked.waiting();
+        self.stats.asks_waiting = waiting as u32 + self.parked.asks();
         self.stats.pages_used = self.sequences.ledger.used_pages();
         let device = self.sequences.executor.device();
         self.stats.driver_calls = device.counters().total() - self.driver_calls_of_load;
@@ -176,11 +219,13 @@ impl EngineCore for Core {
             outbox,
             stepped: false,
             removed: false,
+            wants_pause: false,
+            paused_since_micros: None,
         });
     }
 
     fn remove_client(&mut self, key: ClientKey) {
-        self.unplaced.retain(|waiting| waiting.0 != key);
+        self.parked.remove_client(key);
         let agents = self.agents.iter().flatten();
         let ids: Vec<_> =
             agents.filter(|agent| agent.client == key).map(|agent| agent.id).collect();
@@ -194,39 +239,53 @@ impl EngineCore for Core {
     }
 
     fn command(&mut self, client: ClientKey, command: Command, now_micros: u64) {
+        let now_micros = self.client_micros(client, now_micros);
         match command {
-            Command::AddAgent { agent, spec } => self.add_agent(client, agent, spec),
+            Command::AddAgent { agent, spec } => self.add_agent(client, agent, *spec),
             Command::ChangeAgent { agent, spec } => {
                 if let Some(state) = self.agent_of(client, agent) {
                     state.change(spec);
-                } else if let Some(waiting) = self.unplaced_of(client, agent) {
-                    let history = std::mem::take(&mut waiting.history);
-                    *waiting = AgentSpec { history, ..*spec };
+                    self.parked.refresh(agent);
                 }
             }
             Command::SetDetail { agent, detail } => {
                 if let Some(state) = self.agent_of(client, agent) {
                     state.set_detail(detail);
-                } else if let Some(waiting) = self.unplaced_of(client, agent) {
-                    waiting.detail = detail;
                 }
             }
             Command::SetConversation { agent, turns } => {
                 self.cancel(client, agent, None, now_micros);
                 if let Some(state) = self.agent_of(client, agent) {
-                    state.turns = Arc::new(turns);
-                } else if let Some(waiting) = self.unplaced_of(client, agent) {
-                    waiting.history = turns;
+                    state.replace_turns(turns);
+                }
+            }
+            Command::AppendTurns { agent, turns } => {
+                let turns_max = self.context_tokens as usize;
+                if let Some(state) = self.agent_of(client, agent) {
+                    state.append_turns(turns, turns_max);
                 }
             }
             Command::RemoveAgent { agent } => self.remove_agent(client, agent, now_micros),
             Command::Ask { agent, generation, prompt } => {
-                self.ask(client, agent, Ask { generation, prompt, arrived_micros: now_micros });
+                self.ask(client, agent, Ask::new(generation, prompt, now_micros));
             }
             Command::Cancel { agent, generation } => {
                 self.cancel(client, agent, Some(generation), now_micros);
             }
+            Command::Interrupt { agent, generation, heard_bytes } => {
+                self.interrupt(client, agent, (generation, heard_bytes), now_micros);
+            }
         }
+    }
+
+    fn set_paused(&mut self, client: ClientKey, is_paused: bool) {
+        if let Some(client) = self.client(client) {
+            client.wants_pause = is_paused;
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.is_all_paused()
     }
 
     fn frame(&mut self, key: ClientKey, now_micros: u64) {
@@ -243,7 +302,11 @@ impl EngineCore for Core {
     }
 
     fn advance(&mut self, now_micros: u64, emit: &mut Emit<'_>) -> Result<Advance, EngineError> {
+        self.update_pauses(now_micros);
         self.deliver(emit);
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
         let collected = match self.collect_steps(now_micros, emit) {
             Ok(collected) => {
                 self.failures_in_a_row = 0;
@@ -258,6 +321,8 @@ impl EngineCore for Core {
             }
             Err(error) => return Err(error.into()),
         };
+        self.check_step_deadline(now_micros)?;
+        let overdue_in_micros = self.end_overdue_replies(now_micros);
         self.start_asks(now_micros);
         // A prompt that fails makes way for the next ask.
         while self.collect_text(now_micros) {
@@ -268,15 +333,21 @@ impl EngineCore for Core {
         let has_free_client =
             self.clients.iter().any(|client| client.pacing == Pacing::FreeRunning);
         self.budget.begin_window(now_micros, has_free_client);
-        let (mut submitted, mut failed, mut waits) = (false, false, false);
+        let (mut submitted, mut failed, mut waits, mut freed) = (false, false, false, false);
         let resizes = self.resize()?;
         while !resizes
             && self.sequences.executor.in_flight() < STEPS_AHEAD_MAX
             && self.sequences.executor.has_room()
         {
+            self.has_freed = false;
             match self.submit_step(now_micros) {
                 Ok(true) => submitted = true,
-                Ok(false) => break,
+                // Planning itself ended a reply or freed pages: another agent can go on with them.
+                // It ends or frees only what exists, so this repeats a bounded number of times.
+                Ok(false) => {
+                    freed = self.has_freed;
+                    break;
+                }
                 // The block of a step that failed half-way is still being copied: later. Nobody says when; no step may be in flight.
                 Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
                     waits = true;
@@ -292,17 +363,19 @@ impl EngineCore for Core {
         }
         self.deliver(emit);
         self.count();
-        // A reply that ended while this step was made up leaves its agent free for the next ask.
-        let is_free = |agent: &AgentState| agent.reply.is_none() && !agent.asks.is_empty();
-        let can_start = !self.worker_is_full && self.agents.iter().flatten().any(|a| is_free(a));
+        // A reply that ended while this step was made up leaves its agent free for the next ask, or its slot for the next agent.
+        let can_start = (!self.worker_is_full
+            && (0..self.agents.len()).any(|slot| self.is_free(slot)))
+            || self.next_placement(now_micros).is_some();
         Ok(match () {
-            () if collected || submitted || can_start => Advance::Again,
+            () if collected || submitted || freed || can_start => Advance::Again,
             () if waits || self.sequences.executor.in_flight() > 0 => Advance::Poll,
             () if failed => Advance::Again,
             () if self.budget.waits_for_window => {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
             }
-            () => Advance::Idle,
+            // Nothing else may ever happen to a reply that has a deadline.
+            () => overdue_in_micros.map_or(Advance::Idle, Advance::Pause),
         })
     }
 
@@ -327,16 +400,7 @@ impl EngineCore for Core {
     }
 
     fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)> {
-        for slot in 0..self.agents.len() {
-            self.fail(slot, ReplyError::EngineGone(reason.to_owned()));
-            let Some(agent) = self.agents[slot].as_mut() else { continue };
-            let (client, id) = (agent.client, agent.id);
-            let waiting: Vec<_> = agent.asks.drain(..).collect();
-            for ask in waiting {
-                let error = ReplyError::EngineGone(reason.to_owned());
-                self.post(client, id, ask.generation, ReplyEvent::Failed(error));
-            }
-        }
+        self.fail_all(reason);
         self.clients.drain(..).map(|client| (client.key, client.outbox)).collect()
     }
 }

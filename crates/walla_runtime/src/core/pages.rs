@@ -7,6 +7,7 @@ use walla_plan::{Detail, LedgerError};
 use walla_types::{SeqId, TokenId};
 
 use super::Core;
+use super::agent::AgentState;
 use crate::api::ReplyError;
 
 /// Whether it is near, its priority, how long it has waited and where it is: more goes first.
@@ -26,6 +27,12 @@ impl Core {
         }
         self.drop_sequence(slot);
         0
+    }
+
+    /// Tokens that the cache holds at most, of all agents together.
+    pub(super) fn cache_tokens(&self) -> u32 {
+        let ledger = &self.sequences.ledger;
+        ledger.usable_pages().saturating_mul(ledger.options().page_tokens)
     }
 
     /// How many tokens, in whole pages, an agent's sequence could begin with of another's, and whose; `None` if its own has as many.
@@ -91,6 +98,7 @@ impl Core {
     /// Frees everything that the cache holds of a sequence. If its agent speaks, its tokens are evaluated anew.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
         let seq = SeqId(slot as u32);
+        self.has_freed |= !self.sequences.ledger.is_empty(seq);
         if self.sequences.ledger.remove(seq, .., &mut self.sequences.commands).is_err() {
             // No room for the command: there is after upkeep. If that fails too, the device is lost and says so next time.
             let upkeep = self.sequences.upkeep();
@@ -119,6 +127,10 @@ impl Core {
                     }
                     // Pages behind a fence come back when the steps in flight have completed.
                     if fenced_pages > 0 {
+                        let claimed = self.page_claim.map(|other| self.urgency(other));
+                        if claimed.is_none_or(|of_claim| of_claim < self.urgency(slot)) {
+                            self.page_claim = Some(slot);
+                        }
                         return false;
                     }
                     if let Some(victim) = self.victim(slot) {
@@ -132,7 +144,11 @@ impl Core {
                     return false;
                 }
                 Err(LedgerError::CommandsFull { .. }) if !self.sequences.commands.is_empty() => {
-                    if self.sequences.upkeep().is_err() {
+                    if let Err(error) = self.sequences.upkeep() {
+                        // Counted as a try of this reply, so that a device that never takes the
+                        // commands ends it.
+                        self.evaluate_anew(slot, &error.to_string());
+                        self.has_freed = true;
                         return false;
                     }
                 }
@@ -196,7 +212,9 @@ impl Core {
     fn evict_idle(&mut self, except: usize) -> bool {
         let idle = |&slot: &usize| {
             let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
-            let speaks = self.agents[slot].as_ref().is_some_and(|agent| agent.reply.is_some());
+            // In a pause an agent needs no pages; its tokens are evaluated anew when it goes on.
+            let speaks = |agent: &AgentState| agent.reply.is_some() && self.runs(agent.client);
+            let speaks = self.agents[slot].as_deref().is_some_and(speaks);
             slot != except && holds && !speaks
         };
         let least_recent = |&slot: &usize| self.agents[slot].as_ref().map_or(0, |a| a.last_step);

@@ -5,18 +5,27 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 
-use walla_model::chat::{ChatTemplate, Message, RenderOptions, Role, TemplateError};
-use walla_model::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+use walla_model::chat::{
+    ChatTemplate, Message, Prompt as RenderedPrompt, RenderOptions, Role, Segment, TemplateError,
+    TemplateState,
+};
+use walla_model::tokenizer::{Tokenizer, TokenizerError};
 use walla_types::TokenId;
 
-use crate::api::{AgentId, ContextPolicy, GenerationId, Speaker, Turn};
+use crate::api::{AgentId, ContextPolicy, GenerationId, ReplyError, Speaker, Turn};
 
 /// The model's text side.
 #[derive(Debug)]
 pub(crate) struct ModelText {
     pub tokenizer: Arc<Tokenizer>,
-    /// `None` if the file has no template: raw prompts only.
+    /// `None` if no template works: raw prompts only.
     pub template: Option<ChatTemplate>,
+    /// Which template it is, or why none works.
+    pub state: Arc<TemplateState>,
+    /// Markers of the template that the file stores as ordinary tokens.
+    pub reserved_markers: Vec<TokenId>,
+    /// Faults of the file that do not prevent replies.
+    pub warnings: Vec<String>,
 }
 
 /// What to encode.
@@ -34,8 +43,10 @@ pub(super) struct TextJob {
 /// Where the prompt comes from.
 #[derive(Debug)]
 pub(super) enum TextSource {
-    /// Raw text.
+    /// Raw text of unknown origin.
     Raw(String),
+    /// Raw text whose markers are parsed.
+    RawTrusted(String),
     /// A conversation through the template, and the user's next turn. The turns are the agent's own, not a copy.
     Chat { persona: String, turns: Arc<Vec<Turn>>, question: String, policy: ContextPolicy },
 }
@@ -48,7 +59,7 @@ pub(super) struct TextDone {
     /// The user's turn, if it was one: whoever asked did not keep it.
     pub question: Option<String>,
     /// The tokens and how many of the oldest turns they leave out, or what is wrong.
-    pub result: Result<(Vec<TokenId>, usize), String>,
+    pub result: Result<(Vec<TokenId>, usize), ReplyError>,
 }
 
 /// Encodes in the background, or at once where a test wants every run to be the same.
@@ -142,29 +153,44 @@ impl Drop for TextWorker {
 /// A template or tokenizer that panics fails its prompt, not the engine.
 fn encode_caught(text: &ModelText, job: TextJob) -> TextDone {
     let _stage = walla_trace::enter(walla_trace::Stage::Encode);
-    let result = catch_unwind(AssertUnwindSafe(|| encode(text, &job)))
-        .unwrap_or_else(|_| Err("the prompt could not be encoded: a defect in walla".into()));
+    let result = catch_unwind(AssertUnwindSafe(|| encode(text, &job))).unwrap_or_else(|_| {
+        let reason = "the prompt could not be encoded: a defect in walla";
+        Err(ReplyError::Text(reason.into()))
+    });
     let TextJob { agent, generation, source, .. } = job;
     let question = match source {
-        TextSource::Raw(_) => None,
+        TextSource::Raw(_) | TextSource::RawTrusted(_) => None,
         // The turns are let go here: nobody else has them when the agent writes the next one.
         TextSource::Chat { question, .. } => Some(question),
     };
     TextDone { agent, generation, question, result }
 }
 
-fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), String> {
+fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), ReplyError> {
+    let refused = |error: TokenizerError| ReplyError::Text(error.to_string());
     match &job.source {
         TextSource::Raw(raw) => {
-            let options = EncodeOptions { add_special: true, parse_special: false };
-            let tokens = text.tokenizer.encode(raw, options).map_err(|error| error.to_string())?;
+            let tokenizer = &text.tokenizer;
+            let mut tokens = tokenizer.encode_untrusted(raw).map_err(refused)?;
+            // No EOS, even if the file adds one to texts: the model is to continue.
+            if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
+                tokens.insert(0, bos);
+            }
+            Ok((tokens, 0))
+        }
+        TextSource::RawTrusted(raw) => {
+            let prompt = RenderedPrompt { segments: vec![Segment::Template(raw.clone())] };
+            let tokens = text.tokenizer.encode_prompt(&prompt).map_err(refused)?;
             Ok((tokens, 0))
         }
         TextSource::Chat { persona, turns, question, policy } => {
+            let Some(template) = &text.template else {
+                return Err(ReplyError::NoTemplate(Arc::clone(&text.state)));
+            };
             let limit = job.context_tokens.saturating_sub(job.reply_tokens) as usize;
             let encode = &mut |from: usize| {
                 let turns = turns.get(from..).unwrap_or_default();
-                encode_chat(text, persona, turns, question)
+                encode_chat(&text.tokenizer, template, (persona, turns, question))
             };
             let encoded = match policy {
                 ContextPolicy::DropOldest => {
@@ -173,7 +199,7 @@ fn encode(text: &ModelText, job: &TextJob) -> Result<(Vec<TokenId>, usize), Stri
                 }
                 ContextPolicy::Refuse | ContextPolicy::Stop => encode(0).map(|tokens| (tokens, 0)),
             };
-            encoded.map_err(|(TooLong::Yes(reason) | TooLong::No(reason))| reason)
+            encoded.map_err(|(TooLong::Yes(reason) | TooLong::No(reason))| ReplyError::Text(reason))
         }
     }
 }
@@ -185,13 +211,15 @@ enum TooLong {
     No(String),
 }
 
-/// The first turn that a prompt of `limit` tokens can have: no token stands for more than `token_bytes_max` bytes, and every turn
-/// has one. So of a conversation of years only the end is ever looked at.
+/// The first turn that a prompt of `limit` tokens can have: no token has more than
+/// `token_bytes_max` bytes, and every turn takes one, unless it is blank. So only the end of a long
+/// conversation is read.
 fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize {
     let mut left = limit;
     let is_too_much = |turn: &Turn| {
-        // Templates trim.
-        let tokens = 1 + turn.text.trim().len() / token_bytes_max.max(1);
+        // Templates trim, and blank turns may be left out.
+        let bytes = turn.text.trim().len();
+        let tokens = usize::from(bytes > 0) + bytes / token_bytes_max.max(1);
         let fits = left.checked_sub(tokens);
         left = fits.unwrap_or(left);
         fits.is_none()
@@ -220,9 +248,9 @@ fn fit(
     {
         return Ok(all);
     }
-    // A prompt begins with the user's turn: templates insist on it.
-    let is_start = |turn: &usize| turns.get(*turn).is_some_and(|t| t.speaker == Speaker::User);
-    let starts: Vec<usize> = (possible.max(1)..turns.len()).filter(is_start).collect();
+    // Any turn may be the first, but a reply is of little use without the turn that it answers.
+    let starts: Vec<usize> =
+        (possible.max(1)..turns.len()).filter(|&turn| !is_answer(turns, turn)).collect();
     let mut fitting = None;
     let (mut low, mut high) = (0, starts.len());
     while low < high {
@@ -238,20 +266,23 @@ fn fit(
     }
 }
 
+/// Whether a turn is a reply to the turn before it. Of several replies in a row the first one is.
+fn is_answer(turns: &[Turn], turn: usize) -> bool {
+    let is_agents = |turn: usize| turns.get(turn).is_some_and(|t| t.speaker == Speaker::Agent);
+    is_agents(turn) && turn.checked_sub(1).is_some_and(|before| !is_agents(before))
+}
+
 fn encode_chat(
-    text: &ModelText,
-    persona: &str,
-    turns: &[Turn],
-    question: &str,
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    (persona, turns, question): (&str, &[Turn], &str),
 ) -> Result<Vec<TokenId>, TooLong> {
-    let no_template =
-        || TooLong::No("the model file has no chat template: use a raw prompt".into());
-    let template = text.template.as_ref().ok_or_else(no_template)?;
     let system = (!persona.is_empty()).then_some(Message { role: Role::System, content: persona });
     let said = turns.iter().map(|turn| Message {
         role: match turn.speaker {
             Speaker::User => Role::User,
             Speaker::Agent => Role::Assistant,
+            Speaker::Observation => Role::Observation,
         },
         content: &turn.text,
     });
@@ -262,7 +293,7 @@ fn encode_chat(
         TemplateError::Runaway(_) | TemplateError::OutputTooLong => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
     })?;
-    text.tokenizer.encode_prompt(&prompt).map_err(|error| match error {
+    tokenizer.encode_prompt(&prompt).map_err(|error| match error {
         TokenizerError::TooLong { .. } => TooLong::Yes(error.to_string()),
         error => TooLong::No(error.to_string()),
     })
@@ -327,6 +358,27 @@ mod tests {
         assert_eq!(fit(&talk(9), 0, 50, &mut |_| Err(refused())), Err(refused()));
     }
 
+    /// Whom each start of a shortened prompt belongs to.
+    #[test]
+    fn a_prompt_may_begin_with_any_turn_but_an_answer() {
+        use Speaker::{Agent, Observation, User};
+        let turn = |speaker| Turn { speaker, text: "0123456789".into() };
+        let starts = |speakers: &[Speaker]| {
+            let turns: Vec<Turn> = speakers.iter().copied().map(turn).collect();
+            (0..turns.len()).filter(|&at| !is_answer(&turns, at)).collect::<Vec<_>>()
+        };
+        assert_eq!(starts(&[User, Agent, User, Agent]), [0, 2]);
+        assert_eq!(starts(&[Agent, User, User, Agent]), [0, 1, 2]);
+        assert_eq!(starts(&[Observation, Agent, Observation, User, Agent]), [0, 2, 3]);
+        // An agent that talks without being asked: all but the first answer.
+        assert_eq!(starts(&[User, Agent, Agent, Agent]), [0, 2, 3]);
+        // So any conversation can be shortened, also one without a user.
+        let monologue: Vec<Turn> = (0..100).map(|_| turn(Agent)).collect();
+        let mut encode = |from: usize| Ok(vec![TokenId(0); 10 * (101 - from)]);
+        let (tokens, dropped) = fit(&monologue, 0, 100, &mut encode).expect("something fits");
+        assert_eq!((tokens.len(), dropped), (70, 94));
+    }
+
     #[test]
     fn turns_that_cannot_fit_are_not_looked_at() {
         let turns = talk(1_000);
@@ -335,5 +387,8 @@ mod tests {
         assert_eq!(first_possible(&turns, 100, 1_000), 900);
         assert_eq!(first_possible(&turns, 10_000, 10), 0);
         assert_eq!(first_possible(&[], 0, 10), 0);
+        // A template may leave out blank turns.
+        let blank = vec![Turn { speaker: Speaker::User, text: " \n".into() }; 1_000];
+        assert_eq!(first_possible(&blank, 100, 10), 0);
     }
 }

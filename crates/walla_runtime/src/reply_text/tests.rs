@@ -185,3 +185,13 @@ proptest! {
         prop_assert_eq!((at_once.text, at_once.stopped), (spread.text, spread.stopped));
     }
 }
+
+#[test]
+fn the_longest_of_the_stop_strings_that_end_together_is_named() {
+    for (stops, index) in [(["a", "cba", "ba"], 1), (["ba", "x", "ba"], 0), (["", "ba", ""], 1)] {
+        let mut text = ReplyText::new(&stops.map(str::to_owned));
+        assert!(text.push(b"c", &mut |_, _| {}) || !text.push(b"b", &mut |_, _| {}));
+        assert!(text.push(b"a", &mut |_, _| {}));
+        assert_eq!(text.stop_index(), index, "{stops:?}");
+    }
+}

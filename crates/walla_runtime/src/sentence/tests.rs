@@ -156,3 +156,22 @@ proptest! {
         prop_assert_eq!(splitter.text.capacity(), capacity);
     }
 }
+
+#[test]
+fn a_cut_text_is_a_fragment_unless_it_ends_like_a_sentence() {
+    for (text, is_at_end) in [
+        ("", true),
+        ("One. ", true),
+        ("One", false),
+        ("One.", true),
+        ("One. Two", false),
+        ("\"One!\"", true),
+        ("One... ", true),
+        ("I met Mr. ", false),
+        ("It costs 3.5", false),
+    ] {
+        let mut splitter = SentenceSplitter::new();
+        splitter.push(text, |_| {});
+        assert_eq!(splitter.is_at_end(), is_at_end, "{text:?}");
+    }
+}

@@ -1,21 +1,27 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::governor::BucketError;
 
-use super::clock::Clock;
+use super::beat::Beat;
 use super::controls::{Control, Controls};
-use super::thread::{Loader, live};
-use super::{CLIENTS_MAX, EngineCore, JOIN_MAX};
+use super::seats::Seats;
+use super::thread::Loader;
+use super::watch::watch;
+use super::{CLIENTS_MAX, EngineCore, INCARNATIONS_MAX, JOIN_MAX, spawn_device_thread};
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::mailbox::{Mailbox, TrySendError, WakerCell};
-use crate::options::EngineError;
+use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard, Status};
+
+/// Open generations of a client at least: eight asks of each of 8,192 agents. So many that a cancel does not wait behind asks.
+const OPEN_MAX: usize = 1 << 16;
 
 /// What hosts and the device thread share.
 #[derive(Debug)]
@@ -29,8 +35,18 @@ pub(crate) struct Shared {
     generations_named: AtomicU64,
     stop: AtomicBool,
     pub(super) controls: Controls,
-    /// The device thread. Set before there is a handle that could ring.
-    device_thread: OnceLock<Thread>,
+    /// Device threads by incarnation. The first is set before there is a handle that could ring.
+    device_threads: [OnceLock<Thread>; INCARNATIONS_MAX],
+    /// Which device thread the engine listens to: beyond the last, none.
+    incarnation: AtomicU32,
+    pub(super) beat: Beat,
+    /// Clients. Locked by the device thread for moments, never during a call of the device.
+    seats: Mutex<Seats>,
+    watch_thread: OnceLock<Thread>,
+    /// Device and memory are given back, or given up.
+    ended: AtomicBool,
+    /// The process that started the engine: in a fork of it there are no threads.
+    process: u32,
     command_queue: usize,
     event_queue: usize,
 }
@@ -38,9 +54,52 @@ pub(crate) struct Shared {
 impl Shared {
     /// Makes the device thread look at everything again.
     pub(crate) fn ring(&self) {
-        if let Some(thread) = self.device_thread.get() {
+        let incarnation = self.incarnation.load(Ordering::Acquire) as usize;
+        if let Some(thread) = self.device_threads.get(incarnation).and_then(OnceLock::get) {
             thread.unpark();
         }
+    }
+
+    /// Whether this process is a fork of the one that started the engine.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_ended(&self) {
+        self.beat.rest();
+        self.ended.store(true, Ordering::Release);
+        if let Some(thread) = self.watch_thread.get() {
+            thread.unpark();
+        }
+    }
+
+    pub(super) fn set_device_thread(&self, number: u32, thread: Thread) {
+        if let Some(place) = self.device_threads.get(number as usize) {
+            let _first = place.set(thread);
+        }
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        // None of their methods leaves them half changed.
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops listening to the device thread. Returns the number of the next one.
+    pub(super) fn disown(&self) -> u32 {
+        // With the lock, so that the thread is not in the middle of something.
+        let _seats = self.seats();
+        self.incarnation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Seats and status for device thread number `number`; `None` if it has been disowned.
+    pub(super) fn own(&self, number: u32) -> Option<Owned<'_>> {
+        let seats = self.seats();
+        let is_current = self.incarnation.load(Ordering::Acquire) == number;
+        is_current.then_some(Owned { seats, status: &self.status })
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -56,6 +115,30 @@ impl Shared {
     }
 }
 
+/// What the device thread may change as long as the engine listens to it.
+pub(super) struct Owned<'a> {
+    pub seats: MutexGuard<'a, Seats>,
+    status: &'a Status,
+}
+
+impl Owned<'_> {
+    pub fn set_fraction(&self, fraction: f32) {
+        self.status.set_fraction(fraction);
+    }
+
+    pub fn set_ready(&self, card: ModelCard, tokenizer: Option<Arc<Tokenizer>>) {
+        self.status.set_ready(card, tokenizer);
+    }
+
+    pub fn set_failed(&self, error: EngineError) {
+        self.status.set_failed(error);
+    }
+
+    pub fn set_stopped(&self) {
+        self.status.set_stopped();
+    }
+}
+
 /// A client's mailboxes.
 #[derive(Debug)]
 pub(crate) struct Post {
@@ -64,16 +147,18 @@ pub(crate) struct Post {
     pub(crate) waker: WakerCell,
     /// A frame was granted.
     pub(crate) framed: AtomicBool,
+    /// The host wants a pause.
+    pub(crate) paused: AtomicBool,
     /// The client was dropped.
     pub(crate) gone: AtomicBool,
     pub(super) pacing: Pacing,
-    /// Open generations, at most: as many as there is room for terminal events. Further commands wait in their mailbox.
+    /// Open generations, at most. Further commands wait in their mailbox, cancels included.
     pub(super) open_max: usize,
 }
 
 /// A model on a device, with a thread of its own. Clones are handles to the same engine.
 ///
-/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 100 ms at most and then leaves the
+/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 300 ms at most and then leaves the
 /// thread to end by itself. [`Engine::stop`] ends it without waiting.
 #[derive(Clone)]
 pub struct Engine {
@@ -88,9 +173,10 @@ struct Handle {
 
 impl Engine {
     /// Starts the thread with whatever core `loader` makes.
-    pub(crate) fn launch<C: EngineCore>(
+    pub(crate) fn launch<C: EngineCore + 'static>(
         (command_queue, event_queue): (usize, usize),
         clock: Clock,
+        deadlines: Deadlines,
         loader: impl Loader<C> + Send + 'static,
     ) -> Result<Self, EngineError> {
         let shared = Arc::new(Shared {
@@ -101,17 +187,31 @@ impl Engine {
             generations_named: AtomicU64::new(1),
             stop: AtomicBool::new(false),
             controls: Controls::new(),
-            device_thread: OnceLock::new(),
+            device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
+            incarnation: AtomicU32::new(0),
+            beat: Beat::default(),
+            seats: Mutex::new(Seats::default()),
+            watch_thread: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            process: std::process::id(),
             command_queue,
             event_queue,
         });
-        let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("walla-device".into())
-            .spawn(move || live(&of_thread, &clock, loader))
-            .map_err(|error| EngineError::Thread(error.to_string()))?;
-        let _first = shared.device_thread.set(thread.thread().clone());
-        Ok(Self { handle: Arc::new(Handle { shared, thread: Some(thread) }) })
+        let successor = loader.successor();
+        let no_thread = |error: std::io::Error| EngineError::Thread(error.to_string());
+        let thread = spawn_device_thread(&shared, clock.clone(), loader, 0).map_err(no_thread)?;
+        // The handle stops the device thread if there is no thread to watch it.
+        let engine =
+            Self { handle: Arc::new(Handle { shared: Arc::clone(&shared), thread: Some(thread) }) };
+        if deadlines.load.or(deadlines.step).is_some() {
+            let of_watch = Arc::clone(&shared);
+            let watch = thread::Builder::new()
+                .name("walla-watch".into())
+                .spawn(move || watch(&of_watch, &clock, deadlines, successor))
+                .map_err(no_thread)?;
+            let _first = shared.watch_thread.set(watch.thread().clone());
+        }
+        Ok(engine)
     }
 
     /// A new host of this engine, with mailboxes of its own.
@@ -133,9 +233,10 @@ impl Engine {
             events: Mailbox::new(shared.event_queue),
             waker: WakerCell::new(),
             framed: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             pacing,
-            open_max: shared.event_queue.max(2).next_power_of_two(),
+            open_max: shared.event_queue.max(OPEN_MAX),
         });
         match shared.joining.try_send(Arc::clone(&post)) {
             Ok(()) => shared.ring(),
@@ -162,6 +263,9 @@ impl Engine {
     /// How the engine is. Never waits.
     #[must_use]
     pub fn state(&self) -> EngineState {
+        if self.handle.shared.is_forked() {
+            return EngineState::Failed(Arc::new(EngineError::Forked));
+        }
         self.handle.shared.status.state()
     }
 
@@ -195,6 +299,10 @@ impl Engine {
 
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits; before the engine is ready the
     /// setting is kept until it is.
+    ///
+    /// Zero pauses all agents at once: no step begins, those in flight are collected, and the device thread sleeps. Asks queue, cancels and
+    /// removals count. The next budget that is not zero goes on with the same tokens. [`Client::set_paused`] pauses one client and leaves the
+    /// budget as it is.
     ///
     /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also holds for [free-running](Pacing::FreeRunning)
     /// clients, in windows of 1/60 s.
@@ -230,10 +338,18 @@ impl Engine {
         self.handle.shared.ring();
     }
 
-    /// Whether the device thread has ended: the device and its memory are given back.
+    /// Whether the engine has ended: the device and its memory are given back, or given up after a
+    /// [deadline](crate::Deadlines), and every reply has ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        self.handle.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.handle.shared.is_ended() || self.handle.shared.is_forked()
+    }
+
+    /// Whether this process is a fork of the one that started the engine: its threads do not exist here,
+    /// every command is refused, and [`state`](Self::state) is [`EngineError::Forked`].
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.handle.shared.is_forked()
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -252,18 +368,21 @@ impl Drop for Handle {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.ring();
         let Some(thread) = self.thread.take() else { return };
+        if self.shared.is_forked() {
+            return; // The thread is the parent's.
+        }
         if thread.thread().id() == thread::current().id() {
             return; // Dropped by a task's waker: the thread cannot wait for itself.
         }
         let start = Instant::now();
-        while !thread.is_finished() && start.elapsed() < JOIN_MAX {
+        while !self.shared.is_ended() && start.elapsed() < JOIN_MAX {
             thread::sleep(Duration::from_micros(500));
         }
         if thread.is_finished() {
             // The thread catches its panics and has reported them.
             let _caught = thread.join();
-        } else {
-            tracing::warn!("the device thread is busy: it ends by itself");
+        } else if !self.shared.is_ended() {
+            tracing::debug!("the device thread still frees its device: it ends when that is done");
         }
     }
 }

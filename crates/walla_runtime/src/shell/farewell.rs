@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::EngineCore;
 use super::engine::Shared;
-use super::seats::Seats;
 
 /// How often a client that does not take its last events is looked at, besides when it makes room.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -17,29 +16,37 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// clients without it. One that panicked is not asked.
 pub(super) fn farewell<C: EngineCore>(
     shared: &Shared,
-    mut seats: Seats,
+    number: u32,
     core: Option<C>,
     panicked: bool,
     reason: &str,
 ) {
     shared.joining.close();
-    seats.admit::<C>(shared, None);
-    seats.wake_all();
+    if let Some(mut owned) = shared.own(number) {
+        owned.seats.admit(shared);
+        owned.seats.wake_all();
+    }
     if let Some(mut core) = core {
         let last_words = AssertUnwindSafe(|| core.last_words(reason));
         let said = if panicked { None } else { catch_unwind(last_words).ok() };
-        seats.keep(said.unwrap_or_default());
+        // Clients that have room hear of the end now: freeing a GPU's memory takes a tenth of a second.
+        if let Some(mut owned) = shared.own(number) {
+            owned.seats.keep(said.unwrap_or_default());
+            owned.seats.end_all(reason);
+        }
         // A drop that panics must not keep clients from their last events.
         let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
     }
-    loop {
-        seats.close();
-        seats.fail_open(reason);
-        seats.end_round();
-        seats.admit::<C>(shared, None);
+    // Until all know, or until the drop above hung and the watch thread took this over.
+    while let Some(mut owned) = shared.own(number) {
+        let seats = &mut owned.seats;
+        seats.end_all(reason);
+        seats.admit(shared);
         if seats.is_done() && shared.joining.is_drained() {
             return;
         }
+        drop(owned);
+        shared.beat.rest();
         thread::park_timeout(LOOK_AGAIN);
     }
 }

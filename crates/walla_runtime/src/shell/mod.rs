@@ -11,8 +11,10 @@
 //! | `Shared::joining` | receives | send ([`Engine::client`]) |
 //! | `Post::commands` | receives | send |
 //! | `Post::events` | sends | receive |
-//! | `Post::framed`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
+//! | `Post::framed`, `Post::paused`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
 //! | `Shared::controls` | takes | set, then unpark |
+//! | `Shared::seats` | locks for moments, never during a call of the core or the device | never |
+//! | `Shared::beat` | writes | never |
 //! | `Status` | writes | read |
 //!
 //! # Rules
@@ -25,11 +27,13 @@
 //!    (what the core keeps for it stays bounded). Others go on.
 //! 4. At the end, in this order: the state changes, the core says its last words and is dropped, mailboxes for commands and clients close,
 //!    all that is in them is taken, every open generation fails. Slow clients keep the thread, never the device's memory. A command either got in before the close and is answered, or its sender has it back.
-//! 5. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the thread to itself. Memory that a
+//! 5. A device thread that hangs in a call is given up by the [watch thread](watch): from then on it owns neither seats
+//!    nor status, so that nothing it does later reaches a host.
+//! 6. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the thread to itself. Memory that a
 //!    hung device may still write is leaked, never freed.
 
+mod beat;
 mod cadence;
-mod clock;
 mod controls;
 mod engine;
 mod farewell;
@@ -37,19 +41,24 @@ mod priority;
 mod seats;
 mod start;
 mod thread;
+mod watch;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::BUCKETS;
 use walla_plan::governor::BucketError;
 
+use self::engine::Shared;
+use self::thread::{Loader, live};
 use crate::api::{Command, EngineStats, Event, Pacing};
+use crate::clock::Clock;
 use crate::options::EngineError;
 use crate::state::ModelCard;
 
@@ -61,12 +70,32 @@ pub(crate) use thread::Progress;
 /// Clients that one engine serves.
 pub(crate) const CLIENTS_MAX: usize = 16;
 
-/// How long the last handle waits for the device thread to end.
-const JOIN_MAX: Duration = Duration::from_millis(100);
+/// Device threads that an engine has at most: the first, and one that loads a fallback where the
+/// first one's load hangs.
+const INCARNATIONS_MAX: usize = 2;
+
+/// How long the last handle waits for the device thread to end. Destroying a CUDA context takes 57 to 87 ms
+/// on an H100, and unmapping the cache of a 1B model up to 15 ms more (`tests/tests/exit_gpu.rs`).
+const JOIN_MAX: Duration = Duration::from_millis(300);
 
 /// Names a client: below [`CLIENTS_MAX`], used again after [`EngineCore::remove_client`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey(pub u32);
+
+/// Starts device thread number `number` of an engine.
+fn spawn_device_thread<C: EngineCore + 'static>(
+    shared: &Arc<Shared>,
+    clock: Clock,
+    loader: impl Loader<C> + Send + 'static,
+    number: u32,
+) -> std::io::Result<JoinHandle<()>> {
+    let of_thread = Arc::clone(shared);
+    let thread = std::thread::Builder::new()
+        .name("walla-device".into())
+        .spawn(move || live(&of_thread, number, &clock, loader))?;
+    shared.set_device_thread(number, thread.thread().clone());
+    Ok(thread)
+}
 
 /// When to call [`EngineCore::advance`] next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +127,14 @@ pub(crate) trait EngineCore {
 
     /// A client grants a frame's steps.
     fn frame(&mut self, client: ClientKey, now_micros: u64);
+
+    /// A client begins or ends a pause.
+    fn set_paused(&mut self, _client: ClientKey, _is_paused: bool) {}
+
+    /// Whether all clients are paused: frames bring no work, so the thread need not wait for them.
+    fn is_paused(&self) -> bool {
+        false
+    }
 
     /// A host changes what all agents together may use.
     fn control(&mut self, control: Control);

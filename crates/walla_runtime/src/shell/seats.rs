@@ -1,16 +1,17 @@
 //! Clients as the device thread sees them.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::engine::{Post, Shared};
-use super::{CLIENTS_MAX, ClientKey, EngineCore};
-use crate::api::{AgentId, Command, Event, GenerationId, ReplyError, ReplyEvent};
+use super::{CLIENTS_MAX, ClientKey};
+use crate::api::{AgentId, Command, Event, GenerationId, Pacing, ReplyError, ReplyEvent};
 use crate::mailbox::TrySendError;
 
 /// Commands of one client in one round: a flood of them delays a step by some microseconds, not more.
-const COMMANDS_PER_ROUND: usize = 64;
+pub(super) const COMMANDS_PER_ROUND: usize = 64;
 
 /// One client.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ struct Seat {
     refused: bool,
     /// Commands may be left in its mailbox for later.
     skipped: bool,
+    /// The core knows that it is paused.
+    paused: bool,
     /// It was woken in this round.
     woken: bool,
     /// It is to be woken at the end of the round.
@@ -39,6 +42,7 @@ impl Seat {
             open,
             refused: false,
             skipped: false,
+            paused: false,
             woken: false,
             wake: true,
             last_words: VecDeque::new(),
@@ -82,7 +86,7 @@ impl Seat {
             self.wake = true;
         } else {
             self.woken = true;
-            self.post.waker.wake();
+            wake(&self.post);
         }
         Ok(())
     }
@@ -107,9 +111,23 @@ impl Seat {
 
     fn end_round(&mut self) {
         if std::mem::take(&mut self.wake) {
-            self.post.waker.wake();
+            wake(&self.post);
         }
         self.woken = false;
+    }
+}
+
+/// How a place has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeatChange {
+    Joined(Pacing),
+    Left,
+}
+
+/// Wakes a client's task. A waker is code of the host, and its panic the host's own affair.
+fn wake(post: &Post) {
+    if catch_unwind(AssertUnwindSafe(|| post.waker.wake())).is_err() {
+        tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");
     }
 }
 
@@ -134,54 +152,52 @@ impl Seats {
         keyed.filter_map(|(key, seat)| Some((key, seat.as_mut()?)))
     }
 
-    /// Frees the places of those who left and seats those who joined, never both at one place in one round: the core is
-    /// done with a client before its key means another. `true`: there may be more to do.
-    pub(super) fn admit<C: EngineCore>(
-        &mut self,
-        shared: &Shared,
-        mut core: Option<&mut C>,
-    ) -> bool {
-        let mut freed = false;
-        for (key, place) in (0..).map(ClientKey).zip(&mut self.seats) {
+    /// Frees the places of clients that left and seats clients that joined, never both at one place in one round: the core is
+    /// done with a client before its key means another. Returns what the core must be told, by place.
+    pub(super) fn admit(&mut self, shared: &Shared) -> [Option<SeatChange>; CLIENTS_MAX] {
+        let mut changes = [const { None }; CLIENTS_MAX];
+        for (place, change) in self.seats.iter_mut().zip(&mut changes) {
             if place.as_ref().is_some_and(Seat::is_gone) {
                 *place = None;
-                freed = true;
                 shared.clients.fetch_sub(1, Ordering::AcqRel);
-                if let Some(core) = core.as_deref_mut() {
-                    core.remove_client(key);
-                }
+                *change = Some(SeatChange::Left);
             } else if place.is_none()
                 && let Some(post) = shared.joining.try_recv()
             {
-                if let Some(core) = core.as_deref_mut() {
-                    core.add_client(key, post.pacing);
-                }
+                *change = Some(SeatChange::Joined(post.pacing));
                 *place = Some(Seat::new(post));
             }
         }
-        freed
+        changes
     }
 
-    /// Gives frames and commands to the core.
-    pub(super) fn collect(&mut self, core: &mut impl EngineCore, now_micros: u64) -> Collected {
-        let mut collected = Collected::default();
-        for (key, seat) in self.each() {
-            if seat.post.framed.swap(false, Ordering::AcqRel) {
-                core.frame(key, now_micros);
-                collected.framed = true;
-            }
-            let mut left = COMMANDS_PER_ROUND;
-            while left > 0
-                && let Some(command) = seat.command()
-            {
-                core.command(key, command, now_micros);
-                left -= 1;
-            }
-            collected.more |= left == 0;
+    fn at(&mut self, key: ClientKey) -> Option<&mut Seat> {
+        self.seats.get_mut(key.0 as usize)?.as_mut()
+    }
+
+    /// Whether a client has granted a frame since the last look; `None` if there is no such client.
+    pub(super) fn take_frame(&mut self, key: ClientKey) -> Option<bool> {
+        Some(self.at(key)?.post.framed.swap(false, Ordering::AcqRel))
+    }
+
+    /// Whether a client is paused, if that has changed since the last look.
+    pub(super) fn take_pause(&mut self, key: ClientKey) -> Option<bool> {
+        let seat = self.at(key)?;
+        let is_paused = seat.post.paused.load(Ordering::Acquire);
+        (std::mem::replace(&mut seat.paused, is_paused) != is_paused).then_some(is_paused)
+    }
+
+    /// The next command of a client, if the core may get one.
+    pub(super) fn command(&mut self, key: ClientKey) -> Option<Command> {
+        self.at(key)?.command()
+    }
+
+    /// All commands of this round have been taken from a client.
+    pub(super) fn end_commands(&mut self, key: ClientKey) {
+        if let Some(seat) = self.at(key) {
             seat.skipped = !seat.takes_commands();
             seat.refused = false;
         }
-        collected
     }
 
     /// See [`super::Emit`].
@@ -202,8 +218,15 @@ impl Seats {
         more
     }
 
-    /// At the engine's end: takes what is left in the mailboxes, which close.
-    pub(super) fn close(&mut self) {
+    /// At the engine's end: closes the mailboxes and fails what is open, as far as there is room.
+    pub(super) fn end_all(&mut self, reason: &str) {
+        self.close();
+        self.fail_open(reason);
+        self.end_round();
+    }
+
+    /// Takes what is left in the mailboxes, which close.
+    fn close(&mut self) {
         for (_, seat) in self.each() {
             seat.refused = false;
             seat.post.commands.close();
@@ -225,7 +248,7 @@ impl Seats {
     }
 
     /// Delivers the core's last words and fails what is open then, as far as there is room.
-    pub(super) fn fail_open(&mut self, reason: &str) {
+    fn fail_open(&mut self, reason: &str) {
         for (_, seat) in self.each() {
             while let Some(event) = seat.last_words.pop_front() {
                 if let Err(event) = seat.deliver(event) {
@@ -256,6 +279,6 @@ impl Seats {
 
     /// Wakes all, because the engine's state has changed.
     pub(super) fn wake_all(&mut self) {
-        self.each().for_each(|(_, seat)| seat.post.waker.wake());
+        self.each().for_each(|(_, seat)| wake(&seat.post));
     }
 }

@@ -1,9 +1,11 @@
-use walla_device::Registry;
+use std::sync::Arc;
+
+use walla_device::{DeviceError, Registry};
 
 use super::Engine;
-use super::clock::Clock;
 use super::thread::{Loader, Progress};
-use crate::core::Core;
+use crate::clock::Clock;
+use crate::core::{Core, Source};
 use crate::options::{EngineError, EngineOptions};
 
 impl Engine {
@@ -26,19 +28,39 @@ impl Engine {
     pub fn start_with(options: EngineOptions, registry: Registry) -> Result<Self, EngineError> {
         options.check()?;
         let queues = (options.command_queue, options.event_queue);
-        Self::launch(queues, Clock::real(), OfRegistry { options, registry })
+        let clock = Clock::real();
+        let (deadlines, registry) = (options.deadlines, Arc::new(registry));
+        let clock_of_loader = clock.clone();
+        let loader =
+            OfRegistry { options, registry, clock: clock_of_loader, hung: false, source: None };
+        Self::launch(queues, clock, deadlines, loader)
     }
 }
 
 /// Loads onto the devices of a registry.
 struct OfRegistry {
     options: EngineOptions,
-    registry: Registry,
+    registry: Arc<Registry>,
+    clock: Clock,
+    /// The load of another device thread hung: only the fallback is tried.
+    hung: bool,
+    /// Kept for a fallback.
+    source: Option<Arc<Source>>,
 }
 
 impl Loader<Core> for OfRegistry {
     fn load(&mut self, progress: &mut Progress<'_>) -> Result<Core, EngineError> {
-        Core::load(&self.options, &self.registry, progress)
+        let Self { options, registry, clock, .. } = self;
+        let (source, file) = Source::open(options)?;
+        if self.hung {
+            let reason = "the load hung".to_owned();
+            let hung = EngineError::from(DeviceError::Lost { call: "load", reason });
+            let loaded = Core::load_fallback(&source, options, registry, &hung, clock, progress);
+            return loaded.unwrap_or(Err(hung));
+        }
+        let core = Core::load_from(&source, &file, options, registry, clock, progress)?;
+        self.source = Some(source).filter(|_| Core::may_fall_back(options));
+        Ok(core)
     }
 
     fn load_fallback(
@@ -46,6 +68,13 @@ impl Loader<Core> for OfRegistry {
         lost: &EngineError,
         progress: &mut Progress<'_>,
     ) -> Option<Result<Core, EngineError>> {
-        Core::load_fallback(&self.options, &self.registry, lost, progress)
+        let source = self.source.take()?;
+        Core::load_fallback(&source, &self.options, &self.registry, lost, &self.clock, progress)
+    }
+
+    fn successor(&self) -> Option<Self> {
+        let (options, clock) = (self.options.clone(), self.clock.clone());
+        let registry = Arc::clone(&self.registry);
+        Some(Self { options, registry, clock, hung: true, source: None })
     }
 }

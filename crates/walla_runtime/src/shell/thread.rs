@@ -6,12 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::beat::Phase;
 use super::cadence::{Cadence, Rest};
-use super::clock::Clock;
-use super::engine::Shared;
+use super::engine::{Owned, Shared};
 use super::farewell::farewell;
-use super::seats::Seats;
-use super::{Advance, EngineCore};
+use super::seats::{COMMANDS_PER_ROUND, Collected, SeatChange};
+use super::{Advance, CLIENTS_MAX, ClientKey, EngineCore};
+use crate::clock::Clock;
 use crate::options::EngineError;
 
 /// Hears the share loaded, from 0 to 1; breaks if the load is to stop.
@@ -34,66 +35,127 @@ pub(crate) trait Loader<C> {
         lost: &EngineError,
         progress: &mut Progress<'_>,
     ) -> Option<Result<C, EngineError>>;
+
+    /// A loader for another device thread, in case that this one's first load hangs.
+    fn successor(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
-/// The life of the device thread.
-pub(super) fn live<C: EngineCore>(shared: &Shared, clock: &Clock, loader: impl Loader<C>) {
+/// The life of device thread number `number`.
+pub(super) fn live<C: EngineCore>(
+    shared: &Shared,
+    number: u32,
+    clock: &Clock,
+    loader: impl Loader<C>,
+) {
     super::priority::yield_to_host();
     walla_trace::listen_nvtx();
     // To the end of the thread, or of another engine's that outlives it.
     let _trace = walla_trace::TraceFile::from_environment();
-    let mut seats = Seats::default();
     let mut core = None;
     // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used on, and none of their
     // methods leaves one half changed.
-    let work = AssertUnwindSafe(|| serve(shared, clock, loader, &mut seats, &mut core));
+    let work = AssertUnwindSafe(|| serve(shared, number, clock, loader, &mut core));
     let ended = catch_unwind(work);
     let panicked = ended.is_err();
+    let Some(owned) = shared.own(number) else {
+        // The watch thread gave this one up while it hung, and ended all replies.
+        tracing::warn!(target: "walla::device", "a call that had been given up has returned");
+        let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
+        return;
+    };
     let reason = match ended.unwrap_or_else(|panic| Err(EngineError::Panicked(message(&*panic)))) {
         Ok(()) | Err(EngineError::Stopped) => {
-            shared.status.set_stopped();
+            owned.set_stopped();
             EngineError::Stopped.to_string()
         }
         Err(error) => {
             let reason = error.to_string();
             tracing::error!(%reason, "the engine has failed");
-            shared.status.set_failed(error);
+            owned.set_failed(error);
             reason
         }
     };
-    farewell(shared, seats, core, panicked, &reason);
+    drop(owned);
+    shared.beat.work();
+    farewell(shared, number, core, panicked, &reason);
+    if shared.own(number).is_some() {
+        shared.set_ended();
+    }
+}
+
+/// The engine as its device thread sees it.
+struct Device<'a> {
+    shared: &'a Shared,
+    number: u32,
+    clock: &'a Clock,
+}
+
+impl Device<'_> {
+    /// # Errors
+    /// [`EngineError::Stopped`] if the thread has been disowned.
+    fn own(&self) -> Result<Owned<'_>, EngineError> {
+        self.shared.own(self.number).ok_or(EngineError::Stopped)
+    }
+
+    /// Whether a load may go on; shows that the thread is alive.
+    fn go_on(&self, fraction: Option<f32>) -> ControlFlow<()> {
+        self.shared.beat.work();
+        match self.shared.own(self.number) {
+            Some(owned) if !self.shared.is_stopping() => {
+                if let Some(fraction) = fraction {
+                    owned.set_fraction(fraction);
+                }
+                ControlFlow::Continue(())
+            }
+            _ => ControlFlow::Break(()),
+        }
+    }
+
+    fn say_ready(&self, core: &impl EngineCore) -> Result<(), EngineError> {
+        let card = core.card();
+        tracing::info!(model = card.name, device = %card.device_line(), "ready");
+        self.own()?.set_ready(card, core.tokenizer());
+        Ok(())
+    }
 }
 
 /// Loads and goes round until somebody stops the engine.
 fn serve<C: EngineCore>(
     shared: &Shared,
+    number: u32,
     clock: &Clock,
     mut loader: impl Loader<C>,
-    seats: &mut Seats,
     place: &mut Option<C>,
 ) -> Result<(), EngineError> {
-    let go_on =
-        || if shared.is_stopping() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let mut core = place.insert(loader.load(&mut |fraction| {
-        shared.status.set_fraction(fraction);
-        go_on()
-    })?);
-    say_ready(shared, core);
+    let device = Device { shared, number, clock };
+    shared.beat.enter(Phase::FirstLoad);
+    let loaded = loader.load(&mut |fraction| device.go_on(Some(fraction)))?;
+    let mut core = place.insert(loaded);
+    shared.beat.enter(Phase::Play);
+    device.say_ready(core)?;
     let mut is_fallback = false;
     let mut cadence = Cadence::default();
     while !shared.is_stopping() {
-        let (advance, micros) = match round(shared, clock, seats, core, &mut cadence) {
+        shared.beat.work();
+        let (advance, micros) = match device.round(core, &mut cadence) {
             Ok(next) => next,
             Err(error) if error.is_of_device() && !is_fallback => {
                 is_fallback = true;
+                shared.beat.enter(Phase::FallbackLoad);
                 // Hosts see a ready engine that is silent for a while: what they send waits.
-                let loaded = loader.load_fallback(&error, &mut |_| go_on());
+                let loaded = loader.load_fallback(&error, &mut |_| device.go_on(None));
                 let mut spare = match loaded {
                     None => return Err(error),
                     Some(Err(EngineError::Stopped)) => return Err(EngineError::Stopped),
                     Some(Err(of_fallback)) => {
                         tracing::error!(target: "walla::device", %of_fallback, "nothing takes over");
-                        return Err(error);
+                        let (lost, reason) = (Box::new(error), Box::new(of_fallback));
+                        return Err(EngineError::NotReplaced { lost, reason });
                     }
                     Some(Ok(spare)) => spare,
                 };
@@ -101,7 +163,8 @@ fn serve<C: EngineCore>(
                     spare.take_over(lost);
                 }
                 core = place.insert(spare);
-                say_ready(shared, core);
+                shared.beat.enter(Phase::Play);
+                device.say_ready(core)?;
                 continue;
             }
             Err(error) => return Err(error),
@@ -111,7 +174,12 @@ fn serve<C: EngineCore>(
             Advance::Poll | Advance::Pause(_) => Some(Duration::from_micros(micros)),
             Advance::Idle => None,
         };
-        match cadence.rest(Instant::now(), at_most) {
+        shared.beat.rest();
+        let rest = match at_most {
+            None if core.is_paused() => Rest::Park(None),
+            _ => cadence.rest(Instant::now(), at_most),
+        };
+        match rest {
             Rest::Nap(nap) => thread::sleep(nap),
             Rest::Park(Some(at_most)) => thread::park_timeout(at_most),
             Rest::Park(None) => thread::park(),
@@ -120,40 +188,89 @@ fn serve<C: EngineCore>(
     Ok(())
 }
 
-fn say_ready(shared: &Shared, core: &impl EngineCore) {
-    let card = core.card();
-    tracing::info!(model = card.name, device = %card.device_line(), "ready");
-    shared.status.set_ready(card, core.tokenizer());
-}
+impl Device<'_> {
+    /// One round. Returns when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in how many microseconds.
+    fn round(
+        &self,
+        core: &mut impl EngineCore,
+        cadence: &mut Cadence,
+    ) -> Result<(Advance, u64), EngineError> {
+        let shared = self.shared;
+        let now_micros = self.clock.now_micros();
+        let mut more = self.admit(core)?;
+        shared.controls.take().for_each(|control| core.control(control));
+        let collected = self.collect(core, now_micros)?;
+        if collected.framed {
+            cadence.frame(Instant::now());
+        }
+        more |= collected.more;
+        let emit = &mut |key, event| match shared.own(self.number) {
+            Some(mut owned) => owned.seats.deliver(key, event),
+            // Its reply has ended already.
+            None => Ok(()),
+        };
+        let advance = core.advance(now_micros, emit)?;
+        let stats = core.stats();
+        let errors = core.changed_errors();
+        let mut owned = self.own()?;
+        shared.status.set_stats(&stats);
+        if let Some(errors) = errors {
+            shared.status.set_errors(&errors);
+        }
+        more |= owned.seats.end_round();
+        let micros = match advance {
+            Advance::Pause(micros) => micros,
+            _ => poll_micros(stats.step),
+        };
+        Ok((if more { Advance::Again } else { advance }, micros))
+    }
 
-/// One round. Says when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in how many microseconds.
-fn round<C: EngineCore>(
-    shared: &Shared,
-    clock: &Clock,
-    seats: &mut Seats,
-    core: &mut C,
-    cadence: &mut Cadence,
-) -> Result<(Advance, u64), EngineError> {
-    let now_micros = clock.now_micros();
-    let mut more = seats.admit(shared, Some(core));
-    shared.controls.take().for_each(|control| core.control(control));
-    let collected = seats.collect(core, now_micros);
-    if collected.framed {
-        cadence.frame(Instant::now());
+    /// Lets clients in and out. `true`: there may be more to do.
+    fn admit(&self, core: &mut impl EngineCore) -> Result<bool, EngineError> {
+        let changes = self.own()?.seats.admit(self.shared);
+        let mut freed = false;
+        // Without the lock: what the core does with a client may be a call of the device.
+        for (key, change) in (0..).map(ClientKey).zip(changes) {
+            match change {
+                Some(SeatChange::Joined(pacing)) => core.add_client(key, pacing),
+                Some(SeatChange::Left) => {
+                    freed = true;
+                    core.remove_client(key);
+                }
+                None => {}
+            }
+        }
+        Ok(freed)
     }
-    more |= collected.more;
-    let advance = core.advance(now_micros, &mut |key, event| seats.deliver(key, event))?;
-    let stats = core.stats();
-    shared.status.set_stats(&stats);
-    if let Some(errors) = core.changed_errors() {
-        shared.status.set_errors(&errors);
+
+    /// Gives frames and commands to the core.
+    fn collect(
+        &self,
+        core: &mut impl EngineCore,
+        now_micros: u64,
+    ) -> Result<Collected, EngineError> {
+        let mut collected = Collected::default();
+        for key in (0..CLIENTS_MAX as u32).map(ClientKey) {
+            let Some(framed) = self.own()?.seats.take_frame(key) else { continue };
+            if framed {
+                core.frame(key, now_micros);
+                collected.framed = true;
+            }
+            let pause = self.own()?.seats.take_pause(key);
+            if let Some(is_paused) = pause {
+                core.set_paused(key, is_paused);
+            }
+            let mut left = COMMANDS_PER_ROUND;
+            while left > 0 {
+                let Some(command) = self.own()?.seats.command(key) else { break };
+                core.command(key, command, now_micros);
+                left -= 1;
+            }
+            collected.more |= left == 0;
+            self.own()?.seats.end_commands(key);
+        }
+        Ok(collected)
     }
-    more |= seats.end_round();
-    let micros = match advance {
-        Advance::Pause(micros) => micros,
-        _ => poll_micros(stats.step),
-    };
-    Ok((if more { Advance::Again } else { advance }, micros))
 }
 
 /// How long to leave a working device alone: an eighth of a step, 50 to 200 µs.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use walla_device::{GpuContext, OpenOptions};
+use walla_model::chat::TemplateChoice;
 
 /// Talking agents for games and robots: look into model files, try them, measure them.
 #[derive(Debug, Parser)]
@@ -43,6 +44,16 @@ pub struct Inspect {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub template: TemplateArgs,
+}
+
+/// Which chat template.
+#[derive(Debug, Args)]
+pub struct TemplateArgs {
+    /// Chat template instead of the model's own: chatml, llama3, gemma, mistral, or a Jinja file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub template: Option<TemplateChoice>,
 }
 
 #[derive(Debug, Args)]
@@ -52,6 +63,10 @@ pub struct Tokenize {
     /// Parse the texts of special tokens
     #[arg(long)]
     pub special: bool,
+    /// Encode as text from a player: no special or user-defined token (without this flag
+    /// user-defined tokens are matched, as by llama.cpp)
+    #[arg(long, conflicts_with = "special")]
+    pub untrusted: bool,
     /// Add the tokens that the model wants around a text (BOS)
     #[arg(long)]
     pub bos: bool,
@@ -61,6 +76,8 @@ pub struct Tokenize {
     /// Read the text from a file instead
     #[arg(long)]
     pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub pre: PreArgs,
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +87,16 @@ pub struct Detokenize {
     /// Token ids, separated by spaces or commas
     #[arg(required = true, value_delimiter = ',')]
     pub ids: Vec<u32>,
+    #[command(flatten)]
+    pub pre: PreArgs,
+}
+
+/// How text is split before merging.
+#[derive(Debug, Args)]
+pub struct PreArgs {
+    /// Pre-tokenizer, instead of the file's own: llama-bpe, qwen2, … [default: tokenizer.ggml.pre]
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
 }
 
 /// Where and how a model runs.
@@ -225,12 +252,17 @@ pub struct Generate {
     /// The text to continue
     #[arg(long, allow_hyphen_values = true)]
     pub prompt: String,
+    /// Parse the texts of special tokens in it
+    #[arg(long)]
+    pub special: bool,
     /// Tokens, at most
     #[arg(short = 'n', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
     /// Tokens of prompt and reply together
     #[arg(long, default_value_t = 2_048)]
     pub context: u32,
+    #[command(flatten)]
+    pub pre: PreArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
@@ -252,6 +284,10 @@ pub struct Chat {
     /// Tokens of the conversation
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,
+    #[command(flatten)]
+    pub template: TemplateArgs,
+    #[command(flatten)]
+    pub pre: PreArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]

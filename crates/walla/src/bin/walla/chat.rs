@@ -1,9 +1,11 @@
 //! `walla chat`: talk to an agent. Ctrl-C stops the reply and not the program; Ctrl-D or an empty Ctrl-C ends it.
 
 use std::io::Write;
+use std::path::Path;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use walla::{Agent, AgentSpec, Engine};
+use walla::{Agent, AgentSpec, Engine, TemplateChoice};
+use walla_model::chat::ChatTemplate;
 
 use crate::Failure;
 use crate::args::Chat;
@@ -18,12 +20,36 @@ pub fn run(arguments: &Chat) -> Result<(), Failure> {
 }
 
 async fn chat(arguments: &Chat) -> Result<(), Failure> {
-    let Chat { device, budget, context, .. } = arguments;
-    let engine = load::engine(arguments.model.as_deref(), device, budget, *context).await?;
+    let Chat { device, budget, pre, context, .. } = arguments;
+    let model = arguments.model.as_deref();
+    let template = arguments.template.template.as_ref();
+    // Before the weights are read, which can take long.
+    if let Some(model) = model {
+        check_template(model, template)?;
+    }
+    let engine = load::engine(model, device, budget, *context, (template, pre)).await?;
     let result = talk(&engine, arguments).await;
     load::stop(&engine).await;
     result
 }
+
+/// Refuses a model without a chat template that works, and names the ways out.
+fn check_template(model: &Path, choice: Option<&TemplateChoice>) -> Result<(), Failure> {
+    let file = load::open_quietly(model)?;
+    match ChatTemplate::resolve(&file, choice) {
+        Ok((Some(_), _)) => Ok(()),
+        Ok((None, state)) => Err(format!("{}: {state}; {WAYS_OUT}", model.display()).into()),
+        Err(reason) => Err(format!("--template {}: {reason}", display(choice)).into()),
+    }
+}
+
+fn display(choice: Option<&TemplateChoice>) -> String {
+    choice.map(ToString::to_string).unwrap_or_default()
+}
+
+/// Remedies for a model without a chat template that works.
+pub const WAYS_OUT: &str = "choose a template with --template chatml, llama3, gemma, mistral or a \
+Jinja file, or continue raw text with `walla generate`";
 
 async fn talk(engine: &Engine, arguments: &Chat) -> Result<(), Failure> {
     let spec = AgentSpec {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use walla::{AgentSpec, Engine, Prompt};
+use walla::{AgentSpec, Engine, FinishReason, Prompt};
 
 use crate::Failure;
 use crate::args::Generate;
@@ -17,8 +17,9 @@ pub fn run(arguments: &Generate) -> Result<(), Failure> {
 }
 
 async fn generate(arguments: &Generate) -> Result<(), Failure> {
-    let Generate { device, budget, context, .. } = arguments;
-    let engine = load::engine(Some(arguments.model.as_path()), device, budget, *context).await?;
+    let Generate { device, budget, pre, context, .. } = arguments;
+    let model = Some(arguments.model.as_path());
+    let engine = load::engine(model, device, budget, *context, (None, pre)).await?;
     let result = speak(&engine, arguments).await;
     load::stop(&engine).await;
     result
@@ -31,7 +32,9 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
         ..AgentSpec::new("")
     };
     let agent = engine.agent_with(spec);
-    let mut reply = agent.ask_with(Prompt::Raw(arguments.prompt.clone()));
+    let prompt = arguments.prompt.clone();
+    let prompt = if arguments.special { Prompt::RawTrusted(prompt) } else { Prompt::Raw(prompt) };
+    let mut reply = agent.ask_with(prompt);
     let (mut out, mut first) = (std::io::stdout(), None);
     while let Some(delta) = reply.next().await {
         first.get_or_insert_with(Instant::now);
@@ -39,8 +42,26 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
         out.flush()?;
     }
     writeln!(out)?;
-    report(reply.end().map(|(_, usage)| usage));
+    if let Some((reason, usage)) = reply.end() {
+        eprintln!("stopped: {}", because(reason, arguments));
+        report(Some(usage));
+    }
     Ok(())
+}
+
+/// The reason for the end of a reply, in words.
+fn because(reason: FinishReason, arguments: &Generate) -> String {
+    match reason {
+        FinishReason::EndOfTurn => "the model ended the text".into(),
+        FinishReason::Stop { .. } => "a stop string".into(),
+        FinishReason::StopToken => "a stop token".into(),
+        FinishReason::Length => format!("{} tokens, the limit of -n", arguments.tokens),
+        FinishReason::ContextFull => {
+            format!("the context of {} tokens is full (see --context)", arguments.context)
+        }
+        FinishReason::Cancelled => "it was cancelled".into(),
+        FinishReason::TimedOut => "its time was over".into(),
+    }
 }
 
 /// Tokens a second, on standard error.

@@ -6,20 +6,21 @@ use std::path::Path;
 
 use serde_json::{Value as Json, json};
 use walla_device::KvType;
-use walla_model::chat::ChatTemplate;
+use walla_model::chat::{ChatTemplate, LoadError, LoadedText, Message, Role, TemplateChoice};
 use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec, Value};
 
 use crate::Failure;
 use crate::args::Inspect;
+use crate::chat::WAYS_OUT;
 use crate::load;
 
 /// Elements of an array that are shown.
 const SHOWN_MAX: usize = 8;
 
 pub fn run(arguments: &Inspect) -> Result<(), Failure> {
-    let file = load::open(&arguments.model)?;
-    let report = report(&arguments.model, &file);
+    let file = load::open_quietly(&arguments.model)?;
+    let report = report(&arguments.model, &file, arguments.template.template.as_ref());
     let mut out = std::io::stdout().lock();
     if arguments.json {
         writeln!(out, "{report}")?;
@@ -29,7 +30,8 @@ pub fn run(arguments: &Inspect) -> Result<(), Failure> {
     Ok(())
 }
 
-fn report(path: &Path, file: &Gguf) -> Json {
+fn report(path: &Path, file: &Gguf, choice: Option<&TemplateChoice>) -> Json {
+    let text = LoadedText::from_gguf(file, choice, None);
     let metadata: serde_json::Map<String, Json> =
         file.metadata().map(|(key, value)| (key.to_owned(), to_json(&value))).collect();
     json!({
@@ -38,9 +40,28 @@ fn report(path: &Path, file: &Gguf) -> Json {
         "metadata": metadata,
         "tensors": tensors(file),
         "spec": spec(file),
-        "tokenizer": tokenizer(file),
-        "chat_template": template(file),
+        "tokenizer": tokenizer(file, &text),
+        "chat_template": template(file, choice, &text),
+        "warnings": warnings(file, choice, &text),
     })
+}
+
+/// Defects of file, tokenizer and template that do not prevent loading.
+fn warnings(
+    file: &Gguf,
+    choice: Option<&TemplateChoice>,
+    loaded: &Result<LoadedText, LoadError>,
+) -> Vec<String> {
+    if let Ok(loaded) = loaded {
+        return loaded.warnings.clone();
+    }
+    // Those of the parts that do work.
+    let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
+    let tokenizer = Tokenizer::from_gguf(file).ok();
+    let of_tokenizer = tokenizer.iter().flat_map(Tokenizer::warnings).map(ToString::to_string);
+    let template = ChatTemplate::resolve(file, choice).ok().and_then(|(template, _)| template);
+    let of_template = template.iter().flat_map(ChatTemplate::warnings).cloned();
+    of_file.chain(of_tokenizer).chain(of_template).collect()
 }
 
 /// Bytes and number of tensors by type, and the list itself.
@@ -48,11 +69,9 @@ fn tensors(file: &Gguf) -> Json {
     let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut list = Vec::new();
     for (index, tensor) in file.tensors().enumerate() {
-        let ty = tensor
-            .ty
-            .map_or_else(|unknown| format!("ggml type {}", unknown.0), |ty| ty.to_string());
+        let ty = tensor.ty.map_or_else(walla_types::UnknownTensorType::label, |ty| ty.to_string());
         let entry = types.entry(ty.clone()).or_default();
-        let bytes = file.tensor_bytes(index).map_or(0, |bytes| bytes.len() as u64);
+        let bytes = file.tensor_data(index).map_or(0, |data| data.len() as u64);
         entry.0 += 1;
         entry.1 += bytes;
         list.push(
@@ -91,12 +110,24 @@ fn spec(file: &Gguf) -> Json {
     })
 }
 
-fn tokenizer(file: &Gguf) -> Json {
+fn tokenizer(file: &Gguf, loaded: &Result<LoadedText, LoadError>) -> Json {
     let text = |key: &str| file.find::<&str>(key).ok().flatten();
-    let tokenizer = match Tokenizer::from_gguf(file) {
-        Ok(tokenizer) => tokenizer,
-        Err(error) => return json!({"error": error.to_string()}),
+    let (tokenizer, markers) = match loaded {
+        Ok(loaded) => (loaded.tokenizer.clone(), &*loaded.reserved_markers),
+        Err(LoadError::Vocabulary(error)) => return json!({"error": error.to_string()}),
+        // It is the chosen template that does not work.
+        Err(LoadError::Template { .. }) => match Tokenizer::from_gguf(file) {
+            Ok(tokenizer) => (tokenizer, &[][..]),
+            Err(error) => return json!({"error": error.to_string()}),
+        },
     };
+    let markers: Vec<Json> = markers
+        .iter()
+        .map(|&token| {
+            let text = String::from_utf8_lossy(tokenizer.token_bytes(token));
+            json!({"token": token.0, "text": text})
+        })
+        .collect();
     let ends: Vec<u32> = tokenizer.end_of_generation_tokens().map(|token| token.0).collect();
     json!({
         "model": text("tokenizer.ggml.model"),
@@ -106,14 +137,50 @@ fn tokenizer(file: &Gguf) -> Json {
         "eos": tokenizer.eos().map(|token| token.0),
         "end_of_generation": ends,
         "adds_bos": tokenizer.adds_bos(),
+        // Stored as ordinary tokens, although the chat template prints them as markers.
+        "reserved_markers": markers,
     })
 }
 
-fn template(file: &Gguf) -> Json {
-    match ChatTemplate::from_gguf(file) {
-        Ok(Some(_)) => json!({"present": true}),
-        Ok(None) => json!({"present": false}),
-        Err(error) => json!({"present": true, "error": error.to_string()}),
+/// Which template works, or why none does and what can be done about it.
+fn template(
+    file: &Gguf,
+    choice: Option<&TemplateChoice>,
+    loaded: &Result<LoadedText, LoadError>,
+) -> Json {
+    let present = file.get("tokenizer.chat_template").is_some();
+    let resolved = match loaded {
+        Ok(loaded) => Ok((loaded.template.clone(), loaded.state.clone())),
+        Err(LoadError::Template { reason, .. }) => Err(reason.clone()),
+        Err(LoadError::Vocabulary(_)) => ChatTemplate::resolve(file, choice),
+    };
+    let (state, template) = match resolved {
+        Ok((Some(template), state)) => (state, template),
+        Ok((None, state)) => {
+            let error = state.to_string();
+            return json!({"present": present, "error": error, "ways_out": WAYS_OUT});
+        }
+        Err(reason) => {
+            let chosen = choice.map(ToString::to_string);
+            let error = reason.to_string();
+            return json!({"present": present, "chosen": chosen, "error": error});
+        }
+    };
+    json!({
+        "present": present,
+        "used": state.to_string(),
+        "takes_system_messages": template.supports_system(),
+        "observations_are": role_of_observations(&template),
+    })
+}
+
+/// The role that the template gives to observations.
+fn role_of_observations(template: &ChatTemplate) -> &'static str {
+    let message = |role| Message { role, content: "x" };
+    let messages = [Role::User, Role::Assistant, Role::Observation].map(message);
+    match template.normalised(&messages, false).last().map(|message| message.role) {
+        Some(Role::System) => "system messages",
+        _ => "user messages",
     }
 }
 
@@ -131,7 +198,7 @@ fn to_json(value: &Value<'_>) -> Json {
                 array.iter().take(SHOWN_MAX).map(|value| to_json(&value)).collect();
             json!({"length": array.len(), "first": shown})
         }
-        other => json!(format!("{other:?}")),
+        other => json!(other.to_string()),
     }
 }
 
@@ -147,6 +214,11 @@ fn print(out: &mut dyn Write, value: &Json, depth: usize) -> std::io::Result<()>
             Json::Object(_) => {
                 writeln!(out, "{pad}{key}:")?;
                 print(out, value, depth + 1)?;
+            }
+            Json::Array(items) if key == "warnings" => {
+                for item in items {
+                    writeln!(out, "{pad}warning: {}", item.as_str().unwrap_or_default())?;
+                }
             }
             Json::Array(items) if key == "list" => {
                 for item in items {

@@ -1,21 +1,46 @@
 //! Opening what most verbs need, with a progress bar where it takes long.
 
 use std::env;
+use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use walla::{Engine, EngineBuilder};
+use walla::{Engine, EngineBuilder, TemplateChoice};
 use walla_exec::{ExecOptions, Executor};
+use walla_model::tokenizer::Tokenizer;
 use walla_model::{Gguf, ModelSpec};
 
 use crate::Failure;
-use crate::args::{BudgetArgs, DeviceArgs};
+use crate::args::{BudgetArgs, DeviceArgs, PreArgs};
 
-/// Opens a model file; errors begin with its name.
+/// Opens a model file; errors begin with its name, and defects that do no harm are warnings.
 pub fn open(path: &Path) -> Result<Gguf, Failure> {
+    let file = open_quietly(path)?;
+    warn(file.warnings());
+    Ok(file)
+}
+
+/// Opens a model file without its warnings.
+pub fn open_quietly(path: &Path) -> Result<Gguf, Failure> {
     Gguf::open(path).map_err(|error| named(path, &error))
+}
+
+/// A file's tokenizer, with its warnings.
+pub fn tokenizer(path: &Path, pre: &PreArgs) -> Result<Tokenizer, Failure> {
+    let file = open(path)?;
+    let tokenizer = Tokenizer::from_gguf_with(&file, pre.pre.as_deref());
+    let tokenizer = tokenizer.map_err(|error| named(path, &error))?;
+    warn(tokenizer.warnings());
+    Ok(tokenizer)
+}
+
+/// Prints warnings on standard error, one a line.
+pub fn warn<W: Display>(warnings: impl IntoIterator<Item = W>) {
+    for warning in warnings {
+        eprintln!("walla: warning: {warning}");
+    }
 }
 
 /// An error with the file that it is about.
@@ -59,11 +84,15 @@ pub async fn engine(
     device: &DeviceArgs,
     budget: &BudgetArgs,
     context_tokens: u32,
+    (template, pre): (Option<&TemplateChoice>, &PreArgs),
 ) -> Result<Engine, Failure> {
-    let builder = match path {
+    let mut builder = match path {
         Some(path) => Engine::open(path),
         None => demo()?,
     };
+    if let Some(template) = template {
+        builder = builder.template(template.clone());
+    }
     let mut builder = builder
         .device(&device.device)
         .gpu_context(device.share.gpu_context())
@@ -76,6 +105,9 @@ pub async fn engine(
     if let Some(budget) = budget.budget {
         builder = builder.budget(budget);
     }
+    if let Some(name) = &pre.pre {
+        builder = builder.pre_tokenizer(name);
+    }
     if let Some(folder) = cache_folder() {
         builder = builder.cost_cache(folder);
     }
@@ -83,8 +115,11 @@ pub async fn engine(
     let engine =
         builder.start_with_progress(|share| bar.set_position((share * 1_000.0) as u64)).await;
     bar.finish_and_clear();
-    engine
-        .map_err(|error| path.map_or_else(|| error.to_string().into(), |path| named(path, &error)))
+    let engine = engine.map_err(|error| {
+        path.map_or_else(|| error.to_string().into(), |path| named(path, &error))
+    })?;
+    warn(engine.model().into_iter().flat_map(|card| &card.warnings));
+    Ok(engine)
 }
 
 /// Ends an engine in order: its device is closed, a trace is whole. A device that hangs does not keep the program.

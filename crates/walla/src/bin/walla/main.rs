@@ -5,6 +5,7 @@ mod bench;
 mod chat;
 mod devices;
 mod generate;
+mod hints;
 mod inspect;
 mod load;
 mod logits;
@@ -63,7 +64,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let what = text.split("\n\n").next().unwrap_or_default();
     let what = what.strip_prefix("error: ").unwrap_or(what);
-    eprintln!("walla: {} (see walla --help)", one_line(what));
+    let arguments = std::env::args_os().skip(1);
+    let arguments: Vec<_> = arguments.map(|a| a.to_string_lossy().into_owned()).collect();
+    let hint = hints::hint(error, &arguments).map(|hint| format!(": {hint}")).unwrap_or_default();
+    eprintln!("walla: {}{hint} (see walla --help)", one_line(what));
     code
 }
 

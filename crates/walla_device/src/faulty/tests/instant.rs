@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::{Zeroable, bytes_of, pod_read_unaligned};
 
-use super::super::poison::AlignedCopy;
 use super::*;
+use crate::aligned::AlignedBytes;
 use crate::device::LaunchMode;
 use crate::info::DeviceKind;
 use crate::step::{ResultHeader, ResultRow};
 
 pub(super) struct Instant {
     info: DeviceInfo,
-    hosts: Vec<AlignedCopy>,
+    hosts: Vec<AlignedBytes>,
     buffers: Vec<Vec<u8>>,
     programs: Vec<Program>,
     handles: u32,
@@ -75,7 +75,11 @@ impl Device for Instant {
         MemoryUse::default()
     }
 
-    fn load_matrix(&mut self, _: &MatrixDesc<'_>, _: &[u8]) -> Result<MatrixId, DeviceError> {
+    fn load_matrix(
+        &mut self,
+        _: &MatrixDesc<'_>,
+        _: &dyn WeightSource,
+    ) -> Result<MatrixId, DeviceError> {
         self.handle().map(MatrixId)
     }
 
@@ -99,7 +103,7 @@ impl Device for Instant {
 
     fn create_host(&mut self, _: &str, bytes: usize) -> Result<HostId, DeviceError> {
         self.arrive()?;
-        self.hosts.push(AlignedCopy::new(&vec![0; bytes]));
+        self.hosts.push(AlignedBytes::copied(&vec![0; bytes]));
         Ok(HostId(self.hosts.len() as u32 - 1))
     }
 

@@ -50,7 +50,7 @@ impl Rig {
         let (mut device, arrived) = faulty(plan);
         let usage = MatrixUse { gather: true, multiply: true };
         let matrix = MatrixDesc { name: "m", rows: 1, cols: 32, ty: TensorType::F32, usage };
-        device.load_matrix(&matrix, &[0; 128])?;
+        device.load_matrix(&matrix, &[0_u8; 128])?;
         device.load_vector("v", &[0.0; 8])?;
         let cache = device.create_cache(&CacheDesc {
             layers: Vec::new(),

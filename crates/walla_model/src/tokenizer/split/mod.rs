@@ -53,6 +53,25 @@ pub enum PreTokenizer {
 }
 
 impl PreTokenizer {
+    /// One name of each pre-tokenizer, for messages. [`from_name`](Self::from_name) knows further
+    /// names.
+    pub const NAMES: [&'static str; 14] = [
+        "default",
+        "gpt-2",
+        "llama-bpe",
+        "dbrx",
+        "minicpm5",
+        "qwen2",
+        "qwen35",
+        "smollm",
+        "falcon",
+        "deepseek-llm",
+        "deepseek-coder",
+        "deepseek-v3",
+        "gpt-4o",
+        "tekken",
+    ];
+
     /// The pre-tokenizer that a file names, or `None` for one that is not supported.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -1,7 +1,10 @@
 //! A device is lost in mid-sentence and the CPU goes on: what is heard is what would have been heard.
 
+use std::sync::Arc;
+
 use walla_device::DeviceError;
 use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend};
+use walla_model::GgufError;
 
 use super::*;
 use crate::options::EngineError;
@@ -24,7 +27,9 @@ fn advance_or_fall_back(stage: &mut Stage, options: &EngineOptions, registry: &R
     let Err(error) = core.advance(*now_micros, &mut emit) else { return false };
     assert!(error.is_of_device(), "{error}");
     let go_on = &mut |_: f32| ControlFlow::Continue(());
-    let spare = Core::load_fallback(options, registry, &error, go_on).expect("there is a CPU");
+    let clock = Clock::real();
+    let spare = Core::load_fallback(&stage.source, options, registry, &error, &clock, go_on);
+    let spare = spare.expect("there is a CPU");
     let lost = std::mem::replace(&mut stage.core, spare.expect("the model loads"));
     stage.core.take_over(lost);
     true
@@ -79,7 +84,8 @@ fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
         (FaultPlan::new(1).fail_call(Call::Prepare, 0, Fault::Lost), "lost"),
     ] {
         let (registry, _) = with_spare(plan.clone());
-        let core = Core::load(&options(), &registry, go_on).expect("the CPU takes it");
+        let core =
+            Core::load(&options(), &registry, &Clock::real(), go_on).expect("the CPU takes it");
         let card = core.card();
         assert_eq!(card.device.name, "cpu");
         let line = card.device_line();
@@ -90,13 +96,14 @@ fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
         // Whoever names a device wants no other.
         let (registry, _) = with_spare(plan);
         let named = EngineOptions { device: "gpu:0".into(), ..options() };
-        let refused = Core::load(&named, &registry, go_on).expect_err("it does not load");
+        let refused =
+            Core::load(&named, &registry, &Clock::real(), go_on).expect_err("it does not load");
         assert!(refused.is_of_device(), "{refused}");
     }
     let (registry, better) = with_spare(FaultPlan::new(1));
-    let card = Core::load(&options(), &registry, go_on).expect("it loads").card();
+    let card = Core::load(&options(), &registry, &Clock::real(), go_on).expect("it loads").card();
     assert_eq!((card.fallback_after, better.calls(Call::Prepare)), (None, 1));
-    let nothing = Core::load(&options(), &Registry::new(), go_on);
+    let nothing = Core::load(&options(), &Registry::new(), &Clock::real(), go_on);
     assert!(matches!(nothing, Err(EngineError::Open(_))), "{nothing:?}");
 }
 
@@ -128,11 +135,124 @@ fn without_a_spare_or_against_the_hosts_will_nobody_takes_over() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     let lost: EngineError = DeviceError::Lost { call: "launch", reason: "gone".into() }.into();
     let (registry, _) = with_spare(FaultPlan::new(1));
+    let (source, _) = Source::open(&options()).expect("the file is sound");
     for options in [
         EngineOptions { fallback: false, ..options() },
         EngineOptions { device: "cpu".into(), ..options() },
     ] {
-        assert!(Core::load_fallback(&options, &registry, &lost, go_on).is_none());
+        assert!(
+            Core::load_fallback(&source, &options, &registry, &lost, &Clock::real(), go_on)
+                .is_none()
+        );
     }
-    assert!(Core::load_fallback(&options(), &Registry::new(), &lost, go_on).is_none());
+    assert!(
+        Core::load_fallback(&source, &options(), &Registry::new(), &lost, &Clock::real(), go_on)
+            .is_none()
+    );
+}
+
+/// A core with another model than the lost core cannot continue its replies. It returns an error,
+/// and every reply ends.
+#[test]
+fn a_core_with_another_model_ends_every_reply_once_and_does_not_panic() {
+    let with = |model: Model| -> EngineOptions {
+        let bytes = synth::write(&model, Mixture::Q8_0, 8, Vec::new()).expect("it fits");
+        EngineOptions { model: ModelSource::Static(bytes.leak()), ..options() }
+    };
+    let others = [
+        with(Model { vocab: 259, ..Model::TINY }),
+        with(Model { vocab: 400, ..Model::TINY }),
+        with(Model::TINY),
+        with(Model { architecture: walla_model::spec::Architecture::Qwen3, ..Model::TINY }),
+        // The same bytes in another file: they are not compared.
+        options(),
+        EngineOptions { agents_max: 3, ..options() },
+    ];
+    for other in others {
+        let mut stage = Stage::free();
+        for seed in 0..6 {
+            let agent = stage.agent(speaker(seed, 25));
+            stage.ask(agent, Prompt::Chat("Hello".into()));
+            stage.ask(agent, Prompt::Chat("And then?".into()));
+        }
+        for _ in 0..9 {
+            stage.advance();
+        }
+        assert!(stage.heard.values().any(|heard| heard.tokens > 0 && heard.ends.is_empty()));
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let spare = Core::load(&other, &inline_cpu(), &Clock::real(), go_on).expect("it loads");
+        let lost = std::mem::replace(&mut stage.core, spare);
+        stage.core.take_over(lost);
+        // The shell may deliver commands before it looks at the core.
+        let late: Vec<AgentId> = (0..6).map(|seed| stage.agent(speaker(seed, 5))).collect();
+        for agent in late.into_iter().chain((0..40).map(AgentId)) {
+            stage.command(Command::RemoveAgent { agent });
+        }
+        stage.core.frame(HOST, stage.now_micros);
+        let heard = &mut stage.heard;
+        let mut emit = |_: ClientKey, event: Event| {
+            hear(heard, event);
+            Ok(())
+        };
+        let ended = stage.core.advance(stage.now_micros + 10, &mut emit);
+        assert!(matches!(ended, Err(EngineError::OtherModel)), "{ended:?}");
+        let last_words = stage.core.last_words("over");
+        last_words.into_iter().flat_map(|(_, events)| events).for_each(|event| hear(heard, event));
+        stage.assert_all_ended();
+        let failed = |heard: &Heard| matches!(heard.ends[..], [Err(ReplyError::EngineGone(_))]);
+        assert!(stage.heard.values().any(failed));
+    }
+}
+
+/// The core can load the file again after its path was deleted.
+#[test]
+fn the_file_that_was_opened_first_is_the_one_that_is_loaded_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, model()).expect("written");
+    let options = EngineOptions { model: ModelSource::Path(path.clone()), ..options() };
+    let (registry, handle) = with_spare(FaultPlan::new(1));
+    let mut stage = Stage::new(&options, &registry, Pacing::FreeRunning);
+    std::fs::remove_file(&path).expect("it was there");
+    let agent = stage.agent(speaker(3, 30));
+    let reply = stage.ask(agent, tokens("ab"));
+    for _ in 0..8 {
+        stage.advance();
+    }
+    handle.lose();
+    while !advance_or_fall_back(&mut stage, &options, &registry) {}
+    stage.run();
+    assert_eq!(stage.reply(reply).text, alone(&self::options(), speaker(3, 30), "ab").text);
+    assert!(Arc::ptr_eq(&stage.core.text, &stage.source.text));
+}
+
+/// A program that writes into the file while it is loaded leaves a mixture of two models on the
+/// device.
+#[test]
+fn a_file_that_is_overwritten_while_it_is_loaded_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("model.gguf");
+    let other = synth::write(&Model::TINY, Mixture::Q8_0, 8, Vec::new()).expect("it fits");
+    for device in ["auto", "cpu", "gpu:0"] {
+        let model = ModelSource::Path(path.clone());
+        let options = EngineOptions { model, device: device.into(), ..options() };
+        for (bytes, has_length) in [(&other[..], true), (&other[..other.len() - 1], false)] {
+            std::fs::write(&path, self::model()).expect("written");
+            let (registry, _) = with_spare(FaultPlan::new(1));
+            let overwrite = &mut |fraction: f32| {
+                // Everything has been read.
+                if fraction == 1.0 {
+                    std::fs::write(&path, bytes).expect("written");
+                }
+                ControlFlow::Continue(())
+            };
+            let error = Core::load(&options, &registry, &Clock::real(), overwrite)
+                .expect_err("another model");
+            match error {
+                EngineError::File(GgufError::Modified { .. }) => assert!(has_length),
+                EngineError::File(GgufError::Changed { .. }) => assert!(!has_length),
+                error => panic!("{error}"),
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@ use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, V
 use walla_exec::ExecError;
 
 use super::*;
+use crate::api::{Speaker, Turn};
 use crate::options::EngineError;
 
 fn faulty(plan: FaultPlan) -> (Registry, FaultHandle) {
@@ -216,7 +217,7 @@ fn a_load_that_runs_out_of_memory_says_so() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());
     for kilobytes in [0, 1, 10, 50, 100, 150] {
         let (registry, _) = faulty(FaultPlan::new(1).memory_bytes_max(kilobytes << 10));
-        match Core::load(&options(), &registry, go_on) {
+        match Core::load(&options(), &registry, &Clock::real(), go_on) {
             Err(EngineError::Exec(ExecError::Device(DeviceError::OutOfMemory { .. }))) => {}
             other => panic!("{kilobytes} kB: {other:?}"),
         }
@@ -242,12 +243,14 @@ fn seeded_story(seed: u64) {
     let mut agents = Vec::new();
     let mut asks: Vec<(AgentId, GenerationId)> = Vec::new();
     for _ in 0..150 {
-        match draw(8) {
-            0 | 1 if agents.len() < 8 => {
-                let spec = speaker(u64::from(draw(100)), 1 + draw(40));
+        match draw(12) {
+            // Two and a half times as many as there are slots.
+            0 | 1 if agents.len() < 20 => {
+                let priority = draw(3) as i32;
+                let spec = AgentSpec { priority, ..speaker(draw(100).into(), draw(40)) };
                 agents.push(stage.agent(spec));
             }
-            2 | 3 if !agents.is_empty() => {
+            2..=4 if !agents.is_empty() => {
                 let agent = agents[draw(agents.len() as u32) as usize];
                 let prompt = if draw(2) == 0 {
                     Prompt::Chat("Hi".repeat(1 + draw(10) as usize))
@@ -256,22 +259,41 @@ fn seeded_story(seed: u64) {
                 };
                 asks.push((agent, stage.ask(agent, prompt)));
             }
-            4 if !asks.is_empty() => {
+            5 if !asks.is_empty() => {
                 let (agent, generation) = asks[draw(asks.len() as u32) as usize];
                 stage.command(Command::Cancel { agent, generation });
             }
-            6 if draw(3) == 0 => {
-                stage.core.control(crate::shell::Control::KvTokens(16 * (6 + draw(20))));
+            6 if !asks.is_empty() => {
+                let (agent, generation) = asks[draw(asks.len() as u32) as usize];
+                let heard_bytes = draw(20);
+                stage.command(Command::Interrupt { agent, generation, heard_bytes });
             }
-            5 if agents.len() > 2 && draw(4) == 0 => {
+            7 if !agents.is_empty() => {
+                let agent = agents[draw(agents.len() as u32) as usize];
+                let turns = vec![Turn { speaker: Speaker::User, text: "It rains.".into() }];
+                stage.command(if draw(4) == 0 {
+                    Command::SetConversation { agent, turns }
+                } else {
+                    Command::AppendTurns { agent, turns }
+                });
+            }
+            8 if agents.len() > 2 && draw(4) == 0 => {
                 let agent = agents.swap_remove(draw(agents.len() as u32) as usize);
                 stage.command(Command::RemoveAgent { agent });
             }
+            9 if draw(3) == 0 => {
+                stage.core.control(crate::shell::Control::KvTokens(16 * (6 + draw(20))));
+            }
+            10 => stage.core.set_paused(HOST, draw(3) == 0),
             _ => {}
         }
         stage.frame();
         clock.advance(200 + u64::from(draw(2_000)));
+        let stats = stage.core.stats();
+        assert_eq!(stats.agents as usize, agents.len(), "seed {seed}: nobody is lost");
+        assert!(stats.agents_waiting <= stats.agents_parked);
     }
+    stage.core.set_paused(HOST, false);
     stage.core.control(crate::shell::Control::KvTokens(u32::MAX));
     for _ in 0..20_000 {
         if stage.heard.values().all(|heard| !heard.ends.is_empty()) {
@@ -281,11 +303,14 @@ fn seeded_story(seed: u64) {
         clock.advance(1_000);
     }
     stage.assert_all_ended();
+    let stats = stage.core.stats();
+    assert_eq!((stats.agents_waiting, stats.asks_waiting, stats.agents_active), (0, 0, 0));
     for agent in agents {
         stage.command(Command::RemoveAgent { agent });
     }
     stage.frame();
     assert_eq!(stage.core.stats().pages_used, 0, "seed {seed}: every page comes back");
+    assert_eq!(stage.core.stats().agents, 0, "seed {seed}");
 }
 
 /// Devices may wait for steps in flight when memory comes or goes: the engine does, without standing still.

@@ -172,42 +172,14 @@ fn a_change_in_mid_reply_counts_from_the_next_one_on() {
 }
 
 #[test]
-fn too_many_agents_and_asks_are_refused() {
+fn too_many_asks_of_one_agent_are_refused() {
     let mut stage = Stage::free();
-    let agents: Vec<_> = (0..9).map(|seed| stage.agent(speaker(seed, 2))).collect();
-    let refused = stage.ask(agents[8], tokens("a"));
-    let asks: Vec<_> = (0..12).map(|_| stage.ask(agents[0], tokens("a"))).collect();
+    let agent = stage.agent(speaker(0, 2));
+    let asks: Vec<_> = (0..12).map(|_| stage.ask(agent, tokens("a"))).collect();
     stage.run();
-    assert_eq!(stage.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
     let busy = |g: &&GenerationId| matches!(stage.reply(**g).ends[0], Err(ReplyError::Busy { .. }));
     assert_eq!(asks.iter().filter(busy).count(), 4);
     stage.assert_all_ended();
-}
-
-#[test]
-fn an_agent_without_a_place_gets_the_next_one_that_is_free_when_it_is_asked() {
-    let mut stage = Stage::free();
-    let agents: Vec<_> = (0..20).map(|seed| stage.agent(speaker(seed, 2))).collect();
-    let [agent, gone, oldest] = [agents[19], agents[18], agents[8]];
-    // What it is told while it waits is not lost.
-    stage.command(Command::ChangeAgent { agent, spec: Box::new(speaker(1, 7)) });
-    let turns = [Speaker::User, Speaker::Agent].map(|speaker| Turn { speaker, text: "Hi".into() });
-    stage.command(Command::SetConversation { agent, turns: turns.to_vec() });
-    stage.command(Command::SetDetail { agent, detail: Detail::Reduced });
-    stage.command(Command::RemoveAgent { agent: gone });
-    let refused = stage.ask(agent, tokens("ab"));
-    stage.command(Command::RemoveAgent { agent: agents[3] });
-    let heard = stage.ask(agent, tokens("ab"));
-    stage.command(Command::RemoveAgent { agent: agents[4] });
-    let unknown = [gone, oldest].map(|agent| stage.ask(agent, tokens("ab")));
-    stage.run();
-    assert_eq!(stage.reply(refused).ends, [Err(ReplyError::TooManyAgents { agents_max: 8 })]);
-    assert_eq!(stage.reply(heard).text, alone(&options(), speaker(1, 7), "ab").text);
-    let placed = stage.core.agents[3].as_ref().expect("it has the place");
-    assert_eq!((&placed.turns[..], placed.spec.detail), (&turns[..], Detail::Reduced));
-    for generation in unknown {
-        assert_eq!(stage.reply(generation).ends, [Err(ReplyError::UnknownAgent)]);
-    }
 }
 
 #[test]
@@ -510,4 +482,52 @@ fn penalties_of_a_shared_prompt_count_its_own_tokens() {
     let shared = told.reply(shared);
     assert!(shared.usage.cached_tokens > 0, "{shared:?}");
     assert_eq!(shared.text, alone.text);
+}
+
+/// A plan that submits nothing because a reply had to end is followed by another plan: the pages that
+/// it left may be what another agent lacks.
+#[test]
+fn replies_that_no_page_is_left_for_all_end_without_another_command() {
+    for pages in [2, 3, 5] {
+        let options = EngineOptions { kv_tokens: Some(16 * 8), ..options() };
+        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let agents: Vec<_> = (0..3).map(|seed| stage.agent(speaker(seed, 40))).collect();
+        let asks: Vec<_> =
+            agents.iter().map(|&agent| stage.ask(agent, tokens(&"x".repeat(90)))).collect();
+        stage.advance();
+        stage.core.control(Control::KvTokens(16 * pages));
+        stage.run();
+        stage.assert_all_ended();
+        for ask in asks {
+            let ends = &stage.reply(ask).ends;
+            assert!(matches!(ends[..], [Err(ReplyError::NoPages { .. })]), "{pages}: {ends:?}");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_larger_than_the_whole_cache_fails_when_it_is_encoded() {
+    let options = EngineOptions { kv_tokens: Some(16 * 3), ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = stage.agent(speaker(1, 5));
+    let raw = stage.ask(agent, tokens(&"x".repeat(49)));
+    let fits = stage.ask(agent, tokens(&"x".repeat(40)));
+    stage.run();
+    let expected = ReplyError::NoPages { wanted_pages: 4, free_pages: 3 };
+    assert_eq!(stage.reply(raw).ends, [Err(expected)]);
+    assert_eq!(stage.reply(raw).started, 0);
+    assert!(stage.reply(fits).ends[0].is_ok());
+}
+
+/// Older turns are dropped for a cache that is smaller than an agent's context, too.
+#[test]
+fn a_conversation_is_cut_to_the_cache() {
+    let options = EngineOptions { kv_tokens: Some(16 * 5), ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+    let agent = stage.agent(AgentSpec { persona: String::new(), ..speaker(1, 4) });
+    for _ in 0..6 {
+        let ask = stage.ask(agent, Prompt::Chat("Who are you?".into()));
+        stage.run();
+        assert!(stage.reply(ask).ends[0].is_ok(), "{:?}", stage.reply(ask).ends);
+    }
 }

@@ -1,29 +1,38 @@
 //! The core driven by hand: a virtual clock, an inline device, no thread. One seed, one story.
 
 mod budget;
+mod deadlines;
 mod determinism;
 mod fallback;
 mod faults;
+mod files;
 mod journeys;
+mod limits;
 mod masks;
+mod pause;
 mod prompts;
+mod slots;
+mod stories;
+mod templates;
 mod text;
 mod time;
+mod turns;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
 use walla_model::synth::{self, Mixture, Model};
 use walla_types::{Sampling, TokenId};
 
-use super::Core;
+use super::{Core, Source};
 use crate::api::{
     AgentId, AgentSpec, Command, Event, FinishReason, GenerationId, Pacing, Prompt, ReplyError,
     ReplyEvent, Usage,
 };
+use crate::clock::Clock;
 use crate::options::{EngineOptions, ModelSource};
 use crate::shell::{Advance, ClientKey, EngineCore};
 
@@ -73,6 +82,8 @@ struct Heard {
 /// A core, its clock and what has been heard.
 struct Stage {
     core: Core,
+    /// The model that the core was loaded from.
+    source: Arc<Source>,
     now_micros: u64,
     names: u64,
     heard: HashMap<GenerationId, Heard>,
@@ -83,9 +94,12 @@ struct Stage {
 impl Stage {
     fn new(options: &EngineOptions, registry: &Registry, pacing: Pacing) -> Self {
         let go_on = &mut |_: f32| ControlFlow::Continue(());
-        let mut core = Core::load(options, registry, go_on).expect("the model loads");
+        let (source, file) = Source::open(options).expect("the file is sound");
+        let clock = Clock::real();
+        let core = Core::load_from(&source, &file, options, registry, &clock, go_on);
+        let mut core = core.expect("the model loads");
         core.add_client(HOST, pacing);
-        Self { core, now_micros: 0, names: 0, heard: HashMap::new(), room: None }
+        Self { core, source, now_micros: 0, names: 0, heard: HashMap::new(), room: None }
     }
 
     fn free() -> Self {

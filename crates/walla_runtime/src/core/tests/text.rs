@@ -124,6 +124,31 @@ fn a_stop_token_ends_the_reply_and_is_not_said() {
 }
 
 #[test]
+fn the_reason_names_the_stop_string() {
+    // Every reply contains "ba" sooner or later; of the strings that end there the longest counts, and of equal ones the first.
+    let stops = |stops: &[&str]| stops.iter().map(|&stop| stop.to_owned()).collect::<Vec<_>>();
+    for (given, index) in [
+        (&["x", "ba"][..], 1),
+        (&["", "", "ba", "y"], 2),
+        (&["a", "zz"], 0),
+        (&["no", "ba", "ba"], 1),
+    ] {
+        for seed in 0..3 {
+            let spec = AgentSpec { stop_strings: stops(given), ..drawing(seed, &[97, 98], 100) };
+            let mut stage = Stage::free();
+            let agent = stage.agent(spec);
+            let generation = stage.ask(agent, tokens("ab"));
+            stage.run();
+            assert_eq!(
+                stage.reply(generation).ends,
+                [Ok(FinishReason::Stop { index })],
+                "{given:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_stop_string_is_neither_said_nor_remembered() {
     for seed in 0..4 {
         let spec = AgentSpec { stop_strings: vec!["ba".into()], ..drawing(seed, &[97, 98], 60) };
@@ -135,7 +160,7 @@ fn a_stop_string_is_neither_said_nor_remembered() {
         let second = stage.ask(agent, Prompt::Chat("Go on".into()));
         stage.run();
         let heard = stage.reply(first);
-        assert_eq!(heard.ends, [Ok(FinishReason::Stop)]);
+        assert_eq!(heard.ends, [Ok(FinishReason::Stop { index: 0 })]);
         assert!(!heard.text.contains("ba"), "{heard:?}");
         assert_eq!(heard.usage.reply_tokens, heard.tokens + 2, "counted, though not said");
 

@@ -13,7 +13,7 @@ fn never_loads(progress_first: f32) -> (Engine, mpsc::Sender<()>) {
         let _ = wait.recv();
         Err::<Fake, _>(EngineError::Thread("no file".into()))
     };
-    (Engine::launch((4, 4), Clock::real(), Some(load)).unwrap(), go)
+    (Engine::launch((4, 4), Clock::real(), Deadlines::default(), Some(load)).unwrap(), go)
 }
 
 fn seconds<T>(what: impl FnOnce() -> T) -> f32 {
@@ -32,7 +32,7 @@ fn it_starts_at_once_tells_how_far_it_is_and_runs_what_was_sent_meanwhile() {
         wait.recv().unwrap();
         Ok(Fake::new(of_core))
     };
-    let engine = Engine::launch((2, 64), Clock::real(), Some(load)).unwrap();
+    let engine = Engine::launch((2, 64), Clock::real(), Deadlines::default(), Some(load)).unwrap();
     let client = engine.client(Pacing::default()).unwrap();
     eventually("half", || match engine.state() {
         EngineState::Loading { fraction } => (fraction == 0.5).then_some(()),
@@ -92,7 +92,7 @@ fn a_panic_is_a_failure_with_one_end_for_each_reply() {
 #[test]
 fn a_panic_while_loading_is_a_failure() {
     let load = |_: &mut Progress<'_>| -> Result<Fake, EngineError> { panic!("bad file") };
-    let engine = Engine::launch((4, 4), Clock::real(), Some(load)).unwrap();
+    let engine = Engine::launch((4, 4), Clock::real(), Deadlines::default(), Some(load)).unwrap();
     let error = eventually("failed", || match engine.state() {
         EngineState::Failed(error) => Some(error),
         _ => None,
@@ -109,7 +109,7 @@ fn what_hosts_set_for_all_arrives_whenever_they_set_it() {
         wait.recv().unwrap();
         Ok(Fake::new(of_core))
     };
-    let engine = Engine::launch((4, 64), Clock::real(), Some(load)).unwrap();
+    let engine = Engine::launch((4, 64), Clock::real(), Deadlines::default(), Some(load)).unwrap();
     engine.set_budget(None);
     engine.set_budget(Some(Duration::from_millis(2)));
     go.send(()).unwrap();
@@ -177,7 +177,7 @@ fn a_stop_ends_a_load_that_asks() {
         drop(of_core);
         Err::<Fake, _>(EngineError::Stopped)
     };
-    let engine = Engine::launch((4, 4), Clock::real(), Some(load)).unwrap();
+    let engine = Engine::launch((4, 4), Clock::real(), Deadlines::default(), Some(load)).unwrap();
     engine.stop();
     eventually("stopped", || matches!(engine.state(), EngineState::Stopped).then_some(()));
     assert_eq!(Arc::strong_count(&script), 1);
@@ -200,7 +200,7 @@ fn tasks_are_woken_for_events_and_for_a_new_state() {
         wait.recv().unwrap();
         Ok(Fake::new(of_core))
     };
-    let engine = Engine::launch((4, 64), Clock::real(), Some(load)).unwrap();
+    let engine = Engine::launch((4, 64), Clock::real(), Deadlines::default(), Some(load)).unwrap();
     let client = engine.client(Pacing::default()).unwrap();
     let woken = Arc::new(Flag(AtomicBool::new(false)));
     let register = || {

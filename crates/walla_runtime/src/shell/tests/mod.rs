@@ -2,6 +2,7 @@
 
 mod delivery;
 mod frame_side;
+mod hangs;
 mod life;
 
 use std::collections::VecDeque;
@@ -12,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use walla_device::{DeviceInfo, DeviceKind, MemoryUse};
+use walla_model::chat::TemplateState;
 
-use super::clock::Clock;
 use super::thread::{Loader, Progress};
 use super::{Advance, ClientKey, Control, Emit, Engine, EngineCore};
 use crate::api::{
@@ -21,8 +22,9 @@ use crate::api::{
     ReplyEvent, Usage,
 };
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::inline_text::InlineText;
-use crate::options::EngineError;
+use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard};
 
 /// What a test says to a [`Fake`] and hears from it.
@@ -48,6 +50,8 @@ struct Script {
     /// Every command but asks.
     said: Mutex<Vec<Command>>,
     controls: Mutex<Vec<Control>>,
+    /// Dropping the core takes so long.
+    drop_millis: AtomicU32,
     dropped: AtomicBool,
 }
 
@@ -172,7 +176,9 @@ impl EngineCore for Fake {
             context_train: 0,
             context_tokens: 0,
             file_bytes: 0,
-            chat: true,
+            template: TemplateState::FromFile,
+            reserved_markers: Vec::new(),
+            warnings: Vec::new(),
             device: DeviceInfo {
                 name: "none".into(),
                 kind: DeviceKind::Cpu,
@@ -204,6 +210,8 @@ impl EngineCore for Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
+        let millis = self.script.drop_millis.load(Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(millis.into()));
         self.script.set(|script| &script.dropped);
     }
 }
@@ -233,7 +241,7 @@ fn engine_with(queues: (usize, usize), clock: Clock) -> (Engine, Arc<Script>) {
         ControlFlow::Continue(()) => Ok(Fake::new(of_core)),
         ControlFlow::Break(()) => Err(EngineError::Stopped),
     };
-    (Engine::launch(queues, clock, Some(load)).unwrap(), script)
+    (Engine::launch(queues, clock, Deadlines::default(), Some(load)).unwrap(), script)
 }
 
 fn engine() -> (Engine, Arc<Script>) {

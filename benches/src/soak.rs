@@ -1,0 +1,311 @@
+//! A soak: agents answer without a pause, and their replies end naturally, first through the async API
+//! and then through Bevy. Fails if a reply does not end exactly once, if memory grows after the first
+//! fifth of the time, or if a thread outlives its engine.
+//!
+//! ```text
+//! cargo run --release -p walla_benches --bin soak -- --seconds 300
+//! ```
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bevy_app::App;
+use bevy_ecs::prelude::*;
+use bevy_walla::FinishReason;
+use bevy_walla::prelude::*;
+use clap::Parser;
+use serde_json::{Value, json};
+use walla::Engine;
+use walla_benches::machine;
+
+/// Lets agents answer without a pause.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Duration of each of the two parts, in seconds.
+    #[arg(long, default_value_t = 300)]
+    seconds: u64,
+    /// Agents that answer at the same time.
+    #[arg(long, default_value_t = 12)]
+    agents: usize,
+    /// File for the numbers, as JSON.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// Largest growth of resident memory after the first fifth of a part, in KiB.
+const GROWTH_KIB_MAX: u64 = 8 << 10;
+
+/// Longest wait for threads to end after their engine, and for the last replies.
+const END_MAX: Duration = Duration::from_secs(30);
+
+const QUESTIONS: [&str; 5] = [
+    "What does a horseshoe cost?",
+    "Who are you?",
+    "Have you heard any news?",
+    "Where is the old mine?",
+    "Good night!",
+];
+
+/// Counts of one part.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Counts {
+    asked: u64,
+    finished: u64,
+    failed: u64,
+    /// Replies that ended by the model's own end of turn.
+    natural: u64,
+    tokens: u64,
+    /// Resident memory in KiB after the first fifth of the time, and its largest value later.
+    warm_kib: u64,
+    most_kib: u64,
+}
+
+impl Counts {
+    fn end(&mut self, reason: FinishReason, tokens: u32) {
+        self.finished += 1;
+        self.natural += u64::from(reason == FinishReason::EndOfTurn);
+        self.tokens += u64::from(tokens);
+    }
+
+    fn look_at_memory(&mut self, elapsed: Duration, whole: Duration) {
+        let now_kib = resident_kib();
+        if elapsed < whole / 5 || self.warm_kib == 0 {
+            self.warm_kib = now_kib;
+        }
+        self.most_kib = self.most_kib.max(now_kib).max(self.warm_kib);
+        if elapsed < whole / 5 {
+            self.most_kib = now_kib;
+        }
+    }
+
+    fn check(&self, part: &str) -> Result<(), String> {
+        let ended = self.finished + self.failed;
+        if ended != self.asked || self.failed > 0 || self.natural == 0 {
+            return Err(format!("{part}: replies are not balanced: {self:?}"));
+        }
+        let growth_kib = self.most_kib - self.warm_kib;
+        if growth_kib > GROWTH_KIB_MAX {
+            return Err(format!("{part}: memory grew by {growth_kib} KiB: {self:?}"));
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "asked": self.asked, "finished": self.finished, "failed": self.failed,
+            "natural_ends": self.natural, "tokens": self.tokens,
+            "resident_kib_warm": self.warm_kib, "resident_kib_max": self.most_kib,
+        })
+    }
+}
+
+/// Resident memory of this process; 0 where the system does not report it.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or(0)
+}
+
+/// Names of walla's threads in this process.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.map(|name| name.trim().to_owned()).filter(|name| name.starts_with("walla")).collect()
+}
+
+fn await_no_threads(part: &str) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        let left = threads();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if start.elapsed() > END_MAX {
+            return Err(format!("{part}: threads outlive their engine: {left:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// All agents answer through the async API, each as soon as its last reply has ended.
+async fn async_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
+    let engine = Engine::demo().device("cpu").agents_max(agents as u32).start().await?;
+    let start = Instant::now();
+    let mut counts = Counts::default();
+    let talkers: Vec<_> = (0..agents).map(|n| engine.agent(persona(n))).collect();
+    let mut turn = 0;
+    while start.elapsed() < whole {
+        turn += 1;
+        let ask = |(n, agent): (usize, &walla::Agent)| agent.ask(QUESTIONS[(turn + n) % 5]);
+        let replies: Vec<_> = talkers.iter().enumerate().map(ask).collect();
+        counts.asked += replies.len() as u64;
+        for reply in replies {
+            match reply.finish().await {
+                Ok(finished) => counts.end(finished.reason, finished.usage.reply_tokens),
+                Err(_) => counts.failed += 1,
+            }
+        }
+        counts.look_at_memory(start.elapsed(), whole);
+    }
+    drop(talkers);
+    engine.stop().await;
+    drop(engine);
+    await_no_threads("async")?;
+    Ok(counts)
+}
+
+fn persona(n: usize) -> String {
+    format!("You are Greta {n}, the smith of Emberfall. A horseshoe costs 3 silver.")
+}
+
+/// Events of each reply that has ended, by generation.
+#[derive(Resource, Default)]
+struct Ends(HashMap<u64, u32>);
+
+/// Asks of the Bevy part.
+#[derive(Resource, Default)]
+struct Soak {
+    counts: Counts,
+    is_over: bool,
+}
+
+fn ask_idle(mut soak: ResMut<Soak>, idle: Query<(Entity, &Speech)>, mut asks: MessageWriter<Ask>) {
+    for (agent, speech) in &idle {
+        if soak.is_over || !speech.is_silent() {
+            continue;
+        }
+        let question = QUESTIONS[soak.counts.asked as usize % QUESTIONS.len()];
+        soak.counts.asked += 1;
+        asks.write(Ask::new(agent, question));
+    }
+}
+
+fn count_ends(
+    mut soak: ResMut<Soak>,
+    mut ends: ResMut<Ends>,
+    mut finished: MessageReader<ReplyFinished>,
+    mut failed: MessageReader<ReplyFailed>,
+) {
+    for reply in finished.read() {
+        soak.counts.end(reply.reason, reply.usage.reply_tokens);
+        *ends.0.entry(reply.generation.0).or_default() += 1;
+    }
+    for reply in failed.read() {
+        soak.counts.failed += 1;
+        *ends.0.entry(reply.generation.0).or_default() += 1;
+    }
+    // A late second end would be a new entry: the newest thousands are enough to see one.
+    if ends.0.len() > 4_096 {
+        let newest = ends.0.keys().copied().max().unwrap_or(0);
+        ends.0.retain(|generation, _| newest - *generation < 1_024);
+    }
+    assert!(ends.0.values().all(|count| *count == 1), "a reply ended twice");
+}
+
+fn bevy_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
+    let mut app = App::new();
+    let plugin = WallaPlugin::default().device("cpu").agents_max(agents as u32).free_running();
+    app.add_plugins(plugin.budget(None))
+        .init_resource::<Soak>()
+        .init_resource::<Ends>()
+        .add_systems(bevy_app::Update, (count_ends, ask_idle).chain());
+    for n in 0..agents {
+        app.world_mut().spawn(Agent::persona(persona(n)));
+    }
+    let start = Instant::now();
+    loop {
+        app.update();
+        std::thread::sleep(Duration::from_millis(1));
+        let mut soak = app.world_mut().resource_mut::<Soak>();
+        let elapsed = start.elapsed();
+        soak.is_over = elapsed >= whole;
+        if soak.is_over {
+            let Counts { asked, finished, failed, .. } = soak.counts;
+            if finished + failed >= asked || elapsed > whole + END_MAX {
+                break;
+            }
+        } else if soak.counts.asked.is_multiple_of(16) {
+            soak.counts.look_at_memory(elapsed, whole);
+        }
+    }
+    // Frames in which nothing may end any more.
+    for _ in 0..20 {
+        app.update();
+    }
+    let counts = app.world().resource::<Soak>().counts.clone();
+    drop(app);
+    await_no_threads("bevy")?;
+    Ok(counts)
+}
+
+/// Runs both parts. Returns the counts of each.
+fn soak(agents: usize, whole: Duration) -> Result<[(&'static str, Counts); 2], Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let of_async = runtime.block_on(async_part(agents, whole))?;
+    let of_bevy = bevy_part(agents, whole)?;
+    Ok([("async", of_async), ("bevy", of_bevy)])
+}
+
+fn write(path: &Path, args: &Args, parts: &[(&str, Counts)]) -> Result<(), Box<dyn Error>> {
+    let counts: serde_json::Map<_, _> =
+        parts.iter().map(|(part, counts)| ((*part).to_owned(), counts.json())).collect();
+    let all = json!({
+        "machine": machine::facts(None), "seconds": args.seconds, "agents": args.agents,
+        "parts": counts,
+    });
+    Ok(std::fs::write(path, serde_json::to_string_pretty(&all)? + "\n")?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let parts = soak(args.agents.max(1), Duration::from_secs(args.seconds))?;
+    for (part, counts) in &parts {
+        println!(
+            "{part}: {} replies of {} tokens, {} by the model's own end of turn, {} failed; {:.1} MiB resident, \
+             at most {:.1} later",
+            counts.finished,
+            counts.tokens,
+            counts.natural,
+            counts.failed,
+            counts.warm_kib as f64 / 1_024.0,
+            counts.most_kib as f64 / 1_024.0,
+        );
+    }
+    if let Some(path) = &args.output {
+        write(path, &args, &parts)?;
+    }
+    for (part, counts) in &parts {
+        counts.check(part)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_soak_ends_balanced() {
+        let parts = soak(4, Duration::from_secs(3)).expect("it runs");
+        for (part, counts) in parts {
+            assert!(counts.asked > 4, "{part}: {counts:?}");
+            counts.check(part).expect("balanced");
+        }
+    }
+
+    #[test]
+    fn what_a_soak_looks_for_is_found() {
+        let good = Counts { asked: 3, finished: 3, natural: 1, ..Counts::default() };
+        assert_eq!(good.check("test"), Ok(()));
+        let bad = [
+            Counts { asked: 4, ..good.clone() },
+            Counts { finished: 4, ..good.clone() },
+            Counts { failed: 1, finished: 2, ..good.clone() },
+            Counts { warm_kib: 1, most_kib: 2 + GROWTH_KIB_MAX, ..good.clone() },
+        ];
+        assert!(bad.iter().all(|counts| counts.check("test").is_err()));
+    }
+}

@@ -1,0 +1,77 @@
+//! Replies of which only a part was heard: the component and the engine keep the same part.
+
+use bevy_ecs::prelude::*;
+use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, GenerationId};
+
+use super::collect::Agents;
+use super::submit::{NoMore, Outbox};
+use super::{Hub, Record, Stage};
+use crate::ask::Interrupt;
+
+impl Hub {
+    /// Ends all that an agent was asked. Of the reply that the interruption names, the beginning was heard; of what came after it, nothing.
+    pub(super) fn interrupt(&mut self, interrupt: &Interrupt, agents: &mut Query<Agents>) {
+        let Some(&id) = self.of_entity.get(&interrupt.agent) else { return };
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let Interrupt { generation, heard_bytes, .. } = *interrupt;
+        let begun = record.asks.iter().find(|ask| ask.stage == Stage::Started);
+        let begun = begun.map(|ask| ask.generation);
+        let is_named = |of: GenerationId| generation.is_none_or(|named| named == of);
+        if begun.is_some_and(is_named) {
+            record.heard_bytes = record.heard_bytes.min(heard_bytes);
+        } else {
+            record.heard_bytes = 0;
+            let conversation = agents.get_mut(interrupt.agent).ok().and_then(|(.., talk)| talk);
+            match (conversation, generation) {
+                (Some(mut talk), _) => {
+                    let mut heard_bytes = heard_bytes;
+                    for generation in talk.replies_from(generation) {
+                        talk.shorten_reply(generation, heard_bytes);
+                        record.shorten(generation, heard_bytes);
+                        heard_bytes = 0;
+                    }
+                }
+                (None, Some(generation)) => record.shorten(generation, heard_bytes),
+                (None, None) => {}
+            }
+        }
+        for ask in &mut record.asks {
+            ask.interrupted = true;
+        }
+        self.cancel_all(id);
+        self.want(id);
+    }
+
+    /// Tells the engine of replies that have ended and were heard in part.
+    pub(super) fn send_shortened(
+        &mut self,
+        id: AgentId,
+        outbox: &mut Outbox,
+    ) -> Result<(), NoMore> {
+        loop {
+            let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+            let Some((generation, heard_bytes)) = record.shortened.pop() else { return Ok(()) };
+            if record.added {
+                let command = Command::Interrupt { agent: id, generation, heard_bytes };
+                self.send(command, outbox)?;
+            }
+        }
+    }
+}
+
+impl Record {
+    fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
+        if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation) {
+            *heard = heard_bytes.min(*heard);
+        } else if self.shortened.len() < EXCHANGES_KNOWN_MAX {
+            // The engine does not know more.
+            self.shortened.push((generation, heard_bytes));
+        }
+    }
+
+    /// Bytes that were heard of an ask's reply, if it was interrupted.
+    pub(super) fn heard_bytes_of(&self, at: usize) -> Option<u32> {
+        let ask = self.asks.get(at).filter(|ask| ask.interrupted)?;
+        Some(if ask.stage == Stage::Started { self.heard_bytes } else { 0 })
+    }
+}

@@ -1,0 +1,122 @@
+//! The component and the engine have the same conversation, whatever the game does to it: an agent that begins with a copy of the component is
+//! asked with the same prompt.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use bevy_walla::{TokenId, TokenMask};
+use common::*;
+use walla_model::synth::{self, Mixture, Model};
+
+/// No wait of these tests takes longer on a machine that works.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn model() -> &'static [u8] {
+    static MODEL: OnceLock<Vec<u8>> = OnceLock::new();
+    let shape = Model { context_train: 2_048, ..Model::TINY };
+    MODEL.get_or_init(|| synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).unwrap())
+}
+
+/// Numbers from a seed: xorshift, as Marsaglia has it.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// Says ten words, whatever it is asked.
+fn guest(app: &mut App, conversation: Conversation) -> Entity {
+    let words = TokenMask::allow(Model::TINY.vocab, (256..297).map(TokenId)).unwrap();
+    let sampling = Sampling::builder().allowed_tokens(Arc::new(words)).build().unwrap();
+    let parts = (Agent::persona("A guest."), AgentSampling(sampling), ReplyLimits::tokens(10));
+    app.world_mut().spawn((parts, conversation)).id()
+}
+
+/// The prompts of replies, by agent: the latest counts.
+#[derive(Resource, Default)]
+struct Prompts(BTreeMap<Entity, u32>);
+
+fn something(app: &mut App, agent: Entity, asked: &mut usize, dice: &mut Dice) {
+    let world = app.world_mut();
+    match dice.throw(12) {
+        0..=3 => {
+            let question = ["Who?", "What is it?", "Why?"][dice.throw(3) as usize];
+            world.trigger(Ask::new(agent, question));
+            *asked += 1;
+        }
+        4 | 5 => world.get_mut::<Conversation>(agent).unwrap().push(Speaker::User, "It rains."),
+        6 => world.trigger(Cancel { agent }),
+        7 | 8 => world.trigger(Interrupt::at(agent, dice.throw(30) as u32)),
+        9 => world.resource_mut::<WallaSettings>().paused = dice.throw(2) == 0,
+        10 if dice.throw(8) == 0 => world.get_mut::<Conversation>(agent).unwrap().clear(),
+        _ => {}
+    }
+}
+
+fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
+    let start = Instant::now();
+    while !done(app) {
+        assert!(start.elapsed() < PATIENCE, "no end");
+        app.update();
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn story(seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let settings = WallaSettings {
+        commands_per_frame_max: 1 + dice.throw(6) as u32,
+        asks_per_agent_max: u32::MAX,
+        ..WallaSettings::default()
+    };
+    let plugin = WallaPlugin::model_bytes(model()).device("cpu").threads(1).agents_max(2);
+    let mut app = app_with(plugin.context_tokens(2_048).settings(settings));
+    app.init_resource::<Prompts>().add_observer(
+        |began: On<ReplyStarted>, mut prompts: ResMut<Prompts>| {
+            prompts.0.insert(began.agent, began.prompt_tokens);
+        },
+    );
+    let agents = [(); 3].map(|()| guest(&mut app, Conversation::default()));
+    let mut asked = 0;
+    for _ in 0..80 {
+        let agent = agents[dice.throw(3) as usize];
+        something(&mut app, agent, &mut asked, &mut dice);
+        if dice.throw(3) > 0 {
+            app.update();
+        }
+        std::thread::sleep(Duration::from_micros(dice.throw(1_500)));
+    }
+    app.world_mut().resource_mut::<WallaSettings>().paused = false;
+    run_until(&mut app, |app| log(app).ends() == asked);
+    for agent in agents {
+        let talk = app.world().get::<Conversation>(agent).unwrap().clone();
+        let copy = guest(&mut app, talk);
+        let before = turns(&app, agent);
+        for agent in [agent, copy] {
+            ask(&mut app, agent, "And now?");
+        }
+        asked += 2;
+        run_until(&mut app, |app| log(app).ends() == asked);
+        let prompts = &app.world().resource::<Prompts>().0;
+        assert_eq!(prompts[&agent], prompts[&copy], "seed {seed}: {before:?}");
+        assert_eq!(turns(&app, agent), turns(&app, copy), "seed {seed}");
+        app.world_mut().despawn(copy);
+    }
+    assert_eq!(log(&app).only("failed"), Vec::<&str>::new(), "seed {seed}");
+}
+
+#[test]
+fn an_agent_remembers_what_its_conversation_says() {
+    (1..=20).for_each(story);
+}

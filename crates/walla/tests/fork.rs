@@ -1,0 +1,49 @@
+//! A process that forks: the child has the engine's memory and none of its threads.
+#![cfg(all(unix, feature = "demo"))]
+
+use std::time::{Duration, Instant};
+
+use walla::{Agent, Engine, EngineState, ReplyError};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime").block_on(async {
+        tokio::time::timeout(Duration::from_secs(30), future).await.expect("it never ends")
+    })
+}
+
+/// What a child finds out, as its exit code.
+fn in_child(engine: Engine, agent: Agent) -> i32 {
+    let reply = block_on(agent.ask("Who are you?").finish());
+    let Err(ReplyError::EngineGone(reason)) = reply else { return 1 };
+    if !reason.contains("forked") {
+        return 2;
+    }
+    if !matches!(engine.state(), EngineState::Failed(_)) {
+        return 3;
+    }
+    let start = Instant::now();
+    block_on(engine.stop());
+    drop((agent, engine));
+    if start.elapsed() > Duration::from_millis(200) { 4 } else { 0 }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "std has no fork")]
+fn asks_in_a_forked_child_end_with_an_error() {
+    let engine = block_on(Engine::demo().device("cpu").agents_max(2).start()).expect("it starts");
+    let agent = engine.agent("You are Greta, the smith of Emberfall.");
+    // SAFETY: the child takes no lock that another thread may hold, but for the allocator's, which
+    // glibc and musl reset in a fork, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = in_child(engine, agent);
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(code) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (child, true, 0));
+    block_on(agent.ask("Who are you?").finish()).expect("the parent's agent answers");
+}

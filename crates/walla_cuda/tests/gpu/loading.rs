@@ -1,0 +1,116 @@
+//! Weights that are read from their source in pieces, by one thread and by several.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use walla_cuda::CudaBackend;
+use walla_device::{Device, DeviceError, KvType, MatrixDesc, MatrixUse, WeightSource};
+use walla_types::TensorType;
+
+use crate::model::{Random, Shape};
+use crate::parity::{distance, tokens};
+use crate::rig::{Piece, Rig};
+use crate::{bits, gpu_of, oracle};
+
+/// The most that a thread reads at a time: as much as a piece of pinned memory holds.
+const PIECE_BYTES: usize = 2 << 20;
+
+/// A source that copies, as a file does.
+pub struct InFile<'a> {
+    bytes: &'a [u8],
+    /// Reads that succeed.
+    reads_max: usize,
+    reads: AtomicUsize,
+    /// Bytes of the largest read.
+    largest: AtomicUsize,
+}
+
+impl<'a> InFile<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self::failing(bytes, usize::MAX)
+    }
+
+    fn failing(bytes: &'a [u8], reads_max: usize) -> Self {
+        let (reads, largest) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { bytes, reads_max, reads, largest }
+    }
+}
+
+impl WeightSource for InFile<'_> {
+    fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn read<'a>(
+        &'a self,
+        range: Range<usize>,
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], DeviceError> {
+        buffer.resize(range.len().max(buffer.len()), 0);
+        self.largest.fetch_max(range.len(), Ordering::Relaxed);
+        let part = &mut buffer[..range.len()];
+        self.read_into(range.start, part)?;
+        Ok(part)
+    }
+
+    fn read_into(&self, start: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.reads_max {
+            return Err(DeviceError::Source { matrix: "m".into(), reason: "cut off".into() });
+        }
+        out.copy_from_slice(&self.bytes[start..][..out.len()]);
+        Ok(())
+    }
+}
+
+fn with_threads(threads: usize) -> Option<Box<dyn Device>> {
+    gpu_of(CudaBackend::from_env().load_threads(threads))
+}
+
+#[test]
+fn weights_are_the_same_whatever_threads_read_them() {
+    // The table has several parts for four threads, the last of them not full; that of Q4_K is read
+    // twice.
+    for ty in [TensorType::Q8_0, TensorType::Q4K] {
+        let shape = Shape { width: 256, vocab: 8_203, layers: 1, ..Shape::llama(ty) };
+        let pieces = [Piece::new(0, 0, &tokens(shape.vocab, 3, 9))];
+        let expected = Rig::new(oracle(), &shape, KvType::F16, 11).step(&pieces, 0);
+        let mut alone = None;
+        for threads in [1, 4] {
+            let Some(device) = with_threads(threads) else { return };
+            let found = Rig::new(device, &shape, KvType::F16, 11).step(&pieces, 0);
+            let distance = distance(&found, &expected);
+            assert!(distance < 2e-2, "{ty}, {threads} threads: {distance:.2e}");
+            let found = bits(&found.logits[0]);
+            assert_eq!(*alone.get_or_insert_with(|| found.clone()), found, "{ty}");
+        }
+    }
+}
+
+/// An error returns all pinned memory, so the device can load again after any number of failures.
+#[test]
+fn a_source_that_fails_is_an_error_and_the_device_goes_on() {
+    for threads in [1, 4] {
+        let Some(mut device) = with_threads(threads) else { return };
+        let usage = MatrixUse { gather: false, multiply: true };
+        for ty in [TensorType::Q8_0, TensorType::Q4K] {
+            let (rows, cols) = (40_007, 256);
+            let desc = MatrixDesc { name: "m", rows, cols, ty, usage };
+            let mut random = Random(3);
+            let len = rows as usize * ty.row_bytes(cols as usize).unwrap();
+            let bytes: Vec<u8> = (0..len).map(|_| random.bits() as u8 & 0x3f).collect();
+            let sound = InFile::new(&bytes);
+            device.load_matrix(&desc, &sound).unwrap();
+            let (reads, largest) = (sound.reads.into_inner(), sound.largest.into_inner());
+            assert!(reads > threads && largest <= PIECE_BYTES, "{reads} reads of up to {largest}");
+            let held = device.memory();
+            for reads_max in 0..reads {
+                let failing = InFile::failing(&bytes, reads_max);
+                let error = device.load_matrix(&desc, &failing).unwrap_err();
+                assert!(matches!(error, DeviceError::Source { .. }), "{error}");
+            }
+            assert_eq!(device.memory(), held, "what was not loaded is not counted");
+            device.load_matrix(&desc, &InFile::new(&bytes)).unwrap();
+            device.synchronise().unwrap();
+        }
+    }
+}

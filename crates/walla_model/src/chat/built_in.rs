@@ -1,0 +1,127 @@
+//! Templates for models whose file has none that works.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{ChatTemplate, TemplateError};
+
+/// A chat template that is part of this crate, for models of its family.
+///
+/// A model understands the template of its training only: with another one it speaks nonsense, even
+/// if its vocabulary has the markers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BuiltInTemplate {
+    /// `<|im_start|>user`: Qwen, SmolLM, LFM 2, Hermes and many finetunes.
+    Chatml,
+    /// `<|start_header_id|>user<|end_header_id|>`: Llama 3 and later.
+    Llama3,
+    /// `<start_of_turn>user`: Gemma 1 to 3. The persona is part of the first user message.
+    Gemma,
+    /// `[INST]…[/INST]`: Mistral, with the white space of its third and later tokenizers. The
+    /// persona is part of the first user message.
+    Mistral,
+}
+
+/// Refuses conversations in which user and agent do not alternate: models of these families know no
+/// other. [`ChatTemplate::render`] merges messages as needed.
+macro_rules! alternating {
+    ($message:literal) => {
+        concat!(
+            "{{ bos_token }}{% for m in messages %}",
+            "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}",
+            "{{ raise_exception('user and agent must alternate') }}",
+            "{% endif %}",
+            $message,
+            "{% endfor %}",
+        )
+    };
+}
+
+const CHATML: &str = "\
+{% for m in messages %}\
+{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}\
+{% endfor %}\
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+const LLAMA3: &str = "\
+{{ bos_token }}{% for m in messages %}\
+{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}\
+{% endfor %}\
+{% if add_generation_prompt %}\
+{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\
+{% endif %}";
+
+const GEMMA: &str = concat!(
+    alternating!(
+        "{{ '<start_of_turn>' + ('user' if m.role == 'user' else 'model') + '\n' \
+         + m.content | trim + '<end_of_turn>\n' }}"
+    ),
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}",
+);
+
+const MISTRAL: &str = alternating!(
+    "{{ '[INST]' + m.content + '[/INST]' if m.role == 'user' else m.content + eos_token }}"
+);
+
+impl BuiltInTemplate {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Chatml, Self::Llama3, Self::Gemma, Self::Mistral];
+
+    /// The name that settings and commands use: `chatml`, `llama3`, `gemma` or `mistral`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Chatml => "chatml",
+            Self::Llama3 => "llama3",
+            Self::Gemma => "gemma",
+            Self::Mistral => "mistral",
+        }
+    }
+
+    /// The Jinja source.
+    #[must_use]
+    pub const fn source(self) -> &'static str {
+        match self {
+            Self::Chatml => CHATML,
+            Self::Llama3 => LLAMA3,
+            Self::Gemma => GEMMA,
+            Self::Mistral => MISTRAL,
+        }
+    }
+}
+
+impl fmt::Display for BuiltInTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No built-in template has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no built-in chat template is named {0:?}; the names are chatml, llama3, gemma and mistral"
+)]
+pub struct UnknownTemplate(String);
+
+impl FromStr for BuiltInTemplate {
+    type Err = UnknownTemplate;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|template| template.name() == name);
+        found.ok_or_else(|| UnknownTemplate(name.to_owned()))
+    }
+}
+
+impl ChatTemplate {
+    /// A built-in template with the texts of the model's BOS and EOS tokens.
+    ///
+    /// # Errors
+    /// [`TemplateError`] if these texts cannot be used.
+    pub fn built_in(
+        template: BuiltInTemplate,
+        bos: &str,
+        eos: &str,
+    ) -> Result<Self, TemplateError> {
+        Self::new(template.source(), bos, eos)
+    }
+}

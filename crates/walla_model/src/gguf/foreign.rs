@@ -1,0 +1,228 @@
+//! Files of other formats that are passed for models, recognised by their first bytes.
+
+use std::fmt;
+
+/// The first bytes of a GGUF file.
+pub(super) const MAGIC: [u8; 4] = *b"GGUF";
+/// Bytes of a file that are looked at.
+pub(super) const HEAD_BYTES: u64 = 1_024;
+/// Most characters of a text that a message quotes.
+const QUOTED_MAX: usize = 60;
+
+/// A file's format, where it is not GGUF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Foreign {
+    /// No bytes at all.
+    Empty,
+    /// Zeros: space that a downloader has reserved.
+    Zeros,
+    /// The pointer that Git stores in place of a large file.
+    LfsPointer,
+    /// A web page.
+    Html,
+    /// JSON or XML: a configuration, an index, or a server's refusal.
+    Markup(&'static str),
+    /// Weights as safetensors.
+    Safetensors,
+    /// A checkpoint of PyTorch.
+    PyTorch,
+    /// An archive or compressed file, by the name of its format.
+    Archive(&'static str),
+    /// A model in a format that came before GGUF.
+    OldGgml,
+    /// Weights as HDF5 (Keras).
+    Hdf5,
+    /// A program.
+    Executable,
+    /// Other text: its beginning.
+    Text(String),
+}
+
+impl fmt::Display for Foreign {
+    /// The format, and advice.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const CONVERT: &str =
+            "convert it with llama.cpp's convert_hf_to_gguf.py, or download the model as GGUF";
+        match self {
+            Self::Empty => f.write_str("an empty file: download it again"),
+            Self::Zeros => f.write_str(
+                "a file that begins with zeros: \
+                 the download is not complete, or the file is damaged",
+            ),
+            Self::LfsPointer => f.write_str(
+                "a Git LFS pointer: \
+                 run `git lfs pull` in its repository, or download the file itself",
+            ),
+            Self::Html => f.write_str(
+                "a web page (HTML): download the file itself, not the page that describes it",
+            ),
+            Self::Markup(format) => write!(
+                f,
+                "{format}: download the model file itself (a server may have sent an error instead)"
+            ),
+            Self::Safetensors => write!(f, "a safetensors file: {CONVERT}"),
+            Self::PyTorch => write!(f, "a PyTorch checkpoint: {CONVERT}"),
+            Self::Archive(format) => write!(f, "a {format} file: unpack it first"),
+            Self::OldGgml => f.write_str(
+                "a model in a format older than GGUF: \
+                 convert it again, or download the model as GGUF",
+            ),
+            Self::Hdf5 => write!(f, "an HDF5 file: {CONVERT}"),
+            Self::Executable => {
+                f.write_str("a program (perhaps a llamafile): download the model as GGUF")
+            }
+            Self::Text(beginning) => {
+                write!(f, "text ({beginning:?}): download the model file itself")
+            }
+        }
+    }
+}
+
+/// Formats with a fixed beginning. Of a zip archive, see [`zip`].
+const BEGINNINGS: &[(&[u8], Foreign)] = &[
+    (b"version https://git-lfs", Foreign::LfsPointer),
+    (b"\x1f\x8b", Foreign::Archive("gzip")),
+    (b"\x28\xb5\x2f\xfd", Foreign::Archive("Zstandard")),
+    (b"\xfd7zXZ\0", Foreign::Archive("xz")),
+    (b"BZh", Foreign::Archive("bzip2")),
+    (b"7z\xbc\xaf\x27\x1c", Foreign::Archive("7-Zip")),
+    (b"Rar!\x1a\x07", Foreign::Archive("RAR")),
+    // "ggml", "ggmf", "ggjt" and "ggla" as numbers of 32 bits.
+    (b"lmgg", Foreign::OldGgml),
+    (b"fmgg", Foreign::OldGgml),
+    (b"tjgg", Foreign::OldGgml),
+    (b"algg", Foreign::OldGgml),
+    (b"\x89HDF\r\n\x1a\n", Foreign::Hdf5),
+    (b"\x7fELF", Foreign::Executable),
+    (b"MZ", Foreign::Executable),
+    // Pickles of protocols 2 to 5.
+    (b"\x80\x02", Foreign::PyTorch),
+    (b"\x80\x03", Foreign::PyTorch),
+    (b"\x80\x04", Foreign::PyTorch),
+    (b"\x80\x05", Foreign::PyTorch),
+];
+
+/// The format of a file that does not begin as GGUF does; `None` for one that does, and for unknown
+/// formats.
+pub(super) fn recognise(file: &[u8]) -> Option<Foreign> {
+    let head = file.get(..HEAD_BYTES as usize).unwrap_or(file);
+    if head.is_empty() {
+        return Some(Foreign::Empty);
+    }
+    if head.starts_with(&MAGIC) {
+        return None;
+    }
+    if is_safetensors(head) {
+        return Some(Foreign::Safetensors);
+    }
+    if let Some((_, format)) = BEGINNINGS.iter().find(|(bytes, _)| head.starts_with(bytes)) {
+        return Some(format.clone());
+    }
+    if head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06") {
+        return Some(zip(head));
+    }
+    if head.get(257..262) == Some(b"ustar") {
+        return Some(Foreign::Archive("tar"));
+    }
+    if head.len() >= 4 && head.iter().all(|&byte| byte == 0) {
+        return Some(Foreign::Zeros);
+    }
+    text(head).map(markup)
+}
+
+/// Eight bytes with the length of a JSON object, and the object.
+fn is_safetensors(head: &[u8]) -> bool {
+    const HEADER_BYTES_MAX: u64 = 100 << 20;
+    let Some((length, json)) = head.split_first_chunk() else { return false };
+    let length = u64::from_le_bytes(*length);
+    json.starts_with(b"{\"") && (2..=HEADER_BYTES_MAX).contains(&length)
+}
+
+/// PyTorch stores checkpoints as zip archives, whose first entry is `data.pkl` in a folder.
+fn zip(head: &[u8]) -> Foreign {
+    let is_pickle = head.windows(9).any(|name| name == b"/data.pkl");
+    if is_pickle { Foreign::PyTorch } else { Foreign::Archive("zip") }
+}
+
+/// The head as text without a byte order mark, if it is text: UTF-8 that may be cut off in the last
+/// character, without control characters but white space.
+fn text(head: &[u8]) -> Option<&str> {
+    let text = match core::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            core::str::from_utf8(head.get(..error.valid_up_to())?).ok()?
+        }
+        Err(_) => return None,
+    };
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let is_text = |c: char| !c.is_control() || c.is_whitespace();
+    (!text.is_empty() && text.chars().all(is_text)).then_some(text)
+}
+
+fn markup(text: &str) -> Foreign {
+    let begins =
+        |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
+    if ["<!doctype html", "<html", "<head", "<body", "<!--"].into_iter().any(begins) {
+        return Foreign::Html;
+    }
+    if begins("<?xml") {
+        return Foreign::Markup("XML");
+    }
+    if text.starts_with('{') {
+        return Foreign::Markup("JSON");
+    }
+    let line = text.lines().next().unwrap_or_default();
+    Foreign::Text(line.chars().take(QUOTED_MAX).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_of_other_formats() {
+        let safetensors = [&64_u64.to_le_bytes()[..], b"{\"weight\":{"].concat();
+        let checkpoint = [&b"PK\x03\x04"[..], &[0; 22], b"archive/data.pkl"].concat();
+        let tar = [&[b'm'; 257][..], b"ustar\0"].concat();
+        let cases: &[(&[u8], Foreign)] = &[
+            (b"", Foreign::Empty),
+            (&[0; 64], Foreign::Zeros),
+            (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", Foreign::LfsPointer),
+            (b"<!DOCTYPE html>\n<html>", Foreign::Html),
+            (b"\xef\xbb\xbf \n<HTML lang=\"en\">", Foreign::Html),
+            (b"<?xml version=\"1.0\"?><Error><Code>AccessDenied", Foreign::Markup("XML")),
+            (b"{\"error\":\"Not found\"}", Foreign::Markup("JSON")),
+            (&safetensors, Foreign::Safetensors),
+            (&checkpoint, Foreign::PyTorch),
+            (b"\x80\x02\x8a\x0a", Foreign::PyTorch),
+            (b"PK\x03\x04model", Foreign::Archive("zip")),
+            (b"\x1f\x8b\x08\0", Foreign::Archive("gzip")),
+            (b"\x28\xb5\x2f\xfd\0", Foreign::Archive("Zstandard")),
+            (&tar, Foreign::Archive("tar")),
+            (b"tjgg\x03\0\0\0", Foreign::OldGgml),
+            (b"\x7fELF\x02", Foreign::Executable),
+            (b"Entry not found\n", Foreign::Text("Entry not found".into())),
+        ];
+        for (head, expected) in cases {
+            assert_eq!(recognise(head).as_ref(), Some(expected), "{:?}", head.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn unknown_bytes_and_gguf_itself_are_no_other_format() {
+        for head in [&b"GGUF\x03\0\0\0"[..], b"\x01\x02\xff\xfe", b"ab\0cd", b"\0\0\0", b"\xc3"] {
+            assert_eq!(recognise(head), None, "{:?}", head.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_quote_is_short_and_may_end_within_a_character() {
+        let long = "é".repeat(HEAD_BYTES as usize);
+        let Some(Foreign::Text(quoted)) = recognise(&long.as_bytes()[..HEAD_BYTES as usize - 1])
+        else {
+            panic!("text");
+        };
+        assert_eq!(quoted, "é".repeat(QUOTED_MAX));
+    }
+}

@@ -1,0 +1,250 @@
+//! A model file that stays open without its header in memory, and the evidence that its contents
+//! are still the same.
+
+use std::{
+    fmt,
+    hash::{DefaultHasher, Hasher as _},
+    path::Path,
+    sync::Arc,
+    time::SystemTime,
+};
+
+use super::{
+    Gguf, GgufError,
+    bytes::Bytes,
+    file::{ModelFile, grow},
+};
+
+/// Pieces of the tensors' data that a fingerprint samples, evenly spaced. Each costs a seek on a
+/// hard disk: a quarter of a second together.
+const SAMPLES: u64 = 64;
+/// Bytes of a sampled piece. All samples together are 1 MiB.
+const SAMPLE_BYTES: u64 = 16 << 10;
+
+/// A file that was read once and can be read again later, with the same contents or not at all.
+///
+/// It holds the open file and a fingerprint: the length, the bytes of the metadata and the tensor
+/// table, and 1 MiB of samples of the tensors' data. Renaming, replacing or deleting the path has
+/// no effect: the open file is the old one. An in-place change is noticed by the fingerprint,
+/// except for a change that keeps the length and touches no sampled byte.
+///
+/// While the value lives, the operating system keeps the storage of a deleted file, and Windows may
+/// keep its name. A network file system may lose a file that another computer deleted: then it
+/// cannot be read again, which is an error.
+#[derive(Clone)]
+pub struct KeptGguf {
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    File { file: Arc<ModelFile>, fingerprint: Fingerprint, modified: Option<SystemTime> },
+    Memory(Bytes),
+}
+
+/// Identifies the contents of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Fingerprint {
+    len: u64,
+    header_len: usize,
+    header: u64,
+    samples: u64,
+}
+
+impl fmt::Debug for KeptGguf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptGguf").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+impl KeptGguf {
+    /// Takes the fingerprint of a file.
+    pub(super) fn new(gguf: &Gguf) -> Result<Self, GgufError> {
+        let source = match &gguf.bytes {
+            Bytes::File { header, file, len } => {
+                let fingerprint = Fingerprint {
+                    len: *len,
+                    header_len: header.len(),
+                    header: hash(header),
+                    samples: samples(file, *len, header.len() as u64)?,
+                };
+                Source::File { file: Arc::clone(file), fingerprint, modified: file.modified() }
+            }
+            memory => Source::Memory(memory.clone()),
+        };
+        Ok(Self { source })
+    }
+
+    /// The path that the file was opened by. `None` if it was in memory.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File { file, .. } => Some(file.path()),
+            Source::Memory(_) => None,
+        }
+    }
+
+    /// Whether the file was written to since, by its time of modification. The contents may still
+    /// be the same.
+    #[must_use]
+    pub fn is_touched(&self) -> bool {
+        match &self.source {
+            Source::File { file, modified, .. } => file.modified() != *modified,
+            Source::Memory(_) => false,
+        }
+    }
+
+    /// Compares the file with its fingerprint. Reads the header and 1 MiB of the data.
+    ///
+    /// # Errors
+    /// [`GgufError::Changed`] for another length, [`GgufError::Modified`] for other contents,
+    /// [`GgufError::Io`] if the file cannot be read any more.
+    pub fn check(&self) -> Result<(), GgufError> {
+        let Source::File { file, fingerprint, .. } = &self.source else { return Ok(()) };
+        let len = file.len()?;
+        if len != fingerprint.len {
+            let path = file.path().to_owned();
+            return Err(GgufError::Changed { path, before: fingerprint.len, after: len });
+        }
+        let modified = |what| Err(GgufError::Modified { path: file.path().to_owned(), what });
+        let mut header = Vec::new();
+        grow(&mut header, fingerprint.header_len).map_err(|source| file.io(source))?;
+        file.read_unchanged(len, 0, &mut header)?;
+        if hash(&header) != fingerprint.header {
+            return modified("its metadata or tensor table");
+        }
+        if samples(file, len, header.len() as u64)? != fingerprint.samples {
+            return modified("its weights");
+        }
+        Ok(())
+    }
+
+    /// Reads the file again, if its contents are the same as before.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn open(&self) -> Result<Gguf, GgufError> {
+        self.check()?;
+        match &self.source {
+            Source::File { file, .. } => Gguf::of_file(Arc::clone(file)),
+            Source::Memory(bytes) => Gguf::new(bytes.clone()),
+        }
+    }
+}
+
+/// A hash of the samples of a file's data: of all its data if that is at most 1 MiB.
+fn samples(file: &ModelFile, len: u64, data_start: u64) -> Result<u64, GgufError> {
+    let data = len.saturating_sub(data_start);
+    let mut hasher = DefaultHasher::new();
+    let mut buffer = vec![0; SAMPLE_BYTES.min(data) as usize];
+    // With less data than samples, the samples overlap.
+    let count = data.div_ceil(SAMPLE_BYTES).min(SAMPLES);
+    let last_start = data - buffer.len() as u64;
+    for i in 0..count {
+        // In 128 bits, since the length of a sparse file can be close to 2^63.
+        let at = u128::from(last_start) * u128::from(i) / u128::from(count.max(2) - 1);
+        file.read_unchanged(len, data_start + at as u64, &mut buffer)?;
+        hasher.write(&buffer);
+    }
+    Ok(hasher.finish())
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{Seek as _, SeekFrom, Write as _};
+
+    use super::*;
+    use crate::synth::{self, Mixture, Model};
+
+    fn file() -> (tempfile::TempDir, std::path::PathBuf, Vec<u8>) {
+        let bytes = synth::write(&Model::TINY, Mixture::Q8_0, 1, Vec::new()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        fs::write(&path, &bytes).unwrap();
+        (folder, path, bytes)
+    }
+
+    fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+        let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.seek(SeekFrom::Start(at)).unwrap();
+        file.write_all(bytes).unwrap();
+    }
+
+    #[test]
+    fn the_samples_of_a_small_file_are_all_its_data() {
+        let (_folder, path, bytes) = file();
+        let gguf = Gguf::open(&path).unwrap();
+        let kept = gguf.keep().unwrap();
+        assert!((bytes.len() as u64) < SAMPLES * SAMPLE_BYTES);
+        let header = gguf.bytes.header().len();
+        for at in (header..bytes.len()).step_by(997).chain([bytes.len() - 1]) {
+            overwrite(&path, at as u64, &[!bytes[at]]);
+            let error = kept.check().unwrap_err();
+            assert!(matches!(&error, GgufError::Modified { what: "its weights", .. }), "{error}");
+            assert!(error.to_string().starts_with(&path.display().to_string()), "{error}");
+            overwrite(&path, at as u64, &[bytes[at]]);
+            kept.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn every_byte_of_the_header_counts() {
+        let (_folder, path, bytes) = file();
+        let gguf = Gguf::open(&path).unwrap();
+        let kept = gguf.keep().unwrap();
+        for at in (0..gguf.bytes.header().len()).step_by(61) {
+            overwrite(&path, at as u64, &[!bytes[at]]);
+            let error = kept.open().unwrap_err();
+            assert!(matches!(&error, GgufError::Modified { .. }), "byte {at}: {error}");
+            overwrite(&path, at as u64, &[bytes[at]]);
+        }
+        assert!(kept.is_touched());
+        assert_eq!(kept.open().unwrap().tensors().count(), gguf.tensors().count());
+    }
+
+    #[test]
+    fn samples_of_a_large_file_reach_from_its_first_byte_to_its_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        let len = (64 << 20) + 77;
+        fs::File::create(&path).unwrap().set_len(len).unwrap();
+        let file = ModelFile::open(&path).unwrap();
+        let before = samples(&file, len, 100).unwrap();
+        for at in [100, 100 + SAMPLE_BYTES - 1, len - SAMPLE_BYTES, len - 1] {
+            overwrite(&path, at, &[1]);
+            assert_ne!(samples(&file, len, 100).unwrap(), before, "{at}");
+            overwrite(&path, at, &[0]);
+        }
+        assert_eq!(samples(&file, len, 100).unwrap(), before);
+        assert!(matches!(
+            samples(&file, len + SAMPLE_BYTES, 100),
+            Err(GgufError::Changed { before: _, after, .. }) if after == len
+        ));
+    }
+
+    #[test]
+    fn other_lengths_are_named_and_files_in_memory_never_change() {
+        let (_folder, path, bytes) = file();
+        let kept = Gguf::open(&path).unwrap().keep().unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        for len in [bytes.len() as u64 - 1, 0, bytes.len() as u64 + 1] {
+            file.set_len(len).unwrap();
+            let error = kept.open().unwrap_err();
+            assert!(
+                matches!(error, GgufError::Changed { after, .. } if after == len),
+                "{len}: {error}"
+            );
+        }
+        let gguf = Gguf::from_bytes(bytes).unwrap();
+        let kept = gguf.keep().unwrap();
+        assert_eq!((kept.path(), kept.is_touched()), (None, false));
+        assert_eq!(kept.open().unwrap().tensors().count(), gguf.tensors().count());
+    }
+}

@@ -1,0 +1,114 @@
+//! Kinds of files, and opening a regular one without waiting and without side effects.
+
+use std::{
+    fmt,
+    fs::{self, File, FileType},
+    io,
+    path::Path,
+};
+
+use super::error::GgufError;
+
+/// Model files of a folder that a message names at most.
+const NAMED_MAX: usize = 3;
+/// Entries of a folder that are looked at for a message.
+const ENTRIES_MAX: usize = 1_000;
+
+/// A path's target that is no regular file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FileKind {
+    /// A directory.
+    Directory {
+        /// Names of some GGUF files in it.
+        models: Vec<String>,
+    },
+    /// A FIFO (named pipe).
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character or block device.
+    Device,
+    /// Anything else that the system does not treat as a regular file.
+    Other,
+}
+
+impl fmt::Display for FileKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory { models } if models.is_empty() => {
+                f.write_str("this is a directory without GGUF files: name a model file")
+            }
+            Self::Directory { models } => {
+                write!(f, "this is a directory: name the model file in it ({})", models.join(", "))
+            }
+            Self::Fifo => f.write_str(
+                "this is a FIFO (named pipe), expected a regular file: write its data to a file first",
+            ),
+            Self::Socket => f.write_str("this is a socket, expected a regular file"),
+            Self::Device => f.write_str("this is a device, expected a regular file"),
+            Self::Other => f.write_str("this is no regular file"),
+        }
+    }
+}
+
+/// Opens a regular file for reading.
+///
+/// Opening a FIFO waits for a writer and opening a device can act on it, so the type is checked first. It is checked
+/// again on the open file, since the path can be replaced in between; `O_NONBLOCK` keeps that from waiting.
+pub(super) fn open(path: &Path) -> Result<File, GgufError> {
+    let io = |source| GgufError::Io { path: path.to_owned(), source };
+    refuse(path, fs::metadata(path).map_err(io)?.file_type())?;
+    let file = open_without_waiting(path).map_err(io)?;
+    refuse(path, file.metadata().map_err(io)?.file_type())?;
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn open_without_waiting(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+#[cfg(not(unix))]
+fn open_without_waiting(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+fn refuse(path: &Path, ty: FileType) -> Result<(), GgufError> {
+    if ty.is_file() {
+        return Ok(());
+    }
+    let kind = if ty.is_dir() { FileKind::Directory { models: models(path) } } else { special(ty) };
+    Err(GgufError::NotAFile { path: path.to_owned(), kind })
+}
+
+#[cfg(unix)]
+fn special(ty: FileType) -> FileKind {
+    use std::os::unix::fs::FileTypeExt as _;
+    if ty.is_fifo() {
+        FileKind::Fifo
+    } else if ty.is_socket() {
+        FileKind::Socket
+    } else if ty.is_char_device() || ty.is_block_device() {
+        FileKind::Device
+    } else {
+        FileKind::Other
+    }
+}
+
+#[cfg(not(unix))]
+fn special(_: FileType) -> FileKind {
+    FileKind::Other
+}
+
+/// Names of some GGUF files in a folder, in order.
+fn models(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.take(ENTRIES_MAX).flatten().map(|entry| entry.file_name());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    let mut models: Vec<_> = names.filter(|name| name.ends_with(".gguf")).collect();
+    models.sort_unstable();
+    models.truncate(NAMED_MAX);
+    models
+}

@@ -1,0 +1,111 @@
+//! Defects of metadata that do not prevent loading, because no part of walla uses the value.
+
+use core::fmt;
+
+use super::{
+    Element, Gguf, Value,
+    error::shown,
+    parse::{Entry, Stored},
+};
+
+/// Most warnings about one file; the rest is counted.
+const WARNINGS_MAX: usize = 16;
+
+/// A defect in a file's metadata. It does no harm as long as the key is not used; a reader that
+/// uses the key reports a [`MetadataError`](super::MetadataError).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GgufWarning {
+    /// The value violates the format or has no type that walla reads.
+    Value {
+        /// The key; its beginning if it is long.
+        key: String,
+        /// Type and defect: "a STRING that is not UTF-8".
+        found: String,
+    },
+    /// The key has several values.
+    Duplicate {
+        /// The key; its beginning if it is long.
+        key: String,
+    },
+    /// The key is not UTF-8, so its value is left out.
+    KeyNotText {
+        /// The key, with U+FFFD for bytes that are not UTF-8.
+        key: String,
+    },
+    /// The key is empty.
+    EmptyKey,
+    /// Further defects that are not listed.
+    More {
+        /// Their number.
+        count: usize,
+    },
+}
+
+impl fmt::Display for GgufWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value { key, found } => write!(f, "key {key:?} holds {found}: it is ignored"),
+            Self::Duplicate { key } => write!(f, "key {key:?} appears twice"),
+            Self::KeyNotText { key } => write!(f, "key {key:?} is not UTF-8: it is ignored"),
+            Self::EmptyKey => f.write_str("the metadata has an empty key"),
+            Self::More { count } => write!(f, "{count} more defects in the metadata"),
+        }
+    }
+}
+
+impl Gguf {
+    /// Defects of the metadata that did not prevent reading the file, in the file's order, at most
+    /// 17.
+    ///
+    /// Scans all metadata but no tensor. Call it once per load.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<GgufWarning> {
+        let bytes = self.bytes.header();
+        let of_entries = self.header.entries.iter().filter_map(|entry| self.warning(entry));
+        let keys = self.header.keys_not_text.iter();
+        let of_keys = keys.map(|key| GgufWarning::KeyNotText { key: shown(key.raw(bytes)) });
+        let mut all = of_entries.chain(self.duplicates()).chain(of_keys);
+        let mut warnings: Vec<_> = all.by_ref().take(WARNINGS_MAX).collect();
+        let count = all.count();
+        if count > 0 {
+            warnings.push(GgufWarning::More { count });
+        }
+        warnings
+    }
+
+    fn warning(&self, entry: &Entry) -> Option<GgufWarning> {
+        let key = entry.key.raw(self.bytes.header());
+        if key.is_empty() {
+            return Some(GgufWarning::EmptyKey);
+        }
+        let value = self.value(entry.value);
+        let found = match (value, entry.value) {
+            (Value::Unreadable(value), _) => value.to_string(),
+            (Value::Array(array), _) if array.not_text().is_some() => value.describe(),
+            (Value::Array(array), Stored::Array { element: Element::Bool, .. }) => {
+                let odd = array.iter().find(|value| !matches!(value, Value::Bool(_)))?;
+                format!("{} with {}", value.describe(), odd.describe())
+            }
+            _ => return None,
+        };
+        Some(GgufWarning::Value { key: shown(key), found })
+    }
+
+    /// One warning for each key with several values.
+    fn duplicates(&self) -> impl Iterator<Item = GgufWarning> {
+        let bytes = self.bytes.header();
+        let order = &self.header.entries_by_key;
+        let key = move |at: Option<usize>| {
+            let entry = self.header.entries.get(*order.get(at?)? as usize)?;
+            Some(entry.key.raw(bytes))
+        };
+        let is_second = move |at: usize| {
+            let same = |other: Option<usize>| key(other).is_some() && key(other) == key(Some(at));
+            same(at.checked_sub(1)) && !same(at.checked_sub(2))
+        };
+        (0..order.len())
+            .filter(move |at| is_second(*at))
+            .filter_map(move |at| Some(GgufWarning::Duplicate { key: shown(key(Some(at))?) }))
+    }
+}

@@ -1,0 +1,55 @@
+//! Text of unknown origin.
+
+use walla_types::TokenId;
+
+use super::{Tokenizer, error::TokenizerError, kind::Kind};
+
+/// Tokens that encoding must not end in; by default none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Avoided<'k>(Option<&'k [Kind]>);
+
+impl<'k> Avoided<'k> {
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// All tokens that [only trusted text](Kind::is_trusted_only) may become.
+    const fn trusted_only(kinds: &'k [Kind]) -> Self {
+        Self(Some(kinds))
+    }
+
+    /// Whether there is no token to avoid.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(super) fn contains(&self, token: u32) -> bool {
+        let kind = self.0.and_then(|kinds| kinds.get(token as usize));
+        kind.is_some_and(|kind| kind.is_trusted_only())
+    }
+}
+
+impl Tokenizer {
+    /// The tokens of a text of unknown origin, such as text that a player typed. Nothing is added.
+    ///
+    /// The text becomes no control, unknown or user-defined token and none that [ends a
+    /// generation](Self::is_end_of_generation), neither as a whole nor by merging. There are two
+    /// exceptions:
+    ///
+    /// - User-defined tokens of white space alone, such as the line breaks of Gemma. They mark
+    ///   nothing, and a model that was trained with them does not know other spellings.
+    /// - A byte that no other token of the vocabulary spells. The text would be lost otherwise.
+    ///
+    /// [`encode`](Self::encode) differs: it recognises user-defined tokens, as llama.cpp does.
+    ///
+    /// # Errors
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max).
+    pub fn encode_untrusted(&self, text: &str) -> Result<Vec<TokenId>, TokenizerError> {
+        self.check_length(text.len())?;
+        let fragments = self.partition.cut_untrusted(text);
+        let avoided = Avoided::trusted_only(&self.kinds);
+        let mut tokens = Vec::new();
+        self.encode_fragments_avoiding(text, &fragments, avoided, &mut tokens);
+        Ok(tokens)
+    }
+}

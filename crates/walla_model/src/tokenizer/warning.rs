@@ -1,0 +1,66 @@
+use core::fmt;
+
+use walla_types::TokenId;
+
+/// A defect of a vocabulary that does not prevent its use, but may change tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VocabularyWarning {
+    /// A "gpt2" vocabulary names no pre-tokenizer, so text is split as by "default": other tokens
+    /// than in training, and worse replies. Name the right one with
+    /// [`Tokenizer::from_gguf_with`](super::Tokenizer::from_gguf_with).
+    NoPreTokenizer {
+        /// The pre-tokenizer of the model family that the vocabulary's markers point to.
+        likely: Option<&'static str>,
+    },
+    /// A pre-tokenizer was named for a vocabulary that has none.
+    PreTokenizerIgnored {
+        /// The name.
+        name: String,
+        /// `tokenizer.ggml.model`.
+        model: String,
+    },
+    /// Several tokens have the same text: the first one encodes, all of them decode.
+    DuplicateTexts {
+        /// Tokens whose text an earlier token has.
+        tokens: usize,
+        /// The first such text; its beginning if it is long.
+        text: String,
+        /// The token that encodes it.
+        first: TokenId,
+        /// The next token with this text.
+        second: TokenId,
+    },
+    /// The id of a role that walla works without.
+    SpecialId {
+        /// The key and its defect.
+        reason: String,
+    },
+}
+
+impl fmt::Display for VocabularyWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPreTokenizer { likely } => {
+                f.write_str(
+                    "the file has no tokenizer.ggml.pre: text is split as by \"default\", which \
+                     gives other tokens than the model was trained with if that is wrong. Name the \
+                     pre-tokenizer (walla --pre NAME, or pre_tokenizer in the engine's options)",
+                )?;
+                match likely {
+                    Some(name) => write!(f, "; the markers are those of {name:?}"),
+                    None => Ok(()),
+                }
+            }
+            Self::PreTokenizerIgnored { name, model } => {
+                write!(f, "pre-tokenizer {name:?} has no effect on a vocabulary of model {model:?}")
+            }
+            Self::DuplicateTexts { tokens, text, first, second } => write!(
+                f,
+                "tokenizer.ggml.tokens has {tokens} duplicate texts, the first one is {text:?} \
+                 (tokens {first} and {second}): the first token of a text encodes it"
+            ),
+            Self::SpecialId { reason } => write!(f, "{reason}: it is ignored"),
+        }
+    }
+}

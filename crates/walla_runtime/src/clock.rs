@@ -1,0 +1,87 @@
+//! The only source of time for the core and for the threads around it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use walla_device::faulty::VirtualClock;
+
+/// Microseconds that never decrease: real time, or the time of a test.
+#[derive(Clone, Debug)]
+pub(crate) enum Clock {
+    /// Since the clock was made.
+    Real(Instant),
+    /// Advanced by a test.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests"))]
+    Virtual(VirtualClock),
+}
+
+impl Clock {
+    pub(crate) fn real() -> Self {
+        Self::Real(Instant::now())
+    }
+
+    pub(crate) fn now_micros(&self) -> u64 {
+        match self {
+            // 2^64 microseconds are 584 thousand years.
+            Self::Real(start) => start.elapsed().as_micros() as u64,
+            Self::Virtual(clock) => clock.now_micros(),
+        }
+    }
+
+    /// Lets time pass while a device works. For loading, never in play.
+    pub(crate) fn pause(&self, pause: Duration) {
+        match self {
+            Self::Real(_) => thread::sleep(pause),
+            Self::Virtual(clock) => clock.advance(pause.as_micros() as u64),
+        }
+    }
+}
+
+/// How long something has been waited for, as far as anybody looked.
+///
+/// Time between two looks counts up to a maximum: a process that was suspended, or stopped by a
+/// debugger, did not wait.
+#[derive(Debug)]
+pub(crate) struct WaitMeter {
+    look_micros_max: u64,
+    awaited: Option<u64>,
+    looked_micros: u64,
+    waited_micros: u64,
+}
+
+impl WaitMeter {
+    pub(crate) fn new(look_max: Duration) -> Self {
+        let look_micros_max = look_max.as_micros() as u64;
+        Self { look_micros_max, awaited: None, looked_micros: 0, waited_micros: 0 }
+    }
+
+    /// Looks at the number of what is awaited, if anything is. Returns the microseconds waited for
+    /// it so far.
+    pub(crate) fn look(&mut self, awaited: Option<u64>, now_micros: u64) -> u64 {
+        if awaited.is_none() || awaited != self.awaited {
+            self.waited_micros = 0;
+        } else {
+            let since_micros = now_micros.saturating_sub(self.looked_micros);
+            self.waited_micros += since_micros.min(self.look_micros_max);
+        }
+        (self.awaited, self.looked_micros) = (awaited, now_micros);
+        self.waited_micros
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_time_between_looks_counts_and_a_jump_of_the_clock_does_not() {
+        let mut meter = WaitMeter::new(Duration::from_millis(250));
+        assert_eq!(meter.look(Some(1), 1_000), 0);
+        assert_eq!(meter.look(Some(1), 51_000), 50_000);
+        // An hour of suspend counts as one look.
+        assert_eq!(meter.look(Some(1), 3_600_000_000), 50_000 + 250_000);
+        assert_eq!(meter.look(Some(2), 3_600_100_000), 0, "another step");
+        assert_eq!(meter.look(None, 3_600_200_000), 0);
+        assert_eq!(meter.look(None, 3_600_300_000), 0, "nothing is awaited");
+    }
+}

@@ -1,0 +1,84 @@
+//! Pauses: no step runs for a client, and its agents stay where they are.
+//!
+//! A client is paused while its host says so ([`Client::set_paused`](crate::Client::set_paused)), or while the budget that holds for it is zero.
+//! Its asks queue and none begins; cancels and removals count at once; steps in flight are collected. The time of a pause counts for nothing:
+//! the client's clock stands still, and when it goes on, all its asks and replies arrived later by as much. So voices owe no tokens, and
+//! [`Usage`](crate::Usage) does not count the pause.
+
+use super::agent::AgentState;
+use super::{ClientState, Core};
+use crate::api::Pacing;
+use crate::shell::ClientKey;
+
+impl ClientState {
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused_since_micros.is_some()
+    }
+
+    /// The time on the client's clock, which stands still in a pause.
+    pub(super) fn now_micros(&self, now_micros: u64) -> u64 {
+        self.paused_since_micros.map_or(now_micros, |since| since.min(now_micros))
+    }
+}
+
+impl AgentState {
+    /// What it was asked arrived so much later.
+    pub(super) fn postpone(&mut self, micros: u64) {
+        let of_asks = self.asks.iter_mut().map(|ask| &mut ask.arrived_micros);
+        let of_reply = self.reply.iter_mut().map(|reply| &mut reply.arrived_micros);
+        of_asks.chain(of_reply).for_each(|arrived| *arrived += micros);
+        if let Some(reply) = &mut self.reply {
+            reply.begun_micros += micros;
+        }
+    }
+}
+
+impl Core {
+    /// Whether steps run for the agents of a client.
+    pub(super) fn runs(&self, client: ClientKey) -> bool {
+        let mut clients = self.clients.iter();
+        clients.any(|state| state.key == client && !state.is_paused() && !state.removed)
+    }
+
+    /// Whether no client runs.
+    pub(super) fn is_all_paused(&self) -> bool {
+        self.clients.iter().all(ClientState::is_paused)
+    }
+
+    /// The time on the clock of a client.
+    pub(super) fn client_micros(&self, client: ClientKey, now_micros: u64) -> u64 {
+        let state = self.clients.iter().find(|state| state.key == client);
+        state.map_or(now_micros, |state| state.now_micros(now_micros))
+    }
+
+    /// Begins and ends pauses.
+    pub(super) fn update_pauses(&mut self, now_micros: u64) {
+        let runs_free = |client: &ClientState| client.pacing == Pacing::FreeRunning;
+        // As with any other budget: free-running clients lift it, unless it was made to hold for them.
+        let is_lifted = self.clients.iter().any(runs_free) && !self.budget.holds_for_all();
+        let is_zero = self.budget.is_zero() && !is_lifted;
+        for place in 0..self.clients.len() {
+            let client = &mut self.clients[place];
+            let is_paused = is_zero || client.wants_pause;
+            match (is_paused, client.paused_since_micros) {
+                (true, None) => client.paused_since_micros = Some(now_micros),
+                (false, Some(since)) => {
+                    client.paused_since_micros = None;
+                    let key = client.key;
+                    self.postpone(key, now_micros.saturating_sub(since));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A client goes on after a pause.
+    fn postpone(&mut self, client: ClientKey, micros: u64) {
+        let ticks = self.budget.ticks;
+        for agent in self.agents.iter_mut().flatten().filter(|agent| agent.client == client) {
+            agent.postpone(micros);
+            agent.waiting_since = ticks;
+        }
+        self.parked.postpone(client, micros);
+    }
+}

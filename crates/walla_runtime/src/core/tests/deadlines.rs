@@ -1,0 +1,198 @@
+//! Devices that hang, and replies that take too long, in virtual time.
+
+use std::time::Duration;
+
+use walla_device::faulty::{Call, FaultPlan, FaultyBackend, VirtualClock};
+use walla_device::hash::{HashBackend, HashOptions};
+use walla_device::{DeviceError, DeviceKind};
+use walla_exec::ExecError;
+
+use super::*;
+use crate::options::{Deadlines, EngineError};
+
+const STEP_MAX: Duration = Duration::from_secs(5);
+
+fn options_with(deadlines: Deadlines, budget: Option<Duration>) -> EngineOptions {
+    EngineOptions { deadlines, budget, ..options() }
+}
+
+fn deadlines() -> Deadlines {
+    Deadlines { step: Some(STEP_MAX), ..Deadlines::default() }
+}
+
+/// A device whose record number `hangs` never completes, and a spare one.
+fn hanging(clock: &VirtualClock, hangs: Option<u64>) -> Registry {
+    let hash = HashOptions { clock: clock.clone(), kind: DeviceKind::Cuda, ..Default::default() };
+    let plan = FaultPlan::new(1).clock(clock);
+    let plan = hangs.into_iter().fold(plan, FaultPlan::never_complete);
+    let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
+    let spare = HashOptions { name: "cpu", kind: DeviceKind::Cpu, ..hash };
+    Registry::new().with(faulty).with(HashBackend::new(spare))
+}
+
+fn load(
+    options: &EngineOptions,
+    registry: &Registry,
+    clock: &VirtualClock,
+) -> Result<Core, EngineError> {
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    Core::load(options, registry, &Clock::Virtual(clock.clone()), go_on)
+}
+
+fn is_lost(error: &EngineError) -> bool {
+    let lost = matches!(error, EngineError::Exec(ExecError::Device(DeviceError::Lost { .. })));
+    lost && error.to_string().contains("hangs")
+}
+
+/// Three replies on a device that hangs in record number `hangs`; what is heard.
+fn replies(hangs: Option<u64>) -> (Vec<Heard>, Option<u64>) {
+    let clock = VirtualClock::new();
+    let (options, registry) = (options_with(deadlines(), None), hanging(&clock, hangs));
+    let (source, file) = Source::open(&options).expect("the file is sound");
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let at = Clock::Virtual(clock.clone());
+    let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
+    let mut core = core.expect("it loads");
+    core.add_client(HOST, Pacing::FreeRunning);
+    let mut heard: HashMap<GenerationId, Heard> = HashMap::new();
+    for n in 0..3 {
+        let (agent, generation) = (AgentId(n), GenerationId(n));
+        let spec = Box::new(speaker(n, 8));
+        core.command(HOST, Command::AddAgent { agent, spec }, 0);
+        let prompt = tokens("abc");
+        core.command(HOST, Command::Ask { agent, generation, prompt }, 0);
+        heard.insert(generation, Heard::default());
+    }
+    let mut given_up_micros = None;
+    while heard.values().any(|reply| reply.ends.is_empty()) {
+        let now_micros = clock.now_micros();
+        assert!(now_micros < 60_000_000, "a reply never ends: {heard:?}");
+        let mut emit = |_: ClientKey, event: Event| {
+            hear(&mut heard, event);
+            Ok(())
+        };
+        match core.advance(now_micros, &mut emit) {
+            Ok(Advance::Again) => {}
+            Ok(_) => clock.advance(10_000),
+            Err(error) => {
+                assert!(is_lost(&error) && error.is_of_device(), "{error}");
+                given_up_micros = Some(now_micros);
+                let go_on = &mut |_: f32| ControlFlow::Continue(());
+                let spare = Core::load_fallback(&source, &options, &registry, &error, &at, go_on);
+                let spare = spare.expect("there is one").expect("it loads");
+                let lost = std::mem::replace(&mut core, spare);
+                core.take_over(lost);
+            }
+        }
+    }
+    ((0..3).map(|n| heard[&GenerationId(n)].clone()).collect(), given_up_micros)
+}
+
+#[test]
+fn a_step_that_hangs_loses_the_device_at_its_deadline_and_no_word() {
+    let (expected, never) = replies(None);
+    assert_eq!(never, None);
+    // Results are copied there: two records a step.
+    for hangs in [1, 3, 6, 9] {
+        let (heard, given_up_micros) = replies(Some(hangs));
+        let waited = Duration::from_micros(given_up_micros.expect("it is given up"));
+        assert!(waited > STEP_MAX && waited < 2 * STEP_MAX, "{waited:?}");
+        for (heard, expected) in heard.iter().zip(&expected) {
+            assert_eq!((&heard.text, &heard.ends), (&expected.text, &expected.ends), "{hangs}");
+        }
+    }
+}
+
+/// The memory of a device that hangs may still be written: it is leaked, and no call reaches the device.
+#[test]
+fn a_device_that_hangs_is_leaked_and_left_alone() {
+    let clock = VirtualClock::new();
+    let plan = FaultPlan::new(1).clock(&clock).never_complete(1);
+    let hash = HashOptions { clock: clock.clone(), ..HashOptions::default() };
+    let backend = FaultyBackend::new(HashBackend::new(hash), plan);
+    let handle = backend.handle();
+    let registry = Registry::new().with(backend);
+    let options = options_with(deadlines(), None);
+    let mut core = load(&options, &registry, &clock).expect("it loads");
+    core.add_client(HOST, Pacing::FreeRunning);
+    let (agent, generation) = (AgentId(1), GenerationId(1));
+    core.command(HOST, Command::AddAgent { agent, spec: Box::new(speaker(1, 8)) }, 0);
+    core.command(HOST, Command::Ask { agent, generation, prompt: tokens("abc") }, 0);
+    let lost = loop {
+        clock.advance(10_000);
+        match core.advance(clock.now_micros(), &mut |_, _| Ok(())) {
+            Ok(_) => assert!(clock.now_micros() < 60_000_000, "it is never given up"),
+            Err(error) => break error,
+        }
+    };
+    assert!(is_lost(&lost), "{lost}");
+    let calls = handle.calls_total();
+    let words = core.last_words("gone");
+    assert_eq!(words.iter().map(|(_, events)| events.len()).sum::<usize>(), 1, "it failed");
+    drop(core);
+    assert_eq!(handle.calls_total(), calls, "no call after it was given up");
+    assert!(!handle.is_dropped(), "leaked");
+}
+
+#[test]
+fn a_device_that_hangs_in_calibration_is_passed_over_or_ends_the_load() {
+    let clock = VirtualClock::new();
+    let registry = hanging(&clock, Some(2));
+    let budget = Some(Duration::from_millis(2));
+    let core = load(&options_with(deadlines(), budget), &registry, &clock).expect("it loads");
+    assert!(core.card().device_line().contains("hangs"), "{}", core.card().device_line());
+    assert!(Duration::from_micros(clock.now_micros()) < 2 * STEP_MAX);
+    let named = EngineOptions { device: "gpu:0".into(), ..options_with(deadlines(), budget) };
+    let clock = VirtualClock::new();
+    let error = load(&named, &hanging(&clock, Some(2)), &clock).expect_err("no other is allowed");
+    assert!(is_lost(&error), "{error}");
+}
+
+#[test]
+fn without_a_deadline_a_device_is_waited_for() {
+    let clock = VirtualClock::new();
+    let registry = hanging(&clock, Some(1));
+    let never = Deadlines { step: None, ..Deadlines::default() };
+    let mut core = load(&options_with(never, None), &registry, &clock).expect("it loads");
+    core.add_client(HOST, Pacing::FreeRunning);
+    let (agent, generation) = (AgentId(1), GenerationId(1));
+    core.command(HOST, Command::AddAgent { agent, spec: Box::new(speaker(1, 8)) }, 0);
+    core.command(HOST, Command::Ask { agent, generation, prompt: tokens("abc") }, 0);
+    for _ in 0..1_000 {
+        clock.advance(100_000);
+        core.advance(clock.now_micros(), &mut |_, _| Ok(())).expect("it waits");
+    }
+}
+
+#[test]
+fn a_reply_that_takes_too_long_ends_with_its_text_and_the_next_one_begins() {
+    let reply = Some(Duration::from_millis(20));
+    let deadlines = Deadlines { reply, ..Deadlines::default() };
+    let options = EngineOptions { deadlines, ..options() };
+    let mut stage = Stage::new(&options, &inline_cpu(), Pacing::default());
+    let slow = stage.agent(speaker(1, 100));
+    let asks = [stage.ask(slow, tokens("abc")), stage.ask(slow, tokens("abd"))];
+    for _ in 0..3 {
+        stage.frame();
+    }
+    assert_eq!(stage.reply(asks[0]).ends, [Ok(FinishReason::TimedOut)]);
+    assert!(stage.reply(asks[0]).tokens > 0, "it keeps what was said");
+    assert!(stage.reply(asks[1]).ends.is_empty() && stage.reply(asks[1]).started == 1);
+    // A host that grants no frames leaves a reply where it is: the core wakes at its deadline.
+    assert!(matches!(stage.advance(), Advance::Pause(1..=20_000)));
+    stage.now_micros += 20_000;
+    stage.advance();
+    assert_eq!(stage.reply(asks[1]).ends, [Ok(FinishReason::TimedOut)]);
+    assert_eq!(stage.advance(), Advance::Idle);
+}
+
+#[test]
+fn calls_that_are_counted_are_those_of_the_wrapped_device() {
+    let clock = VirtualClock::new();
+    let backend = FaultyBackend::new(HashBackend::default(), FaultPlan::new(1));
+    let handle = backend.handle();
+    let core = load(&options(), &Registry::new().with(backend), &clock).expect("it loads");
+    assert!(handle.calls(Call::LoadMatrix) > 0 && !handle.is_dropped());
+    drop(core);
+    assert!(handle.is_dropped());
+}

@@ -1,0 +1,18 @@
+//! Limits of a reply.
+
+use super::*;
+
+#[test]
+fn a_reply_of_no_tokens_ends_at_once_and_says_nothing() {
+    for prompt in [Prompt::Chat("Hello".into()), Prompt::Raw("Hello".into()), tokens("Hello")] {
+        let mut stage = Stage::free();
+        let agent = stage.agent(speaker(1, 0));
+        let generation = stage.ask(agent, prompt);
+        stage.run();
+        let heard = stage.reply(generation);
+        assert_eq!((heard.started, heard.text.as_str(), heard.tokens), (1, "", 0));
+        assert_eq!(heard.ends, [Ok(FinishReason::Length)]);
+        assert!(heard.usage.prompt_tokens > 0 && heard.usage.reply_tokens == 0, "{heard:?}");
+        assert_eq!(stage.core.stats().steps, 0);
+    }
+}

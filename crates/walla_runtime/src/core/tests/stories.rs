@@ -1,0 +1,608 @@
+//! Seeded stories: everything that hosts and devices can do, in random order and in virtual time, on
+//! a device that hashes instead of evaluating a model.
+//!
+//! A story is a function of its seed: time is virtual, so budgets, deadlines and step times replay
+//! as well. What each must show, after every frame and at its end:
+//!
+//! - every token of every reply is the one that the device draws for this history alone;
+//! - every reply ends exactly once, deltas join to the decoding of all tokens (`hear` checks);
+//! - liveness: while a reply is open, its host reads events and grants frames, and there is a
+//!   budget, something happens within [`SILENCE_MICROS_MAX`] of virtual time;
+//! - every page is returned.
+//!
+//! `WALLA_STORY_SEEDS=FIRST..END` runs other seeds than the default ones.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use walla_device::faulty::{Call, Fault, FaultHandle, FaultPlan, FaultyBackend, VirtualClock};
+use walla_device::hash::{HashBackend, HashOptions, reference_draw};
+use walla_device::{DeviceKind, philox4x32};
+use walla_plan::{Detail, LinearCost, StepCost};
+use walla_types::TokenMask;
+
+use super::*;
+use crate::api::{Speaker, Turn};
+use crate::core::budget::Budget;
+use crate::options::{Deadlines, EngineError};
+use crate::shell::Control;
+
+/// Seeds of a usual test run.
+const SEEDS: std::ops::Range<u64> = 0..500;
+
+/// Longest virtual time without a token, a step or an event, in microseconds.
+const SILENCE_MICROS_MAX: u64 = 2_500_000;
+
+/// Calls of `advance` in one frame; more means that the core spins.
+const ADVANCES_MAX: u32 = 20_000;
+
+/// Numbers drawn from a seed.
+struct Draws {
+    seed: u64,
+    count: u32,
+}
+
+impl Draws {
+    /// A number below `below`.
+    fn draw(&mut self, below: u32) -> u32 {
+        self.count += 1;
+        let key = [self.seed as u32, (self.seed >> 32) as u32];
+        philox4x32([self.count, 0, 0, 77], key)[0] % below
+    }
+
+    fn one_in(&mut self, many: u32) -> bool {
+        self.draw(many) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.draw(of.len() as u32) as usize]
+    }
+}
+
+/// A core in virtual time, and all that was heard of it.
+struct Story {
+    draws: Draws,
+    clock: VirtualClock,
+    source: Arc<Source>,
+    options: EngineOptions,
+    registry: Registry,
+    handle: FaultHandle,
+    core: Core,
+    agents: Vec<AgentId>,
+    asks: Vec<(AgentId, GenerationId)>,
+    names: u64,
+    heard: HashMap<GenerationId, Heard>,
+    /// Events that the host still takes in this frame.
+    room: usize,
+    has_fallen_back: bool,
+    is_budget_zero: bool,
+    log: String,
+    /// Progress seen so far, and when it last changed.
+    progress: (u64, u64, usize),
+    progress_micros: u64,
+}
+
+impl Story {
+    fn new(seed: u64) -> Self {
+        let mut draws = Draws { seed, count: 0 };
+        let clock = VirtualClock::new();
+        let hash = HashOptions {
+            clock: clock.clone(),
+            kind: draws.pick(&[DeviceKind::Cuda, DeviceKind::Cpu]),
+            step_micros: draws.pick(&[50, 300, 2_000]),
+            row_micros: draws.pick(&[5, 20, 100]),
+            spread_percent: draws.pick(&[0, 20, 300]),
+            seed,
+            mapped_results: draws.one_in(2),
+            ..HashOptions::default()
+        };
+        let mut plan = FaultPlan::new(seed).clock(&clock);
+        if draws.one_in(2) {
+            plan = plan.fail_in_play(draws.pick(&[200, 2_000]));
+        }
+        if draws.one_in(4) {
+            plan = plan.delay_micros(0..=draws.pick(&[500, 5_000]));
+        }
+        for _ in 0..draws.pick(&[0, 0, 1, 3]) {
+            plan = plan.poison(u64::from(draws.draw(150)), draws.draw(3));
+        }
+        let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
+        let handle = faulty.handle();
+        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash.clone() });
+        let registry = Registry::new().with(faulty).with(spare);
+        let budget_micros = draws.pick(&[None, Some(300), Some(1_000), Some(4_166)]);
+        let options = EngineOptions {
+            budget: budget_micros.map(Duration::from_micros),
+            budget_free_running: draws.one_in(2),
+            kv_tokens: Some(16 * (9 + draws.draw(30))),
+            launch_max: draws.pick(&[None, Some(Duration::from_micros(1_000))]),
+            deadlines: Deadlines {
+                reply: draws.pick(&[None, None, Some(Duration::from_millis(900))]),
+                ..Deadlines::default()
+            },
+            ..options()
+        };
+        let pacing = match draws.draw(3) {
+            0 => Pacing::FreeRunning,
+            steps => Pacing::PerFrame { steps },
+        };
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let at = Clock::Virtual(clock.clone());
+        let source = source();
+        let file = source.reopen().expect("it is in memory");
+        // Calibration takes as long as a story: most know the costs, not always the right ones.
+        let is_calibrated = draws.one_in(8);
+        let budget = options.budget.filter(|_| is_calibrated);
+        let of_load = EngineOptions { budget, ..options.clone() };
+        let core = Core::load_from(&source, &file, &of_load, &registry, &at, go_on);
+        let mut core = core.expect("some device loads");
+        if !is_calibrated {
+            let cost = StepCost::from_linear(LinearCost {
+                step_micros: hash.step_micros as f32 * draws.pick(&[0.5, 1.0, 3.0]),
+                row_micros: hash.row_micros as f32,
+                context_token_micros: 0.0,
+                prefill_token_micros: 0.0,
+            });
+            core.budget = Budget::new(&options, hash.kind == DeviceKind::Cuda, Some(cost));
+        }
+        let mut story = Self {
+            draws,
+            clock,
+            source,
+            options,
+            registry,
+            handle,
+            core,
+            agents: Vec::new(),
+            asks: Vec::new(),
+            names: 0,
+            heard: HashMap::new(),
+            room: usize::MAX,
+            has_fallen_back: false,
+            is_budget_zero: false,
+            log: String::new(),
+            progress: (0, 0, 0),
+            progress_micros: 0,
+        };
+        story.core.add_client(HOST, pacing);
+        story
+    }
+
+    fn name(&mut self) -> u64 {
+        self.names += 1;
+        self.names
+    }
+
+    fn command(&mut self, command: Command) {
+        let now_micros = self.clock.now_micros();
+        self.core.command(HOST, command, now_micros);
+    }
+
+    fn spec(&mut self) -> AgentSpec {
+        let mut sampling = Sampling::builder().seed(self.draws.draw(1_000).into());
+        if self.draws.one_in(3) {
+            sampling = sampling.repetition_penalty(1.3).penalty_window(self.draws.pick(&[8, 64]));
+        }
+        if self.draws.one_in(6) {
+            let first = self.draws.draw(200);
+            let tokens = (first..first + 40).map(TokenId);
+            let mask = TokenMask::allow(320, tokens).expect("of the vocabulary");
+            sampling = sampling.allowed_tokens(Arc::new(mask));
+        }
+        AgentSpec {
+            sampling: sampling.build().expect("valid"),
+            reply_tokens_max: 1 + self.draws.draw(40),
+            priority: self.draws.draw(3) as i32,
+            voice_rate: self.draws.pick(&[None, Some(8.0)]),
+            stop_strings: if self.draws.one_in(4) { vec!["a".into()] } else { Vec::new() },
+            ..AgentSpec::new("You are a test.")
+        }
+    }
+
+    fn prompt(&mut self) -> Prompt {
+        match self.draws.draw(3) {
+            0 => Prompt::Chat("Hi".repeat(1 + self.draws.draw(30) as usize)),
+            1 => Prompt::Raw("Once upon a time. ".repeat(1 + self.draws.draw(8) as usize)),
+            _ => {
+                // Some begin alike, so that pages are shared.
+                let letter = self.draws.pick(&["x", "y"]);
+                tokens(&letter.repeat(1 + self.draws.draw(130) as usize))
+            }
+        }
+    }
+
+    fn pick_agent(&mut self) -> Option<AgentId> {
+        let count = self.agents.len() as u32;
+        (count > 0).then(|| self.agents[self.draws.draw(count) as usize])
+    }
+
+    /// Something that a host, a device or the world does.
+    fn act(&mut self) {
+        match self.draws.draw(24) {
+            0..=3 if self.agents.len() < 8 => {
+                let spec = self.spec();
+                self.add(spec);
+            }
+            4..=9 => {
+                let Some(agent) = self.pick_agent() else { return };
+                let prompt = self.prompt();
+                self.ask(agent, prompt);
+            }
+            10 | 11 if !self.asks.is_empty() => {
+                let (agent, generation) = {
+                    let at = self.draws.draw(self.asks.len() as u32) as usize;
+                    self.asks[at]
+                };
+                self.command(Command::Cancel { agent, generation });
+            }
+            12 if self.agents.len() > 2 => {
+                let at = self.draws.draw(self.agents.len() as u32) as usize;
+                let agent = self.agents.swap_remove(at);
+                self.command(Command::RemoveAgent { agent });
+            }
+            13 => {
+                let Some(agent) = self.pick_agent() else { return };
+                let spec = Box::new(self.spec());
+                self.command(Command::ChangeAgent { agent, spec });
+            }
+            14 => {
+                let Some(agent) = self.pick_agent() else { return };
+                let detail = self.draws.pick(&[Detail::Full, Detail::Reduced, Detail::Background]);
+                self.command(Command::SetDetail { agent, detail });
+            }
+            15 if self.draws.one_in(3) => {
+                let Some(agent) = self.pick_agent() else { return };
+                let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
+                let turns = vec![turn(Speaker::User, "Who?"), turn(Speaker::Agent, "Me.")];
+                self.command(Command::SetConversation { agent, turns });
+            }
+            16 => {
+                let pages = 9 + self.draws.draw(30);
+                self.core.control(Control::KvTokens(16 * pages));
+            }
+            17 => {
+                let micros = self.draws.pick(&[None, Some(0), Some(400), Some(3_000)]);
+                self.is_budget_zero = micros == Some(0);
+                self.core.control(Control::Budget(micros.map(Duration::from_micros)));
+            }
+            18 if self.draws.one_in(6) => self.handle.lose(),
+            19 => self.room = self.draws.pick(&[0, 1, 5, usize::MAX]),
+            // A frame that comes late, once by an hour.
+            20 => self.clock.advance(self.draws.pick(&[50_000, 400_000])),
+            21 if self.draws.one_in(8) => {
+                self.clock.advance(3_600_000_000);
+                self.progress_micros = self.clock.now_micros();
+            }
+            _ => {}
+        }
+    }
+
+    /// One frame of the host, its device working meanwhile.
+    fn frame(&mut self) {
+        let begin_micros = self.clock.now_micros();
+        let end_micros = begin_micros + FRAME_MICROS;
+        self.core.frame(HOST, begin_micros);
+        for advances in 0.. {
+            assert!(advances < ADVANCES_MAX, "the core spins");
+            let wait_micros = match self.advance() {
+                Advance::Again => continue,
+                Advance::Poll => 200,
+                Advance::Pause(micros) => micros,
+                Advance::Idle => break,
+            };
+            // The next frame may come before the core wants to look again.
+            if self.clock.now_micros() + wait_micros >= end_micros {
+                break;
+            }
+            self.clock.advance(wait_micros);
+        }
+        self.clock.advance_to(end_micros);
+        self.check_tokens();
+        self.check_progress();
+    }
+
+    /// As the device thread does it.
+    fn advance(&mut self) -> Advance {
+        let now_micros = self.clock.now_micros();
+        let Self { core, heard, room, log, .. } = self;
+        let mut emit = |_: ClientKey, event: Event| {
+            if *room == 0 {
+                return Err(event);
+            }
+            *room -= 1;
+            writeln!(log, "{now_micros} {event:?}").expect("a string takes everything");
+            hear(heard, event);
+            Ok(())
+        };
+        match core.advance(now_micros, &mut emit) {
+            Ok(advance) => advance,
+            Err(error) => {
+                self.fall_back(&error);
+                Advance::Again
+            }
+        }
+    }
+
+    fn fall_back(&mut self, error: &EngineError) {
+        assert!(error.is_of_device() && !self.has_fallen_back, "{error}");
+        self.has_fallen_back = true;
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let clock = Clock::Virtual(self.clock.clone());
+        let Self { source, options, registry, .. } = &*self;
+        let spare = Core::load_fallback(source, options, registry, error, &clock, go_on);
+        let spare = spare.expect("there is one").expect("it loads");
+        let lost = std::mem::replace(&mut self.core, spare);
+        self.core.take_over(lost);
+    }
+
+    /// The newest token of each speaking agent is the one that its history alone gives.
+    fn check_tokens(&self) {
+        for agent in self.core.agents.iter().flatten() {
+            let Some(reply) = agent.reply.as_ref().filter(|_| agent.is_speaking()) else {
+                continue;
+            };
+            let prompt = reply.usage.prompt_tokens as usize;
+            if let Some((token, before)) = agent.history.split_last()
+                && before.len() >= prompt
+            {
+                let expected = reference_draw(before, &agent.spec.sampling, 320);
+                assert_eq!(Some(*token), expected, "{:?} at {}", agent.id, before.len());
+            }
+        }
+    }
+
+    fn is_anything_open(&self) -> bool {
+        self.heard.values().any(|heard| heard.ends.is_empty())
+    }
+
+    fn check_progress(&mut self) {
+        let stats = self.core.stats();
+        let events = self.log.len();
+        let progress = (stats.steps, stats.steps_done, events);
+        let now_micros = self.clock.now_micros();
+        let is_due = self.is_anything_open() && self.room > 0 && !self.is_budget_zero;
+        if progress != self.progress || !is_due {
+            (self.progress, self.progress_micros) = (progress, now_micros);
+        }
+        let silent_micros = now_micros - self.progress_micros;
+        assert!(
+            silent_micros < SILENCE_MICROS_MAX,
+            "{silent_micros} µs of silence\n{}",
+            self.describe()
+        );
+    }
+
+    fn assert_all_ended(&self) {
+        for (generation, heard) in &self.heard {
+            let ends = heard.ends.len();
+            assert_eq!(ends, 1, "{generation:?} ends once: {heard:?}\n{}", self.describe());
+        }
+    }
+
+    /// State of the core, for a story that fails.
+    fn describe(&self) -> String {
+        let ledger = &self.core.sequences.ledger;
+        let mut text = format!("{:?}\n", self.core.stats());
+        for (slot, agent) in self.core.agents.iter().enumerate() {
+            let Some(agent) = agent else { continue };
+            let (tokens, known) =
+                (ledger.len(walla_types::SeqId(slot as u32)), agent.history.len());
+            let state = (agent.spec.detail, agent.spec.priority, agent.unread, agent.asks.len());
+            writeln!(text, "{slot} {:?}: {tokens} of {known} tokens, {state:?}", agent.id)
+                .and_then(|()| writeln!(text, "  {:?}", agent.reply))
+                .expect("a string takes everything");
+        }
+        let (free, fenced) = (ledger.free_pages(), ledger.fenced_pages());
+        let claim = self.core.page_claim;
+        let deferred = self.core.composer.deferred();
+        format!("{text}{free} pages free, {fenced} fenced, claim {claim:?}, {deferred:?}")
+    }
+
+    /// From the first frame to the last page. Returns the log of all events.
+    fn run(mut self) -> String {
+        for _ in 0..120 {
+            self.act();
+            self.act();
+            self.frame();
+        }
+        self.room = usize::MAX;
+        self.is_budget_zero = false;
+        self.core.control(Control::Budget(None));
+        self.core.control(Control::KvTokens(u32::MAX));
+        for _ in 0..3_000 {
+            if !self.is_anything_open() {
+                break;
+            }
+            self.frame();
+        }
+        self.assert_all_ended();
+        for agent in std::mem::take(&mut self.agents) {
+            self.command(Command::RemoveAgent { agent });
+        }
+        self.frame();
+        self.frame();
+        let stats = self.core.stats();
+        assert_eq!((stats.pages_used, stats.agents), (0, 0), "everything is returned");
+        self.log
+    }
+}
+
+/// The model of all stories: reading its vocabulary and its template takes longer than a story.
+fn source() -> Arc<Source> {
+    static SOURCE: OnceLock<Arc<Source>> = OnceLock::new();
+    let open = || Source::open(&options()).expect("the file is sound").0;
+    Arc::clone(SOURCE.get_or_init(open))
+}
+
+/// Names the seed if its story fails.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed: WALLA_STORY_SEEDS={}..{}", self.0, self.0 + 1);
+        }
+    }
+}
+
+fn story(seed: u64) -> String {
+    let _named = Named(seed);
+    Story::new(seed).run()
+}
+
+/// From `WALLA_STORY_SEEDS=FIRST..END`.
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("WALLA_STORY_SEEDS") else { return SEEDS };
+    let range = text
+        .split_once("..")
+        .and_then(|(first, end)| Some(first.trim().parse().ok()?..end.trim().parse().ok()?));
+    range.unwrap_or_else(|| panic!("WALLA_STORY_SEEDS is {text:?}, expected FIRST..END"))
+}
+
+#[test]
+fn stories_in_virtual_time_end_well() {
+    let seeds = seeds();
+    let is_long = seeds.end - seeds.start > 10_000;
+    for seed in seeds {
+        story(seed);
+        if is_long && seed % 10_000 == 9_999 {
+            eprintln!("stories up to seed {seed} have ended well");
+        }
+    }
+}
+
+#[test]
+fn a_story_replays_byte_for_byte() {
+    let mut has_budget = 0;
+    for seed in seeds().take(60) {
+        let first = story(seed);
+        assert!(!first.is_empty(), "seed {seed}: something is said");
+        assert_eq!(first, story(seed), "seed {seed}");
+        has_budget += u32::from(Story::new(seed).options.budget.is_some());
+    }
+    assert!(has_budget > 0);
+}
+
+impl Story {
+    /// A story without draws: its test decides what happens.
+    fn plain(options: EngineOptions, pacing: Pacing, plan: FaultPlan, hash: HashOptions) -> Self {
+        let clock = hash.clock.clone();
+        let faulty = FaultyBackend::new(HashBackend::new(hash.clone()), plan).alias("gpu");
+        let handle = faulty.handle();
+        let spare = HashBackend::new(HashOptions { name: "cpu", ..hash });
+        let registry = Registry::new().with(faulty).with(spare);
+        let at = Clock::Virtual(clock.clone());
+        let go_on = &mut |_: f32| ControlFlow::Continue(());
+        let source = source();
+        let file = source.reopen().expect("it is in memory");
+        // A device that cannot load is passed over for the next.
+        let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
+        let mut core = core.expect("the spare device loads");
+        core.add_client(HOST, pacing);
+        Self {
+            draws: Draws { seed: 1, count: 0 },
+            clock,
+            source,
+            options,
+            registry,
+            handle,
+            core,
+            agents: Vec::new(),
+            asks: Vec::new(),
+            names: 0,
+            heard: HashMap::new(),
+            room: usize::MAX,
+            has_fallen_back: false,
+            is_budget_zero: false,
+            log: String::new(),
+            progress: (0, 0, 0),
+            progress_micros: 0,
+        }
+    }
+
+    fn add(&mut self, spec: AgentSpec) -> AgentId {
+        let agent = AgentId(self.name());
+        self.command(Command::AddAgent { agent, spec: Box::new(spec) });
+        self.agents.push(agent);
+        agent
+    }
+
+    fn ask(&mut self, agent: AgentId, prompt: Prompt) {
+        let generation = GenerationId(self.name());
+        self.heard.insert(generation, Heard { client: Some(HOST), ..Heard::default() });
+        self.asks.push((agent, generation));
+        self.command(Command::Ask { agent, generation, prompt });
+    }
+}
+
+/// A short story whose device fails or is lost in the `nth` call of a kind. Returns whether there
+/// was such a call.
+fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
+    let options = EngineOptions {
+        budget: Some(Duration::from_micros(2_000)),
+        kv_tokens: Some(16 * 12),
+        ..options()
+    };
+    let plan = FaultPlan::new(1).fail_call(call, nth, fault);
+    let mut story = Story::plain(options, Pacing::default(), plan, HashOptions::default());
+    for seed in 0..4 {
+        let agent = story.add(speaker(seed, 6));
+        story.ask(agent, tokens(&"x".repeat(40)));
+        story.ask(agent, Prompt::Chat("Hello".into()));
+    }
+    for frame in 0..400 {
+        match frame {
+            6 => story.core.control(Control::KvTokens(16 * 8)),
+            12 => story.core.control(Control::KvTokens(u32::MAX)),
+            _ if !story.is_anything_open() => break,
+            _ => {}
+        }
+        story.frame();
+    }
+    story.assert_all_ended();
+    story.handle.calls(call) > nth
+}
+
+/// The most urgent agent preempts others for its pages, which steps in flight still hold. Whoever was preempted
+/// may not take them in the meantime: not in the same frame, and not in the next, if the frame's steps
+/// are used up.
+#[test]
+fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
+    for seed in 0..300 {
+        let _named = Named(seed);
+        let mut draws = Draws { seed, count: 0 };
+        let options = EngineOptions { kv_tokens: Some(16 * (9 + draws.draw(6))), ..options() };
+        let step_micros = draws.pick(&[300, 3_000, 12_000]);
+        let hash = HashOptions { step_micros, ..HashOptions::default() };
+        let pacing = Pacing::PerFrame { steps: 1 + draws.draw(2) };
+        let mut story = Story::plain(options, pacing, FaultPlan::new(1), hash);
+        for n in 0..5 {
+            let detail = draws.pick(&[Detail::Full, Detail::Full, Detail::Background]);
+            let agent = story.add(AgentSpec { detail, ..speaker(n, 4 + draws.draw(20)) });
+            // No two prompts begin alike, so no page is shared.
+            let letter = char::from(b'a' + n as u8).to_string();
+            for _ in 0..3 {
+                story.ask(agent, tokens(&letter.repeat(20 + draws.draw(100) as usize)));
+            }
+            for _ in 0..draws.draw(4) {
+                story.frame();
+            }
+        }
+        let frames = (0..5_000).take_while(|_| {
+            story.frame();
+            story.is_anything_open()
+        });
+        assert!(frames.count() < 5_000, "{}", story.describe());
+    }
+}
+
+#[test]
+fn every_call_of_a_device_may_fail_or_lose_it_at_every_time() {
+    let mut faults = 0;
+    for call in Call::ALL {
+        for fault in [Fault::Failed, Fault::Lost] {
+            faults += (0..).take_while(|&nth| sweep(call, nth, fault)).count();
+        }
+    }
+    assert!(faults > 500, "{faults} faults");
+}

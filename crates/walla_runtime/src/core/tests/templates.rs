@@ -1,0 +1,221 @@
+//! Chat templates: histories that they refuse, files without one that works, and chosen ones.
+
+use std::path::{Path, PathBuf};
+
+use walla_device::faulty::{FaultPlan, FaultyBackend};
+use walla_model::chat::{BuiltInTemplate, TemplateChoice, TemplateError, TemplateState};
+
+use super::*;
+use crate::api::{Speaker, Turn};
+use crate::options::EngineError;
+use Speaker::{Agent, Observation, User};
+
+/// A copy of the model whose template has other text, filled up with spaces.
+fn model_with(template: &str) -> &'static [u8] {
+    const BEGIN: &[u8] = b"{% for message in messages %}";
+    const END: &[u8] = b"assistant\\n' }}{% endif %}";
+    let mut bytes = model().to_vec();
+    let find = |bytes: &[u8], wanted: &[u8]| {
+        bytes.windows(wanted.len()).position(|window| window == wanted).expect("ChatML")
+    };
+    let start = find(&bytes, BEGIN);
+    let end = start + find(&bytes[start..], END) + END.len();
+    let other = format!("{template:<width$}", width = end - start);
+    assert_eq!(other.len(), end - start, "no room for {template:?}");
+    bytes.splice(start..end, other.bytes());
+    Vec::leak(bytes)
+}
+
+fn options_with(template: &str) -> EngineOptions {
+    EngineOptions { model: ModelSource::Static(model_with(template)), ..options() }
+}
+
+fn choose(template: impl Into<TemplateChoice>) -> EngineOptions {
+    EngineOptions { template: Some(template.into()), context_tokens: 512, ..options() }
+}
+
+/// Vendors' templates, if this checkout has the reference data.
+fn published() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/templates");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        assert!(std::env::var_os("WALLA_REQUIRE_DATA").is_none(), "no {}", folder.display());
+        eprintln!("SKIPPED: no reference data at {}", folder.display());
+        return Vec::new();
+    };
+    entries.map(|entry| entry.expect("a folder").path()).collect()
+}
+
+fn history(turns: &[(Speaker, &str)]) -> Vec<Turn> {
+    turns.iter().map(|&(speaker, text)| Turn { speaker, text: text.into() }).collect()
+}
+
+fn load(options: &EngineOptions) -> Result<Core, EngineError> {
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    Core::load(options, &inline_cpu(), &Clock::real(), go_on)
+}
+
+/// Two agents of a report, and others: Gemma's and Mistral's templates refused every one of their
+/// asks.
+#[test]
+fn every_template_answers_in_every_history() {
+    let stories: [(&str, &[(Speaker, &str)]); 7] = [
+        ("You are Greta.", &[(Agent, "Welcome to my smithy!")]),
+        ("", &[(User, "Hi"), (User, "Anyone?")]),
+        ("", &[(Agent, "Welcome!")]),
+        ("You are Greta.", &[(Observation, "Odo comes in."), (Agent, "Odo!")]),
+        ("", &[(User, "Hi"), (Agent, "Hm."), (Agent, "Yes?"), (Observation, "It rains.")]),
+        ("You are Greta.", &[(User, ""), (Agent, ""), (User, " ")]),
+        ("", &[(Observation, "Rain."), (Observation, "Thunder.")]),
+    ];
+    let built_in = BuiltInTemplate::ALL.map(TemplateChoice::from);
+    let published = published().into_iter().map(TemplateChoice::from);
+    for template in built_in.into_iter().chain(published) {
+        // SmolLM 3's begins with a long text, in letters for this vocabulary.
+        let options =
+            EngineOptions { context_tokens: 4_096, kv_tokens: Some(16_384), ..choose(template) };
+        let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
+        let mut asks = Vec::new();
+        for (seed, (persona, turns)) in stories.iter().enumerate() {
+            let history = history(turns);
+            let spec = AgentSpec { persona: (*persona).into(), history, ..speaker(seed as u64, 4) };
+            let agent = stage.agent(spec);
+            asks.extend(
+                ["Hello?", "Go on"].map(|text| stage.ask(agent, Prompt::Chat(text.into()))),
+            );
+        }
+        stage.run();
+        for ask in asks {
+            let heard = stage.reply(ask);
+            assert!(matches!(heard.ends[..], [Ok(_)]), "{:?}: {heard:?}", options.template);
+        }
+        stage.assert_all_ended();
+    }
+}
+
+/// Merging keeps the beginning of the prompt, so the cache keeps it too.
+#[test]
+fn merged_turns_are_read_once() {
+    let mut stage = Stage::new(&choose(BuiltInTemplate::Gemma), &inline_cpu(), Pacing::FreeRunning);
+    let turns =
+        [(Observation, "Odo comes in."), (User, "Hi"), (Agent, "Well met."), (Agent, "Odo!")];
+    let agent = stage.agent(AgentSpec { history: history(&turns), ..speaker(1, 4) });
+    let first = stage.ask(agent, Prompt::Chat("Who is that?".into()));
+    stage.run();
+    let second = stage.ask(agent, Prompt::Chat("Who?".into()));
+    stage.run();
+    let (first, second) = (stage.reply(first).usage, stage.reply(second).usage);
+    assert!(first.prompt_tokens > 50, "{first:?}");
+    assert!(second.cached_tokens >= first.prompt_tokens, "{first:?} {second:?}");
+}
+
+#[test]
+fn a_long_talk_without_a_user_is_cut_to_what_fits() {
+    let mut stage =
+        Stage::new(&choose(BuiltInTemplate::Mistral), &inline_cpu(), Pacing::FreeRunning);
+    for speaker_of_all in [Agent, Observation] {
+        let line = (speaker_of_all, "a sentence of some length, said again and again");
+        let agent = stage.agent(AgentSpec { history: history(&[line; 300]), ..speaker(1, 4) });
+        let ask = stage.ask(agent, Prompt::Chat("Hello?".into()));
+        stage.run();
+        let heard = stage.reply(ask);
+        assert!(matches!(heard.ends[..], [Ok(_)]), "{heard:?}");
+        // Three quarters of the context, less a turn at most.
+        assert!((300..=384).contains(&heard.usage.prompt_tokens), "{heard:?}");
+    }
+}
+
+/// The file's template does not compile, loses text, or fails: the model loads.
+#[test]
+fn without_a_template_raw_prompts_work_and_chat_asks_have_the_reason() {
+    for (template, words) in [
+        ("{% for m in messages %}{{ m.content }", "invalid"),
+        ("", "empty"),
+        ("chatml", "only the text"),
+        ("{{ bos_token }}", "leaves out the user's messages"),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content | nosuchfilter }}{% endfor %}",
+            "nosuchfilter",
+        ),
+    ] {
+        let mut stage = Stage::new(&options_with(template), &inline_cpu(), Pacing::FreeRunning);
+        assert!(matches!(stage.core.card().template, TemplateState::Unusable(_)), "{template:?}");
+        let agent = stage.agent(speaker(1, 4));
+        let raw = stage.ask(agent, Prompt::Raw("Once".into()));
+        let chat = stage.ask(agent, Prompt::Chat("Hi".into()));
+        let again = stage.ask(agent, Prompt::Raw("upon".into()));
+        stage.run();
+        assert!(matches!(stage.reply(raw).ends[..], [Ok(_)]), "{template:?}");
+        assert!(matches!(stage.reply(again).ends[..], [Ok(_)]), "{template:?}");
+        let [Err(error @ ReplyError::NoTemplate(_))] = &stage.reply(chat).ends[..] else {
+            panic!("{template:?}: {:?}", stage.reply(chat))
+        };
+        let error = error.to_string();
+        for word in [words, "EngineOptions::template", "chatml, llama3, gemma, mistral", "raw"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_chosen_template_takes_the_place_of_the_files_own() {
+    for own in
+        ["{% broken", "", "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"]
+    {
+        let template = Some(TemplateChoice::from("chatml"));
+        let chosen = EngineOptions { template, ..options_with(own) };
+        let mut stage = Stage::new(&chosen, &inline_cpu(), Pacing::FreeRunning);
+        assert_eq!(stage.core.card().template, TemplateState::Chosen("chatml".into()));
+        let agent = stage.agent(speaker(1, 12));
+        let chat = stage.ask(agent, Prompt::Chat("Hi".into()));
+        // The model's own template is ChatML, too.
+        let mut plain = Stage::new(&options(), &inline_cpu(), Pacing::FreeRunning);
+        assert_eq!(plain.core.card().template, TemplateState::FromFile);
+        let agent = plain.agent(speaker(1, 12));
+        let same = plain.ask(agent, Prompt::Chat("Hi".into()));
+        stage.run();
+        plain.run();
+        assert_eq!(stage.reply(chat).usage.prompt_tokens, plain.reply(same).usage.prompt_tokens);
+        assert_eq!(stage.reply(chat).text, plain.reply(same).text);
+    }
+}
+
+#[test]
+fn a_chosen_template_that_does_not_work_is_an_error_at_load() {
+    let broken: [TemplateChoice; 4] = [
+        TemplateChoice::Source("{% for".into()),
+        TemplateChoice::Source("".into()),
+        TemplateChoice::Source("{{ bos_token }}".into()),
+        "no/such/file.jinja".into(),
+    ];
+    for template in broken {
+        let Err(error) = load(&choose(template.clone())) else { panic!("it loads") };
+        let EngineError::Template { template: name, .. } = &error else { panic!("{error}") };
+        assert_eq!(*name, template.to_string());
+    }
+    let Err(error) = load(&choose("no/such/file.jinja")) else { panic!("it loads") };
+    let EngineError::Template { reason: TemplateError::File { path, .. }, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(path, Path::new("no/such/file.jinja"));
+}
+
+/// The file of a chosen template is read once: a fallback keeps the template.
+#[test]
+fn a_fallback_keeps_the_template() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mine.jinja");
+    std::fs::write(&file, BuiltInTemplate::Gemma.source()).expect("it is written");
+    let cpu = || CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() });
+    let registry =
+        Registry::new().with(FaultyBackend::new(cpu(), FaultPlan::new(1)).alias("gpu")).with(cpu());
+    let options = choose(file.clone());
+    let Stage { core: lost, source, .. } = Stage::new(&options, &registry, Pacing::FreeRunning);
+    std::fs::remove_file(&file).expect("it is removed");
+    let go_on = &mut |_: f32| ControlFlow::Continue(());
+    let (error, clock) = (EngineError::Stopped, Clock::real());
+    let spare = Core::load_fallback(&source, &options, &registry, &error, &clock, go_on);
+    let mut spare = spare.expect("there is a CPU").expect("it loads");
+    spare.take_over(lost);
+    assert_eq!(spare.card().template, TemplateState::Chosen(file.display().to_string()));
+    assert!(spare.text.template.is_some());
+}

@@ -1,0 +1,181 @@
+//! The conversation of an agent: exchanges, turns that a host adds, and replies of which only a part was heard.
+//!
+//! Order: an exchange stands where its question was asked. Turns that are appended while asks are open follow the exchanges of these asks.
+
+use std::sync::Arc;
+
+use super::agent::{AgentState, Reply, Stage};
+use crate::api::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
+
+impl AgentState {
+    /// Replaces the conversation. The caller has cancelled all asks.
+    pub fn replace_turns(&mut self, turns: Vec<Turn>) {
+        self.turns = Arc::new(turns);
+        self.later.clear();
+        self.exchanges.clear();
+    }
+
+    /// Appends turns behind the exchanges of all asks that are open. More than `turns_max` turns cannot fit in the context, so the oldest go.
+    pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
+        self.later.extend(turns);
+        let surplus = self.later.len().saturating_sub(turns_max);
+        self.later.drain(..surplus);
+        self.settle_turns(turns_max);
+    }
+
+    /// Moves appended turns into the conversation once no ask precedes them.
+    pub fn settle_turns(&mut self, turns_max: usize) {
+        if self.reply.is_none() && self.asks.is_empty() {
+            let later = std::mem::take(&mut self.later);
+            self.extend_turns(later, turns_max);
+        }
+    }
+
+    /// Adds turns to the end of the conversation.
+    pub fn extend_turns(&mut self, added: Vec<Turn>, turns_max: usize) {
+        if added.is_empty() {
+            return;
+        }
+        Arc::make_mut(&mut self.turns).extend(added);
+        let surplus = self.turns.len().saturating_sub(turns_max);
+        self.forget_oldest(surplus);
+    }
+
+    /// Drops the oldest turns: no prompt has room for them any more.
+    pub fn forget_oldest(&mut self, turns: usize) {
+        if turns == 0 {
+            return;
+        }
+        Arc::make_mut(&mut self.turns).drain(..turns);
+        self.exchanges.retain_mut(|(_, question)| {
+            let is_kept = *question >= turns;
+            *question = question.saturating_sub(turns);
+            is_kept
+        });
+    }
+
+    /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
+    ///
+    /// A question that was never read, or whose reply failed or was cancelled before its first word, does not become part of it: it
+    /// would be an example of answering with silence, and stand there twice when it is asked again.
+    pub fn keep_turn(&mut self, mut reply: Reply, is_finished: bool) {
+        cut_text(&mut reply.said, reply.heard_bytes);
+        let is_answered = is_finished || !reply.said.is_empty();
+        let Some(question) = reply.question.filter(|_| is_answered) else { return };
+        if reply.stage == Stage::Speaking {
+            if self.exchanges.len() >= EXCHANGES_KNOWN_MAX {
+                self.exchanges.pop_front();
+            }
+            self.exchanges.push_back((reply.generation, self.turns.len()));
+            let turns = Arc::make_mut(&mut self.turns);
+            turns.push(Turn { speaker: Speaker::User, text: question });
+            turns.push(Turn { speaker: Speaker::Agent, text: reply.said });
+        }
+    }
+
+    /// Keeps of a reply that has ended only the beginning that was heard. Without effect if the exchange is not among the latest.
+    ///
+    /// The cache needs no change: the next prompt is compared with it token by token.
+    pub fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
+        let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
+            return;
+        };
+        let (_, question) = self.exchanges[at];
+        let turns = Arc::make_mut(&mut self.turns);
+        let Some(answer) = turns.get_mut(question + 1) else { return };
+        cut_text(&mut answer.text, heard_bytes);
+        if !answer.text.is_empty() {
+            return;
+        }
+        turns.drain(question..question + 2);
+        self.turns_removed += 1;
+        self.exchanges.remove(at);
+        for (_, later) in self.exchanges.iter_mut().skip(at) {
+            *later -= 2;
+        }
+    }
+}
+
+/// Cuts a text after so many bytes, or before the character that this would divide.
+fn cut_text(text: &mut String, bytes: u32) {
+    text.truncate(text.floor_char_boundary(bytes as usize));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{AgentId, AgentSpec, Prompt};
+    use crate::core::ClientKey;
+    use crate::core::agent::Ask;
+
+    const TURNS_MAX: usize = 100;
+
+    fn agent() -> AgentState {
+        AgentState::new(ClientKey(0), AgentId(1), AgentSpec::new(""))
+    }
+
+    fn reply(generation: u64, said: &str) -> Reply {
+        Reply {
+            question: Some(format!("q{generation}")),
+            stage: Stage::Speaking,
+            said: said.into(),
+            ..Reply::new(&Ask::new(GenerationId(generation), Prompt::Raw(String::new()), 0), 0, 0)
+        }
+    }
+
+    fn pushed(text: &str) -> Vec<Turn> {
+        vec![Turn { speaker: Speaker::User, text: text.into() }]
+    }
+
+    fn texts(agent: &AgentState) -> Vec<&str> {
+        agent.turns.iter().map(|turn| turn.text.as_str()).collect()
+    }
+
+    #[test]
+    fn what_was_heard_is_cut_between_characters() {
+        let mut agent = agent();
+        for (generation, said) in [(1, "one"), (2, "zwölf"), (3, "three")] {
+            agent.keep_turn(reply(generation, said), true);
+        }
+        agent.append_turns(pushed("x"), TURNS_MAX);
+        agent.keep_turn(reply(4, "four"), true);
+        // Byte 3 is in the middle of a character.
+        agent.shorten_reply(GenerationId(2), 3);
+        agent.shorten_reply(GenerationId(3), 0);
+        agent.shorten_reply(GenerationId(3), 1);
+        agent.shorten_reply(GenerationId(4), 100);
+        assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "four"]);
+        agent.shorten_reply(GenerationId(4), 2);
+        assert_eq!(texts(&agent), ["q1", "one", "q2", "zw", "x", "q4", "fo"]);
+        assert_eq!(agent.turns_removed, 1);
+    }
+
+    #[test]
+    fn exchanges_are_found_after_older_turns_have_gone() {
+        let mut agent = agent();
+        for generation in 1..=3 {
+            agent.keep_turn(reply(generation, "words"), true);
+        }
+        agent.forget_oldest(3);
+        agent.shorten_reply(GenerationId(1), 1);
+        agent.shorten_reply(GenerationId(3), 1);
+        assert_eq!(texts(&agent), ["words", "q3", "w"]);
+    }
+
+    #[test]
+    fn conversations_and_known_exchanges_are_bounded() {
+        let mut agent = agent();
+        for generation in 0..300 {
+            agent.keep_turn(reply(generation, "words"), true);
+            agent.append_turns(pushed("x"), TURNS_MAX);
+        }
+        assert_eq!((agent.turns.len(), agent.exchanges.len()), (TURNS_MAX, EXCHANGES_KNOWN_MAX));
+        agent.shorten_reply(GenerationId(299), 1);
+        assert_eq!(texts(&agent)[TURNS_MAX - 3..], ["q299", "w", "x"]);
+        agent.reply = Some(reply(300, ""));
+        for _ in 0..300 {
+            agent.append_turns(pushed("y"), TURNS_MAX);
+        }
+        assert_eq!(agent.later.len(), TURNS_MAX);
+    }
+}

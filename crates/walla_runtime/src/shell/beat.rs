@@ -1,0 +1,74 @@
+//! Signs of life of the device thread, read by the watch thread.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What the device thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Loading for the first time: there are no agents yet, so another thread can start again.
+    FirstLoad,
+    /// Going round.
+    Play,
+    /// Loading what takes over from a lost device.
+    FallbackLoad,
+}
+
+/// Written by the device thread.
+#[derive(Debug, Default)]
+pub(super) struct Beat {
+    /// Twice the number of beats, plus 1 while the thread rests.
+    word: AtomicU64,
+    phase: AtomicU32,
+}
+
+const RESTING: u64 = 1;
+
+impl Beat {
+    /// The thread is alive and works.
+    pub fn work(&self) {
+        // One thread at a time writes.
+        let beats = self.word.load(Ordering::Relaxed) & !RESTING;
+        self.word.store(beats + 2, Ordering::Release);
+    }
+
+    /// The thread is about to park or has ended.
+    pub fn rest(&self) {
+        self.word.store(self.word.load(Ordering::Relaxed) | RESTING, Ordering::Release);
+    }
+
+    pub fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u32, Ordering::Release);
+        self.work();
+    }
+
+    pub fn phase(&self) -> Phase {
+        let phases = [Phase::FirstLoad, Phase::Play, Phase::FallbackLoad];
+        let phase = self.phase.load(Ordering::Acquire);
+        phases.into_iter().find(|known| *known as u32 == phase).unwrap_or(Phase::Play)
+    }
+
+    /// Number of the beat that the thread works on; `None` while it rests.
+    pub fn working(&self) -> Option<u64> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & RESTING == 0).then_some(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_beat_is_another_and_a_rest_is_none() {
+        let beat = Beat::default();
+        beat.enter(Phase::FirstLoad);
+        let first = beat.working();
+        beat.work();
+        assert!(first.is_some() && beat.working() > first);
+        beat.rest();
+        assert_eq!(beat.working(), None);
+        beat.enter(Phase::FallbackLoad);
+        assert_eq!(beat.phase(), Phase::FallbackLoad);
+        assert!(beat.working() > first);
+    }
+}

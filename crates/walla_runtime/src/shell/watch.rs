@@ -1,0 +1,85 @@
+//! The thread `walla-watch`: gives up a device thread that hangs in a call.
+//!
+//! A step that never completes is seen by the core itself, which polls. A driver call that never
+//! returns keeps the device thread, so another thread has to act. It does nothing but look at the
+//! [`Beat`](super::beat::Beat) of the device thread, some times in a second.
+//!
+//! At a deadline the device thread is *disowned*: the engine's incarnation changes, and whatever that
+//! thread does if the call ever returns reaches no host. Its device is not touched, so it cannot be
+//! freed under it. While the first load hangs, a new device thread loads the fallback, and hosts
+//! notice nothing else. Later the conversations are out of reach: the engine fails, and this thread
+//! ends every open reply.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use walla_device::DeviceError;
+
+use super::beat::Phase;
+use super::engine::Shared;
+use super::farewell::farewell;
+use super::thread::Loader;
+use super::{EngineCore, spawn_device_thread};
+use crate::clock::{Clock, WaitMeter};
+use crate::options::{Deadlines, EngineError};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Looks at the device thread until it has ended.
+pub(super) fn watch<C: EngineCore + 'static>(
+    shared: &Arc<Shared>,
+    clock: &Clock,
+    deadlines: Deadlines,
+    successor: Option<impl Loader<C> + Send + 'static>,
+) {
+    let mut successor = successor;
+    let mut meter = WaitMeter::new(2 * LOOK);
+    let limits = [deadlines.load, deadlines.step].into_iter().flatten();
+    let look = limits.min().map_or(LOOK, |least| (least / 4).min(LOOK));
+    while !shared.is_ended() {
+        thread::park_timeout(look);
+        let phase = shared.beat.phase();
+        let waited = Duration::from_micros(meter.look(shared.beat.working(), clock.now_micros()));
+        let limit = match phase {
+            Phase::FirstLoad | Phase::FallbackLoad => deadlines.load,
+            Phase::Play => deadlines.step,
+        };
+        if limit.is_none_or(|limit| waited <= limit) {
+            continue;
+        }
+        let call = if phase == Phase::Play { "step" } else { "load" };
+        let reason = format!("a call has not returned after {:.1} s", waited.as_secs_f32());
+        tracing::error!(target: "walla::device", call, %reason, "the device thread is given up");
+        let error = EngineError::from(DeviceError::Lost { call, reason });
+        let may_start = phase == Phase::FirstLoad && !shared.is_stopping();
+        let loader = successor.take().filter(|_| may_start);
+        if !loader.is_some_and(|loader| start_again(shared, clock, loader)) {
+            return give_up::<C>(shared, error);
+        }
+        meter = WaitMeter::new(2 * LOOK);
+    }
+}
+
+/// Starts another device thread. `false` if the system has none.
+fn start_again<C: EngineCore + 'static>(
+    shared: &Arc<Shared>,
+    clock: &Clock,
+    loader: impl Loader<C> + Send + 'static,
+) -> bool {
+    let number = shared.disown();
+    shared.beat.enter(Phase::FirstLoad);
+    spawn_device_thread(shared, clock.clone(), loader, number).is_ok()
+}
+
+/// Fails the engine in place of its device thread.
+fn give_up<C: EngineCore>(shared: &Shared, error: EngineError) {
+    let reason = error.to_string();
+    let number = shared.disown();
+    if let Some(owned) = shared.own(number) {
+        owned.set_failed(error);
+    }
+    farewell::<C>(shared, number, None, false, &reason);
+    shared.set_ended();
+}

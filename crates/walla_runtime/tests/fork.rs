@@ -1,0 +1,65 @@
+//! A process that forks: the child has the engine's memory and none of its threads.
+#![cfg(all(unix, feature = "demo"))]
+
+use std::time::{Duration, Instant};
+
+use walla_runtime::{
+    AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, ModelSource,
+    Pacing, Prompt, ReplyEvent, TrySendError,
+};
+
+fn ask(client: &Client) -> Command {
+    let agent = client.new_agent();
+    let spec = Box::new(AgentSpec { reply_tokens_max: 3, ..AgentSpec::new("") });
+    client.try_send(Command::AddAgent { agent, spec }).expect("room");
+    let prompt = Prompt::Raw("Once upon a time".into());
+    Command::Ask { agent, generation: client.new_generation(), prompt }
+}
+
+/// What a child finds out, as its exit code.
+fn in_child(engine: Engine, client: Client, command: Command) -> i32 {
+    if !matches!(client.try_send(command), Err(TrySendError::Closed(_))) {
+        return 1;
+    }
+    if !matches!(engine.state(), EngineState::Failed(error) if matches!(*error, EngineError::Forked))
+    {
+        return 2;
+    }
+    if engine.client(Pacing::FreeRunning).is_ok() || !engine.is_ended() {
+        return 3;
+    }
+    let start = Instant::now();
+    drop((client, engine));
+    if start.elapsed() > Duration::from_millis(50) { 4 } else { 0 }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "std has no fork")]
+fn asks_in_a_forked_child_are_refused_and_the_parent_goes_on() {
+    let options = EngineOptions { agents_max: 4, ..EngineOptions::new(ModelSource::demo()) };
+    let engine = Engine::start(options).expect("it starts");
+    let client = engine.client(Pacing::FreeRunning).expect("a place");
+    let first = ask(&client);
+    // SAFETY: the child calls functions of this test and `_exit`; it takes no lock that another
+    // thread may hold, but for the allocator's, which glibc and musl reset in a fork.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = in_child(engine, client, first);
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(code) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (child, true, 0));
+    client.try_send(first).expect("room");
+    let start = Instant::now();
+    loop {
+        match client.try_recv().map(|event| event.what) {
+            Some(ReplyEvent::Finished { .. }) => break,
+            Some(ReplyEvent::Failed(error)) => panic!("{error}"),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "the parent is silent");
+    }
+}

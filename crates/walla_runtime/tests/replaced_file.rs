@@ -1,0 +1,230 @@
+//! A device is lost after the model's file was replaced. A file that was renamed over the old one,
+//! or deleted, changes nothing, because the engine holds the old one open. An in-place overwrite is
+//! noticed, and the engine fails with a typed error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use walla_cpu::{CpuBackend, CpuOptions};
+use walla_device::faulty::{Call, Fault};
+use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
+use walla_exec::ExecError;
+use walla_model::GgufError;
+use walla_model::spec::Architecture;
+use walla_model::synth::{self, Mixture, Model};
+use walla_runtime::{
+    AgentSpec, Client, Command, Engine, EngineError, EngineOptions, EngineState, Event,
+    GenerationId, ModelSource, Pacing, Prompt, ReplyError, ReplyEvent,
+};
+use walla_types::{Sampling, TokenId};
+
+fn bytes_of(model: &Model, seed: u64) -> Vec<u8> {
+    synth::write(model, Mixture::Q8_0, seed, Vec::new()).expect("a vector takes everything")
+}
+
+fn model() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| bytes_of(&Model::TINY, 7))
+}
+
+/// Files in place of the model's.
+fn replacements() -> [(&'static str, Vec<u8>); 4] {
+    let others = [
+        ("a smaller vocabulary", bytes_of(&Model { vocab: 280, ..Model::TINY }, 7)),
+        ("a larger vocabulary", bytes_of(&Model { vocab: 500, ..Model::TINY }, 7)),
+        ("other weights", bytes_of(&Model::TINY, 8)),
+        (
+            "another architecture",
+            bytes_of(&Model { architecture: Architecture::Qwen3, ..Model::TINY }, 7),
+        ),
+    ];
+    assert_eq!(others[2].1.len(), model().len(), "nothing but weights differs");
+    others
+}
+
+fn inline_cpu() -> CpuBackend {
+    CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
+}
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "never happened: {what}");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// An engine on a device that is lost at its `lost_at`th launch.
+fn start(path: &Path, lost_at: u64) -> Engine {
+    let plan = FaultPlan::new(0).fail_call(Call::Launch, lost_at, Fault::Lost);
+    let registry = Registry::new()
+        .with(FaultyBackend::new(inline_cpu(), plan).alias("gpu"))
+        .with(inline_cpu());
+    let options = EngineOptions {
+        context_tokens: 128,
+        agents_max: 8,
+        rows_max: 32,
+        prefill_tokens_max: 16,
+        budget: None,
+        ..EngineOptions::new(ModelSource::Path(path.to_owned()))
+    };
+    let engine = Engine::start_with(options, registry).unwrap();
+    eventually("ready", || engine.state().is_ready().then_some(()));
+    assert_eq!(engine.model().unwrap().device_line(), "cpu", "the device that is called gpu");
+    engine
+}
+
+fn ask(client: &Client) -> GenerationId {
+    let (agent, generation) = (client.new_agent(), client.new_generation());
+    // Another draw for each agent, the same ones in every run.
+    let sampling = Sampling::builder().temperature(1.0).seed(agent.0).build().unwrap();
+    let spec = AgentSpec { sampling, reply_tokens_max: 24, ..AgentSpec::new("") };
+    client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).unwrap();
+    let prompt = Prompt::Tokens((1..20).map(TokenId).collect());
+    client.try_send(Command::Ask { agent, generation, prompt }).unwrap();
+    generation
+}
+
+/// Asks three agents and returns the events of each reply until all have ended.
+fn three_replies(engine: &Engine) -> [Vec<Event>; 3] {
+    let client = engine.client(Pacing::FreeRunning).unwrap();
+    let asked = [(); 3].map(|()| ask(&client));
+    let mut events: Vec<Event> = Vec::new();
+    while events.iter().filter(|event| event.what.is_terminal()).count() < 3 {
+        events.push(eventually("an event", || client.try_recv()));
+    }
+    // Nothing follows the ends.
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(client.try_recv(), None);
+    asked.map(|generation| {
+        let of_reply: Vec<Event> =
+            events.iter().filter(|event| event.generation == generation).cloned().collect();
+        let ends = of_reply.iter().filter(|event| event.what.is_terminal()).count();
+        assert_eq!((ends, of_reply.last().unwrap().what.is_terminal()), (1, true));
+        of_reply
+    })
+}
+
+fn text(events: &[Event]) -> String {
+    let deltas = events.iter().filter_map(|event| match &event.what {
+        ReplyEvent::Delta { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    deltas.collect()
+}
+
+fn in_folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    fs::write(&path, model()).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_file_that_was_renamed_over_or_deleted_goes_on_as_the_old_one() {
+    let undisturbed = {
+        let (_folder, path) = in_folder();
+        three_replies(&start(&path, u64::MAX)).map(|events| text(&events))
+    };
+    assert!(undisturbed.iter().all(|text| !text.is_empty()));
+    let mut cases: Vec<(&str, Option<Vec<u8>>)> = vec![("deleted", None)];
+    cases.extend(replacements().map(|(what, bytes)| (what, Some(bytes))));
+    for (what, bytes) in cases {
+        let (folder, path) = in_folder();
+        let engine = start(&path, 4);
+        match bytes {
+            None => fs::remove_file(&path).unwrap(),
+            Some(bytes) => {
+                let beside = folder.path().join("new.gguf");
+                fs::write(&beside, bytes).unwrap();
+                fs::rename(&beside, &path).unwrap();
+            }
+        }
+        let heard = three_replies(&engine);
+        assert_eq!(heard.map(|events| text(&events)), undisturbed, "{what}");
+        let device = engine.model().unwrap().device_line();
+        assert!(device.starts_with("cpu (fallback after: device lost in launch"), "{device}");
+        assert!(engine.state().is_ready(), "{what}");
+    }
+}
+
+#[test]
+fn a_file_that_was_overwritten_in_place_is_a_lost_device_with_a_reason() {
+    let mut cases: Vec<(&str, Vec<u8>)> = replacements().into();
+    cases.push(("nothing", Vec::new()));
+    cases.push(("a part", model()[..model().len() / 2].to_vec()));
+    cases.push(("no model at all", vec![b'x'; model().len()]));
+    let mut one_byte = model().to_vec();
+    *one_byte.last_mut().unwrap() ^= 1;
+    cases.push(("one byte", one_byte));
+    for (what, bytes) in cases {
+        let (_folder, path) = in_folder();
+        let engine = start(&path, 4);
+        fs::write(&path, &bytes).unwrap();
+        for events in three_replies(&engine) {
+            let ReplyEvent::Failed(ReplyError::EngineGone(reason)) = &events.last().unwrap().what
+            else {
+                panic!("{what}: {events:?}");
+            };
+            let names = reason.starts_with("device lost in launch")
+                && reason.contains(&path.display().to_string());
+            assert!(names, "{what}: {reason}");
+        }
+        let EngineState::Failed(error) = engine.state() else { panic!("{what} goes on") };
+        let EngineError::NotReplaced { lost, reason } = &*error else { panic!("{what}: {error}") };
+        assert!(
+            matches!(&**lost, EngineError::Exec(ExecError::Device(DeviceError::Lost { .. }))),
+            "{lost}"
+        );
+        let is_named = match &**reason {
+            EngineError::File(GgufError::Changed { before, after, .. }) => {
+                *before == model().len() as u64 && *after == bytes.len() as u64
+            }
+            EngineError::File(GgufError::Modified { .. }) => bytes.len() == model().len(),
+            _ => false,
+        };
+        assert!(is_named, "{what}: {reason}");
+        eventually("the thread ends", || engine.is_ended().then_some(()));
+    }
+}
+
+/// A file that is written to and has the same contents afterwards is no reason to stop.
+#[test]
+fn a_file_that_was_overwritten_with_itself_goes_on() {
+    let (_folder, path) = in_folder();
+    let undisturbed = three_replies(&start(&path, u64::MAX)).map(|events| text(&events));
+    let engine = start(&path, 4);
+    fs::write(&path, model()).unwrap();
+    assert_eq!(three_replies(&engine).map(|events| text(&events)), undisturbed);
+    assert!(engine.state().is_ready());
+}
+
+/// An engine that will not load the model again does not keep its file open.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_file_is_open_only_while_a_fallback_may_need_it() {
+    let is_open = |path: &Path| {
+        let files = fs::read_dir("/proc/self/fd").unwrap();
+        files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|to| to == path))
+    };
+    let (_folder, path) = in_folder();
+    let path = path.canonicalize().unwrap();
+    let engine = start(&path, u64::MAX);
+    assert!(is_open(&path));
+    drop(engine);
+    eventually("closed", || (!is_open(&path)).then_some(()));
+    let options = EngineOptions {
+        fallback: false,
+        budget: None,
+        ..EngineOptions::new(ModelSource::Path(path.clone()))
+    };
+    let engine = Engine::start_with(options, Registry::new().with(inline_cpu())).unwrap();
+    eventually("ready", || engine.state().is_ready().then_some(()));
+    assert!(!is_open(&path));
+}

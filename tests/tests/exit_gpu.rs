@@ -1,0 +1,122 @@
+//! An engine ends on a real GPU with 64 agents in mid-reply: when hosts know, when the memory is free again. Needs a GPU: without one it
+//! reports that it skips.
+//!
+//! `WALLA_TEST_EXIT_CYCLES` sets the number of engines (default 3), `WALLA_TEST_EXIT_LAYERS` the layers of the model (default 4; 16 is
+//! the whole shape of Llama 3.2 1B).
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use walla_cuda::CudaBackend;
+use walla_device::{Backend, OpenOptions, Registry};
+use walla_model::synth::{self, Mixture, Model};
+use walla_runtime::{
+    AgentSpec, Client, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
+};
+use walla_tests::say_skipped;
+use walla_types::TokenId;
+
+const AGENTS: u32 = 64;
+
+/// The longest that dropping the last handle may take: 300 ms, and time for a busy machine.
+const DROP_MAX: Duration = Duration::from_millis(400);
+
+/// The longest until every reply has ended after a stop: the memory is freed later.
+const TOLD_MAX: Duration = Duration::from_millis(40);
+
+/// The longest until device and memory are given back.
+const FREED_MAX: Duration = Duration::from_secs(5);
+
+fn number(name: &str, default: u32) -> u32 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Free memory of the first GPU, in bytes, as another device on it sees it.
+fn free_bytes() -> u64 {
+    let backend = CudaBackend::from_env();
+    let device = backend.open("cuda:0", &OpenOptions::default()).expect("it opens");
+    device.info().memory_free_bytes.expect("an open device knows")
+}
+
+/// Starts an engine and waits until all agents are in mid-reply.
+fn speaking(model: &'static [u8]) -> (Engine, Client) {
+    let options = EngineOptions {
+        agents_max: AGENTS,
+        budget: None,
+        ..EngineOptions::new(ModelSource::Static(model))
+    };
+    let registry = Registry::new().with(CudaBackend::from_env());
+    let engine = Engine::start_with(options, registry).expect("it starts");
+    let client = engine.client(Pacing::FreeRunning).expect("a place");
+    for n in 0..AGENTS {
+        let (agent, generation) = (client.new_agent(), client.new_generation());
+        let spec = Box::new(AgentSpec { reply_tokens_max: 900, ..AgentSpec::new("") });
+        client.try_send(Command::AddAgent { agent, spec }).expect("room");
+        let prompt = Prompt::Tokens((0..20).map(|token| TokenId(n + token)).collect());
+        client.try_send(Command::Ask { agent, generation, prompt }).expect("room");
+    }
+    let (mut started, begin) = (0, Instant::now());
+    while started < AGENTS {
+        match client.try_recv().map(|event| event.what) {
+            Some(ReplyEvent::Started { .. }) => started += 1,
+            Some(ReplyEvent::Failed(error)) => panic!("{error}"),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(120), "{:?}", engine.state());
+    }
+    thread::sleep(Duration::from_millis(20));
+    (engine, client)
+}
+
+#[test]
+fn an_exit_with_64_agents_in_flight_is_bounded_and_frees_the_memory() {
+    if let Err(reason) = CudaBackend::from_env().devices() {
+        say_skipped(reason);
+        return;
+    }
+    let shape = Model { layers: number("WALLA_TEST_EXIT_LAYERS", 4), ..Model::LLAMA_3_2_1B };
+    let model = synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes all");
+    let model: &'static [u8] = model.leak();
+    let before = free_bytes();
+    for cycle in 0..number("WALLA_TEST_EXIT_CYCLES", 3) {
+        let (engine, client) = speaking(model);
+        // Stopped: every reply ends before the memory is free.
+        engine.stop();
+        let (begin, mut ends) = (Instant::now(), 0);
+        while ends < AGENTS {
+            match client.try_recv() {
+                Some(event) => ends += u32::from(event.what.is_terminal()),
+                None => thread::sleep(Duration::from_micros(50)),
+            }
+            assert!(begin.elapsed() < FREED_MAX, "{ends} replies have ended");
+        }
+        let told = begin.elapsed();
+        assert!(told < TOLD_MAX, "{told:?}");
+        while !engine.is_ended() {
+            assert!(begin.elapsed() < FREED_MAX, "the memory is not free");
+            thread::sleep(Duration::from_micros(200));
+        }
+        let freed = begin.elapsed();
+        drop((client, engine));
+        // Dropped in mid-reply, as at the end of an app.
+        let (engine, client) = speaking(model);
+        let begin = Instant::now();
+        drop((client, engine));
+        let dropped = begin.elapsed();
+        let left = loop {
+            let left = before.saturating_sub(free_bytes());
+            if left < 64 << 20 || begin.elapsed() > FREED_MAX {
+                break left;
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        println!(
+            "exit: cycle {cycle}: told after {told:.1?}, freed after {freed:.1?}; dropped in {dropped:.1?}, \
+             {} MiB left after {:.1?}",
+            left >> 20,
+            begin.elapsed()
+        );
+        assert!(dropped < DROP_MAX, "{dropped:?}");
+        assert!(left < 64 << 20, "{} MiB are not free", left >> 20);
+    }
+}
