@@ -27,14 +27,15 @@ impl EditId {
 
 /// The turns of an agent and whoever talks to it, oldest first.
 ///
-/// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in [`Speech`](crate::Speech). What was said of a
-/// reply that was cancelled or failed stays, of one that was [interrupted](crate::Interrupt) what was heard; a question that never came to a
-/// reply leaves no trace.
+/// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
+/// [`Speech`](crate::Speech). The text of a cancelled or failed reply is kept, of an
+/// [interrupted](crate::Interrupt) reply its heard part. A question whose reply never began is not
+/// added.
 ///
-/// A game may add turns at any time with [`push`](Self::push): nothing is cancelled. It may also replace the conversation:
-/// [`clear`](Self::clear), [`forget_last_exchange`](Self::forget_last_exchange), or a saved one put back with `insert` or by assignment. The
-/// agent then goes on from there, and replies that were asked for before end as cancelled. With the feature `serialize` it implements serde's
-/// traits.
+/// [`push`](Self::push) adds a turn at any time and cancels nothing. [`clear`](Self::clear),
+/// [`forget_last_exchange`](Self::forget_last_exchange), `insert` and assignment replace the
+/// conversation: the agent continues with the new one, and earlier asks end as cancelled. With the
+/// feature `serialize` it implements serde's traits.
 ///
 /// # Examples
 /// ```
@@ -81,10 +82,11 @@ impl Conversation {
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
-    /// Appends a turn that never went through the engine: a memory, a line of the plot. The agent knows it from its next reply on.
+    /// Appends a turn that never went through the engine: a memory, a line of the plot. The agent
+    /// knows it from its next reply on.
     ///
-    /// Replies in progress and asks that wait go on. Exchanges of asks that were made in earlier frames stand before the turn, wherever
-    /// the end of a reply finds it; asks of the same frame stand behind it.
+    /// Open asks are not cancelled. Exchanges of asks from earlier frames are inserted before the
+    /// turn when their replies end; exchanges of asks from the same frame follow it.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
         self.turns.push(Turn { speaker, text: text.into() });
         self.pushed = self.pushed.wrapping_add(1);
@@ -139,7 +141,8 @@ impl Conversation {
         self.exchanges.reserve(EXCHANGES_KNOWN_MAX.saturating_sub(self.exchanges.len()));
     }
 
-    /// Adds the exchange of a reply that has ended, before the last `turns_after` turns, which were pushed later.
+    /// Adds the exchange of a reply that has ended, before the last `turns_after` turns, which were
+    /// pushed later.
     pub(crate) fn add_exchange(
         &mut self,
         generation: GenerationId,
@@ -155,16 +158,18 @@ impl Conversation {
         self.exchanges.push_back((generation, at));
     }
 
-    /// The reply and all later ones, as far as they are known, oldest first. `None`: only the latest.
+    /// The reply and all later ones, as far as they are known, oldest first. `None`: only the
+    /// latest.
     pub(crate) fn replies_from(&self, generation: Option<GenerationId>) -> Vec<GenerationId> {
-        let known = self.exchanges.iter().map(|(generation, _)| *generation);
+        let mut known = self.exchanges.iter().map(|(generation, _)| *generation);
         match generation {
             Some(first) => known.skip_while(|generation| *generation != first).collect(),
-            None => known.last().into_iter().collect(),
+            None => known.next_back().into_iter().collect(),
         }
     }
 
-    /// Keeps of a reply only the beginning that was heard, as the engine does: see [`Command::Interrupt`](crate::Command::Interrupt).
+    /// Keeps of a reply only the beginning that was heard, as the engine does: see
+    /// [`Command::Interrupt`](crate::Command::Interrupt).
     pub(crate) fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
         let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
             return;
@@ -183,7 +188,7 @@ impl Conversation {
     }
 }
 
-/// Cuts a text after so many bytes, or before the character that this would divide.
+/// Cuts a text at a byte, or before the character that contains this byte.
 pub(crate) fn cut_text(text: &mut String, bytes: u32) {
     text.truncate(text.floor_char_boundary(bytes as usize));
 }
