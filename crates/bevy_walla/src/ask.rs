@@ -1,4 +1,5 @@
-//! How a game asks and interrupts: [`Ask`], [`Cancel`] and [`Interrupt`], as events, as messages or by a method of `Commands`.
+//! How a game asks and interrupts: [`Ask`], [`Cancel`] and [`Interrupt`], as events, as messages or
+//! by a method of `Commands`.
 
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
@@ -127,19 +128,21 @@ pub struct Cancel {
     pub agent: Entity,
 }
 
-/// Ends what an agent is saying, of which only the beginning was heard, and forgets what else it was asked: trigger it or write it as a message.
-/// [`Cancel`] keeps all that the model has made up to then.
+/// Cancels all asks of an agent and shortens its reply to the heard part: trigger it or write it as
+/// a message. [`Cancel`] keeps all text that the model has generated.
 ///
-/// A voice is slower than a model: when the player interrupts, the reply may be far ahead of what was heard, or over. Then the
-/// [`Conversation`](crate::Conversation) and the agent's memory keep what was heard, cut at the last whole character. Replies after it were
-/// not heard and leave the conversation, and so does the reply itself if nothing was heard of it. Any of the last 16 replies of an agent
-/// can be shortened like this, until its conversation is replaced. The order among asks counts as it does for [`Cancel`].
+/// A voice is slower than a model: when the player interrupts, the text may be far ahead of the
+/// voice, or complete. The [`Conversation`](crate::Conversation) and the engine then keep the heard
+/// part, cut at the last whole character. Later replies were not heard and are removed from the
+/// conversation. If no byte was heard, the exchange is removed too. The last 16 replies of an agent
+/// can be shortened, until its conversation is replaced. The order among asks counts as it does for
+/// [`Cancel`].
 ///
 /// # Examples
 /// ```
 /// # use bevy_ecs::prelude::*;
 /// use bevy_walla::prelude::*;
-/// /// The sentence that the voice has spoken last.
+/// /// The latest sentence that the voice has spoken.
 /// #[derive(Component)]
 /// struct Heard(SentenceSpoken);
 /// fn interrupt(heard: Single<&Heard>, mut commands: Commands) {
@@ -160,7 +163,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// So many bytes were heard of the reply in progress, or of the latest.
+    /// `heard_bytes` of the reply in progress were heard, or of the latest reply if none is in
+    /// progress.
     #[must_use]
     pub fn at(agent: Entity, heard_bytes: u32) -> Self {
         Self { agent, generation: None, heard_bytes }

@@ -27,14 +27,17 @@ impl EditId {
 
 /// The turns of an agent and whoever talks to it, oldest first.
 ///
-/// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in [`Speech`](crate::Speech). What was said of a
-/// reply that was cancelled or failed stays, of one that was [interrupted](crate::Interrupt) what was heard; a question that never came to a
-/// reply leaves no trace.
+/// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
+/// [`Speech`](crate::Speech). The text of a cancelled or failed reply is kept, of an
+/// [interrupted](crate::Interrupt) reply its heard part. A question whose reply never began is not
+/// added.
 ///
-/// A game may add turns at any time with [`push`](Self::push): nothing is cancelled. It may also replace the conversation:
-/// [`clear`](Self::clear), [`forget_last_exchange`](Self::forget_last_exchange), or a saved one put back with `insert` or by assignment. The
-/// agent then goes on from there, and replies that were asked for before end as cancelled. With the feature `serialize` it implements serde's
-/// traits; a save with more than [`TURNS_MAX`](Self::TURNS_MAX) turns or [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) bytes of text is an error.
+/// [`push`](Self::push) adds a turn at any time and cancels nothing. [`clear`](Self::clear),
+/// [`forget_last_exchange`](Self::forget_last_exchange), `insert` and assignment replace the
+/// conversation: the agent continues with the new one, and earlier asks end as cancelled. With the
+/// feature `serialize` it implements serde's traits; a save with more than
+/// [`TURNS_MAX`](Self::TURNS_MAX) turns or [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) bytes of text
+/// is an error.
 ///
 /// # Examples
 /// ```
@@ -81,11 +84,11 @@ impl Conversation {
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
-    /// Appends a turn that never went through the engine: an observation, a memory, a line of the plot. The agent knows it from its next
-    /// reply on.
+    /// Appends a turn that never went through the engine: an observation, a memory, a line of the
+    /// plot. The agent knows it from its next reply on.
     ///
-    /// Replies in progress and asks that wait go on. Exchanges of asks that were made in earlier frames precede the turn, wherever
-    /// the end of a reply finds it; asks of the same frame follow it.
+    /// Open asks are not cancelled. Exchanges of asks from earlier frames are inserted before the
+    /// turn when their replies end; exchanges of asks from the same frame follow it.
     pub fn push(&mut self, speaker: Speaker, text: impl Into<String>) {
         self.turns.push(Turn { speaker, text: text.into() });
         self.pushed = self.pushed.wrapping_add(1);
@@ -148,7 +151,8 @@ impl Conversation {
         dropped
     }
 
-    /// Adds the exchange of a reply that has ended, before the last `turns_after` turns, which were pushed later.
+    /// Adds the exchange of a reply that has ended, before the last `turns_after` turns, which were
+    /// pushed later.
     pub(crate) fn add_exchange(
         &mut self,
         generation: GenerationId,
@@ -164,7 +168,8 @@ impl Conversation {
         self.exchanges.push_back((generation, at));
     }
 
-    /// The reply and all later ones, as far as they are known, oldest first. `None`: only the latest.
+    /// The reply and all later ones, as far as they are known, oldest first. `None`: only the
+    /// latest.
     pub(crate) fn replies_from(&self, generation: Option<GenerationId>) -> Vec<GenerationId> {
         let mut known = self.exchanges.iter().map(|(generation, _)| *generation);
         match generation {
@@ -173,7 +178,8 @@ impl Conversation {
         }
     }
 
-    /// Keeps of a reply only the beginning that was heard, as the engine does: see [`Command::Interrupt`](crate::Command::Interrupt).
+    /// Keeps of a reply only the beginning that was heard, as the engine does: see
+    /// [`Command::Interrupt`](crate::Command::Interrupt).
     pub(crate) fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
         let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
             return;
@@ -192,7 +198,7 @@ impl Conversation {
     }
 }
 
-/// Cuts a text after so many bytes, or before the character that this would divide.
+/// Cuts a text at a byte, or before the character that contains this byte.
 pub(crate) fn cut_text(text: &mut String, bytes: u32) {
     text.truncate(text.floor_char_boundary(bytes as usize));
 }

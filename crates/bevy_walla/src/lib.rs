@@ -39,7 +39,7 @@
 //! | to tell | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `hush` |
-//! | [`Interrupt`] | like [`Cancel`], for a voice: the conversation keeps what was heard |
+//! | [`Interrupt`] | like [`Cancel`], for a voice: the conversation keeps the heard part |
 //!
 //! | to hear, as event and as message | |
 //! |---|---|
@@ -75,11 +75,12 @@
 //! tells the deltas and sentences of one reply from those of another. Replies begin in the order of the asks, but an ask that never
 //! comes to a reply (refused, cancelled) may end before those that were asked earlier.
 //!
-//! **More agents than the engine has slots?** They take turns: an agent that is asked waits for a slot, and the agent that has been idle longest gives up
-//! its own. Conversations stay ([`WallaPlugin::agents_max`], [`WallaPlugin::wait_for_slot`]).
+//! **More agents than the engine has slots?** They take turns: an agent that is asked waits for a
+//! slot, and the agent that has been idle longest loses its own. Conversations stay
+//! ([`WallaPlugin::agents_max`], [`WallaPlugin::wait_for_slot`]).
 //!
-//! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`, [`WallaSettings::paused`] whenever the game likes. Later
-//! they go on with the same words.
+//! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`,
+//! [`WallaSettings::paused`] whenever the game likes. Later they continue with the same words.
 //!
 //! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
 //!

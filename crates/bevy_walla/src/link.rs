@@ -62,8 +62,8 @@ pub trait Link: Send + Sync + 'static {
     /// Grants the steps of one frame. Called in each frame in which anything is asked; commands arrive without it.
     fn frame(&self);
 
-    /// Begins or ends a pause of all agents of this link. No frame is granted in a pause, so an engine that works in frames alone need not do
-    /// anything.
+    /// Begins or ends a pause of all agents of this link. No frame is granted in a pause, so an
+    /// engine that works in frames alone need not do anything.
     fn set_paused(&self, _is_paused: bool) {}
 
     /// Whether the engine can answer.

@@ -115,15 +115,16 @@ impl WallaPlugin {
         self.change(|options| options.gpu_context = context)
     }
 
-    /// Agents that can speak at the same time; their memory is reserved when the model loads. More agents take turns, unless
-    /// [`wait_for_slot`](Self::wait_for_slot) is off. Default: `64`.
+    /// Agents that can speak at the same time; their memory is reserved when the model loads. More
+    /// agents take turns, unless [`wait_for_slot`](Self::wait_for_slot) is off. Default: `64`.
     #[must_use]
     pub fn agents_max(self, agents: u32) -> Self {
         self.change(|options| options.agents_max = agents)
     }
 
-    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked, by priority and then by age of the ask, or fails
-    /// at once. Default: `true`; `walla.stats().agents_waiting` says how many wait.
+    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked,
+    /// by priority and then by age of the ask, or fails at once. Default: `true`;
+    /// `walla.stats().agents_waiting` counts them.
     #[must_use]
     pub fn wait_for_slot(self, waits: bool) -> Self {
         self.change(|options| options.wait_for_slot = waits)

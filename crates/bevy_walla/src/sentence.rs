@@ -11,8 +11,9 @@ pub(crate) fn splitter() -> SentenceSplitter {
 
 /// A sentence is complete: what speech synthesis wants.
 ///
-/// A sentence longer than [`SENTENCE_BYTES_MAX`] comes in parts, cut between words. Surrounding spaces are left out. The cut end of a reply
-/// that was cancelled, interrupted or failed is no sentence: [`WallaSettings::publish_fragments`](crate::WallaSettings::publish_fragments).
+/// A sentence longer than [`SENTENCE_BYTES_MAX`] comes in parts, cut between words. Surrounding
+/// spaces are left out. The cut end of a reply that was cancelled, interrupted or failed is no
+/// sentence: [`WallaSettings::publish_fragments`](crate::WallaSettings::publish_fragments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct SentenceSpoken {
     /// Who speaks.
@@ -22,13 +23,16 @@ pub struct SentenceSpoken {
     pub generation: GenerationId,
     /// The sentence, never empty.
     pub text: InlineText<SENTENCE_BYTES_MAX>,
-    /// Bytes of the reply's text up to the end of this sentence: for [`Interrupt::after`](crate::Interrupt::after).
+    /// Bytes of the reply's text up to the end of this sentence: for
+    /// [`Interrupt::after`](crate::Interrupt::after).
     pub end_bytes: u32,
-    /// Whether the reply ended within this sentence: at a limit of tokens or of context, or because it was cut off.
+    /// Whether the reply ended within this sentence: at a limit of tokens or of context, or because
+    /// it was cut off.
     pub is_fragment: bool,
 }
 
-/// Where a sentence ends in a text that was split up to `begin`: nothing but white space is left out between sentences.
+/// Where a sentence ends in a text that was split up to `begin`: nothing but white space is left
+/// out between sentences.
 pub(crate) fn end_of(sentence: &str, text: &str, begin: usize) -> usize {
     let rest = text.get(begin..).unwrap_or_default();
     let skipped = rest.len() - rest.trim_start().len();

@@ -24,13 +24,15 @@ pub struct WallaSettings {
     /// than fit in there, it remembers more than the component says, until the conversation is edited or restored.
     pub conversation_turns_max: u32,
     /// Whether the cut end of a reply that was cancelled, interrupted or failed is published as a
-    /// [`SentenceSpoken`](crate::SentenceSpoken), as a [fragment](crate::SentenceSpoken::is_fragment). Default: `false`, since a voice is to
-    /// stop there.
+    /// [`SentenceSpoken`](crate::SentenceSpoken), as a
+    /// [fragment](crate::SentenceSpoken::is_fragment). Default: `false`, since a voice is to stop
+    /// there.
     pub publish_fragments: bool,
-    /// Pauses all agents of this app: no step runs for them, asks queue, cancels and despawns count, and later they go on with the same words.
-    /// Default: `false`.
+    /// Pauses all agents of this app: no step runs for them, asks queue, cancels and despawns
+    /// count. Later they continue with the same words. Default: `false`.
     pub paused: bool,
-    /// Pauses all agents while `Time<Virtual>` is paused. Default: `false`, since many games stop their time while the player talks.
+    /// Pauses all agents while `Time<Virtual>` is paused. Default: `false`, since many games stop
+    /// their time while the player talks.
     pub pause_with_time: bool,
 }
 

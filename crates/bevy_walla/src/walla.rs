@@ -119,9 +119,11 @@ impl Walla {
         self.events_unknown
     }
 
-    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses all agents of the engine, also those of
-    /// other apps ([`WallaSettings::paused`](crate::WallaSettings::paused) pauses those of this one). What was set and used is in
-    /// [`stats().budget`](Self::stats). Without an engine of its own (agents from a script) it does nothing.
+    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses
+    /// all agents of the engine in all apps;
+    /// [`WallaSettings::paused`](crate::WallaSettings::paused) pauses the agents of this app.
+    /// Budget and use are in [`stats().budget`](Self::stats). Without an engine of its own (agents
+    /// from a script) it does nothing.
     ///
     /// # Examples
     /// ```

@@ -349,7 +349,7 @@ fn a_crowd_takes_turns_in_a_few_slots() {
     let store = app.world().resource::<DiagnosticsStore>();
     let measured = store.get(&WallaDiagnosticsPlugin::AGENTS_WAITING).and_then(Diagnostic::value);
     assert!(measured.is_some());
-    // Who leaves while it waits, or speaks, is cancelled, and the others go on.
+    // Agents that are despawned while they wait or speak are cancelled, the others are answered.
     app.world_mut().despawn(agents[20]);
     app.world_mut().despawn(agents[0]);
     run_until(&mut app, |app| log(app).ends() == 2 * agents.len());
@@ -400,7 +400,7 @@ fn a_conversation_and_the_agent_agree_on_what_was_heard_and_pushed() {
     let heard = turns(&app, agent);
     assert_eq!((heard.len(), &*heard[2], heard[3].len()), (5, "two", 6));
     assert_eq!(heard[4], "It rains.");
-    // An agent that begins with this conversation says the same.
+    // An agent that begins with this conversation gives the same reply.
     let saved = app.world().get::<Conversation>(agent).unwrap().clone();
     let other = guest(&mut app, 0);
     app.world_mut().entity_mut(other).insert(saved);

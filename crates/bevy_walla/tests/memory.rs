@@ -1,5 +1,5 @@
-//! The component and the engine have the same conversation, whatever the game does to it: an agent that begins with a copy of the component is
-//! asked with the same prompt.
+//! The component and the engine hold the same conversation after any sequence of edits: an agent
+//! that begins with a copy of the component has the same prompt.
 
 mod common;
 
@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// Says ten words, whatever it is asked.
+/// Answers every question with ten words.
 fn guest(app: &mut App, conversation: Conversation) -> Entity {
     let words = TokenMask::allow(Model::TINY.vocab, (256..297).map(TokenId)).unwrap();
     let sampling = Sampling::builder().allowed_tokens(Arc::new(words)).build().unwrap();

@@ -7,7 +7,8 @@ use crate::reply::Reply;
 
 /// Somebody who speaks. Dropping it cancels what it says and frees its memory; nothing here waits.
 ///
-/// An agent beyond the engine's [slots](crate::EngineBuilder::agents_max) takes turns with others when it is asked, or fails at once
+/// An agent beyond the engine's [slots](crate::EngineBuilder::agents_max) takes turns with others
+/// when it is asked, or fails at once
 /// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation stays.
 ///
 /// The conversation lives in the engine, which tells nobody. To save it, keep each question and the
@@ -32,8 +33,9 @@ impl Agent {
     /// Asks of one agent are answered one after the other; with eight waiting, the next one fails with
     /// [`ReplyError::Busy`](crate::ReplyError::Busy). What is said and replied becomes part of the conversation.
     ///
-    /// Beyond the bounds of [all open asks](crate::EngineBuilder::asks_max) the reply fails at once with
-    /// [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks), and nothing is kept of the text. [`try_ask`](Self::try_ask) gives it back.
+    /// Beyond the bounds of [all open asks](crate::EngineBuilder::asks_max) the reply fails at once
+    /// with [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks), and the text is dropped.
+    /// [`try_ask`](Self::try_ask) returns it.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask(&self, text: impl Into<String>) -> Reply {
         self.ask_with(Prompt::Chat(text.into()))
@@ -48,7 +50,7 @@ impl Agent {
         self.try_ask_with(prompt).unwrap_or_else(refused)
     }
 
-    /// Like [`ask`](Self::ask), but an ask that cannot be sent comes back: ask again when a reply has ended.
+    /// Like [`ask`](Self::ask), but a refusal returns the text: try again when a reply has ended.
     ///
     /// # Errors
     /// [`TryAskError`] with the text and the reason.
@@ -101,8 +103,9 @@ impl Drop for Agent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct TryAskError {
-    /// What was asked.
+    /// The refused prompt.
     pub prompt: Prompt,
-    /// [`ReplyError::TooManyAsks`], or [`ReplyError::TooManyAgents`] of an agent that was not added.
+    /// [`ReplyError::TooManyAsks`], or [`ReplyError::TooManyAgents`] of an agent that was not
+    /// added.
     pub reason: ReplyError,
 }

@@ -13,7 +13,7 @@ use walla_runtime::{
 use crate::agent::Agent;
 use crate::hub::{BoundsMax, Hub};
 
-/// Agents that may be on their way to the engine, or from it, beside twice those that it can have.
+/// Margin of the bound on agents, for programs that replace many agents at once.
 const AGENTS_SPARE: u32 = 1_024;
 
 /// Where a model is and what it may use. Made by [`Engine::open`].
@@ -73,35 +73,40 @@ impl EngineBuilder {
         self
     }
 
-    /// Agents that can speak at the same time; their memory is reserved when the model loads. More agents take turns. Default 64.
+    /// Agents that can speak at the same time; their memory is reserved when the model loads. More
+    /// agents take turns. Default 64.
     pub fn agents_max(mut self, agents: u32) -> Self {
         self.options.agents_max = agents;
         self
     }
 
-    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked (the default), or fails at once with
-    /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents): [`EngineOptions::wait_for_slot`].
+    /// Whether an agent beyond [`agents_max`](Self::agents_max) waits for a slot when it is asked
+    /// (the default), or fails at once with
+    /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents):
+    /// [`EngineOptions::wait_for_slot`].
     pub fn wait_for_slot(mut self, waits: bool) -> Self {
         self.options.wait_for_slot = waits;
         self
     }
 
-    /// Agents beyond [`agents_max`](Self::agents_max) that the engine keeps. Default 16,384: [`EngineOptions::agents_parked_max`].
+    /// Agents beyond [`agents_max`](Self::agents_max) that the engine keeps. Default 16,384:
+    /// [`EngineOptions::agents_parked_max`].
     pub fn agents_parked_max(mut self, agents: u32) -> Self {
         self.options.agents_parked_max = agents;
         self
     }
 
-    /// Asks of all agents together that may be open: sent, and their replies have not ended. Default 4,096: each takes some 4 KB beside its
-    /// text, 16 MB in all. Beyond that [`Agent::try_ask`] gives the text back, and [`Agent::ask`] fails with
+    /// Maximum number of open asks, of all agents together: an ask is open until its reply ends.
+    /// Default 4,096: each takes some 4 KB and its text, 16 MB in all. Beyond that
+    /// [`Agent::try_ask`] returns the text, and [`Agent::ask`] fails with
     /// [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks).
     pub fn asks_max(mut self, asks: u32) -> Self {
         self.asks_max = asks;
         self
     }
 
-    /// Bytes that the prompts of all open asks may have together: text, or 4 for each token. Default 16 MiB, 4 KiB for each of 4,096
-    /// asks.
+    /// Bytes that the prompts of all open asks may have together: text, or 4 for each token.
+    /// Default 16 MiB, 4 KiB for each of 4,096 asks.
     pub fn ask_bytes_max(mut self, bytes: usize) -> Self {
         self.ask_bytes_max = bytes;
         self
@@ -211,7 +216,8 @@ impl EngineBuilder {
     /// Begins to load. What comes back holds the only handle but the pump's: dropping it never waits.
     fn launch(self) -> Result<(Hub, UnboundedReceiver<f32>), EngineError> {
         let slots = self.options.agents_max;
-        // Agents that are dropped count until the engine hears of it. The engine refuses those that it cannot keep; this bounds what waits for it.
+        // A dropped agent counts until the engine has removed it. The engine has a bound of its
+        // own; this one limits the queue before it.
         let agents = slots.saturating_add(self.options.agents_parked_max).saturating_mul(2);
         let bounds = BoundsMax {
             asks: self.asks_max,
@@ -285,14 +291,15 @@ impl Engine {
         self.hub.engine().tokenizer()
     }
 
-    /// Changes the device time that all agents together may use in each 1/60 s, from the next one on; `None`: no limit. Zero pauses all
-    /// agents at once: see [`set_paused`](Self::set_paused).
+    /// Changes the device time that all agents together may use in each 1/60 s, from the next one
+    /// on; `None`: no limit. Zero pauses all agents at once: see [`set_paused`](Self::set_paused).
     pub fn set_budget(&self, budget: Option<Duration>) {
         self.hub.engine().set_budget(budget);
     }
 
-    /// Pauses all agents, or lets them go on with the same tokens. In a pause no step runs and the device thread sleeps; asks queue, cancels and
-    /// dropped agents count at once. The time of a pause does not count in [`Usage`](crate::Usage).
+    /// Pauses all agents, or lets them go on with the same tokens. In a pause no step runs and the
+    /// device thread sleeps; asks queue, cancels and dropped agents count at once. The time of a
+    /// pause does not count in [`Usage`](crate::Usage).
     pub fn set_paused(&self, is_paused: bool) {
         self.hub.set_paused(is_paused);
     }

@@ -12,11 +12,12 @@
 //! Rules:
 //! 1. A host's call is one send into a channel without locks, whatever the pump is at. What one thread sends arrives in order.
 //! 2. The pump asks engine and channel to wake it *before* it looks at them, and sleeps only after a look that found nothing.
-//! 3. A reply ends by the engine's terminal event if the engine took the ask, else by the reason for which the pump refused it.
-//!    Nothing else ends one: an engine that is over may still have events on their way.
-//! 4. Everything that hosts send is bounded. Asks are [reserved](Bounds) before they are sent. Changes of an agent are not messages: the
-//!    latest of each kind is kept in [`Changes`], and one message says that there are some. The pump reads no message while the engine's queue is
-//!    full.
+//! 3. A reply ends by the engine's terminal event if the engine took the ask, else by the reason
+//!    for which the pump refused it. Nothing else ends one: an engine that is over may still have
+//!    events on their way.
+//! 4. Everything that hosts send is bounded. Asks are [reserved](Bounds) before they are sent.
+//!    Changes of an agent are not messages: [`Changes`] keeps the latest of each kind, and one
+//!    message announces them. The pump reads no message while the engine's queue is full.
 //! 5. The last handle of an engine waits for its device thread. That is the pump's: hosts give theirs up before the channel closes,
 //!    and the pump keeps its own until then.
 
@@ -50,7 +51,7 @@ enum Message {
     },
     /// Ends a reply. `heard_bytes`: the host heard no more of it.
     Cancel { agent: AgentId, generation: GenerationId, heard_bytes: Option<u32> },
-    /// To be told when the device thread has ended.
+    /// Waits for the end of the device thread.
     AwaitEnd(oneshot::Sender<()>),
 }
 
@@ -87,7 +88,7 @@ impl Hub {
         self.client.set_paused(is_paused);
     }
 
-    /// Adds an agent. `None`: there are so many that nothing is kept of one more.
+    /// Adds an agent. `None`: there are too many.
     pub fn add_agent(&self, spec: AgentSpec) -> Option<Arc<Changes>> {
         let permit = Bounds::reserve_agent(&self.bounds)?;
         let changes = Arc::new(Changes::new(self.client.new_agent(), spec, permit));
@@ -109,7 +110,7 @@ impl Hub {
 
     /// Replaces the conversation, and cancels all that was asked before.
     pub fn set_conversation(&self, agent: &Arc<Changes>, turns: Vec<Turn>) {
-        // Names count up: those of earlier asks are lower.
+        // Names count up: earlier asks have lower names.
         let asked_before = self.client.new_generation();
         if agent.set_turns(turns, asked_before) {
             self.send(Message::Changed(Arc::clone(agent)));

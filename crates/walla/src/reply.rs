@@ -150,7 +150,8 @@ impl Reply {
     /// Ends the reply early: [`next`](Self::next) still returns what was said until then, then `None`. Never waits; without effect if
     /// it has ended.
     ///
-    /// The conversation keeps all that was said. [`cancel_heard`](Self::cancel_heard) shortens it to what was heard.
+    /// The conversation keeps the text so far. [`cancel_heard`](Self::cancel_heard) shortens it to
+    /// the heard part.
     pub fn cancel(&self) {
         let Source::Engine { agent, generation, is_cancelled, .. } = &self.source else { return };
         if self.end.is_none() && !is_cancelled.swap(true, Ordering::Relaxed) {
@@ -158,11 +159,13 @@ impl Reply {
         }
     }
 
-    /// Ends the reply early, of which only the first `heard_bytes` bytes of text were heard: the conversation keeps these, cut at the last whole
-    /// character, or forgets the question if there are none.
+    /// Ends the reply early and shortens it to the heard part: the conversation keeps the first
+    /// `heard_bytes` bytes of its text, cut at the last whole character. If no byte is left, the
+    /// question is removed as well.
     ///
-    /// A voice is slower than a model, so this also works after the end of the reply, as long as it is one of the last
-    /// [16](crate::EXCHANGES_KNOWN_MAX) of its agent. Replies after it stay. Never waits; the first call counts.
+    /// A voice is slower than a model, so this also works after the end of the reply, as long as it
+    /// is one of the last [16](crate::EXCHANGES_KNOWN_MAX) of its agent. Replies after it stay.
+    /// Never waits; the first call counts.
     pub fn cancel_heard(&self, heard_bytes: usize) {
         let Source::Engine { agent, generation, is_interrupted, .. } = &self.source else { return };
         if !is_interrupted.swap(true, Ordering::Relaxed) {

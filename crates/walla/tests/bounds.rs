@@ -1,4 +1,4 @@
-//! Hosts that send without end: what is kept of it is bounded, and what is refused comes back.
+//! Hosts that send without end: memory is bounded, and a refusal returns the payload.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn count(bytes: i64) {
 }
 
 #[expect(unsafe_code, reason = "an allocator that counts")]
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -65,7 +65,8 @@ async fn whatever_hosts_send_takes_a_bounded_amount_of_memory() {
     agents_that_come_and_go_while_the_pump_is_kept().await;
 }
 
-/// The device stands still. Replies are the host's own; all else is at most 4,096 times 4 KB and some buffers.
+/// The device does not work. The host owns the replies; the rest is at most 4,096 times 4 KB and
+/// some buffers.
 async fn asks_before_the_first_answer() {
     const ASKS: usize = 300_000;
     let (engine, _clock) = held(EngineOptions { agents_max: 64, ..options() }).await;
@@ -84,7 +85,7 @@ async fn asks_before_the_first_answer() {
     let ReplyError::TooManyAsks { asks: 4_096, asks_max: 4_096, .. } = returned.reason else {
         panic!("{returned:?}");
     };
-    // A reply that ends makes room for another ask.
+    // When a reply ends, another ask is accepted.
     replies[5].cancel();
     let mut late = None;
     eventually("there is room", || {
@@ -145,7 +146,7 @@ async fn changes_while_the_pump_is_kept() {
     };
     let ((), most) = bytes_most(change).await;
     assert!(most < MIB, "{most} bytes for 300,000 changes");
-    // What was asked between two conversations is cancelled by the later one, whichever of them the pump has seen.
+    // The later conversation cancels an ask between the two, although the pump has read neither.
     let between = agent.ask("Between?");
     agent.set_conversation(turns(20));
     let after = agent.ask("After?");

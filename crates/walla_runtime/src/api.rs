@@ -143,10 +143,12 @@ pub enum Prompt {
 pub enum Command {
     /// Adds an agent. Until then its asks fail with [`ReplyError::UnknownAgent`].
     ///
-    /// An agent needs a slot to speak, of which there are [`agents_max`](crate::EngineOptions::agents_max). Agents beyond that are parked: the
-    /// engine keeps their specification and conversation. A parked agent that is asked waits for a slot, unless
+    /// An agent needs a slot to speak; there are [`agents_max`](crate::EngineOptions::agents_max)
+    /// slots. Further agents are parked: the engine keeps their specification and conversation. A
+    /// parked agent that is asked waits for a slot, unless
     /// [`wait_for_slot`](crate::EngineOptions::wait_for_slot) is off. Agents beyond
-    /// [`agents_parked_max`](crate::EngineOptions::agents_parked_max) are not kept: their asks fail with [`ReplyError::TooManyAgents`].
+    /// [`agents_parked_max`](crate::EngineOptions::agents_parked_max) are not kept: their asks fail
+    /// with [`ReplyError::TooManyAgents`].
     AddAgent {
         /// From [`Client::new_agent`](crate::Client::new_agent).
         agent: AgentId,
@@ -175,8 +177,9 @@ pub enum Command {
         /// Oldest first.
         turns: Vec<Turn>,
     },
-    /// Adds turns to the end of the conversation of an agent. Nothing is cancelled: turns that arrive while the agent has asks follow the
-    /// exchanges of these asks, whether those have begun or not. So the conversation is in the order of the commands.
+    /// Adds turns to the end of the conversation of an agent. Nothing is cancelled: turns that
+    /// arrive while the agent has asks follow the exchanges of these asks, whether those have begun
+    /// or not. So the conversation is in the order of the commands.
     AppendTurns {
         /// The agent.
         agent: AgentId,
@@ -205,11 +208,12 @@ pub enum Command {
         /// The reply.
         generation: GenerationId,
     },
-    /// Ends a reply early, of which only the beginning was heard. The conversation keeps that beginning, cut at the last whole character; if it
-    /// is empty, the question is forgotten as well.
+    /// Ends a reply early and shortens it to the heard part. The conversation keeps the first
+    /// `heard_bytes` bytes of its text, cut at the last whole character. If no byte is left, the
+    /// question is removed as well.
     ///
-    /// This also shortens a reply that has ended, since a voice is slower than a model: any of the last [`EXCHANGES_KNOWN_MAX`] of the agent.
-    /// Later replies stay.
+    /// The reply may have ended, since a voice is slower than a model: this works for the last
+    /// [`EXCHANGES_KNOWN_MAX`] replies of the agent. Later replies stay.
     Interrupt {
         /// The agent.
         agent: AgentId,
@@ -249,7 +253,8 @@ pub const DELTA_BYTES_MAX: usize = 56;
 /// Asks of one agent that may wait behind its reply in progress; more fail with [`ReplyError::Busy`].
 pub const ASKS_WAITING_MAX: usize = 8;
 
-/// Latest exchanges of an agent that [`Command::Interrupt`] can shorten. A voice that is further behind than this has been skipped.
+/// Latest exchanges of an agent that [`Command::Interrupt`] can shorten: more than any voice is
+/// behind its model.
 pub const EXCHANGES_KNOWN_MAX: usize = 16;
 
 /// Why a reply ended.
@@ -259,12 +264,14 @@ pub enum FinishReason {
     EndOfTurn,
     /// A stop string.
     Stop {
-        /// Its index in [`AgentSpec::stop_strings`], as they were when the reply began. If several end at the same character, the longest.
+        /// Its index in [`AgentSpec::stop_strings`], as they were when the reply began. If several
+        /// end at the same character, the longest.
         index: u32,
     },
     /// A stop token.
     StopToken,
-    /// [`AgentSpec::reply_tokens_max`] reached. With a limit of 0 the reply ends when its prompt is accepted, and no step runs for it.
+    /// [`AgentSpec::reply_tokens_max`] reached. With a limit of 0 the reply ends when its prompt is
+    /// accepted, and no step runs for it.
     Length,
     /// [`AgentSpec::reasoning_tokens_max`] reached, and the engine could not make the model speak:
     /// the vocabulary cannot spell the closing marker, or the model opened a new block each time.
@@ -292,7 +299,8 @@ pub struct Usage {
     /// From the ask's arrival at the engine to its first token, of speech or reasoning, in
     /// microseconds, without the time of [pauses](crate::Client::set_paused).
     pub first_token_micros: u64,
-    /// From the ask's arrival at the engine to the end, in microseconds, without the time of pauses.
+    /// From the ask's arrival at the engine to the end, in microseconds, without the time of
+    /// pauses.
     pub total_micros: u64,
 }
 
@@ -305,8 +313,9 @@ pub enum ReplyError {
     /// No agent of this client has this name: add it first.
     #[error("no such agent")]
     UnknownAgent,
-    /// Too many agents: remove one and ask again, or start the engine with more [slots](crate::EngineOptions::agents_max) or more
-    /// [parked agents](crate::EngineOptions::agents_parked_max).
+    /// Too many agents: remove one and ask again, or start the engine with more
+    /// [slots](crate::EngineOptions::agents_max) or more [parked
+    /// agents](crate::EngineOptions::agents_parked_max).
     #[error("no room for more than {agents_max} agents")]
     TooManyAgents {
         /// The engine's limit.
@@ -318,7 +327,8 @@ pub enum ReplyError {
         /// How many.
         waiting: u32,
     },
-    /// Too many asks of this program have not ended: ask again when one has. Only the async API bounds them, before they reach the engine.
+    /// Too many asks of this program have not ended: ask again when one has. Only the async API
+    /// bounds them, before they reach the engine.
     #[error(
         "{asks} asks with {bytes} bytes have not ended; at most {asks_max} with {bytes_max} bytes may be open"
     )]
@@ -478,7 +488,7 @@ pub struct EngineStats {
     pub agents: u32,
     /// Agents without a slot now: see [`Command::AddAgent`].
     pub agents_parked: u32,
-    /// Those of them that were asked and wait for a slot.
+    /// Parked agents that were asked and wait for a slot.
     pub agents_waiting: u32,
     /// Asks waiting now.
     pub asks_waiting: u32,

@@ -73,9 +73,10 @@ impl Client {
         self.engine.shared().ring();
     }
 
-    /// Pauses this client's agents, or lets them go on with the same tokens. In a pause no step runs for them: asks queue, cancels and removals
-    /// count at once, replies in progress stay where they are and keep their slots. Their KV pages are free for other clients. The time
-    /// of a pause does not count in [`Usage`](crate::Usage), and voices owe no tokens for it.
+    /// Pauses this client's agents, or resumes them with the same tokens. In a pause no step runs
+    /// for them: asks queue, cancels and removals count at once, replies in progress keep their
+    /// state and their slots. Their KV pages are free for other clients. The time of a pause does
+    /// not count in [`Usage`](crate::Usage), and voices owe no tokens for it.
     pub fn set_paused(&self, is_paused: bool) {
         self.post.paused.store(is_paused, Ordering::Release);
         self.engine.shared().ring();

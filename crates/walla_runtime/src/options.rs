@@ -105,15 +105,17 @@ pub struct EngineOptions {
     pub context_tokens: u32,
     /// Agents that can speak at the same time, of all clients together: the slots. Default: `64`.
     pub agents_max: u32,
-    /// Whether agents beyond [`agents_max`](Self::agents_max) wait for a slot when they are asked. Default: `true`. The agent with the highest
-    /// priority is next, then the one whose ask is the oldest; after 10 seconds of waiting the age alone counts. It takes a free slot, or that
-    /// of the agent that has been idle longest, which is parked and loses its KV cache but not its conversation.
+    /// Whether agents beyond [`agents_max`](Self::agents_max) wait for a slot when they are asked.
+    /// Default: `true`. The agent with the highest priority is next, then the one whose ask is the
+    /// oldest; after 10 seconds of waiting the age alone counts. It takes a free slot, or that of
+    /// the agent that has been idle longest, which is parked and loses its KV cache but not its
+    /// conversation.
     ///
-    /// `false`: an agent that has a slot keeps it, and an ask of an agent without one fails at once with
-    /// [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents) unless a slot is free.
+    /// `false`: an agent that has a slot keeps it, and an ask of an agent without one fails at once
+    /// with [`ReplyError::TooManyAgents`](crate::ReplyError::TooManyAgents) unless a slot is free.
     pub wait_for_slot: bool,
-    /// Agents without a slot that the engine keeps, of all clients together. Default: `16_384`: with 1 KB of persona and conversation each, 24 MB
-    /// of memory.
+    /// Agents without a slot that the engine keeps, of all clients together. Default: `16_384`:
+    /// with 1 KB of persona and conversation each, 24 MB of memory.
     pub agents_parked_max: u32,
     /// Tokens that the KV pool holds for all agents together. Default: `None`, `agents_max * context_tokens`, so that no agent
     /// ever waits for pages. Less saves memory, as few agents have a full context.
@@ -130,9 +132,10 @@ pub struct EngineOptions {
     /// How keys and values are stored. Default: f16. 8 bits halve the cache; a CPU, also one that takes over from a lost GPU, attends to them by
     /// plain Rust, which takes longer than its vector instructions for f16.
     pub kv_type: KvType,
-    /// Device time of one frame: steps that are predicted not to fit are not started. `None`: no limit. Default: 4,166 µs, a quarter of
-    /// a 60 Hz frame. It holds for clients that are paced [per frame](crate::Pacing::PerFrame);
-    /// [`Engine::set_budget`](crate::Engine::set_budget) changes it at run time. Zero: no step runs.
+    /// Device time of one frame: steps that are predicted not to fit are not started. `None`: no
+    /// limit. Default: 4,166 µs, a quarter of a 60 Hz frame. It holds for clients that are paced
+    /// [per frame](crate::Pacing::PerFrame); [`Engine::set_budget`](crate::Engine::set_budget)
+    /// changes it at run time. Zero: no step runs.
     ///
     /// With a budget, loading ends with some steps on scratch sequences (under a second), which say what steps cost.
     pub budget: Option<Duration>,

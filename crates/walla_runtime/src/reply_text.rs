@@ -20,7 +20,7 @@ type Say<'a> = dyn FnMut(InlineText<DELTA_BYTES_MAX>, u32) + 'a;
 /// Bytes held back that cost no further allocation, stop strings aside: some tokens' worth.
 const HELD_BYTES: usize = 256;
 
-/// The text of one agent's replies, one after the other. The default holds no memory.
+/// The text of one agent's replies, one at a time. The default has no buffers.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyText {
     stops: Vec<StopString>,
@@ -84,8 +84,9 @@ impl ReplyText {
         self.stopped
     }
 
-    /// Which stop string ended the reply, once [`push`](Self::push) has returned `true`: its index among all that were given. If several end
-    /// at the same character, the longest; of equal ones the first.
+    /// Which stop string ended the reply, once [`push`](Self::push) has returned `true`: its index
+    /// among all that were given. If several end at the same character, the longest; of equal ones
+    /// the first.
     pub(crate) fn stop_index(&self) -> u32 {
         self.stop_index
     }

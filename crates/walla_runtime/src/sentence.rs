@@ -125,8 +125,8 @@ impl SentenceSplitter {
         self.end(&mut say);
     }
 
-    /// Whether what is left is a whole sentence: it ends with an end of a sentence, and only the next word could say that it goes on. Also if nothing is
-    /// left. If the text is cut here, [`finish`](Self::finish) gives no fragment.
+    /// Whether the remaining text is empty or ends like a sentence. If the text is cut here,
+    /// [`finish`](Self::finish) returns no fragment.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         self.text.is_empty() || self.place != Place::Inside

@@ -45,7 +45,7 @@ pub(crate) fn collect(
             hub.conversation_changed(entity, &conversation);
         }
     }
-    // In a frame without any, as most are, this allocates nothing.
+    // Frames without cancels, which are most, allocate nothing here.
     let cancels = cancels
         .read_with_id()
         .map(|(cancel, number)| (hub.asks_before(HushId::Cancel(number.id)), cancel.agent, None));
@@ -119,7 +119,8 @@ impl Hub {
         Some(id)
     }
 
-    /// The change tick moves with the plugin's own turns as well; the number of the edit and of pushed turns tells.
+    /// The change tick moves with the plugin's own turns as well; the edit and the count of pushed
+    /// turns distinguish them.
     fn conversation_changed(&mut self, entity: Entity, conversation: &Conversation) {
         let Some(&id) = self.of_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
@@ -145,14 +146,14 @@ impl Hub {
         self.cancel_all(id);
     }
 
-    /// Turns were pushed behind all that was asked so far.
+    /// Turns were pushed after all asks so far.
     fn turns_pushed(&mut self, id: AgentId, turns: u32) {
         let Some(record) = self.records.get_mut(&id) else { return };
         let most = u16::try_from(turns).unwrap_or(u16::MAX);
         for ask in &mut record.asks {
             ask.turns_after = ask.turns_after.saturating_add(most);
         }
-        // Who is not added yet will be with the conversation of that moment.
+        // An agent that is added later gets the conversation of that moment.
         if record.added {
             record.unsent_turns = record.unsent_turns.saturating_add(turns);
             self.want(id);

@@ -1,4 +1,4 @@
-//! Replies of which only a part was heard: the component and the engine keep the same part.
+//! Interrupted replies: the component and the engine keep the same heard part.
 
 use bevy_ecs::prelude::*;
 use walla_runtime::{AgentId, Command, EXCHANGES_KNOWN_MAX, GenerationId};
@@ -9,7 +9,8 @@ use super::{Hub, Record, Stage};
 use crate::ask::Interrupt;
 
 impl Hub {
-    /// Ends all that an agent was asked. Of the reply that the interruption names, the beginning was heard; of what came after it, nothing.
+    /// Cancels all asks of an agent. Shortens the named reply to its heard part, and removes later
+    /// replies, which were not heard.
     pub(super) fn interrupt(&mut self, interrupt: &Interrupt, agents: &mut Query<Agents>) {
         let Some(&id) = self.of_entity.get(&interrupt.agent) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
@@ -42,7 +43,7 @@ impl Hub {
         self.want(id);
     }
 
-    /// Tells the engine of replies that have ended and were heard in part.
+    /// Sends the shortened lengths of replies that have ended.
     pub(super) fn send_shortened(
         &mut self,
         id: AgentId,
@@ -64,12 +65,12 @@ impl Record {
         if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation) {
             *heard = heard_bytes.min(*heard);
         } else if self.shortened.len() < EXCHANGES_KNOWN_MAX {
-            // The engine does not know more.
+            // The engine knows no more exchanges.
             self.shortened.push((generation, heard_bytes));
         }
     }
 
-    /// Bytes that were heard of an ask's reply, if it was interrupted.
+    /// Heard bytes of an ask's reply, if it was interrupted.
     pub(super) fn heard_bytes_of(&self, at: usize) -> Option<u32> {
         let ask = self.asks.get(at).filter(|ask| ask.interrupted)?;
         Some(if ask.stage == Stage::Started { self.heard_bytes } else { 0 })

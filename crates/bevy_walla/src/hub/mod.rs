@@ -13,8 +13,9 @@
 //! 3. The conversation of the component is the truth. Replacing it outdates every ask made before: each is cancelled, and
 //!    whatever it still says is not written down. An exchange is written down if its reply began, however it ended; where
 //!    the engine may see that otherwise, it is told the conversation again.
-//! 4. A turn that the game pushes follows the exchanges of all asks that were seen before it, and precedes all others: in the component and,
-//!    since the engine is told in the same order, there.
+//! 4. A turn that the game pushes follows the exchanges of all asks that were collected before it
+//!    and precedes all others, in the component and in the engine, which receives asks and turns in
+//!    this order.
 
 mod collect;
 mod interrupt;
@@ -61,11 +62,11 @@ pub(crate) struct Hub {
     ended: VecDeque<Ended>,
     /// Cancels and interruptions of this frame that were triggered, in order.
     hushes: Vec<Hush>,
-    /// Agents that went in this frame: numbers of the asks before that are lower.
+    /// Agents that were removed in this frame. Numbers of asks before the removal are lower.
     gone: EntityHashMap<usize>,
     /// Number of the next ask to be read.
     asks_read: usize,
-    /// The link was told of a pause.
+    /// The link is paused.
     is_paused: bool,
     /// As in the settings.
     publishes_fragments: bool,
@@ -91,11 +92,11 @@ struct Record {
     edit: EditId,
     /// Turns that the game has pushed to it, as far as they were seen. Wraps around.
     pushed: u32,
-    /// The latest of them, which the engine was not told.
+    /// The latest of them, which were not sent to the engine.
     unsent_turns: u32,
-    /// Replies that have ended and were heard in part, not told to the engine yet.
+    /// Ended replies with their heard bytes, not sent to the engine yet.
     shortened: Vec<(GenerationId, u32)>,
-    /// Bytes that were heard of the reply in progress.
+    /// Heard bytes of the reply in progress.
     heard_bytes: u32,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
@@ -138,7 +139,7 @@ struct OpenAsk {
     cancel: bool,
     /// Asked in a conversation that was replaced since.
     outdated: bool,
-    /// Only a part of the reply was heard, or nothing: see [`Record::heard_bytes`].
+    /// The reply is shortened to its heard part: see [`Record::heard_bytes`].
     interrupted: bool,
     /// Turns that the game has pushed since.
     turns_after: u16,
@@ -169,7 +170,7 @@ pub(crate) enum HushId {
     Interrupt(usize),
 }
 
-/// Where one stands among the asks.
+/// The position of one among the asks.
 struct Hush {
     id: HushId,
     /// Numbers of the asks before it are lower.
@@ -234,11 +235,11 @@ impl Hub {
         noted.map_or(0, |hush| hush.asks_before)
     }
 
-    /// The entity is no agent any more: all that it was asked is cancelled. `asks_before`: numbers of those asks are lower. Called by the
-    /// component's hook.
+    /// The entity is no agent any more: its asks are cancelled. `asks_before`: numbers of those
+    /// asks are lower. Called by the component's hook.
     pub(crate) fn agent_removed(&mut self, entity: Entity, asks_before: usize) {
         if asks_before > self.asks_read {
-            // Some ask has not been seen yet.
+            // Some ask has not been collected yet.
             self.gone.insert(entity, asks_before);
         }
         let Some(id) = self.of_entity.remove(&entity) else { return };

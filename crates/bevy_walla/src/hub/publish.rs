@@ -79,7 +79,7 @@ struct Sentence<'a> {
 /// How a reply ended, for its text.
 #[derive(Clone, Copy)]
 struct End {
-    /// The agent said all that it had to say, be it nothing. If it has reasoned, nothing is no answer.
+    /// The reply ended by itself, perhaps without text. A reply that only reasoned is no answer.
     is_finished: bool,
     /// The text may end within a sentence.
     is_cut: bool,
@@ -303,8 +303,8 @@ impl Record {
 
     /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether its reply had begun.
     ///
-    /// A reply that failed or was cancelled before a word was heard is no exchange, here as in the engine: it would be an example of answering
-    /// with silence.
+    /// A reply that failed or was cancelled before a word was heard is no exchange, here as in the
+    /// engine: it would be an example of answering with silence.
     fn end(
         &mut self,
         at: usize,

@@ -171,8 +171,9 @@ impl Hub {
         }
     }
 
-    /// Sends as many asks as the engine keeps, and the turns that were pushed before, between and after them, all in their order. The end of
-    /// each ask wants the next one sent ([`Hub::put_right`]).
+    /// Sends as many asks as the engine keeps, and the turns that were pushed before, between and
+    /// after them, all in their order. The end of each ask wants the next one sent
+    /// ([`Hub::put_right`]).
     fn send_asks(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What hosts may have open at a time: asks, their bytes, agents. Atomic counters, so that no host waits.
+//! Limits of a program: open asks, their bytes, agents. Atomic counters, so that no host waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -48,7 +48,7 @@ impl Bounds {
         let one_more = |asks: u32| (asks < asks_max).then(|| asks + 1);
         let relaxed = Ordering::Relaxed;
         bounds.asks.fetch_update(relaxed, relaxed, one_more).map_err(|_| too_many())?;
-        // Counted from here on, so that the permit gives back what it has.
+        // From here on the permit releases the count.
         let mut permit = AskPermit { bounds: Arc::clone(bounds), bytes: 0 };
         let more = |open: u64| open.checked_add(bytes).filter(|open| *open <= bytes_max);
         bounds.ask_bytes.fetch_update(relaxed, relaxed, more).map_err(|_| too_many())?;

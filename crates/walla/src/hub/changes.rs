@@ -1,4 +1,5 @@
-//! What the engine has to be told of an agent: the latest of each kind, so that a flood of changes takes no more memory than one.
+//! Pending changes of an agent: the latest of each kind, so that a flood of changes takes the
+//! memory of one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,10 +23,10 @@ const _: () = assert!(
         && AtomicCell::<Option<Box<NewTurns>>>::is_lock_free()
 );
 
-/// Changes of one agent on their way to the pump.
+/// Pending changes of one agent.
 ///
-/// A host stores a change, then sets `is_told`; if that was not set, it sends a message. The pump clears `is_told`, then takes the changes: so
-/// either it takes what was stored, or there is another message.
+/// A host stores a change, then sets `is_told`; if that was not set, it sends a message. The pump
+/// clears `is_told`, then takes the changes: so it takes every change, or another message follows.
 pub(crate) struct Changes {
     id: AgentId,
     spec: AtomicCell<Option<Box<AgentSpec>>>,
@@ -34,7 +35,7 @@ pub(crate) struct Changes {
     is_told: AtomicBool,
     /// Asks with lower names are cancelled. Written by the pump alone.
     asked_before: AtomicU64,
-    /// The engine was told of the agent. Written by the pump alone.
+    /// The agent was sent to the engine. Written by the pump alone.
     is_added: AtomicBool,
     _permit: AgentPermit,
 }
@@ -66,7 +67,7 @@ impl Changes {
         self.id
     }
 
-    /// Stores another specification. `true`: the pump has to be told.
+    /// Stores another specification. `true`: the caller sends a message.
     #[must_use]
     pub fn set_spec(&self, mut spec: AgentSpec) -> bool {
         spec.history = Vec::new();
@@ -74,14 +75,14 @@ impl Changes {
         self.tell()
     }
 
-    /// Stores another conversation. `true`: the pump has to be told.
+    /// Stores another conversation. `true`: the caller sends a message.
     #[must_use]
     pub fn set_turns(&self, turns: Vec<Turn>, asked_before: GenerationId) -> bool {
         self.turns.store(Some(Box::new(NewTurns { turns, asked_before })));
         self.tell()
     }
 
-    /// The host has dropped the agent. `true`: the pump has to be told.
+    /// The host has dropped the agent. `true`: the caller sends a message.
     #[must_use]
     pub fn remove(&self) -> bool {
         self.is_removed.store(true, Ordering::SeqCst);
@@ -123,7 +124,7 @@ impl Changes {
         }
     }
 
-    /// Whether an ask that the pump reads now was cancelled by what the host did later. Called by the pump.
+    /// Whether a later change has cancelled an ask that the pump reads now. Called by the pump.
     pub fn cancels(&self, generation: GenerationId) -> bool {
         self.is_removed.load(Ordering::SeqCst)
             || generation.0 < self.asked_before.load(Ordering::Relaxed)

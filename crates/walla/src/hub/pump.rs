@@ -36,7 +36,7 @@ pub(super) struct Pump {
     /// While the engine loads: whoever waits for it.
     loading: Option<UnboundedSender<f32>>,
     fraction_told: f32,
-    /// What one message says, in order, as far as the engine's queue had no room for it.
+    /// Commands of one message, in order, while the engine's queue is full.
     backlog: VecDeque<Command>,
     /// Replies that have not ended. Unbounded channels, but each reply's is bounded by the tokens that it may have.
     replies: HashMap<GenerationId, (UnboundedSender<ReplyEvent>, AskPermit)>,
@@ -83,12 +83,12 @@ impl Pump {
         }
     }
 
-    /// Takes some messages; says whether that were all that can be taken now. Breaks when no host is left.
+    /// Takes some messages; `true` if no more can be taken now. Breaks when no host is left.
     fn hear_hosts(&mut self, context: &mut Context<'_>) -> ControlFlow<(), bool> {
         for _ in 0..MESSAGES_AT_ONCE {
             self.send_on();
             if !self.backlog.is_empty() {
-                // What waits in the channel is bounded, what would wait here is not.
+                // The channel is bounded; commands of further messages are not.
                 let is_over = self.inbox.is_closed();
                 return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(true) };
             }
@@ -119,7 +119,7 @@ impl Pump {
                 backlog.push_back(Command::Interrupt { agent, generation, heard_bytes });
             }
             Message::Cancel { agent, generation, heard_bytes: None } => {
-                // Otherwise it has ended, which the host had not read yet.
+                // Otherwise it has ended, and the host has not read the end yet.
                 if self.replies.contains_key(&generation) {
                     backlog.push_back(Command::Cancel { agent, generation });
                 }
@@ -134,7 +134,7 @@ impl Pump {
     /// The last event of a reply.
     fn end(&mut self, generation: GenerationId, what: ReplyEvent) {
         let Some((events, permit)) = self.replies.remove(&generation) else { return };
-        // First, so that whoever hears of the end can ask again.
+        // First, so that the host can ask again when it sees the end.
         drop(permit);
         notify(|| _ = events.send(what));
         // Closing the channel wakes its receiver too.

@@ -15,11 +15,12 @@
 //!    started.
 //! 2. **Debt.** What a frame used beyond its budget is taken from the grants of the next frames, which sit out if nothing is left.
 //!    At most [`DEBT_FRAMES_MAX`] budgets are owed, so that one hiccup does not silence anyone for longer.
-//! 3. **Progress.** If the smallest step that anyone wants is longer than a whole budget, a frame without debt runs it all the same,
-//!    with as much company as fits in [`OVERDRAFT`] times its time. So does the row of an agent that has waited for
-//!    [`Limits::wait_frames_max`] frames. The frames after it pay: over time, use is within the budget. A budget of zero is a pause:
-//!    [`Governor::limits`] leaves no row, however long an agent has waited.
-//!    Among `n` agents nobody waits longer than `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
+//! 3. **Progress.** If the smallest step that anyone wants is longer than a whole budget, a frame
+//!    without debt runs it all the same, with as much company as fits in [`OVERDRAFT`] times its
+//!    time. So does the row of an agent that has waited for [`Limits::wait_frames_max`] frames. The
+//!    frames after it pay: over time, use is within the budget. A budget of zero is a pause:
+//!    [`Governor::limits`] leaves no row, however long an agent has waited. Among `n` agents nobody
+//!    waits longer than `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
 //! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once, and the share of
 //!    a frame that only its first step may use; frames within their budgets lower both, so slowly that one such frame in a
 //!    thousand keeps them where they are.

@@ -114,7 +114,8 @@ pub(super) struct AgentState {
     pub turns_removed: u32,
     pub asks: VecDeque<Ask>,
     pub reply: Option<Reply>,
-    /// Whether the agent has a sequence. Without one it is parked: it has asks perhaps, but no reply, no tokens and no buffers.
+    /// Whether the agent has a sequence. Without one it is parked: it has asks perhaps, but no
+    /// reply, no tokens and no buffers.
     has_slot: bool,
     pub text: ReplyParts,
     pub history: Vec<TokenId>,
@@ -170,7 +171,8 @@ impl AgentState {
         self.has_slot
     }
 
-    /// Takes those asks out of the queue; returns their names. Turns that were appended before them stay in order.
+    /// Takes those asks out of the queue; returns their names. Turns that were appended before them
+    /// stay in order.
     pub fn cancel_asks(&mut self, matches: impl Fn(GenerationId) -> bool) -> Vec<GenerationId> {
         let (mut cancelled, mut turns) = (Vec::new(), Vec::new());
         self.asks.retain_mut(|ask| {
@@ -197,7 +199,8 @@ impl AgentState {
         self.history.reserve_exact(context_tokens as usize + 1);
     }
 
-    /// Loses its slot, and returns its buffer for tokens. The agent has no reply in progress, and the cache nothing of its sequence.
+    /// Loses its slot, and returns its buffer for tokens. The agent has no reply in progress, and
+    /// the cache nothing of its sequence.
     pub fn leave_slot(&mut self) -> Vec<TokenId> {
         debug_assert!(self.reply.is_none(), "an agent that speaks keeps its slot");
         self.has_slot = false;

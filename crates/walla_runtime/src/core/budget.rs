@@ -75,7 +75,8 @@ impl Budget {
         self.holds_for_all
     }
 
-    /// Whether the budget, as it was last set, is zero: a pause. That counts at once, not from the next frame on.
+    /// Whether the budget, as it was last set, is zero: a pause. That counts at once, not from the
+    /// next frame on.
     pub fn is_zero(&self) -> bool {
         self.governor.budget_micros() == Some(0)
     }

@@ -99,8 +99,8 @@ impl Core {
             match done.result {
                 Ok(Encoded { tokens, dropped, start }) => {
                     reply.question = done.question;
-                    // They never come back, and what an agent remembers stays bounded by its context. If the turns are no longer those that
-                    // the prompt was made of, the next prompt counts anew.
+                    // Dropped turns never fit again, so the conversation is bounded by the context.
+                    // If the turns were edited meanwhile, the next prompt drops them.
                     if reply.turns_removed == agent.turns_removed {
                         agent.forget_oldest(dropped);
                     }

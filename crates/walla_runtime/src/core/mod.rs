@@ -130,7 +130,7 @@ impl Core {
         self.clients.iter_mut().find(|client| client.key == key)
     }
 
-    /// The slot of an agent of this client: nobody hears, changes or removes another's.
+    /// The slot of an agent of this client; none for agents of other clients.
     fn slot_of(&self, client: ClientKey, id: AgentId) -> Option<usize> {
         let slot = *self.slots.get(&id)?;
         self.agents[slot].as_ref().filter(|agent| agent.client == client).map(|_| slot)
@@ -364,7 +364,8 @@ impl EngineCore for Core {
         }
         self.deliver(emit);
         self.count();
-        // A reply that ended while this step was made up leaves its agent free for the next ask, or its slot for the next agent.
+        // A reply that ended during this call frees its agent for the next ask, or its slot for the
+        // next agent.
         let can_start = (!self.worker_is_full
             && (0..self.agents.len()).any(|slot| self.is_free(slot)))
             || self.next_placement(now_micros).is_some();

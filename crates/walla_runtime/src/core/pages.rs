@@ -212,7 +212,7 @@ impl Core {
     fn evict_idle(&mut self, except: usize) -> bool {
         let idle = |&slot: &usize| {
             let holds = !self.sequences.ledger.is_empty(SeqId(slot as u32));
-            // In a pause an agent needs no pages; its tokens are evaluated anew when it goes on.
+            // A paused agent needs no pages; after the pause its tokens are recomputed.
             let speaks = |agent: &AgentState| agent.reply.is_some() && self.runs(agent.client);
             let speaks = self.agents[slot].as_deref().is_some_and(speaks);
             slot != except && holds && !speaks

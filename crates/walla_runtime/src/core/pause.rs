@@ -1,8 +1,9 @@
-//! Pauses: no step runs for a client, and its agents stay where they are.
+//! Pauses: no step runs for a client, and its agents keep their state.
 //!
-//! A client is paused while its host says so ([`Client::set_paused`](crate::Client::set_paused)), or while the budget that holds for it is zero.
-//! Its asks queue and none begins; cancels and removals count at once; steps in flight are collected. The time of a pause counts for nothing:
-//! the client's clock stands still, and when it goes on, all its asks and replies arrived later by as much. So voices owe no tokens, and
+//! A client is paused by its host ([`Client::set_paused`](crate::Client::set_paused)) or while its
+//! budget is zero. Asks queue and none begins; cancels and removals count at once; steps in flight
+//! are collected. The client's clock stops during a pause: afterwards the arrival times of its asks
+//! and replies are moved by the duration of the pause. So voices owe no tokens, and
 //! [`Usage`](crate::Usage) does not count the pause.
 
 use super::agent::AgentState;
@@ -15,14 +16,14 @@ impl ClientState {
         self.paused_since_micros.is_some()
     }
 
-    /// The time on the client's clock, which stands still in a pause.
+    /// The time on the client's clock, which stops during a pause.
     pub(super) fn now_micros(&self, now_micros: u64) -> u64 {
         self.paused_since_micros.map_or(now_micros, |since| since.min(now_micros))
     }
 }
 
 impl AgentState {
-    /// What it was asked arrived so much later.
+    /// Moves the arrival times of its asks.
     pub(super) fn postpone(&mut self, micros: u64) {
         let of_asks = self.asks.iter_mut().map(|ask| &mut ask.arrived_micros);
         let of_reply = self.reply.iter_mut().map(|reply| &mut reply.arrived_micros);
@@ -55,7 +56,8 @@ impl Core {
     /// Begins and ends pauses.
     pub(super) fn update_pauses(&mut self, now_micros: u64) {
         let runs_free = |client: &ClientState| client.pacing == Pacing::FreeRunning;
-        // As with any other budget: free-running clients lift it, unless it was made to hold for them.
+        // As with any other budget: free-running clients lift it, unless it was made to hold for
+        // them.
         let is_lifted = self.clients.iter().any(runs_free) && !self.budget.holds_for_all();
         let is_zero = self.budget.is_zero() && !is_lifted;
         for place in 0..self.clients.len() {
@@ -73,7 +75,7 @@ impl Core {
         }
     }
 
-    /// A client goes on after a pause.
+    /// Ends a pause of this duration.
     fn postpone(&mut self, client: ClientKey, micros: u64) {
         let ticks = self.budget.ticks;
         for agent in self.agents.iter_mut().flatten().filter(|agent| agent.client == client) {

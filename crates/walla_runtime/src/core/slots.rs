@@ -1,15 +1,18 @@
 //! Slots: which agents have a sequence, and which wait for one.
 //!
-//! A slot is a sequence of the KV ledger; there are [`EngineOptions::agents_max`](crate::EngineOptions::agents_max). All other agents are
-//! parked: specification, conversation and asks, but no tokens and no buffers. This is the only place where an agent gets or loses a slot.
+//! A slot is a sequence of the KV ledger; there are
+//! [`EngineOptions::agents_max`](crate::EngineOptions::agents_max). All other agents are parked:
+//! specification, conversation and asks, but no tokens and no buffers. This is the only place where
+//! an agent gets or loses a slot.
 //!
 //! # Rules
 //! 1. A new agent takes a free slot, or is parked.
-//! 2. A parked agent with asks waits. The first in [`Order`] gets the next slot: a free one, else that of the agent that has been idle longest,
-//!    else that of an agent that is between two replies and comes later in the order. That agent is parked; its asks wait with it.
+//! 2. A parked agent with asks waits. The first in [`Order`] gets the next slot: a free one, else
+//!    that of the agent that has been idle longest, else that of an agent that is between two
+//!    replies and comes later in the order. That agent is parked; its asks wait with it.
 //! 3. An agent with a reply in progress keeps its slot.
-//! 4. Order: after [`WAIT_MICROS_MAX`] the age of the ask alone counts, before that the priority and then the age. So an agent waits for a
-//!    bounded number of replies, whatever the others are asked.
+//! 4. Order: after [`WAIT_MICROS_MAX`] the age of the ask alone counts, before that the priority
+//!    and then the age. So an agent waits for a bounded number of replies.
 //! 5. Agents of a paused client neither get a slot nor keep one from others.
 
 use std::cmp::Reverse;
@@ -24,10 +27,11 @@ use crate::api::{
 };
 use crate::shell::ClientKey;
 
-/// Wait after which priorities no longer count, in microseconds: an agent of low priority answers late, not never.
+/// Wait after which priorities no longer count, in microseconds: an agent of low priority answers
+/// late, not never.
 const WAIT_MICROS_MAX: u64 = 10_000_000;
 
-/// Who gets a slot first: more goes first.
+/// Order of waiting agents: the largest gets the next slot.
 type Order = (bool, i32, Reverse<(u64, AgentId)>);
 
 fn order(priority: i32, arrived_micros: u64, agent: AgentId, now_micros: u64) -> Order {
@@ -51,7 +55,7 @@ struct Waiting {
 pub(super) struct Parked {
     /// In order, so that equal stories end in equal events.
     pub agents: BTreeMap<AgentId, Box<AgentState>>,
-    /// Those of them that have asks, in no order.
+    /// Parked agents with asks, in no order.
     waiting: Vec<Waiting>,
     /// Asks of all of them.
     asks: u32,
@@ -74,7 +78,7 @@ impl Parked {
         self.asks
     }
 
-    /// Brings the list of waiting agents up to date with one agent.
+    /// Updates the entry of one agent in the list of waiting agents.
     pub fn refresh(&mut self, id: AgentId) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.agent == id) {
             self.asks -= self.waiting.swap_remove(at).asks;
@@ -92,7 +96,7 @@ impl Parked {
         });
     }
 
-    /// The asks of a client arrived so much later: it was paused.
+    /// Moves the arrival times of a client's asks: it was paused.
     pub fn postpone(&mut self, client: ClientKey, micros: u64) {
         let agents = self.agents.values_mut().filter(|agent| agent.client == client);
         agents.for_each(|agent| agent.postpone(micros));
@@ -214,7 +218,7 @@ impl Core {
     }
 
     fn free_slot(&self) -> Option<usize> {
-        // Looked at first, since it costs nothing: in a crowd there is none.
+        // A fast path for crowds, in which all slots are taken.
         let is_full = self.slots.len() >= self.agents.len();
         if is_full { None } else { self.agents.iter().position(Option::is_none) }
     }
@@ -234,7 +238,7 @@ impl Core {
         if self.parked.waiting.is_empty() {
             return None;
         }
-        // First the slots, which are few: in a crowd that speaks there is none to give.
+        // Slots first: they are few, and in a busy crowd none is available.
         let (occupant, slot) = match self.free_slot() {
             Some(slot) => (None, slot),
             None => self.slot_to_take(now_micros)?,
@@ -246,7 +250,8 @@ impl Core {
         (occupant < Some(first)).then_some((id, slot))
     }
 
-    /// The slot whose agent can spare it best, and the place of that agent in the order: none if it has nothing to do now.
+    /// The slot whose agent loses least, and the order of that agent: `None` if it has no ask to
+    /// begin.
     fn slot_to_take(&self, now_micros: u64) -> Option<(Option<Order>, usize)> {
         let between_replies =
             |&slot: &usize| self.agents[slot].as_ref().is_some_and(|agent| agent.reply.is_none());

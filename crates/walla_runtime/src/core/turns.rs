@@ -1,6 +1,8 @@
-//! The conversation of an agent: exchanges, turns that a host adds, and replies of which only a part was heard.
+//! The conversation of an agent: exchanges, turns that a host adds, and replies that are shortened
+//! to their heard part.
 //!
-//! Order: an exchange stands where its question was asked. Turns that are appended while asks are open follow the exchanges of these asks.
+//! Order: an exchange is at the position of its question. Turns that are appended while asks are
+//! open follow the exchanges of these asks.
 
 use std::sync::Arc;
 
@@ -15,7 +17,8 @@ impl AgentState {
         self.exchanges.clear();
     }
 
-    /// Appends turns behind the exchanges of all asks that are open. More than `turns_max` turns cannot fit in the context, so the oldest go.
+    /// Appends turns behind the exchanges of all asks that are open. More than `turns_max` turns
+    /// cannot fit in the context, so the oldest go.
     pub fn append_turns(&mut self, turns: Vec<Turn>, turns_max: usize) {
         self.later.extend(turns);
         let surplus = self.later.len().saturating_sub(turns_max);
@@ -41,7 +44,7 @@ impl AgentState {
         self.forget_oldest(surplus);
     }
 
-    /// Drops the oldest turns: no prompt has room for them any more.
+    /// Drops the oldest turns, which fit in no prompt any more.
     pub fn forget_oldest(&mut self, turns: usize) {
         if turns == 0 {
             return;
@@ -54,10 +57,12 @@ impl AgentState {
         });
     }
 
-    /// Writes question and answer into the conversation. `is_finished`: the agent said all that it had to say, be it nothing.
+    /// Writes question and answer into the conversation. `is_finished`: the reply ended by itself,
+    /// perhaps without text.
     ///
-    /// A question that was never read, or whose reply failed or was cancelled before its first word, does not become part of it: it
-    /// would be an example of answering with silence, and stand there twice when it is asked again. Reasoning without speech is no answer.
+    /// A question that was never evaluated, or whose reply failed or was cancelled before its first
+    /// word, is not added: it would be an example of an empty answer, and appear twice when it is
+    /// asked again. Reasoning without speech is no answer.
     pub fn keep_turn(&mut self, mut reply: Reply, is_finished: bool) {
         cut_text(&mut reply.said, reply.heard_bytes);
         let has_reasoned = reply.usage.reasoning_tokens > 0;
@@ -74,7 +79,8 @@ impl AgentState {
         }
     }
 
-    /// Keeps of a reply that has ended only the beginning that was heard. Without effect if the exchange is not among the latest.
+    /// Shortens a reply that has ended to its heard part. Without effect if the exchange is not
+    /// among the latest.
     ///
     /// The cache needs no change: the next prompt is compared with it token by token.
     pub fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
@@ -97,7 +103,7 @@ impl AgentState {
     }
 }
 
-/// Cuts a text after so many bytes, or before the character that this would divide.
+/// Cuts a text at a byte, or before the character that contains this byte.
 fn cut_text(text: &mut String, bytes: u32) {
     text.truncate(text.floor_char_boundary(bytes as usize));
 }

@@ -20,7 +20,8 @@ use crate::mailbox::{Mailbox, TrySendError, WakerCell};
 use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard, Status};
 
-/// Open generations of a client at least: eight asks of each of 8,192 agents. So many that a cancel does not wait behind asks.
+/// Open generations of a client, at least: eight asks of each of 8,192 agents. With fewer, a cancel
+/// would wait behind asks.
 const OPEN_MAX: usize = 1 << 16;
 
 /// What hosts and the device thread share.
@@ -300,9 +301,10 @@ impl Engine {
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits; before the engine is ready the
     /// setting is kept until it is.
     ///
-    /// Zero pauses all agents at once: no step begins, those in flight are collected, and the device thread sleeps. Asks queue, cancels and
-    /// removals count. The next budget that is not zero goes on with the same tokens. [`Client::set_paused`] pauses one client and leaves the
-    /// budget as it is.
+    /// Zero pauses all agents at once: no step begins, those in flight are collected, and the
+    /// device thread sleeps. Asks queue, cancels and removals count. The next budget that is not
+    /// zero resumes with the same tokens. [`Client::set_paused`] pauses one client and keeps the
+    /// budget.
     ///
     /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also holds for [free-running](Pacing::FreeRunning)
     /// clients, in windows of 1/60 s.

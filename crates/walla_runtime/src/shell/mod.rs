@@ -131,7 +131,8 @@ pub(crate) trait EngineCore {
     /// A client begins or ends a pause.
     fn set_paused(&mut self, _client: ClientKey, _is_paused: bool) {}
 
-    /// Whether all clients are paused: frames bring no work, so the thread need not wait for them.
+    /// Whether all clients are paused. Frames then cause no work, so the thread parks instead of
+    /// expecting them.
     fn is_paused(&self) -> bool {
         false
     }

@@ -133,7 +133,8 @@ fn a_pause_counts_neither_for_times_nor_for_voices() {
         pause(&mut slow, false);
         slow.rounds(5);
         let more = slow.stage.reply(speaking).tokens - said;
-        // One token a frame and a step ahead; a voice that owed a minute would get all that the budget has room for.
+        // One token a frame and a step ahead; a voice that owed a minute would use the whole
+        // budget.
         assert!((3..=7).contains(&more), "{more} tokens in five frames");
         slow.rounds(200);
         slow.stage.assert_all_ended();

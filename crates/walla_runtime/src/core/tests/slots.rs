@@ -186,7 +186,7 @@ fn agents_that_wait_are_counted_cancelled_and_removed() {
         assert_eq!(stage.reply(asks[cancelled]).ends, [Ok(FinishReason::Cancelled)]);
     }
     assert_eq!(waiting(&stage), (3, 2, 2, 4));
-    // A slot that becomes free goes to the next one at once.
+    // The next agent gets a free slot at once.
     stage.command(Command::RemoveAgent { agent: agents[0] });
     stage.frame();
     assert_eq!(waiting(&stage), (2, 1, 1, 3));
@@ -227,7 +227,7 @@ fn without_waiting_an_agent_takes_a_slot_that_is_free_when_it_is_asked() {
     let mut stage = Stage::new(&options, &inline_cpu(), Pacing::FreeRunning);
     let agents: Vec<_> = (0..20).map(|seed| stage.agent(speaker(seed, 2))).collect();
     let [agent, gone, other] = [agents[19], agents[18], agents[8]];
-    // What it is told without a slot is not lost.
+    // Commands for an agent without a slot are not lost.
     stage.command(Command::ChangeAgent { agent, spec: Box::new(speaker(1, 7)) });
     let turns = [Speaker::User, Speaker::Agent].map(|speaker| Turn { speaker, text: "Hi".into() });
     stage.command(Command::SetConversation { agent, turns: turns.to_vec() });

@@ -125,7 +125,8 @@ fn a_stop_token_ends_the_reply_and_is_not_said() {
 
 #[test]
 fn the_reason_names_the_stop_string() {
-    // Every reply contains "ba" sooner or later; of the strings that end there the longest counts, and of equal ones the first.
+    // Every reply contains "ba" sooner or later; of the strings that end there the longest counts,
+    // and of equal ones the first.
     let stops = |stops: &[&str]| stops.iter().map(|&stop| stop.to_owned()).collect::<Vec<_>>();
     for (given, index) in [
         (&["x", "ba"][..], 1),

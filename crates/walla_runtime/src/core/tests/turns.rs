@@ -1,4 +1,4 @@
-//! What a conversation holds after interruptions and additions: the next prompt tells.
+//! Conversations after interruptions and additions, compared by their next prompts.
 
 use super::*;
 use crate::api::{Speaker, Turn};
@@ -11,7 +11,7 @@ fn roomy() -> EngineOptions {
     EngineOptions { context_tokens: 512, ..options() }
 }
 
-/// What the agent remembers.
+/// The conversation of the agent.
 fn turns(stage: &Stage, agent: AgentId) -> Vec<String> {
     let agent = stage.core.agents[stage.core.slots[&agent]].as_ref().expect("it lives");
     agent.turns.iter().map(|turn| turn.text.clone()).collect()

@@ -93,6 +93,30 @@ fn an_idle_engine_sleeps_and_a_working_one_is_polled_gently() {
 }
 
 #[test]
+fn a_paused_engine_sleeps_until_it_is_called() {
+    let (engine, script) = engine();
+    ready(&engine);
+    let client = engine.client(Pacing::default()).unwrap();
+    client.set_paused(true);
+    let is_paused = |script: &Script| script.paused.load(Ordering::SeqCst);
+    eventually("a pause", || is_paused(&script).then_some(()));
+    // Regular frames, which the thread would look for otherwise.
+    let frames = |count: u32| {
+        for _ in 0..count {
+            client.frame();
+            thread::sleep(Duration::from_millis(4));
+        }
+    };
+    frames(10);
+    let rounds = script.rounds();
+    frames(25);
+    let more = script.rounds() - rounds;
+    assert!(more <= 2 * 25, "{more} rounds in 25 frames");
+    client.set_paused(false);
+    eventually("it goes on", || (!is_paused(&script)).then_some(()));
+}
+
+#[test]
 fn places_of_clients_are_bounded_and_used_again() {
     let (engine, script) = engine();
     ready(&engine);

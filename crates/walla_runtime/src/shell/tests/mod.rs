@@ -41,6 +41,8 @@ struct Script {
     hanging: AtomicBool,
     /// The device works: [`Advance::Poll`].
     working: AtomicBool,
+    /// All clients are paused.
+    paused: AtomicBool,
     rounds: AtomicU32,
     /// What the latest round was told.
     now_micros: AtomicU64,
@@ -134,6 +136,14 @@ impl EngineCore for Fake {
 
     fn frame(&mut self, _client: ClientKey, _now_micros: u64) {
         self.script.frames.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn set_paused(&mut self, _client: ClientKey, is_paused: bool) {
+        self.script.paused.store(is_paused, Ordering::SeqCst);
+    }
+
+    fn is_paused(&self) -> bool {
+        self.script.paused.load(Ordering::SeqCst)
     }
 
     fn control(&mut self, control: Control) {

@@ -1,0 +1,205 @@
+//! Replies that are interrupted, and turns that are pushed while an agent speaks.
+
+mod common;
+
+use bevy_app::prelude::*;
+use bevy_ecs::prelude::*;
+use bevy_walla::prelude::*;
+use bevy_walla::scripted::ScriptedEngine;
+use bevy_walla::{Command, GenerationId, Prompt};
+use common::*;
+
+#[test]
+fn a_turn_that_is_pushed_in_mid_reply_comes_behind_the_exchange() {
+    let mut app = app(&ScriptedEngine::new(|_, _| "one two three four".into()));
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "count");
+    ask(&mut app, odo, "again");
+    updates(&mut app, 4);
+    let push = |app: &mut App, text: &str| {
+        let mut talk = app.world_mut().get_mut::<Conversation>(odo).unwrap();
+        talk.push(Speaker::User, text);
+    };
+    push(&mut app, "The door opens.");
+    ask(&mut app, odo, "once more");
+    updates(&mut app, 2);
+    push(&mut app, "The door closes.");
+    updates(&mut app, 30);
+    assert_eq!(log(&app).only("finished"), ["EndOfTurn"; 3]);
+    let said = "one two three four";
+    let expected = ["count", said, "again", said, "The door opens.", "once more", said];
+    assert_eq!(turns(&app, odo), [&expected[..], &["The door closes."]].concat());
+}
+
+#[test]
+fn the_cut_end_of_a_cancelled_reply_is_no_sentence() {
+    let mut app = app(&ScriptedEngine::new(|_, _| "Hello there. I am a smith.".into()));
+    let [odo, greta] = ["Odo", "Greta"].map(|name| spawn(&mut app, name));
+    ask(&mut app, odo, "count");
+    ask(&mut app, greta, "count");
+    updates(&mut app, 6);
+    assert!(speech(&app, odo).text().len() > "Hello there. I".len());
+    app.world_mut().trigger(Cancel { agent: odo });
+    app.world_mut().despawn(greta);
+    updates(&mut app, 5);
+    assert_eq!(log(&app).only("finished"), ["Cancelled"; 2]);
+    assert_eq!(log(&app).only("sentence"), ["Hello there."; 2]);
+}
+
+#[derive(Resource, Default)]
+struct Spoken(Vec<SentenceSpoken>);
+
+fn listen(app: &mut App) {
+    app.init_resource::<Spoken>()
+        .add_observer(|s: On<SentenceSpoken>, mut spoken: ResMut<Spoken>| spoken.0.push(*s));
+}
+
+#[test]
+fn fragments_are_published_where_they_are_wanted_and_say_so() {
+    let settings = WallaSettings { publish_fragments: true, ..WallaSettings::default() };
+    let engine = ScriptedEngine::new(|_, _| " Hello there.\n I am a smith. Yes.".into());
+    let mut app = app_with(WallaPlugin::with_link(engine.linker()).settings(settings));
+    listen(&mut app);
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "whole");
+    updates(&mut app, 12);
+    ask(&mut app, odo, "cut");
+    updates(&mut app, 6);
+    app.world_mut().trigger(Cancel { agent: odo });
+    updates(&mut app, 5);
+    let spoken = &app.world().resource::<Spoken>().0;
+    let spoken: Vec<_> = spoken.iter().map(|s| (&*s.text, s.end_bytes, s.is_fragment)).collect();
+    let whole = [("Hello there.", 13, false), ("I am a smith.", 28, false), ("Yes.", 33, false)];
+    assert_eq!(spoken[..3], whole);
+    assert_eq!(spoken[3], whole[0]);
+    let (text, end_bytes, is_fragment) = spoken[4];
+    assert!(is_fragment && "I am a smith.".starts_with(text), "{text}");
+    assert_eq!((spoken.len(), end_bytes as usize), (5, 15 + text.len()));
+}
+
+#[test]
+fn a_reply_that_is_cancelled_behind_a_full_stop_has_no_fragment() {
+    let mut app = app(&ScriptedEngine::new(|_, _| "Hello there. Yes.".into()));
+    listen(&mut app);
+    let odo = spawn(&mut app, "Odo");
+    ask(&mut app, odo, "hi");
+    run_until_text(&mut app, odo, "Hello there.");
+    app.world_mut().trigger(Cancel { agent: odo });
+    updates(&mut app, 5);
+    let spoken = &app.world().resource::<Spoken>().0;
+    assert!(spoken.iter().all(|sentence| !sentence.is_fragment));
+    assert_eq!(spoken[0].text.as_str(), "Hello there.");
+}
+
+fn run_until_text(app: &mut App, agent: Entity, text: &str) {
+    for _ in 0..50 {
+        if speech(app, agent).text() == text {
+            return;
+        }
+        app.update();
+    }
+    panic!("it never says {text:?}");
+}
+
+#[test]
+fn the_conversation_keeps_what_was_heard() {
+    let mut app = app(&ScriptedEngine::new(|_, question| format!("{question} One two. Three.")));
+    listen(&mut app);
+    let odo = spawn(&mut app, "Odo");
+    for question in ["a", "b", "c"] {
+        ask(&mut app, odo, question);
+    }
+    updates(&mut app, 40);
+    assert_eq!(turns(&app, odo).len(), 6);
+    // The voice is at the first sentence of the second reply when the player interrupts; another
+    // question waits.
+    ask(&mut app, odo, "d");
+    updates(&mut app, 4);
+    let sentence = app.world().resource::<Spoken>().0[2];
+    assert_eq!(sentence.text.as_str(), "b One two.");
+    app.world_mut().trigger(Interrupt::after(&sentence));
+    ask(&mut app, odo, "e");
+    updates(&mut app, 20);
+    let ended = log(&app).only("finished");
+    assert_eq!(ended, ["EndOfTurn", "EndOfTurn", "EndOfTurn", "Cancelled", "EndOfTurn"]);
+    let expected = ["a", "a One two. Three.", "b", "b One two.", "e", "e One two. Three."];
+    assert_eq!(turns(&app, odo), expected);
+    // In mid-reply, as a message; nothing of it was heard.
+    ask(&mut app, odo, "f");
+    updates(&mut app, 4);
+    app.world_mut().write_message(Interrupt::at(odo, 0));
+    updates(&mut app, 5);
+    assert_eq!(turns(&app, odo), expected);
+    ask(&mut app, odo, "g");
+    updates(&mut app, 5);
+    app.world_mut().trigger(Interrupt::at(odo, 3));
+    updates(&mut app, 5);
+    assert_eq!(turns(&app, odo)[6..], ["g", "g O"]);
+    assert!(speech(&app, odo).is_silent());
+}
+
+#[test]
+fn interruptions_are_told_to_the_engine() {
+    let engine = ScriptedEngine::new(|_, question| format!("{question} One two. Three."));
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    for question in ["a", "b"] {
+        ask(&mut app, odo, question);
+    }
+    updates(&mut app, 30);
+    ask(&mut app, odo, "c");
+    updates(&mut app, 4);
+    let asked: Vec<_> = engine.commands().into_iter().filter_map(asked).collect();
+    let [a, b, c] = asked[..] else { panic!("{asked:?}") };
+    let sent = engine.commands().len();
+    app.world_mut().trigger(Interrupt { agent: odo, generation: Some(a), heard_bytes: 2 });
+    updates(&mut app, 2);
+    let commands = engine.commands();
+    let mut told: Vec<_> = commands[sent..]
+        .iter()
+        .map(|command| match command {
+            Command::Interrupt { generation, heard_bytes, .. } => (*generation, *heard_bytes),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    told.sort_unstable();
+    assert_eq!(told, [(a, 2), (b, 0), (c, 0)]);
+    assert_eq!(turns(&app, odo), ["a", "a "]);
+}
+
+fn asked(command: Command) -> Option<GenerationId> {
+    if let Command::Ask { generation, .. } = command { Some(generation) } else { None }
+}
+
+#[test]
+fn pushed_turns_reach_the_engine_in_the_order_of_the_asks() {
+    // The engine takes one command a frame, so that most wait in the plugin.
+    let engine = echo().command_queue(1);
+    let mut app = app(&engine);
+    let odo = spawn(&mut app, "Odo");
+    for question in ["one", "two"] {
+        ask(&mut app, odo, question);
+    }
+    updates(&mut app, 1);
+    app.world_mut().get_mut::<Conversation>(odo).unwrap().push(Speaker::User, "x");
+    ask(&mut app, odo, "three");
+    updates(&mut app, 1);
+    app.world_mut().get_mut::<Conversation>(odo).unwrap().push(Speaker::User, "y");
+    updates(&mut app, 40);
+    let told: Vec<String> = engine
+        .commands()
+        .into_iter()
+        .flat_map(|command| match command {
+            Command::AddAgent { spec, .. } => spec.history,
+            Command::AppendTurns { turns, .. } | Command::SetConversation { turns, .. } => turns,
+            Command::Ask { prompt: Prompt::Chat(text), .. } => {
+                vec![Turn { speaker: Speaker::User, text }]
+            }
+            other => panic!("{other:?}"),
+        })
+        .map(|turn| turn.text)
+        .collect();
+    assert_eq!(told, ["one", "two", "x", "three", "y"]);
+    let expected = ["one", "Odo: one", "two", "Odo: two", "x", "three", "Odo: three", "y"];
+    assert_eq!(turns(&app, odo), expected);
+}
