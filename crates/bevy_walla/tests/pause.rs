@@ -19,9 +19,9 @@ fn a_paused_app_grants_no_frame_and_goes_on_where_it_was() {
         let pause = |app: &mut App, is_paused: bool| {
             let mut time = app.world_mut().resource_mut::<Time<Virtual>>();
             if is_paused {
-                time.pause()
+                time.pause();
             } else {
-                time.unpause()
+                time.unpause();
             }
             if !with_time {
                 app.world_mut().resource_mut::<WallaSettings>().paused = is_paused;
