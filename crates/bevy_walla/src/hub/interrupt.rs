@@ -62,7 +62,10 @@ impl Hub {
 
 impl Record {
     pub(super) fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
-        if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation) {
+        if generation < self.whole_sent {
+            self.wants.conversation = true;
+        } else if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation)
+        {
             *heard = heard_bytes.min(*heard);
         } else if self.shortened.len() < EXCHANGES_KNOWN_MAX {
             // The engine knows no more exchanges.
