@@ -168,6 +168,11 @@ impl Conversation {
         self.exchanges.push_back((generation, at));
     }
 
+    /// The latest reply that went through the engine, as far as it is known.
+    pub(crate) fn latest_reply(&self) -> Option<GenerationId> {
+        self.exchanges.iter().map(|(generation, _)| *generation).max()
+    }
+
     /// The reply and all later ones, as far as they are known, oldest first. `None`: only the
     /// latest.
     pub(crate) fn replies_from(&self, generation: Option<GenerationId>) -> Vec<GenerationId> {

@@ -62,7 +62,7 @@ impl Hub {
 
 impl Record {
     pub(super) fn shorten(&mut self, generation: GenerationId, heard_bytes: u32) {
-        if generation < self.whole_sent {
+        if self.whole_sent.is_some_and(|latest| generation <= latest) {
             self.wants.conversation = true;
         } else if let Some((_, heard)) = self.shortened.iter_mut().find(|(of, _)| *of == generation)
         {

@@ -102,9 +102,9 @@ struct Record {
     sentence_end: usize,
     /// An ask ended before its reply began: only the engine knows whether the question counts as asked.
     in_doubt: bool,
-    /// A name from when the engine was last sent the whole conversation: of replies with lower names
-    /// it knows the text only, not which reply it was.
-    whole_sent: GenerationId,
+    /// The latest reply in the conversation when the engine was last sent the whole: of this and
+    /// earlier replies it knows the text only, not which reply it was.
+    whole_sent: Option<GenerationId>,
     reply_bytes: usize,
     /// Oldest first: sent ones, at most [`ASKS_WAITING_MAX`], before unsent ones.
     asks: VecDeque<OpenAsk>,
@@ -331,7 +331,7 @@ impl Record {
             heard_bytes: u32::MAX,
             sentence_end: 0,
             in_doubt: false,
-            whole_sent: GenerationId(0),
+            whole_sent: None,
             reply_bytes: 0,
             asks: VecDeque::with_capacity(asks_max.min(ASKS_WAITING_MAX)),
             sentences: sentence::splitter(),

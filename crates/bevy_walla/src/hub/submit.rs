@@ -103,7 +103,6 @@ impl Hub {
     }
 
     fn send_spec(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
-        let now = self.new_generation();
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         let is_detail_wanted = std::mem::take(&mut record.wants.detail);
         if record.gone {
@@ -124,7 +123,7 @@ impl Hub {
             Command::ChangeAgent { agent: id, spec: Box::new(spec) }
         } else {
             record.added = true;
-            record.whole_sent = now;
+            record.whole_sent = conversation.and_then(Conversation::latest_reply);
             record.wants.conversation = false;
             let history = record.turns_to_send(conversation);
             Command::AddAgent { agent: id, spec: Box::new(AgentSpec { history, ..spec }) }
@@ -138,14 +137,13 @@ impl Hub {
         outbox: &mut Outbox,
         specs: &Specs,
     ) -> Result<(), NoMore> {
-        let now = self.new_generation();
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         if record.gone || !record.wants.conversation {
             return Ok(());
         }
         let Ok((_, conversation)) = specs.get(record.entity) else { return Ok(()) };
         record.wants.conversation = false;
-        record.whole_sent = now;
+        record.whole_sent = conversation.and_then(Conversation::latest_reply);
         let turns = record.turns_to_send(conversation);
         self.send(Command::SetConversation { agent: id, turns }, outbox)
     }
