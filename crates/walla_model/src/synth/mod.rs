@@ -65,10 +65,10 @@ impl Default for Dialect<'_> {
     }
 }
 
-/// As [`write`], with another chat template and more special tokens.
+/// As [`write()`], with another chat template and more special tokens.
 ///
 /// # Errors
-/// As [`write`]; [`WriteError::Model`] also if the vocabulary is too small for the special tokens.
+/// As [`write()`]; [`WriteError::Model`] also if the vocabulary is too small for the special tokens.
 pub fn write_dialect<W: Write>(
     model: &Model,
     mixture: Mixture,
