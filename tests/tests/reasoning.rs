@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::Registry;
 use walla_model::Gguf;
-use walla_model::gguf::Writer;
+use walla_model::synth;
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, FinishReason, ModelSource, Pacing, Prompt,
     ReplyEvent, Speaker, Turn, Usage,
@@ -15,19 +15,9 @@ use walla_types::Sampling;
 /// The demo model with another chat template. Its vocabulary has no token for the markers.
 fn demo_with_template(template: &str) -> &'static [u8] {
     let file = Gguf::from_static(walla_demo_model::GGUF).expect("the shipped file is valid");
-    let mut writer = Writer::new();
-    for (key, value) in file.metadata().filter(|(key, _)| *key != "tokenizer.chat_template") {
-        writer.value(key, value);
-    }
-    writer.str("tokenizer.chat_template", template);
-    for tensor in file.tensors() {
-        writer.tensor(tensor.name, tensor.ty.expect("a known type"), tensor.shape.dims());
-    }
-    let mut data = writer.begin(Vec::new()).expect("it was readable before");
-    for index in 0..file.tensors().len() {
-        data.tensor(&file.tensor_bytes(index).expect("it is there")).expect("its length");
-    }
-    data.finish().expect("a vector takes everything").leak()
+    let key = "tokenizer.chat_template";
+    let copy = synth::rewrite(&file, &[key], |writer| _ = writer.str(key, template));
+    copy.expect("it was readable before").leak()
 }
 
 /// ChatML that ends with an open block.

@@ -46,20 +46,7 @@ fn raw_text_is_sent_as_its_kind_and_stays_out_of_the_conversation() {
 /// The tiny model without some keys, and with the keys that `more` writes.
 fn rewritten(without: &[&str], more: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let file = synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).unwrap();
-    let gguf = Gguf::from_bytes(file).unwrap();
-    let mut writer = Writer::new();
-    for (key, value) in gguf.metadata().filter(|(key, _)| !without.contains(key)) {
-        writer.value(key, value);
-    }
-    more(&mut writer);
-    for tensor in gguf.tensors() {
-        writer.tensor(tensor.name, tensor.ty.unwrap(), tensor.shape.dims());
-    }
-    let mut data = writer.begin(Vec::new()).unwrap();
-    for index in 0..gguf.tensors().len() {
-        data.tensor(&gguf.tensor_bytes(index).unwrap()).unwrap();
-    }
-    data.finish().unwrap()
+    synth::rewrite(&Gguf::from_bytes(file).unwrap(), without, more).unwrap()
 }
 
 fn app_of(path: &Path, plugin: impl FnOnce(WallaPlugin) -> WallaPlugin) -> App {

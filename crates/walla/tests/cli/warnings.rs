@@ -3,26 +3,15 @@
 
 use walla_model::Gguf;
 use walla_model::gguf::Writer;
+use walla_model::synth;
 
 use crate::command::{Ran, json_line, run, run_with_input, scratch, shared, succeed, tiny};
 
 /// The tiny model without some keys, and with the keys that `more` writes.
 fn rewritten(name: &str, without: &[&str], more: impl FnOnce(&mut Writer)) -> String {
-    let gguf = Gguf::open(tiny()).unwrap();
-    let mut writer = Writer::new();
-    for (key, value) in gguf.metadata().filter(|(key, _)| !without.contains(key)) {
-        writer.value(key, value);
-    }
-    more(&mut writer);
-    for tensor in gguf.tensors() {
-        writer.tensor(tensor.name, tensor.ty.unwrap(), tensor.shape.dims());
-    }
-    let mut data = writer.begin(Vec::new()).unwrap();
-    for index in 0..gguf.tensors().len() {
-        data.tensor(&gguf.tensor_bytes(index).unwrap()).unwrap();
-    }
     let path = scratch(name);
-    std::fs::write(&path, data.finish().unwrap()).unwrap();
+    let bytes = synth::rewrite(&Gguf::open(tiny()).unwrap(), without, more).unwrap();
+    std::fs::write(&path, bytes).unwrap();
     path
 }
 

@@ -7,12 +7,14 @@
 #[expect(clippy::indexing_slicing, reason = "blocks are arrays of fixed lengths")]
 mod blocks;
 mod models;
+mod rewrite;
 mod tokenizer;
 mod types;
 
 use std::io::Write;
 
 pub use models::Model;
+pub use rewrite::{RewriteError, rewrite};
 pub use types::Mixture;
 use walla_types::TensorType;
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::governor::BucketError;
 
-use super::beat::Beat;
 use super::controls::{Control, Controls};
+use super::heartbeat::Heartbeat;
 use super::seats::Seats;
 use super::thread::Loader;
-use super::watch::watch;
+use super::watchdog::watch;
 use super::{CLIENTS_MAX, EngineCore, INCARNATIONS_MAX, JOIN_MAX, spawn_device_thread};
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::client::Client;
@@ -40,10 +40,10 @@ pub(crate) struct Shared {
     device_threads: [OnceLock<Thread>; INCARNATIONS_MAX],
     /// Which device thread the engine listens to: beyond the last, none.
     incarnation: AtomicU32,
-    pub(super) beat: Beat,
+    pub(super) heartbeat: Heartbeat,
     /// Clients. Locked by the device thread for moments, never during a call of the device.
     seats: Mutex<Seats>,
-    watch_thread: OnceLock<Thread>,
+    watchdog_thread: OnceLock<Thread>,
     /// Device and memory are given back, or given up.
     ended: AtomicBool,
     /// The process that started the engine: in a fork of it there are no threads.
@@ -71,9 +71,9 @@ impl Shared {
     }
 
     pub(super) fn set_ended(&self) {
-        self.beat.rest();
+        self.heartbeat.rest();
         self.ended.store(true, Ordering::Release);
-        if let Some(thread) = self.watch_thread.get() {
+        if let Some(thread) = self.watchdog_thread.get() {
             thread.unpark();
         }
     }
@@ -190,9 +190,9 @@ impl Engine {
             controls: Controls::new(),
             device_threads: [const { OnceLock::new() }; INCARNATIONS_MAX],
             incarnation: AtomicU32::new(0),
-            beat: Beat::default(),
+            heartbeat: Heartbeat::default(),
             seats: Mutex::new(Seats::default()),
-            watch_thread: OnceLock::new(),
+            watchdog_thread: OnceLock::new(),
             ended: AtomicBool::new(false),
             process: std::process::id(),
             command_queue,
@@ -205,12 +205,12 @@ impl Engine {
         let engine =
             Self { handle: Arc::new(Handle { shared: Arc::clone(&shared), thread: Some(thread) }) };
         if deadlines.load.or(deadlines.step).is_some() {
-            let of_watch = Arc::clone(&shared);
-            let watch = thread::Builder::new()
-                .name("walla-watch".into())
-                .spawn(move || watch(&of_watch, &clock, deadlines, successor))
+            let of_watchdog = Arc::clone(&shared);
+            let watchdog = thread::Builder::new()
+                .name("walla-watchdog".into())
+                .spawn(move || watch(&of_watchdog, &clock, deadlines, successor))
                 .map_err(no_thread)?;
-            let _first = shared.watch_thread.set(watch.thread().clone());
+            let _first = shared.watchdog_thread.set(watchdog.thread().clone());
         }
         Ok(engine)
     }

@@ -37,7 +37,7 @@ pub(super) fn farewell<C: EngineCore>(
         // A drop that panics must not keep clients from their last events.
         let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
     }
-    // Until all know, or until the drop above hung and the watch thread took this over.
+    // Until all know, or until the drop above hung and the watchdog thread took this over.
     while let Some(mut owned) = shared.own(number) {
         let seats = &mut owned.seats;
         seats.end_all(reason);
@@ -46,7 +46,7 @@ pub(super) fn farewell<C: EngineCore>(
             return;
         }
         drop(owned);
-        shared.beat.rest();
+        shared.heartbeat.rest();
         thread::park_timeout(LOOK_AGAIN);
     }
 }

@@ -14,7 +14,7 @@
 //! | `Post::framed`, `Post::paused`, `Post::gone`, `Shared::stop` | reads (and takes back `framed`) | set, then unpark |
 //! | `Shared::controls` | takes | set, then unpark |
 //! | `Shared::seats` | locks for moments, never during a call of the core or the device | never |
-//! | `Shared::beat` | writes | never |
+//! | `Shared::heartbeat` | writes | never |
 //! | `Status` | writes | read |
 //!
 //! # Rules
@@ -27,21 +27,21 @@
 //!    (what the core keeps for it stays bounded). Others go on.
 //! 4. At the end, in this order: the state changes, the core says its last words and is dropped, mailboxes for commands and clients close,
 //!    all that is in them is taken, every open generation fails. Slow clients keep the thread, never the device's memory. A command either got in before the close and is answered, or its sender has it back.
-//! 5. A device thread that hangs in a call is given up by the [watch thread](watch): from then on it owns neither seats
+//! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog): from then on it owns neither seats
 //!    nor status, so that nothing it does later reaches a host.
 //! 6. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the thread to itself. Memory that a
 //!    hung device may still write is leaked, never freed.
 
-mod beat;
 mod cadence;
 mod controls;
 mod engine;
 mod farewell;
+mod heartbeat;
 mod priority;
 mod seats;
 mod start;
 mod thread;
-mod watch;
+mod watchdog;
 
 #[cfg(test)]
 mod tests;

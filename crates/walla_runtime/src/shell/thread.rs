@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::beat::Phase;
 use super::cadence::{Cadence, Rest};
 use super::engine::{Owned, Shared};
 use super::farewell::farewell;
+use super::heartbeat::Phase;
 use super::seats::{COMMANDS_PER_ROUND, Collected, SeatChange};
 use super::{Advance, CLIENTS_MAX, ClientKey, EngineCore};
 use crate::clock::Clock;
@@ -63,7 +63,7 @@ pub(super) fn live<C: EngineCore>(
     let ended = catch_unwind(work);
     let panicked = ended.is_err();
     let Some(owned) = shared.own(number) else {
-        // The watch thread gave this one up while it hung, and ended all replies.
+        // The watchdog thread gave this one up while it hung, and ended all replies.
         tracing::warn!(target: "walla::device", "a call that had been given up has returned");
         let _dropped = catch_unwind(AssertUnwindSafe(|| drop(core)));
         return;
@@ -81,7 +81,7 @@ pub(super) fn live<C: EngineCore>(
         }
     };
     drop(owned);
-    shared.beat.work();
+    shared.heartbeat.work();
     farewell(shared, number, core, panicked, &reason);
     if shared.own(number).is_some() {
         shared.set_ended();
@@ -104,7 +104,7 @@ impl Device<'_> {
 
     /// Whether a load may go on; shows that the thread is alive.
     fn go_on(&self, fraction: Option<f32>) -> ControlFlow<()> {
-        self.shared.beat.work();
+        self.shared.heartbeat.work();
         match self.shared.own(self.number) {
             Some(owned) if !self.shared.is_stopping() => {
                 if let Some(fraction) = fraction {
@@ -133,20 +133,20 @@ fn serve<C: EngineCore>(
     place: &mut Option<C>,
 ) -> Result<(), EngineError> {
     let device = Device { shared, number, clock };
-    shared.beat.enter(Phase::FirstLoad);
+    shared.heartbeat.enter(Phase::FirstLoad);
     let loaded = loader.load(&mut |fraction| device.go_on(Some(fraction)))?;
     let mut core = place.insert(loaded);
-    shared.beat.enter(Phase::Play);
+    shared.heartbeat.enter(Phase::Play);
     device.say_ready(core)?;
     let mut is_fallback = false;
     let mut cadence = Cadence::default();
     while !shared.is_stopping() {
-        shared.beat.work();
+        shared.heartbeat.work();
         let (advance, micros) = match device.round(core, &mut cadence) {
             Ok(next) => next,
             Err(error) if error.is_of_device() && !is_fallback => {
                 is_fallback = true;
-                shared.beat.enter(Phase::FallbackLoad);
+                shared.heartbeat.enter(Phase::FallbackLoad);
                 // Hosts see a ready engine that is silent for a while: what they send waits.
                 let loaded = loader.load_fallback(&error, &mut |_| device.go_on(None));
                 let mut spare = match loaded {
@@ -163,7 +163,7 @@ fn serve<C: EngineCore>(
                     spare.take_over(lost);
                 }
                 core = place.insert(spare);
-                shared.beat.enter(Phase::Play);
+                shared.heartbeat.enter(Phase::Play);
                 device.say_ready(core)?;
                 continue;
             }
@@ -174,7 +174,7 @@ fn serve<C: EngineCore>(
             Advance::Poll | Advance::Pause(_) => Some(Duration::from_micros(micros)),
             Advance::Idle => None,
         };
-        shared.beat.rest();
+        shared.heartbeat.rest();
         let rest = match at_most {
             None if core.is_paused() => Rest::Park(None),
             _ => cadence.rest(Instant::now(), at_most),

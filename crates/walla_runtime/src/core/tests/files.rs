@@ -10,20 +10,8 @@ use crate::options::EngineError;
 
 /// The test model without some keys, and with the keys that `more` writes.
 fn rewritten(without: &[&str], more: impl FnOnce(&mut Writer)) -> Vec<u8> {
-    let gguf = Gguf::from_static(model()).expect("sound");
-    let mut writer = Writer::new();
-    for (key, value) in gguf.metadata().filter(|(key, _)| !without.contains(key)) {
-        writer.value(key, value);
-    }
-    more(&mut writer);
-    for tensor in gguf.tensors() {
-        writer.tensor(tensor.name, tensor.ty.expect("known"), tensor.shape.dims());
-    }
-    let mut data = writer.begin(Vec::new()).expect("sound");
-    for index in 0..gguf.tensors().len() {
-        data.tensor(&gguf.tensor_bytes(index).expect("there")).expect("whole");
-    }
-    data.finish().expect("whole")
+    let file = Gguf::from_static(model()).expect("sound");
+    synth::rewrite(&file, without, more).expect("readable")
 }
 
 /// The test model in which `<|im_start|>` has the type of user-defined tokens, as some files have

@@ -82,6 +82,16 @@ struct Story {
     progress_micros: u64,
 }
 
+/// What a core is loaded with, and the draws of its story.
+struct Setting {
+    draws: Draws,
+    clock: VirtualClock,
+    source: Arc<Source>,
+    options: EngineOptions,
+    registry: Registry,
+    handle: FaultHandle,
+}
+
 impl Story {
     fn new(seed: u64) -> Self {
         let mut draws = Draws { seed, count: 0 };
@@ -145,7 +155,14 @@ impl Story {
             });
             core.budget = Budget::new(&options, hash.kind == DeviceKind::Cuda, Some(cost));
         }
-        let mut story = Self {
+        Self::around(core, pacing, Setting { draws, clock, source, options, registry, handle })
+    }
+
+    /// A story at its beginning.
+    fn around(mut core: Core, pacing: Pacing, setting: Setting) -> Self {
+        let Setting { draws, clock, source, options, registry, handle } = setting;
+        core.add_client(HOST, pacing);
+        Self {
             draws,
             clock,
             source,
@@ -163,9 +180,7 @@ impl Story {
             log: String::new(),
             progress: (0, 0, 0),
             progress_micros: 0,
-        };
-        story.core.add_client(HOST, pacing);
-        story
+        }
     }
 
     fn name(&mut self) -> u64 {
@@ -497,27 +512,9 @@ impl Story {
         let file = source.reopen().expect("it is in memory");
         // A device that cannot load is passed over for the next.
         let core = Core::load_from(&source, &file, &options, &registry, &at, go_on);
-        let mut core = core.expect("the spare device loads");
-        core.add_client(HOST, pacing);
-        Self {
-            draws: Draws { seed: 1, count: 0 },
-            clock,
-            source,
-            options,
-            registry,
-            handle,
-            core,
-            agents: Vec::new(),
-            asks: Vec::new(),
-            names: 0,
-            heard: HashMap::new(),
-            room: usize::MAX,
-            has_fallen_back: false,
-            is_budget_zero: false,
-            log: String::new(),
-            progress: (0, 0, 0),
-            progress_micros: 0,
-        }
+        let core = core.expect("the spare device loads");
+        let draws = Draws { seed: 1, count: 0 };
+        Self::around(core, pacing, Setting { draws, clock, source, options, registry, handle })
     }
 
     fn add(&mut self, spec: AgentSpec) -> AgentId {

@@ -1,8 +1,8 @@
-//! The thread `walla-watch`: gives up a device thread that hangs in a call.
+//! The thread `walla-watchdog`: gives up a device thread that hangs in a call.
 //!
 //! A step that never completes is seen by the core itself, which polls. A driver call that never
 //! returns keeps the device thread, so another thread has to act. It does nothing but look at the
-//! [`Beat`](super::beat::Beat) of the device thread, some times in a second.
+//! [`Heartbeat`](super::heartbeat::Heartbeat) of the device thread, some times in a second.
 //!
 //! At a deadline the device thread is *disowned*: the engine's incarnation changes, and whatever that
 //! thread does if the call ever returns reaches no host. Its device is not touched, so it cannot be
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use walla_device::DeviceError;
 
-use super::beat::Phase;
 use super::engine::Shared;
 use super::farewell::farewell;
+use super::heartbeat::Phase;
 use super::thread::Loader;
 use super::{EngineCore, spawn_device_thread};
 use crate::clock::{Clock, WaitMeter};
@@ -40,8 +40,9 @@ pub(super) fn watch<C: EngineCore + 'static>(
     let look = limits.min().map_or(LOOK, |least| (least / 4).min(LOOK));
     while !shared.is_ended() {
         thread::park_timeout(look);
-        let phase = shared.beat.phase();
-        let waited = Duration::from_micros(meter.look(shared.beat.working(), clock.now_micros()));
+        let phase = shared.heartbeat.phase();
+        let waited =
+            Duration::from_micros(meter.look(shared.heartbeat.working(), clock.now_micros()));
         let limit = match phase {
             Phase::FirstLoad | Phase::FallbackLoad => deadlines.load,
             Phase::Play => deadlines.step,
@@ -69,7 +70,7 @@ fn start_again<C: EngineCore + 'static>(
     loader: impl Loader<C> + Send + 'static,
 ) -> bool {
     let number = shared.disown();
-    shared.beat.enter(Phase::FirstLoad);
+    shared.heartbeat.enter(Phase::FirstLoad);
     spawn_device_thread(shared, clock.clone(), loader, number).is_ok()
 }
 

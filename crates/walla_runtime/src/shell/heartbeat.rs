@@ -1,4 +1,4 @@
-//! Signs of life of the device thread, read by the watch thread.
+//! The heartbeat of the device thread, read by the watchdog thread.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ pub(super) enum Phase {
 
 /// Written by the device thread.
 #[derive(Debug, Default)]
-pub(super) struct Beat {
+pub(super) struct Heartbeat {
     /// Twice the number of beats, plus 1 while the thread rests.
     word: AtomicU64,
     phase: AtomicU32,
@@ -23,7 +23,7 @@ pub(super) struct Beat {
 
 const RESTING: u64 = 1;
 
-impl Beat {
+impl Heartbeat {
     /// The thread is alive and works.
     pub fn work(&self) {
         // One thread at a time writes.
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn every_beat_is_another_and_a_rest_is_none() {
-        let beat = Beat::default();
+        let beat = Heartbeat::default();
         beat.enter(Phase::FirstLoad);
         let first = beat.working();
         beat.work();
