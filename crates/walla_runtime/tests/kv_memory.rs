@@ -1,8 +1,11 @@
 //! The cache gives memory back in play and takes it again, and nobody says another word for it.
 
+mod common;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::within;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
     AgentSpec, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
@@ -23,15 +26,8 @@ const MODEL: Model = Model {
 
 const SPEAKERS: u64 = 6;
 
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "never happened: {what}");
-        thread::sleep(Duration::from_micros(200));
-    }
+fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(Duration::from_secs(60), what, look)
 }
 
 /// What everybody says, and the cache's bytes: before, with a small cache, and with all of it again.

@@ -1,9 +1,12 @@
 //! A whole engine on a device that breaks as planned, seen from its hosts.
 
+mod common;
+
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::{inline_cpu, within};
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::faulty::{Call, Fault, FaultHandle};
 use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
@@ -20,10 +23,6 @@ fn model() -> &'static [u8] {
     BYTES.get_or_init(|| {
         synth::write(&Model::TINY, Mixture::Q8_0, 7, Vec::new()).expect("a vector takes everything")
     })
-}
-
-fn inline_cpu() -> CpuBackend {
-    CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
 }
 
 /// Without a budget: nothing is measured at load, so calls are those of replies.
@@ -61,15 +60,8 @@ fn ask_with(client: &Client, sampling: Sampling) -> GenerationId {
     generation
 }
 
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "never happened: {what}");
-        thread::sleep(Duration::from_micros(200));
-    }
+fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(Duration::from_secs(20), what, look)
 }
 
 /// Events until so many replies have ended.

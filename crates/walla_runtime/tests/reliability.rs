@@ -4,12 +4,15 @@
 //! `WALLA_LIFECYCLE_CYCLES=1000` makes long runs of it. On a GPU, one thread: `cargo test -p
 //! walla_runtime --features cuda --release --test reliability -- --ignored --test-threads=1`.
 
+mod common;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::{inline_cpu, within};
 use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::{FaultPlan, FaultyBackend, OpenOptions, Registry};
 use walla_model::Gguf;
@@ -73,19 +76,8 @@ fn options() -> EngineOptions {
     }
 }
 
-fn inline_cpu() -> CpuBackend {
-    CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
-}
-
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(30), "never happened: {what}");
-        thread::sleep(Duration::from_micros(200));
-    }
+fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(Duration::from_secs(30), what, look)
 }
 
 fn ask(client: &Client, reply_tokens_max: u32) -> GenerationId {

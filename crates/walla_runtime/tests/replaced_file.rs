@@ -2,13 +2,15 @@
 //! or deleted, changes nothing, because the engine holds the old one open. An in-place overwrite is
 //! noticed, and the engine fails with a typed error.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use walla_cpu::{CpuBackend, CpuOptions};
+use common::{inline_cpu, within};
 use walla_device::faulty::{Call, Fault};
 use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
 use walla_exec::ExecError;
@@ -45,19 +47,8 @@ fn replacements() -> [(&'static str, Vec<u8>); 4] {
     others
 }
 
-fn inline_cpu() -> CpuBackend {
-    CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
-}
-
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "never happened: {what}");
-        thread::sleep(Duration::from_micros(200));
-    }
+fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(Duration::from_secs(20), what, look)
 }
 
 /// An engine on a device that is lost at its `lost_at`th launch.
