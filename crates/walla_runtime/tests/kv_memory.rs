@@ -3,7 +3,7 @@
 mod common;
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::within;
 use walla_model::synth::{self, Mixture, Model};

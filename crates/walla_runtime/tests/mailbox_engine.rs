@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{inline_cpu, within};
-use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::faulty::{Call, Fault, FaultHandle};
 use walla_device::{DeviceError, FaultPlan, FaultyBackend, Registry};
 use walla_exec::ExecError;
