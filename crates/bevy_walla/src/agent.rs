@@ -18,10 +18,10 @@ use crate::speech::Speech;
 
 /// Makes an entity speak: insert it, then [`Ask`](crate::Ask) it something.
 ///
-/// Everything else about the agent is in components of its own, which come by themselves with their
+/// Everything else about the agent is in required components, which are inserted with their
 /// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
-/// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and what the plugin writes:
-/// [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
+/// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin
+/// writes, [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
 /// the agent's next reply on, a level of detail at once.
 ///
 /// Removing the component, or despawning the entity, cancels what the agent is saying and frees its memory.

@@ -108,8 +108,8 @@
 //! **A model without a chat template?** [`WallaReady`] has the reason why asks will fail.
 //! [`WallaPlugin::template`] chooses another one, for instance `"chatml"`.
 //!
-//! **No model, broken file, no memory?** [`WallaFailed`] says what to do, asks fail with it, and
-//! the game goes on. Defects of the file that do not prevent loading are in [`ModelCard::warnings`]
+//! **No model, broken file, no memory?** [`WallaFailed`] reports what to do, asks fail with it, and
+//! the game continues. Defects of the file that do not prevent loading are in [`ModelCard::warnings`]
 //! and in the log.
 
 #![forbid(unsafe_code)]

@@ -122,8 +122,8 @@ impl Walla {
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses
     /// all agents of the engine in all apps;
     /// [`WallaSettings::paused`](crate::WallaSettings::paused) pauses the agents of this app.
-    /// Budget and use are in [`stats().budget`](Self::stats). Without an engine of its own (agents
-    /// from a script) it does nothing.
+    /// Budget and use are in [`stats().budget`](Self::stats). Without an engine (agents from a script)
+    /// it does nothing.
     ///
     /// # Examples
     /// ```

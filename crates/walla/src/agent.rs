@@ -11,7 +11,7 @@ use crate::reply::Reply;
 /// when it is asked, or fails at once
 /// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation stays.
 ///
-/// The conversation lives in the engine, which tells nobody. To save it, keep each question and the
+/// The conversation is in the engine, which does not report it. To save it, keep each question and the
 /// text of its reply, once that has begun ([`ReplyEvent::Started`](crate::ReplyEvent::Started)),
 /// however it ended: these are the turns that the agent remembers. An exchange without text is
 /// remembered only if the model ended the reply and did not reason.

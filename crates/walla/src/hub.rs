@@ -13,8 +13,8 @@
 //! 1. A host's call is one send into a channel without locks, whatever the pump is at. What one thread sends arrives in order.
 //! 2. The pump asks engine and channel to wake it *before* it looks at them, and sleeps only after a look that found nothing.
 //! 3. A reply ends by the engine's terminal event if the engine took the ask, else by the reason
-//!    for which the pump refused it. Nothing else ends one: an engine that is over may still have
-//!    events on their way.
+//!    for which the pump refused it. Nothing else ends one: an engine that has ended may still
+//!    have events in flight.
 //! 4. Everything that hosts send is bounded. Asks are [reserved](Bounds) before they are sent.
 //!    Changes of an agent are not messages: [`Changes`] keeps the latest of each kind, and one
 //!    message announces them. The pump reads no message while the engine's queue is full.

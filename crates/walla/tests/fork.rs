@@ -12,7 +12,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// What a child finds out, as its exit code.
+/// Results of a child, as its exit code.
 fn in_child(engine: Engine, agent: Agent) -> i32 {
     let reply = block_on(agent.ask("Who are you?").finish());
     let Err(ReplyError::EngineGone(reason)) = reply else { return 1 };

@@ -1,4 +1,4 @@
-/// Bytes aligned to 64, as those of a device's host buffers.
+/// Bytes aligned to 64, as in a device's host buffers.
 #[derive(Debug, Default)]
 pub(crate) struct AlignedBytes {
     lines: Vec<Line>,

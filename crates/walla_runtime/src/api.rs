@@ -422,7 +422,7 @@ pub enum ReplyEvent {
     },
     /// One token drawn, of speech or reasoning, with its alternatives: sent before its text, only
     /// to agents with [`Sampling::candidates`] above 0. The only event that takes memory for each
-    /// token: two allocations on the device thread, freed by whoever receives it.
+    /// token: two allocations on the device thread, freed by the receiver.
     Token(Box<TokenDetail>),
     /// The reply is over.
     Finished {

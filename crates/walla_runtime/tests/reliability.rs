@@ -13,7 +13,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{inline_cpu, within};
-use walla_cpu::{CpuBackend, CpuOptions};
 use walla_device::{FaultPlan, FaultyBackend, OpenOptions, Registry};
 use walla_model::Gguf;
 use walla_model::synth::{self, Mixture, Model};

@@ -79,7 +79,7 @@ struct Sentence<'a> {
 /// How a reply ended, for its text.
 #[derive(Clone, Copy)]
 struct End {
-    /// The reply ended by itself, perhaps without text. A reply that only reasoned is no answer.
+    /// The model ended the reply, perhaps without text. A reply that only reasoned is no answer.
     is_finished: bool,
     /// The text may end within a sentence.
     is_cut: bool,

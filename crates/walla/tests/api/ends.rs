@@ -130,8 +130,8 @@ impl std::task::Wake for Panics {
     }
 }
 
-/// A host's waker that panics runs on the thread that passes events on: its own reply loses a wake-up, and everything
-/// else goes on.
+/// A host's waker that panics runs on the thread that passes events on: its own reply loses a wake-up, and
+/// all else continues.
 #[tokio::test]
 async fn a_waker_that_panics_harms_nothing_else() {
     let engine = engine().await;

@@ -7,7 +7,7 @@ use crate::cache::{CacheCommand, CacheDesc, CacheLayer};
 use crate::op::Program;
 use crate::step::{OutputRow, ResultRow, StepRow, StepView};
 
-/// What a cell keeps in place of a key and a value.
+/// The contents of a cell, in place of a key and a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     token: u32,

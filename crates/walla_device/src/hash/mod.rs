@@ -45,7 +45,7 @@ struct Host {
     busy_until_micros: u64,
 }
 
-/// A device buffer: memory of its own, or another name for mapped host memory.
+/// A device buffer: device memory, or another name for mapped host memory.
 enum Buffer {
     Own(AlignedBytes),
     Mapped(HostId),
@@ -157,7 +157,7 @@ impl HashDevice {
         let end_micros = begin_micros + self.options.step_micros(self.launches, header.rows);
         self.launches += 1;
         self.set_stream_time(stream, end_micros);
-        // A block that makes no sense leaves no results: the host finds those of another step.
+        // An invalid block leaves no results: the host finds the results of an earlier step.
         if evaluated.is_some() {
             let result = ResultHeader {
                 step: header.step,
@@ -207,7 +207,7 @@ impl HashDevice {
 }
 
 /// The token that a [`HashDevice`] draws after `tokens`, computed without a cache, a page table or a
-/// batch: the oracle for whatever runs sequences on that device. `None` if no token is allowed.
+/// batch: the oracle for code that runs sequences on that device. `None` if no token is allowed.
 ///
 /// # Panics
 /// If `tokens` is empty.

@@ -5,7 +5,7 @@
 pub enum Segment {
     /// The template's own text: special tokens are parsed in it.
     Template(String),
-    /// Untrusted text: plain, whatever it says.
+    /// Untrusted text: no special token is parsed in it.
     Untrusted(String),
 }
 
@@ -17,7 +17,7 @@ pub struct Prompt {
 }
 
 impl Segment {
-    /// What it says.
+    /// Its text.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {

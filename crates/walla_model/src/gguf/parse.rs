@@ -1,6 +1,6 @@
 //! From bytes to checked offsets. The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 //!
-//! Everything that the file says is compared with the bytes that remain before anything is
+//! Every count and length of the file is compared with the bytes that remain before anything is
 //! allocated for it, so that parsing allocates, in addition to the header's bytes, at most twice
 //! the file's length plus 1 MiB: an entry takes 28 bytes here (with its index) and at least 13 in
 //! the file, a string in an array 4 and at least 8, a tensor 80 and at least 33, which for the

@@ -19,8 +19,8 @@
 //!    without debt runs it all the same, with as much company as fits in [`OVERDRAFT`] times its
 //!    time. So does the row of an agent that has waited for [`Limits::wait_frames_max`] frames. The
 //!    frames after it pay: over time, use is within the budget. A budget of zero is a pause:
-//!    [`Governor::limits`] leaves no row, however long an agent has waited. Among `n` agents nobody
-//!    waits longer than `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
+//!    [`Governor::limits`] leaves no row, however long an agent has waited. Among `n` agents the
+//!    wait is at most `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
 //! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once, and the share of
 //!    a frame that only its first step may use; frames within their budgets lower both, so slowly that one such frame in a
 //!    thousand keeps them where they are.

@@ -55,7 +55,7 @@ fn warnings(
     if let Ok(loaded) = loaded {
         return loaded.warnings.clone();
     }
-    // Those of the parts that do work.
+    // Warnings of the parts that can be read.
     let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
     let tokenizer = Tokenizer::from_gguf(file).ok();
     let of_tokenizer = tokenizer.iter().flat_map(Tokenizer::warnings).map(ToString::to_string);
