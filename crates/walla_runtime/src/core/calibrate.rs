@@ -206,7 +206,7 @@ fn wait(
             return Err(ExecError::Stopped);
         }
         let waited_micros = waiting.clock.now_micros() - start_micros;
-        if waiting.step_max.is_some_and(|max| u128::from(waited_micros) > max.as_micros()) {
+        if waiting.step_max.is_some_and(|max| Duration::from_micros(waited_micros) > max) {
             return Err(super::hung(sequences, waited_micros).into());
         }
         waiting.clock.pause(LOOK_AGAIN);

@@ -9,8 +9,8 @@ use walla_plan::SubmittedStep;
 use walla_trace::{DeviceClock, Stage, StepTimes, enter};
 use walla_types::{CANDIDATES_MAX, TokenId};
 
-use super::Core;
 use super::agent::Epoch;
+use super::{Core, outbox_of};
 use crate::api::{Event, FinishReason, ReplyError, ReplyEvent, TokenDetail};
 use crate::reply_parts::Part;
 use crate::shell::Emit;
@@ -202,8 +202,7 @@ impl Core {
         let Some(agent) = agents[slot].as_mut() else { return false };
         let Some(reply) = agent.reply.as_mut() else { return false };
         let (id, generation, key) = (agent.id, reply.generation, agent.client);
-        let client = clients.iter_mut().find(|client| client.key == key);
-        let mut outbox = client.map(|client| &mut client.outbox);
+        let mut outbox = outbox_of(clients, key);
         let bytes = text.tokenizer.text_bytes(token);
         let stopped = agent.text.push(token, bytes, &mut |part, text, tokens| {
             if part == Part::Speech {

@@ -35,7 +35,7 @@ impl Core {
         let Some(max) = self.deadlines.step else { return Ok(()) };
         let step = self.in_flight.oldest();
         let waited_micros = self.step_meter.look(step, now_micros);
-        if step.is_none() || u128::from(waited_micros) <= max.as_micros() {
+        if step.is_none() || Duration::from_micros(waited_micros) <= max {
             return Ok(());
         }
         Err(hung(&mut self.sequences, waited_micros))

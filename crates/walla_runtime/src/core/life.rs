@@ -5,9 +5,9 @@ use std::sync::Arc;
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
-use super::Core;
 use super::agent::{AgentState, Ask, Reply, Stage};
 use super::text::{Encoded, TextJob, TextSource};
+use super::{Core, outbox_of};
 use crate::api::{ContextPolicy, Event, FinishReason, Prompt, ReplyError, ReplyEvent};
 use crate::reply_parts::Part;
 
@@ -189,7 +189,7 @@ impl Core {
         self.has_freed = true;
         agent.forget_in_flight();
         let (client, id, generation) = (agent.client, agent.id, reply.generation);
-        let mut outbox = self.clients.iter_mut().find(|c| c.key == client).map(|c| &mut c.outbox);
+        let mut outbox = outbox_of(&mut self.clients, client);
         let said = &mut reply.said;
         agent.text.finish(&mut |part, text, tokens| {
             if part == Part::Speech {

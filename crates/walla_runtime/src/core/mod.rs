@@ -80,6 +80,11 @@ struct ClientState {
     paused_since_micros: Option<u64>,
 }
 
+/// The outbox of a client, if the client is still there.
+fn outbox_of(clients: &mut [ClientState], key: ClientKey) -> Option<&mut VecDeque<Event>> {
+    clients.iter_mut().find(|client| client.key == key).map(|client| &mut client.outbox)
+}
+
 impl ClientState {
     fn may_step(&self) -> bool {
         self.outbox.is_empty() && !self.removed && !self.is_paused()
@@ -158,8 +163,8 @@ impl Core {
 
     /// Without a way to send now: commands arrive between calls of [`Core::advance`], which delivers.
     fn post(&mut self, key: ClientKey, agent: AgentId, generation: GenerationId, what: ReplyEvent) {
-        if let Some(client) = self.client(key) {
-            client.outbox.push_back(Event { agent, generation, what });
+        if let Some(outbox) = outbox_of(&mut self.clients, key) {
+            outbox.push_back(Event { agent, generation, what });
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use walla_model::chat::ReplyStart;
 use walla_types::TokenId;
 
-use super::Core;
-use crate::api::FinishReason;
+use super::{Core, outbox_of};
+use crate::api::{Event, FinishReason};
 
 /// Blocks that the engine closes in one reply, at most.
 const BLOCKS_CLOSED_MAX: u32 = 4;
@@ -68,12 +68,11 @@ impl Core {
                 agent.history.extend_from_slice(closing);
                 let key = agent.client;
                 let (id, generation) = (agent.id, reply.generation);
-                let mut outbox =
-                    clients.iter_mut().find(|client| client.key == key).map(|c| &mut c.outbox);
+                let mut outbox = outbox_of(clients, key);
                 agent.text.close(&mut |part, text, tokens| {
                     if let Some(outbox) = outbox.as_mut() {
                         let what = part.event(text, tokens);
-                        outbox.push_back(crate::api::Event { agent: id, generation, what });
+                        outbox.push_back(Event { agent: id, generation, what });
                     }
                 });
                 agent.forget_in_flight();

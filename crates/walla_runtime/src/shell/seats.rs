@@ -124,7 +124,7 @@ pub(super) enum SeatChange {
     Left,
 }
 
-/// Wakes a client's task. A waker is code of the host, and its panic the host's own affair.
+/// Wakes a client's task. A waker is code of the host: its panic must not end the device thread.
 fn wake(post: &Post) {
     if catch_unwind(AssertUnwindSafe(|| post.waker.wake())).is_err() {
         tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");
@@ -153,7 +153,7 @@ impl Seats {
     }
 
     /// Frees the places of clients that left and seats clients that joined, never both at one place in one round: the core is
-    /// done with a client before its key means another. Returns what the core must be told, by place.
+    /// done with a client before its key means another. Returns the changes for the core, by place.
     pub(super) fn admit(&mut self, shared: &Shared) -> [Option<SeatChange>; CLIENTS_MAX] {
         let mut changes = [const { None }; CLIENTS_MAX];
         for (place, change) in self.seats.iter_mut().zip(&mut changes) {
@@ -202,10 +202,7 @@ impl Seats {
 
     /// See [`super::Emit`].
     pub(super) fn deliver(&mut self, key: ClientKey, event: Event) -> Result<(), Event> {
-        match self.seats.get_mut(key.0 as usize) {
-            Some(Some(seat)) => seat.deliver(event),
-            _ => Ok(()),
-        }
+        self.at(key).map_or(Ok(()), |seat| seat.deliver(event))
     }
 
     /// Wakes whoever got something. `true`: commands that waited can be taken now.
@@ -241,7 +238,7 @@ impl Seats {
     /// Keeps what the core has to say to each client, now that it goes.
     pub(super) fn keep(&mut self, last_words: Vec<(ClientKey, VecDeque<Event>)>) {
         for (key, words) in last_words {
-            if let Some(Some(seat)) = self.seats.get_mut(key.0 as usize) {
+            if let Some(seat) = self.at(key) {
                 seat.last_words = words;
             }
         }
