@@ -17,9 +17,6 @@ use bevy_walla::{
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 
-/// No wait of these tests takes longer on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Tokens of the tiny model that are words.
 const WORDS: Range<u32> = 256..297;
 
@@ -35,16 +32,6 @@ fn on_one_thread(plugin: WallaPlugin) -> WallaPlugin {
 
 fn plugin() -> WallaPlugin {
     on_one_thread(WallaPlugin::model_bytes(tiny()))
-}
-
-/// Runs frames until `done`.
-fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
-    let start = Instant::now();
-    while !done(app) {
-        assert!(start.elapsed() < PATIENCE, "no end: {:?}", log(app).0);
-        app.update();
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 /// Says 24 words on every machine: an end of turn is none of them.

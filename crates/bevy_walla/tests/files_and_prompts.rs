@@ -53,15 +53,6 @@ fn app_of(path: &Path, plugin: impl FnOnce(WallaPlugin) -> WallaPlugin) -> App {
     app_with(plugin(WallaPlugin::model(path).device("cpu").threads(1).budget(None)))
 }
 
-fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
-    let start = std::time::Instant::now();
-    while !done(app) {
-        assert!(start.elapsed().as_secs() < 60, "it takes too long");
-        app.update();
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn a_failure_names_the_file_whatever_is_wrong_with_it() {
     let folder = tempfile::tempdir().unwrap();

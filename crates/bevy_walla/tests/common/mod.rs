@@ -1,6 +1,8 @@
 //! A headless app with agents from a script, where ambiguous system order is an error.
 #![allow(dead_code, reason = "each test uses its part")]
 
+use std::time::{Duration, Instant};
+
 use bevy_app::prelude::*;
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
@@ -15,6 +17,19 @@ pub struct Log(pub Vec<String>);
 /// Agents answer `<persona>: <question>`.
 pub fn echo() -> ScriptedEngine {
     ScriptedEngine::new(|persona, question| format!("{persona}: {question}"))
+}
+
+/// How long an engine may take in a test.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs frames until `done`.
+pub fn run_until(app: &mut App, done: impl Fn(&App) -> bool) {
+    let start = Instant::now();
+    while !done(app) {
+        assert!(start.elapsed() < PATIENCE, "no end: {:?}", log(app).0);
+        app.update();
+        std::thread::sleep(Duration::from_micros(200));
+    }
 }
 
 pub fn app(engine: &ScriptedEngine) -> App {

@@ -8,19 +8,15 @@
 //! Rules, applied from the first message to the last:
 //!
 //! 1. A system message keeps its role where the template takes it: at any place, or only at the
-//!    start.
-//!    Elsewhere it becomes part of the user messages next to it.
+//!    start. Elsewhere it becomes part of the user messages next to it.
 //! 2. An observation becomes a system message where the template takes one at any place, else a
-//!    user
-//!    message that begins with [`OBSERVATION_PREFIX`]. A blank observation is left out.
+//!    user message that begins with [`OBSERVATION_PREFIX`]. A blank observation is left out.
 //! 3. Neighbours of one role are merged, with an empty line between them, where the template takes
-//!    no
-//!    repetition.
+//!    no repetition.
 //! 4. Where no reply may precede the first user message, a [`FILLER`] of the user precedes it.
 //! 5. Where the template skips or refuses blank messages, they are left out.
 //! 6. A list that the model is to reply to ends with a message that the template lets it reply to:
-//!    if
-//!    not, a [`FILLER`] of the user is appended.
+//!    if not, a [`FILLER`] of the user is appended.
 //!
 //! Rules 1 to 5 look at earlier messages only. So a message that is appended to a conversation
 //! leaves the earlier ones as they are; at most it extends the last one.

@@ -86,19 +86,26 @@ impl<'t> Prober<'t> {
         self.template.run(program, messages, options)
     }
 
-    /// Renders a list of messages, as it is or in a form, for a reply.
+    /// Renders a list of messages, as it is or in a form.
+    fn render(
+        &self,
+        letters: &str,
+        texts: &[String],
+        form: Option<&Form>,
+        options: &RenderOptions,
+    ) -> Result<Prompt, TemplateError> {
+        let messages: Vec<_> = letters.chars().zip(texts).map(message).collect();
+        let Some(form) = form else { return self.run(&messages, options) };
+        let normal = history::normalise(form, &messages, options.add_generation_prompt);
+        let normal: Vec<_> = normal.iter().map(NormalMessage::as_message).collect();
+        self.run(&normal, options)
+    }
+
+    /// Renders a list of messages for a reply.
     fn probe(&self, letters: &str, form: Option<&Form>) -> Result<Sample, TemplateError> {
-        let texts: Vec<String> = letters.char_indices().map(text).collect();
-        let messages: Vec<_> = letters.chars().zip(&texts).map(message).collect();
+        let texts = texts_of(letters);
         let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
-        let prompt = match form {
-            Some(form) => {
-                let normal = history::normalise(form, &messages, true);
-                let normal: Vec<_> = normal.iter().map(NormalMessage::as_message).collect();
-                self.run(&normal, &options)?
-            }
-            None => self.run(&messages, &options)?,
-        };
+        let prompt = self.render(letters, &texts, form, &options)?;
         Ok(Sample::new(&prompt, texts))
     }
 
@@ -232,17 +239,15 @@ impl ChatTemplate {
         let form = &self.findings().form;
         let mut printed = BTreeSet::new();
         for letters in ["u", "su", "suoaau", "ouaua"] {
+            let texts = texts_of(letters);
             for flags in 0..4 {
-                let texts: Vec<String> = letters.char_indices().map(text).collect();
-                let messages: Vec<_> = letters.chars().zip(&texts).map(message).collect();
                 let options = RenderOptions {
                     add_generation_prompt: flags & 1 != 0,
                     enable_thinking: flags & 2 != 0,
                     ..RenderOptions::default()
                 };
-                let normal = history::normalise(form, &messages, options.add_generation_prompt);
-                let normal: Vec<_> = normal.iter().map(NormalMessage::as_message).collect();
-                let Ok(prompt) = prober.run(&normal, &options) else { continue };
+                let rendered = prober.render(letters, &texts, Some(form), &options);
+                let Ok(prompt) = rendered else { continue };
                 printed.extend(prompt.segments.into_iter().filter_map(|segment| match segment {
                     Segment::Template(text) => Some(text),
                     Segment::Untrusted(_) => None,
@@ -272,9 +277,13 @@ fn message((letter, content): (char, &String)) -> Message<'_> {
     Message { role: role(letter), content }
 }
 
-/// The text of the message at a place, of a fixed length: none is part of another.
-fn text((at, letter): (usize, char)) -> String {
-    if letter.is_ascii_uppercase() { String::new() } else { format!("walla probe {at:02}") }
+/// The texts of a list of messages, of a fixed length: none is part of another.
+fn texts_of(letters: &str) -> Vec<String> {
+    let text = |(at, letter): (usize, char)| match letter.is_ascii_uppercase() {
+        true => String::new(),
+        false => format!("walla probe {at:02}"),
+    };
+    letters.char_indices().map(text).collect()
 }
 
 /// A rendered probe.
