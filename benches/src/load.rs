@@ -127,7 +127,7 @@ fn load(path: &Path, threads: u32) -> Result<Value, Box<dyn Error>> {
     };
     let open = OpenOptions { threads: Some(threads), ..OpenOptions::default() };
     let device = walla_runtime::default_registry().open("cpu", &open)?;
-    let before = memory("VmRSS:")?;
+    let before = machine::memory_bytes("VmRSS:")?;
     let processor_before = processor_ms()?;
     let start = Instant::now();
     let file = Gguf::open(path)?;
@@ -137,14 +137,14 @@ fn load(path: &Path, threads: u32) -> Result<Value, Box<dyn Error>> {
     let executor = Executor::load(device, &file, &model, options.with_full_pages(), go_on)?;
     let loaded = start.elapsed();
     let processor_ms = processor_ms()? - processor_before;
-    let peak = memory("VmHWM:")?;
+    let peak = machine::memory_bytes("VmHWM:")?;
     drop(file);
     Ok(json!({
         "open_ms": opened.as_secs_f64() * 1e3,
         "load_ms": loaded.as_secs_f64() * 1e3,
         "processor_ms": processor_ms,
         "peak_bytes": peak - before,
-        "after_bytes": memory("VmRSS:")?.saturating_sub(before),
+        "after_bytes": machine::memory_bytes("VmRSS:")?.saturating_sub(before),
         "weight_bytes": executor.device().memory().weight_bytes,
     }))
 }
@@ -158,14 +158,6 @@ fn processor_ms() -> Result<f64, Box<dyn Error>> {
     let fields = stat.rsplit_once(')').ok_or("no such field")?.1.split_whitespace();
     let ticks: Result<Vec<u64>, _> = fields.skip(11).take(2).map(str::parse).collect();
     Ok(ticks?.iter().sum::<u64>() as f64 * 10.0)
-}
-
-/// A line of this process's status, in bytes.
-fn memory(key: &str) -> Result<u64, Box<dyn Error>> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix(key)).ok_or("no such line")?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kib << 10)
 }
 
 fn summary(build: &str, file: &Path, loads: &[Value]) -> Result<Value, Box<dyn Error>> {

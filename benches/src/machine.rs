@@ -1,5 +1,6 @@
 //! What the results were measured on: processor, commit, date, power and memory of a GPU.
 
+use std::error::Error;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -131,6 +132,17 @@ fn visible_gpu<'a>(
 fn reading(line: String) -> Option<[f64; 2]> {
     let (watts, mib) = line.split_once(',')?;
     Some([watts.trim().parse().ok()?, mib.trim().parse().ok()?])
+}
+
+/// A line of this process's status, such as `VmRSS:`, in bytes.
+///
+/// # Errors
+/// The system does not report it: only Linux does.
+pub fn memory_bytes(key: &str) -> Result<u64, Box<dyn Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).ok_or("no such line")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib << 10)
 }
 
 /// Where and when, and built from which commit, if that is known better than git can tell here.

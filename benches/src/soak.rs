@@ -103,10 +103,7 @@ impl Counts {
 
 /// Resident memory of this process; 0 where the system does not report it.
 fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.unwrap_or(0)
+    machine::memory_bytes("VmRSS:").unwrap_or(0) >> 10
 }
 
 /// Names of walla's threads in this process.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::{env, fs};
 
-use crate::{cargo_command, layers};
+use crate::cargo_command;
 
 /// Chips that the emulator knows.
 const CAPABILITIES: &[&str] = &["7.5", "8.0", "8.6", "8.9", "9.0", "12.0"];
@@ -155,7 +155,7 @@ fn library(message: &str) -> Option<PathBuf> {
 
 /// Puts the library into its folder under both of the driver's names; answers the folder.
 fn install(library: &Path) -> Result<PathBuf, String> {
-    let metadata = layers::metadata()?;
+    let metadata = crate::metadata("--no-deps")?;
     let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;
     let folder = Path::new(target).join("emulator");
     let failed = |error| format!("{}: {error}", folder.display());

@@ -1,7 +1,6 @@
 //! Which crate may depend on which: arrows are data, and this check reads them from `cargo metadata`.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -72,7 +71,7 @@ const REASONS: &str = "## Why each third-party crate is there";
 /// # Errors
 /// All arrows that are wrong, all third-party crates without a reason and all reasons without a crate, a line each.
 pub fn check() -> Result<(), String> {
-    let metadata = metadata()?;
+    let metadata = crate::metadata("--no-deps")?;
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
     let page = std::path::Path::new(root).join("ARCHITECTURE.md");
     let page = std::fs::read_to_string(&page).map_err(|e| format!("{}: {e}", page.display()))?;
@@ -83,23 +82,6 @@ pub fn check() -> Result<(), String> {
         return Ok(());
     }
     Err(wrong.join("\n"))
-}
-
-/// What cargo says of the workspace.
-///
-/// # Errors
-/// Why it cannot be asked.
-pub fn metadata() -> Result<Value, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--no-deps"])
-        .output()
-        .map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cargo metadata: {}: {}", output.status, said.trim()));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
 }
 
 /// Name and dependencies of each package.

@@ -3,8 +3,7 @@
 //! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order; with `--full` the overlay's tests as well, for which Bevy's
 //!   interface has to be built.
 //! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
-//!   dependencies
-//!   against `deny.toml`.
+//!   dependencies against `deny.toml`.
 //! - `cargo xtask matrix`: checks that the tests which RELIABILITY.md names exist.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the emulator, where there is no GPU.
@@ -18,7 +17,7 @@ mod layers;
 mod matrix;
 
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask ci [--full] | dependencies | layers | matrix | \
                      emulate [--capability X.Y] [TEST ARGUMENTS] | \
@@ -126,6 +125,21 @@ fn cargo_command(line: &str) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(line.split_whitespace());
     command
+}
+
+/// The workspace as `cargo metadata` reports it, with all platforms.
+///
+/// # Errors
+/// The reason why cargo fails.
+fn metadata(flags: &str) -> Result<serde_json::Value, String> {
+    let mut command = cargo_command("metadata --format-version 1");
+    command.args(flags.split_whitespace());
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", output.status));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
 }
 
 fn run(command: &mut Command) -> Result<(), String> {

@@ -31,11 +31,12 @@ const INACTIVE_BY_DEFAULT: &[(&str, &str)] = &[("cudarc", "runtime")];
 /// # Errors
 /// Every dependency that breaks a rule, one line each; or the reason why a file cannot be read.
 pub fn check() -> Result<(), String> {
-    let metadata = metadata("--all-features")?;
+    // The lock file must be up to date.
+    let metadata = crate::metadata("--locked --all-features")?;
     let root = Path::new(metadata["workspace_root"].as_str().unwrap_or_default());
     let rules = Rules::parse(&read(&root.join("deny.toml"))?)?;
     let mut faults = faults(&metadata, &rules);
-    faults.extend(banned_features(&self::metadata("")?, &inactive_by_default()));
+    faults.extend(banned_features(&crate::metadata("--locked")?, &inactive_by_default()));
     for folder in OTHER_WORKSPACES {
         let lock = read(&root.join(folder).join("Cargo.lock"))?;
         let found = lock_faults(&lock, &rules).map_err(|e| format!("{folder}/Cargo.lock: {e}"))?;
@@ -51,18 +52,6 @@ pub fn check() -> Result<(), String> {
 
 fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// The resolved graph on all platforms. The lock file must be up to date.
-fn metadata(features: &str) -> Result<Value, String> {
-    let mut command = crate::cargo_command("metadata --format-version 1 --locked");
-    command.args(features.split_whitespace());
-    let output = command.stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("{command:?}: {}", output.status));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
 }
 
 /// All violations, in the order of the rules.
