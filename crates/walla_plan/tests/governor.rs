@@ -182,7 +182,7 @@ proptest! {
     #[test]
     fn nobody_waits_for_ever(
         step_micros in 20.0f32..3_000.0,
-        budget in 0u32..2_000,
+        budget in 1u32..2_000,
         agents in 1u32..30,
         noise in prop::collection::vec(0.5f32..4.0, 7),
     ) {
