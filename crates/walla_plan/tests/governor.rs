@@ -5,7 +5,7 @@ mod common;
 use common::{Stage, cost};
 use proptest::prelude::*;
 use walla_plan::governor::{DEBT_FRAMES_MAX, OVERDRAFT};
-use walla_plan::{AgentState, GovernorOptions, PlanRequest};
+use walla_plan::{AgentState, CostModel as _, GovernorOptions, PlanRequest, StepWork};
 use walla_types::SeqId;
 
 fn options(budget_micros: u32) -> GovernorOptions {
@@ -107,6 +107,34 @@ fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
     assert!(used / 600.0 <= 300.0 * 1.02, "{}", used / 600.0);
     let waits = stage.requests.iter().map(|request| request.waited_frames);
     assert!(waits.clone().min() > Some(0) || waits.max() > Some(60));
+}
+
+/// Launches are limited by the same predictions: a margin that nothing lowers would keep them short.
+#[test]
+fn caution_fades_after_the_budget_is_lifted() {
+    let launch = GovernorOptions { budget_micros: Some(1_000), launch_micros_max: Some(600) };
+    let mut stage = Stage::new(launch, cost(300.0, 10.0), speakers(8));
+    let run = |stage: &mut Stage, frames: u32| {
+        for _ in 0..frames {
+            stage.frame(|expected| expected);
+        }
+    };
+    let margin = |stage: &Stage| {
+        let row = StepWork::decode(1, 1);
+        stage.governor.cost().predict_micros(row) / stage.governor.expect_micros(row)
+    };
+    run(&mut stage, 200);
+    let before = margin(&stage);
+    for _ in 0..8 {
+        stage.frame(|expected| 4.0 * expected);
+        run(&mut stage, 40);
+    }
+    let careful = margin(&stage);
+    assert!(careful > before + 0.1, "{before} {careful}");
+    stage.governor.set_budget(None);
+    run(&mut stage, 20_000);
+    let after = margin(&stage);
+    assert!(after < before + 0.01, "{before} {careful} {after}");
 }
 
 #[test]

@@ -22,8 +22,8 @@
 //!    [`Governor::limits`] leaves no row, however long an agent has waited. Among `n` agents the
 //!    wait is at most `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
 //! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once, and the share of
-//!    a frame that only its first step may use; frames within their budgets lower both, so slowly that one such frame in a
-//!    thousand keeps them where they are.
+//!    a frame that only its first step may use; frames within their budgets, or without one, lower
+//!    both, so slowly that one such frame in a thousand keeps them where they are.
 //! 5. A new budget counts from the next frame on.
 //! 6. **Launches.** No step is predicted to take longer than `launch_micros_max`, unless the smallest step does: then
 //!    [`OVERDRAFT`] times that one.
@@ -311,7 +311,10 @@ impl Governor {
         while let Some(closed) = self.frames.next_closed() {
             let Closed { used_micros, budget_micros, is_overdrawn } = closed;
             self.stats.used_micros = used_micros as u32;
-            let Some(budget) = budget_micros.map(|budget| budget as f32) else { continue };
+            let Some(budget) = budget_micros.map(|budget| budget as f32) else {
+                self.corrections.take_care(false);
+                continue;
+            };
             let is_over = used_micros > budget;
             self.stats.frames_over += u64::from(is_over);
             self.stats.frames_overdrawn += u64::from(is_over && is_overdrawn);

@@ -33,6 +33,11 @@ const SEEDS: std::ops::Range<u64> = 0..500;
 /// Longest virtual time without a token, a step or an event, in microseconds.
 const SILENCE_MICROS_MAX: u64 = 2_500_000;
 
+/// Frames after the last action until all replies have ended. A device on which only one row fits
+/// in `launch_max` evaluates one row of each agent per frame: about 100 replies of 168 tokens need
+/// so many.
+const FRAMES_TO_END_MAX: u32 = 17_000;
+
 /// Calls of `advance` in one frame; more means that the core spins.
 const ADVANCES_MAX: u32 = 20_000;
 
@@ -424,7 +429,7 @@ impl Story {
         self.is_budget_zero = false;
         self.core.control(Control::Budget(None));
         self.core.control(Control::KvTokens(u32::MAX));
-        for _ in 0..3_000 {
+        for _ in 0..FRAMES_TO_END_MAX {
             if !self.is_anything_open() {
                 break;
             }
