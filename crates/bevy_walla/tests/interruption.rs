@@ -4,6 +4,7 @@ mod common;
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
+use bevy_ecs::schedule::ScheduleLabel as _;
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 use bevy_walla::{Command, GenerationId, Prompt};
@@ -202,4 +203,61 @@ fn pushed_turns_reach_the_engine_in_the_order_of_the_asks() {
     assert_eq!(told, ["one", "two", "x", "three", "y"]);
     let expected = ["one", "Odo: one", "two", "Odo: two", "x", "three", "Odo: three", "y"];
     assert_eq!(turns(&app, odo), expected);
+}
+
+/// Pushes a numbered turn to every conversation.
+fn push_numbered(mut talks: Query<&mut Conversation>, mut number: Local<u32>) {
+    for mut talk in &mut talks {
+        talk.push(Speaker::User, format!("turn {}", *number));
+        *number += 1;
+    }
+}
+
+/// Turns and questions in the order in which the engine received them.
+fn received(engine: &ScriptedEngine) -> Vec<String> {
+    let texts = |turns: Vec<Turn>| turns.into_iter().map(|turn| turn.text).collect();
+    let each = engine.commands().into_iter().map(|command| match command {
+        Command::AddAgent { spec, .. } => texts(spec.history),
+        Command::AppendTurns { turns, .. } => texts(turns),
+        Command::Ask { prompt: Prompt::Chat(question), .. } => vec![question],
+        _ => Vec::new(),
+    });
+    each.flatten().collect()
+}
+
+#[test]
+fn turns_that_are_pushed_anywhere_in_a_frame_are_sent_once_and_in_order() {
+    use WallaSystems::{Collect, Publish, Submit};
+    let push = || IntoScheduleConfigs::into_configs(push_numbered);
+    let places = [
+        (PostUpdate.intern(), push().after(Collect).before(Submit)),
+        (First.intern(), push().ambiguous_with_all()),
+        (PreUpdate.intern(), push().before(Publish)),
+        (PreUpdate.intern(), push().after(Publish)),
+        (Update.intern(), push()),
+        (PostUpdate.intern(), push().before(Collect)),
+        (PostUpdate.intern(), push().after(Submit)),
+    ];
+    for (place, (schedule, system)) in places.into_iter().enumerate() {
+        let engine = echo();
+        let mut app = app(&engine);
+        app.add_systems(schedule, system);
+        let odo = spawn(&mut app, "Odo");
+        for frame in 0..40 {
+            if [2, 5, 6, 11, 17].contains(&frame) {
+                ask(&mut app, odo, &format!("question {frame}"));
+            }
+            app.update();
+        }
+        let said = turns(&app, odo);
+        let replies = said.iter().filter(|turn| turn.starts_with("Odo: ")).count();
+        assert_eq!(replies, 5, "place {place}");
+        let mut known: Vec<_> =
+            said.into_iter().filter(|turn| !turn.starts_with("Odo: ")).collect();
+        let received = received(&engine);
+        // The newest turn was pushed after the last collection.
+        known.truncate(received.len());
+        assert!(received.len() >= 39 + 5, "place {place}: {received:?}");
+        assert_eq!(received, known, "place {place}");
+    }
 }

@@ -267,10 +267,18 @@ impl Record {
         unsent.map_or(0, |ask| ask.turns_after.into())
     }
 
+    /// The conversation as the collect system saw it: turns that were pushed later wait for the next frame.
+    fn collected_turns<'a>(&self, conversation: &'a Conversation) -> &'a [Turn] {
+        let is_edited = conversation.edit() != self.edit;
+        let pushed = if is_edited { 0 } else { conversation.pushed().wrapping_sub(self.pushed) };
+        let turns = conversation.turns();
+        &turns[..turns.len().saturating_sub(pushed as usize)]
+    }
+
     /// The conversation without the turns at its end that have to wait for asks.
     fn turns_to_send(&mut self, conversation: Option<&Conversation>) -> Vec<Turn> {
         self.unsent_turns = self.turns_behind_asks();
-        let turns = conversation.map(Conversation::turns).unwrap_or_default();
+        let turns = conversation.map(|talk| self.collected_turns(talk)).unwrap_or_default();
         turns[..turns.len().saturating_sub(self.unsent_turns as usize)].to_vec()
     }
 
@@ -283,8 +291,8 @@ impl Record {
         let unsent = self.unsent_turns as usize;
         self.unsent_turns -= due;
         let (_, conversation) = specs.get(self.entity).ok()?;
-        // The oldest may have gone since: a conversation has a bound.
-        let turns = conversation.map(Conversation::turns).unwrap_or_default();
+        // The oldest may have been dropped since: a conversation has a bound.
+        let turns = conversation.map(|talk| self.collected_turns(talk)).unwrap_or_default();
         let end = turns.len().saturating_sub(self.unsent_turns as usize);
         let begin = turns.len().saturating_sub(unsent);
         (begin < end).then(|| turns[begin..end].to_vec())
