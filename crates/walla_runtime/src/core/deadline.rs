@@ -41,23 +41,31 @@ impl Core {
         Err(hung(&mut self.sequences, waited_micros))
     }
 
-    /// Ends replies that exceed their deadline. Returns the microseconds until the next one does.
-    pub(super) fn end_overdue_replies(&mut self, now_micros: u64) -> Option<u64> {
-        let max_micros = u64::try_from(self.deadlines.reply?.as_micros()).unwrap_or(u64::MAX);
-        let mut next_micros: Option<u64> = None;
-        for slot in 0..self.agents.len() {
-            let Some(agent) = self.agents[slot].as_ref() else { continue };
-            let Some(reply) = agent.reply.as_ref().filter(|_| self.runs(agent.client)) else {
-                continue;
-            };
-            let end_micros = reply.begun_micros.saturating_add(max_micros);
-            if end_micros <= now_micros {
-                self.finish(slot, FinishReason::TimedOut, now_micros);
-                continue;
-            }
-            let left_micros = end_micros - now_micros;
-            next_micros = Some(next_micros.map_or(left_micros, |next| next.min(left_micros)));
+    /// When each open reply exceeds its deadline, with its slot. A pause of its client counts for
+    /// nothing.
+    fn reply_ends(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.deadlines.reply.into_iter().flat_map(move |max| {
+            let max_micros = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);
+            self.agents.iter().enumerate().filter_map(move |(slot, agent)| {
+                let agent = agent.as_ref().filter(|agent| self.runs(agent.client))?;
+                let begun_micros = agent.reply.as_ref()?.begun_micros;
+                Some((slot, begun_micros.saturating_add(max_micros)))
+            })
+        })
+    }
+
+    /// Ends replies that exceed their deadline.
+    pub(super) fn end_overdue_replies(&mut self, now_micros: u64) {
+        loop {
+            let overdue = self.reply_ends().find(|&(_, end_micros)| end_micros <= now_micros);
+            let Some((slot, _)) = overdue else { return };
+            self.finish(slot, FinishReason::TimedOut, now_micros);
         }
-        next_micros
+    }
+
+    /// The microseconds until a reply exceeds its deadline, at least 1.
+    pub(super) fn micros_to_reply_deadline(&self, now_micros: u64) -> Option<u64> {
+        let end_micros = self.reply_ends().map(|(_, end)| end).min()?;
+        Some(end_micros.saturating_sub(now_micros).max(1))
     }
 }

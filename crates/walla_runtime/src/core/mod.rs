@@ -328,7 +328,7 @@ impl EngineCore for Core {
             Err(error) => return Err(error.into()),
         };
         self.check_step_deadline(now_micros)?;
-        let overdue_in_micros = self.end_overdue_replies(now_micros);
+        self.end_overdue_replies(now_micros);
         self.start_asks(now_micros);
         // A prompt that fails makes way for the next ask.
         while self.collect_text(now_micros) {
@@ -382,7 +382,10 @@ impl EngineCore for Core {
                 Advance::Pause(self.budget.micros_to_window(now_micros).max(1))
             }
             // Nothing else may ever happen to a reply that has a deadline.
-            () => overdue_in_micros.map_or(Advance::Idle, Advance::Pause),
+            () => {
+                let deadline = self.micros_to_reply_deadline(now_micros);
+                deadline.map_or(Advance::Idle, Advance::Pause)
+            }
         })
     }
 

@@ -8,6 +8,7 @@
 //! - every reply ends exactly once, deltas join to the decoding of all tokens (`hear` checks);
 //! - liveness: while a reply is open, its host reads events and grants frames, and there is a
 //!   budget, something happens within [`SILENCE_MICROS_MAX`] of virtual time;
+//! - an idle core has nothing to do: a second call of `advance` changes nothing;
 //! - every page is returned.
 //!
 //! `WALLA_STORY_SEEDS=FIRST..END` runs other seeds than the default ones.
@@ -81,6 +82,7 @@ struct Story {
     room: usize,
     has_fallen_back: bool,
     is_budget_zero: bool,
+    is_paused: bool,
     log: String,
     /// Progress seen so far, and when it last changed.
     progress: (u64, u64, usize),
@@ -182,6 +184,7 @@ impl Story {
             room: usize::MAX,
             has_fallen_back: false,
             is_budget_zero: false,
+            is_paused: false,
             log: String::new(),
             progress: (0, 0, 0),
             progress_micros: 0,
@@ -293,8 +296,17 @@ impl Story {
                 self.clock.advance(3_600_000_000);
                 self.progress_micros = self.clock.now_micros();
             }
+            22 => {
+                let is_paused = !self.is_paused && self.draws.one_in(2);
+                self.pause(is_paused);
+            }
             _ => {}
         }
+    }
+
+    fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        self.core.set_paused(HOST, is_paused);
     }
 
     /// One frame of the host, its device working meanwhile.
@@ -308,7 +320,10 @@ impl Story {
                 Advance::Again => continue,
                 Advance::Poll => 200,
                 Advance::Pause(micros) => micros,
-                Advance::Idle => break,
+                Advance::Idle => {
+                    self.check_idle();
+                    break;
+                }
             };
             // The next frame may come before the core wants to look again.
             if self.clock.now_micros() + wait_micros >= end_micros {
@@ -319,6 +334,14 @@ impl Story {
         self.clock.advance_to(end_micros);
         self.check_tokens();
         self.check_progress();
+    }
+
+    /// The device thread parks when the core is idle: another call changes nothing.
+    fn check_idle(&mut self) {
+        let before = (self.core.stats().steps, self.log.len());
+        let advance = self.advance();
+        let after = (self.core.stats().steps, self.log.len());
+        assert_eq!((advance, after), (Advance::Idle, before), "{}", self.describe());
     }
 
     /// As the device thread does it.
@@ -380,7 +403,8 @@ impl Story {
         let events = self.log.len();
         let progress = (stats.steps, stats.steps_done, events);
         let now_micros = self.clock.now_micros();
-        let is_due = self.is_anything_open() && self.room > 0 && !self.is_budget_zero;
+        let is_due =
+            self.is_anything_open() && self.room > 0 && !self.is_budget_zero && !self.is_paused;
         if progress != self.progress || !is_due {
             (self.progress, self.progress_micros) = (progress, now_micros);
         }
@@ -427,6 +451,7 @@ impl Story {
         }
         self.room = usize::MAX;
         self.is_budget_zero = false;
+        self.pause(false);
         self.core.control(Control::Budget(None));
         self.core.control(Control::KvTokens(u32::MAX));
         for _ in 0..FRAMES_TO_END_MAX {
