@@ -95,6 +95,28 @@ fn text_becomes_no_control_token_for_want_of_another() {
     }
 }
 
+/// A file may name the same token for two roles, or use one text twice.
+#[test]
+fn text_becomes_no_end_of_a_generation_for_want_of_another() {
+    for repeats in [false, true] {
+        let end = |lists: &mut Lists| {
+            let end = lists.add(if repeats { "<unk>" } else { "the end" }, NORMAL, 0.0);
+            lists.special.unknown = Some(end);
+            lists.special.eos = Some(end);
+        };
+        let mut spm = sentence_piece();
+        let at = spm.tokens.iter().position(|token| token == "<0xC3>").unwrap();
+        spm.tokens[at] = "other".into();
+        spm.types[at] = NORMAL;
+        let mut bpe = byte_level("gpt-2");
+        bpe.tokens[0xc3] = "other".into();
+        for lists in [spm, bpe] {
+            let message = with(lists, end);
+            assert!(message.starts_with("no token for the byte 0xC3, and no unknown"), "{message}");
+        }
+    }
+}
+
 #[test]
 fn byte_level_text_is_not_lost() {
     let without = |byte: u8| {

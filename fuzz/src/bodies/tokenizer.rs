@@ -64,6 +64,8 @@ struct Vocabulary {
     kinds: Vec<i32>,
     /// Whether every byte has a token of its own that text may become.
     spells_all: bool,
+    /// What the file, or the default of its kind, calls the unknown token.
+    unknown: Option<u32>,
     file: Vec<u8>,
 }
 
@@ -166,7 +168,8 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
     let file = writer.begin(Vec::new()).ok()?.finish().ok()?;
     let of_bytes = if is_spm { BYTE } else { NORMAL };
     let spells_all = has_bytes && kinds[..256].iter().all(|&kind| kind == of_bytes);
-    Some(Vocabulary { is_spm, tokens, kinds, spells_all, file })
+    let unknown = unknown.or(is_spm.then_some(0));
+    Some(Vocabulary { is_spm, tokens, kinds, spells_all, unknown, file })
 }
 
 /// A token's text: raw, or in the letters that stand for bytes.
@@ -270,8 +273,9 @@ fn untrusted(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     let own = usize::from(tokenizer.adds_bos());
     for &token in tokens.iter().skip(own) {
         let is_unknown = !vocabulary.spells_all
-            && vocabulary.kinds[token.index()] == UNKNOWN
-            && !tokenizer.is_control(token);
+            && vocabulary.unknown == Some(token.0)
+            && !tokenizer.is_control(token)
+            && !tokenizer.is_end_of_generation(token);
         assert!(is_unknown || !tokenizer.is_reserved(token), "{text:?} became {token}");
     }
     raw(vocabulary, tokenizer, text);

@@ -241,11 +241,12 @@ fn byte_piece(id: u32, text: &str) -> Result<u8, VocabularyError> {
         .ok_or_else(|| VocabularyError::ByteToken { token: TokenId(id), text: text.to_owned() })
 }
 
-/// What text becomes where the vocabulary cannot spell it: not a token of the chat format, whatever the file calls unknown.
+/// What text becomes where the vocabulary cannot spell it: neither a token of the chat format nor one
+/// that ends a generation, whatever the file calls unknown.
 fn unknown_of_text(ids: &SpecialIds, kinds: &[Kind]) -> Option<u32> {
-    let belongs_to_chat =
-        |kind: &Kind| kind.is_any(Kind::CONTROL.with(Kind::MARKER).with(Kind::UNUSED));
-    ids.unknown.filter(|&id| kinds.get(id as usize).is_some_and(|kind| !belongs_to_chat(kind)))
+    let of_chat = Kind::CONTROL.with(Kind::MARKER).with(Kind::UNUSED);
+    let is_no_text = of_chat.with(Kind::END_OF_GENERATION);
+    ids.unknown.filter(|&id| kinds.get(id as usize).is_some_and(|kind| !kind.is_any(is_no_text)))
 }
 
 fn load_spm(
