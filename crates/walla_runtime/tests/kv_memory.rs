@@ -8,8 +8,8 @@ use std::time::Duration;
 use common::within;
 use walla_model::synth::{self, Mixture, Model};
 use walla_runtime::{
-    AgentSpec, Command, Engine, EngineOptions, ModelSource, Pacing, Prompt, ReplyEvent,
-    default_registry,
+    AgentSpec, Command, Engine, EngineOptions, EngineStats, ModelSource, Pacing, Prompt,
+    ReplyEvent, default_registry,
 };
 use walla_types::{Sampling, TokenId};
 
@@ -84,6 +84,12 @@ fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> St
         for (tokens, of_bytes) in [(2_048, 1), (1_024, 1), (4_096, 1), (u32::MAX, 2)] {
             engine.set_kv_tokens(tokens);
             hear(300);
+            // All replies may have ended by now: nothing else says when the device thread has seen it.
+            let pages = whole.pages.min(tokens / 16);
+            let is_resized = |of: &EngineStats| {
+                of.pages == pages && (of.kv_bytes < whole.kv_bytes) == (pages < whole.pages)
+            };
+            eventually("resized", || Some(stats()).filter(is_resized));
             kv_bytes[of_bytes] = stats().kv_bytes;
             if tokens == 1_024 {
                 assert_eq!(stats().pages, 64);
