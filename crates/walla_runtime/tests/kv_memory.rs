@@ -87,7 +87,7 @@ fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> St
             // All replies may have ended by now: nothing else says when the device thread has seen it.
             let pages = whole.pages.min(tokens / 16);
             let is_resized = |of: &EngineStats| {
-                of.pages == pages && (of.kv_bytes < whole.kv_bytes) == (pages < whole.pages)
+                of.pages == pages && (pages < whole.pages || of.kv_bytes == whole.kv_bytes)
             };
             eventually("resized", || Some(stats()).filter(is_resized));
             kv_bytes[of_bytes] = stats().kv_bytes;
