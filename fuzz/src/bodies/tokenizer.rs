@@ -292,8 +292,7 @@ fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     }
     for token in tokens {
         let (kind, text_of) = (vocabulary.kinds[token.index()], &vocabulary.tokens[token.index()]);
-        let is_blank = text_of.chars().all(|c| c.is_whitespace() || c == '▁');
-        let is_marker = kind == USER_DEFINED && !is_blank;
+        let is_marker = kind == USER_DEFINED && !is_blank(text_of);
         let is_forbidden = matches!(kind, CONTROL | UNKNOWN)
             || is_marker
             || tokenizer.is_control(token)
@@ -307,12 +306,19 @@ fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     }
 }
 
+/// White space alone, which SentencePiece writes as ▁.
+fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| c.is_whitespace() || c == '▁')
+}
+
 /// Whether a text holds a user-defined token of white space, which may take the white space behind
 /// it with it.
 fn holds_blank(vocabulary: &Vocabulary, text: &str) -> bool {
-    let mut blanks = vocabulary.tokens.iter().zip(&vocabulary.kinds).filter(|(token, kind)| {
-        **kind == USER_DEFINED && !token.is_empty() && token.chars().all(char::is_whitespace)
-    });
+    let mut blanks = vocabulary
+        .tokens
+        .iter()
+        .zip(&vocabulary.kinds)
+        .filter(|(token, kind)| **kind == USER_DEFINED && !token.is_empty() && is_blank(token));
     blanks.any(|(token, _)| text.contains(token.as_str()))
 }
 
