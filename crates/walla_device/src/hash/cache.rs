@@ -60,12 +60,16 @@ impl HashCache {
         }
     }
 
-    /// Keeps the first `pages` pages; what returns later holds zeros. Returns the bytes held.
-    pub fn resize(&mut self, pages: u32) -> u64 {
+    /// Bytes of its pages.
+    pub fn bytes(&self) -> u64 {
+        self.page_bytes * self.pages as u64
+    }
+
+    /// Keeps the first `pages` pages; what returns later holds zeros.
+    pub fn resize(&mut self, pages: u32) {
         self.pages = pages as usize;
         let kept = (self.pages * self.page_tokens).min(self.cells.len());
         self.cells[kept..].fill(Cell::default());
-        self.page_bytes * u64::from(pages)
     }
 
     /// The cell of a position; `None` if its page has no memory.

@@ -287,7 +287,8 @@ impl Device for HashDevice {
 
     fn resize_cache(&mut self, cache: CacheId, pages: u32) -> Result<(), DeviceError> {
         let cache = self.caches.get_mut(cache.0 as usize).ok_or_else(|| invalid("cache"))?;
-        self.memory.cache_bytes = cache.resize(pages);
+        cache.resize(pages);
+        self.memory.cache_bytes = self.caches.iter().map(HashCache::bytes).sum();
         Ok(())
     }
 

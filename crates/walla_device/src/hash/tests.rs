@@ -170,3 +170,23 @@ fn a_page_without_memory_leaves_no_results() {
     }));
     assert!(drawn.is_err(), "the results of the step before are there");
 }
+
+#[test]
+fn each_cache_counts() {
+    let mut device = HashDevice::new(HashOptions::default());
+    let layer = crate::CacheLayer::Kv { kv_heads: 2, head_dim: 8, rope: None };
+    let desc = CacheDesc {
+        layers: vec![layer],
+        pages: 16,
+        page_tokens: 4,
+        sequences_max: 4,
+        kv_type: crate::KvType::F16,
+    };
+    let [first, second] = [(); 2].map(|()| device.create_cache(&desc).unwrap());
+    let page = desc.page_bytes();
+    assert_eq!(device.memory().cache_bytes, 32 * page);
+    device.resize_cache(first, 4).unwrap();
+    assert_eq!(device.memory().cache_bytes, 20 * page);
+    device.resize_cache(second, 32).unwrap();
+    assert_eq!(device.memory().cache_bytes, 36 * page);
+}
