@@ -1,12 +1,14 @@
-//! Answers conversations that come as lines of JSON, many at a time in one batch: for evaluations and data work.
+//! Answers conversations that come as lines of JSON, many at a time in one batch: for evaluations
+//! and data work.
 //!
 //! ```text
 //! echo '{"messages": [{"role": "user", "content": "Hello"}], "seed": 1, "temperature": 0.7, "max_tokens": 64}' |
 //!     cargo run --release --example answer_lines
 //! ```
 //!
-//! In: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`, the last message the user's.
-//! Out, in the same order: `{"text", "finish"}` with `finish` one of `stop`, `length` and `failed`.
+//! In: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`, the last
+//! message the user's. Out, in the same order: `{"text", "finish"}` with `finish` one of `stop`,
+//! `length` and `failed`.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Write};

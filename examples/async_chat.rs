@@ -1,4 +1,5 @@
-//! Two characters answer at once, in a tokio program: each reply is a stream, and dropping one cancels it.
+//! Two characters answer at once, in a tokio program: each reply is a stream, and dropping one
+//! cancels it.
 //!
 //! ```text
 //! cargo run --release --example async_chat [-- --model FILE.gguf "Have you heard any news?"]
@@ -80,7 +81,8 @@ async fn answer(
         };
         sentences.push(delta?.text(), say);
     }
-    // Dropping `reply` cancels it: the engine stops at its next step, and this function does not wait for that.
+    // Dropping `reply` cancels it: the engine stops at its next step, and this function does not
+    // wait for that.
     sentences.finish(|rest| println!("{name}: {rest} …"));
     let _ = std::io::stdout().flush();
     Ok(())

@@ -1,13 +1,18 @@
-// The products of a decode step (kernels/few.cuh to 8 rows, kernels/wide.cuh) without anything around them: checks every launch bit by bit against a plain chain of
-// products, and times the products of 16 layers and the head of Llama 3.2 1B in one graph, and each sort of launch alone. Compiles in seconds, so kernels are
-// tried here first.
+// The products of a decode step (kernels/few.cuh to 8 rows, kernels/wide.cuh) without anything
+// around them: checks every launch bit by bit against a plain chain of products, and times the
+// products of 16 layers and the head of Llama 3.2 1B in one graph, and each sort of launch alone.
+// Compiles in seconds, so kernels are tried here first.
 //
-// The cuts are a copy of what crates/walla_cuda/src/lower/{order,tiling,wide}.rs made at commit c937637, which nothing compares with today's. Since then
-// tiling/few.rs asks for two segments ahead at least (three here), bounds what is asked for ahead, and before the predecessor has ended (rings of all that fits here, at once), and takes large blocks where two
-// do not fit; wide.rs has clusters two stages deep (eight here). So bits and the order of sums are checked here as they are, but times of rings and grids are of
-// launches that walla no longer makes: decide by whole steps (examples/step_bench.rs), or bring the copy up to date first.
+// The cuts are a copy of what crates/walla_cuda/src/lower/{order,tiling,wide}.rs made at commit
+// c937637, which nothing compares with today's. Since then tiling/few.rs asks for two segments
+// ahead at least (three here), bounds what is asked for ahead, and before the predecessor has ended
+// (rings of all that fits here, at once), and takes large blocks where two do not fit; wide.rs has
+// clusters two stages deep (eight here). So bits and the order of sums are checked here as they
+// are, but times of rings and grids are of launches that walla no longer makes: decide by whole
+// steps (examples/step_bench.rs), or bring the copy up to date first.
 //
-// nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -fmad=false -Ikernels -cudart static tools/products.cu -o products && ./products [--check | --time] [--apart] [ROWS …]
+// nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -fmad=false -Ikernels -cudart static
+// tools/products.cu -o products && ./products [--check | --time] [--apart] [ROWS …]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -41,7 +46,8 @@ void must(cudaError_t error, const char* what) {
     std::exit(1);
 }
 
-// Random contents ---------------------------------------------------------------------------------------------------------------
+// Random contents
+// ---------------------------------------------------------------------------------------------------------------
 
 __device__ uint32_t mixed(uint32_t h) {
     h *= 2654435761u, h ^= h >> 15, h *= 2246822519u, h ^= h >> 13, h *= 3266489917u;
@@ -67,7 +73,8 @@ __global__ void fill_floats(float* x, size_t count, float value) {
     for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count; i += size_t(gridDim.x) * blockDim.x) x[i] = value;
 }
 
-// The same product, a warp a tile and eight rows of x, from memory: mma.sync in the order that product.cuh states.
+// The same product, a warp a tile and eight rows of x, from memory: mma.sync in the order that
+// product.cuh states.
 template <uint32_t TYPE>
 __global__ void plain(const __grid_constant__ MatmulParams p) {
     __shared__ float sums[8 * SUM_STRIDE], factor[8];
@@ -123,7 +130,8 @@ __global__ void plain(const __grid_constant__ MatmulParams p) {
     }
 }
 
-// Launches ----------------------------------------------------------------------------------------------------------------------
+// Launches
+// ----------------------------------------------------------------------------------------------------------------------
 
 struct Matrix {
     bool is_q6;
@@ -321,7 +329,8 @@ float micros(const std::vector<Call>& calls) {
     return best;
 }
 
-// Llama 3.2 1B, Q4_K_M ----------------------------------------------------------------------------------------------------------
+// Llama 3.2 1B, Q4_K_M
+// ----------------------------------------------------------------------------------------------------------
 
 struct Layer {
     Matrix query, key, value, output, gate, up, down;

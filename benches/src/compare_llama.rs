@@ -10,10 +10,13 @@
 //!     --agents 1,2,4,8,16,32,64 --contexts 128,1024 --json benches/results/cuda-vs-llama.json
 //! ```
 //!
-//! The two run alternately, several rounds; for each number the best round counts, because other work on the machine only ever adds
-//! time. Means of a round's steps are compared, since a mean is all that llama.cpp tells; the median of ours stands beside. A `walla` that is too old to
-//! tell its mean is compared by its median, which a few long steps do not move: the file and the table's last line say so. `llama-batched-bench` is found at the path given; nothing of it is part of this project. Results are written after every round, so whoever
-//! runs out of time keeps what was measured.
+//! The two run alternately, several rounds; for each number the best round counts, because other
+//! work on the machine only ever adds time. Means of a round's steps are compared, since a mean is
+//! all that llama.cpp tells; the median of ours stands beside. A `walla` that is too old to tell
+//! its mean is compared by its median, which a few long steps do not move: the file and the table's
+//! last line say so. `llama-batched-bench` is found at the path given; nothing of it is part of
+//! this project. Results are written after every round, so whoever runs out of time keeps what was
+//! measured.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -66,7 +69,8 @@ struct Arguments {
     models: Vec<PathBuf>,
 }
 
-/// A number of agents at a length of context: what every round gave, in milliseconds a step and prompt tokens a second.
+/// A number of agents at a length of context: what every round gave, in milliseconds a step and
+/// prompt tokens a second.
 #[derive(Debug, Default)]
 struct Rounds {
     model: String,

@@ -49,7 +49,8 @@ impl Power {
 pub struct PowerMeter(Option<(Child, JoinHandle<Vec<[f64; 2]>>)>);
 
 impl PowerMeter {
-    /// Starts if `device` is a GPU, the machine has the tool, and it is certain which of the tool's GPUs is meant.
+    /// Starts if `device` is a GPU, the machine has the tool, and it is certain which of the tool's
+    /// GPUs is meant.
     pub fn start(device: &str) -> Self {
         let Some(index) = device.strip_prefix("cuda:") else { return Self(None) };
         let Some(uuid) = index.parse().ok().and_then(uuid_of) else { return Self(None) };
@@ -103,8 +104,10 @@ fn uuid_of(index: usize) -> Option<String> {
     visible_gpu(index, visible.as_deref(), order.as_deref(), &gpus).map(|gpu| gpu.uuid.clone())
 }
 
-/// The GPU that has this number where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are `visible` and `order`: CUDA numbers the GPUs that the first names, in its order. Numbers in there, and numbers
-/// without it, count by speed unless the second says `PCI_BUS_ID`, so they are clear where all GPUs are alike, too. `None` where it is not certain, as with parts of a GPU (MIG).
+/// The GPU that has this number where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are `visible`
+/// and `order`: CUDA numbers the GPUs that the first names, in its order. Numbers in there, and
+/// numbers without it, count by speed unless the second says `PCI_BUS_ID`, so they are clear where
+/// all GPUs are alike, too. `None` where it is not certain, as with parts of a GPU (MIG).
 fn visible_gpu<'a>(
     index: usize,
     visible: Option<&str>,
@@ -160,7 +163,8 @@ pub fn facts(commit: Option<&str>) -> Value {
     })
 }
 
-/// The arguments as they were given, but of whole paths the last name alone: what a machine's folders are called is no part of a result.
+/// The arguments as they were given, but of whole paths the last name alone: what a machine's
+/// folders are called is no part of a result.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let told = |argument: String| {
         let path = Path::new(&argument);
@@ -195,8 +199,8 @@ fn date() -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// Year, month and day of a day since 1970-01-01 in the Gregorian calendar: years begin in March here, so that the leap day is the last
-/// one, and 400 years are 146,097 days.
+/// Year, month and day of a day since 1970-01-01 in the Gregorian calendar: years begin in March
+/// here, so that the leap day is the last one, and 400 years are 146,097 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468; // since 0000-03-01
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

@@ -1,6 +1,6 @@
-//! The frame budget governor and a crowd: 10,000 agents, 100,000 frames of mixed load (28 minutes at 60 Hz) on a device whose true costs
-//! are not those of its model, by a clock that counts frames. Prints how well budgets are kept, who waits how long, and how far
-//! predictions are off.
+//! The frame budget governor and a crowd: 10,000 agents, 100,000 frames of mixed load (28 minutes
+//! at 60 Hz) on a device whose true costs are not those of its model, by a clock that counts
+//! frames. Prints how well budgets are kept, who waits how long, and how far predictions are off.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin simulate

@@ -1,6 +1,6 @@
-//! A soak: agents answer without a pause, and their replies end naturally, first through the async API
-//! and then through Bevy. Fails if a reply does not end exactly once, if memory grows in the second
-//! half of the time, or if a thread outlives its engine.
+//! A soak: agents answer without a pause, and their replies end naturally, first through the async
+//! API and then through Bevy. Fails if a reply does not end exactly once, if memory grows in the
+//! second half of the time, or if a thread outlives its engine.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin soak -- --seconds 300

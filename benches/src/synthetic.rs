@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use walla_model::synth::{self, Mixture, Model};
 
-/// A file of random weights, `shape:types`, in the system's folder for temporary files; made if it is not there.
+/// A file of random weights, `shape:types`, in the system's folder for temporary files; made if it
+/// is not there.
 ///
 /// # Errors
 /// No such shape or types, or what is wrong with the file.

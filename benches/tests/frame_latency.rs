@@ -1,4 +1,5 @@
-//! The frame-latency benchmark runs, and what it writes is whole. What the numbers are depends on the machine.
+//! The frame-latency benchmark runs, and what it writes is whole. What the numbers are depends on
+//! the machine.
 
 use std::path::Path;
 use std::process::Command;

@@ -54,7 +54,8 @@ fn action(name: &str, target: &str) -> Result<Action, String> {
         "stop" => Ok(Action::Stop),
         "say" | "refuse" => Ok(Action::Say),
         "" => Err("no action in the JSON".to_owned()),
-        // This robot has no arm to fetch with and no eyes to follow with, whatever its agent believes.
+        // This robot has no arm to fetch with and no eyes to follow with, whatever its agent
+        // believes.
         other => Err(format!("I cannot do {other:?}")),
     }
 }

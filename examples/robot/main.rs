@@ -1,8 +1,9 @@
 //! A robot that listens: a control loop at 100 Hz, and a dialogue agent on the same frames.
 //!
-//! A simulated base with two driven wheels follows a path through a small house. People tell it what to do; an agent turns their
-//! words into one JSON action, and only actions of a closed list reach the base. The loop's jitter is measured all the while, apart
-//! for the time in which the agent thinks and speaks.
+//! A simulated base with two driven wheels follows a path through a small house. People tell it
+//! what to do; an agent turns their words into one JSON action, and only actions of a closed list
+//! reach the base. The loop's jitter is measured all the while, apart for the time in which the
+//! agent thinks and speaks.
 //!
 //! ```text
 //! cargo run --release --example robot [-- --model FILE.gguf --seconds 30]
@@ -64,7 +65,8 @@ fn wait_for_the_model(app: &mut App) {
     }
 }
 
-/// Runs the app at fixed times, not after fixed pauses: a late turn does not move those that follow.
+/// Runs the app at fixed times, not after fixed pauses: a late turn does not move those that
+/// follow.
 fn control_loop(app: &mut App, time: Duration) -> Jitter {
     let mut jitter = Jitter::default();
     let start = Instant::now();

@@ -85,7 +85,8 @@ pub fn print_table(head: &[&str], rows: &[(&str, Vec<String>)]) {
     }
 }
 
-/// Work that stands for the rest of a game: always the same amount, so that it takes longer when somebody else uses its core.
+/// Work that stands for the rest of a game: always the same amount, so that it takes longer when
+/// somebody else uses its core.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLoad {
     rounds: u64,

@@ -5,7 +5,8 @@
 pub struct Persona {
     /// What the others call them.
     pub name: &'static str,
-    /// Who they are: the agent's persona. Plain sentences, one fact each, which small models follow best.
+    /// Who they are: the agent's persona. Plain sentences, one fact each, which small models follow
+    /// best.
     pub text: &'static str,
     /// What a visitor asks them.
     pub question: &'static str,

@@ -10,7 +10,8 @@ use walla_examples::{name, persona};
 use crate::Arguments;
 use crate::printer::Line;
 
-/// After so many replies a table takes up another subject, because two agents tend to agree with each other for ever.
+/// After so many replies a table takes up another subject, because two agents tend to agree with
+/// each other for ever.
 const REPLIES_PER_SUBJECT: u32 = 6;
 
 /// What a table can talk about, when it has talked enough of something else.
@@ -167,7 +168,8 @@ fn pass_on(mut guests: Query<(&mut Guest, &Neighbour)>, mut commands: Commands) 
     }
 }
 
-/// Every few seconds the visitor asks the next guest, who answers when the talk at the table leaves room.
+/// Every few seconds the visitor asks the next guest, who answers when the talk at the table leaves
+/// room.
 fn visit(
     guests: Query<(Entity, &Guest)>,
     mut evening: ResMut<Evening>,

@@ -1,7 +1,8 @@
 //! An evening at the Cracked Kettle: everybody talks at once, and the frame does not notice.
 //!
-//! A headless Bevy app at 60 frames a second. The guests of each table talk with each other, and a visitor walks around and asks
-//! questions. The program first runs as long without walla, then with it, and prints what the difference is.
+//! A headless Bevy app at 60 frames a second. The guests of each table talk with each other, and a
+//! visitor walks around and asks questions. The program first runs as long without walla, then with
+//! it, and prints what the difference is.
 //!
 //! ```text
 //! cargo run --release --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]

@@ -1,4 +1,5 @@
-//! What the tests across the crates share: where the reference data lies, and how to load a model of it.
+//! What the tests across the crates share: where the reference data lies, and how to load a model
+//! of it.
 
 #![expect(clippy::missing_panics_doc, reason = "test support panics where a test should fail")]
 
@@ -12,8 +13,8 @@ pub use oracle::{Class, Differences, OracleModel, OracleSequence, bits, oracle_m
 
 /// The folder of reference data beside the checkout, if it is there.
 ///
-/// Without it the tests that need it say so and pass: they have nothing to compare with. `WALLA_REQUIRE_DATA` in the environment makes them fail
-/// instead.
+/// Without it the tests that need it say so and pass: they have nothing to compare with.
+/// `WALLA_REQUIRE_DATA` in the environment makes them fail instead.
 #[must_use]
 pub fn shared_data() -> Option<PathBuf> {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data"));
@@ -26,7 +27,8 @@ pub fn shared_data() -> Option<PathBuf> {
     None
 }
 
-/// Says that a test does nothing here, and why, where it is heard: what a passing test prints is not.
+/// Says that a test does nothing here, and why, where it is heard: what a passing test prints is
+/// not.
 pub fn say_skipped(why: impl Display) {
     let _ = writeln!(io::stderr(), "SKIPPED: {why}");
 }

@@ -159,8 +159,8 @@ impl OracleModel {
         (limit("max_abs"), limit("rms"), limit("max_regret"))
     }
 
-    /// Whether `differences` are within the limits of the class, the largest difference's and the rms's times `times` (regret's is never more); if not, a line that says
-    /// by how much.
+    /// Whether `differences` are within the limits of the class, the largest difference's and the
+    /// rms's times `times` (regret's is never more); if not, a line that says by how much.
     ///
     /// # Errors
     /// The differences beside their limits.
@@ -202,7 +202,8 @@ impl OracleModel {
         self.logits.get(row * self.vocab..(row + 1) * self.vocab)
     }
 
-    /// The model on a device, with room for `sequences` sequences of `context_tokens` and steps of `rows`.
+    /// The model on a device, with room for `sequences` sequences of `context_tokens` and steps of
+    /// `rows`.
     #[must_use]
     pub fn evaluator(
         &self,
@@ -242,9 +243,11 @@ impl OracleModel {
         groups
     }
 
-    /// Logits after every token of sequences that are evaluated together, `[tokens, vocab]` of each; afterwards they are forgotten.
+    /// Logits after every token of sequences that are evaluated together, `[tokens, vocab]` of
+    /// each; afterwards they are forgotten.
     ///
-    /// At most `tokens_max` tokens of a sequence go in at once, and no step has more rows than the evaluator has room for.
+    /// At most `tokens_max` tokens of a sequence go in at once, and no step has more rows than the
+    /// evaluator has room for.
     #[must_use]
     pub fn logits(
         &self,
@@ -296,7 +299,8 @@ impl OracleModel {
         differences
     }
 
-    /// Evaluates every sequence alone and then all of them together: the differences of each, with its name.
+    /// Evaluates every sequence alone and then all of them together: the differences of each, with
+    /// its name.
     #[must_use]
     pub fn compare_all(
         &self,
@@ -329,8 +333,8 @@ impl OracleModel {
 }
 
 impl OracleModel {
-    /// Panics if how sequences are cut into steps or who else is in a step changes a bit of their logits: one token of each at once, seven, or all
-    /// that fit; alone or together.
+    /// Panics if how sequences are cut into steps or who else is in a step changes a bit of their
+    /// logits: one token of each at once, seven, or all that fit; alone or together.
     pub fn assert_same_bits_in_any_company(
         &self,
         evaluator: &mut Evaluator,

@@ -1,4 +1,5 @@
-//! Measuring steps at load leaves no trace, whatever a model's layers keep: replies under a budget are those without one.
+//! Measuring steps at load leaves no trace, whatever a model's layers keep: replies under a budget
+//! are those without one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

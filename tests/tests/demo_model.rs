@@ -1,4 +1,5 @@
-//! The model that ships with walla: what training computed, walla computes; and what it says, word for word.
+//! The model that ships with walla: what training computed, walla computes; and what it says, word
+//! for word.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -108,7 +109,8 @@ fn prompts_are_encoded_as_in_training() {
     }
 }
 
-/// The trained weights lie on Q8_0's grid, so the shipped file is the same function as the float32 one.
+/// The trained weights lie on Q8_0's grid, so the shipped file is the same function as the float32
+/// one.
 #[test]
 fn the_scalar_variant_computes_what_training_computed() {
     let references = references();
@@ -139,7 +141,8 @@ fn the_fast_variant_ranks_the_same_token_first() {
     assert!(agree >= 98, "{agree} of 100");
 }
 
-/// Greedy replies of the scalar variant. After a new training: run, read what is said, and write it here if it is sensible.
+/// Greedy replies of the scalar variant. After a new training: run, read what is said, and write it
+/// here if it is sensible.
 #[test]
 fn it_says_what_it_said() {
     const GRETA: &str = "You are Greta, the smith of Emberfall. You are cheerful. A horseshoe costs 3 silver. \

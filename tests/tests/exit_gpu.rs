@@ -1,8 +1,8 @@
-//! An engine ends on a real GPU with 64 agents in mid-reply: when hosts know, when the memory is free again. Needs a GPU: without one it
-//! reports that it skips.
+//! An engine ends on a real GPU with 64 agents in mid-reply: when hosts know, when the memory is
+//! free again. Needs a GPU: without one it reports that it skips.
 //!
-//! `WALLA_TEST_EXIT_CYCLES` sets the number of engines (default 3), `WALLA_TEST_EXIT_LAYERS` the layers of the model (default 4; 16 is
-//! the whole shape of Llama 3.2 1B).
+//! `WALLA_TEST_EXIT_CYCLES` sets the number of engines (default 3), `WALLA_TEST_EXIT_LAYERS` the
+//! layers of the model (default 4; 16 is the whole shape of Llama 3.2 1B).
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! A real GPU is lost under an engine in mid-conversation, in a process of its own. Needs a GPU: without one it says that it skips.
+//! A real GPU is lost under an engine in mid-conversation, in a process of its own. Needs a GPU:
+//! without one it says that it skips.
 
 use std::process::Command as Process;
 use std::sync::OnceLock;
@@ -136,7 +137,8 @@ fn child() {
     );
     let same = heard.iter().zip(&undisturbed).filter(|(a, b)| a == b).count();
     println!("lost: {same} of {} replies are what the GPU alone says", heard.len());
-    // The CPU rounds otherwise, so a word may differ from where it took over; what was said before does not.
+    // The CPU rounds otherwise, so a word may differ from where it took over; what was said before
+    // does not.
     for (heard, undisturbed) in heard.iter().zip(&undisturbed) {
         assert!(!heard.is_empty());
         assert_eq!(heard.as_bytes().first(), undisturbed.as_bytes().first());

@@ -1,4 +1,5 @@
-//! Masks of allowed tokens at the executor: what they allow, what is refused, and how often they are copied.
+//! Masks of allowed tokens at the executor: what they allow, what is refused, and how often they
+//! are copied.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! In the steady state nobody allocates: not the host, not the device thread, not the CPU device's own threads.
+//! In the steady state nobody allocates: not the host, not the device thread, not the CPU device's
+//! own threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -17,7 +17,8 @@ fn cpu(variant: Variant) -> Box<dyn Device> {
     Box::new(CpuDevice::new(options).expect("the variant is supported"))
 }
 
-/// The scalar variant multiplies dequantised weights with f32 activations: with an f32 cache it is in the exact class.
+/// The scalar variant multiplies dequantised weights with f32 activations: with an f32 cache it is
+/// in the exact class.
 #[test]
 fn the_scalar_variant_is_exact() {
     let Some(data) = shared_data() else { return };
@@ -44,8 +45,8 @@ fn an_f16_cache_is_in_the_half_class() {
     }
 }
 
-/// Every other variant of this machine rounds activations of quantised products to 8 bits, as llama.cpp does, and nothing else
-/// but the cache.
+/// Every other variant of this machine rounds activations of quantised products to 8 bits, as
+/// llama.cpp does, and nothing else but the cache.
 #[test]
 fn the_vector_variants_round_as_they_say() {
     let Some(data) = shared_data() else { return };
@@ -64,7 +65,8 @@ fn the_vector_variants_round_as_they_say() {
     }
 }
 
-/// The published story, token by token: exactly with an f32 cache; with an f16 cache up to the near-tie that the reference notes.
+/// The published story, token by token: exactly with an f32 cache; with an f16 cache up to the
+/// near-tie that the reference notes.
 #[test]
 fn the_tiny_real_model_tells_its_story() {
     let Some(data) = shared_data() else { return };
@@ -103,8 +105,9 @@ fn the_tiny_real_model_tells_its_story() {
     assert!(same >= near_tie.min(200), "differs at token {same}, the near-tie is at {near_tie}");
 }
 
-/// How a prompt is cut into steps and who else is in them changes no bit, by any kernels that run here. Attention knows nothing of the weights'
-/// type, so 8 bits, and company for the scalar kernels, which are slow, are tried with one type of each architecture.
+/// How a prompt is cut into steps and who else is in them changes no bit, by any kernels that run
+/// here. Attention knows nothing of the weights' type, so 8 bits, and company for the scalar
+/// kernels, which are slow, are tried with one type of each architecture.
 #[test]
 fn steps_of_any_size_and_any_company_give_the_same_bits() {
     let Some(data) = shared_data() else { return };

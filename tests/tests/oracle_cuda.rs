@@ -1,5 +1,5 @@
-//! Every reference model on a GPU: alone, batched, in chunks and token by token. Needs a GPU and the reference data: without either it says that it
-//! skips.
+//! Every reference model on a GPU: alone, batched, in chunks and token by token. Needs a GPU and
+//! the reference data: without either it says that it skips.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -23,19 +23,21 @@ fn gpu() -> Box<dyn Device> {
     CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("the GPU opens")
 }
 
-/// How many times the limits of its class a model may be off, in its largest difference and in the rms: see `benches/results/cuda-oracle.md`.
+/// How many times the limits of its class a model may be off, in its largest difference and in the
+/// rms: see `benches/results/cuda-oracle.md`.
 ///
-/// Weights of Q4_K and Q5_K are rounded three times: scale and minimum of a block of 32 (products of an f16 and 6 bits), and the number they make.
-/// That is 5e-4 of a product of random numbers; rounding rows of x is 2e-4, and so is rounding such a weight once. The rms is what that comes to; the
-/// largest of some 100,000 differences depends on the one row that is most sensitive.
+/// Weights of Q4_K and Q5_K are rounded three times: scale and minimum of a block of 32 (products
+/// of an f16 and 6 bits), and the number they make. That is 5e-4 of a product of random numbers;
+/// rounding rows of x is 2e-4, and so is rounding such a weight once. The rms is what that comes
+/// to; the largest of some 100,000 differences depends on the one row that is most sensitive.
 fn times_the_limits(model: &OracleModel) -> (f64, f64) {
     let types = model.json["tensor_types"].as_object().expect("types are listed");
     let is_rounded = |name: &String| matches!(name.as_str(), "Q4_K" | "Q5_K");
     if types.keys().any(is_rounded) { (3.0, 1.3) } else { (1.0, 1.0) }
 }
 
-/// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of an engine that does so. Prints the differences of
-/// each model, all of its sequences together.
+/// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of
+/// an engine that does so. Prints the differences of each model, all of its sequences together.
 #[test]
 fn every_model_is_in_the_half_class() {
     let Some(data) = data() else { return };
@@ -66,7 +68,8 @@ fn every_model_is_in_the_half_class() {
     assert!(beyond.is_empty(), "{}", beyond.join("\n"));
 }
 
-/// How sequences are cut into steps and who else is in a step changes no bit: one token of each at once, seven, or all that fit; alone or together.
+/// How sequences are cut into steps and who else is in a step changes no bit: one token of each at
+/// once, seven, or all that fit; alone or together.
 #[test]
 fn steps_of_any_size_and_any_company_give_the_same_bits() {
     let Some(data) = data() else { return };

@@ -1,4 +1,5 @@
-//! A model that writes its markers as plain text, behind a template that opens the block: what it writes before `</think>` is not speech.
+//! A model that writes its markers as plain text, behind a template that opens the block: what it
+//! writes before `</think>` is not speech.
 
 use std::time::{Duration, Instant};
 
@@ -78,14 +79,16 @@ fn reasoning_in_plain_text_is_not_speech_and_its_limit_makes_the_model_speak() {
         reasoning_tokens_max,
         ..AgentSpec::new(EXAMPLES)
     };
-    // The demo model knows no markers: left alone it ends its turn in the block, and nothing of that is speech.
+    // The demo model knows no markers: left alone it ends its turn in the block, and nothing of
+    // that is speech.
     for heard in replies(spec(512), &["Q: 1+1?", "Who are you?"]) {
         let Some((FinishReason::EndOfTurn, usage)) = heard.end else { panic!("{heard:?}") };
         assert_eq!((&*heard.speech, usage.reply_tokens), ("", 0));
         assert!(usage.reasoning_tokens > 0);
         assert!(!heard.reasoning.is_empty());
     }
-    // With a limit the engine closes the block, in the tokens of this vocabulary, and the model speaks.
+    // With a limit the engine closes the block, in the tokens of this vocabulary, and the model
+    // speaks.
     let limited = replies(spec(4), &["Q: 1+1?", "Who are you?", "Who are you?"]);
     for heard in &limited {
         let Some((FinishReason::EndOfTurn | FinishReason::Length, usage)) = heard.end else {

@@ -1,4 +1,5 @@
-//! The low-level API: batches, the ledger's operations and the executor's bounds, on a model with random weights.
+//! The low-level API: batches, the ledger's operations and the executor's bounds, on a model with
+//! random weights.
 
 use std::ops::ControlFlow;
 
@@ -109,8 +110,8 @@ fn a_removed_tail_leaves_no_trace() {
     assert_eq!(again, append(&mut evaluator, 1, &tokens(2, 6)));
 }
 
-/// In a model of one layer keys and values depend on their own token alone, so turning keys to their new positions gives what
-/// evaluating the shorter sequence gives.
+/// In a model of one layer keys and values depend on their own token alone, so turning keys to
+/// their new positions gives what evaluating the shorter sequence gives.
 #[test]
 fn shifted_keys_are_turned_to_their_new_places() {
     for removed in [5..21, 3..10] {
@@ -168,7 +169,8 @@ fn the_ring_and_the_bucket_have_bounds() {
     assert!(matches!(gone, Err(ExecError::ForeignResults { step: 0, found: 2 })), "{gone:?}");
 }
 
-/// A step that the device refuses has no results, and those of the step that had its slot before are not taken for them.
+/// A step that the device refuses has no results, and those of the step that had its slot before
+/// are not taken for them.
 #[test]
 fn a_refused_step_leaves_no_results() {
     let faulty = Faulty::new(cpu(), FaultPlan::new(0).misdirect_from(2));

@@ -1,4 +1,5 @@
-//! Steps and upkeep that a device fails once: what may be done afterwards is what the low-level API says.
+//! Steps and upkeep that a device fails once: what may be done afterwards is what the low-level API
+//! says.
 
 use std::ops::ControlFlow;
 
@@ -164,7 +165,8 @@ fn highest_page(sequences: &Sequences) -> Option<u32> {
 
 #[test]
 fn memory_is_given_back_only_behind_what_has_moved() {
-    // The list has room for 72 commands, so pages move in two rounds, and the second cannot begin. Then memory fails once, to stop there.
+    // The list has room for 72 commands, so pages move in two rounds, and the second cannot begin.
+    // Then memory fails once, to stop there.
     let plan = FaultPlan::new(1).fail_call(Call::Maintain, 40, Fault::Failed);
     let (mut sequences, device) = high_pages(plan.fail_call(Call::ResizeCache, 0, Fault::Failed));
     sequences.resize(100).expect_err("moving fails once");

@@ -1,7 +1,7 @@
 //! The programs, run as a player would run them, on a virtual display with software rendering.
 //!
-//! Wants `Xvfb` in the path and a Vulkan driver, for instance Debian's `xvfb` and `mesa-vulkan-drivers`; without them the tests say
-//! so and pass.
+//! Wants `Xvfb` in the path and a Vulkan driver, for instance Debian's `xvfb` and
+//! `mesa-vulkan-drivers`; without them the tests say so and pass.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,8 @@
-//! `xtask emulate`: runs the tests of `walla_cuda` that want a GPU on `tools/emulator`, a stand-in for the driver library.
+//! `xtask emulate`: runs the tests of `walla_cuda` that want a GPU on `tools/emulator`, a stand-in
+//! for the driver library.
 //!
-//! The library lies under the driver's name in a folder of its own in the target folder, which only these tests are told of: other tests of the
-//! same machine go on finding no GPU.
+//! The library lies under the driver's name in a folder of its own in the target folder, which only
+//! these tests are told of: other tests of the same machine go on finding no GPU.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -13,8 +14,8 @@ use crate::cargo_command;
 /// Chips that the emulator knows.
 const CAPABILITIES: &[&str] = &["7.5", "8.0", "8.6", "8.9", "9.0", "12.0"];
 
-/// What CI runs: on an H100 all but the tests that take minutes each, on the others what tells texts apart. Two to four
-/// minutes on two cores.
+/// What CI runs: on an H100 all but the tests that take minutes each, on the others what tells
+/// texts apart. Two to four minutes on two cores.
 const CI: &[(&str, &[&str])] = &[
     (
         "9.0",

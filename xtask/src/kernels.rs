@@ -1,18 +1,23 @@
-//! `xtask kernels`: compiles `kernels/*.cu` and packs them into `crates/walla_cuda/images/`; `xtask kernels --check` proves that what is
-//! packed is fresh. An image holds every kernel file for one target: PTX, which the driver compiles on the player's machine, or machine code
-//! for one chip.
+//! `xtask kernels`: compiles `kernels/*.cu` and packs them into `crates/walla_cuda/images/`; `xtask
+//! kernels --check` proves that what is packed is fresh. An image holds every kernel file for one
+//! target: PTX, which the driver compiles on the player's machine, or machine code for one chip.
 //!
-//! Freshness is a hash over every source file and the compiler's flags, kept in the manifest beside the images, so the check
-//! needs no compiler. Where the nvcc that made them is found (in `NVCC` or else on the path, or where `xtask kernels --fetch` puts it: a virtual
-//! environment of Python in the target folder), the check compiles again too and compares the kernels by name: nvcc numbers registers differently from
-//! run to run, so bytes say nothing. What ships is made by that version alone.
+//! Freshness is a hash over every source file and the compiler's flags, kept in the manifest beside
+//! the images, so the check needs no compiler. Where the nvcc that made them is found (in `NVCC` or
+//! else on the path, or where `xtask kernels --fetch` puts it: a virtual environment of Python in
+//! the target folder), the check compiles again too and compares the kernels by name: nvcc numbers
+//! registers differently from run to run, so bytes say nothing. What ships is made by that version
+//! alone.
 //!
-//! Where nvdisasm lies beside nvcc, machine code is looked through for what warpgroups' products must not meet (`hazards`).
+//! Where nvdisasm lies beside nvcc, machine code is looked through for what warpgroups' products
+//! must not meet (`hazards`).
 //!
-//! `xtask kernels --out FOLDER [--only TARGET …]` writes images elsewhere, for `WALLA_CUDA_IMAGES` or to lie beside a program: also machine code
-//! for chips of which the crate has text alone, such as `sm_89`.
+//! `xtask kernels --out FOLDER [--only TARGET …]` writes images elsewhere, for `WALLA_CUDA_IMAGES`
+//! or to lie beside a program: also machine code for chips of which the crate has text alone, such
+//! as `sm_89`.
 //!
-//! What was compiled before is kept in the target folder by the hash of a file and everything that it includes: a change compiles what it touches.
+//! What was compiled before is kept in the target folder by the hash of a file and everything that
+//! it includes: a change compiles what it touches.
 
 mod compiler;
 mod fetch;
@@ -55,7 +60,8 @@ enum Kind {
     Cubin,
 }
 
-/// What images are built for. `walla_cuda` chooses among them; a kernel file may name fewer (see [`Sources::is_for`]).
+/// What images are built for. `walla_cuda` chooses among them; a kernel file may name fewer (see
+/// [`Sources::is_for`]).
 const TARGETS: &[Target<'static>] = &[
     Target { name: "sm_75", kind: Kind::Ptx },
     Target { name: "sm_80", kind: Kind::Ptx },
@@ -63,11 +69,13 @@ const TARGETS: &[Target<'static>] = &[
     Target { name: "sm_90a", kind: Kind::Cubin },
 ];
 
-/// No contraction of products and sums but where a kernel says `fmaf`: results must not depend on how a template was inlined.
+/// No contraction of products and sums but where a kernel says `fmaf`: results must not depend on
+/// how a template was inlined.
 const FLAGS: &[&str] = &["-std=c++17", "-fmad=false"];
 
-/// The oldest version of the PTX language that has everything the compiled kernels use: drivers from CUDA 12.3 on take it. The compiler writes
-/// its own version, which older drivers refuse; the assembler checks the text against the version it states.
+/// The oldest version of the PTX language that has everything the compiled kernels use: drivers
+/// from CUDA 12.3 on take it. The compiler writes its own version, which older drivers refuse; the
+/// assembler checks the text against the version it states.
 const PTX_VERSION: &str = "8.3";
 
 const USAGE: &str = "usage: xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
@@ -108,7 +116,8 @@ fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Where compiled files are kept between runs: a folder that there is from then on, by its full path (the compiler runs in that of the sources).
+/// Where compiled files are kept between runs: a folder that there is from then on, by its full
+/// path (the compiler runs in that of the sources).
 fn store(root: &Path) -> Result<PathBuf, String> {
     let store = target(root).join("walla_kernels");
     let failed = |e: std::io::Error| format!("{}: {e}", store.display());

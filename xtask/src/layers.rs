@@ -1,10 +1,12 @@
-//! Which crate may depend on which: arrows are data, and this check reads them from `cargo metadata`.
+//! Which crate may depend on which: arrows are data, and this check reads them from `cargo
+//! metadata`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Each crate with its floor and the third-party crates that it may use. An arrow goes to a lower floor only, never sideways.
+/// Each crate with its floor and the third-party crates that it may use. An arrow goes to a lower
+/// floor only, never sideways.
 const HOUSE: &[(&str, u32, &[&str])] = &[
     (
         "bevy_walla",
@@ -63,13 +65,15 @@ const OUTSIDE: &[&str] = &[
     "walla_emulator",
 ];
 
-/// Where the reasons for third-party crates stand: a table in `ARCHITECTURE.md`, whose first column names them.
+/// Where the reasons for third-party crates stand: a table in `ARCHITECTURE.md`, whose first column
+/// names them.
 const REASONS: &str = "## Why each third-party crate is there";
 
 /// Checks every dependency of every crate in the workspace.
 ///
 /// # Errors
-/// All arrows that are wrong, all third-party crates without a reason and all reasons without a crate, a line each.
+/// All arrows that are wrong, all third-party crates without a reason and all reasons without a
+/// crate, a line each.
 pub fn check() -> Result<(), String> {
     let metadata = crate::metadata("--no-deps")?;
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
@@ -123,7 +127,8 @@ fn wrong_arrows(metadata: &Value) -> Vec<String> {
     wrong
 }
 
-/// Third-party crates that the table on `page` does not name, and names in it that no package depends on.
+/// Third-party crates that the table on `page` does not name, and names in it that no package
+/// depends on.
 fn wrong_reasons(metadata: &Value, page: &str) -> Vec<String> {
     let ours: BTreeSet<&str> = packages(metadata).map(|(name, _)| name).collect();
     let used: BTreeSet<&str> = packages(metadata)

@@ -1,14 +1,16 @@
 //! The project's own chores.
 //!
-//! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order; with `--full` the overlay's tests as well, for which Bevy's
-//!   interface has to be built.
+//! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order;
+//!   with `--full` the overlay's tests as well, for which Bevy's interface has to be built.
 //! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
 //!   dependencies against `deny.toml`.
 //! - `cargo xtask matrix`: checks that the tests which RELIABILITY.md names exist.
 //! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
-//! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the emulator, where there is no GPU.
-//! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA kernel images, proves that they are those of the
-//!   sources, fetches nvcc for it, or makes images for a game to ship.
+//! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the
+//!   emulator, where there is no GPU.
+//! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA
+//!   kernel images, proves that they are those of the sources, fetches nvcc for it, or makes images
+//!   for a game to ship.
 
 mod dependencies;
 mod emulate;
@@ -64,7 +66,8 @@ fn ci(is_full: bool) -> Result<(), String> {
     kernels::run(&["--check".to_owned()])
 }
 
-/// All tests; where the reference data lies beside the checkout, those that compare with it may not skip.
+/// All tests; where the reference data lies beside the checkout, those that compare with it may not
+/// skip.
 fn all_tests() -> Command {
     let mut command = cargo_command("test");
     if Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")).is_dir() {
@@ -75,8 +78,9 @@ fn all_tests() -> Command {
     command
 }
 
-/// What the default features leave out: every feature is checked, and its tests run. Those of the overlay only if it is `is_full`: two cores check Bevy's
-/// interface in a minute and a half the first time, and build it in ten minutes.
+/// What the default features leave out: every feature is checked, and its tests run. Those of the
+/// overlay only if it is `is_full`: two cores check Bevy's interface in a minute and a half the
+/// first time, and build it in ten minutes.
 fn features(is_full: bool) -> Result<(), String> {
     clippy("--package walla --features cuda")?;
     clippy("--package walla_cuda --features cupti --all-targets")?;

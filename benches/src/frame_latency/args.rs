@@ -11,7 +11,8 @@ pub struct Arguments {
     /// A GGUF file [default: the demo model]
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
-    /// Instead: random weights of a real shape, such as llama-3.2-1b:q4_k_m, kept in the system's folder for temporary files
+    /// Instead: random weights of a real shape, such as llama-3.2-1b:q4_k_m, kept in the system's
+    /// folder for temporary files
     #[arg(long, value_name = "SHAPE:TYPES", conflicts_with = "model")]
     pub synth: Option<String>,
     /// Devices: cpu, cuda:0 …
@@ -41,10 +42,12 @@ pub struct Arguments {
     /// Frames before them, counted from when everybody has begun to speak
     #[arg(long, value_name = "N", default_value_t = 180)]
     pub warm_up: usize,
-    /// Times that every cell runs, in turns, so that background load on the machine hits all of them alike
+    /// Times that every cell runs, in turns, so that background load on the machine hits all of
+    /// them alike
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub rounds: u32,
-    /// Work of the rest of the game in each frame, in milliseconds on an idle machine [default: 8, but half of a period at most]
+    /// Work of the rest of the game in each frame, in milliseconds on an idle machine [default: 8,
+    /// but half of a period at most]
     #[arg(long, value_name = "MS")]
     pub host_load_ms: Option<f64>,
     /// Threads of the game's task pools, all together [default: all cores]
@@ -68,7 +71,8 @@ pub struct Arguments {
     /// More flags for llama.cpp's server, separated by spaces
     #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
     pub llama_flags: String,
-    /// A trace of the first 300 measured frames of the first cell in mode walla, for ui.perfetto.dev
+    /// A trace of the first 300 measured frames of the first cell in mode walla, for
+    /// ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Write every frame as well, so that `--merge` can make one result of several runs
@@ -98,7 +102,8 @@ pub enum Mode {
     Walla,
     /// The same, but each frame waits for its step
     WallaNoOverlap,
-    /// Each frame waits for its step, and no budget bounds the step: everybody's next token, and 512 tokens of prompts
+    /// Each frame waits for its step, and no budget bounds the step: everybody's next token, and
+    /// 512 tokens of prompts
     Blocking,
     /// llama.cpp's server beside the game
     Llama,

@@ -39,7 +39,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// All runs, the game alone first at each rate. Modes take turns within a number of agents, so that background load on the machine hits them alike.
+/// All runs, the game alone first at each rate. Modes take turns within a number of agents, so that
+/// background load on the machine hits them alike.
 pub fn cells(arguments: &Arguments) -> Vec<Cell> {
     let mut cells = Vec::new();
     for device in &arguments.devices {

@@ -1,4 +1,5 @@
-//! A newcomer with a long prompt, while everybody speaks: how much later does anybody's next token come?
+//! A newcomer with a long prompt, while everybody speaks: how much later does anybody's next token
+//! come?
 
 use std::error::Error;
 use std::fmt;
@@ -159,7 +160,8 @@ pub fn end(app: &mut App) {
     });
 }
 
-/// Everything that agents and those who ask them say, over and over, in as many of the model's tokens as make a prompt of `tokens`.
+/// Everything that agents and those who ask them say, over and over, in as many of the model's
+/// tokens as make a prompt of `tokens`.
 ///
 /// # Errors
 /// What is wrong with the model's file.

@@ -12,7 +12,8 @@ const BODIES: usize = 4_096;
 /// Things that decide, on one thread beside those that move.
 const MINDS: usize = 256;
 
-/// Frames that calibration looks at, each time: other work on the machine only ever adds time, so the fastest counts.
+/// Frames that calibration looks at, each time: other work on the machine only ever adds time, so
+/// the fastest counts.
 const FRAMES_PROBED: usize = 12;
 
 /// Work of a frame.
@@ -32,8 +33,9 @@ struct Mind(u64);
 #[derive(Resource, Default)]
 struct Outcome(u64);
 
-/// Adds the game to an app: a third of its work moves bodies on the task pool, beside it minds think in one system, and a system at the end
-/// settles what came of it. As in any game there is a system before the update and one after it, on the frame's thread: Bevy's executor skips a
+/// Adds the game to an app: a third of its work moves bodies on the task pool, beside it minds
+/// think in one system, and a system at the end settles what came of it. As in any game there is a
+/// system before the update and one after it, on the frame's thread: Bevy's executor skips a
 /// schedule that has none, and a plugin alone in there would pay for the executor's start.
 pub fn add_game(app: &mut App, load: Load, threads: Option<usize>) {
     // The pools are the process's: the first app makes them.

@@ -1,12 +1,14 @@
-//! What dialogue costs a game's frames: a headless Bevy app with a calibrated load, with and without agents that speak.
+//! What dialogue costs a game's frames: a headless Bevy app with a calibrated load, with and
+//! without agents that speak.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin frame_latency -- --agents 0,12 --out benches/results/frame-latency-cpu
 //! ```
 //!
-//! A cell is one way to run a model (mode), one device, one frame rate and one number of agents; each cell runs an app of its own for the
-//! same number of frames with the same work in them, and agents who speak all the time. See `benches/README.md` for how to read what comes
-//! out: `summary.json`, `table.md`, a `.hgrm` file for each distribution, and plots as PNG and SVG.
+//! A cell is one way to run a model (mode), one device, one frame rate and one number of agents;
+//! each cell runs an app of its own for the same number of frames with the same work in them, and
+//! agents who speak all the time. See `benches/README.md` for how to read what comes out:
+//! `summary.json`, `table.md`, a `.hgrm` file for each distribution, and plots as PNG and SVG.
 
 mod args;
 mod cell;
@@ -58,7 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     end
 }
 
-/// Runs every cell in every round. Of the first that fails the error comes back, and what was measured before stays in `outcomes`.
+/// Runs every cell in every round. Of the first that fails the error comes back, and what was
+/// measured before stays in `outcomes`.
 fn run_all(
     bench: &mut Bench<'_>,
     arguments: &Arguments,

@@ -32,7 +32,8 @@ impl Times {
         self.0.len()
     }
 
-    /// The duration that this share of them does not exceed; `1.0` is the longest, zero if there are none.
+    /// The duration that this share of them does not exceed; `1.0` is the longest, zero if there
+    /// are none.
     pub fn at(&self, share: f64) -> Duration {
         let nanos = if self.0.is_empty() { 0 } else { self.0.value_at_quantile(share) };
         Duration::from_nanos(nanos)
@@ -75,7 +76,8 @@ impl Times {
         times
     }
 
-    /// As HdrHistogram's tools write and plot it (`.hgrm`): value in milliseconds, share, count up to there, 1 / (1 - share).
+    /// As HdrHistogram's tools write and plot it (`.hgrm`): value in milliseconds, share, count up
+    /// to there, 1 / (1 - share).
     pub fn to_hgrm(&self) -> String {
         let mut text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n".to_owned();
         let mut counted = 0;
@@ -97,7 +99,8 @@ impl Times {
         text
     }
 
-    /// Points of a percentile curve: (nines, milliseconds), where 1 nine is 90 %, 2 are 99 %. Ends where less than one value is left.
+    /// Points of a percentile curve: (nines, milliseconds), where 1 nine is 90 %, 2 are 99 %. Ends
+    /// where less than one value is left.
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let nines_max = (self.count().max(1) as f64).log10();
         let steps = (nines_max * 40.0).ceil() as usize;

@@ -1,7 +1,9 @@
-//! Parts of a long run: what `--part` writes and `--merge` reads, so that runs which are cut by a time limit make one result.
+//! Parts of a long run: what `--part` writes and `--merge` reads, so that runs which are cut by a
+//! time limit make one result.
 //!
-//! `part.json` holds every frame (in nanoseconds) and every count of the cells that ran, and the machine's facts. Merging adds the frames of equal
-//! cells, as rounds of one run are added, and measures nothing.
+//! `part.json` holds every frame (in nanoseconds) and every count of the cells that ran, and the
+//! machine's facts. Merging adds the frames of equal cells, as rounds of one run are added, and
+//! measures nothing.
 
 use std::error::Error;
 use std::path::Path;

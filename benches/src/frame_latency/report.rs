@@ -29,7 +29,8 @@ pub struct Summary {
     pub device: Times,
     /// Frames begun more than 1.5 periods after the one before.
     pub stutters: usize,
-    /// Share of frames whose device time was over the budget: by arrival of results, and as the engine booked it.
+    /// Share of frames whose device time was over the budget: by arrival of results, and as the
+    /// engine booked it.
     pub over_budget: f64,
     pub over_budget_engine: Option<f64>,
     pub tokens_per_second: f64,
@@ -97,8 +98,8 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// How much more p99 of the frames' work is than that of the game alone in the same round, in milliseconds, in order. Background load that lasts
-    /// longer than a round is in both.
+    /// How much more p99 of the frames' work is than that of the game alone in the same round, in
+    /// milliseconds, in order. Background load that lasts longer than a round is in both.
     fn more_by_round(&self, outcome: &Outcome) -> Vec<f64> {
         let alone = self.alone(&outcome.cell).filter(|_| outcome.cell.mode != Mode::Off);
         let alone = alone.map(|alone| alone.work_p99.as_slice()).unwrap_or_default();
@@ -168,7 +169,8 @@ impl Results<'_> {
         table
     }
 
-    /// What does not fit in the table, a line each: what frames were over the budget, what a GPU used, and what became of a newcomer.
+    /// What does not fit in the table, a line each: what frames were over the budget, what a GPU
+    /// used, and what became of a newcomer.
     pub fn notes(&self) -> String {
         let mut notes = String::new();
         for outcome in self.outcomes {

@@ -62,7 +62,8 @@ pub struct Frame {
     pub device: Duration,
 }
 
-/// How far the governor's predictions of one bucket were off, as shares, since the engine was started.
+/// How far the governor's predictions of one bucket were off, as shares, since the engine was
+/// started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     pub rows: u64,
@@ -245,8 +246,8 @@ impl<'a> Bench<'a> {
         if key.governed {
             return Ok(options);
         }
-        // What a game does that calls a library from its frame, but for prompts: those are read 512 tokens a step, the most that the engine takes, where a
-        // library would read a whole one.
+        // What a game does that calls a library from its frame, but for prompts: those are read 512
+        // tokens a step, the most that the engine takes, where a library would read a whole one.
         Ok(EngineOptions {
             rows_max: 512,
             prefill_tokens_max: 512,
@@ -357,7 +358,8 @@ fn wait_until_ready(engine: &Engine) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Begins frames at a rate, as a display does. A frame that comes late does not hurry those after it.
+/// Begins frames at a rate, as a display does. A frame that comes late does not hurry those after
+/// it.
 struct Pacer {
     period: Duration,
     due: Instant,

@@ -22,7 +22,8 @@ struct Voice {
     tokens_watched: u32,
 }
 
-/// Everybody's tokens. Token `k` of a reply (from 0) is due `k / rate` seconds after the first one, when speech gets there.
+/// Everybody's tokens. Token `k` of a reply (from 0) is due `k / rate` seconds after the first one,
+/// when speech gets there.
 #[derive(Resource, Debug)]
 pub struct Voices {
     voices: Vec<Voice>,
@@ -41,7 +42,8 @@ pub struct Heard {
     /// Why the first of them did.
     pub error: Option<String>,
     pub first_token: Times,
-    /// Frames between two tokens of one reply: how many there were of each, the last for all longer ones.
+    /// Frames between two tokens of one reply: how many there were of each, the last for all longer
+    /// ones.
     pub gaps: [u64; GAPS],
 }
 
@@ -167,8 +169,9 @@ impl Voices {
         }
     }
 
-    /// For everybody who spoke since [`Voices::watch`], or waits for the next token of a reply: the longest wait for a token, in frames.
-    /// A wait that is not over counts with what it has come to.
+    /// For everybody who spoke since [`Voices::watch`], or waits for the next token of a reply: the
+    /// longest wait for a token, in frames. A wait that is not over counts with what it has come
+    /// to.
     pub fn gaps_watched(&self, since_frame: u64) -> Vec<u64> {
         let speaks = |voice: &&Voice| voice.began.is_some() || voice.tokens_watched > 0;
         let gap = |voice: &Voice| {
@@ -229,7 +232,8 @@ mod tests {
         assert_eq!(voices.gaps_watched(10), [3], "the wait of 8 frames was before");
     }
 
-    /// What [`Voices::gaps_watched`] says in frame 80, of one agent who speaks since frame 9, was watched from frame 10 on and got a token in each of `frames`.
+    /// What [`Voices::gaps_watched`] says in frame 80, of one agent who speaks since frame 9, was
+    /// watched from frame 10 on and got a token in each of `frames`.
     fn watched(frames: &[u64], asked_again: Option<u64>) -> Vec<u64> {
         let mut voices = Voices::new(1, 1.0);
         let now = Instant::now();

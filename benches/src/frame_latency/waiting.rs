@@ -1,4 +1,5 @@
-//! What walla spares a game: a link that waits in the frame until the device has done the frame's step.
+//! What walla spares a game: a link that waits in the frame until the device has done the frame's
+//! step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,12 +4,15 @@
 //! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE --parallel --cold MIB]
 //! ```
 //!
-//! Every agent says one word in every frame, all of it published as messages and events, with one observer on each agent.
-//! Columns: *systems* is the time inside the plugin's systems, as the plugin itself measures it; *frame* is a whole
-//! `App::update` less that of an app without the plugin, so it holds Bevy's share (running schedules, applying
-//! commands, observers) and the script's. Both in microseconds. *allocations* are of the whole process, per frame. Schedules run on one thread; with
-//! `--parallel` they run as in most games, on Bevy's task pools, and frames have a pause between them in which its threads fall asleep. With `--cold`
-//! so many MiB are written between frames, as a game's own work would, so that the plugin finds little of what it needs in the core's caches.
+//! Every agent says one word in every frame, all of it published as messages and events, with one
+//! observer on each agent. Columns: *systems* is the time inside the plugin's systems, as the
+//! plugin itself measures it; *frame* is a whole `App::update` less that of an app without the
+//! plugin, so it holds Bevy's share (running schedules, applying commands, observers) and the
+//! script's. Both in microseconds. *allocations* are of the whole process, per frame. Schedules run
+//! on one thread; with `--parallel` they run as in most games, on Bevy's task pools, and frames
+//! have a pause between them in which its threads fall asleep. With `--cold` so many MiB are
+//! written between frames, as a game's own work would, so that the plugin finds little of what it
+//! needs in the core's caches.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +56,8 @@ static ALLOCATOR: Counting = Counting;
 /// Frames before the measured ones: buffers find their size, caches warm up.
 const FRAMES_WARM_UP: usize = 300;
 
-/// With the warm-up, so many words fit into the 16 KiB that the plugin reserves for a reply at most; a longer one would grow it.
+/// With the warm-up, so many words fit into the 16 KiB that the plugin reserves for a reply at
+/// most; a longer one would grow it.
 const FRAMES_MAX: usize = 3_000;
 
 /// Words of 5 bytes, 11 to a sentence.
@@ -140,7 +144,8 @@ fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) 
 /// How schedules run.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Bevy's parallel executor allocates a task for each system it runs, and hands it to another thread: measured apart from it.
+    /// Bevy's parallel executor allocates a task for each system it runs, and hands it to another
+    /// thread: measured apart from it.
     OneThread,
     Parallel,
 }

@@ -20,15 +20,17 @@ use crate::speech::Speech;
 ///
 /// Everything else about the agent is in required components, which are inserted with their
 /// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
-/// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin
-/// writes, [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
+/// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
+/// [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
 /// the agent's next reply on, a level of detail at once.
 ///
-/// Removing the component, or despawning the entity, cancels what the agent is saying and frees its memory.
+/// Removing the component, or despawning the entity, cancels what the agent is saying and frees its
+/// memory.
 ///
-/// An agent that is [`Disabled`](bevy_ecs::entity_disabling::Disabled) stays one: it speaks on, remembers, and answers when it is
-/// asked. One that is spawned disabled, in a pool say, takes none of the engine's room before it is asked something. Disabling
-/// components of a game's own hide an agent from the plugin: what changes meanwhile, the engine does not hear of.
+/// An agent that is [`Disabled`](bevy_ecs::entity_disabling::Disabled) stays one: it speaks on,
+/// remembers, and answers when it is asked. One that is spawned disabled, in a pool say, takes none
+/// of the engine's room before it is asked something. Disabling components of a game's own hide an
+/// agent from the plugin: what changes meanwhile, the engine does not hear of.
 ///
 /// # Examples
 /// ```
@@ -62,7 +64,8 @@ use crate::speech::Speech;
     Speech
 )]
 pub struct Agent {
-    /// Who the agent is: the system text of its conversation. Whatever stands here, it never becomes a control token.
+    /// Who the agent is: the system text of its conversation. Whatever stands here, it never
+    /// becomes a control token.
     pub persona: String,
 }
 
@@ -109,7 +112,8 @@ impl From<Sampling> for AgentSampling {
 
 /// Seed of the agent's random draws, added to the seed of its [`AgentSampling`]. Default: `0`.
 ///
-/// Two agents with the same persona, conversation, sampling and seed say the same: give each member of a crowd its own.
+/// Two agents with the same persona, conversation, sampling and seed say the same: give each member
+/// of a crowd its own.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -133,8 +137,8 @@ impl AgentSeed {
     }
 }
 
-/// How fast the agent speaks, in tokens a second: a deadline that the planner tries to keep, not a maximum of effort.
-/// Default: none, as fast as the agent's turn in the batch comes.
+/// How fast the agent speaks, in tokens a second: a deadline that the planner tries to keep, not a
+/// maximum of effort. Default: none, as fast as the agent's turn in the batch comes.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(
     feature = "reflect",
@@ -171,8 +175,8 @@ impl VoiceRate {
 )]
 pub struct AgentPriority(pub i32);
 
-/// How much of each frame an agent is worth: 0 is all that its voice needs, 1 is one step a frame at most, 2 and more is what others leave.
-/// Default: `0`.
+/// How much of each frame an agent is worth: 0 is all that its voice needs, 1 is one step a frame
+/// at most, 2 and more is what others leave. Default: `0`.
 ///
 /// It counts at once, also in mid-sentence. Set it yourself, or let
 #[cfg_attr(feature = "lod", doc = "[`LodByDistancePlugin`](crate::LodByDistancePlugin)")]
@@ -237,8 +241,8 @@ impl Default for ReplyLimits {
     }
 }
 
-/// What happens when a conversation outgrows the agent's context. Default: the oldest turns are forgotten, the persona
-/// stays. The [`Conversation`] component keeps them all the same.
+/// What happens when a conversation outgrows the agent's context. Default: the oldest turns are
+/// forgotten, the persona stays. The [`Conversation`] component keeps them all the same.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -280,7 +284,8 @@ impl Default for AgentReasoning {
     }
 }
 
-/// Everything that tells the engine who an agent is. A component that somebody removed counts as its default.
+/// Everything that tells the engine who an agent is. A component that somebody removed counts as
+/// its default.
 #[derive(QueryData)]
 pub(crate) struct AgentParts {
     agent: Ref<'static, Agent>,

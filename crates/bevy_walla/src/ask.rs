@@ -16,13 +16,15 @@ use crate::sentence::SentenceSpoken;
 
 /// Asks an agent something: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
-/// The answer comes as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s and
-/// [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of [`ReplyFinished`](crate::ReplyFinished) and
-/// [`ReplyFailed`](crate::ReplyFailed). An agent that still speaks answers when it has finished; before the model is
-/// loaded, asks wait for it. The text may come from a player: it never becomes a control token,
-/// except in an ask of the kind [`AskKind::RawTrusted`].
+/// The answer comes as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s
+/// and [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of
+/// [`ReplyFinished`](crate::ReplyFinished) and [`ReplyFailed`](crate::ReplyFailed). An agent that
+/// still speaks answers when it has finished; before the model is loaded, asks wait for it. The
+/// text may come from a player: it never becomes a control token, except in an ask of the kind
+/// [`AskKind::RawTrusted`].
 ///
-/// Whichever way it is asked, the ask can be read as a message until the next frame, for instance to show the question.
+/// Whichever way it is asked, the ask can be read as a message until the next frame, for instance
+/// to show the question.
 ///
 /// # Examples
 /// ```
@@ -51,8 +53,9 @@ pub struct Ask {
     /// How the model reads the text. Default: [`AskKind::Chat`].
     #[cfg_attr(feature = "reflect", reflect(default))]
     pub kind: AskKind,
-    /// Tells this ask from others: whatever the game likes, for instance a number that it counts up, what the answer is for, or who asked
-    /// ([`Entity::to_bits`]). [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
+    /// Tells this ask from others: whatever the game likes, for instance a number that it counts
+    /// up, what the answer is for, or who asked ([`Entity::to_bits`]).
+    /// [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
     /// [`ReplyFailed`](crate::ReplyFailed) say it again. Default: `0`.
     pub tag: u64,
 }
@@ -112,14 +115,16 @@ impl AskKind {
     }
 }
 
-/// Ends what an agent is saying and forgets what else it was asked: trigger it, write it as a message, or call
-/// [`AskCommands::hush`].
+/// Ends what an agent is saying and forgets what else it was asked: trigger it, write it as a
+/// message, or call [`AskCommands::hush`].
 ///
-/// Each of those replies finishes with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled), usually a frame later.
-/// What was said so far stays in the conversation. Without effect on a silent agent.
+/// Each of those replies finishes with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled),
+/// usually a frame later. What was said so far stays in the conversation. Without effect on a
+/// silent agent.
 ///
-/// The order counts: what was asked before it is forgotten, what is asked after it, also in the same frame, is answered. Only a `Cancel` that is
-/// written as a message has no place among the asks of its frame, and counts as if it came before them.
+/// The order counts: what was asked before it is forgotten, what is asked after it, also in the
+/// same frame, is answered. Only a `Cancel` that is written as a message has no place among the
+/// asks of its frame, and counts as if it came before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct Cancel {
@@ -183,7 +188,8 @@ pub trait AskCommands {
     /// Asks `agent` something: triggers [`Ask`].
     fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self;
 
-    /// Asks `agent` something with a [tag](Ask::tag), which what becomes of it carries: triggers [`Ask`].
+    /// Asks `agent` something with a [tag](Ask::tag), which what becomes of it carries: triggers
+    /// [`Ask`].
     fn ask_tagged(&mut self, agent: Entity, text: impl Into<String>, tag: u64) -> &mut Self;
 
     /// Ends what `agent` is saying and forgets what it was asked so far: triggers [`Cancel`].
@@ -211,7 +217,8 @@ pub trait AskEntityCommands {
     /// Asks this agent something: triggers [`Ask`].
     fn ask(&mut self, text: impl Into<String>) -> &mut Self;
 
-    /// Asks this agent something with a [tag](Ask::tag), which what becomes of it carries: triggers [`Ask`].
+    /// Asks this agent something with a [tag](Ask::tag), which what becomes of it carries: triggers
+    /// [`Ask`].
     fn ask_tagged(&mut self, text: impl Into<String>, tag: u64) -> &mut Self;
 
     /// Ends what this agent is saying and forgets what it was asked so far: triggers [`Cancel`].

@@ -8,10 +8,11 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
 
-/// Names one state that a host gave to a conversation, so that the plugin's own additions are told apart from edits.
+/// Names one state that a host gave to a conversation, so that the plugin's own additions are told
+/// apart from edits.
 ///
-/// Every edit, copy or new conversation takes the next number of the process: two conversations with the same number
-/// have the same edits behind them.
+/// Every edit, copy or new conversation takes the next number of the process: two conversations
+/// with the same number have the same edits behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EditId(u64);
 
@@ -100,7 +101,8 @@ impl Conversation {
         self.edited();
     }
 
-    /// Forgets the last exchange: the agent's last turn and what it answered. Returns the question, ready to be asked again.
+    /// Forgets the last exchange: the agent's last turn and what it answered. Returns the question,
+    /// ready to be asked again.
     pub fn forget_last_exchange(&mut self) -> Option<String> {
         let question = self.turns.iter().rposition(|turn| turn.speaker == Speaker::User)?;
         let text = self.turns.drain(question..).next().map(|turn| turn.text);
@@ -124,8 +126,8 @@ impl Conversation {
         self.pushed
     }
 
-    /// Makes room for so many more exchanges, dropping the oldest ones above `turns_max`, so that [`Self::add_exchange`]
-    /// allocates nothing.
+    /// Makes room for so many more exchanges, dropping the oldest ones above `turns_max`, so that
+    /// [`Self::add_exchange`] allocates nothing.
     pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) {
         let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(turns_max);
         let dropped = self.drop_oldest(surplus.min(self.turns.len()));

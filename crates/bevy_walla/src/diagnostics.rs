@@ -7,9 +7,11 @@ use bevy_ecs::prelude::*;
 use crate::systems::WallaSystems;
 use crate::walla::Walla;
 
-/// Adds what walla does to Bevy's diagnostics: tokens a second, step and frame times, queue, pages, agents.
+/// Adds what walla does to Bevy's diagnostics: tokens a second, step and frame times, queue, pages,
+/// agents.
 ///
-/// Add it beside [`WallaPlugin`](crate::WallaPlugin), and Bevy's `LogDiagnosticsPlugin` to see the numbers on the console.
+/// Add it beside [`WallaPlugin`](crate::WallaPlugin), and Bevy's `LogDiagnosticsPlugin` to see the
+/// numbers on the console.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WallaDiagnosticsPlugin;
 

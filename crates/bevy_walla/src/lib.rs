@@ -16,9 +16,10 @@
 //!     })
 //!     .run();
 //! ```
-//! An agent is an entity, its persona a component. Asking is an event; what it says comes back as events on the entity, as
-//! messages, and in components. [`WallaPlugin::default`] speaks with the small demo model, [`WallaPlugin::model`] with a GGUF file of
-//! yours. The model loads and runs on a thread of its own: the frame only passes notes.
+//! An agent is an entity, its persona a component. Asking is an event; what it says comes back as
+//! events on the entity, as messages, and in components. [`WallaPlugin::default`] speaks with the
+//! small demo model, [`WallaPlugin::model`] with a GGUF file of yours. The model loads and runs on
+//! a thread of its own: the frame only passes notes.
 //!
 //! # What there is
 //! | to describe an agent | default |
@@ -51,29 +52,35 @@
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
 //! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or never will be |
 //!
-//! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in `PostUpdate`.
-//! [`WallaDiagnosticsPlugin`] adds the numbers to Bevy's diagnostics, `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the
-//! game; [`WallaSettings`] bounds the work of a frame.
+//! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
+//! `PostUpdate`. [`WallaDiagnosticsPlugin`] adds the numbers to Bevy's diagnostics,
+//! `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the game; [`WallaSettings`]
+//! bounds the work of a frame.
 //!
 //! # What a frame pays
-//! Nothing in a frame waits: not for a lock, not for the device, not when an agent goes. Only the last handle of an engine, usually
-//! the end of its app, gives the device's thread up to 300 ms to free the memory. With 64 agents speaking at once a real frame pays some
-//! 40 µs, 6 µs where caches are warm, and allocates nothing (`benches/README.md`, `cargo bench -p bevy_walla`, `tests/no_allocation.rs`). When the engine's mailbox is full, what there is to say waits for the next frame; nothing is lost.
+//! Nothing in a frame waits: not for a lock, not for the device, not when an agent goes. Only the
+//! last handle of an engine, usually the end of its app, gives the device's thread up to 300 ms to
+//! free the memory. With 64 agents speaking at once a real frame pays some 40 µs, 6 µs where caches
+//! are warm, and allocates nothing (`benches/README.md`, `cargo bench -p bevy_walla`,
+//! `tests/no_allocation.rs`). When the engine's mailbox is full, what there is to say waits for the
+//! next frame; nothing is lost.
 //!
 //! # What the device pays
-//! A frame may use a quarter of a 60 Hz frame of the device's time, unless you say otherwise ([`WallaPlugin::budget`], in play
-//! [`Walla::set_budget`]): work that is predicted not to fit waits for the next one. Agents that matter go first
-//! ([`AgentPriority`], [`LevelOfDetail`]), voices that are due before prompts, and nobody waits for ever.
-//! [`Walla::stats`] and [`WallaDiagnosticsPlugin`] say how the budget is kept.
+//! A frame may use a quarter of a 60 Hz frame of the device's time, unless you say otherwise
+//! ([`WallaPlugin::budget`], in play [`Walla::set_budget`]): work that is predicted not to fit
+//! waits for the next one. Agents that matter go first ([`AgentPriority`], [`LevelOfDetail`]),
+//! voices that are due before prompts, and nobody waits for ever. [`Walla::stats`] and
+//! [`WallaDiagnosticsPlugin`] say how the budget is kept.
 //!
 //! # Questions
-//! **Several characters, one model?** That is the point: all agents share the model and run as one batch. A second agent costs
-//! its context's memory and a little time, not a second model.
+//! **Several characters, one model?** That is the point: all agents share the model and run as one
+//! batch. A second agent costs its context's memory and a little time, not a second model.
 //!
-//! **How do I know which reply an event belongs to?** Events are on the agent's entity, and an agent answers one thing at a time.
-//! [`ReplyStarted`], [`ReplyFinished`] and [`ReplyFailed`] carry the [`tag`](Ask::tag) of the ask, which is yours to choose; `generation`
-//! tells the deltas and sentences of one reply from those of another. Replies begin in the order of the asks, but an ask that never
-//! comes to a reply (refused, cancelled) may end before those that were asked earlier.
+//! **How do I know which reply an event belongs to?** Events are on the agent's entity, and an
+//! agent answers one thing at a time. [`ReplyStarted`], [`ReplyFinished`] and [`ReplyFailed`] carry
+//! the [`tag`](Ask::tag) of the ask, which is yours to choose; `generation` tells the deltas and
+//! sentences of one reply from those of another. Replies begin in the order of the asks, but an ask
+//! that never comes to a reply (refused, cancelled) may end before those that were asked earlier.
 //!
 //! **More agents than the engine has slots?** They take turns: an agent that is asked waits for a
 //! slot, and the agent that has been idle longest loses its own. Conversations stay
@@ -82,7 +89,8 @@
 //! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`,
 //! [`WallaSettings::paused`] whenever the game likes. Later they continue with the same words.
 //!
-//! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its memory is freed.
+//! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its
+//! memory is freed.
 //!
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and
 //! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
@@ -92,25 +100,29 @@
 //! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
 //! turns: an agent may speak first, and observations may come at any place.
 //!
-//! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it, and it goes on from there; what
-//! the model must read again, it reads when it is asked. A hostile or damaged save is an error of the format that reads it, within
-//! the limits [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
+//! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it,
+//! and it goes on from there; what the model must read again, it reads when it is asked. A hostile
+//! or damaged save is an error of the format that reads it, within the limits
+//! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
-//! **Inspectors, scenes, the remote protocol?** With the feature `reflect` components, settings and asks are registered by their names. [`AgentSampling`],
-//! [`AgentContext`] and [`Conversation`] are whole values there, to be copied and replaced; the others have their fields, but for
+//! **Inspectors, scenes, the remote protocol?** With the feature `reflect` components, settings and
+//! asks are registered by their names. [`AgentSampling`], [`AgentContext`] and [`Conversation`] are
+//! whole values there, to be copied and replaced; the others have their fields, but for
 //! [`ReplyLimits::stop_tokens`].
 //!
-//! **Testing without a model?** [`scripted::ScriptedEngine`] speaks from a script, one word a frame.
+//! **Testing without a model?** [`scripted::ScriptedEngine`] speaks from a script, one word a
+//! frame.
 //!
-//! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or ask [`WallaPlugin::trace`], and open the file in
+//! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or
+//! ask [`WallaPlugin::trace`], and open the file in
 //! <https://ui.perfetto.dev>: host frame, device thread, device and copies, one above the other.
 //!
 //! **A model without a chat template?** [`WallaReady`] has the reason why asks will fail.
 //! [`WallaPlugin::template`] chooses another one, for instance `"chatml"`.
 //!
 //! **No model, broken file, no memory?** [`WallaFailed`] reports what to do, asks fail with it, and
-//! the game continues. Defects of the file that do not prevent loading are in [`ModelCard::warnings`]
-//! and in the log.
+//! the game continues. Defects of the file that do not prevent loading are in
+//! [`ModelCard::warnings`] and in the log.
 
 #![forbid(unsafe_code)]
 

@@ -36,8 +36,8 @@ impl WallaState {
 
 /// What the plugin needs of an engine: try-operations only, none of them waits.
 ///
-/// An engine's [`Client`] is one. A [`ScriptedEngine`](crate::scripted::ScriptedEngine) is another, for a game's own
-/// tests; write a third to record or replay what agents say.
+/// An engine's [`Client`] is one. A [`ScriptedEngine`](crate::scripted::ScriptedEngine) is another,
+/// for a game's own tests; write a third to record or replay what agents say.
 pub trait Link: Send + Sync + 'static {
     /// A name for a new agent, unique among all links of the same engine.
     fn new_agent(&self) -> AgentId;
@@ -54,12 +54,14 @@ pub trait Link: Send + Sync + 'static {
     /// The next thing that happened, if there is one.
     fn try_recv(&self) -> Option<Event>;
 
-    /// Takes up to `most` of the next things that happened, in order, and appends them to `events`, which has room for them.
+    /// Takes up to `most` of the next things that happened, in order, and appends them to `events`,
+    /// which has room for them.
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) {
         events.extend(core::iter::from_fn(|| self.try_recv()).take(most));
     }
 
-    /// Grants the steps of one frame. Called in each frame in which anything is asked; commands arrive without it.
+    /// Grants the steps of one frame. Called in each frame in which anything is asked; commands
+    /// arrive without it.
     fn frame(&self);
 
     /// Begins or ends a pause of all agents of this link. No frame is granted in a pause, so an

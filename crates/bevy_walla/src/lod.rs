@@ -10,8 +10,9 @@ use bevy_transform::components::GlobalTransform;
 use crate::agent::{Agent, LevelOfDetail};
 use crate::systems::WallaSystems;
 
-/// Sets the [`LevelOfDetail`] of every agent with a `GlobalTransform` by its distance from the nearest [`Listener`], and by
-/// whether it is [in view](InView): agents next to the player speak first, those far away with what is left.
+/// Sets the [`LevelOfDetail`] of every agent with a `GlobalTransform` by its distance from the
+/// nearest [`Listener`], and by whether it is [in view](InView): agents next to the player speak
+/// first, those far away with what is left.
 ///
 /// Without a listener all levels stay as they are. Distances are in [`LodDistances`], a resource.
 ///
@@ -38,7 +39,8 @@ pub struct LodByDistancePlugin;
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Clone, Debug))]
 pub struct Listener;
 
-/// Whether an agent can be seen; one that cannot is worth a level less. Agents without it count as seen.
+/// Whether an agent can be seen; one that cannot is worth a level less. Agents without it count as
+/// seen.
 ///
 /// With Bevy's renderer, copy its `ViewVisibility` here; a game without one knows best itself.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,8 @@ pub struct LodDistances {
     pub near: f32,
     /// Up to here it has level 1, beyond it 2. Default: `40.0`, where a voice is heard.
     pub far: f32,
-    /// How much farther than that an agent must go to lose a level, as a share: nobody flickers between two. Default: `0.1`.
+    /// How much farther than that an agent must go to lose a level, as a share: nobody flickers
+    /// between two. Default: `0.1`.
     pub hysteresis: f32,
 }
 

@@ -21,9 +21,10 @@ use crate::walla::{Walla, WallaFailed, WallaReady};
 
 /// Makes entities with an [`Agent`](crate::Agent) speak.
 ///
-/// The model loads on a thread of its own while the game starts; asks wait for it. A file that is missing or broken is a
-/// [`WallaFailed`] message, not a panic. The plugin needs no other plugin and no window. Adding it twice to one app is Bevy's usual
-/// error for plugins; two apps in a process are fine, each with its own engine or both with [one](Self::with_engine).
+/// The model loads on a thread of its own while the game starts; asks wait for it. A file that is
+/// missing or broken is a [`WallaFailed`] message, not a panic. The plugin needs no other plugin
+/// and no window. Adding it twice to one app is Bevy's usual error for plugins; two apps in a
+/// process are fine, each with its own engine or both with [one](Self::with_engine).
 ///
 /// # Examples
 /// ```no_run
@@ -67,7 +68,8 @@ impl WallaPlugin {
         Self::new(Source::Options(Box::new(options)))
     }
 
-    /// Agents speak through an engine that runs already, shared with other apps or with code outside of Bevy.
+    /// Agents speak through an engine that runs already, shared with other apps or with code
+    /// outside of Bevy.
     #[must_use]
     pub fn with_engine(engine: Engine) -> Self {
         Self::new(Source::Engine(engine))
@@ -92,8 +94,8 @@ impl WallaPlugin {
         self.change(|options| options.template = template)
     }
 
-    /// Which device runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Of no effect on an engine that runs already, as all
-    /// settings of the engine.
+    /// Which device runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Of no effect on an
+    /// engine that runs already, as all settings of the engine.
     #[must_use]
     pub fn device(self, name: impl Into<String>) -> Self {
         let name = name.into();
@@ -106,9 +108,10 @@ impl WallaPlugin {
         self.change(|options| options.threads = Some(threads))
     }
 
-    /// In which context a GPU device works: one of its own (the default), one on a part of the multiprocessors
-    /// (`GpuContext::Share { percent: 25 }`: the rest is always free for the renderer), or one that the program has already. What driver or
-    /// platform do not have is no error: `walla devices` tells.
+    /// In which context a GPU device works: one of its own (the default), one on a part of the
+    /// multiprocessors (`GpuContext::Share { percent: 25 }`: the rest is always free for the
+    /// renderer), or one that the program has already. What driver or platform do not have is no
+    /// error: `walla devices` tells.
     #[must_use]
     pub fn gpu_context(self, context: impl Into<GpuContext>) -> Self {
         let context = context.into();
@@ -151,30 +154,32 @@ impl WallaPlugin {
         self.change(|options| options.pre_tokenizer = Some(name))
     }
 
-    /// Device time that each frame may use; what is predicted not to fit is not started. `None`: no limit. Default: 4,166 µs, a quarter
-    /// of a frame at 60 Hz. [`Walla::set_budget`] changes it at run time.
+    /// Device time that each frame may use; what is predicted not to fit is not started. `None`: no
+    /// limit. Default: 4,166 µs, a quarter of a frame at 60 Hz. [`Walla::set_budget`] changes it at
+    /// run time.
     #[must_use]
     pub fn budget(self, budget: impl Into<Option<Duration>>) -> Self {
         let budget = budget.into();
         self.change(|options| options.budget = budget)
     }
 
-    /// When a device that hangs is given up, and when a reply ends early. Default: see [`Deadlines`].
+    /// When a device that hangs is given up, and when a reply ends early. Default: see
+    /// [`Deadlines`].
     #[must_use]
     pub fn deadlines(self, deadlines: Deadlines) -> Self {
         self.change(|options| options.deadlines = deadlines)
     }
 
-    /// Steps that each frame grants the engine; a step is at most one token of each agent. Default: `1`, which at 60 frames a second
-    /// is far faster than speech. At least one: `0` counts as `1`.
+    /// Steps that each frame grants the engine; a step is at most one token of each agent. Default:
+    /// `1`, which at 60 frames a second is far faster than speech. At least one: `0` counts as `1`.
     #[must_use]
     pub fn steps_per_frame(mut self, steps: u32) -> Self {
         self.pacing = Pacing::PerFrame { steps: steps.max(1) };
         self
     }
 
-    /// The engine works as fast as the device goes, whatever the frames do: for tools and robots that have the device to
-    /// themselves.
+    /// The engine works as fast as the device goes, whatever the frames do: for tools and robots
+    /// that have the device to themselves.
     #[must_use]
     pub fn free_running(mut self) -> Self {
         self.pacing = Pacing::FreeRunning;
@@ -188,8 +193,9 @@ impl WallaPlugin {
         self
     }
 
-    /// Writes a trace of every frame into this file, for <https://ui.perfetto.dev>: what the host, the device thread and the device did, and
-    /// when ([`walla_trace::TraceFile`]). `WALLA_TRACE=file.json` in the environment does the same for a game that is built.
+    /// Writes a trace of every frame into this file, for <https://ui.perfetto.dev>: what the host,
+    /// the device thread and the device did, and when ([`walla_trace::TraceFile`]).
+    /// `WALLA_TRACE=file.json` in the environment does the same for a game that is built.
     #[must_use]
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
         self.trace = Some(path.into());
@@ -228,7 +234,8 @@ impl WallaPlugin {
 }
 
 impl Default for WallaPlugin {
-    /// The small demo model (feature `demo`). Without the feature there is no model, and a [`WallaFailed`] message says so.
+    /// The small demo model (feature `demo`). Without the feature there is no model, and a
+    /// [`WallaFailed`] message says so.
     fn default() -> Self {
         #[cfg(feature = "demo")]
         return Self::with_options(EngineOptions::new(ModelSource::demo()));

@@ -1,8 +1,9 @@
-//! What comes back: one type for each thing that happens to a reply, as an entity event and as a message.
+//! What comes back: one type for each thing that happens to a reply, as an entity event and as a
+//! message.
 //!
-//! All of them are published in [`WallaSystems::Publish`](crate::WallaSystems::Publish): the message at once, the event
-//! when that schedule's commands are applied, both in the order in which things happened. Texts are inside the values:
-//! publishing allocates nothing.
+//! All of them are published in [`WallaSystems::Publish`](crate::WallaSystems::Publish): the
+//! message at once, the event when that schedule's commands are applied, both in the order in which
+//! things happened. Texts are inside the values: publishing allocates nothing.
 
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use walla_runtime::{
     DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenDetail, Usage,
 };
 
-/// An agent begins with a question: its prompt is encoded, the model begins to read it. The first word comes later, with the first
-/// [`ReplyDelta`].
+/// An agent begins with a question: its prompt is encoded, the model begins to read it. The first
+/// word comes later, with the first [`ReplyDelta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyStarted {
     /// Who answers.

@@ -68,7 +68,8 @@ impl Conversation {
     /// for games that read saves in a format without serde.
     ///
     /// # Errors
-    /// [`ConversationError`] at the first turn beyond a limit; no later turn is taken from the iterator.
+    /// [`ConversationError`] at the first turn beyond a limit; no later turn is taken from the
+    /// iterator.
     pub fn try_new(turns: impl IntoIterator<Item = Turn>) -> Result<Self, ConversationError> {
         let mut allowance = Allowance::FULL;
         let checked = turns.into_iter().map(|turn| allowance.take(&turn).map(|()| turn));

@@ -1,7 +1,7 @@
 //! An engine that speaks from a script: for the tests of games, and of this crate.
 //!
-//! No model, no thread, no clock: agents speak one word each time a frame is granted, so a test of dialogue runs in
-//! microseconds and comes out the same everywhere.
+//! No model, no thread, no clock: agents speak one word each time a frame is granted, so a test of
+//! dialogue runs in microseconds and comes out the same everywhere.
 //!
 //! ```
 //! use bevy_app::App;
@@ -99,7 +99,8 @@ impl ScriptedEngine {
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Replies begin again when they are over, until they are cancelled: for tests of the steady state.
+    /// Replies begin again when they are over, until they are cancelled: for tests of the steady
+    /// state.
     #[must_use]
     pub fn endless(self) -> Self {
         self.lock().endless = true;

@@ -1,7 +1,8 @@
 use bevy_ecs::prelude::*;
 use walla_runtime::{GenerationId, InlineText, SentenceSplitter};
 
-/// Bytes of text that one [`SentenceSpoken`] carries at most: about 40 English words. Longer sentences come in parts.
+/// Bytes of text that one [`SentenceSpoken`] carries at most: about 40 English words. Longer
+/// sentences come in parts.
 pub const SENTENCE_BYTES_MAX: usize = 240;
 
 /// A splitter whose sentences fit into [`SentenceSpoken`].

@@ -6,8 +6,8 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 /// Bytes reserved for each token that a reply may have.
 ///
-/// English runs at about 4.5 bytes a token, Chinese and Japanese at 3 to 6. A reply that needs more grows its buffer, which
-/// allocates; none does in practice.
+/// English runs at about 4.5 bytes a token, Chinese and Japanese at 3 to 6. A reply that needs more
+/// grows its buffer, which allocates; none does in practice.
 const REPLY_BYTES_PER_TOKEN: usize = 8;
 
 /// Bytes that are reserved for a reply at most, whatever its limit of tokens says.
@@ -35,8 +35,9 @@ pub enum SpeechState {
 
 /// What an agent is saying right now: for speech bubbles, animation and lip movement.
 ///
-/// The plugin writes it in [`WallaSystems::Publish`](crate::WallaSystems::Publish) and, when something is asked, in
-/// [`WallaSystems::Collect`](crate::WallaSystems::Collect). The text of the last reply stays until the next one begins.
+/// The plugin writes it in [`WallaSystems::Publish`](crate::WallaSystems::Publish) and, when
+/// something is asked, in [`WallaSystems::Collect`](crate::WallaSystems::Collect). The text of the
+/// last reply stays until the next one begins.
 #[derive(Component, Debug, Default)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
 #[component(clone_behavior = Ignore)]

@@ -27,7 +27,8 @@ pub(crate) fn add(app: &mut App, path: Option<&Path>) {
         .add_systems(Last, end);
 }
 
-/// On the frame's own thread, as the plugin's other systems: another thread would have to wake up first.
+/// On the frame's own thread, as the plugin's other systems: another thread would have to wake up
+/// first.
 fn begin(mut tracing: ResMut<Tracing>, _here: NonSendMarker) {
     tracing.frame_begin_nanos = now_nanos();
 }

@@ -39,8 +39,8 @@ impl Walla {
         Self { engine, ..Self::default() }
     }
 
-    /// The engine itself: clone it to share the model with another app or with code outside of Bevy. None if it did not start,
-    /// or if agents speak from a script.
+    /// The engine itself: clone it to share the model with another app or with code outside of
+    /// Bevy. None if it did not start, or if agents speak from a script.
     #[must_use]
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
@@ -52,8 +52,9 @@ impl Walla {
         self.engine.as_ref().and_then(Engine::model)
     }
 
-    /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::TokenMask),
-    /// or to count what a persona takes of a context. None until agents can speak, or if they speak from a script.
+    /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop
+    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::TokenMask), or to count what a
+    /// persona takes of a context. None until agents can speak, or if they speak from a script.
     ///
     /// # Examples
     /// ```
@@ -106,7 +107,8 @@ impl Walla {
         self.cost
     }
 
-    /// Asks of this app that no agent has begun with, wherever they wait: for the model, for their agent, for room.
+    /// Asks of this app that no agent has begun with, wherever they wait: for the model, for their
+    /// agent, for room.
     #[must_use]
     pub fn asks_waiting(&self) -> usize {
         self.asks_waiting
@@ -122,8 +124,8 @@ impl Walla {
     /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses
     /// all agents of the engine in all apps;
     /// [`WallaSettings::paused`](crate::WallaSettings::paused) pauses the agents of this app.
-    /// Budget and use are in [`stats().budget`](Self::stats). Without an engine (agents from a script)
-    /// it does nothing.
+    /// Budget and use are in [`stats().budget`](Self::stats). Without an engine (agents from a
+    /// script) it does nothing.
     ///
     /// # Examples
     /// ```
@@ -140,10 +142,12 @@ impl Walla {
         }
     }
 
-    /// Changes how many tokens all conversations together keep on the device, up to what was reserved when the model was loaded. If
-    /// they hold more, idle agents lose their cache first, then those of the lowest priority; they read their history again when
-    /// there is room. Memory goes back to the system where the device can: `stats().kv_bytes` tells, and `pages_refused` what could not come
-    /// back. Without an engine of its own (agents from a script) it does nothing.
+    /// Changes how many tokens all conversations together keep on the device, up to what was
+    /// reserved when the model was loaded. If they hold more, idle agents lose their cache first,
+    /// then those of the lowest priority; they read their history again when there is room. Memory
+    /// goes back to the system where the device can: `stats().kv_bytes` tells, and `pages_refused`
+    /// what could not come back. Without an engine of its own (agents from a script) it does
+    /// nothing.
     pub fn set_kv_tokens(&self, tokens: u32) {
         if let Some(engine) = &self.engine {
             engine.set_kv_tokens(tokens);
@@ -181,7 +185,8 @@ pub struct WallaReady {
     pub template: Option<TemplateState>,
 }
 
-/// No agent will speak, and every ask fails; the game goes on. Told once, as an event and as a message.
+/// No agent will speak, and every ask fails; the game goes on. Told once, as an event and as a
+/// message.
 #[derive(Clone, Debug, Event, Message)]
 pub struct WallaFailed {
     /// Why.

@@ -1,4 +1,5 @@
-//! With a real engine on the CPU and a tiny random model: it says nothing sensible, but all of it goes the whole way.
+//! With a real engine on the CPU and a tiny random model: it says nothing sensible, but all of it
+//! goes the whole way.
 
 mod common;
 

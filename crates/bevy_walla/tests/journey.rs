@@ -1,4 +1,5 @@
-//! A game that does everything at random, by seed: whatever happens, every ask ends exactly once and nothing is left over.
+//! A game that does everything at random, by seed: whatever happens, every ask ends exactly once
+//! and nothing is left over.
 
 mod common;
 

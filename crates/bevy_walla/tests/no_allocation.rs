@@ -98,8 +98,8 @@ fn sixty_four_speaking_agents_cost_no_allocation() {
     assert!(heard.bubble_bytes > 64 * 4_000, "{} bytes shown", heard.bubble_bytes);
     assert_eq!(allocations, 0, "in 1,200 frames of 64 speaking agents");
 
-    // The end of a reply is free, too: both turns go into reserved room. The first round lets Bevy's message buffers grow to
-    // 64 ends in one frame.
+    // The end of a reply is free, too: both turns go into reserved room. The first round lets
+    // Bevy's message buffers grow to 64 ends in one frame.
     let agents: Vec<Entity> =
         app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
     for round in 0..2 {

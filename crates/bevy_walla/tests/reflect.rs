@@ -1,4 +1,5 @@
-//! What inspectors, scenes and the remote protocol see and change, they see and change by reflection.
+//! What inspectors, scenes and the remote protocol see and change, they see and change by
+//! reflection.
 
 mod common;
 

@@ -11,10 +11,11 @@ use crate::reply::Reply;
 /// when it is asked, or fails at once
 /// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation stays.
 ///
-/// The conversation is in the engine, which does not report it. To save it, keep each question and the
-/// text of its reply, once that has begun ([`ReplyEvent::Started`](crate::ReplyEvent::Started)),
-/// however it ended: these are the turns that the agent remembers. An exchange without text is
-/// remembered only if the model ended the reply and did not reason.
+/// The conversation is in the engine, which does not report it. To save it, keep each question and
+/// the text of its reply, once that has begun
+/// ([`ReplyEvent::Started`](crate::ReplyEvent::Started)), however it ended: these are the turns
+/// that the agent remembers. An exchange without text is remembered only if the model ended the
+/// reply and did not reason.
 #[derive(Debug)]
 pub struct Agent {
     hub: Arc<Hub>,
@@ -30,8 +31,9 @@ impl Agent {
 
     /// Says something to the agent; its reply comes as a stream.
     ///
-    /// Asks of one agent are answered one after the other; with eight waiting, the next one fails with
-    /// [`ReplyError::Busy`](crate::ReplyError::Busy). What is said and replied becomes part of the conversation.
+    /// Asks of one agent are answered one after the other; with eight waiting, the next one fails
+    /// with [`ReplyError::Busy`](crate::ReplyError::Busy). What is said and replied becomes part of
+    /// the conversation.
     ///
     /// Beyond the bounds of [all open asks](crate::EngineBuilder::asks_max) the reply fails at once
     /// with [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks), and the text is dropped.
@@ -41,9 +43,9 @@ impl Agent {
         self.ask_with(Prompt::Chat(text.into()))
     }
 
-    /// Like [`ask`](Self::ask), with raw text or tokens if wanted: those are continued as they are, without template and
-    /// conversation. [`Prompt::Raw`] may contain text from anyone; [`Prompt::RawTrusted`] parses
-    /// markers.
+    /// Like [`ask`](Self::ask), with raw text or tokens if wanted: those are continued as they are,
+    /// without template and conversation. [`Prompt::Raw`] may contain text from anyone;
+    /// [`Prompt::RawTrusted`] parses markers.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_with(&self, prompt: Prompt) -> Reply {
         let refused = |refused: TryAskError| Reply::refused(Arc::clone(&self.hub), refused.reason);
@@ -74,7 +76,8 @@ impl Agent {
         }
     }
 
-    /// Changes everything but the conversation (`history` is ignored); takes effect with the next ask.
+    /// Changes everything but the conversation (`history` is ignored); takes effect with the next
+    /// ask.
     pub fn change(&self, spec: AgentSpec) {
         if let Some(changes) = &self.changes {
             self.hub.change(changes, spec);

@@ -60,8 +60,8 @@ impl EngineBuilder {
         self
     }
 
-    /// In which context a GPU device works: one of its own (the default), one on a part of the multiprocessors, or one that the program
-    /// has already.
+    /// In which context a GPU device works: one of its own (the default), one on a part of the
+    /// multiprocessors, or one that the program has already.
     pub fn gpu_context(mut self, context: impl Into<GpuContext>) -> Self {
         self.options.gpu_context = context.into();
         self
@@ -112,13 +112,15 @@ impl EngineBuilder {
         self
     }
 
-    /// Tokens that all agents' conversations together keep on the device. Default: every agent's whole context.
+    /// Tokens that all agents' conversations together keep on the device. Default: every agent's
+    /// whole context.
     pub fn kv_tokens(mut self, tokens: u32) -> Self {
         self.options.kv_tokens = Some(tokens);
         self
     }
 
-    /// Prompt tokens of one step, at most. Default 64: longer chunks read prompts faster and make speaking agents wait longer.
+    /// Prompt tokens of one step, at most. Default 64: longer chunks read prompts faster and make
+    /// speaking agents wait longer.
     pub fn prefill_tokens_max(mut self, tokens: u32) -> Self {
         self.options.prefill_tokens_max = tokens;
         self
@@ -130,21 +132,24 @@ impl EngineBuilder {
         self
     }
 
-    /// Device time that all agents together may use in each 1/60 s: what is left is the host's. Default: no limit, the engine works as
-    /// fast as the device goes. [`Engine::set_budget`] changes it later.
+    /// Device time that all agents together may use in each 1/60 s: what is left is the host's.
+    /// Default: no limit, the engine works as fast as the device goes. [`Engine::set_budget`]
+    /// changes it later.
     pub fn budget(mut self, budget: Duration) -> Self {
         self.options.budget = Some(budget);
         self.options.budget_free_running = true;
         self
     }
 
-    /// A folder in which measured costs of steps are kept, so that a [budget](Self::budget) needs no measuring at the next start.
+    /// A folder in which measured costs of steps are kept, so that a [budget](Self::budget) needs
+    /// no measuring at the next start.
     pub fn cost_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.cost_cache = Some(folder.into());
         self
     }
 
-    /// When a device that hangs is given up, and when a reply ends early. Default: see [`Deadlines`].
+    /// When a device that hangs is given up, and when a reply ends early. Default: see
+    /// [`Deadlines`].
     pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
         self.options.deadlines = deadlines;
         self
@@ -164,15 +169,16 @@ impl EngineBuilder {
         self
     }
 
-    /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens), [masks](crate::TokenMask) and
-    /// [prompts of tokens](crate::Prompt::Tokens): needs no engine. It honours [`template`](Self::template) and
-    /// [`pre_tokenizer`](Self::pre_tokenizer).
+    /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens),
+    /// [masks](crate::TokenMask) and [prompts of tokens](crate::Prompt::Tokens): needs no engine.
+    /// It honours [`template`](Self::template) and [`pre_tokenizer`](Self::pre_tokenizer).
     ///
     /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
     ///
     /// # Errors
-    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the path cannot be read as a file,
-    /// [`EngineError::Template`] if the chosen [`template`](Self::template) does not work.
+    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the
+    /// path cannot be read as a file, [`EngineError::Template`] if the chosen
+    /// [`template`](Self::template) does not work.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
         self.options.tokenizer()
     }
@@ -188,7 +194,8 @@ impl EngineBuilder {
         self.start_with_progress(|_| {}).await
     }
 
-    /// Like [`start`](Self::start); `progress` hears the share done, from 0 to 1, on the caller's task.
+    /// Like [`start`](Self::start); `progress` hears the share done, from 0 to 1, on the caller's
+    /// task.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -213,7 +220,8 @@ impl EngineBuilder {
         }
     }
 
-    /// Begins to load. What comes back holds the only handle but the pump's: dropping it never waits.
+    /// Begins to load. What comes back holds the only handle but the pump's: dropping it never
+    /// waits.
     fn launch(self) -> Result<(Hub, UnboundedReceiver<f32>), EngineError> {
         let slots = self.options.agents_max;
         // A dropped agent counts until the engine has removed it. The engine has a bound of its
@@ -234,9 +242,11 @@ impl EngineBuilder {
     }
 }
 
-/// A model on a device, ready to speak. Clones share it; it stops when the last clone, agent and reply are gone.
+/// A model on a device, ready to speak. Clones share it; it stops when the last clone, agent and
+/// reply are gone.
 ///
-/// Dropping the last of them does not wait for that: device and memory are given back a little later. [`stop`](Self::stop) waits.
+/// Dropping the last of them does not wait for that: device and memory are given back a little
+/// later. [`stop`](Self::stop) waits.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) hub: Arc<Hub>,
@@ -259,8 +269,9 @@ impl Engine {
         EngineBuilder::new(ModelSource::Static(bytes))
     }
 
-    /// An engine with these options, as `bevy_walla` takes them. A [budget](EngineOptions::budget) holds here only with
-    /// [`budget_free_running`](EngineOptions::budget_free_running), which [`EngineBuilder::budget`] sets.
+    /// An engine with these options, as `bevy_walla` takes them. A [budget](EngineOptions::budget)
+    /// holds here only with [`budget_free_running`](EngineOptions::budget_free_running), which
+    /// [`EngineBuilder::budget`] sets.
     pub fn with_options(options: EngineOptions) -> EngineBuilder {
         EngineBuilder::with(options)
     }
@@ -283,9 +294,9 @@ impl Engine {
         self.hub.engine().model()
     }
 
-    /// The model's tokenizer: for biases, [stop tokens](walla_runtime::AgentSpec::stop_tokens), [masks](crate::TokenMask),
-    /// [prompts of tokens](crate::Prompt::Tokens), or to count what a text takes of a context. [`EngineBuilder::tokenizer`] has it without an
-    /// engine.
+    /// The model's tokenizer: for biases, [stop tokens](walla_runtime::AgentSpec::stop_tokens),
+    /// [masks](crate::TokenMask), [prompts of tokens](crate::Prompt::Tokens), or to count what a
+    /// text takes of a context. [`EngineBuilder::tokenizer`] has it without an engine.
     #[must_use]
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.hub.engine().tokenizer()
@@ -304,8 +315,9 @@ impl Engine {
         self.hub.set_paused(is_paused);
     }
 
-    /// Changes how many tokens all agents' conversations together keep on the device, up to what was reserved at the start. Who has to
-    /// make way reads its history again later; no word is lost.
+    /// Changes how many tokens all agents' conversations together keep on the device, up to what
+    /// was reserved at the start. Who has to make way reads its history again later; no word is
+    /// lost.
     pub fn set_kv_tokens(&self, tokens: u32) {
         self.hub.engine().set_kv_tokens(tokens);
     }
@@ -322,9 +334,9 @@ impl Engine {
         self.hub.engine().state()
     }
 
-    /// Stops the engine for all that have a part in it, and waits until its device and memory are given back: before another model takes
-    /// their place, or at the end of a program. Replies that have not ended fail with
-    /// [`ReplyError::EngineGone`](crate::ReplyError::EngineGone).
+    /// Stops the engine for all that have a part in it, and waits until its device and memory are
+    /// given back: before another model takes their place, or at the end of a program. Replies that
+    /// have not ended fail with [`ReplyError::EngineGone`](crate::ReplyError::EngineGone).
     ///
     /// A device that hangs never ends, and this waits as long.
     ///

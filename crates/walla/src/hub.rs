@@ -10,16 +10,18 @@
 //! | replies in progress, commands that wait for room | never | all of it |
 //!
 //! Rules:
-//! 1. A host's call is one send into a channel without locks, whatever the pump is at. What one thread sends arrives in order.
-//! 2. The pump asks engine and channel to wake it *before* it looks at them, and sleeps only after a look that found nothing.
+//! 1. A host's call is one send into a channel without locks, whatever the pump is at. What one
+//!    thread sends arrives in order.
+//! 2. The pump asks engine and channel to wake it *before* it looks at them, and sleeps only after
+//!    a look that found nothing.
 //! 3. A reply ends by the engine's terminal event if the engine took the ask, else by the reason
 //!    for which the pump refused it. Nothing else ends one: an engine that has ended may still
 //!    have events in flight.
 //! 4. Everything that hosts send is bounded. Asks are [reserved](Bounds) before they are sent.
 //!    Changes of an agent are not messages: [`Changes`] keeps the latest of each kind, and one
 //!    message announces them. The pump reads no message while the engine's queue is full.
-//! 5. The last handle of an engine waits for its device thread. That is the pump's: hosts give theirs up before the channel closes,
-//!    and the pump keeps its own until then.
+//! 5. The last handle of an engine waits for its device thread. That is the pump's: hosts give
+//!    theirs up before the channel closes, and the pump keeps its own until then.
 
 mod bounds;
 mod changes;
@@ -65,7 +67,8 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    /// Starts the pump. The channel tells the share loaded and closes when the engine is ready or over.
+    /// Starts the pump. The channel tells the share loaded and closes when the engine is ready or
+    /// over.
     pub fn start(
         client: Client,
         bounds_max: BoundsMax,
@@ -123,7 +126,8 @@ impl Hub {
         }
     }
 
-    /// Asks; what happens to the reply comes through the channel, which closes without a terminal event only if the pump has gone.
+    /// Asks; what happens to the reply comes through the channel, which closes without a terminal
+    /// event only if the pump has gone.
     ///
     /// # Errors
     /// [`ReplyError::TooManyAsks`] with the prompt.
@@ -159,7 +163,8 @@ impl Hub {
         if self.engine().is_forked() {
             return; // There is no pump in this process. The message's channels close, which reports it.
         }
-        // The pump goes after the last hub. If it broke, the channels in the message close, which says so.
+        // The pump goes after the last hub. If it broke, the channels in the message close, which
+        // says so.
         let _broken = self.messages.send(message);
     }
 }

@@ -1,10 +1,10 @@
 //! An embedded async LLM runtime for games and robots.
 //!
-//! Every agent (an NPC, a robot) is a token sequence; all of them run as one batch on one device thread. This crate is the async face for
-//! any tokio program; Bevy apps use `bevy_walla`.
+//! Every agent (an NPC, a robot) is a token sequence; all of them run as one batch on one device
+//! thread. This crate is the async face for any tokio program; Bevy apps use `bevy_walla`.
 //!
-//! No call and no drop waits for that thread or for a lock: what is said to the engine is one send into a channel, which a thread
-//! `walla-async` empties. Only futures wait, and they do not block.
+//! No call and no drop waits for that thread or for a lock: what is said to the engine is one send
+//! into a channel, which a thread `walla-async` empties. Only futures wait, and they do not block.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {

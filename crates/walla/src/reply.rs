@@ -47,9 +47,11 @@ pub struct Finished {
     pub usage: Usage,
 }
 
-/// A reply as it comes: a stream of deltas. Dropping it cancels what has not been said, and never waits.
+/// A reply as it comes: a stream of deltas. Dropping it cancels what has not been said, and never
+/// waits.
 ///
-/// It keeps the engine alive, but not its agent: dropping the [`Agent`](crate::Agent) cancels the reply.
+/// It keeps the engine alive, but not its agent: dropping the [`Agent`](crate::Agent) cancels the
+/// reply.
 #[derive(Debug)]
 pub struct Reply {
     hub: Arc<Hub>,
@@ -141,14 +143,15 @@ impl Reply {
         &self.reasoning
     }
 
-    /// Why the reply ended and its counts, once [`next`](Self::next) has returned `None` and it has not failed.
+    /// Why the reply ended and its counts, once [`next`](Self::next) has returned `None` and it has
+    /// not failed.
     #[must_use]
     pub fn end(&self) -> Option<(FinishReason, Usage)> {
         self.end.as_ref()?.as_ref().ok().copied()
     }
 
-    /// Ends the reply early: [`next`](Self::next) still returns what was said until then, then `None`. Never waits; without effect if
-    /// it has ended.
+    /// Ends the reply early: [`next`](Self::next) still returns what was said until then, then
+    /// `None`. Never waits; without effect if it has ended.
     ///
     /// The conversation keeps the text so far. [`cancel_heard`](Self::cancel_heard) shortens it to
     /// the heard part.
@@ -208,7 +211,8 @@ impl Reply {
     }
 }
 
-/// The pump ends every reply before it goes, so this is a fork of the engine's process, or a defect.
+/// The pump ends every reply before it goes, so this is a fork of the engine's process, or a
+/// defect.
 fn pump_gone(hub: &Hub) -> ReplyError {
     let reason = match hub.engine().state() {
         EngineState::Failed(error) => error.to_string(),

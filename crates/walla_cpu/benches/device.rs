@@ -1,12 +1,14 @@
-//! Speed of the CPU device: products by type and rows, then whole decode steps of real shapes with random weights.
+//! Speed of the CPU device: products by type and rows, then whole decode steps of real shapes with
+//! random weights.
 //!
 //! ```text
 //! cargo bench -p walla_cpu --bench device -- [linear|model] [filter]
 //! ```
 //!
-//! `WALLA_BENCH_THREADS` sets the threads (default 2), `WALLA_BENCH_VARIANT` the kernels. Minimum over repeats: other work on the machine
-//! only ever adds time. `WALLA_BENCH_INLINE` runs everything on one thread and counts its processor time: for busy machines.
-//! `WALLA_BENCH_ROWS` keeps one number of rows, for a profiler.
+//! `WALLA_BENCH_THREADS` sets the threads (default 2), `WALLA_BENCH_VARIANT` the kernels. Minimum
+//! over repeats: other work on the machine only ever adds time. `WALLA_BENCH_INLINE` runs
+//! everything on one thread and counts its processor time: for busy machines. `WALLA_BENCH_ROWS`
+//! keeps one number of rows, for a profiler.
 
 use std::time::Instant;
 

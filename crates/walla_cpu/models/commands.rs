@@ -1,4 +1,5 @@
-//! The executor: commands in order, waits that end, and a device that may be dropped or lost at any moment.
+//! The executor: commands in order, waits that end, and a device that may be dropped or lost at any
+//! moment.
 
 use walla_device::DeviceError;
 

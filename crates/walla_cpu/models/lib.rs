@@ -5,8 +5,8 @@
 //! LOOM_MAX_PREEMPTIONS=4 cargo test -p walla_cpu_models --release
 //! ```
 //!
-//! The sources are those of the device, compiled here with loom's primitives in place of `std`'s. A package of its own needs no
-//! compiler flags that would reach other crates, and builds loom alone.
+//! The sources are those of the device, compiled here with loom's primitives in place of `std`'s. A
+//! package of its own needs no compiler flags that would reach other crates, and builds loom alone.
 #![cfg(test)]
 #![allow(dead_code, reason = "the models use a part of each file")]
 

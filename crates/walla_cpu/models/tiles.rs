@@ -1,7 +1,8 @@
 //! The pool: every tile once, by anyone, and nobody sleeps for ever.
 //!
-//! Tiles are loom's cells, which notice when two threads touch one without an order between them: so what workers wrote is seen by the
-//! executor, and what the next job's workers write comes after it.
+//! Tiles are loom's cells, which notice when two threads touch one without an order between them:
+//! so what workers wrote is seen by the executor, and what the next job's workers write comes after
+//! it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -22,7 +23,8 @@ fn tiles() -> [Cell<usize>; 2] {
     [Cell::new(0), Cell::new(0)]
 }
 
-/// The second job cannot meet the first one's work, and a sleeping helper is woken by a job or by the end.
+/// The second job cannot meet the first one's work, and a sleeping helper is woken by a job or by
+/// the end.
 #[test]
 fn jobs_are_finished_before_the_next_is_published() {
     check(|| {
@@ -47,7 +49,8 @@ fn a_launch_begins_and_ends_without_a_wake_up_lost() {
     });
 }
 
-/// A panic in a tile reaches the caller, after all tiles are done, and the helper lives to be joined.
+/// A panic in a tile reaches the caller, after all tiles are done, and the helper lives to be
+/// joined.
 #[test]
 fn a_panic_in_a_tile_keeps_nobody_waiting() {
     check(|| {

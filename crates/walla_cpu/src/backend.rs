@@ -22,7 +22,8 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// A backend whose devices work as `options` say; what is given when opening counts more than what is given here.
+    /// A backend whose devices work as `options` say; what is given when opening counts more than
+    /// what is given here.
     #[must_use]
     pub fn new(options: CpuOptions) -> Self {
         Self { options }

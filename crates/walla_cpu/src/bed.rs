@@ -2,9 +2,10 @@ use crate::sync::{AtomicBool, Mutex, Ordering, Thread, fence, thread};
 
 /// Where one thread sleeps until another has something for it.
 ///
-/// The sleeper announces itself, looks once more, and only then parks; a waker makes its news visible, then looks for sleepers.
-/// With a sequentially consistent fence between the two steps of either side, at least one of them sees the other: no wake-up is
-/// lost. A token left over from an earlier wake-up only makes the sleeper look once more.
+/// The sleeper announces itself, looks once more, and only then parks; a waker makes its news
+/// visible, then looks for sleepers. With a sequentially consistent fence between the two steps of
+/// either side, at least one of them sees the other: no wake-up is lost. A token left over from an
+/// earlier wake-up only makes the sleeper look once more.
 #[derive(Debug)]
 pub(crate) struct Bed {
     asleep: AtomicBool,

@@ -1,5 +1,5 @@
-//! Blocks of quantised numbers as GGUF files store them (layouts of ggml's `ggml-common.h`), taken apart into unsigned
-//! codes and scales: the one place that knows the formats.
+//! Blocks of quantised numbers as GGUF files store them (layouts of ggml's `ggml-common.h`), taken
+//! apart into unsigned codes and scales: the one place that knows the formats.
 
 use half::{bf16, f16};
 use walla_types::TensorType;
@@ -9,8 +9,9 @@ pub(crate) const BLOCK_ELEMENTS_MAX: usize = 256;
 /// Most sub-blocks with a scale of their own in a block.
 pub(crate) const SUBS_MAX: usize = 16;
 
-/// A block taken apart. Number `i` of the block is `scale * (code[i] - offset) + minimum`, where scale and minimum are those of
-/// its sub-block, `scale = d * scales[sub]` and `minimum = m * mins[sub]`.
+/// A block taken apart. Number `i` of the block is `scale * (code[i] - offset) + minimum`, where
+/// scale and minimum are those of its sub-block, `scale = d * scales[sub]` and `minimum = m *
+/// mins[sub]`.
 pub(crate) struct Block {
     /// Codes in the order of the numbers.
     pub codes: [u8; BLOCK_ELEMENTS_MAX],
@@ -163,7 +164,8 @@ fn sixes(bytes: &[u8], block: &mut Block) {
     block.d = half_at(bytes, 208);
 }
 
-/// Numbers of a whole row (or any whole blocks), exactly as ggml computes them: multiply, then add, in f32.
+/// Numbers of a whole row (or any whole blocks), exactly as ggml computes them: multiply, then add,
+/// in f32.
 ///
 /// # Panics
 /// If `bytes` are not the blocks of `out` (the caller checked).

@@ -1,5 +1,5 @@
-//! Checks a program against the device's resources once, when it is prepared, so that running it can trust every id and
-//! every width. Pure.
+//! Checks a program against the device's resources once, when it is prepared, so that running it
+//! can trust every id and every width. Pure.
 
 use walla_device::step::mask_words;
 use walla_device::{DeviceError, HeadShape, Linear, Norm, Op, Program, RopeId, Slot};

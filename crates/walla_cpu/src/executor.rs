@@ -10,9 +10,12 @@
 //! | `machine` | whoever locks it: the executor for each command, the owner while loading | |
 //!
 //! Rules:
-//! 1. In play the owner touches nothing but `ring`, flags and event counters: atomics, and locks that are free by construction.
-//! 2. Both sides sleep in a [`Bed`]: the executor when the ring is empty, the owner in `synchronise` alone.
-//! 3. After a panic the executor leaves, so the owner never waits for it: every wait also looks at `lost`.
+//! 1. In play the owner touches nothing but `ring`, flags and event counters: atomics, and locks
+//!    that are free by construction.
+//! 2. Both sides sleep in a [`Bed`]: the executor when the ring is empty, the owner in
+//!    `synchronise` alone.
+//! 3. After a panic the executor leaves, so the owner never waits for it: every wait also looks at
+//!    `lost`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -25,7 +28,8 @@ use crate::machine::Machine;
 use crate::ring::Ring;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, spin_until, thread};
 
-/// Pauses before the executor sleeps: about 10 µs, since commands of one step come in quick succession.
+/// Pauses before the executor sleeps: about 10 µs, since commands of one step come in quick
+/// succession.
 const IDLE_PAUSES: u32 = 500;
 
 struct Shared {
@@ -98,7 +102,8 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// An executor of this machine: on a thread of its own, where at most `commands_max` commands wait, or (`None`) inside the call.
+    /// An executor of this machine: on a thread of its own, where at most `commands_max` commands
+    /// wait, or (`None`) inside the call.
     pub(crate) fn start(machine: Machine, commands_max: Option<usize>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             ring: Ring::new(commands_max.unwrap_or(0)),

@@ -16,8 +16,9 @@ pub(crate) enum Offset {
 
 /// The product of one weight row (blocks in the file's layout) with one row of rounded activations.
 ///
-/// Group by group, in order: `acc = fma(scale, scale_x * dot, acc)`, then `acc = fma(minimum, sum_x, acc)`, where `dot` is an exact
-/// integer and `minimum` holds the codes' offset. Q6_K does so for each half of a group.
+/// Group by group, in order: `acc = fma(scale, scale_x * dot, acc)`, then `acc = fma(minimum,
+/// sum_x, acc)`, where `dot` is an exact integer and `minimum` holds the codes' offset. Q6_K does
+/// so for each half of a group.
 pub(crate) fn dot(ty: TensorType, row: &[u8], x: &[Group], offset: Offset) -> f32 {
     let per_block = ty.block_elements() / 32;
     let mut acc = 0.0_f32;

@@ -1,9 +1,11 @@
 //! Picks the kernels of a variant.
 //!
-//! A variant other than [`Variant::Scalar`] reaches this module only after [`Variant::score`] found the instructions that it needs
-//! on this machine: [`CpuDevice::new`](crate::CpuDevice::new) refuses it otherwise.
+//! A variant other than [`Variant::Scalar`] reaches this module only after [`Variant::score`] found
+//! the instructions that it needs on this machine: [`CpuDevice::new`](crate::CpuDevice::new)
+//! refuses it otherwise.
 //!
-//! [`math`] is compiled once more for each x86 variant. AArch64 has all that it needs in its baseline, so there the plain copy serves.
+//! [`math`] is compiled once more for each x86 variant. AArch64 has all that it needs in its
+//! baseline, so there the plain copy serves.
 
 use walla_types::{Activation, TensorType};
 

@@ -1,8 +1,8 @@
 //! The CPU device: streams, events and replayable programs over scored SIMD kernel variants.
 //!
-//! [`CpuDevice`] implements the [`Device`](walla_device::Device) contract on the host's own cores. It is the device of
-//! machines without a GPU, the one that takes over when a GPU is lost, and, in its [`Variant::Scalar`], the oracle that
-//! every other kernel of the project is tested against.
+//! [`CpuDevice`] implements the [`Device`](walla_device::Device) contract on the host's own cores.
+//! It is the device of machines without a GPU, the one that takes over when a GPU is lost, and, in
+//! its [`Variant::Scalar`], the oracle that every other kernel of the project is tested against.
 //!
 //! ```text
 //! CpuDevice (owner's thread)      command ring      executor thread          pool workers
@@ -11,10 +11,11 @@
 //!   poll: one atomic load     └─────────────────┘       completes events
 //! ```
 //!
-//! All streams share one FIFO: that order satisfies every stream and every event, since an event can only be waited for
-//! after it was recorded.
+//! All streams share one FIFO: that order satisfies every stream and every event, since an event
+//! can only be waited for after it was recorded.
 //!
-//! The queue and the pool are checked in every interleaving of small uses: package `walla_cpu_models`.
+//! The queue and the pool are checked in every interleaving of small uses: package
+//! `walla_cpu_models`.
 //!
 //! # Variants
 //! | variant | needs | weights | activations |
@@ -25,12 +26,14 @@
 //! | `avx512vnni` | AVX-512 F, BW, VL, VNNI besides | the same | the same |
 //! | `neon` | AArch64 (never run on hardware so far) | the same for quantised types | the same |
 //!
-//! Keys and values are kept in the type that the cache asks for; all other activations are f32. Attention uses vector instructions
-//! for f16 caches whose pages and heads are multiples of 16, else plain Rust.
+//! Keys and values are kept in the type that the cache asks for; all other activations are f32.
+//! Attention uses vector instructions for f16 caches whose pages and heads are multiples of 16,
+//! else plain Rust.
 //!
 //! # Results do not depend on company
-//! Each output number is computed by the same operations in the same order, whatever the number of rows in the step, the
-//! number of threads or the tile that it falls in. So a sequence's logits are bit-identical alone and in any batch.
+//! Each output number is computed by the same operations in the same order, whatever the number of
+//! rows in the step, the number of threads or the tile that it falls in. So a sequence's logits are
+//! bit-identical alone and in any batch.
 
 mod backend;
 mod bed;

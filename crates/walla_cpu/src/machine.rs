@@ -23,8 +23,9 @@ const REFUSED: u64 = u64::MAX;
 
 /// Host memory that copies run on.
 ///
-/// `in_flight` counts copies between being enqueued (owner adds one) and being done (executor takes one away, after it has let
-/// go of the lock). The owner touches the bytes only at zero, so neither side ever waits for the lock.
+/// `in_flight` counts copies between being enqueued (owner adds one) and being done (executor takes
+/// one away, after it has let go of the lock). The owner touches the bytes only at zero, so neither
+/// side ever waits for the lock.
 pub(crate) struct Host {
     pub bytes: Mutex<Bytes>,
     pub in_flight: AtomicU32,
@@ -79,7 +80,8 @@ impl Machine {
     /// Runs one command to its end, or to the op at which `cancel` was seen.
     ///
     /// # Errors
-    /// What is wrong with the step block of a launch, which then did nothing but disown the result block, see [`REFUSED`].
+    /// What is wrong with the step block of a launch, which then did nothing but disown the result
+    /// block, see [`REFUSED`].
     pub(crate) fn execute(&mut self, command: &Command, cancel: &AtomicBool) -> Result<(), String> {
         match *command {
             Command::Upload { host, buffer, bytes } => {
@@ -131,7 +133,8 @@ impl Machine {
         let first = (step.header.ring_slot as usize).saturating_mul(result_bytes);
         let reach = &mut workspace.reach;
         if let Err(fault) = step_check::check(&step, program, cache, slots, tokens, reach) {
-            // Behind this launch the block is copied and an event recorded as ever: it must not pass for the results of this step.
+            // Behind this launch the block is copied and an event recorded as ever: it must not
+            // pass for the results of this step.
             let block = results.bytes_mut().get_mut(first..).unwrap_or_default();
             if let Some(block) = ResultViewMut::new(block, &program.layout) {
                 block.header.step = REFUSED;

@@ -1,5 +1,5 @@
-//! Numeric kernels in plain Rust that a compiler turns into vector instructions wherever they are inlined: each SIMD variant
-//! compiles its own copy.
+//! Numeric kernels in plain Rust that a compiler turns into vector instructions wherever they are
+//! inlined: each SIMD variant compiles its own copy.
 
 use walla_types::Activation;
 
@@ -8,8 +8,8 @@ const LANES: usize = 16;
 
 /// `e^x` to about 2 units in the last place; 0 below -87.3, infinity above 88.7, NaN for NaN.
 ///
-/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, and a polynomial for `e^r`: the method and the coefficients of Cephes' `expf` (Stephen
-/// Moshier).
+/// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, and a polynomial for `e^r`: the method and the
+/// coefficients of Cephes' `expf` (Stephen Moshier).
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     const LN2_HIGH: f32 = 355.0 / 512.0;
@@ -63,7 +63,8 @@ pub(crate) fn max(values: &[f32]) -> f32 {
     all.into_iter().fold(rest, larger)
 }
 
-/// Replaces scores by `exp(scale * score - max)` and returns their sum: number `i` goes to partial sum `i % 16`.
+/// Replaces scores by `exp(scale * score - max)` and returns their sum: number `i` goes to partial
+/// sum `i % 16`.
 #[inline(always)]
 pub(crate) fn softmax_weights(scores: &mut [f32], scale: f32) -> f32 {
     scores.iter_mut().for_each(|score| *score *= scale);

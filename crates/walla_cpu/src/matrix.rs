@@ -44,8 +44,8 @@ pub(crate) struct Matrix {
 pub(crate) struct Input<'a> {
     pub cols: usize,
     pub values: &'a [f32],
-    /// The same rounded, for quantised matrices of variants that round: blocks of [`ROWS`] rows (the last one smaller), each
-    /// `[cols / 32, rows of the block]`.
+    /// The same rounded, for quantised matrices of variants that round: blocks of [`ROWS`] rows
+    /// (the last one smaller), each `[cols / 32, rows of the block]`.
     pub groups: &'a [Group],
 }
 
@@ -55,7 +55,8 @@ impl Input<'_> {
         self.values.len() / self.cols
     }
 
-    /// Rows `first..first + count`: one block, or with `first` 0 and all of one block's rows, the same.
+    /// Rows `first..first + count`: one block, or with `first` 0 and all of one block's rows, the
+    /// same.
     pub(crate) fn part(self, first: usize, count: usize) -> Self {
         let groups = if self.groups.is_empty() { 0 } else { self.cols / crate::quantise::GROUP };
         Self {
@@ -153,7 +154,8 @@ impl Matrix {
         }
     }
 
-    /// The products of panel `panel` with the rows of `input` (at most [`ROWS`]); lanes beyond the last row are zeros.
+    /// The products of panel `panel` with the rows of `input` (at most [`ROWS`]); lanes beyond the
+    /// last row are zeros.
     pub(crate) fn multiply(
         &self,
         panel: usize,

@@ -56,8 +56,9 @@ impl Bytes {
 
 /// Asks for large pages before the memory is first touched.
 ///
-/// Weights are read once a step, in order: with pages of 4 KiB every 4 KiB cost a walk through the page tables, which a virtual
-/// machine doubles; that walk was a third of the time of a step with 8 rows. Where it is refused, nothing but speed is lost.
+/// Weights are read once a step, in order: with pages of 4 KiB every 4 KiB cost a walk through the
+/// page tables, which a virtual machine doubles; that walk was a third of the time of a step with 8
+/// rows. Where it is refused, nothing but speed is lost.
 fn large_pages(lines: &mut Vec<Line>) {
     #[cfg(target_os = "linux")]
     {
@@ -70,7 +71,8 @@ fn large_pages(lines: &mut Vec<Line>) {
         }
         let first = start.wrapping_add(skipped).cast();
         #[expect(unsafe_code, reason = "a system call about memory")]
-        // SAFETY: the range lies in memory that this vector owns; the advice changes how it is mapped, not what it holds.
+        // SAFETY: the range lies in memory that this vector owns; the advice changes how it is
+        // mapped, not what it holds.
         let _ = unsafe { libc::madvise(first, bytes - skipped, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]

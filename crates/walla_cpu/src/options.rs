@@ -6,15 +6,18 @@ use crate::system;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Variant {
-    /// Plain Rust: dequantised weights times f32 activations. Exact, slow, runs anywhere: the oracle of all others.
+    /// Plain Rust: dequantised weights times f32 activations. Exact, slow, runs anywhere: the
+    /// oracle of all others.
     Scalar,
-    /// x86-64 with AVX2, FMA and F16C: activations rounded to 8 bits in groups of 32 for quantised weights.
+    /// x86-64 with AVX2, FMA and F16C: activations rounded to 8 bits in groups of 32 for quantised
+    /// weights.
     Avx2Fma,
     /// The same with AVX-VNNI besides: four products of bytes in one instruction.
     AvxVnni,
     /// x86-64 with AVX-512 (F, BW, VL) and VNNI besides: the same rounding.
     Avx512Vnni,
-    /// AArch64 with NEON: the same rounding for quantised weights, plain Rust elsewhere. Not run on hardware so far.
+    /// AArch64 with NEON: the same rounding for quantised weights, plain Rust elsewhere. Not run on
+    /// hardware so far.
     Neon,
 }
 
@@ -132,17 +135,19 @@ impl fmt::Display for Variant {
 /// How a [`CpuDevice`](crate::CpuDevice) works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Threads that kernels run on. Default `None`: half of the cores, at least one, because a game keeps its own. Hardware threads that share
-    /// a core count as one where the system says which do (Linux), elsewhere as one each.
+    /// Threads that kernels run on. Default `None`: half of the cores, at least one, because a game
+    /// keeps its own. Hardware threads that share a core count as one where the system says which
+    /// do (Linux), elsewhere as one each.
     pub threads: Option<u32>,
     /// Kernels to use. Default `None`: the best that this machine runs.
     pub variant: Option<Variant>,
     /// Ceiling of the memory that the device holds, in bytes: allocations beyond it answer
-    /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: 15 sixteenths of what the machine, or the container that it
-    /// runs in, has available at the time; where the system does not tell (all but Linux) there is no ceiling.
+    /// [`OutOfMemory`](walla_device::DeviceError::OutOfMemory). Default `None`: 15 sixteenths of
+    /// what the machine, or the container that it runs in, has available at the time; where the
+    /// system does not tell (all but Linux) there is no ceiling.
     pub memory_bytes_max: Option<u64>,
-    /// Runs every command on the calling thread, inside the call, and starts no thread. Default `false`; `true` makes a
-    /// simulation deterministic.
+    /// Runs every command on the calling thread, inside the call, and starts no thread. Default
+    /// `false`; `true` makes a simulation deterministic.
     pub inline: bool,
 }
 

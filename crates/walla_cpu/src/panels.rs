@@ -1,7 +1,7 @@
 //! Weights rearranged for kernels that hold 16 weight rows in the lanes of a register.
 //!
-//! A panel is 16 rows of a matrix (missing rows are zeros). Its numbers go along the columns in **groups** of 32 for quantised
-//! types:
+//! A panel is 16 rows of a matrix (missing rows are zeros). Its numbers go along the columns in
+//! **groups** of 32 for quantised types:
 //!
 //! | type | `quants` of a group, bytes | `side` of a block, bytes |
 //! |---|---|---|
@@ -12,14 +12,15 @@
 //! | Q5_K | 4 x 64, then 64 | the same |
 //! | Q6_K | 4 x 64, then 2 x 64 with bits `2p..2p+2` of register `z` for step `4z + p` | of 256 numbers: 16 f16 `d`, 16 x 16 scales |
 //!
-//! A **step** is four neighbouring columns: byte `4 * lane + b` of a register belongs to row `lane` and column `4 * step + b`, which is
-//! what an instruction that multiplies bytes and adds fours wants. Low nibbles are steps 0..4, high nibbles steps 4..8.
-//! All `side` parts of a panel come first, then all `quants`, each from a multiple of 64 bytes on.
+//! A **step** is four neighbouring columns: byte `4 * lane + b` of a register belongs to row `lane`
+//! and column `4 * step + b`, which is what an instruction that multiplies bytes and adds fours
+//! wants. Low nibbles are steps 0..4, high nibbles steps 4..8. All `side` parts of a panel come
+//! first, then all `quants`, each from a multiple of 64 bytes on.
 //!
 //! F32, F16 and BF16 panels are transposed: 16 numbers for each column.
 //!
-//! A row's block takes 4 bytes more for Q4_K (2.8 %) and Q5_K (2.3 %), whose scales of 6 bits take 8; others take what they take in the
-//! file, but for rounding to 64 bytes and to 16 rows.
+//! A row's block takes 4 bytes more for Q4_K (2.8 %) and Q5_K (2.3 %), whose scales of 6 bits take
+//! 8; others take what they take in the file, but for rounding to 64 bytes and to 16 rows.
 
 use half::f16;
 use walla_types::TensorType;
@@ -109,7 +110,8 @@ fn transpose<'a>(size: usize, rows: impl Iterator<Item = &'a [u8]>, panel: &mut 
     }
 }
 
-/// Writes rows of a quantised type that is known when this is compiled, so that no number asks for it.
+/// Writes rows of a quantised type that is known when this is compiled, so that no number asks for
+/// it.
 fn pack_as<'a, const TY: u32>(cols: usize, rows: impl Iterator<Item = &'a [u8]>, panel: &mut [u8]) {
     let ty = const { of_code(TY) };
     let (layout, format) = (Layout::new(ty, cols), const { Format::of(of_code(TY)) });
@@ -220,7 +222,8 @@ fn unpack_side(ty: TensorType, side: &[u8], lane: usize, block: &mut Block) {
     }
 }
 
-/// Dequantises row `lane` of a panel: bit for bit what [`blocks::dequantise`] gives for the file's row.
+/// Dequantises row `lane` of a panel: bit for bit what [`blocks::dequantise`] gives for the file's
+/// row.
 pub(crate) fn gather(ty: TensorType, panel: &[u8], lane: usize, out: &mut [f32]) {
     if !ty.is_quantised() {
         let size = ty.block_bytes();

@@ -1,7 +1,8 @@
 //! The threads that fill the tiles of an op.
 //!
-//! One thread, the executor, publishes a job and works on it too; workers help. (While weights are loaded the owner's thread does, which holds
-//! the machine then: the pool is part of that, so never two at a time.) The only shared state of a job is:
+//! One thread, the executor, publishes a job and works on it too; workers help. (While weights are
+//! loaded the owner's thread does, which holds the machine then: the pool is part of that, so never
+//! two at a time.) The only shared state of a job is:
 //!
 //! | field | who writes | who reads |
 //! |---|---|---|
@@ -10,15 +11,20 @@
 //! | `remaining` | the executor, before it publishes; who finishes a tile subtracts 1 | the executor |
 //!
 //! Rules:
-//! 1. A claim is valid if the number that `fetch_add` returned has `next < tiles`. It is a claim of the job that is current at
-//!    that instant, even if the claimer looked while an older one was: so no epoch is needed.
-//! 2. `work` is read only under a valid claim. The executor returns from `each` (and may publish the next job, and end the
-//!    borrow that `work` points to) only after `remaining` reached 0: after every claimed tile is done.
-//! 3. `claims` is swapped in with release and added to with acquire and release, so a claimer sees the job; `remaining` is taken down with
-//!    release and read with acquire, so the executor sees the tiles.
-//! 4. Nobody waits for a worker that holds no claim: a worker that the system put to sleep delays one tile at most.
+//! 1. A claim is valid if the number that `fetch_add` returned has `next < tiles`. It is a claim of
+//!    the job that is current at that instant, even if the claimer looked while an older one was:
+//!    so no epoch is needed.
+//! 2. `work` is read only under a valid claim. The executor returns from `each` (and may publish
+//!    the next job, and end the borrow that `work` points to) only after `remaining` reached 0:
+//!    after every claimed tile is done.
+//! 3. `claims` is swapped in with release and added to with acquire and release, so a claimer sees
+//!    the job; `remaining` is taken down with release and read with acquire, so the executor sees
+//!    the tiles.
+//! 4. Nobody waits for a worker that holds no claim: a worker that the system put to sleep delays
+//!    one tile at most.
 //! 5. Waiting is a bounded spin, then sleep ([`Bed`]).
-//! 6. A panic in a tile is kept, the tile counts as done, and the executor panics when all are: it can never hang.
+//! 6. A panic in a tile is kept, the tile counts as done, and the executor panics when all are: it
+//!    can never hang.
 
 use std::cell::Cell;
 use std::io;
@@ -35,7 +41,8 @@ use crate::tile::{Grid, Tile};
 /// What is done to a tile: `work(worker, index)`.
 type Work<'a> = &'a (dyn Fn(usize, usize) + Sync);
 
-/// Pauses before a worker sleeps during a launch: about 20 µs, longer than the serial pieces between two jobs.
+/// Pauses before a worker sleeps during a launch: about 20 µs, longer than the serial pieces
+/// between two jobs.
 const WORKER_PAUSES: u32 = 1000;
 /// Pauses before the executor sleeps for claimed tiles: about 10 µs, a tile's time.
 const EXECUTOR_PAUSES: u32 = 500;
@@ -90,7 +97,8 @@ impl Shared {
                 unsafe_code,
                 reason = "the borrow that `each` keeps alive crosses threads as a pointer"
             )]
-            // SAFETY: rule 2: under a claim, `work` points to the `Work` on the stack of `each`, which has not returned.
+            // SAFETY: rule 2: under a claim, `work` points to the `Work` on the stack of `each`,
+            // which has not returned.
             let work: Work<'_> = unsafe { *work };
             if catch_unwind(AssertUnwindSafe(|| work(worker, index))).is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
@@ -123,7 +131,8 @@ impl Shared {
         let on_stack: *const Work<'_> = &raw const work;
         self.work.store(on_stack.cast_mut().cast(), Ordering::Relaxed);
         self.remaining.store(count as usize, Ordering::Relaxed);
-        // A swap, not a store: loom lets a store race with a late claimer's addition as if either could come last.
+        // A swap, not a store: loom lets a store race with a late claimer's addition as if either
+        // could come last.
         self.claims.swap(u64::from(count) << 32, Ordering::AcqRel);
         for bed in self.beds.iter().take(count as usize - 1) {
             bed.wake();
@@ -139,7 +148,8 @@ impl Shared {
 
 /// What runs the tiles of an op: the calling thread and its helpers.
 ///
-/// It is not `Sync`, so that one thread at a time publishes, and no tile can publish a job of its own.
+/// It is not `Sync`, so that one thread at a time publishes, and no tile can publish a job of its
+/// own.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<thread::JoinHandle<()>>,
@@ -167,12 +177,14 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Threads that may work at the same time, the caller's included: the bound of a worker's number.
+    /// Threads that may work at the same time, the caller's included: the bound of a worker's
+    /// number.
     pub(crate) fn workers(&self) -> usize {
         self.shared.beds.len() + 1
     }
 
-    /// Tells helpers that jobs come (so they wake up and stay awake) or that none come for a while (so they sleep).
+    /// Tells helpers that jobs come (so they wake up and stay awake) or that none come for a while
+    /// (so they sleep).
     pub(crate) fn set_busy(&self, busy: bool) {
         self.shared.busy.store(busy, Ordering::Relaxed);
         if busy {
@@ -182,7 +194,8 @@ impl Pool {
 
     /// Calls `fill(worker, tile)` for every tile of `array`, a row-major `[rows, width]`.
     ///
-    /// The result must not depend on the order, nor on the worker's number, which is for scratch memory.
+    /// The result must not depend on the order, nor on the worker's number, which is for scratch
+    /// memory.
     ///
     /// # Panics
     /// If `fill` does.
@@ -196,7 +209,8 @@ impl Pool {
         let grid = Grid::new(array, width, tile_rows, tile_cols);
         let work = |worker: usize, index: usize| {
             #[expect(unsafe_code, reason = "the pool is what keeps tiles apart")]
-            // SAFETY: every index is worked on once: the loop below counts, and `each` hands out claims.
+            // SAFETY: every index is worked on once: the loop below counts, and `each` hands out
+            // claims.
             let mut tile = unsafe { grid.tile(index) };
             fill(worker, &mut tile);
         };
@@ -219,7 +233,8 @@ impl Drop for Pool {
     }
 }
 
-/// Rows in a tile when a row costs about `width` simple operations: enough that a tile is worth a claim.
+/// Rows in a tile when a row costs about `width` simple operations: enough that a tile is worth a
+/// claim.
 pub(crate) fn rows_per_tile(width: usize) -> usize {
     (8192 / width.max(1)).max(1)
 }

@@ -11,7 +11,8 @@ pub(crate) const GROUP: usize = 32;
 pub(crate) struct Group {
     /// Signed bytes `q`, four in a word, the first in the low byte.
     pub words: [i32; 8],
-    /// The largest absolute value over 127; NaN if some activation is not finite, so that whoever uses it becomes NaN too.
+    /// The largest absolute value over 127; NaN if some activation is not finite, so that whoever
+    /// uses it becomes NaN too.
     pub scale: f32,
     /// `scale * sum(q)`: what an offset or a minimum of the weights is multiplied with.
     pub sum: f32,
@@ -24,7 +25,8 @@ const _: () = assert!(size_of::<Group>() == 48);
 /// Rounds one group to the nearest (ties to even).
 #[inline(always)]
 fn round_group(x: &[f32; GROUP]) -> Group {
-    // As integers, bits of absolute values are ordered like the values, with infinity and then NaN on top.
+    // As integers, bits of absolute values are ordered like the values, with infinity and then NaN
+    // on top.
     let bits = x.iter().fold(0, |max: u32, x| max.max(x.to_bits() & 0x7FFF_FFFF));
     if bits >= f32::INFINITY.to_bits() {
         return Group { scale: f32::NAN, sum: f32::NAN, halves: [f32::NAN; 2], ..Group::default() };
@@ -45,15 +47,16 @@ fn round_group(x: &[f32; GROUP]) -> Group {
     Group { words, scale, sum: sum(&q), halves: [sum(&q[..16]), sum(&q[16..])] }
 }
 
-/// To the nearest integer, ties to even, for `|x| <= 2^22`: adding 1.5 * 2^23 leaves the integer in the mantissa's low bits.
+/// To the nearest integer, ties to even, for `|x| <= 2^22`: adding 1.5 * 2^23 leaves the integer in
+/// the mantissa's low bits.
 #[inline(always)]
 fn round(x: f32) -> i32 {
     const MAGIC: f32 = 12_582_912.0;
     (x + MAGIC).to_bits().cast_signed() - MAGIC.to_bits().cast_signed()
 }
 
-/// Rounds the rows of `x`, `[rows, cols]`, into `[cols / 32, rows]` groups: a kernel takes a group of all rows at a time, so they lie
-/// side by side.
+/// Rounds the rows of `x`, `[rows, cols]`, into `[cols / 32, rows]` groups: a kernel takes a group
+/// of all rows at a time, so they lie side by side.
 #[inline(always)]
 pub(crate) fn round_block(x: &[f32], cols: usize, out: &mut [Group]) {
     let rows = x.len() / cols;

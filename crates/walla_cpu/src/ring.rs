@@ -1,8 +1,9 @@
 //! A bounded queue from one producer to one consumer that allocates once.
 //!
-//! `tail` counts what was pushed (the producer alone writes it), `head` what was taken (the consumer alone). Slot `n % capacity` belongs
-//! to the consumer while `head <= n < tail`, else to the producer, so the lock of a slot is always free: it is there to let the
-//! compiler check what this paragraph says. Both counters are released after the slot was used and acquired before.
+//! `tail` counts what was pushed (the producer alone writes it), `head` what was taken (the
+//! consumer alone). Slot `n % capacity` belongs to the consumer while `head <= n < tail`, else to
+//! the producer, so the lock of a slot is always free: it is there to let the compiler check what
+//! this paragraph says. Both counters are released after the slot was used and acquired before.
 
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 

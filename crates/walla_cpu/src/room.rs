@@ -9,8 +9,8 @@ const ASK_BYTES: u64 = 16 << 20;
 /// What part of what is available is left to others: the game goes on loading, too.
 const RESERVED_PART: u64 = 16;
 
-/// Refuses what would go beyond a ceiling, or beyond what the machine has available: there an allocation would succeed and the system would
-/// end some process later.
+/// Refuses what would go beyond a ceiling, or beyond what the machine has available: there an
+/// allocation would succeed and the system would end some process later.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     /// Ceiling of all that the device holds.

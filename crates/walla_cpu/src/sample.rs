@@ -1,4 +1,5 @@
-//! Draws tokens as [`Op::Sample`](walla_device::Op::Sample) specifies. Pure: one output at a time, from a copy of its logits.
+//! Draws tokens as [`Op::Sample`](walla_device::Op::Sample) specifies. Pure: one output at a time,
+//! from a copy of its logits.
 
 use std::cmp::Ordering;
 
@@ -103,7 +104,8 @@ fn select_top(values: &[f32], ids: &mut [u32], count: usize) {
 /// Packed bits of the tokens that may be drawn; `None` allows all.
 pub(crate) type Mask<'a> = Option<&'a [u32]>;
 
-/// First token and bits of each word of a mask, without those beyond the vocabulary, which mean nothing.
+/// First token and bits of each word of a mask, without those beyond the vocabulary, which mean
+/// nothing.
 fn words(mask: &[u32], vocab: usize) -> impl Iterator<Item = (usize, u32)> {
     let cut = move |first: usize| match vocab - first {
         32.. => u32::MAX,
@@ -156,7 +158,8 @@ impl Draw<'_> {
         let (values, ids) = (&mut adjusted[..vocab], &mut ids[..vocab]);
         values.copy_from_slice(self.logits);
         self.adjust(values);
-        // A bias or a penalty can make a number none of finite ones, and what is no number has no place in an order.
+        // A bias or a penalty can make a number none of finite ones, and what is no number has no
+        // place in an order.
         let has_nan = values.iter().fold(false, |any, value| any | value.is_nan());
         let first = largest(values);
         if has_nan || values[first as usize] == f32::NEG_INFINITY {
@@ -253,7 +256,8 @@ impl Draw<'_> {
         let (mut sum, mut end) = (0.0, 0);
         while end < k {
             if end == sorted {
-                // Everything in front of `sorted` is in order already; extend it, eightfold each time.
+                // Everything in front of `sorted` is in order already; extend it, eightfold each
+                // time.
                 let next = (sorted * 8).max(PREFIX_FIRST).min(k);
                 select_top(values, &mut ids[sorted..], next - sorted);
                 sorted = next;

@@ -2,7 +2,8 @@
 
 use walla_types::{Activation, RopePairs};
 
-/// Partial sums that a dot product keeps: what lets a compiler use vector registers without changing the order.
+/// Partial sums that a dot product keeps: what lets a compiler use vector registers without
+/// changing the order.
 const LANES: usize = 16;
 
 /// `sum(a[i] * b[i])`: number `i` goes to partial sum `i % 16`, then halves are added pairwise.

@@ -1,5 +1,5 @@
-//! Checks what a step block refers to before anything is computed with it: a defect of whoever filled it must become an
-//! error, never a read outside a buffer. Pure.
+//! Checks what a step block refers to before anything is computed with it: a defect of whoever
+//! filled it must become an error, never a read outside a buffer. Pure.
 
 use walla_device::Program;
 use walla_device::step::{OutputRow, StepRow, StepView};

@@ -23,14 +23,16 @@ impl SystemMemory {
         Self::from_files(&read)
     }
 
-    /// The machine's memory, or less if a control group of this process (a container, a service) may have less.
+    /// The machine's memory, or less if a control group of this process (a container, a service)
+    /// may have less.
     fn from_files(read: Read<'_>) -> Option<Self> {
         let text = read(Path::new("/proc/meminfo"))?;
         let kib = |key| number_after(&text, key).map(|kib| kib.saturating_mul(1024));
         let mut memory = Self { total: kib("MemTotal:")?, available: kib("MemAvailable:")? };
         let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
         for group in groups.lines().filter_map(Group::of_line) {
-            // The limits of all groups above hold too. In a container the path may be the host's: then the mounted root is the container's own group.
+            // The limits of all groups above hold too. In a container the path may be the host's:
+            // then the mounted root is the container's own group.
             for folder in group.folder.ancestors().take_while(|path| path.starts_with(group.root)) {
                 if let Some(own) = group.version.memory(folder, read) {
                     memory.total = memory.total.min(own.total);
@@ -50,7 +52,8 @@ struct Group {
 }
 
 impl Group {
-    /// The group of a line of `/proc/self/cgroup`, `hierarchy:controllers:path`; only two kinds of hierarchy count memory.
+    /// The group of a line of `/proc/self/cgroup`, `hierarchy:controllers:path`; only two kinds of
+    /// hierarchy count memory.
     fn of_line(line: &str) -> Option<Self> {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -75,7 +78,8 @@ enum Version {
 impl Version {
     /// The limit of a group and what is left of it; `None` if it has none.
     fn memory(self, folder: &Path, read: Read<'_>) -> Option<SystemMemory> {
-        // Cached files count as used, but they make room: a model that is being read fills any limit with them.
+        // Cached files count as used, but they make room: a model that is being read fills any
+        // limit with them.
         let (limit, used, cached) = match self {
             Self::One => (
                 "memory.limit_in_bytes",
@@ -99,7 +103,8 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Cores that this thread may run on. Hardware threads that share a core are one; where the system does not say which do, each is a core.
+/// Cores that this thread may run on. Hardware threads that share a core are one; where the system
+/// does not say which do, each is a core.
 pub(crate) fn cores() -> usize {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     // A quota of processor time may allow fewer than there are.

@@ -1,4 +1,5 @@
-//! Tests of the files that package `walla_cpu_models` compiles with loom's primitives, so that they have none of their own.
+//! Tests of the files that package `walla_cpu_models` compiles with loom's primitives, so that they
+//! have none of their own.
 
 mod pool {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -104,7 +105,8 @@ mod executor {
     use crate::options::Variant;
     use crate::pool::Pool;
 
-    /// A command that no caller can make stands for a defect of ours: it must cost the device, not the process.
+    /// A command that no caller can make stands for a defect of ours: it must cost the device, not
+    /// the process.
     #[test]
     fn a_panic_loses_the_device_and_nothing_else() {
         for inline in [false, true] {

@@ -28,8 +28,9 @@ impl<T> Tile<'_, T> {
         assert!(row < self.rows, "row {row} of a tile of {} rows", self.rows);
         // SAFETY: `Grid::tile` made the rectangle lie within the array, and `row < rows`.
         let start = unsafe { self.first.add(row * self.width) };
-        // SAFETY: the `cols` numbers from there lie in the array's row. `Grid` hands out every tile once, tiles do not overlap, and
-        // `&mut self` keeps a second slice of this tile from living at the same time.
+        // SAFETY: the `cols` numbers from there lie in the array's row. `Grid` hands out every tile
+        // once, tiles do not overlap, and `&mut self` keeps a second slice of this tile from living
+        // at the same time.
         unsafe { slice::from_raw_parts_mut(start, self.cols) }
     }
 }
@@ -45,7 +46,8 @@ pub(crate) struct Grid<'a, T> {
 }
 
 #[expect(unsafe_code, reason = "a raw pointer is not Sync by itself")]
-// SAFETY: a `Grid` only hands out disjoint parts of an array of `T: Send` that it borrows exclusively.
+// SAFETY: a `Grid` only hands out disjoint parts of an array of `T: Send` that it borrows
+// exclusively.
 unsafe impl<T: Send> Sync for Grid<'_, T> {}
 
 impl<'a, T> Grid<'a, T> {

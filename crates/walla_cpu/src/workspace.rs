@@ -22,8 +22,8 @@ impl Rope {
     }
 }
 
-/// What the programs of a device need between their ops, in numbers. All programs share one workspace, because one executor
-/// runs them one after the other.
+/// What the programs of a device need between their ops, in numbers. All programs share one
+/// workspace, because one executor runs them one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Numbers of each slot.
@@ -34,7 +34,8 @@ pub(crate) struct Sizes {
     pub groups: usize,
     /// Numbers of joined products.
     pub product: usize,
-    /// Cosines and sines of each rope, two numbers a pair and row; 0 for those that no program uses.
+    /// Cosines and sines of each rope, two numbers a pair and row; 0 for those that no program
+    /// uses.
     pub turns: Vec<usize>,
     /// Attention scores of one worker.
     pub scores: usize,
@@ -129,7 +130,8 @@ impl Workspace {
         Ok(Self { sizes, slots, normed, groups, product, turns, workers: all, reach, held_bytes })
     }
 
-    /// Runs `work` with the scratch memory of a worker. The lock is free: a worker does one thing at a time.
+    /// Runs `work` with the scratch memory of a worker. The lock is free: a worker does one thing
+    /// at a time.
     pub(crate) fn with_scratch<R>(
         workers: &[Mutex<Scratch>],
         worker: usize,

@@ -1,4 +1,5 @@
-//! A step allocates nothing, on no thread. The only test of its binary: the counter sees every thread of the process.
+//! A step allocates nothing, on no thread. The only test of its binary: the counter sees every
+//! thread of the process.
 
 mod support;
 

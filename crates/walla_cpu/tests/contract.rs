@@ -28,7 +28,8 @@ fn a_buffer_in_flight_is_refused_and_then_free() {
     let mut harness = Harness::new(threads(2), Shape::small(TensorType::F16));
     let rows = whole(0, &[3; 40]);
     harness.run(&rows, &greedy());
-    // Two hundred steps in front of the copy: longer than this thread may be kept from its next call.
+    // Two hundred steps in front of the copy: longer than this thread may be kept from its next
+    // call.
     for _ in 0..200 {
         harness.device.launch(harness.stream, harness.graph).unwrap();
     }
@@ -136,7 +137,8 @@ fn unknown_handles_and_wrong_sizes_are_named() {
     );
 }
 
-/// A page that does not exist, in a step block: nothing is computed, the next call says so, the results are nobody's, the device lives.
+/// A page that does not exist, in a step block: nothing is computed, the next call says so, the
+/// results are nobody's, the device lives.
 #[test]
 fn a_wrong_step_block_is_told_once_and_harms_nothing() {
     for inline in [false, true] {
@@ -158,7 +160,8 @@ fn a_wrong_step_block_is_told_once_and_harms_nothing() {
     }
 }
 
-/// An output is of its row: of another sequence's recent tokens, or of a position beyond all numbers, nothing is drawn.
+/// An output is of its row: of another sequence's recent tokens, or of a position beyond all
+/// numbers, nothing is drawn.
 #[test]
 fn an_output_of_another_place_than_its_row_is_refused() {
     let mut harness = Harness::new(threads(1), Shape::small(TensorType::F16));

@@ -18,7 +18,8 @@ fn sequences(seed: u32) -> Vec<Vec<i32>> {
     (0..SEQUENCES).map(&mut tokens).collect()
 }
 
-/// Logits of every position of every sequence, evaluated in random company: each step takes random chunks of random sequences.
+/// Logits of every position of every sequence, evaluated in random company: each step takes random
+/// chunks of random sequences.
 fn in_company(harness: &mut Harness, sequences: &[Vec<i32>], seed: u32) -> Vec<Vec<Vec<f32>>> {
     let mut random = Random::new(seed);
     let mut logits = vec![Vec::new(); sequences.len()];

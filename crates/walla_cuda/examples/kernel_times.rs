@@ -1,12 +1,13 @@
-//! Where the time of one decode step goes: every op's kernels, their time, what they read, how long that takes at the bandwidth that memory was measured to have, and what is
-//! beyond that.
+//! Where the time of one decode step goes: every op's kernels, their time, what they read, how long
+//! that takes at the bandwidth that memory was measured to have, and what is beyond that.
 //!
-//! `cargo run --release -p walla_cuda --features cupti --example kernel_times -- [SHAPE:TYPE[:AGENTS[:CONTEXT]] …]`, for example
-//! `llama-3.2-1b:q4_k_m:8:1024`. The profiling library (libcupti) must be on the library search path; without it there are spans from events
+//! `cargo run --release -p walla_cuda --features cupti --example kernel_times --
+//! [SHAPE:TYPE[:AGENTS[:CONTEXT]] …]`, for example `llama-3.2-1b:q4_k_m:8:1024`. The profiling
+//! library (libcupti) must be on the library search path; without it there are spans from events
 //! alone.
 //!
-//! "own" is the time from the end of the kernel before to a kernel's end: these add up to the span. "ran" is from its begin, which overlaps
-//! the one before where kernels may start early.
+//! "own" is the time from the end of the kernel before to a kernel's end: these add up to the span.
+//! "ran" is from its begin, which overlaps the one before where kernels may start early.
 
 mod shapes;
 

@@ -1,8 +1,11 @@
-//! Milliseconds of one decode step of real shapes with random weights, at several numbers of agents and contexts, as JSON lines.
+//! Milliseconds of one decode step of real shapes with random weights, at several numbers of agents
+//! and contexts, as JSON lines.
 //!
-//! `cargo run --release -p walla_cuda --example step_bench -- [SHAPE:TYPE …]`, for example `llama-3.2-1b:q4_k_m`, or
-//! `llama-3.2-1b:q4_k_m:64` for 64 agents alone, `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits, `llama-3.2-1b:q4_k_m:each4000` where everybody's
-//! context is so long, or `llama-3.2-1b:q4_k_m:first4000` where the first agent's is, whatever the others' is.
+//! `cargo run --release -p walla_cuda --example step_bench -- [SHAPE:TYPE …]`, for example
+//! `llama-3.2-1b:q4_k_m`, or `llama-3.2-1b:q4_k_m:64` for 64 agents alone,
+//! `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits, `llama-3.2-1b:q4_k_m:each4000` where everybody's
+//! context is so long, or `llama-3.2-1b:q4_k_m:first4000` where the first agent's is, whatever the
+//! others' is.
 
 mod shapes;
 
@@ -17,7 +20,8 @@ use self::shapes::{PAGE_TOKENS, Result, SHAPES, Shape, fill, layout, model, page
 
 const BUCKETS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const CONTEXTS: [u32; 2] = [128, 1024];
-/// Contexts that programs are made for: one that just fits, and a long one. What the second costs is what tiers of context would bring.
+/// Contexts that programs are made for: one that just fits, and a long one. What the second costs
+/// is what tiers of context would bring.
 const LONGEST: u32 = 16_384;
 
 /// What to measure, of all that there is.

@@ -15,7 +15,8 @@ const WARPGROUPS: &str = "WALLA_CUDA_WARPGROUPS";
 /// Kernel images to consider beside those of the crate: files and folders, separated as in `PATH`.
 const IMAGES: &str = "WALLA_CUDA_IMAGES";
 
-/// Lists and opens GPUs through CUDA's driver API. Where there is no driver it says so and lists none.
+/// Lists and opens GPUs through CUDA's driver API. Where there is no driver it says so and lists
+/// none.
 #[derive(Clone, Debug, Default)]
 pub struct CudaBackend {
     eager: Option<String>,
@@ -25,12 +26,14 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// A backend with settings from the environment: `WALLA_CUDA_GRAPHS=0` launches programs op by op, `WALLA_CUDA_IMAGES` names kernel
-    /// images (files and folders, separated as in `PATH`) that are used where they are as good as the crate's or better. Images in a
-    /// folder `walla_images` beside the program are considered as well.
+    /// A backend with settings from the environment: `WALLA_CUDA_GRAPHS=0` launches programs op by
+    /// op, `WALLA_CUDA_IMAGES` names kernel images (files and folders, separated as in `PATH`) that
+    /// are used where they are as good as the crate's or better. Images in a folder `walla_images`
+    /// beside the program are considered as well.
     ///
-    /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then multiply many rows as others do, instead of by
-    /// warpgroups (`kernels/wide.cuh`). Results are the same, bit by bit.
+    /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then multiply
+    /// many rows as others do, instead of by warpgroups (`kernels/wide.cuh`). Results are the same,
+    /// bit by bit.
     #[must_use]
     pub fn from_env() -> Self {
         let off = std::env::var_os(GRAPHS).is_some_and(|value| value == "0");
@@ -48,7 +51,8 @@ impl CudaBackend {
         Self { eager: Some(reason.to_owned()), ..Self::default() }
     }
 
-    /// The backend that multiplies without warpgroups even where kernels and chip have them: see [`from_env`](Self::from_env).
+    /// The backend that multiplies without warpgroups even where kernels and chip have them: see
+    /// [`from_env`](Self::from_env).
     #[must_use]
     pub fn without_warpgroups(mut self) -> Self {
         self.without_warpgroups = true;
@@ -64,7 +68,8 @@ impl CudaBackend {
         self
     }
 
-    /// The backend with kernel images found in the named files and folders, and beside the program, and in the crate.
+    /// The backend with kernel images found in the named files and folders, and beside the program,
+    /// and in the crate.
     #[must_use]
     pub fn with_images(mut self, places: &[PathBuf]) -> Self {
         self.images = Images::find(places);
@@ -86,7 +91,8 @@ impl Backend for CudaBackend {
         Ok(gpus.iter().enumerate().map(info).collect())
     }
 
-    /// Every GPU that has kernels is better than the CPU; among them the one with more multiprocessors.
+    /// Every GPU that has kernels is better than the CPU; among them the one with more
+    /// multiprocessors.
     fn score(&self, info: &DeviceInfo) -> i32 {
         let facts = info.gpu.as_ref();
         match facts.filter(|facts| !self.images.ranked(facts).is_empty()) {

@@ -12,7 +12,8 @@ use crate::resources::{Cache, LayerMemory, Resources};
 /// For refusals.
 const WHAT: &str = "the cache";
 
-/// Allocates a cache; answers it with its bytes. What the layers keep is one arena, the rest is plain memory.
+/// Allocates a cache; answers it with its bytes. What the layers keep is one arena, the rest is
+/// plain memory.
 pub(crate) fn create(
     desc: &CacheDesc,
     resources: &Resources,
@@ -71,8 +72,8 @@ pub(crate) fn create(
     Ok((Cache { desc: desc.clone(), layers, arena, table, last_sampled, recent }, bytes))
 }
 
-/// Keeps memory behind the first pages of every layer alone: answers what came and went. The caller sees to it that nothing enqueued
-/// touches other pages, and fills new memory with zeros.
+/// Keeps memory behind the first pages of every layer alone: answers what came and went. The caller
+/// sees to it that nothing enqueued touches other pages, and fills new memory with zeros.
 pub(crate) fn resize(context: &Context, cache: &Cache, pages: u32) -> Result<Resized, DeviceError> {
     let Some(arena) = cache.arena else { return Ok(Resized::default()) };
     let desc = &cache.desc;

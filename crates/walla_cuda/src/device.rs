@@ -19,8 +19,8 @@ use crate::resources::{
 
 /// A GPU behind the device contract.
 ///
-/// It has a context of its own, or works in one that its [options](OpenOptions::gpu_context) name; dropping it waits at most 100 ms for
-/// work in flight.
+/// It has a context of its own, or works in one that its [options](OpenOptions::gpu_context) name;
+/// dropping it waits at most 100 ms for work in flight.
 #[derive(Debug)]
 pub struct CudaDevice {
     info: DeviceInfo,
@@ -33,7 +33,8 @@ pub struct CudaDevice {
     pub(crate) capture: Stream,
     /// Why graphs are not used at all, if so.
     eager: Option<String>,
-    /// Whether warpgroups multiply more than eight rows, and long ones from five on: if they may, and the image in use has their kernels.
+    /// Whether warpgroups multiply more than eight rows, and long ones from five on: if they may,
+    /// and the image in use has their kernels.
     warpgroups: bool,
     fallbacks: GraphFallbacks,
     /// A benchmark captures what it launches: launches must be single ones.
@@ -44,7 +45,8 @@ pub struct CudaDevice {
     pub(crate) context: Context,
 }
 
-/// What is known about a GPU without opening it. How much memory is free takes a context (some 300 ms and 400 MB).
+/// What is known about a GPU without opening it. How much memory is free takes a context (some 300
+/// ms and 400 MB).
 pub(crate) fn info(
     ordinal: usize,
     gpu: &Gpu,

@@ -1,4 +1,5 @@
-//! Small uploads by a kernel that reads pinned memory: a copy engine between two kernels costs more than the copy.
+//! Small uploads by a kernel that reads pinned memory: a copy engine between two kernels costs more
+//! than the copy.
 
 use bytemuck::{Pod, Zeroable};
 use walla_device::DeviceError;
@@ -7,8 +8,8 @@ use crate::driver::{Context, DeviceMemory, Function, Launch, PinnedMemory, Strea
 use crate::kernels::Kernels;
 use crate::lower::enqueue;
 
-/// Largest upload that goes this way. The bus moves as much in some 5 us, about what a copy engine's turn costs; the step block
-/// of 64 agents with 1,024 tokens each takes 30 to 90 KiB.
+/// Largest upload that goes this way. The bus moves as much in some 5 us, about what a copy
+/// engine's turn costs; the step block of 64 agents with 1,024 tokens each takes 30 to 90 KiB.
 const BYTES_MAX: usize = 256 << 10;
 
 const WORD_BYTES: usize = 16;
@@ -36,8 +37,8 @@ impl Fetch {
         kernels.get(context, "fetch", "fetch", 0).map(Self)
     }
 
-    /// Enqueues a copy from the start of pinned memory to the start of device memory. The caller keeps the host bytes untouched
-    /// until the stream has passed it.
+    /// Enqueues a copy from the start of pinned memory to the start of device memory. The caller
+    /// keeps the host bytes untouched until the stream has passed it.
     pub(crate) fn upload(
         self,
         context: &Context,

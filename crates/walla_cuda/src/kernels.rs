@@ -17,8 +17,9 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Takes the first of some images that the driver takes: one that is older than the compiler refuses its machine code, and text of a
-    /// later language. Answers why those before it were refused, a line for each.
+    /// Takes the first of some images that the driver takes: one that is older than the compiler
+    /// refuses its machine code, and text of a later language. Answers why those before it were
+    /// refused, a line for each.
     ///
     /// # Errors
     /// [`DeviceError::Lost`], or why every image was refused.
@@ -37,7 +38,8 @@ impl Kernels {
         Err(DeviceError::Failed { call: "loading kernels", reason: refused.join("; ") })
     }
 
-    /// Unpacks an image and loads one of its files, so that a refusal comes before anything relies on it.
+    /// Unpacks an image and loads one of its files, so that a refusal comes before anything relies
+    /// on it.
     fn try_open(context: &Context, image: &Image) -> Result<Self, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "unpacking kernels", reason };
         let archive = image.unpack().map_err(failed)?;
@@ -67,8 +69,9 @@ impl Kernels {
         Ok(Some(module))
     }
 
-    /// The kernel `name` of `kernels/<file>.cu`, allowed `shared_bytes` of dynamic shared memory, or `None` where the image in
-    /// use has none: files may be compiled for some targets only. Loads the file on first use: a matter of loading, not of play.
+    /// The kernel `name` of `kernels/<file>.cu`, allowed `shared_bytes` of dynamic shared memory,
+    /// or `None` where the image in use has none: files may be compiled for some targets only.
+    /// Loads the file on first use: a matter of loading, not of play.
     pub(crate) fn find(
         &mut self,
         context: &Context,

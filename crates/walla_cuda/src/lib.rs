@@ -1,8 +1,9 @@
 //! The CUDA device: the driver API behind walla's device contract.
 //!
-//! Nothing of NVIDIA's is needed to build or to start a program that links this crate: the driver library is loaded when a
-//! [`CudaBackend`] is first asked, and its absence is an answer, not a failure. Kernels are CUDA C++ in the project's `kernels/`,
-//! compiled ahead of time to PTX that ships inside the crate.
+//! Nothing of NVIDIA's is needed to build or to start a program that links this crate: the driver
+//! library is loaded when a [`CudaBackend`] is first asked, and its absence is an answer, not a
+//! failure. Kernels are CUDA C++ in the project's `kernels/`, compiled ahead of time to PTX that
+//! ships inside the crate.
 
 mod backend;
 mod cache;

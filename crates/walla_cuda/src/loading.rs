@@ -1,4 +1,5 @@
-//! Weights on their way to the device: some threads repack parts of a matrix into pinned memory while parts before them are copied.
+//! Weights on their way to the device: some threads repack parts of a matrix into pinned memory
+//! while parts before them are copied.
 //!
 //! Pieces of pinned memory circulate: free, filled by a worker, copied by the device, free again.
 //! Their number is fixed, so memory is bounded for a matrix of any size; each piece has one owner
@@ -20,14 +21,16 @@ use crate::params::WeightRef;
 use crate::parts::{Buffers, Parts, shape};
 use crate::repack::{self, Layout, Scaling, TILE_ROWS, Tile};
 
-/// Bytes of a piece of pinned memory: a copy of it takes some 40 us at the bus's speed, many times what enqueueing it does, and a row of
-/// tiles of 32,768 columns of F32 fits.
+/// Bytes of a piece of pinned memory: a copy of it takes some 40 us at the bus's speed, many times
+/// what enqueueing it does, and a row of tiles of 32,768 columns of F32 fits.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// Smallest part that is worth a thread of its own (which takes some 30 us to start; 256 KiB take 150 us and more to repack).
+/// Smallest part that is worth a thread of its own (which takes some 30 us to start; 256 KiB take
+/// 150 us and more to repack).
 const PART_BYTES_MIN: usize = 256 << 10;
 
-/// Threads that repack, at most: eight fill the bus (0.3 to 1.7 GB/s each), and a game has other uses for its cores while it loads.
+/// Threads that repack, at most: eight fill the bus (0.3 to 1.7 GB/s each), and a game has other
+/// uses for its cores while it loads.
 const WORKERS_MAX: usize = 8;
 
 /// Pieces beyond one for each worker: those that are being copied.
@@ -85,7 +88,8 @@ impl Staging {
         self.host_bytes
     }
 
-    /// Copies plain bytes to device memory. Returns when the bytes have been read, not when they have arrived.
+    /// Copies plain bytes to device memory. Returns when the bytes have been read, not when they
+    /// have arrived.
     pub(crate) fn copy(
         &mut self,
         context: &Context,
@@ -101,7 +105,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Repacks a matrix and copies it to new device memory. Returns when the bytes have been read, not when they have arrived.
+    /// Repacks a matrix and copies it to new device memory. Returns when the bytes have been read,
+    /// not when they have arrived.
     pub(crate) fn matrix(
         &mut self,
         context: &Context,
@@ -188,7 +193,8 @@ impl Staging {
         })
     }
 
-    /// Takes every part through `repack` (on some threads, in any order) and `upload` (on this one).
+    /// Takes every part through `repack` (on some threads, in any order) and `upload` (on this
+    /// one).
     fn parts(
         &mut self,
         context: &Context,
@@ -210,14 +216,16 @@ impl Staging {
                 spawn(scope, move || work(parts, next, free, &fill, repack))
             };
             let workers: Vec<_> = (0..workers).filter_map(worker).collect();
-            // What is left are the workers' own, so that their end is seen; dropping `give` ends those that wait.
+            // What is left are the workers' own, so that their end is seen; dropping `give` ends
+            // those that wait.
             drop(fill);
             let copied = match workers.is_empty() {
                 true => self.parts_alone(context, parts, repack, upload),
                 false => self.copy_filled(context, parts.count(), &give, &filled, upload),
             };
             drop(give);
-            // All are joined, so that a worker's panic is an error of this load and no panic of this thread.
+            // All are joined, so that a worker's panic is an error of this load and no panic of
+            // this thread.
             let panics = workers.into_iter().filter_map(|worker| worker.join().err()).count();
             if panics > 0 { Err(died()) } else { copied }
         });
@@ -249,7 +257,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Hands free pieces to the workers and copies those that they filled, until all parts are on their way.
+    /// Hands free pieces to the workers and copies those that they filled, until all parts are on
+    /// their way.
     fn copy_filled(
         &mut self,
         context: &Context,

@@ -12,10 +12,12 @@ use crate::lower::enqueue;
 /// Bytes that are read: many times any second cache.
 const BYTES: u64 = 1 << 30;
 
-/// Launches of a round: some 2 ms on the fastest card, beside which the host's part (10 us) does not show.
+/// Launches of a round: some 2 ms on the fastest card, beside which the host's part (10 us) does
+/// not show.
 const LAUNCHES: usize = 8;
 
-/// Rounds, some 50 ms: clocks rise, and the best counts, because other work on the machine only ever adds time.
+/// Rounds, some 50 ms: clocks rise, and the best counts, because other work on the machine only
+/// ever adds time.
 const ROUNDS: usize = 25;
 
 const THREADS: u32 = 256;

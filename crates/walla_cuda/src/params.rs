@@ -1,4 +1,5 @@
-//! Parameter structs of the kernels: the host's side of `kernels/*.cuh`. Both sides assert the sizes.
+//! Parameter structs of the kernels: the host's side of `kernels/*.cuh`. Both sides assert the
+//! sizes.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -199,9 +200,11 @@ pub(crate) struct MatmulParams {
     pub next_squares_count: u32,
     pub part: [Segment; 3],
     pub stages: Stages,
-    /// Tiles from which parts begin; beyond all where there is no further one, or where tiles consist of two.
+    /// Tiles from which parts begin; beyond all where there is no further one, or where tiles
+    /// consist of two.
     pub part_from: [u32; 4],
-    /// The first stage of each warp of a block (kernels/few.cuh): its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
+    /// The first stage of each warp of a block (kernels/few.cuh): its tile of the turn, how many
+    /// segments, and from which on (8, 8 and 16 bits).
     pub first: [u32; 16],
     pub next_pages: PagesRef,
     /// Stages that a warp asks for before its predecessor has ended (kernels/few.cuh); at least 1.

@@ -1,6 +1,8 @@
-//! Step blocks on their way: the host posts where a block lies, and the program that it is for brings it (`kernels/post.cuh`).
+//! Step blocks on their way: the host posts where a block lies, and the program that it is for
+//! brings it (`kernels/post.cuh`).
 //!
-//! So a step is one call of the driver, and its block comes to the device while the step before still runs, if it was posted by then. Launches take posts in their order. What cannot be posted
+//! So a step is one call of the driver, and its block comes to the device while the step before
+//! still runs, if it was posted by then. Launches take posts in their order. What cannot be posted
 //! now is enqueued as a copy.
 
 use std::mem::offset_of;
@@ -17,7 +19,8 @@ use crate::resources::{Resources, unknown};
 /// Places of a ring (`POSTS`): the executor has no more steps in flight.
 const POSTS: u64 = 64;
 const WORD_BYTES: usize = 16;
-/// What `take` reads before it knows how much there is: `POST_BATCH` words of each of `POST_THREADS`.
+/// What `take` reads before it knows how much there is: `POST_BATCH` words of each of
+/// `POST_THREADS`.
 const AHEAD_BYTES_MIN: usize = 4 * 1024 * WORD_BYTES;
 
 /// A place of the ring, as `post.cuh` has it.
@@ -61,7 +64,8 @@ pub(crate) struct Posts {
     count: u64,
     /// The launch that takes, or took, what stands in each place.
     launches: [Option<Ticket>; POSTS as usize],
-    /// The latest launch without a post: while it is in flight, it would take one that is meant for the next.
+    /// The latest launch without a post: while it is in flight, it would take one that is meant for
+    /// the next.
     without: Option<Ticket>,
     /// What the next launch takes: the host buffer and its words.
     next: Option<(HostId, u64)>,
@@ -105,7 +109,8 @@ impl Posts {
         (number % POSTS) as usize
     }
 
-    /// Launches that must have ended before there is another post: the one that takes what stands in its place, and one that would take it too early.
+    /// Launches that must have ended before there is another post: the one that takes what stands
+    /// in its place, and one that would take it too early.
     fn before_next(&self) -> impl Iterator<Item = Ticket> {
         [self.launches[Self::index(self.count + 1)], self.without].into_iter().flatten()
     }
@@ -167,7 +172,8 @@ impl CudaDevice {
         Ok(index)
     }
 
-    /// Leaves an upload to the next launch of a program that reads `to`; says no if it has to be enqueued.
+    /// Leaves an upload to the next launch of a program that reads `to`; says no if it has to be
+    /// enqueued.
     pub(crate) fn put_off(
         &mut self,
         from: HostId,

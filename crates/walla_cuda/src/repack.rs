@@ -1,9 +1,12 @@
-//! Weight matrices in the layout that the kernels read: half tiles of 8 rows, segments of 128 columns, a record for each.
+//! Weight matrices in the layout that the kernels read: half tiles of 8 rows, segments of 128
+//! columns, a record for each.
 //!
-//! ggml's blocks interleave scales and numbers at odd offsets (18, 34, 210 bytes), which no warp can load in whole 16-byte
-//! pieces. Here a record has all that a warp needs of 8 rows and 128 columns side by side, so that one bulk copy brings it, and
-//! what a lane gets of it is what the tensor cores want. `kernels/weight.cuh` has the table of a record's parts. Numbers are the file's times a
-//! power of two of the matrix ([`Scaling`]), which leaves all their bits where f16 has room for them.
+//! ggml's blocks interleave scales and numbers at odd offsets (18, 34, 210 bytes), which no warp
+//! can load in whole 16-byte pieces. Here a record has all that a warp needs of 8 rows and 128
+//! columns side by side, so that one bulk copy brings it, and what a lane gets of it is what the
+//! tensor cores want. `kernels/weight.cuh` has the table of a record's parts. Numbers are the
+//! file's times a power of two of the matrix ([`Scaling`]), which leaves all their bits where f16
+//! has room for them.
 
 use walla_types::TensorType;
 
@@ -13,7 +16,8 @@ pub(crate) const TILE_ROWS: usize = 16;
 const RECORD_ROWS: usize = 8;
 /// Columns of a segment.
 pub(crate) const SEGMENT: usize = 128;
-/// Which of eight numbers each nibble of a word holds, so that a mask leaves two neighbours in its halves.
+/// Which of eight numbers each nibble of a word holds, so that a mask leaves two neighbours in its
+/// halves.
 const NIBBLES: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 /// The parts of a record.
@@ -34,7 +38,8 @@ pub(crate) struct Layout {
     parts: [usize; 4],
 }
 
-/// What numbers of a type are stored as: scales and minimums of Q4_K and Q5_K become what those of Q4_1 and Q5_1 are, BF16 becomes F16.
+/// What numbers of a type are stored as: scales and minimums of Q4_K and Q5_K become what those of
+/// Q4_1 and Q5_1 are, BF16 becomes F16.
 fn stored_as(ty: TensorType) -> TensorType {
     match ty {
         TensorType::BF16 => TensorType::F16,
@@ -64,7 +69,8 @@ pub(crate) fn kernel_name(ty: TensorType) -> String {
     stored_as(ty).name().to_lowercase()
 }
 
-/// Bytes of a row's 128 numbers in each part: quants, high bits, scales, and the scales of the super-block around them.
+/// Bytes of a row's 128 numbers in each part: quants, high bits, scales, and the scales of the
+/// super-block around them.
 fn row_parts(ty: TensorType) -> Option<[usize; 4]> {
     Some(match stored_as(ty) {
         TensorType::F32 => [512, 0, 0, 0],
@@ -80,8 +86,8 @@ fn row_parts(ty: TensorType) -> Option<[usize; 4]> {
 }
 
 impl Layout {
-    /// The layout of rows of `cols` numbers; `None` for a type that walla has no kernels for or a row that is no whole number of
-    /// blocks.
+    /// The layout of rows of `cols` numbers; `None` for a type that walla has no kernels for or a
+    /// row that is no whole number of blocks.
     pub(crate) fn of(ty: TensorType, cols: usize) -> Option<Self> {
         ty.row_bytes(cols)?;
         let parts = row_parts(ty)?.map(|bytes| RECORD_ROWS * bytes);
@@ -118,12 +124,15 @@ fn lane(row: usize, t: usize) -> usize {
 
 /// The powers of two between a matrix's numbers and what is stored of them.
 ///
-/// Numbers of BF16 become f16, multiplied so that the largest of them is just below f16's end. All keep their 8 bits but those more than 2^29
-/// below the largest, which lose what is below 2^-24 of f16: 2^-40 of the largest, nothing beside the rounding of f32 sums.
+/// Numbers of BF16 become f16, multiplied so that the largest of them is just below f16's end. All
+/// keep their 8 bits but those more than 2^29 below the largest, which lose what is below 2^-24 of
+/// f16: 2^-40 of the largest, nothing beside the rounding of f32 sums.
 ///
-/// Scales of quantised numbers are multiplied in the same way. Kernels read integers as halves that are 2^-24 of them (`kernels/half_tile.cuh`), so it takes
-/// scales at f16's upper end for numbers that f16 has all its bits for. Minimums, which are not multiplied with such integers, become smaller by
-/// [`MINIMUM`], so that f16 has room for those that are up to 16 times as large as scales.
+/// Scales of quantised numbers are multiplied in the same way. Kernels read integers as halves that
+/// are 2^-24 of them (`kernels/half_tile.cuh`), so it takes scales at f16's upper end for numbers
+/// that f16 has all its bits for. Minimums, which are not multiplied with such integers, become
+/// smaller by [`MINIMUM`], so that f16 has room for those that are up to 16 times as large as
+/// scales.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scaling {
     /// What is stored is so many times the file's.
@@ -138,7 +147,8 @@ const MINIMUM: f32 = 0.0625;
 const INTEGER: f32 = 1.0 / 16_777_216.0;
 
 impl Scaling {
-    /// Of a matrix whose largest number or scale ([`largest`]) is known. It ends up between 2^14 and 2^15; a matrix of zeros stays what it is.
+    /// Of a matrix whose largest number or scale ([`largest`]) is known. It ends up between 2^14
+    /// and 2^15; a matrix of zeros stays what it is.
     pub(crate) fn of(ty: TensorType, largest: f32) -> Self {
         let exponent = (largest.to_bits() >> 23).cast_signed();
         // 2^14 has exponent 14 + 127. The result's exponent must be f32's.
@@ -160,13 +170,14 @@ pub(crate) fn is_scaled(ty: TensorType) -> bool {
     ty.is_quantised() || ty == TensorType::BF16
 }
 
-/// The largest finite magnitude of what [`Scaling`] is about in some rows of a matrix: of BF16 numbers, or of scales and (in their measure) minimums; 0
-/// where nothing [is scaled](is_scaled).
+/// The largest finite magnitude of what [`Scaling`] is about in some rows of a matrix: of BF16
+/// numbers, or of scales and (in their measure) minimums; 0 where nothing [is scaled](is_scaled).
 pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
     if !is_scaled(ty) {
         return 0.0;
     }
-    // Where the f16 factors of a block begin, and how many times as large the scales are that they make.
+    // Where the f16 factors of a block begin, and how many times as large the scales are that they
+    // make.
     let (at, times): (&[usize], f32) = match ty {
         TensorType::BF16 => {
             let magnitude = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & 0x7fff;
@@ -202,8 +213,8 @@ pub(crate) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Repacks row `row` (0..16) of the tile. `bytes` has the type's bytes for the row; what belongs to padding is left alone, so it
-    /// must be zero.
+    /// Repacks row `row` (0..16) of the tile. `bytes` has the type's bytes for the row; what
+    /// belongs to padding is left alone, so it must be zero.
     pub(crate) fn put_row(&mut self, row: usize, bytes: &[u8]) {
         let ty = self.ty;
         match ty {
@@ -266,8 +277,9 @@ impl Tile<'_> {
         factors
     }
 
-    /// Scale and minimum of a block of a super-block, as those of a block of its own: f16 instead of products of an f16 (`d`, `dmin`) and an integer. What the scale
-    /// loses in rounding the minimum makes good for the mean of the block's integers.
+    /// Scale and minimum of a block of a super-block, as those of a block of its own: f16 instead
+    /// of products of an f16 (`d`, `dmin`) and an integer. What the scale loses in rounding the
+    /// minimum makes good for the mean of the block's integers.
     fn factors_of_super(&self, d: &[u8], [scale, minimum]: [u8; 2], codes: &[u8; 32]) -> [u8; 4] {
         let f16 = |at: usize| half::f16::from_le_bytes([d[at], d[at + 1]]).to_f32();
         // Both products are exact.
@@ -281,13 +293,15 @@ impl Tile<'_> {
         [a, b, c, d]
     }
 
-    /// Copies bytes to where they belong in a record: byte `at` of a part, of row `row`, in segment `segment`.
+    /// Copies bytes to where they belong in a record: byte `at` of a part, of row `row`, in segment
+    /// `segment`.
     fn put(&mut self, part: Part, row: usize, segment: usize, at: usize, bytes: &[u8]) {
         let place = self.layout.place(part, row, segment, at);
         self.bytes[place..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Stores the scales of block `block` of a row: its first bytes are the first of four blocks' in the record.
+    /// Stores the scales of block `block` of a row: its first bytes are the first of four blocks'
+    /// in the record.
     fn put_scale(&mut self, row: usize, block: usize, scale: &[u8]) {
         let at = (row % RECORD_ROWS * 4 + block % 4) * scale.len();
         self.put(Part::Scales, row, block / 4, at, scale);
@@ -302,8 +316,8 @@ impl Tile<'_> {
         }
     }
 
-    /// Stores the 32 numbers of a block, as many bytes each: a lane's numbers lie in pieces of 16 bytes, and the pieces of 32 lanes
-    /// side by side.
+    /// Stores the 32 numbers of a block, as many bytes each: a lane's numbers lie in pieces of 16
+    /// bytes, and the pieces of 32 lanes side by side.
     fn put_numbers(&mut self, row: usize, block: usize, numbers: &[u8]) {
         let size = numbers.len() / 32;
         for t in 0..4 {
@@ -316,7 +330,8 @@ impl Tile<'_> {
         }
     }
 
-    /// Stores a block of 32 numbers of four to six bits: a word of nibbles in each of four lanes, and their upper bits.
+    /// Stores a block of 32 numbers of four to six bits: a word of nibbles in each of four lanes,
+    /// and their upper bits.
     fn put_codes(&mut self, row: usize, block: usize, codes: &[u8; 32]) {
         let (segment, j) = (block / 4, block % 4);
         for t in 0..4 {
@@ -325,8 +340,8 @@ impl Tile<'_> {
             let nibbles =
                 (0..8).fold(0_u32, |word, i| word | u32::from(own[NIBBLES[i]] & 15) << (4 * i));
             self.put(Part::Quants, row, segment, lane * 16 + 4 * j, &nibbles.to_le_bytes());
-            // The upper bits of even numbers go to one half of the word, those of odd ones to the other; every second pair's lie four bits up
-            // (`high_place` in weight.cuh).
+            // The upper bits of even numbers go to one half of the word, those of odd ones to the
+            // other; every second pair's lie four bits up (`high_place` in weight.cuh).
             for half in 0..2 {
                 let upper = |bits: usize| {
                     (0..4).fold(0, |byte, p| {
@@ -351,8 +366,8 @@ impl Tile<'_> {
         }
     }
 
-    /// Q4_0, Q4_1, Q5_0, Q5_1: scale (and minimum), (four bytes of fifth bits,) 16 bytes whose lower nibbles are the first 16
-    /// numbers.
+    /// Q4_0, Q4_1, Q5_0, Q5_1: scale (and minimum), (four bytes of fifth bits,) 16 bytes whose
+    /// lower nibbles are the first 16 numbers.
     fn put_block(&mut self, row: usize, b: usize, block: &[u8]) {
         let scale_bytes =
             if matches!(self.ty, TensorType::Q4_0 | TensorType::Q5_0) { 2 } else { 4 };
@@ -367,9 +382,10 @@ impl Tile<'_> {
         self.put_codes(row, b, &codes);
     }
 
-    /// Q4_K and Q5_K: f16 d, f16 dmin, 12 bytes of 6-bit scales and minimums, (Q5_K: 32 bytes of fifth bits,) 128 bytes of
-    /// nibbles. Of each 32 bytes of nibbles the lower halves are one sub-block of 32 numbers and the upper ones the next. Fifth
-    /// bit `j` of byte `i` belongs to number `i` of sub-block `j`.
+    /// Q4_K and Q5_K: f16 d, f16 dmin, 12 bytes of 6-bit scales and minimums, (Q5_K: 32 bytes of
+    /// fifth bits,) 128 bytes of nibbles. Of each 32 bytes of nibbles the lower halves are one
+    /// sub-block of 32 numbers and the upper ones the next. Fifth bit `j` of byte `i` belongs to
+    /// number `i` of sub-block `j`.
     fn put_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (fifths, nibbles) = block[16..].split_at(block.len() - 16 - 128);
         for j in 0..8 {
@@ -384,9 +400,10 @@ impl Tile<'_> {
         }
     }
 
-    /// Q6_K: 128 bytes of lower nibbles, 64 of upper bit pairs, 16 scales, f16 d. In each half (128 numbers: 64 and 32 bytes)
-    /// quarter `j` (32 numbers) has its nibbles in bytes `32 * (j % 2)..`, below for the first two quarters and above for the
-    /// last two, and its bit pairs at `2 * j` of the 32 bytes.
+    /// Q6_K: 128 bytes of lower nibbles, 64 of upper bit pairs, 16 scales, f16 d. In each half (128
+    /// numbers: 64 and 32 bytes) quarter `j` (32 numbers) has its nibbles in bytes `32 * (j %
+    /// 2)..`, below for the first two quarters and above for the last two, and its bit pairs at `2
+    /// * j` of the 32 bytes.
     fn put_q6_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (low, rest) = block.split_at(128);
         let (pairs, rest) = rest.split_at(64);
@@ -406,8 +423,9 @@ impl Tile<'_> {
     }
 }
 
-/// The 6-bit scale and minimum of sub-block `j`: the first four lie in the lower six bits of bytes `j` and `j + 4`, the last
-/// four in the nibbles of bytes `j + 4`, with their upper two bits in the upper bits of the first eight bytes.
+/// The 6-bit scale and minimum of sub-block `j`: the first four lie in the lower six bits of bytes
+/// `j` and `j + 4`, the last four in the nibbles of bytes `j + 4`, with their upper two bits in the
+/// upper bits of the first eight bytes.
 fn scale_and_minimum(packed: &[u8], j: usize) -> [u8; 2] {
     if j < 4 {
         return [packed[j] & 63, packed[j + 4] & 63];

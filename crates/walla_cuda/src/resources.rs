@@ -48,7 +48,8 @@ pub(crate) struct Rope {
 /// What one layer keeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LayerMemory {
-    /// `[pages, kv_heads, page_tokens, head_dim]` each; of 8 bits with scales, `[pages, kv_heads, page_tokens]` each.
+    /// `[pages, kv_heads, page_tokens, head_dim]` each; of 8 bits with scales, `[pages, kv_heads,
+    /// page_tokens]` each.
     Kv { keys: DeviceMemory, values: DeviceMemory, scales: Option<[DeviceMemory; 2]> },
     /// `[sequences, taps - 1, width]` f32.
     ShortConv { state: DeviceMemory },
@@ -79,7 +80,8 @@ pub(crate) struct Cache {
     pub(crate) recent: DeviceMemory,
 }
 
-/// Waits that a stream remembers; older ones are forgotten, which only costs a question to the driver.
+/// Waits that a stream remembers; older ones are forgotten, which only costs a question to the
+/// driver.
 const WAITS_MAX: usize = 64;
 
 /// A stream and how far it has come: every call on it takes the next ticket.
@@ -88,7 +90,8 @@ pub(crate) struct StreamState {
     pub(crate) raw: Stream,
     pub(crate) enqueued: u64,
     pub(crate) completed: u64,
-    /// Waits for events, in order: once this stream has come to the first number, the other stream has come to the last.
+    /// Waits for events, in order: once this stream has come to the first number, the other stream
+    /// has come to the last.
     waits: VecDeque<(u64, StreamId, u64)>,
 }
 
@@ -205,7 +208,8 @@ impl Resources {
         self.stream(id).is_ok_and(|stream| stream.completed >= ticket)
     }
 
-    /// Notes that a stream has come at least this far, and so have the streams that it waited for on the way.
+    /// Notes that a stream has come at least this far, and so have the streams that it waited for
+    /// on the way.
     pub(crate) fn reached(&mut self, id: StreamId, ticket: u64) {
         let Some(stream) = self.streams.get_mut(id.0 as usize) else { return };
         stream.completed = stream.completed.max(ticket);

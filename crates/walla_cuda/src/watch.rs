@@ -1,7 +1,8 @@
 //! Results that programs write into the host's memory, and the word that tells that they are there.
 //!
-//! A step then needs no copy, no record of an event and no question to the driver: the sampler's last block writes the word after
-//! everything else (`kernels/sample.cu`), the host loads it. A device that breaks writes no word, so the driver is asked now and then.
+//! A step then needs no copy, no record of an event and no question to the driver: the sampler's
+//! last block writes the word after everything else (`kernels/sample.cu`), the host loads it. A
+//! device that breaks writes no word, so the driver is asked now and then.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -12,7 +13,8 @@ use walla_device::{BufferId, Device, DeviceError, EventId, GraphId, HostId, Watc
 use crate::device::CudaDevice;
 use crate::resources::{Host, Resources, Word, Written, unknown};
 
-/// Looks at a word after which the driver is asked whether the device still works. A question takes as long as some hundred looks.
+/// Looks at a word after which the driver is asked whether the device still works. A question takes
+/// as long as some hundred looks.
 const MISSES_MAX: u32 = 32;
 
 /// Result blocks of one piece of mapped memory: as many as an executor's ring can have.

@@ -34,7 +34,8 @@ fn records_events_and_replays_agree_on_a_kernel_of_known_cost() {
         println!("{what}: {micros:.2} us, {:.0} GB/s", gigabytes_per_second(micros));
     }
     let close = |a: f64, b: f64, share: f64| (a - b).abs() <= share * b;
-    // Events include a launch's few microseconds; a replay's kernels follow each other more closely.
+    // Events include a launch's few microseconds; a replay's kernels follow each other more
+    // closely.
     assert!(close(replays.median_micros(), events.median_micros(), 0.08));
     if let Some(why) = &records.fallback {
         println!("SKIPPED the records: {why}");

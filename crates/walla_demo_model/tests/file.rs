@@ -67,7 +67,8 @@ fn sha256(message: &[u8]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The first 32 bits of the fraction; the roots of primes below 312 leave a double bits enough for that.
+/// The first 32 bits of the fraction; the roots of primes below 312 leave a double bits enough for
+/// that.
 fn fraction_32(x: f64) -> u32 {
     (x.fract() * 2f64.powi(32)) as u32
 }

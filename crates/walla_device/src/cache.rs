@@ -9,9 +9,10 @@ pub enum KvType {
     /// 2 bytes a number.
     #[default]
     F16,
-    /// 1 byte a number, and an f16 scale for each key and each value of a head: half of F16 but for the scale. A number is
-    /// `scale * q` with `q` in -127..=127 and `scale` the largest magnitude over 127, so it is off by half a scale at most: some
-    /// 0.4 % of the head's largest number. Turning a key to another position rounds it again.
+    /// 1 byte a number, and an f16 scale for each key and each value of a head: half of F16 but for
+    /// the scale. A number is `scale * q` with `q` in -127..=127 and `scale` the largest magnitude
+    /// over 127, so it is off by half a scale at most: some 0.4 % of the head's largest number.
+    /// Turning a key to another position rounds it again.
     Q8,
 }
 
@@ -59,10 +60,10 @@ pub enum CacheLayer {
 
 /// Everything that a device keeps of the sequences between steps.
 ///
-/// Besides pages and convolution states that is, for each sequence, the token that was sampled last (so that the next step
-/// can be launched before the host has read it) and the most recent
-/// [`PENALTY_WINDOW_MAX`](walla_types::PENALTY_WINDOW_MAX) tokens, indexed by position modulo that number (for
-/// penalties). All of it starts as zeros.
+/// Besides pages and convolution states that is, for each sequence, the token that was sampled last
+/// (so that the next step can be launched before the host has read it) and the most recent
+/// [`PENALTY_WINDOW_MAX`](walla_types::PENALTY_WINDOW_MAX) tokens, indexed by position modulo that
+/// number (for penalties). All of it starts as zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDesc {
     /// Layers, in the order in which ops refer to them.
@@ -102,8 +103,9 @@ pub enum CacheCommand {
         /// Destination page.
         to: u32,
     },
-    /// Moves cells of one page to another place in every layer and turns their keys by `turn` positions.
-    /// Source and destination may overlap only if they are the same page and the destination comes first.
+    /// Moves cells of one page to another place in every layer and turns their keys by `turn`
+    /// positions. Source and destination may overlap only if they are the same page and the
+    /// destination comes first.
     MoveCells {
         /// Source page.
         from_page: u32,
@@ -118,7 +120,8 @@ pub enum CacheCommand {
         /// Positions that the tokens move by (negative: towards the start).
         turn: i32,
     },
-    /// Re-indexes the recent tokens after cells moved: token at position `p >= from` is now at `p + turn`.
+    /// Re-indexes the recent tokens after cells moved: token at position `p >= from` is now at `p +
+    /// turn`.
     ShiftRecent {
         /// The sequence.
         sequence: u32,

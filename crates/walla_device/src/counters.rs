@@ -50,7 +50,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Driver calls by kind. The difference of two readings says what was called between them; a device that has no driver counts nothing.
+    /// Driver calls by kind. The difference of two readings says what was called between them; a
+    /// device that has no driver counts nothing.
     DeviceCounters {
         /// Runs of captured graphs.
         graph_launches: "graph launches",
@@ -84,8 +85,9 @@ counters! {
 }
 
 counters! {
-    /// Programs that are launched op by op instead of as one graph, by reason. They give the same tokens. Other systems know two reasons more
-    /// that cannot come up here: a graph is never updated, and every chip that has kernels can run graphs.
+    /// Programs that are launched op by op instead of as one graph, by reason. They give the same
+    /// tokens. Other systems know two reasons more that cannot come up here: a graph is never
+    /// updated, and every chip that has kernels can run graphs.
     GraphFallbacks {
         /// A setting says so.
         switched_off: "switched off",

@@ -27,7 +27,8 @@ handles! {
     CacheId
     /// Plain bytes on a device.
     BufferId
-    /// Plain bytes of the host that the device can copy from and to asynchronously (pinned memory), aligned to 64 bytes.
+    /// Plain bytes of the host that the device can copy from and to asynchronously (pinned memory),
+    /// aligned to 64 bytes.
     HostId
     /// An ordered work queue.
     StreamId
@@ -61,8 +62,9 @@ pub struct MatrixDesc<'a> {
     pub usage: MatrixUse,
 }
 
-/// Describes a rotation: pair `i` of a token at position `p` turns by `p * frequencies[i]` (rounded to f32); sine and cosine are
-/// multiplied by `magnitude`; numbers from `2 * frequencies.len()` on stay as they are.
+/// Describes a rotation: pair `i` of a token at position `p` turns by `p * frequencies[i]` (rounded
+/// to f32); sine and cosine are multiplied by `magnitude`; numbers from `2 * frequencies.len()` on
+/// stay as they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeDesc<'a> {
     /// Radians a token.
@@ -121,7 +123,8 @@ pub struct Watch {
     pub event: EventId,
     /// The mapped memory that has the program's ring of result blocks.
     pub results: HostId,
-    /// Which of them the step writes: [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot).
+    /// Which of them the step writes:
+    /// [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot).
     pub ring_slot: u32,
     /// [`StepHeader::step`](crate::step::StepHeader::step).
     pub step: u64,
@@ -129,12 +132,13 @@ pub struct Watch {
 
 /// Something that runs programs asynchronously. See the [crate's rules](crate#rules).
 ///
-/// Calls up to [`prepare`](Self::prepare) belong to loading: they may allocate and take long. [`resize_cache`](Self::resize_cache) may as well,
-/// and comes between steps when a host wants it. The others belong to play: they neither block nor allocate.
+/// Calls up to [`prepare`](Self::prepare) belong to loading: they may allocate and take long.
+/// [`resize_cache`](Self::resize_cache) may as well, and comes between steps when a host wants it.
+/// The others belong to play: they neither block nor allocate.
 ///
 /// # Errors
-/// Every call answers [`DeviceError::Lost`] once the device is lost, and [`DeviceError::Invalid`] for handles and sizes that
-/// make no sense.
+/// Every call answers [`DeviceError::Lost`] once the device is lost, and [`DeviceError::Invalid`]
+/// for handles and sizes that make no sense.
 #[expect(clippy::missing_errors_doc, reason = "the trait's own section covers every call")]
 pub trait Device: Send {
     /// What the device is.
@@ -153,9 +157,10 @@ pub trait Device: Send {
         GraphFallbacks::default()
     }
 
-    /// Bytes a second that the device reads its own memory with, measured now over at least 1 GiB (less where less is free), or `None`
-    /// where it cannot measure. The memory read stays allocated until the device is dropped, so measure on a device of its
-    /// own: for benchmarks, never in play.
+    /// Bytes a second that the device reads its own memory with, measured now over at least 1 GiB
+    /// (less where less is free), or `None` where it cannot measure. The memory read stays
+    /// allocated until the device is dropped, so measure on a device of its own: for benchmarks,
+    /// never in play.
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
         Ok(None)
     }
@@ -177,10 +182,13 @@ pub trait Device: Send {
     /// Allocates a cache.
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError>;
 
-    /// Keeps memory behind the first `pages` pages of a cache alone, where the device can: it gives back what it can of the rest, and what
-    /// comes back later holds zeros. [`memory`](Self::memory) tells what is held. Addresses stay, so programs stay valid; the caller sees
-    /// to it that nothing enqueued later touches other pages. May wait for everything enqueued before, so not a matter of every
-    /// frame. Default: memory stays as it is. [`OutOfMemory`](DeviceError::OutOfMemory) if what is to come back is taken: then nothing has come back.
+    /// Keeps memory behind the first `pages` pages of a cache alone, where the device can: it gives
+    /// back what it can of the rest, and what comes back later holds zeros.
+    /// [`memory`](Self::memory) tells what is held. Addresses stay, so programs stay valid; the
+    /// caller sees to it that nothing enqueued later touches other pages. May wait for everything
+    /// enqueued before, so not a matter of every frame. Default: memory stays as it is.
+    /// [`OutOfMemory`](DeviceError::OutOfMemory) if what is to come back is taken: then nothing has
+    /// come back.
     fn resize_cache(&mut self, _cache: CacheId, _pages: u32) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -191,8 +199,9 @@ pub trait Device: Send {
     /// Allocates zeroed host memory that copies can run on asynchronously.
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError>;
 
-    /// Allocates zeroed host memory that programs write to as they go, under both names: for a program's
-    /// [`results`](crate::Program::results) and nothing else. `None` where the device has no such thing; then results are copied.
+    /// Allocates zeroed host memory that programs write to as they go, under both names: for a
+    /// program's [`results`](crate::Program::results) and nothing else. `None` where the device has
+    /// no such thing; then results are copied.
     fn create_mapped(
         &mut self,
         what: &str,
@@ -208,9 +217,10 @@ pub trait Device: Send {
     /// Makes an event. It counts as complete until it is first recorded.
     fn create_event(&mut self) -> Result<EventId, DeviceError>;
 
-    /// Makes programs ready to launch: checks them, allocates one workspace that they share, captures graphs. Prepare all programs
-    /// of a model in one call: each call allocates a workspace of its own. Launches of programs that were prepared together must
-    /// not overlap, and uploads of their step block must be ordered among them; one stream for both sees to that.
+    /// Makes programs ready to launch: checks them, allocates one workspace that they share,
+    /// captures graphs. Prepare all programs of a model in one call: each call allocates a
+    /// workspace of its own. Launches of programs that were prepared together must not overlap, and
+    /// uploads of their step block must be ordered among them; one stream for both sees to that.
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError>;
 
     /// Lets `write` fill `bytes` bytes of a host buffer.
@@ -231,10 +241,12 @@ pub trait Device: Send {
         read: &mut dyn FnMut(&[u8]),
     ) -> Result<(), DeviceError>;
 
-    /// Enqueues a copy of `bytes` bytes from the start of a host buffer to the start of a device buffer.
+    /// Enqueues a copy of `bytes` bytes from the start of a host buffer to the start of a device
+    /// buffer.
     ///
-    /// A copy to the step block of a prepared program may be left to the next launch of a program that has that block: until then the host buffer stays
-    /// as it is, and nobody but programs reads the block.
+    /// A copy to the step block of a prepared program may be left to the next launch of a program
+    /// that has that block: until then the host buffer stays as it is, and nobody but programs
+    /// reads the block.
     fn upload(
         &mut self,
         stream: StreamId,
@@ -252,11 +264,13 @@ pub trait Device: Send {
         bytes: usize,
     ) -> Result<(), DeviceError>;
 
-    /// Enqueues one run of a prepared program over the step block as it is when the stream gets there.
+    /// Enqueues one run of a prepared program over the step block as it is when the stream gets
+    /// there.
     fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError>;
 
-    /// Enqueues a program whose results lie in mapped memory. `watch.event` completes, without a record, when the step's result block can be
-    /// read there; [`wait`](Self::wait) does not take it. What was enqueued on the stream before is complete by then.
+    /// Enqueues a program whose results lie in mapped memory. `watch.event` completes, without a
+    /// record, when the step's result block can be read there; [`wait`](Self::wait) does not take
+    /// it. What was enqueued on the stream before is complete by then.
     fn launch_watched(
         &mut self,
         stream: StreamId,

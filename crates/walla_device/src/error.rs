@@ -2,7 +2,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The device has not enough memory: load a smaller model, a shorter context or fewer agents, or use another device.
+    /// The device has not enough memory: load a smaller model, a shorter context or fewer agents,
+    /// or use another device.
     #[error("out of memory for {what}: {wanted_bytes} bytes wanted, {free_bytes} free")]
     OutOfMemory {
         /// What the memory was for.

@@ -1,8 +1,9 @@
 //! A device that breaks on purpose, by seed, for tests.
 //!
-//! [`Faulty`] passes every call on to another device, unless its [`FaultPlan`] says otherwise (of the work calls; what is but told, such as
-//! counters and the speed of memory, it passes on always). Nothing in it is random but
-//! what the plan's seed decides, and no time passes but that of its [`VirtualClock`].
+//! [`Faulty`] passes every call on to another device, unless its [`FaultPlan`] says otherwise (of
+//! the work calls; what is but told, such as counters and the speed of memory, it passes on
+//! always). Nothing in it is random but what the plan's seed decides, and no time passes but that
+//! of its [`VirtualClock`].
 
 mod backend;
 mod clock;
@@ -236,7 +237,8 @@ impl Device for Faulty {
         self.allocate(Call::CreateHost, what, bytes as u64, |inner| inner.create_host(what, bytes))
     }
 
-    /// `None` where ends are to be late or results to be changed: then they are copied, which this device sees.
+    /// `None` where ends are to be late or results to be changed: then they are copied, which this
+    /// device sees.
     fn create_mapped(
         &mut self,
         what: &str,
@@ -398,7 +400,8 @@ impl Device for Faulty {
         })
     }
 
-    /// Advances the clock to when all is done. [`DeviceError::Failed`] where a real device would hang for ever.
+    /// Advances the clock to when all is done. [`DeviceError::Failed`] where a real device would
+    /// hang for ever.
     fn synchronise(&mut self) -> Result<(), DeviceError> {
         self.call(Call::Synchronise, |this| {
             let Some(done_micros) = this.timeline.synchronise() else {

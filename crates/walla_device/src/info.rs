@@ -24,7 +24,8 @@ pub struct GpuFacts {
     pub shared_bytes_per_block: u64,
     /// Shared memory of a block after opting in, in bytes.
     pub shared_bytes_per_block_optin: u64,
-    /// Recommended granularity of virtual memory management in bytes, or `None` where it is not supported.
+    /// Recommended granularity of virtual memory management in bytes, or `None` where it is not
+    /// supported.
     pub vmm_granularity_bytes: Option<u64>,
     /// L2 cache in bytes.
     pub l2_bytes: u64,
@@ -32,17 +33,21 @@ pub struct GpuFacts {
     pub driver_version: u32,
     /// Whether kernels can start before the one before them has ended (sm_90 and later).
     pub programmatic_launch: bool,
-    /// The kernel image in use, or the one that would be, and where it is from: `sm_90a machine code`.
+    /// The kernel image in use, or the one that would be, and where it is from: `sm_90a machine
+    /// code`.
     pub kernel_image: String,
     /// Why programs are never graphs on it, if so.
     pub graphs_off: Option<String>,
     /// Images that were found but refused, with the reason: a line each.
     pub kernel_images_refused: Vec<String>,
-    /// The context that an open device works in, and why it is not the one that was asked for, if so. Empty before it is opened.
+    /// The context that an open device works in, and why it is not the one that was asked for, if
+    /// so. Empty before it is opened.
     pub context: String,
-    /// Whether a device can be kept to a part of the multiprocessors ([`GpuContext::Share`](crate::GpuContext::Share)).
+    /// Whether a device can be kept to a part of the multiprocessors
+    /// ([`GpuContext::Share`](crate::GpuContext::Share)).
     pub green_contexts: Support,
-    /// Whether the system ends kernels that run too long: a sign that a display is on this GPU. Another one keeps dialogue from its frames.
+    /// Whether the system ends kernels that run too long: a sign that a display is on this GPU.
+    /// Another one keeps dialogue from its frames.
     pub runs_display: bool,
     /// Whether a device can work in the renderer's own time (CUDA in Graphics).
     pub graphics_contexts: Support,
@@ -63,7 +68,8 @@ pub struct DeviceInfo {
     pub threads: u32,
     /// All memory in bytes. `None`: nobody knows.
     pub memory_total_bytes: Option<u64>,
-    /// Memory that was free when the device was listed or opened, in bytes. `None`: nobody knows before it is opened (a GPU).
+    /// Memory that was free when the device was listed or opened, in bytes. `None`: nobody knows
+    /// before it is opened (a GPU).
     pub memory_free_bytes: Option<u64>,
     /// Facts of a GPU.
     pub gpu: Option<GpuFacts>,

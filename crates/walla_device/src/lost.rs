@@ -19,11 +19,11 @@ struct LostDevice {
     reason: String,
 }
 
-/// Gives up a device that hangs. No call reaches it again, and it is leaked, not dropped: its memory
-/// may still be written, and a driver may block on a kernel that never ends.
+/// Gives up a device that hangs. No call reaches it again, and it is leaked, not dropped: its
+/// memory may still be written, and a driver may block on a kernel that never ends.
 ///
-/// In its place is a device for which [`DeviceError::is_lost`] holds after every call, with the given
-/// reason.
+/// In its place is a device for which [`DeviceError::is_lost`] holds after every call, with the
+/// given reason.
 pub fn abandon(device: &mut Box<dyn Device>, reason: &str) {
     let lost = LostDevice {
         info: device.info().clone(),

@@ -32,7 +32,8 @@ pub struct Linear {
     pub bias: Option<VectorId>,
 }
 
-/// Heads of an attention layer. `heads` is a multiple of `kv_heads`; query head `h` reads KV head `h * kv_heads / heads`.
+/// Heads of an attention layer. `heads` is a multiple of `kv_heads`; query head `h` reads KV head
+/// `h * kv_heads / heads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadShape {
     /// Query heads.
@@ -43,11 +44,13 @@ pub struct HeadShape {
     pub head_dim: u32,
 }
 
-/// One fused operation. Row indices `r` run over the rows of the step block, outputs `o` over its output rows.
+/// One fused operation. Row indices `r` run over the rows of the step block, outputs `o` over its
+/// output rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `x[r] = table[token(r)] * scale`. The token is the row's own or, where that is negative, the one that its sequence
-    /// sampled last; it is also written to the sequence's recent tokens at the row's position.
+    /// `x[r] = table[token(r)] * scale`. The token is the row's own or, where that is negative, the
+    /// one that its sequence sampled last; it is also written to the sequence's recent tokens at
+    /// the row's position.
     Embed {
         /// `[vocab, width]`.
         table: MatrixId,
@@ -56,7 +59,8 @@ pub enum Op {
         /// Result.
         x: Slot,
     },
-    /// `n = norm(x); q = rope(head_norm(Q n)); append rope(head_norm(K n)) and V n to the layer's pages at the row's position`.
+    /// `n = norm(x); q = rope(head_norm(Q n)); append rope(head_norm(K n)) and V n to the layer's
+    /// pages at the row's position`.
     Qkv {
         /// Hidden state.
         x: Slot,
@@ -79,8 +83,8 @@ pub enum Op {
         /// Result: `[rows, heads * head_dim]`.
         q: Slot,
     },
-    /// `out[r] = softmax(scale * q[r] K^T) V` over the cells `max(0, p + 1 - window) ..= p` of the row's sequence, `p` its
-    /// position. Runs after every row's append.
+    /// `out[r] = softmax(scale * q[r] K^T) V` over the cells `max(0, p + 1 - window) ..= p` of the
+    /// row's sequence, `p` its position. Runs after every row's append.
     Attention {
         /// `[rows, heads * head_dim]`.
         q: Slot,
@@ -121,9 +125,10 @@ pub enum Op {
         /// Result: `[rows, hidden]`.
         h: Slot,
     },
-    /// `n = norm(x); [b, c, v] = W n; u = b * v; out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1) + t)`, causal and per channel.
-    /// Earlier `u` come from rows of this step (by [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's
-    /// state, zeros before position 0; the last row of each sequence leaves the new state.
+    /// `n = norm(x); [b, c, v] = W n; u = b * v; out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1)
+    /// + t)`, causal and per channel. Earlier `u` come from rows of this step (by
+    /// [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's state, zeros
+    /// before position 0; the last row of each sequence leaves the new state.
     ShortConv {
         /// Hidden state.
         x: Slot,
@@ -149,21 +154,26 @@ pub enum Op {
         /// `[vocab, width]`.
         linear: Linear,
     },
-    /// Draws a token for every output that asks for one, from a copy of its logits `l` (the logits buffer stays as it is):
+    /// Draws a token for every output that asks for one, from a copy of its logits `l` (the logits
+    /// buffer stays as it is):
     ///
     /// 1. `l[t] += bias` for each of its biases.
-    /// 2. For each token `t` that occurs `n > 0` times among the recent tokens in the window: `l[t]` is divided by the
-    ///    repetition penalty if positive, else multiplied; then `presence + n * frequency` is subtracted.
+    /// 2. For each token `t` that occurs `n > 0` times among the recent tokens in the window:
+    ///    `l[t]` is divided by the repetition penalty if positive, else multiplied; then `presence
+    ///    + n * frequency` is subtracted.
     /// 3. Tokens whose bit in the output's mask is 0 get negative infinity.
     /// 4. Temperature 0: the largest `l`, the lower id of equals. Else `s[t] = l[t] / temperature`.
-    /// 5. Top-k keeps the k largest `s` (the lower id first of equals); with `P = softmax(s)` over what is kept, top-p keeps the
-    ///    shortest prefix in that order whose sum reaches p; min-p keeps those with `P[t] >= min_p * P[first]`.
-    /// 6. The token drawn is the kept one with the largest `s[t] - ln(-ln u[t])`, where
-    ///    `u[t] = unit_interval(philox4x32([position + 1, t, 0, 0], seed)[0])` (the Gumbel-max draw: the same distribution as
-    ///    softmax, and the sum over the vocabulary does not decide, so that devices agree). The lower id wins ties.
+    /// 5. Top-k keeps the k largest `s` (the lower id first of equals); with `P = softmax(s)` over
+    ///    what is kept, top-p keeps the shortest prefix in that order whose sum reaches p; min-p
+    ///    keeps those with `P[t] >= min_p * P[first]`.
+    /// 6. The token drawn is the kept one with the largest `s[t] - ln(-ln u[t])`, where `u[t] =
+    ///    unit_interval(philox4x32([position + 1, t, 0, 0], seed)[0])` (the Gumbel-max draw: the
+    ///    same distribution as softmax, and the sum over the vocabulary does not decide, so that
+    ///    devices agree). The lower id wins ties.
     ///
-    /// The token is left as the sequence's last sampled one and reported in the result block with its log-probability
-    /// under the model alone. Forbidden tokens are no candidates either. A mask that forbids all, and logits that are not finite (other than some negative infinities) give
+    /// The token is left as the sequence's last sampled one and reported in the result block with
+    /// its log-probability under the model alone. Forbidden tokens are no candidates either. A mask
+    /// that forbids all, and logits that are not finite (other than some negative infinities) give
     /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE) and token 0 for that output only.
     Sample,
 }
@@ -184,8 +194,9 @@ pub struct Program {
     pub name: String,
     /// What it is for.
     pub phase: Phase,
-    /// A promise about every step that the program runs: each of its rows is of another sequence, as in plain decoding. A device
-    /// may rely on it (to append keys and values in the same launch that attends to them) or ignore it: results are the same.
+    /// A promise about every step that the program runs: each of its rows is of another sequence,
+    /// as in plain decoding. A device may rely on it (to append keys and values in the same launch
+    /// that attends to them) or ignore it: results are the same.
     pub one_row_a_sequence: bool,
     /// Rows of the bucket; a step may use fewer.
     pub rows_max: u32,
@@ -203,12 +214,13 @@ pub struct Program {
     pub step: BufferId,
     /// Where things lie in the step block and in the result block.
     pub layout: StepLayout,
-    /// A ring of result blocks; [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot) picks one.
+    /// A ring of result blocks; [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot) picks
+    /// one.
     pub results: BufferId,
     /// `[outputs_max, vocab]` f32.
     pub logits: BufferId,
-    /// The mask block: `[masks, mask_words(vocab)]` u32, see [`mask_words`](crate::step::mask_words); as many masks as fit. `None`: no
-    /// step has masks.
+    /// The mask block: `[masks, mask_words(vocab)]` u32, see
+    /// [`mask_words`](crate::step::mask_words); as many masks as fit. `None`: no step has masks.
     pub masks: Option<BufferId>,
     /// In order.
     pub ops: Vec<Op>,

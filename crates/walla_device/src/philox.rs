@@ -1,5 +1,6 @@
-//! Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-//! (SC 2011). Every device draws with it, keyed by (agent seed, position), so that a draw depends on nothing else.
+//! Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random
+//! numbers: as easy as 1, 2, 3" (SC 2011). Every device draws with it, keyed by (agent seed,
+//! position), so that a draw depends on nothing else.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -25,7 +26,8 @@ pub const fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// The upper 23 bits of a word as a number strictly between 0 and 1: `(bits + 0.5) / 2^23`.
 ///
-/// 23 bits and the half fill the 24 bits of an f32's mantissa, so the result is exact and never rounds up to 1.
+/// 23 bits and the half fill the 24 bits of an f32's mantissa, so the result is exact and never
+/// rounds up to 1.
 #[must_use]
 pub const fn unit_interval(word: u32) -> f32 {
     ((word >> 9) as f32 + 0.5) / 8_388_608.0

@@ -9,7 +9,8 @@ use crate::sharing::GpuContext;
 /// How to open a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Threads that a CPU device may use. Default `None`: half of the cores, at least one, because a game keeps its own.
+    /// Threads that a CPU device may use. Default `None`: half of the cores, at least one, because
+    /// a game keeps its own.
     pub threads: Option<u32>,
     /// Ceiling of device memory in bytes: allocations beyond it answer
     /// [`OutOfMemory`](DeviceError::OutOfMemory). Default: what the device has free.
@@ -107,7 +108,8 @@ impl Registry {
         with_reason.filter_map(|(name, reason)| Some((name, reason?))).collect()
     }
 
-    /// Devices that [`open`](Self::open) tries for this name, in this order: all that may be chosen unasked for `auto`, best first.
+    /// Devices that [`open`](Self::open) tries for this name, in this order: all that may be chosen
+    /// unasked for `auto`, best first.
     #[must_use]
     pub fn candidates(&self, name: &str) -> Vec<DeviceInfo> {
         self.wanted(name).into_iter().map(|(_, info)| info).collect()
@@ -115,8 +117,9 @@ impl Registry {
 
     /// Opens the device of this name, or the best one for `auto`.
     ///
-    /// For `auto`, a device that fails to open is passed over for the next best; the last error comes back if none opens. To hear why
-    /// a better one is not taken, open the [candidates](Self::candidates) by name, one after the other.
+    /// For `auto`, a device that fails to open is passed over for the next best; the last error
+    /// comes back if none opens. To hear why a better one is not taken, open the
+    /// [candidates](Self::candidates) by name, one after the other.
     ///
     /// # Errors
     /// [`RegistryError::Unknown`] if no device has that name, [`RegistryError::Absent`] if its

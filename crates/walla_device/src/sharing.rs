@@ -6,24 +6,28 @@ use std::sync::Arc;
 
 /// In which context a GPU device works. Without effect on a CPU.
 ///
-/// What driver or platform do not have is no error: the device then works in a context of its own, and
-/// [`GpuFacts::context`](crate::GpuFacts::context) says why.
+/// What driver or platform do not have is no error: the device then works in a context of its own,
+/// and [`GpuFacts::context`](crate::GpuFacts::context) says why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GpuContext {
     /// A context of its own on the whole GPU, with streams of low priority.
     #[default]
     Own,
-    /// A context of its own on a part of the multiprocessors, so that the rest is always free for the renderer (a "green context").
+    /// A context of its own on a part of the multiprocessors, so that the rest is always free for
+    /// the renderer (a "green context").
     Share {
-        /// Per cent of the multiprocessors, rounded up to what the GPU can set apart; 100 and more: all of them.
+        /// Per cent of the multiprocessors, rounded up to what the GPU can set apart; 100 and more:
+        /// all of them.
         percent: u32,
     },
-    /// What the program has already: its own context, or the queue that it renders with. The device's crate makes such handles:
-    /// `walla_cuda::SharedContext` and `walla_cuda::GraphicsQueue`.
+    /// What the program has already: its own context, or the queue that it renders with. The
+    /// device's crate makes such handles: `walla_cuda::SharedContext` and
+    /// `walla_cuda::GraphicsQueue`.
     Of(GpuHandle),
 }
 
-/// Something of the program's, as a device's crate knows it. Opaque here, cheap to clone; equal to its clones alone.
+/// Something of the program's, as a device's crate knows it. Opaque here, cheap to clone; equal to
+/// its clones alone.
 #[derive(Clone)]
 pub struct GpuHandle(Arc<dyn Any + Send + Sync>);
 

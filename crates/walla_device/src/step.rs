@@ -1,6 +1,7 @@
 //! The packed blocks that a step reads and writes, laid out for host and device alike.
 //!
-//! A **step block** goes to the device in one copy. It holds, one after the other, each aligned to 64 bytes:
+//! A **step block** goes to the device in one copy. It holds, one after the other, each aligned to
+//! 64 bytes:
 //!
 //! | part | type | count |
 //! |---|---|---|
@@ -10,9 +11,11 @@
 //! | biases | [`BiasRow`] | `biases_max` |
 //! | page tables | `u32` | `sequences_max * pages_per_sequence` |
 //!
-//! Page tables come last, so that a copy can stop after the sequences that the step has. Masks of allowed tokens lie in a block of their
-//! own, the **mask block** ([`Program::masks`](crate::Program::masks)), which a step without masks need not copy. A **result block** comes back:
-//! [`ResultHeader`], [`ResultRow`] × `outputs_max`, [`Candidate`] × `outputs_max * CANDIDATES_MAX`.
+//! Page tables come last, so that a copy can stop after the sequences that the step has. Masks of
+//! allowed tokens lie in a block of their own, the **mask block**
+//! ([`Program::masks`](crate::Program::masks)), which a step without masks need not copy. A
+//! **result block** comes back: [`ResultHeader`], [`ResultRow`] × `outputs_max`, [`Candidate`] ×
+//! `outputs_max * CANDIDATES_MAX`.
 //!
 //! All numbers are little-endian, as on every machine that walla supports.
 
@@ -25,7 +28,8 @@ use walla_types::CANDIDATES_MAX;
 pub struct StepHeader {
     /// Number of the step, echoed in the result.
     pub step: u64,
-    /// Rows in use, at least one. Rows from here to the bucket's end are padding: devices may skip them, or run them against page 0.
+    /// Rows in use, at least one. Rows from here to the bucket's end are padding: devices may skip
+    /// them, or run them against page 0.
     pub rows: u32,
     /// Outputs in use.
     pub outputs: u32,
@@ -41,7 +45,8 @@ pub struct StepHeader {
     pub reserved: [u32; 8],
 }
 
-/// One token to evaluate. Rows of one sequence are neighbours, and their positions follow each other.
+/// One token to evaluate. Rows of one sequence are neighbours, and their positions follow each
+/// other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct StepRow {
@@ -99,7 +104,8 @@ pub struct OutputRow {
     pub presence_penalty: f32,
     /// 0 is off.
     pub frequency_penalty: f32,
-    /// Recent tokens (the row's own is the latest) that penalties count; at most the row's position + 1 exist.
+    /// Recent tokens (the row's own is the latest) that penalties count; at most the row's position
+    /// + 1 exist.
     pub penalty_window: u32,
     /// Low and high half of the seed.
     pub seed: [u32; 2],
@@ -120,7 +126,8 @@ impl OutputRow {
     pub const SAMPLE: u32 = 1;
 }
 
-/// Words of a mask of allowed tokens: a bit a token, the lowest bit first. Bits beyond the vocabulary mean nothing.
+/// Words of a mask of allowed tokens: a bit a token, the lowest bit first. Bits beyond the
+/// vocabulary mean nothing.
 #[must_use]
 pub const fn mask_words(vocab: u32) -> usize {
     vocab.div_ceil(u32::BITS) as usize
@@ -146,13 +153,13 @@ pub struct ResultHeader {
     pub outputs: u32,
     /// Room to grow.
     pub reserved: u32,
-    /// The device's clock when the program began, in nanoseconds from an arbitrary start. A host that polls once a frame cannot
-    /// time a step itself.
+    /// The device's clock when the program began, in nanoseconds from an arbitrary start. A host
+    /// that polls once a frame cannot time a step itself.
     pub begin_nanos: u64,
     /// The device's clock when the sampler ended.
     pub end_nanos: u64,
-    /// [`StepHeader::step`] + 1, written after all else by a device that writes results straight into the host's memory
-    /// ([`Device::create_mapped`](crate::Device::create_mapped)); 0 before.
+    /// [`StepHeader::step`] + 1, written after all else by a device that writes results straight
+    /// into the host's memory ([`Device::create_mapped`](crate::Device::create_mapped)); 0 before.
     pub done: u64,
     /// Room to grow.
     pub reserved_too: [u32; 6],
@@ -166,7 +173,8 @@ pub struct ResultRow {
     pub token: u32,
     /// [`ResultRow::SAMPLED`], [`ResultRow::NOT_FINITE`].
     pub flags: u32,
-    /// Natural logarithm of the token's probability under the model alone (before biases, penalties, temperature and cuts).
+    /// Natural logarithm of the token's probability under the model alone (before biases,
+    /// penalties, temperature and cuts).
     pub log_probability: f32,
     /// Candidates reported.
     pub candidates: u32,
@@ -184,7 +192,8 @@ impl ResultRow {
     pub const NOT_FINITE: u32 = 2;
 }
 
-/// One of the likeliest tokens under the model alone, likeliest first, the lower id first of equals.
+/// One of the likeliest tokens under the model alone, likeliest first, the lower id first of
+/// equals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Candidate {
@@ -279,7 +288,8 @@ impl StepLayout {
         align(self.candidates_offset() + candidates * size_of::<Candidate>())
     }
 
-    /// Bytes of the result rows alone, without candidates: what a step without candidate requests downloads.
+    /// Bytes of the result rows alone, without candidates: what a step without candidate requests
+    /// downloads.
     #[must_use]
     pub const fn result_bytes_without_candidates(&self) -> usize {
         self.candidates_offset()
@@ -312,7 +322,8 @@ pub struct StepView<'a> {
 }
 
 impl<'a> StepView<'a> {
-    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to 64 bytes.
+    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to
+    /// 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
         let tables = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
@@ -342,7 +353,8 @@ pub struct StepViewMut<'a> {
 }
 
 impl<'a> StepViewMut<'a> {
-    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to 64 bytes.
+    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to
+    /// 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
         let tables_max = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
@@ -375,7 +387,8 @@ pub struct ResultView<'a> {
 }
 
 impl<'a> ResultView<'a> {
-    /// Cuts a result block into its parts; `None` if it is shorter than the layout's rows or not aligned to 64 bytes.
+    /// Cuts a result block into its parts; `None` if it is shorter than the layout's rows or not
+    /// aligned to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
         let candidates = layout.outputs_max.checked_mul(CANDIDATES_MAX)?;
@@ -399,7 +412,8 @@ pub struct ResultViewMut<'a> {
 }
 
 impl<'a> ResultViewMut<'a> {
-    /// Cuts a result block into its parts; `None` if it is shorter than the layout or not aligned to 64 bytes.
+    /// Cuts a result block into its parts; `None` if it is shorter than the layout or not aligned
+    /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
         let candidates_max = layout.outputs_max.checked_mul(CANDIDATES_MAX)?;

@@ -11,8 +11,9 @@ use crate::options::ExecOptions;
 use crate::program::{self, Bucket, Buffers};
 use crate::ring::StepShape;
 
-/// Longest context of the tier of programs for steps in which nobody has a longer one, if programs of so many rows have such a tier: a device may share attention out in
-/// another way where no row is long, which pays where there are too few rows to fill it, the longer the fewer they are.
+/// Longest context of the tier of programs for steps in which nobody has a longer one, if programs
+/// of so many rows have such a tier: a device may share attention out in another way where no row
+/// is long, which pays where there are too few rows to fill it, the longer the fewer they are.
 fn short_context(rows: u32) -> Option<u32> {
     match rows {
         ..=4 => Some(2_048),
@@ -36,8 +37,8 @@ pub struct PreparedBucket {
     pub mode: LaunchMode,
 }
 
-/// The smallest bucket that a step fits whose longest context has so many tokens. Every sequence of a step has a row at least, so as many rows as sequences means
-/// one each.
+/// The smallest bucket that a step fits whose longest context has so many tokens. Every sequence of
+/// a step has a row at least, so as many rows as sequences means one each.
 pub(crate) fn choose(
     buckets: &[PreparedBucket],
     shape: &StepShape<'_>,
@@ -58,8 +59,9 @@ struct Size {
     context: u32,
 }
 
-/// The buckets to prepare: the sizes of [`BUCKETS`] up to `rows_max`, and of those that decode steps of all sequences can use, one more for steps with one row a
-/// sequence, and one for such steps with short contexts where they are few rows.
+/// The buckets to prepare: the sizes of [`BUCKETS`] up to `rows_max`, and of those that decode
+/// steps of all sequences can use, one more for steps with one row a sequence, and one for such
+/// steps with short contexts where they are few rows.
 fn sizes(options: &ExecOptions) -> Vec<Size> {
     let &ExecOptions { rows_max, sequences_max, context_tokens: context, .. } = options;
     let smaller = BUCKETS.into_iter().filter(|&rows| rows < rows_max);

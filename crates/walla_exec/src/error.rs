@@ -24,7 +24,8 @@ pub enum ExecError {
     /// A step has no rows: there is nothing to submit.
     #[error("a step without rows")]
     NoRows,
-    /// A step has more rows, outputs, logits rows or sequences than the executor was loaded for: split it.
+    /// A step has more rows, outputs, logits rows or sequences than the executor was loaded for:
+    /// split it.
     #[error("a step of {wanted} {what}, at most {max}")]
     StepTooLarge {
         /// What there is too much of.
@@ -34,7 +35,8 @@ pub enum ExecError {
         /// The bound.
         max: u32,
     },
-    /// The mask of allowed tokens of a sequence forbids the whole vocabulary: nothing could be drawn.
+    /// The mask of allowed tokens of a sequence forbids the whole vocabulary: nothing could be
+    /// drawn.
     #[error("the mask of sequence {seq} forbids all {vocab} tokens of the vocabulary")]
     NothingAllowed {
         /// The sequence.
@@ -42,7 +44,8 @@ pub enum ExecError {
         /// Tokens of the vocabulary.
         vocab: u32,
     },
-    /// Where the results of a step should be are those of another: the device is broken. Use another.
+    /// Where the results of a step should be are those of another: the device is broken. Use
+    /// another.
     #[error("results of step {found} where those of step {step} should be")]
     ForeignResults {
         /// Whose results were asked for.
@@ -56,8 +59,9 @@ pub enum ExecError {
 }
 
 impl ExecError {
-    /// Whether a step that was refused with this error has left no trace on the device: it can be submitted again, when there is room or
-    /// with what is wrong put right. After any other error nobody knows how much of the step happened.
+    /// Whether a step that was refused with this error has left no trace on the device: it can be
+    /// submitted again, when there is room or with what is wrong put right. After any other error
+    /// nobody knows how much of the step happened.
     #[must_use]
     pub fn nothing_happened(&self) -> bool {
         matches!(

@@ -1,4 +1,5 @@
-//! Whole sequences in, logits out: for tests, tools and comparisons. It waits for the device, so it is nothing for a frame.
+//! Whole sequences in, logits out: for tests, tools and comparisons. It waits for the device, so it
+//! is nothing for a frame.
 
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{SeqId, TokenId};
@@ -32,8 +33,9 @@ impl Evaluator {
         &mut self.sequences
     }
 
-    /// Appends tokens to sequences, all as one batch (cut into steps that fit), and hands `sink` the logits after each of
-    /// them: sequence index in `inputs`, index of the token, row. Rows come in no particular order.
+    /// Appends tokens to sequences, all as one batch (cut into steps that fit), and hands `sink`
+    /// the logits after each of them: sequence index in `inputs`, index of the token, row. Rows
+    /// come in no particular order.
     ///
     /// # Errors
     /// What batch, ledger and device say; the batch may then be evaluated in part.
@@ -42,7 +44,8 @@ impl Evaluator {
         inputs: &[(SeqId, &[TokenId])],
         sink: &mut dyn FnMut(usize, usize, &[f32]),
     ) -> Result<(), StepError> {
-        // Round robin: one token of each sequence at a time, so that sequences of different lengths share steps.
+        // Round robin: one token of each sequence at a time, so that sequences of different lengths
+        // share steps.
         let longest = inputs.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
         let places: Vec<(usize, usize)> = (0..longest)
             .flat_map(|token| (0..inputs.len()).map(move |input| (input, token)))

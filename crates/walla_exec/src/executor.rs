@@ -65,7 +65,8 @@ impl Executor {
     /// `progress` hears the share of weights done, from 0 to 1, and may stop the load.
     ///
     /// # Errors
-    /// [`ExecError::Options`] for capacities that make no sense, [`ExecError::Stopped`], or what file and device say.
+    /// [`ExecError::Options`] for capacities that make no sense, [`ExecError::Stopped`], or what
+    /// file and device say.
     pub fn load(
         mut device: Box<dyn Device>,
         file: &Gguf,
@@ -190,23 +191,27 @@ impl Executor {
         self.ring.next().map(|_| ())
     }
 
-    /// Whether copies of a step that failed half-way may still run. It is not [in flight](Self::in_flight), but no other step is submitted
-    /// before [`poll`](Self::poll) or [`submit_ubatch`](Self::submit_ubatch) has seen their end: call one of them again.
+    /// Whether copies of a step that failed half-way may still run. It is not [in
+    /// flight](Self::in_flight), but no other step is submitted before [`poll`](Self::poll) or
+    /// [`submit_ubatch`](Self::submit_ubatch) has seen their end: call one of them again.
     #[must_use]
     pub fn is_reclaiming(&self) -> bool {
         self.is_torn || self.is_recorded
     }
 
-    /// Enqueues a piece of upkeep of the cache, after all steps submitted so far and before all later ones.
+    /// Enqueues a piece of upkeep of the cache, after all steps submitted so far and before all
+    /// later ones.
     ///
     /// # Errors
-    /// What the device says; unless it is lost, the command has not been taken and may be given again.
+    /// What the device says; unless it is lost, the command has not been taken and may be given
+    /// again.
     pub fn maintain(&mut self, command: KvCommand) -> Result<(), ExecError> {
         let command = fill::cache_command(command);
         Ok(self.device.maintain(self.compute, self.cache, &[command])?)
     }
 
-    /// Keeps memory behind the first `pages` pages of the cache alone, where the device can. Waits for steps in flight.
+    /// Keeps memory behind the first `pages` pages of the cache alone, where the device can. Waits
+    /// for steps in flight.
     ///
     /// # Errors
     /// What the device says: [`DeviceError::OutOfMemory`] if memory for more pages is not there.
@@ -214,16 +219,20 @@ impl Executor {
         Ok(self.device.resize_cache(self.cache, pages)?)
     }
 
-    /// Enqueues a micro-batch as one step and returns its number: its rows, the page tables of its sequences, and how each sequence draws
-    /// its tokens. Outputs of the step are the micro-batch's [`output_rows`](UBatch::output_rows) in order.
+    /// Enqueues a micro-batch as one step and returns its number: its rows, the page tables of its
+    /// sequences, and how each sequence draws its tokens. Outputs of the step are the micro-batch's
+    /// [`output_rows`](UBatch::output_rows) in order.
     ///
-    /// Enqueues one copy to the device (and one more if some output has a mask that the device does not hold), one launch, one copy back where
-    /// the device does not write results to the host itself, and one for each row of logits asked for; never waits.
+    /// Enqueues one copy to the device (and one more if some output has a mask that the device does
+    /// not hold), one launch, one copy back where the device does not write results to the host
+    /// itself, and one for each row of logits asked for; never waits.
     ///
     /// # Errors
-    /// [`ExecError::RingFull`], [`ExecError::NoRows`], [`ExecError::StepTooLarge`], [`ExecError::NothingAllowed`], or what the device says:
-    /// [`DeviceError::HostInFlight`] while copies of an earlier step that failed half-way still run ([`is_reclaiming`](Self::is_reclaiming));
-    /// try again later. [`ExecError::nothing_happened`] says which of them leave no trace of the step.
+    /// [`ExecError::RingFull`], [`ExecError::NoRows`], [`ExecError::StepTooLarge`],
+    /// [`ExecError::NothingAllowed`], or what the device says: [`DeviceError::HostInFlight`] while
+    /// copies of an earlier step that failed half-way still run
+    /// ([`is_reclaiming`](Self::is_reclaiming)); try again later. [`ExecError::nothing_happened`]
+    /// says which of them leave no trace of the step.
     pub fn submit_ubatch(
         &mut self,
         ubatch: &UBatch,
@@ -267,7 +276,8 @@ impl Executor {
         step
     }
 
-    /// Enqueues one step. `fill` writes rows, outputs, biases and page tables; the header is written here.
+    /// Enqueues one step. `fill` writes rows, outputs, biases and page tables; the header is
+    /// written here.
     fn submit(
         &mut self,
         shape: &StepShape<'_>,
@@ -302,7 +312,8 @@ impl Executor {
             })?;
         let upload_masks = self.masks.write(&mut *self.device, shape.masks, slot.masks)?;
         self.is_torn = true;
-        // The logits buffer is one for all steps: the next pass must not overwrite rows that are still being copied.
+        // The logits buffer is one for all steps: the next pass must not overwrite rows that are
+        // still being copied.
         if let Some(copied) = self.ring.latest_logits_copy() {
             self.device.wait(self.compute, copied)?;
         }
@@ -335,8 +346,9 @@ impl Executor {
         Ok(number)
     }
 
-    /// After a step that failed half-way, its slot may still be read or written by copies that no event covers: records events
-    /// behind them. Answers whether the slot of the next step is the host's.
+    /// After a step that failed half-way, its slot may still be read or written by copies that no
+    /// event covers: records events behind them. Answers whether the slot of the next step is the
+    /// host's.
     fn reclaim(&mut self) -> Result<bool, ExecError> {
         if !self.is_reclaiming() {
             return Ok(true);
@@ -392,7 +404,8 @@ impl Executor {
         Ok(())
     }
 
-    /// The oldest step in flight if it has completed. Its results stay readable until [`release`](Self::release).
+    /// The oldest step in flight if it has completed. Its results stay readable until
+    /// [`release`](Self::release).
     ///
     /// # Errors
     /// What the device says.
@@ -409,7 +422,8 @@ impl Executor {
     /// Lets `read` see the results of a completed step.
     ///
     /// # Errors
-    /// What the device says, or [`ExecError::ForeignResults`] if they are another step's: then `read` has not seen them.
+    /// What the device says, or [`ExecError::ForeignResults`] if they are another step's: then
+    /// `read` has not seen them.
     pub fn read_results(
         &mut self,
         completed: Completed,
@@ -431,7 +445,8 @@ impl Executor {
         if found == step { Ok(()) } else { Err(ExecError::ForeignResults { step, found }) }
     }
 
-    /// Lets `read` see row `row` of the logits that a completed step brought (in the order asked for).
+    /// Lets `read` see row `row` of the logits that a completed step brought (in the order asked
+    /// for).
     ///
     /// # Errors
     /// [`ExecError::StepTooLarge`] if the step brought fewer rows, or what the device says.

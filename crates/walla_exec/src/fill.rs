@@ -12,8 +12,8 @@ use crate::error::ExecError;
 /// How the tokens of a sequence are drawn; `None` for sequences that only want logits.
 pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
 
-/// What a micro-batch's outputs need besides their rows: biases, and whether any wants candidates. Collects their masks, each once, and
-/// refuses one that allows nothing of the vocabulary.
+/// What a micro-batch's outputs need besides their rows: biases, and whether any wants candidates.
+/// Collects their masks, each once, and refuses one that allows nothing of the vocabulary.
 pub(crate) fn extras(
     ubatch: &UBatch,
     sampling: &SamplingOf<'_>,
@@ -37,13 +37,15 @@ pub(crate) fn extras(
     Ok((biases, candidates))
 }
 
-/// Where among `masks` the mask of `sampling` is. Equal masks of other owners are others: comparing them would take longer than copying.
+/// Where among `masks` the mask of `sampling` is. Equal masks of other owners are others: comparing
+/// them would take longer than copying.
 fn place_of(masks: &[Arc<TokenMask>], sampling: &Sampling) -> Option<usize> {
     let mask = sampling.allowed_tokens()?;
     masks.iter().position(|other| Arc::ptr_eq(other, mask))
 }
 
-/// Writes rows, outputs, biases and page tables. Outputs are numbered from the micro-batch's first output row.
+/// Writes rows, outputs, biases and page tables. Outputs are numbered from the micro-batch's first
+/// output row.
 pub(crate) fn fill(
     view: &mut StepViewMut<'_>,
     ubatch: &UBatch,

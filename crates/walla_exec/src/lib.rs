@@ -1,9 +1,12 @@
-//! Runs plans on a device: forward programs, the KV cache, prepared buckets and the ring of outputs.
+//! Runs plans on a device: forward programs, the KV cache, prepared buckets and the ring of
+//! outputs.
 //!
-//! [`Executor::load`] copies a model's weights to a device, builds one [`Program`](walla_device::Program) for each bucket
-//! of rows from its [`ModelSpec`](walla_model::ModelSpec) and has the device prepare them. From then on a step is: fill a
-//! pinned block, one copy, one launch, and either results that the program writes to the host's memory itself or one copy back behind an event.
-//! Nothing is allocated, captured or waited for.
+//! [`Executor::load`] copies a model's weights to a device, builds one
+//! [`Program`](walla_device::Program) for each bucket of rows from its
+//! [`ModelSpec`](walla_model::ModelSpec) and has the device prepare them. From then on a step is:
+//! fill a pinned block, one copy, one launch, and either results that the program writes to the
+//! host's memory itself or one copy back behind an event. Nothing is allocated, captured or waited
+//! for.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Sequences that decode in lockstep, for benchmarks: greedy draws, results awaited step by step or launched ahead.
+//! Sequences that decode in lockstep, for benchmarks: greedy draws, results awaited step by step or
+//! launched ahead.
 
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
@@ -65,8 +66,9 @@ impl Lockstep {
         self.active.iter().try_for_each(|&seq| self.sequences.forget(seq))
     }
 
-    /// Feeds `tokens` to every sequence, one sequence after the other in steps of `rows` tokens or, if that is less, as many as a step can have, and
-    /// waits for each. The last token of each sequence draws its first.
+    /// Feeds `tokens` to every sequence, one sequence after the other in steps of `rows` tokens or,
+    /// if that is less, as many as a step can have, and waits for each. The last token of each
+    /// sequence draws its first.
     ///
     /// # Errors
     /// What batch, ledger and device say.

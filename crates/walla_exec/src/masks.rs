@@ -1,6 +1,7 @@
 //! The mask block: which tokens may be drawn, for outputs that say so.
 //!
-//! Masks stay on the device until other ones take their places, so agents that keep theirs for a whole reply are copied once.
+//! Masks stay on the device until other ones take their places, so agents that keep theirs for a
+//! whole reply are copied once.
 
 use std::sync::Arc;
 
@@ -49,7 +50,8 @@ impl Masks {
         std::mem::take(&mut self.list)
     }
 
-    /// Puts what the block holds in front of the masks that a step needs, if there is room for all: then they stay where they are.
+    /// Puts what the block holds in front of the masks that a step needs, if there is room for all:
+    /// then they stay where they are.
     pub fn join_held(&self, list: &mut Vec<Arc<TokenMask>>) {
         let is_new = |mask: &&Arc<TokenMask>| !self.held.iter().any(|h| Arc::ptr_eq(h, mask));
         let new = list.iter().filter(is_new).count();
@@ -71,7 +73,8 @@ impl Masks {
         self.held.clear();
     }
 
-    /// Writes the masks of a step to pinned memory unless the block holds them already. Answers the bytes to upload.
+    /// Writes the masks of a step to pinned memory unless the block holds them already. Answers the
+    /// bytes to upload.
     pub fn write(
         &mut self,
         device: &mut dyn Device,

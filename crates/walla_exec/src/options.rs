@@ -13,22 +13,26 @@ pub struct ExecOptions {
     pub sequences_max: u32,
     /// Tokens of one sequence, at most. Default 1,024.
     pub context_tokens: u32,
-    /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a table of 1,024 tokens is 64 entries.
+    /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a table
+    /// of 1,024 tokens is 64 entries.
     pub page_tokens: u32,
-    /// KV pages of all sequences together, the reserved page 0 included. Default 4,097: 64 full contexts.
+    /// KV pages of all sequences together, the reserved page 0 included. Default 4,097: 64 full
+    /// contexts.
     pub pages: u32,
     /// Rows of one step. Default 128.
     pub rows_max: u32,
     /// Outputs of one step. Default 64.
     pub outputs_max: u32,
-    /// Rows of logits that one step can bring to the host. Default 4: few agents ask for logits, and a row of a
-    /// 150,000-token vocabulary is 600 kB.
+    /// Rows of logits that one step can bring to the host. Default 4: few agents ask for logits,
+    /// and a row of a 150,000-token vocabulary is 600 kB.
     pub logits_rows_max: u32,
-    /// Different masks of allowed tokens that one step can have. A mask takes a bit a token on the device (16 KB of a vocabulary of
-    /// 128,000 tokens) and as much pinned memory for each step in flight. Default 0: no step has masks.
+    /// Different masks of allowed tokens that one step can have. A mask takes a bit a token on the
+    /// device (16 KB of a vocabulary of 128,000 tokens) and as much pinned memory for each step in
+    /// flight. Default 0: no step has masks.
     pub masks_max: u32,
-    /// Whether steps write their results straight into the host's memory and tell their end there, on devices that can: fewer calls of the
-    /// driver and an earlier end than a copy behind an event (`benches/results/cuda-host.md`). Default: yes.
+    /// Whether steps write their results straight into the host's memory and tell their end there,
+    /// on devices that can: fewer calls of the driver and an earlier end than a copy behind an
+    /// event (`benches/results/cuda-host.md`). Default: yes.
     pub mapped_results: bool,
     /// How keys and values are stored. Default f16.
     pub kv_type: KvType,

@@ -1,8 +1,9 @@
-//! The ring of steps in flight: one slot is a pinned step block, a pinned result block (of its own, or a part of memory that programs write)
-//! and two events.
+//! The ring of steps in flight: one slot is a pinned step block, a pinned result block (of its own,
+//! or a part of memory that programs write) and two events.
 //!
-//! A slot belongs to the device from `submit` until its `copied` event has completed, then to the host until `release`.
-//! Steps take slots in order and give them back in order, so two counters say everything.
+//! A slot belongs to the device from `submit` until its `copied` event has completed, then to the
+//! host until `release`. Steps take slots in order and give them back in order, so two counters say
+//! everything.
 
 use std::sync::Arc;
 

@@ -11,10 +11,11 @@ use crate::executor::Executor;
 use crate::fill::SamplingOf;
 use crate::ring::Completed;
 
-/// Why a batch was not run. No sequence is longer than before, although pages may have been reserved for it.
+/// Why a batch was not run. No sequence is longer than before, although pages may have been
+/// reserved for it.
 ///
-/// After [`StepError::Exec`], unless [`ExecError::nothing_happened`], nobody knows how much of the step did: its sequences should be
-/// removed and evaluated anew.
+/// After [`StepError::Exec`], unless [`ExecError::nothing_happened`], nobody knows how much of the
+/// step did: its sequences should be removed and evaluated anew.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The batch makes no sense.
@@ -42,7 +43,8 @@ pub struct Sequences {
     pub ledger: KvLedger,
     /// Upkeep that the device has not heard of yet.
     pub commands: KvCommands,
-    /// Pages that have memory behind them, the reserved one included: what sequences hold is never beyond.
+    /// Pages that have memory behind them, the reserved one included: what sequences hold is never
+    /// beyond.
     resident_pages: u32,
     limits: BatchLimits,
     splitter: Splitter,
@@ -106,7 +108,8 @@ impl Sequences {
         &self.ubatch
     }
 
-    /// Enqueues a batch as one step and returns its number: decode rows first, each sequence's rows side by side.
+    /// Enqueues a batch as one step and returns its number: decode rows first, each sequence's rows
+    /// side by side.
     ///
     /// # Errors
     /// See [`StepError`].
@@ -142,7 +145,8 @@ impl Sequences {
         self.ledger.release_up_to(completed.step);
     }
 
-    /// Frees the pages of sequences that were removed while nothing is in flight: no step will come whose end they could wait for.
+    /// Frees the pages of sequences that were removed while nothing is in flight: no step will come
+    /// whose end they could wait for.
     pub fn settle(&mut self) {
         if self.executor.in_flight() == 0 && self.ledger.fenced_pages() > 0 {
             self.ledger.retire(0);
@@ -150,23 +154,25 @@ impl Sequences {
         }
     }
 
-    /// Keeps memory for `pages` pages of sequences, where the device can: what is held beyond them moves below, and the memory above is
-    /// given back; or memory comes back. Nothing is in flight. Not a matter of every frame.
+    /// Keeps memory for `pages` pages of sequences, where the device can: what is held beyond them
+    /// moves below, and the memory above is given back; or memory comes back. Nothing is in flight.
+    /// Not a matter of every frame.
     ///
-    /// If sequences own more than `pages` pages together, some of it stays above, and so does all memory; none of the pages above is
-    /// handed out any more, and another call goes on when less is owned.
+    /// If sequences own more than `pages` pages together, some of it stays above, and so does all
+    /// memory; none of the pages above is handed out any more, and another call goes on when less
+    /// is owned.
     ///
     /// # Errors
-    /// What the device says: if there is no memory for more pages, there are as many as before. If it failed at moving pages, some have
-    /// moved and all memory is there: call again.
+    /// What the device says: if there is no memory for more pages, there are as many as before. If
+    /// it failed at moving pages, some have moved and all memory is there: call again.
     pub fn resize(&mut self, pages: u32) -> Result<(), ExecError> {
         let end = pages.saturating_add(1).clamp(2, self.executor.options().pages);
         if end > self.resident_pages {
             self.executor.resize_cache(end)?;
             self.resident_pages = end;
         }
-        // An earlier call may have left pages beyond this end, too, so they move whether there are to be more pages than before or less:
-        // as many at a time as the list has room for.
+        // An earlier call may have left pages beyond this end, too, so they move whether there are
+        // to be more pages than before or less: as many at a time as the list has room for.
         let mut held = u32::MAX;
         while held > 0 {
             self.settle();
@@ -212,8 +218,8 @@ impl Sequences {
     /// Sends the ledger's commands to the device.
     ///
     /// # Errors
-    /// What the device says. Commands that it has not taken stay in the list: no sequence is the worse for it, and the next upkeep, which
-    /// comes before any step, sends them again.
+    /// What the device says. Commands that it has not taken stay in the list: no sequence is the
+    /// worse for it, and the next upkeep, which comes before any step, sends them again.
     pub fn upkeep(&mut self) -> Result<(), ExecError> {
         let mut taken = 0;
         let all = self.commands.as_slice().iter().try_for_each(|&command| {

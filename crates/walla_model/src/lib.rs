@@ -1,7 +1,8 @@
 //! GGUF files, model specifications, tokenizers and chat templates.
 //!
-//! Everything here reads untrusted files: whatever the bytes say, the answer is a value or an error that names what is
-//! wrong, never a panic, and never an allocation that the file's length does not pay for.
+//! Everything here reads untrusted files: whatever the bytes say, the answer is a value or an error
+//! that names what is wrong, never a panic, and never an allocation that the file's length does not
+//! pay for.
 //!
 //! The lints below hold that for panics. Arithmetic on numbers of a file is checked where they
 //! enter (`gguf`, `architecture`: clippy's `arithmetic_side_effects`). Elsewhere numbers are

@@ -1,8 +1,8 @@
 //! What a model is made of, independent of its file: the input of the forward program.
 //!
-//! A [`ModelSpec`] is plain data. Each architecture has one builder (a file in `architecture/`) that turns metadata
-//! and tensor names into a spec; everything after that (forward program, devices, benchmarks) reads only the spec. So
-//! one more architecture is one more builder.
+//! A [`ModelSpec`] is plain data. Each architecture has one builder (a file in `architecture/`)
+//! that turns metadata and tensor names into a spec; everything after that (forward program,
+//! devices, benchmarks) reads only the spec. So one more architecture is one more builder.
 
 use walla_types::TensorType;
 pub use walla_types::{Activation, RopePairs};
@@ -119,8 +119,8 @@ pub struct RmsNorm {
     pub eps: f32,
 }
 
-/// Rotary position embedding of one kind of layer: dimension pair `i` of a token at position `p` turns by
-/// `p * frequencies[i]`, and its sine and cosine are multiplied by `magnitude`.
+/// Rotary position embedding of one kind of layer: dimension pair `i` of a token at position `p`
+/// turns by `p * frequencies[i]`, and its sine and cosine are multiplied by `magnitude`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// Radians a token, one for each pair; scaling and per-frequency factors are already in it.
@@ -158,7 +158,8 @@ pub struct Attention {
     pub output: Linear,
 }
 
-/// The short convolution of LFM 2: `[b, c, x] = in x; y = c * conv(b * x); out y`, causal and per channel.
+/// The short convolution of LFM 2: `[b, c, x] = in x; y = c * conv(b * x); out y`, causal and per
+/// channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShortConv {
     /// Channels.

@@ -1,6 +1,7 @@
 //! Vendors' templates give what Python's Jinja gives, as transformers sets it up.
 //!
-//! `golden/*.txt` hold what `golden/make.py` rendered; the templates are their vendors' and not part of this repository.
+//! `golden/*.txt` hold what `golden/make.py` rendered; the templates are their vendors' and not
+//! part of this repository.
 
 mod reference_data;
 
@@ -40,7 +41,8 @@ fn conversation(case: &str) -> &'static [Message<'static>] {
     }
 }
 
-/// Case names and texts of a golden file: `#### name generation=0 thinking=0`, the text, a line break.
+/// Case names and texts of a golden file: `#### name generation=0 thinking=0`, the text, a line
+/// break.
 fn golden(template: &Path) -> Vec<(String, String)> {
     let name = template.file_stem().unwrap().to_string_lossy();
     let path = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));

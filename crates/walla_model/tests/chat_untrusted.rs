@@ -1,4 +1,5 @@
-//! Players cannot type control tokens: whatever stands in any field, the prompt has the control tokens of harmless words.
+//! Players cannot type control tokens: whatever stands in any field, the prompt has the control
+//! tokens of harmless words.
 
 mod reference_data;
 
@@ -75,7 +76,8 @@ fn published() -> Vec<(String, String)> {
     files("templates", "jinja").into_iter().map(source).collect()
 }
 
-/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and up.
+/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and
+/// up.
 fn letter(byte: u8) -> char {
     let is_visible = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if is_visible(byte) {
@@ -85,7 +87,8 @@ fn letter(byte: u8) -> char {
     char::from_u32(0x100 + earlier).unwrap()
 }
 
-/// Both kinds of vocabulary: the bytes, all control tokens, and merges that would spell parts of them.
+/// Both kinds of vocabulary: the bytes, all control tokens, and merges that would spell parts of
+/// them.
 fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
     let bytes: Vec<String> = (0..=u8::MAX).map(|byte| letter(byte).to_string()).collect();
     let pieces: Vec<String> = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")).collect();

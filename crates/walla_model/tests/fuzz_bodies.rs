@@ -83,11 +83,12 @@ fn large_templates() {
     run(template::check, &seeds, 2 * seeds.len());
 }
 
-/// The repository's root: cargo runs a test in its package's folder, so a relative path would not lead to `fuzz/`.
+/// The repository's root: cargo runs a test in its package's folder, so a relative path would not
+/// lead to `fuzz/`.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// `WALLA_FUZZ_SEEDS=fuzz/corpus cargo test -p walla_model --test fuzz_bodies -- --ignored` writes the seeds where `cargo fuzz` looks
-/// for them: a relative path counts from the repository's root.
+/// `WALLA_FUZZ_SEEDS=fuzz/corpus cargo test -p walla_model --test fuzz_bodies -- --ignored` writes
+/// the seeds where `cargo fuzz` looks for them: a relative path counts from the repository's root.
 #[test]
 #[ignore = "writes files for fuzzing by hand"]
 fn write_seeds() {

@@ -1,5 +1,5 @@
-//! What reading a file allocates is paid for by its length: at most twice as much, and 1 MiB. Opening
-//! a file allocates for its header alone.
+//! What reading a file allocates is paid for by its length: at most twice as much, and 1 MiB.
+//! Opening a file allocates for its header alone.
 //!
 //! Alone in its binary, with one test: the allocator counts for the whole process.
 

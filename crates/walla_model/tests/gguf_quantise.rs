@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use walla_model::{dequantise, quantise};
 use walla_types::TensorType;
 
-/// Numbers that look like weights: sums of twelve uniform ones, so nearly normal with a deviation of 1.
+/// Numbers that look like weights: sums of twelve uniform ones, so nearly normal with a deviation
+/// of 1.
 fn weights(count: usize, mut seed: u64) -> Vec<f32> {
     let mut uniform = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -31,7 +32,8 @@ fn relative_error(ty: TensorType, numbers: &[f32]) -> f64 {
 
 #[test]
 fn every_type_keeps_normal_weights_as_well_as_ggml() {
-    // What ggml's own quantisers lose on normal numbers (K types without importances), measured, and 2 % more.
+    // What ggml's own quantisers lose on normal numbers (K types without importances), measured,
+    // and 2 % more.
     let limits = [
         (TensorType::F32, 0.0),
         (TensorType::F16, 0.000_22),

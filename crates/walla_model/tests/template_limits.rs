@@ -1,8 +1,8 @@
 //! Bad templates are errors, quickly, and never the end of the process.
 //!
-//! Each of these once ended a process, or would, without the limits of `walla_model::chat`: by a stack overflow, by
-//! an allocation that no machine has, or by a panic of the engine. They run on a thread with the stack of a small
-//! host thread.
+//! Each of these once ended a process, or would, without the limits of `walla_model::chat`: by a
+//! stack overflow, by an allocation that no machine has, or by a panic of the engine. They run on a
+//! thread with the stack of a small host thread.
 
 use walla_model::chat::{
     ChatTemplate, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, SOURCE_BYTES_MAX, TemplateError,
@@ -72,7 +72,8 @@ fn nothing_runs_forever() {
     }
 }
 
-/// One instruction goes through a whole value, and leaves nothing to count: a bool, a number, an empty list.
+/// One instruction goes through a whole value, and leaves nothing to count: a bool, a number, an
+/// empty list.
 #[test]
 fn nothing_reads_forever() {
     let begin = "{% set r = range(100000) %}{% set q = range(100000, 200000) %}{% set n = 4000000 %}\

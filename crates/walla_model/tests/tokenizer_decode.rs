@@ -108,7 +108,8 @@ proptest! {
         }
     }
 
-    /// Whatever tokens a model makes, the deltas together are the whole, and the whole is the bytes.
+    /// Whatever tokens a model makes, the deltas together are the whole, and the whole is the
+    /// bytes.
     #[test]
     fn deltas_are_the_whole(ids in proptest::collection::vec(0_u32..290, 0..40), control_text: bool, strip_space_prefix: bool) {
         let options = DecodeOptions { control_text, strip_space_prefix };

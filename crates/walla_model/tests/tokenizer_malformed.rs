@@ -79,7 +79,8 @@ fn every_byte_needs_a_token_or_an_unknown_one() {
     assert!(message.starts_with("tokenizer.ggml.unknown_token_id is 4000, outside"), "{message}");
 }
 
-/// What stands for a byte must be a token that somebody may type: else a player could type a control token.
+/// What stands for a byte must be a token that somebody may type: else a player could type a
+/// control token.
 #[test]
 fn text_becomes_no_control_token_for_want_of_another() {
     // Token 0 is what "llama" calls unknown, whether the file says so or not.
@@ -218,7 +219,8 @@ fn special_ids_are_named_as_the_file_does() {
     }
 }
 
-/// A template prints the BOS and EOS that the tokenizer has, however the file says or does not say which.
+/// A template prints the BOS and EOS that the tokenizer has, however the file says or does not say
+/// which.
 #[test]
 fn templates_have_the_tokenizers_own_tokens() {
     let text = |lists: &Lists, more: fn(&mut Writer)| {

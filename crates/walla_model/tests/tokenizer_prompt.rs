@@ -1,4 +1,5 @@
-//! Prompts: template text and untrusted text are encoded apart, and ordinary text as if they were not.
+//! Prompts: template text and untrusted text are encoded apart, and ordinary text as if they were
+//! not.
 
 mod tokenizer_common;
 
@@ -38,7 +39,8 @@ fn reserved(tokenizer: &Tokenizer, tokens: &[TokenId]) -> Vec<TokenId> {
     tokens.iter().copied().filter(|&token| tokenizer.is_reserved(token)).collect()
 }
 
-/// The chat cases of the reference models: messages in segments give the ids of the whole rendered text.
+/// The chat cases of the reference models: messages in segments give the ids of the whole rendered
+/// text.
 #[test]
 fn chat_cases_of_every_model() {
     for path in files("models", "json") {
@@ -157,7 +159,8 @@ fn hostile() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(10_000) })]
 
-    /// Whatever is typed into any field, the markers are those of the same prompt with plain words in its place.
+    /// Whatever is typed into any field, the markers are those of the same prompt with plain words
+    /// in its place.
     #[test]
     fn nobody_types_a_marker(system in hostile(), user in hostile(), assistant in hostile()) {
         static TOKENIZERS: std::sync::LazyLock<[Tokenizer; 2]> =

@@ -1,4 +1,5 @@
-//! How long planning takes: `cargo bench -p walla_plan`. Prints the median and the 99th percentile of many runs.
+//! How long planning takes: `cargo bench -p walla_plan`. Prints the median and the 99th percentile
+//! of many runs.
 
 use std::hint::black_box;
 use std::time::Instant;

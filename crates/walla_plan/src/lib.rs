@@ -1,7 +1,7 @@
 //! Pure planning: batches, micro-batches, the output map, the KV ledger and the frame plan.
 //!
-//! Nothing here knows a clock, a device, a hash order or a random number: the same calls give the same answers. Nothing
-//! allocates after construction. A host decides here, a device runs it.
+//! Nothing here knows a clock, a device, a hash order or a random number: the same calls give the
+//! same answers. Nothing allocates after construction. A host decides here, a device runs it.
 //!
 //! | question | answer | known from llama.cpp as |
 //! |---|---|---|

@@ -105,11 +105,13 @@ impl Rows {
 
 /// Batch index → row of the output buffers (llama.cpp's `output_ids`).
 ///
-/// There are two buffers: one row for each output (sampled token, log-probability, candidates), and one row of `vocab`
-/// logits for each output that asked for logits. Rows are numbered from 0 for each batch, in the order in which
-/// [`Split`](crate::Split) takes tokens. If a device delivers rows in another order, the map is permuted; rows never move.
+/// There are two buffers: one row for each output (sampled token, log-probability, candidates), and
+/// one row of `vocab` logits for each output that asked for logits. Rows are numbered from 0 for
+/// each batch, in the order in which [`Split`](crate::Split) takes tokens. If a device delivers
+/// rows in another order, the map is permuted; rows never move.
 ///
-/// Wherever an index is given, a negative one counts the batch's outputs from the end: −1 is the last output.
+/// Wherever an index is given, a negative one counts the batch's outputs from the end: −1 is the
+/// last output.
 ///
 /// # Examples
 /// Sequences of 3 and 7 tokens, the last token of each an output, split into equal parts:

@@ -1,4 +1,5 @@
-//! Nothing allocates once it is constructed: a step is planned a thousand times under a counting allocator.
+//! Nothing allocates once it is constructed: a step is planned a thousand times under a counting
+//! allocator.
 #![expect(unsafe_code, reason = "a global allocator that counts can be written in no other way")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -17,7 +18,8 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a destructor.
+// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a
+// destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

@@ -233,7 +233,8 @@ fn an_index_finds_its_row_or_says_why_not() {
     let mut batch = three_and_seven();
     push(&mut batch, 2, Output::Sample);
     split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(16, u));
-    // Ragged takes the single token of sequence 2 first; negative indices count in batch order all the same.
+    // Ragged takes the single token of sequence 2 first; negative indices count in batch order all
+    // the same.
     assert_eq!(outputs.out_ids(), [10, 2, 9]);
     assert_eq!((outputs.row(-1), outputs.row(-2), outputs.row(-3)), (Ok(0), Ok(2), Ok(1)));
     assert_eq!((outputs.logits_row(-2), outputs.logits_row(2)), (Ok(1), Ok(0)));

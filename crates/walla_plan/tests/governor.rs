@@ -1,4 +1,5 @@
-//! The governor with the real planner and ledger: what a frame may use, who pays for what, and that nobody waits for ever.
+//! The governor with the real planner and ledger: what a frame may use, who pays for what, and that
+//! nobody waits for ever.
 
 mod common;
 
@@ -98,7 +99,8 @@ fn a_budget_too_small_for_any_step_is_kept_on_average() {
 
 #[test]
 fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
-    // 400 agents at a device that serves 300 a second: all of them have waited for more than a second.
+    // 400 agents at a device that serves 300 a second: all of them have waited for more than a
+    // second.
     let mut stage = Stage::new(options(300), cost(280.0, 10.0), speakers(400));
     let mut used = 0.0;
     for _ in 0..600 {
@@ -109,7 +111,8 @@ fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
     assert!(waits.clone().min() > Some(0) || waits.max() > Some(60));
 }
 
-/// Launches are limited by the same predictions: a margin that nothing lowers would keep them short.
+/// Launches are limited by the same predictions: a margin that nothing lowers would keep them
+/// short.
 #[test]
 fn caution_fades_after_the_budget_is_lifted() {
     let launch = GovernorOptions { budget_micros: Some(1_000), launch_micros_max: Some(600) };
@@ -179,7 +182,8 @@ fn a_device_that_turns_slow_is_known_after_a_few_frames() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Rules 1 to 3: budget less debt, or the smallest step when nothing fits, or one row of somebody who waited too long.
+    /// Rules 1 to 3: budget less debt, or the smallest step when nothing fits, or one row of
+    /// somebody who waited too long.
     #[test]
     fn no_frame_is_planned_beyond_its_budget(
         step_micros in 20.0f32..3_000.0,

@@ -1,4 +1,5 @@
-//! The ledger's refusals, its commands and its promises, one by one. `ledger_model.rs` checks them together.
+//! The ledger's refusals, its commands and its promises, one by one. `ledger_model.rs` checks them
+//! together.
 
 use walla_plan::{
     Batch, BatchLimits, Cell, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError,

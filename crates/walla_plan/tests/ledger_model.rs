@@ -1,7 +1,8 @@
 //! The ledger against a naive model: lists of tokens, and a memory that executes every command.
 //!
-//! A cell of the memory remembers which token was written and at which position its key is rotated. After each step,
-//! every sequence read through its page table must be the model's list, with keys turned to where tokens now stand.
+//! A cell of the memory remembers which token was written and at which position its key is rotated.
+//! After each step, every sequence read through its page table must be the model's list, with keys
+//! turned to where tokens now stand.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! A crowd of 500 through half a minute: budgets are kept, nobody is forgotten. In large: `benches/src/simulate.rs`.
+//! A crowd of 500 through half a minute: budgets are kept, nobody is forgotten. In large:
+//! `benches/src/simulate.rs`.
 
 #[path = "common/simulation/mod.rs"]
 mod simulation;
@@ -24,7 +25,8 @@ fn a_crowd_keeps_its_budget_and_nobody_is_forgotten() {
     for of in &mut report.details {
         assert!(of.replies > 100);
         let [waited] = of.waits().at([0.99]);
-        // A second until whoever is of low priority is served all the same, and some that have waited as long.
+        // A second until whoever is of low priority is served all the same, and some that have
+        // waited as long.
         assert!(waited <= 75.0, "{waited}");
     }
     let full = &report.details[0];

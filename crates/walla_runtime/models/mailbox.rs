@@ -8,7 +8,8 @@ use crate::check;
 use crate::queue::{Mailbox, TrySendError};
 use crate::waker::WakerCell;
 
-/// Two senders, two receivers, two slots: each item is received once, and the rest is still there at the end.
+/// Two senders, two receivers, two slots: each item is received once, and the rest is still there
+/// at the end.
 #[test]
 fn each_item_once_with_two_pollers() {
     check(|| {
@@ -30,7 +31,8 @@ fn each_item_once_with_two_pollers() {
     });
 }
 
-/// Senders race for the last slots: who is refused has its own payload back, all else arrives, in each sender's order.
+/// Senders race for the last slots: who is refused has its own payload back, all else arrives, in
+/// each sender's order.
 #[test]
 fn a_full_mailbox_gives_the_payload_back() {
     check(|| {
@@ -63,7 +65,8 @@ fn a_full_mailbox_gives_the_payload_back() {
     });
 }
 
-/// One receiver takes what there is at once, another one by one: each item is received once, each receiver's in order.
+/// One receiver takes what there is at once, another one by one: each item is received once, each
+/// receiver's in order.
 #[test]
 fn each_item_once_when_many_are_taken_at_once() {
     check(|| {
@@ -237,7 +240,8 @@ fn a_registered_task_misses_nothing() {
     });
 }
 
-/// Registrations that collide: both tasks look again, or are woken; no waker is used twice or leaked.
+/// Registrations that collide: both tasks look again, or are woken; no waker is used twice or
+/// leaked.
 #[test]
 fn colliding_registrations_never_hang() {
     check(|| {

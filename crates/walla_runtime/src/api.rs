@@ -9,12 +9,14 @@ use walla_types::{Sampling, TokenId};
 
 use crate::inline_text::InlineText;
 
-/// Names an agent of an engine: unique for the engine's life. It belongs to the [`Client`](crate::Client) that added it: of another's agents a
-/// client changes nothing, and its asks of them fail with [`ReplyError::UnknownAgent`].
+/// Names an agent of an engine: unique for the engine's life. It belongs to the
+/// [`Client`](crate::Client) that added it: of another's agents a client changes nothing, and its
+/// asks of them fail with [`ReplyError::UnknownAgent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentId(pub u64);
 
-/// Names one reply of an agent: unique for the engine's life, so that a late event of an earlier reply is told apart.
+/// Names one reply of an agent: unique for the engine's life, so that a late event of an earlier
+/// reply is told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GenerationId(pub u64);
 
@@ -28,8 +30,8 @@ pub enum Speaker {
     /// The world: an event that the agent perceives, written by the game ("Odo leaves the room").
     /// Templates have no such role: it is rendered as a system message where the model's template
     /// takes one at any place, else as a user message behind a fixed prefix. Like all text of a
-    /// conversation it never yields control tokens. Where observations are user messages, a player can
-    /// type the same prefix.
+    /// conversation it never yields control tokens. Where observations are user messages, a player
+    /// can type the same prefix.
     Observation,
 }
 
@@ -49,8 +51,8 @@ pub enum ContextPolicy {
     /// Forget the oldest turns; the persona stays. The default.
     #[default]
     DropOldest,
-    /// An ask that does not fit fails with [`ReplyError::PromptTooLong`]; a reply that fills the context finishes with
-    /// [`FinishReason::ContextFull`].
+    /// An ask that does not fit fails with [`ReplyError::PromptTooLong`]; a reply that fills the
+    /// context finishes with [`FinishReason::ContextFull`].
     Refuse,
     /// Like `Refuse` for replies; an ask that does not fit finishes at once, empty, with
     /// [`FinishReason::ContextFull`].
@@ -81,11 +83,13 @@ pub struct AgentSpec {
     ///
     /// The limit also holds for models that reason without a switch; with 0 they speak at once.
     pub reasoning_tokens_max: u32,
-    /// Tokens due per second (speech speed): a deadline that the planner tries to keep, not a maximum of effort. Default: none.
+    /// Tokens due per second (speech speed): a deadline that the planner tries to keep, not a
+    /// maximum of effort. Default: none.
     pub voice_rate: Option<f32>,
     /// Agents of higher priority go first. Default 0.
     pub priority: i32,
-    /// How much of a frame the agent is worth; [`Command::SetDetail`] changes it in mid-reply. Default: all that its voice needs.
+    /// How much of a frame the agent is worth; [`Command::SetDetail`] changes it in mid-reply.
+    /// Default: all that its voice needs.
     pub detail: Detail,
     /// What happens when the context is full.
     pub context_policy: ContextPolicy,
@@ -123,7 +127,8 @@ impl AgentSpec {
 /// What an ask carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// The next user turn, through the model's chat template. The reply becomes the next agent turn.
+    /// The next user turn, through the model's chat template. The reply becomes the next agent
+    /// turn.
     Chat(String),
     /// Raw text to continue, without template or conversation. The text may come from a player: it
     /// becomes no control, unknown or user-defined token and none that ends a generation
@@ -155,8 +160,9 @@ pub enum Command {
         /// Who it is.
         spec: Box<AgentSpec>,
     },
-    /// Replaces all but the conversation of an agent (`history` is ignored), from the next reply that begins on: one in progress ends as it began.
-    /// Priority, voice rate and detail, which no word depends on, count at once.
+    /// Replaces all but the conversation of an agent (`history` is ignored), from the next reply
+    /// that begins on: one in progress ends as it began. Priority, voice rate and detail, which no
+    /// word depends on, count at once.
     ChangeAgent {
         /// The agent.
         agent: AgentId,
@@ -170,7 +176,8 @@ pub enum Command {
         /// Of each frame.
         detail: Detail,
     },
-    /// Replaces the conversation of an agent. A reply in progress and all asks that wait are cancelled.
+    /// Replaces the conversation of an agent. A reply in progress and all asks that wait are
+    /// cancelled.
     SetConversation {
         /// The agent.
         agent: AgentId,
@@ -200,8 +207,8 @@ pub enum Command {
         /// What is asked.
         prompt: Prompt,
     },
-    /// Ends a reply early. What was said so far stays in the conversation; if nothing was, the question is forgotten as well. Without
-    /// effect if it has ended.
+    /// Ends a reply early. What was said so far stays in the conversation; if nothing was, the
+    /// question is forgotten as well. Without effect if it has ended.
     Cancel {
         /// The agent.
         agent: AgentId,
@@ -227,16 +234,19 @@ pub enum Command {
 /// When an engine works for a client's agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// So many steps for each [`Client::frame`](crate::Client::frame); grants do not pile up. A step is at most one token for each agent.
+    /// So many steps for each [`Client::frame`](crate::Client::frame); grants do not pile up. A
+    /// step is at most one token for each agent.
     ///
-    /// Within a [budget](crate::EngineOptions::budget) this is what each agent gets, in as many steps of the device as it takes. As
-    /// long as there is time left, speakers behind their voice rate get more, and prompts are read on.
+    /// Within a [budget](crate::EngineOptions::budget) this is what each agent gets, in as many
+    /// steps of the device as it takes. As long as there is time left, speakers behind their voice
+    /// rate get more, and prompts are read on.
     PerFrame {
         /// Steps a frame. Default 1.
         steps: u32,
     },
-    /// As fast as the device goes. Such a client with work to do lifts the budget for all, unless the budget was made to hold for it:
-    /// by [`EngineOptions::budget_free_running`](crate::EngineOptions::budget_free_running) or
+    /// As fast as the device goes. Such a client with work to do lifts the budget for all, unless
+    /// the budget was made to hold for it: by
+    /// [`EngineOptions::budget_free_running`](crate::EngineOptions::budget_free_running) or
     /// [`Engine::set_budget`](crate::Engine::set_budget).
     FreeRunning,
 }
@@ -250,7 +260,8 @@ impl Default for Pacing {
 /// Bytes of text that one delta carries at most.
 pub const DELTA_BYTES_MAX: usize = 56;
 
-/// Asks of one agent that may wait behind its reply in progress; more fail with [`ReplyError::Busy`].
+/// Asks of one agent that may wait behind its reply in progress; more fail with
+/// [`ReplyError::Busy`].
 pub const ASKS_WAITING_MAX: usize = 8;
 
 /// Latest exchanges of an agent that [`Command::Interrupt`] can shorten: more than any voice is
@@ -289,7 +300,8 @@ pub enum FinishReason {
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Those of them that were still in the cache, from the turns before or from another agent whose prompt begins alike.
+    /// Those of them that were still in the cache, from the turns before or from another agent
+    /// whose prompt begins alike.
     pub cached_tokens: u32,
     /// Tokens of the reply's speech, tokens of a stop string counted, the token that ended the turn
     /// (the model's own or a [stop token](AgentSpec::stop_tokens)) not.
@@ -306,7 +318,8 @@ pub struct Usage {
 
 /// Why a reply failed. Other agents go on, except for [`ReplyError::EngineGone`].
 ///
-/// What was said before stays in the conversation. If nothing was, the question is forgotten as well: asked again it stands there once.
+/// What was said before stays in the conversation. If nothing was, the question is forgotten as
+/// well: asked again it stands there once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
@@ -342,8 +355,9 @@ pub enum ReplyError {
         /// Bytes of their prompts at most.
         bytes_max: u64,
     },
-    /// The prompt does not fit in the context: of a conversation under [`ContextPolicy::Refuse`], or the last question alone with the persona
-    /// under [`ContextPolicy::DropOldest`]; of raw text or tokens under any policy but [`ContextPolicy::Stop`]. Make it shorter.
+    /// The prompt does not fit in the context: of a conversation under [`ContextPolicy::Refuse`],
+    /// or the last question alone with the persona under [`ContextPolicy::DropOldest`]; of raw text
+    /// or tokens under any policy but [`ContextPolicy::Stop`]. Make it shorter.
     #[error("the prompt has {prompt_tokens} tokens, the context {context_tokens}")]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -361,8 +375,10 @@ pub enum ReplyError {
          use raw prompts"
     )]
     NoTemplate(Arc<TemplateState>),
-    /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the conversation, or give the cache more
-    /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens), [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)).
+    /// The reply needs more pages than the whole cache has, also with nobody beside it: shorten the
+    /// conversation, or give the cache more
+    /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens),
+    /// [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens)).
     #[error("{wanted_pages} KV pages wanted, {free_pages} free")]
     NoPages {
         /// Pages that the next token needs.
@@ -370,7 +386,8 @@ pub enum ReplyError {
         /// Pages left.
         free_pages: u32,
     },
-    /// The agent's [`allowed_tokens`](walla_types::Sampling::allowed_tokens) are none of the model's: make the mask for its vocabulary.
+    /// The agent's [`allowed_tokens`](walla_types::Sampling::allowed_tokens) are none of the
+    /// model's: make the mask for its vocabulary.
     #[error("none of the model's tokens is allowed")]
     NothingAllowed,
     /// The model computed something that is not a number.
@@ -409,8 +426,9 @@ pub enum ReplyEvent {
     Delta {
         /// Whole characters.
         text: InlineText<DELTA_BYTES_MAX>,
-        /// Tokens that this text completes, and those without text before it; 0 where one token's text fills several deltas. Tokens that
-        /// end a reply without text, and those of a stop string, are in no delta.
+        /// Tokens that this text completes, and those without text before it; 0 where one token's
+        /// text fills several deltas. Tokens that end a reply without text, and those of a stop
+        /// string, are in no delta.
         tokens: u32,
     },
     /// More reasoning: text that is not speech. A host may ignore it.
@@ -465,7 +483,8 @@ pub struct Event {
     pub what: ReplyEvent,
 }
 
-/// Counters of an engine, for diagnostics. All of them are since its start unless they say otherwise.
+/// Counters of an engine, for diagnostics. All of them are since its start unless they say
+/// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineStats {
     /// Tokens drawn.
@@ -498,16 +517,17 @@ pub struct EngineStats {
     pub pages: u32,
     /// Memory that the device holds for them now, in bytes.
     pub kv_bytes: u64,
-    /// Pages that [`set_kv_tokens`](crate::Engine::set_kv_tokens) last asked for and that there was no memory for any more: ask again later.
+    /// Pages that [`set_kv_tokens`](crate::Engine::set_kv_tokens) last asked for and that there was
+    /// no memory for any more: ask again later.
     pub pages_refused: u32,
     /// Outputs that could not be delivered at once because a client's queue was full.
     pub queue_full: u64,
-    /// Calls of the device's driver since it was loaded, of all kinds: two a step where programs write results to the
-    /// host themselves and one for some thirty looks; else six a step, and one each time the engine asks whether it is done.
-    /// Zero on devices without a driver.
+    /// Calls of the device's driver since it was loaded, of all kinds: two a step where programs
+    /// write results to the host themselves and one for some thirty looks; else six a step, and one
+    /// each time the engine asks whether it is done. Zero on devices without a driver.
     pub driver_calls: u64,
-    /// Programs that the device launches op by op although they could have been graphs: slower, with the same tokens. Its log and
-    /// `walla devices` say why.
+    /// Programs that the device launches op by op although they could have been graphs: slower,
+    /// with the same tokens. Its log and `walla devices` say why.
     pub graph_fallbacks: u64,
     /// What frames use of their budget.
     pub budget: BudgetStats,
@@ -518,7 +538,8 @@ pub struct EngineStats {
 pub struct BudgetStats {
     /// Device time that the current frame may use; `None`: no limit.
     pub budget: Option<Duration>,
-    /// Device time of the latest frame whose steps have all been measured; frames that ran none are left out.
+    /// Device time of the latest frame whose steps have all been measured; frames that ran none are
+    /// left out.
     pub used: Duration,
     /// What earlier frames used too much and the current one pays for.
     pub debt: Duration,
@@ -526,7 +547,8 @@ pub struct BudgetStats {
     pub frames: u64,
     /// Frames that used more than their budget.
     pub frames_over: u64,
-    /// Those of them that were planned to, because not even the smallest step fits in a budget; the frames after them pay.
+    /// Those of them that were planned to, because not even the smallest step fits in a budget; the
+    /// frames after them pay.
     pub frames_overdrawn: u64,
     /// Frames in which somebody wanted something and nothing was run: they paid for others.
     pub frames_sat_out: u64,

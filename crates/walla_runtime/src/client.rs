@@ -33,11 +33,12 @@ impl Client {
         GenerationId(self.engine.shared().name_generation())
     }
 
-    /// Sends a command. Commands of one thread arrive in order; before the engine is ready they wait in the queue.
+    /// Sends a command. Commands of one thread arrive in order; before the engine is ready they
+    /// wait in the queue.
     ///
     /// # Errors
-    /// The command comes back: as [`TrySendError::Full`] for now (send it again next frame), as [`TrySendError::Closed`] once
-    /// the engine is over.
+    /// The command comes back: as [`TrySendError::Full`] for now (send it again next frame), as
+    /// [`TrySendError::Closed`] once the engine is over.
     pub fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>> {
         if self.engine.shared().is_forked() {
             return Err(TrySendError::Closed(command));
@@ -47,7 +48,8 @@ impl Client {
         Ok(())
     }
 
-    /// The next thing that happened, if there is one. Where several threads ask, each event goes to one of them.
+    /// The next thing that happened, if there is one. Where several threads ask, each event goes to
+    /// one of them.
     #[must_use]
     pub fn try_recv(&self) -> Option<Event> {
         let event = self.post.events.try_recv()?;
@@ -57,8 +59,9 @@ impl Client {
         Some(event)
     }
 
-    /// Takes up to `most` of the next things that happened, in order, and appends them to `events`; says how many. Cheaper than
-    /// [`try_recv`](Self::try_recv) for each of them. Allocates nothing where `events` has room.
+    /// Takes up to `most` of the next things that happened, in order, and appends them to `events`;
+    /// says how many. Cheaper than [`try_recv`](Self::try_recv) for each of them. Allocates nothing
+    /// where `events` has room.
     pub fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
         let count = self.post.events.recv_many(most, events);
         if count > 0 && self.post.events.take_room_wanted() {
@@ -67,7 +70,8 @@ impl Client {
         count
     }
 
-    /// Grants the steps of one frame ([`Pacing::PerFrame`](crate::Pacing::PerFrame)). Grants do not pile up.
+    /// Grants the steps of one frame ([`Pacing::PerFrame`](crate::Pacing::PerFrame)). Grants do not
+    /// pile up.
     pub fn frame(&self) {
         self.post.framed.store(true, Ordering::Release);
         self.engine.shared().ring();
@@ -92,11 +96,12 @@ impl Client {
         self.engine.set_kv_tokens(tokens);
     }
 
-    /// Wakes `waker` once, when events have arrived or the engine's state has changed; it takes the place of the one registered
-    /// before.
+    /// Wakes `waker` once, when events have arrived or the engine's state has changed; it takes the
+    /// place of the one registered before.
     ///
-    /// Register first, then look at [`try_recv`](Self::try_recv) and the state: what happens in between is not missed. The waker
-    /// runs on the device thread and should only schedule its task.
+    /// Register first, then look at [`try_recv`](Self::try_recv) and the state: what happens in
+    /// between is not missed. The waker runs on the device thread and should only schedule its
+    /// task.
     pub fn register_waker(&self, waker: &Waker) {
         self.post.waker.register(waker);
     }

@@ -8,9 +8,11 @@ use walla_device::{Backend, Device, DeviceError, DeviceInfo, OpenOptions};
 /// A registry of all devices of this build. Without the feature `cuda` it lists that family with
 /// the reason for its absence.
 ///
-/// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2fma`, `avxvnni`, `avx512vnni`, `neon`) picks the CPU's
-/// kernels; a name that is unknown, or that this machine does not run, is a warning, and the best ones are used. With the feature `cuda`, `WALLA_CUDA_GRAPHS=0` launches programs op by op, and
-/// `WALLA_CUDA_IMAGES` names kernel images to consider; `WALLA_CUDA_WARPGROUPS=0` does without warpgroups
+/// The environment is read here and nowhere else: `WALLA_CPU_VARIANT` (`scalar`, `avx2fma`,
+/// `avxvnni`, `avx512vnni`, `neon`) picks the CPU's kernels; a name that is unknown, or that this
+/// machine does not run, is a warning, and the best ones are used. With the feature `cuda`,
+/// `WALLA_CUDA_GRAPHS=0` launches programs op by op, and `WALLA_CUDA_IMAGES` names kernel images to
+/// consider; `WALLA_CUDA_WARPGROUPS=0` does without warpgroups
 /// (`walla_cuda::CudaBackend::from_env`).
 #[must_use]
 pub fn default_registry() -> Registry {
@@ -52,7 +54,8 @@ impl Backend for NotBuilt {
     }
 }
 
-/// The CPU's kernels of this name, if there are some and they run here; else a warning says which do.
+/// The CPU's kernels of this name, if there are some and they run here; else a warning says which
+/// do.
 fn variant_named(name: &str) -> Option<Variant> {
     let variant = Variant::from_name(name).filter(|variant| variant.score().is_some());
     if variant.is_none() {

@@ -1,7 +1,8 @@
 use core::fmt;
 use core::ops::Deref;
 
-/// A string of at most `N` bytes that lives inside its owner: events that carry text cost no allocation.
+/// A string of at most `N` bytes that lives inside its owner: events that carry text cost no
+/// allocation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct InlineText<const N: usize> {
     len: u16,

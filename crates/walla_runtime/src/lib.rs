@@ -1,16 +1,19 @@
 //! The device thread, its mailboxes and the life of every agent's sequence.
 //!
 //! # The frame budget
-//! Each frame may use so much device time ([`EngineOptions::budget`], a quarter of a 60 Hz frame unless you say otherwise): steps that are
-//! predicted not to fit are not started. What steps cost is measured when the model loads and corrected by every step.
-//! [`Engine::set_budget`] changes it at any time, [`EngineStats::budget`] says how it is kept. Voices that are due go before prompts,
-//! [priorities](AgentSpec::priority) and [levels of detail](AgentSpec::detail) decide among them, and whoever waits long enough has
-//! a turn.
+//! Each frame may use so much device time ([`EngineOptions::budget`], a quarter of a 60 Hz frame
+//! unless you say otherwise): steps that are predicted not to fit are not started. What steps cost
+//! is measured when the model loads and corrected by every step. [`Engine::set_budget`] changes it
+//! at any time, [`EngineStats::budget`] says how it is kept. Voices that are due go before prompts,
+//! [priorities](AgentSpec::priority) and [levels of detail](AgentSpec::detail) decide among them,
+//! and whoever waits long enough has a turn.
 //!
 //! # Traces
-//! Events of the `tracing` crate, by target: `walla::load` (info), `walla::reply` (debug: started, finished; warn: failed),
-//! `walla::step` (trace: submitted, completed), `walla::device` (warn: a step failed and is done again). Where the time of a frame goes is
-//! told by [`walla_trace`]: as `tracing` spans, and as a file for Perfetto that `WALLA_TRACE=file.json` in the environment asks for.
+//! Events of the `tracing` crate, by target: `walla::load` (info), `walla::reply` (debug: started,
+//! finished; warn: failed), `walla::step` (trace: submitted, completed), `walla::device` (warn: a
+//! step failed and is done again). Where the time of a frame goes is told by [`walla_trace`]: as
+//! `tracing` spans, and as a file for Perfetto that `WALLA_TRACE=file.json` in the environment asks
+//! for.
 
 mod api;
 mod client;

@@ -62,7 +62,8 @@ pub struct Deadlines {
     pub step: Option<Duration>,
     /// Time from the start of a reply to its end, without the time that it waited behind other
     /// replies of the agent. A reply that exceeds it ends with
-    /// [`FinishReason::TimedOut`](crate::FinishReason::TimedOut) and keeps its text. Default: `None`.
+    /// [`FinishReason::TimedOut`](crate::FinishReason::TimedOut) and keeps its text. Default:
+    /// `None`.
     pub reply: Option<Duration>,
 }
 
@@ -93,15 +94,18 @@ pub struct EngineOptions {
     /// `None`, the file's own. If that one is absent or does not work, the model loads and raw
     /// prompts work; [`ModelCard::template`](crate::ModelCard::template) has the reason.
     pub template: Option<TemplateChoice>,
-    /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens and that the model fits;
-    /// [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) says why a better one is not taken.
+    /// Which device runs it: `auto`, `cpu`, `cuda:0`. Default: `auto`, the best that opens and that
+    /// the model fits; [`ModelCard::fallback_after`](crate::ModelCard::fallback_after) says why a
+    /// better one is not taken.
     pub device: String,
-    /// Threads that a CPU device may use. Default: `None`, half of the cores, because a game keeps its own.
+    /// Threads that a CPU device may use. Default: `None`, half of the cores, because a game keeps
+    /// its own.
     pub threads: Option<u32>,
-    /// In which context a GPU device works: one of its own, one on a part of the multiprocessors, or the program's. Default: its own.
+    /// In which context a GPU device works: one of its own, one on a part of the multiprocessors,
+    /// or the program's. Default: its own.
     pub gpu_context: GpuContext,
-    /// Tokens of each agent's context, at most those that the model was trained for. Default: `1_024`, a persona and some
-    /// twenty turns.
+    /// Tokens of each agent's context, at most those that the model was trained for. Default:
+    /// `1_024`, a persona and some twenty turns.
     pub context_tokens: u32,
     /// Agents that can speak at the same time, of all clients together: the slots. Default: `64`.
     pub agents_max: u32,
@@ -117,36 +121,42 @@ pub struct EngineOptions {
     /// Agents without a slot that the engine keeps, of all clients together. Default: `16_384`:
     /// with 1 KB of persona and conversation each, 24 MB of memory.
     pub agents_parked_max: u32,
-    /// Tokens that the KV pool holds for all agents together. Default: `None`, `agents_max * context_tokens`, so that no agent
-    /// ever waits for pages. Less saves memory, as few agents have a full context.
+    /// Tokens that the KV pool holds for all agents together. Default: `None`, `agents_max *
+    /// context_tokens`, so that no agent ever waits for pages. Less saves memory, as few agents
+    /// have a full context.
     pub kv_tokens: Option<u32>,
     /// Rows of one step. Default: `128`, all agents and a prompt chunk of as many rows.
     pub rows_max: u32,
-    /// Prompt tokens of one step. Default: `64`, so that a long prompt does not stall those who speak.
+    /// Prompt tokens of one step. Default: `64`, so that a long prompt does not stall those who
+    /// speak.
     pub prefill_tokens_max: u32,
     /// Commands that a client can send ahead, rounded up to a power of two. Default: `1_024`.
     pub command_queue: usize,
-    /// Events that wait for a client, rounded up to a power of two; its agents pause while there is no room. Default: `4_096`,
-    /// one second of 64 agents at 60 tokens.
+    /// Events that wait for a client, rounded up to a power of two; its agents pause while there is
+    /// no room. Default: `4_096`, one second of 64 agents at 60 tokens.
     pub event_queue: usize,
-    /// How keys and values are stored. Default: f16. 8 bits halve the cache; a CPU, also one that takes over from a lost GPU, attends to them by
-    /// plain Rust, which takes longer than its vector instructions for f16.
+    /// How keys and values are stored. Default: f16. 8 bits halve the cache; a CPU, also one that
+    /// takes over from a lost GPU, attends to them by plain Rust, which takes longer than its
+    /// vector instructions for f16.
     pub kv_type: KvType,
     /// Device time of one frame: steps that are predicted not to fit are not started. `None`: no
     /// limit. Default: 4,166 µs, a quarter of a 60 Hz frame. It holds for clients that are paced
     /// [per frame](crate::Pacing::PerFrame); [`Engine::set_budget`](crate::Engine::set_budget)
     /// changes it at run time. Zero: no step runs.
     ///
-    /// With a budget, loading ends with some steps on scratch sequences (under a second), which say what steps cost.
+    /// With a budget, loading ends with some steps on scratch sequences (under a second), which say
+    /// what steps cost.
     pub budget: Option<Duration>,
-    /// Whether the budget also holds for [free-running](crate::Pacing::FreeRunning) clients, in windows of 1/60 s. Default:
-    /// `false`. A budget set at run time always does.
+    /// Whether the budget also holds for [free-running](crate::Pacing::FreeRunning) clients, in
+    /// windows of 1/60 s. Default: `false`. A budget set at run time always does.
     pub budget_free_running: bool,
-    /// Device time of one step on a GPU, as far as the budget's predictions reach: what a renderer on the same GPU waits for at
-    /// most. `None`: no limit. Default: 2 ms. A CPU's steps are not cut: the system lets the game in between.
+    /// Device time of one step on a GPU, as far as the budget's predictions reach: what a renderer
+    /// on the same GPU waits for at most. `None`: no limit. Default: 2 ms. A CPU's steps are not
+    /// cut: the system lets the game in between.
     pub launch_max: Option<Duration>,
-    /// Folder in which the costs of steps are kept for each device and model, so that they are measured once. A file that is damaged or
-    /// of another build is ignored and replaced. Default: `None`, they are measured at each load.
+    /// Folder in which the costs of steps are kept for each device and model, so that they are
+    /// measured once. A file that is damaged or of another build is ignored and replaced. Default:
+    /// `None`, they are measured at each load.
     pub cost_cache: Option<PathBuf>,
     /// How the model's tokenizer splits text before merging, overriding `tokenizer.ggml.pre` of the
     /// file: `llama-bpe`, `qwen2` and others
@@ -163,8 +173,9 @@ pub struct EngineOptions {
     /// When a device that hangs is given up, and when a reply ends early. Default: see
     /// [`Deadlines`].
     pub deadlines: Deadlines,
-    /// Encodes prompts on the device thread instead of a thread of its own, so that steps are the same in every run. Default:
-    /// `false`, since a long prompt takes milliseconds to encode. For tests.
+    /// Encodes prompts on the device thread instead of a thread of its own, so that steps are the
+    /// same in every run. Default: `false`, since a long prompt takes milliseconds to encode. For
+    /// tests.
     pub inline_text: bool,
 }
 
@@ -199,12 +210,14 @@ impl EngineOptions {
         }
     }
 
-    /// Reads the tokenizer that an engine with these options has, without an engine: with the markers of the
-    /// [template](Self::template) as control tokens, and with the chosen [pre-tokenizer](Self::pre_tokenizer).
+    /// Reads the tokenizer that an engine with these options has, without an engine: with the
+    /// markers of the [template](Self::template) as control tokens, and with the chosen
+    /// [pre-tokenizer](Self::pre_tokenizer).
     ///
     /// # Errors
-    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the path cannot be read as a file,
-    /// [`EngineError::Template`] if the chosen template does not work.
+    /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the
+    /// path cannot be read as a file, [`EngineError::Template`] if the chosen template does not
+    /// work.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
         let Self { model, template, pre_tokenizer, .. } = self;
         let read = || -> Result<_, EngineError> {

@@ -114,8 +114,8 @@ impl ReplyParts {
         self.sinks.speech.is_stopped()
     }
 
-    /// The index of the stop string that is complete, once [`push`](Self::push) has returned `true`:
-    /// [`ReplyText::stop_index`] of the speech.
+    /// The index of the stop string that is complete, once [`push`](Self::push) has returned
+    /// `true`: [`ReplyText::stop_index`] of the speech.
     pub(crate) fn stop_index(&self) -> u32 {
         self.sinks.speech.stop_index()
     }

@@ -1,12 +1,13 @@
 //! From the bytes of tokens to the text that hosts see.
 //!
-//! Three things stand between the two: a character may be spread over several tokens, a stop string too, and a delta holds
-//! [`DELTA_BYTES_MAX`] bytes. What cannot be shown yet is held back: at most 3 bytes of a character, and what may be the
-//! beginning of a stop string.
+//! Three things stand between the two: a character may be spread over several tokens, a stop string
+//! too, and a delta holds [`DELTA_BYTES_MAX`] bytes. What cannot be shown yet is held back: at most
+//! 3 bytes of a character, and what may be the beginning of a stop string.
 //!
-//! The deltas joined are the decoding of all tokens (control tokens have no text; bytes that are no UTF-8 become U+FFFD, as in
-//! [`String::from_utf8_lossy`]), cut where the stop string that was complete first begins (the longest one, of those that
-//! end at the same place). That does not depend on how the bytes were spread over tokens.
+//! The deltas joined are the decoding of all tokens (control tokens have no text; bytes that are no
+//! UTF-8 become U+FFFD, as in [`String::from_utf8_lossy`]), cut where the stop string that was
+//! complete first begins (the longest one, of those that end at the same place). That does not
+//! depend on how the bytes were spread over tokens.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -68,8 +69,8 @@ impl ReplyText {
     /// Takes bytes with which `tokens` tokens end, and gives the text that can be shown to `say`.
     /// `true`: a stop string is complete, and the reply is over.
     ///
-    /// A token without text counts with the text that follows it. Those that no text follows are counted in no delta, nor are those whose
-    /// text is (partly) a stop string.
+    /// A token without text counts with the text that follows it. Those that no text follows are
+    /// counted in no delta, nor are those whose text is (partly) a stop string.
     pub(crate) fn push_part(&mut self, bytes: &[u8], tokens: u32, say: &mut Say<'_>) -> bool {
         let first_end = match str::from_utf8(bytes) {
             // By far the most tokens, of most replies.
@@ -115,7 +116,8 @@ impl ReplyText {
         (self.held.capacity(), self.ends.capacity())
     }
 
-    /// Takes a token byte by byte, up to a stop string. Where the first character ends that it completes.
+    /// Takes a token byte by byte, up to a stop string. Where the first character ends that it
+    /// completes.
     fn take_bytes(&mut self, token: &[u8]) -> Option<usize> {
         let mut first_end = None;
         for &byte in token {
@@ -156,7 +158,8 @@ impl ReplyText {
             self.place_partial_ends(end);
         }
         if self.stopped {
-            // Neither the token that completed the stop string counts, nor those that end within what was cut.
+            // Neither the token that completed the stop string counts, nor those that end within
+            // what was cut.
             let shown = self.held.len();
             while self.ends.pop_back_if(|end| *end > shown).is_some() {}
         } else if self.partial.is_begun() {
@@ -213,8 +216,9 @@ impl Partial {
         self.len > 0
     }
 
-    /// Takes one byte. It completes a character, or makes what was there invalid (one U+FFFD for the longest beginning of a
-    /// character, as the Unicode Standard recommends) and then begins or is a character itself: up to two characters.
+    /// Takes one byte. It completes a character, or makes what was there invalid (one U+FFFD for
+    /// the longest beginning of a character, as the Unicode Standard recommends) and then begins or
+    /// is a character itself: up to two characters.
     fn push(&mut self, byte: u8, decoded: &mut [Option<char>; 2]) {
         if byte.is_ascii() && !self.is_begun() {
             decoded[0] = Some(byte.into());

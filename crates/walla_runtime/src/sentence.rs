@@ -7,22 +7,24 @@ mod tests;
 
 use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};
 
-/// Cuts a reply's text into sentences while it is being written, so that a voice can begin with the first one.
+/// Cuts a reply's text into sentences while it is being written, so that a voice can begin with the
+/// first one.
 ///
 /// A sentence ends
 /// - at a line break,
-/// - at `.` `!` `?` `…` (and their Arabic, Devanagari and other kin) with all closing quotes and brackets after it, once white
-///   space follows: `3.5`, `example.org` and `v1.2` are no ends;
+/// - at `.` `!` `?` `…` (and their Arabic, Devanagari and other kin) with all closing quotes and
+///   brackets after it, once white space follows: `3.5`, `example.org` and `v1.2` are no ends;
 /// - at the wide `。` `！` `？` `．` likewise, but at once, since no space follows them.
 ///
-/// A full stop ends no sentence after an abbreviation (`Mr.`, `e.g.`), an initial (`J. Smith`), or the number of a list
-/// (`1. First`). Where it depends on what follows – after `...` or `etc.`, and after closing quotes (`"Stop!" he said.`) – the
-/// splitter waits for the next word: it is a new sentence unless it begins with a small letter (after `etc.` and `p.m.`: only if
-/// it begins with a capital).
+/// A full stop ends no sentence after an abbreviation (`Mr.`, `e.g.`), an initial (`J. Smith`), or
+/// the number of a list (`1. First`). Where it depends on what follows – after `...` or `etc.`, and
+/// after closing quotes (`"Stop!" he said.`) – the splitter waits for the next word: it is a new
+/// sentence unless it begins with a small letter (after `etc.` and `p.m.`: only if it begins with a
+/// capital).
 ///
-/// White space between sentences is dropped, white space inside is kept as it is. Everything else comes out, in
-/// order, once. A sentence longer than the limit is cut at a word's border, or, without one, between characters. How the text
-/// was cut into pieces makes no difference.
+/// White space between sentences is dropped, white space inside is kept as it is. Everything else
+/// comes out, in order, once. A sentence longer than the limit is cut at a word's border, or,
+/// without one, between characters. How the text was cut into pieces makes no difference.
 ///
 /// It allocates when it is made, never afterwards.
 ///
@@ -90,7 +92,8 @@ impl SentenceSplitter {
         Self::with_bytes_max(Self::BYTES_MAX)
     }
 
-    /// A splitter for sentences of at most `bytes_max` bytes (at least 4, so that any character fits).
+    /// A splitter for sentences of at most `bytes_max` bytes (at least 4, so that any character
+    /// fits).
     #[must_use]
     pub fn with_bytes_max(bytes_max: usize) -> Self {
         let bytes_max = bytes_max.max(4);
@@ -110,7 +113,8 @@ impl SentenceSplitter {
         }
     }
 
-    /// How many bytes from the beginning only prolong the sentence: most of any text, taken at once.
+    /// How many bytes from the beginning only prolong the sentence: most of any text, taken at
+    /// once.
     fn plain(&self, text: &str) -> usize {
         if self.place != Place::Inside || self.text.is_empty() {
             return 0;
@@ -120,7 +124,8 @@ impl SentenceSplitter {
         text.bytes().take(most).position(ends).unwrap_or(most)
     }
 
-    /// The text is over: gives what is left, if anything, to `say`. The splitter is ready for another text.
+    /// The text is over: gives what is left, if anything, to `say`. The splitter is ready for
+    /// another text.
     pub fn finish(&mut self, mut say: impl FnMut(&str)) {
         self.end(&mut say);
     }

@@ -70,8 +70,9 @@ pub struct ModelCard {
     /// Markers of the template that the file stores as ordinary tokens. Here they are control
     /// tokens.
     pub reserved_markers: Vec<TokenId>,
-    /// Defects of the file and of its chat template that did not prevent loading, one sentence each: a missing
-    /// `tokenizer.ggml.pre`, unreadable metadata, markers that are stored as ordinary tokens, and others.
+    /// Defects of the file and of its chat template that did not prevent loading, one sentence
+    /// each: a missing `tokenizer.ggml.pre`, unreadable metadata, markers that are stored as
+    /// ordinary tokens, and others.
     pub warnings: Vec<String>,
     /// Whether the model has markers of reasoning, which is then
     /// [separated](crate::ReplyEvent::Reasoning) from speech.
@@ -81,10 +82,12 @@ pub struct ModelCard {
     pub thinking_switch: bool,
     /// The device that runs it.
     pub device: DeviceInfo,
-    /// Memory on that device when the model had been loaded. [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of
-    /// it: [`EngineStats::kv_bytes`] tells.
+    /// Memory on that device when the model had been loaded.
+    /// [`Engine::set_kv_tokens`](crate::Engine::set_kv_tokens) alone changes any of it:
+    /// [`EngineStats::kv_bytes`] tells.
     pub memory: MemoryUse,
-    /// Why it is not the device that the engine began on, or not the best one for `auto`, if so: what became of that one.
+    /// Why it is not the device that the engine began on, or not the best one for `auto`, if so:
+    /// what became of that one.
     pub fallback_after: Option<String>,
 }
 
@@ -132,10 +135,11 @@ const READY: u32 = 1;
 const FAILED: u32 = 2;
 const STOPPED: u32 = 3;
 
-/// What hosts see of the device thread: written by that thread alone, read by anybody without waiting.
+/// What hosts see of the device thread: written by that thread alone, read by anybody without
+/// waiting.
 ///
-/// One word holds the phase (high half) and the share loaded (low half, bits of an f32), so that the two agree. Card and failure
-/// are set before the phase that speaks of them.
+/// One word holds the phase (high half) and the share loaded (low half, bits of an f32), so that
+/// the two agree. Card and failure are set before the phase that speaks of them.
 #[derive(Debug)]
 pub(crate) struct Status {
     word: AtomicU64,

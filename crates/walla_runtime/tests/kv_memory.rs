@@ -30,7 +30,8 @@ fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(60), what, look)
 }
 
-/// What everybody says, and the cache's bytes: before, with a small cache, and with all of it again.
+/// What everybody says, and the cache's bytes: before, with a small cache, and with all of it
+/// again.
 struct Story {
     texts: Vec<String>,
     kv_bytes: [u64; 3],
@@ -84,7 +85,8 @@ fn story(device: &str, changes: bool, mut free_bytes: impl FnMut() -> u64) -> St
         for (tokens, of_bytes) in [(2_048, 1), (1_024, 1), (4_096, 1), (u32::MAX, 2)] {
             engine.set_kv_tokens(tokens);
             hear(300);
-            // All replies may have ended by now: nothing else says when the device thread has seen it.
+            // All replies may have ended by now: nothing else says when the device thread has seen
+            // it.
             let pages = whole.pages.min(tokens / 16);
             let is_resized = |of: &EngineStats| {
                 of.pages == pages && (pages < whole.pages || of.kv_bytes == whole.kv_bytes)

@@ -12,15 +12,18 @@ pub fn now_nanos() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// How far two clocks of one machine drift apart, at most: a nanosecond in so many, 100 ppm, which is twice what common quartz does.
+/// How far two clocks of one machine drift apart, at most: a nanosecond in so many, 100 ppm, which
+/// is twice what common quartz does.
 const DRIFT_NANOS: u64 = 10_000;
 
 /// Puts a device's times on the host's clock, without ever asking the device for the time.
 ///
-/// A program begins after the host launched it and ends before the host saw its results. Each step so bounds the offset `o` between the
-/// clocks: `launched - begin <= o <= seen - end`. The tightest bounds of all steps are kept, and loosened by 100 ppm of the time that
-/// passes. A step launched on an idle device begins some microseconds later: the lower bound is that close, so it is the estimate. It changes
-/// from step to step, but a step that follows another on the device follows it here.
+/// A program begins after the host launched it and ends before the host saw its results. Each step
+/// so bounds the offset `o` between the clocks: `launched - begin <= o <= seen - end`. The tightest
+/// bounds of all steps are kept, and loosened by 100 ppm of the time that passes. A step launched
+/// on an idle device begins some microseconds later: the lower bound is that close, so it is the
+/// estimate. It changes from step to step, but a step that follows another on the device follows it
+/// here.
 ///
 /// # Examples
 /// ```
@@ -46,7 +49,8 @@ struct Bounds {
 }
 
 impl DeviceClock {
-    /// When a step ran, on the host's clock. `launched_nanos` and `seen_nanos` are of the host, `device` of the device.
+    /// When a step ran, on the host's clock. `launched_nanos` and `seen_nanos` are of the host,
+    /// `device` of the device.
     #[must_use]
     pub fn to_host(
         &mut self,
@@ -58,7 +62,8 @@ impl DeviceClock {
         let high = difference(seen_nanos, device.end);
         let own = Bounds { low, high, at_nanos: seen_nanos };
         let tightest = self.bounds.map_or(own, |bounds| bounds.loosened(seen_nanos).tightened(own));
-        // Bounds that contradict each other: a clock was set. This step's own are the truth from now on.
+        // Bounds that contradict each other: a clock was set. This step's own are the truth from
+        // now on.
         let bounds = if tightest.low <= tightest.high { tightest } else { own };
         self.bounds = Some(bounds);
         let shift = |nanos: u64| nanos.checked_add_signed(bounds.low).unwrap_or(0);
@@ -69,8 +74,9 @@ impl DeviceClock {
         begin..end
     }
 
-    /// How long a step's results were on their way, or waited: from its end until they were seen, behind those of the step before. What is
-    /// seen in one look would overlap else, and spans of a track follow each other.
+    /// How long a step's results were on their way, or waited: from its end until they were seen,
+    /// behind those of the step before. What is seen in one look would overlap else, and spans of a
+    /// track follow each other.
     pub(crate) fn results(&mut self, ended_nanos: u64, seen_nanos: u64) -> Range<u64> {
         let begin = ended_nanos.max(self.seen_nanos);
         self.seen_nanos = seen_nanos.max(begin);
@@ -93,7 +99,8 @@ impl Bounds {
     }
 }
 
-/// `a - b`; clocks that begin at the epoch of Unix stand at 2^60.7 nanoseconds, so the difference fits.
+/// `a - b`; clocks that begin at the epoch of Unix stand at 2^60.7 nanoseconds, so the difference
+/// fits.
 fn difference(a: u64, b: u64) -> i64 {
     a.wrapping_sub(b) as i64
 }
@@ -138,7 +145,8 @@ mod tests {
         }
     }
 
-    /// Steps of less than a millisecond, and a clock that is fast or slow: what passes between two of them is never lost.
+    /// Steps of less than a millisecond, and a clock that is fast or slow: what passes between two
+    /// of them is never lost.
     #[test]
     fn the_estimate_follows_a_drift_of_short_steps() {
         for ppm in [-40, 40] {
@@ -173,7 +181,8 @@ mod tests {
         let mut ended = 0;
         for step in 0..1_000_u64 {
             let begin = 1_000_000 + step * 5_000_000;
-            // After the first, steps are launched ahead on a busy device: drift alone moves the estimate, and back.
+            // After the first, steps are launched ahead on a busy device: drift alone moves the
+            // estimate, and back.
             let ahead = if step == 0 { 5_000 } else { 900_000 };
             let host = clock.to_host(begin - ahead, begin..begin + 5_000_000, begin + 5_100_000);
             assert!(host.start >= ended, "step {step}: {host:?} begins before {ended}");

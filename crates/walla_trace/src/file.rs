@@ -13,7 +13,8 @@ use crate::json::{BEGINNING, Events, RECORD_BYTES_MAX};
 use crate::queue::{self, Record};
 use crate::stage::{FILE, LISTENERS};
 
-/// How often the writer looks: what a process that ends abruptly loses of its trace. A look at an empty queue takes some nanoseconds.
+/// How often the writer looks: what a process that ends abruptly loses of its trace. A look at an
+/// empty queue takes some nanoseconds.
 const ROUND: Duration = Duration::from_millis(5);
 
 /// Bytes of a file unless said otherwise: a million spans, half an hour of a game.
@@ -54,11 +55,14 @@ pub struct TraceSummary {
     pub spans_lost: u64,
 }
 
-/// A file that is being written: open it in <https://ui.perfetto.dev>. It ends when this is dropped.
+/// A file that is being written: open it in <https://ui.perfetto.dev>. It ends when this is
+/// dropped.
 ///
-/// From now on every stage of every engine and app of this process goes into it, at some 100 bytes a span: about 60 KB a second at
-/// 60 frames. What marks a stage neither waits nor allocates: a thread of its own writes. Memory is 4 MiB, the file at most 256 MiB
-/// ([`start_with_bytes_max`](Self::start_with_bytes_max)); what does not fit is counted and left out.
+/// From now on every stage of every engine and app of this process goes into it, at some 100 bytes
+/// a span: about 60 KB a second at 60 frames. What marks a stage neither waits nor allocates: a
+/// thread of its own writes. Memory is 4 MiB, the file at most 256 MiB
+/// ([`start_with_bytes_max`](Self::start_with_bytes_max)); what does not fit is counted and left
+/// out.
 ///
 /// # Examples
 /// ```
@@ -102,15 +106,17 @@ impl TraceFile {
             .inspect_err(|_| IS_WRITING.store(false, Ordering::Release))
     }
 
-    /// The file that the environment variable `WALLA_TRACE` names, [shared](Self::share) by all who ask; `None` if it names none.
+    /// The file that the environment variable `WALLA_TRACE` names, [shared](Self::share) by all who
+    /// ask; `None` if it names none.
     #[must_use]
     pub fn from_environment() -> Option<SharedTrace> {
         Self::share(std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?)
     }
 
-    /// A file that ends when all who share it have let it go: engines of one process, side by side or one after the other. One that begins
-    /// after another has ended has a number in its name, `trace.2.json`, so that none is lost. `None` if another file is being
-    /// written; what is wrong with the path goes to the log.
+    /// A file that ends when all who share it have let it go: engines of one process, side by side
+    /// or one after the other. One that begins after another has ended has a number in its name,
+    /// `trace.2.json`, so that none is lost. `None` if another file is being written; what is wrong
+    /// with the path goes to the log.
     #[must_use]
     pub fn share(path: impl AsRef<Path>) -> Option<SharedTrace> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +132,8 @@ impl TraceFile {
         Some(SharedTrace { file: Some(file) })
     }
 
-    /// Like [`start`](Self::start), but what is wrong goes to the log, since a game should not end for it.
+    /// Like [`start`](Self::start), but what is wrong goes to the log, since a game should not end
+    /// for it.
     #[must_use]
     pub fn start_or_log(path: impl AsRef<Path>) -> Option<Self> {
         Self::start(path).inspect_err(|error| tracing::warn!(%error, "no trace file")).ok()

@@ -1,7 +1,9 @@
-//! The Trace Event Format, as far as Perfetto and `chrome://tracing` need it: an array of objects, one for each span.
+//! The Trace Event Format, as far as Perfetto and `chrome://tracing` need it: an array of objects,
+//! one for each span.
 //!
-//! Source: "Trace Event Format" (Google), the JSON array format: complete events (`"ph":"X"`, microseconds) and metadata (`"ph":"M"`).
-//! The closing bracket is optional there, so a file that was cut off can still be read.
+//! Source: "Trace Event Format" (Google), the JSON array format: complete events (`"ph":"X"`,
+//! microseconds) and metadata (`"ph":"M"`). The closing bracket is optional there, so a file that
+//! was cut off can still be read.
 
 use std::io::{self, Write};
 
@@ -13,7 +15,8 @@ const PID: u32 = 1;
 /// Tracks of the same kind of thread, one for each thread.
 const TRACKS_PER_LANE: u32 = 8;
 
-/// Longest JSON of one record with names of at most 40 bytes: keeps the file below its bound without counting first.
+/// Longest JSON of one record with names of at most 40 bytes: keeps the file below its bound
+/// without counting first.
 pub(crate) const RECORD_BYTES_MAX: u64 = 256;
 
 /// The first bytes of every file that [`Events`] writes. Other files begin differently.
@@ -71,7 +74,8 @@ impl<W: Write> Events<W> {
         self.out.flush()
     }
 
-    /// Names a track and says where it stands: the host on top, then each engine's thread, device and copies.
+    /// Names a track and says where it stands: the host on top, then each engine's thread, device
+    /// and copies.
     fn name(&mut self, tid: u32, record: &Record) -> io::Result<()> {
         let name = record.track.name();
         self.metadata("thread_name", tid, &format!("\"name\":\"{name}\""))?;

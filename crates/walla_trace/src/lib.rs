@@ -1,4 +1,5 @@
-//! Where a frame's time goes: each stage of the journey is marked once, and whoever listens hears it.
+//! Where a frame's time goes: each stage of the journey is marked once, and whoever listens hears
+//! it.
 //!
 //! | listener | how |
 //! |---|---|
@@ -25,8 +26,8 @@
 //! | `walla::device` | `step` | device | the device runs the program, by the device's own clock |
 //! | `walla::device` | `results` | device copies | from the program's end until the host saw the copied results |
 //!
-//! The last two are known only afterwards, so `tracing` hears them as events with the fields `begin_nanos` and `end_nanos`, on the clock of
-//! [`now_nanos`].
+//! The last two are known only afterwards, so `tracing` hears them as events with the fields
+//! `begin_nanos` and `end_nanos`, on the clock of [`now_nanos`].
 
 mod clock;
 mod file;
@@ -40,8 +41,8 @@ pub use clock::{DeviceClock, now_nanos};
 pub use file::{SharedTrace, TraceError, TraceFile, TraceSummary};
 pub use stage::{Entered, Stage, StepTimes, Track, device_step, enter, host_span, is_listening};
 
-/// Lets NVIDIA's profilers see every stage as a range, if one started the program or the old NVTX library is there (feature `nvtx`; nothing
-/// otherwise).
+/// Lets NVIDIA's profilers see every stage as a range, if one started the program or the old NVTX
+/// library is there (feature `nvtx`; nothing otherwise).
 pub fn listen_nvtx() {
     #[cfg(feature = "nvtx")]
     nvtx::listen();

@@ -1,6 +1,7 @@
 //! From whoever marks to the writer: bounded, and nobody waits.
 //!
-//! One queue for the process, made when the first file starts and never freed. Marks are lost and counted while it is full.
+//! One queue for the process, made when the first file starts and never freed. Marks are lost and
+//! counted while it is full.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -8,7 +9,8 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::stage::Track;
 
-/// Marks between two rounds of the writer: 4 MiB. At 5 ms a round that is 13 million marks a second.
+/// Marks between two rounds of the writer: 4 MiB. At 5 ms a round that is 13 million marks a
+/// second.
 const RECORDS_MAX: usize = 65_536;
 
 /// A span that is over.

@@ -13,7 +13,8 @@ pub(crate) const FILE: u8 = 1;
 #[cfg(feature = "nvtx")]
 pub(crate) const NVTX: u8 = 2;
 
-/// Who listens. Marks are not ordered with its changes: some at a listener's begin and end may be missed.
+/// Who listens. Marks are not ordered with its changes: some at a listener's begin and end may be
+/// missed.
 pub(crate) static LISTENERS: AtomicU8 = AtomicU8::new(0);
 
 /// A row of the trace file.
@@ -46,7 +47,8 @@ impl Track {
 
 macro_rules! stages {
     ($($(#[$doc:meta])* $stage:ident: $target:literal, $name:literal, $track:ident;)*) => {
-        /// A stage of the journey whose begin and end its own thread sees: see the [crate's table](crate#stages).
+        /// A stage of the journey whose begin and end its own thread sees: see the [crate's
+        /// table](crate#stages).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Stage {
             $($(#[$doc])* $stage,)*
@@ -197,7 +199,8 @@ fn end(timed: &Timed) {
     }
 }
 
-/// Whether a file, a profiler or a `tracing` subscriber at level `TRACE` listens: before work that only serves a mark.
+/// Whether a file, a profiler or a `tracing` subscriber at level `TRACE` listens: before work that
+/// only serves a mark.
 #[inline]
 #[must_use]
 pub fn is_listening() -> bool {
@@ -205,8 +208,8 @@ pub fn is_listening() -> bool {
         || tracing::level_filters::LevelFilter::current() >= tracing::Level::TRACE
 }
 
-/// Tells of a part of the host's frame that is over: `frame` for all of it, or a host's own name for a part. Spans of one app must
-/// nest or follow each other.
+/// Tells of a part of the host's frame that is over: `frame` for all of it, or a host's own name
+/// for a part. Spans of one app must nest or follow each other.
 pub fn host_span(name: &'static str, nanos: Range<u64>) {
     if LISTENERS.load(Ordering::Relaxed) & FILE != 0 {
         let (begin_nanos, end_nanos) = (nanos.start, nanos.end);
@@ -231,7 +234,8 @@ pub struct StepTimes {
     pub seen_nanos: u64,
 }
 
-/// Tells of a step that the device has run. Call it on the thread that owns the device, for steps in order.
+/// Tells of a step that the device has run. Call it on the thread that owns the device, for steps
+/// in order.
 pub fn device_step(clock: &mut DeviceClock, times: StepTimes) {
     let StepTimes { step, rows, launched_nanos, device_nanos, seen_nanos } = times;
     let ran = clock.to_host(launched_nanos, device_nanos, seen_nanos);

@@ -1,4 +1,5 @@
-//! Ranges as profilers get them, with libraries that stand in for them: compiled here from C, where there is a compiler.
+//! Ranges as profilers get them, with libraries that stand in for them: compiled here from C, where
+//! there is a compiler.
 //!
 //! What a process loads stays loaded, so the ranges are made by children of this test.
 

@@ -22,7 +22,8 @@ impl fmt::Display for TokenId {
 /// One agent's token stream with its own KV stream.
 ///
 /// Sequence ids are small and dense: `0..sequences_max`. An id is also the index of the sequence's
-/// slot in everything that a device keeps per sequence (page table, recurrent state, recent tokens).
+/// slot in everything that a device keeps per sequence (page table, recurrent state, recent
+/// tokens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct SeqId(pub u32);

@@ -27,13 +27,14 @@ pub struct LogitBias {
 /// How the next token is drawn from the logits: checked when it is built, so a value of this type
 /// is always valid.
 ///
-/// The order is fixed: logit biases, penalties, the mask of allowed tokens, temperature, then top-k, top-p and min-p, then the
-/// draw. All three cuts look at the tempered distribution: top-k keeps the `k` likeliest tokens (ties broken by the
-/// lower id), top-p the shortest prefix of those whose probability, normalised over what top-k left, reaches `p`,
-/// min-p those at least `min_p` times as likely as the likeliest. At least one token always remains.
+/// The order is fixed: logit biases, penalties, the mask of allowed tokens, temperature, then
+/// top-k, top-p and min-p, then the draw. All three cuts look at the tempered distribution: top-k
+/// keeps the `k` likeliest tokens (ties broken by the lower id), top-p the shortest prefix of those
+/// whose probability, normalised over what top-k left, reaches `p`, min-p those at least `min_p`
+/// times as likely as the likeliest. At least one token always remains.
 ///
-/// The random number of a token depends on the agent's seed and the token's position alone, so a reply
-/// does not change with whatever else is in the batch.
+/// The random number of a token depends on the agent's seed and the token's position alone, so a
+/// reply does not change with whatever else is in the batch.
 ///
 /// # Examples
 /// ```
@@ -253,8 +254,9 @@ impl SamplingBuilder {
         self
     }
 
-    /// Forbids all other tokens, as draws and as candidates; `None` allows all again. A reply ends by itself only if the mask
-    /// allows a token that ends it. Agents that share one mask share its memory on the device.
+    /// Forbids all other tokens, as draws and as candidates; `None` allows all again. A reply ends
+    /// by itself only if the mask allows a token that ends it. Agents that share one mask share its
+    /// memory on the device.
     pub fn allowed_tokens(mut self, mask: impl Into<Option<Arc<TokenMask>>>) -> Self {
         self.draft.allowed_tokens = mask.into();
         self

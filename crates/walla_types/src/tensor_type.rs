@@ -112,7 +112,8 @@ impl TensorType {
         }
     }
 
-    /// Bytes of a row of `elements` numbers, or `None` if that is no whole number of blocks or overflows.
+    /// Bytes of a row of `elements` numbers, or `None` if that is no whole number of blocks or
+    /// overflows.
     #[must_use]
     pub const fn row_bytes(self, elements: usize) -> Option<usize> {
         if !elements.is_multiple_of(self.block_elements()) {

@@ -5,7 +5,8 @@ use crate::TokenId;
 /// Tokens in a word of a mask.
 const WORD_BITS: u32 = u32::BITS;
 
-/// Which tokens may be drawn: a bit for each token of a vocabulary, 32 a word, the lowest bit first.
+/// Which tokens may be drawn: a bit for each token of a vocabulary, 32 a word, the lowest bit
+/// first.
 ///
 /// At least one token is allowed. Tokens beyond the mask's end are forbidden.
 ///

@@ -7,7 +7,8 @@ use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
 use walla_types::TokenId;
 
-/// Text that touches every path of an encoder: words, digits, spaces, line breaks, several scripts, a marker, broken-looking bytes.
+/// Text that touches every path of an encoder: words, digits, spaces, line breaks, several scripts,
+/// a marker, broken-looking bytes.
 const TEXT: &str = "Hello  wörld's 1234,\n\n\t猫🙂<|im_end|></s>\u{a0}\u{202e}x";
 
 /// Reads `bytes` as whoever loads a model does.

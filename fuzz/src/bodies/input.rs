@@ -1,6 +1,7 @@
 //! Bytes as a source of choices: whatever they are, they say something.
 
-/// What is left of the bytes. At the end everything is zero and empty, so every program of choices comes to an end.
+/// What is left of the bytes. At the end everything is zero and empty, so every program of choices
+/// comes to an end.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
@@ -51,7 +52,8 @@ impl<'a> Input<'a> {
         &items[self.below(items.len())]
     }
 
-    /// Text up to the next byte 0xFF (which no UTF-8 has) or the end: mutations of the text stay within it.
+    /// Text up to the next byte 0xFF (which no UTF-8 has) or the end: mutations of the text stay
+    /// within it.
     pub fn text(&mut self) -> String {
         let end = self.rest.iter().position(|&byte| byte == 0xff);
         let (text, rest) = match end {

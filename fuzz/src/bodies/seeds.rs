@@ -27,7 +27,8 @@ pub fn gguf() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Programs for the vocabulary builder: both kinds, with and without extra tokens and merges, and a text each.
+/// Programs for the vocabulary builder: both kinds, with and without extra tokens and merges, and a
+/// text each.
 #[must_use]
 pub fn tokenizer() -> Vec<Vec<u8>> {
     const TEXTS: [&str; 3] = [

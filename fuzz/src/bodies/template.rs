@@ -1,4 +1,5 @@
-//! Any template with any conversation: limits hold, and what players say never comes out as the template's own text.
+//! Any template with any conversation: limits hold, and what players say never comes out as the
+//! template's own text.
 
 use walla_model::chat::{
     ChatTemplate, Date, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, Segment,

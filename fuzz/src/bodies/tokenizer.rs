@@ -1,7 +1,7 @@
 //! Small vocabularies of both kinds, as right and wrong as the input wants them, and any text.
 //!
-//! Laid out to be mutated: a few bytes of switches, then lists of texts, then the text to encode. Random bytes as a whole file
-//! would never get beyond its header.
+//! Laid out to be mutated: a few bytes of switches, then lists of texts, then the text to encode.
+//! Random bytes as a whole file would never get beyond its header.
 
 use std::sync::LazyLock;
 
@@ -101,7 +101,8 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
             kinds.push(if is_spm { BYTE } else { NORMAL });
             scores.push(0.0);
         }
-        // Without a token of its own a space would be spelled as the three bytes of ▁, and decode to them.
+        // Without a token of its own a space would be spelled as the three bytes of ▁, and decode
+        // to them.
         tokens.push(if is_spm { "▁" } else { "ĠĠ" }.to_owned());
         kinds.push(NORMAL);
         scores.push(-1e9);
@@ -256,7 +257,8 @@ fn holds_special(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) -> 
     specials.any(|(_, token)| !token.is_empty() && text.contains(token.as_str()))
 }
 
-/// What was encoded decodes to itself, where every byte can be spelled. In SentencePiece's alphabet ▁ is a space, so it comes back as one.
+/// What was encoded decodes to itself, where every byte can be spelled. In SentencePiece's alphabet
+/// ▁ is a space, so it comes back as one.
 fn round_trip(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     if !vocabulary.spells_all || holds_special(vocabulary, tokenizer, text) {
         return;
@@ -266,7 +268,8 @@ fn round_trip(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     assert_eq!(tokenizer.decode(&tokens).as_deref(), Ok(expected.as_str()), "{tokens:?}");
 }
 
-/// Untrusted text never becomes a reserved token. (A vocabulary that lacks bytes has an unknown token for what it cannot spell.)
+/// Untrusted text never becomes a reserved token. (A vocabulary that lacks bytes has an unknown
+/// token for what it cannot spell.)
 fn untrusted(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     let prompt = Prompt { segments: vec![Segment::Untrusted(text.to_owned())] };
     let tokens = tokenizer.encode_prompt(&prompt).expect("a short text");
@@ -347,7 +350,8 @@ fn segments(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str, cut: usi
     assert_eq!(tokenizer.encode_prompt(&Prompt { segments }), Ok(found));
 }
 
-/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and up.
+/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and
+/// up.
 pub fn letter(byte: u8) -> char {
     static LETTERS: LazyLock<[char; 256]> =
         LazyLock::new(|| std::array::from_fn(|byte| compute_letter(byte as u8)));

@@ -1,10 +1,12 @@
-//! A stand-in for NVIDIA's driver library: the driver API as walla calls it, and a machine that runs PTX kernels on the CPU.
+//! A stand-in for NVIDIA's driver library: the driver API as walla calls it, and a machine that
+//! runs PTX kernels on the CPU.
 //!
-//! Built as a shared library and found as `libcuda.so`, it lets walla's GPU tests run where there is no GPU: the shipped PTX and the host
-//! code around it, against the oracle (`cargo xtask emulate`). It says what kernels compute, never how fast.
+//! Built as a shared library and found as `libcuda.so`, it lets walla's GPU tests run where there
+//! is no GPU: the shipped PTX and the host code around it, against the oracle (`cargo xtask
+//! emulate`). It says what kernels compute, never how fast.
 //!
-//! All device memory is memory of the host, and a device pointer is its address. All work is done inside the call that enqueues it, by the
-//! calling thread.
+//! All device memory is memory of the host, and a device pointer is its address. All work is done
+//! inside the call that enqueues it, by the calling thread.
 
 // Reserved addresses are pages of the system's.
 #![cfg(unix)]

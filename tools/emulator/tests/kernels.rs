@@ -1,4 +1,5 @@
-//! Small kernels, written for what machines get wrong: lanes that part, barriers, clusters, memory that is not there.
+//! Small kernels, written for what machines get wrong: lanes that part, barriers, clusters, memory
+//! that is not there.
 
 #![cfg(unix)]
 
@@ -6,7 +7,8 @@ use walla_emulator::machine::{Fault, Launch, run};
 use walla_emulator::memory::Memory;
 use walla_emulator::ptx::Module;
 
-/// A kernel `k` that takes one address, which is in `%out`; `%t` is the thread, `%at` the address of its word.
+/// A kernel `k` that takes one address, which is in `%out`; `%t` is the thread, `%at` the address
+/// of its word.
 fn kernel(head: &str, body: &str) -> String {
     format!(
         ".version 8.3\n.target sm_90\n.address_size 64\n{head}\n.visible .entry k(.param .u64 k_param_0)\n{{\n\
@@ -90,7 +92,8 @@ fn a_shuffle_waits_for_lanes_that_come_from_further_down() {
 
 #[test]
 fn a_block_meets_at_its_barrier_without_those_that_have_ended() {
-    // Each of three warps leaves a word in shared memory; a fourth ends before. Each thread reads its neighbour's.
+    // Each of three warps leaves a word in shared memory; a fourth ends before. Each thread reads
+    // its neighbour's.
     let text = kernel(
         ".shared .align 4 .b8 sums[12];",
         "shr.u32 %r1, %t, 5; setp.eq.s32 %p1, %r1, 3; @%p1 ret; and.b32 %r2, %t, 31; setp.ne.s32 %p2, %r2, 0;\n\

@@ -16,7 +16,8 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// The one that `NVCC` names, else the one on the path, or the one that was fetched: the first of version `wanted`, or the first of all.
+    /// The one that `NVCC` names, else the one on the path, or the one that was fetched: the first
+    /// of version `wanted`, or the first of all.
     ///
     /// # Errors
     /// Which one is missing, and which were found instead.
@@ -50,9 +51,10 @@ impl Compiler {
         Some(Self { nvcc, version })
     }
 
-    /// An image for each target: records of the length of a name and the name, the length of its content and the content; lengths are 32 bits,
-    /// little-endian. The first record, `manifest`, says what the image is; the others are kernel files: PTX with a zero at
-    /// its end, or machine code.
+    /// An image for each target: records of the length of a name and the name, the length of its
+    /// content and the content; lengths are 32 bits, little-endian. The first record, `manifest`,
+    /// says what the image is; the others are kernel files: PTX with a zero at its end, or machine
+    /// code.
     pub fn images(
         &self,
         sources: &Sources,
@@ -178,7 +180,8 @@ impl Compiler {
         Err(format!("{unit}.cu {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// Looks through the very machine code of an image: compiled again, it has other registers. `false`: there is none, or no nvdisasm beside nvcc.
+    /// Looks through the very machine code of an image: compiled again, it has other registers.
+    /// `false`: there is none, or no nvdisasm beside nvcc.
     ///
     /// # Errors
     /// What writes to what products under way read.

@@ -1,4 +1,5 @@
-//! nvcc from the Python package index, in a virtual environment of its own, so that a machine without CUDA can compile the kernels.
+//! nvcc from the Python package index, in a virtual environment of its own, so that a machine
+//! without CUDA can compile the kernels.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +7,8 @@ use std::process::Command;
 /// What the fetched nvcc calls itself: the one that the shipped images are made with.
 pub const VERSION: &str = "V13.0.88";
 
-/// What nvcc needs to compile to PTX and machine code, in the versions that the shipped images were made with, and what shows machine code as text.
+/// What nvcc needs to compile to PTX and machine code, in the versions that the shipped images were
+/// made with, and what shows machine code as text.
 const PACKAGES: &[&str] = &[
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",

@@ -1,8 +1,9 @@
 //! What products of warpgroups read while they are under way, checked in machine code.
 //!
-//! `wgmma` with its left side in registers reads them until it has been awaited, and nothing in the chip keeps others from writing to them meanwhile; nor does the
-//! assembler, which moves copies across the wait. So the loops of products are walked through twice: a product's registers are its own from its `HGMMA`
-//! to the `WARPGROUP.DEPBAR` that awaits its group.
+//! `wgmma` with its left side in registers reads them until it has been awaited, and nothing in the
+//! chip keeps others from writing to them meanwhile; nor does the assembler, which moves copies
+//! across the wait. So the loops of products are walked through twice: a product's registers are
+//! its own from its `HGMMA` to the `WARPGROUP.DEPBAR` that awaits its group.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -156,7 +157,8 @@ fn hazards<'a>(code: &[&'a str]) -> Vec<&'a str> {
 mod tests {
     use super::*;
 
-    /// A loop with two groups of products; `load` is at its top, `wait` groups may be left at its end.
+    /// A loop with two groups of products; `load` is at its top, `wait` groups may be left at its
+    /// end.
     fn disassembly(load: &str, wait: u32) -> String {
         let code = [
             "LDC R1, c[0x0][0x28]",

@@ -9,8 +9,8 @@ use super::{FLAGS, PTX_VERSION, TARGETS, Target};
 /// Begins the line that names a file's targets.
 const MARKER: &str = "// walla: targets ";
 
-/// Begins the line that numbers the interface between kernels and host: raise it when a kernel's name, grid or meaning changes while its
-/// structs stay as they are.
+/// Begins the line that numbers the interface between kernels and host: raise it when a kernel's
+/// name, grid or meaning changes while its structs stay as they are.
 const INTERFACE: &str = "// walla: interface ";
 
 /// Every kernel source, in order of name.
@@ -42,7 +42,8 @@ impl Sources {
         units.filter_map(|(name, _)| name.strip_suffix(".cu")).collect()
     }
 
-    /// Whether a file is compiled for a target: its first line may name the only ones, as in `// walla: targets sm_90a`.
+    /// Whether a file is compiled for a target: its first line may name the only ones, as in `//
+    /// walla: targets sm_90a`.
     pub fn is_for(text: &str, target: Target<'_>) -> bool {
         let marked = text.lines().next().and_then(|line| line.strip_prefix(MARKER));
         marked.is_none_or(|names| names.split_whitespace().any(|name| name == target.name))
@@ -94,8 +95,9 @@ impl Sources {
         found
     }
 
-    /// What host and kernels must agree on: the number that `walla.cuh` states and a hash over every struct of the sources, comments and
-    /// spaces apart. An image with another interface is refused.
+    /// What host and kernels must agree on: the number that `walla.cuh` states and a hash over
+    /// every struct of the sources, comments and spaces apart. An image with another interface is
+    /// refused.
     ///
     /// # Errors
     /// If `walla.cuh` states no number.

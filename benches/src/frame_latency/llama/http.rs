@@ -72,7 +72,8 @@ fn head(reader: &mut impl BufRead) -> io::Result<Head> {
     }
 }
 
-/// The inside of a body that comes in chunks: each has its length in a line of hexadecimal digits before it (RFC 9112, section 7.1).
+/// The inside of a body that comes in chunks: each has its length in a line of hexadecimal digits
+/// before it (RFC 9112, section 7.1).
 struct Chunked<R> {
     inner: R,
     left: u64,

@@ -1,7 +1,8 @@
 //! llama.cpp's server beside the game: found at run time, never a dependency.
 //!
-//! The server runs as a process of its own with a slot for each agent; a thread for each agent asks and reads the stream of tokens, and the
-//! frame only empties a queue. That is how a game would use it today.
+//! The server runs as a process of its own with a slot for each agent; a thread for each agent asks
+//! and reads the stream of tokens, and the frame only empties a queue. That is how a game would use
+//! it today.
 
 mod http;
 
@@ -52,7 +53,8 @@ enum Said {
 struct Ears(Mutex<Receiver<(usize, Said)>>);
 
 impl Llama {
-    /// Starts the server and lets agents talk with it from `app`'s frames. `None` where there is no server or no model file for it.
+    /// Starts the server and lets agents talk with it from `app`'s frames. `None` where there is no
+    /// server or no model file for it.
     pub fn start(
         arguments: &Arguments,
         cell: &Cell,

@@ -47,7 +47,8 @@ impl Budgets {
         all
     }
 
-    /// Height of the plot: what keeps to a budget is shown whole, what does not is cut at three budgets.
+    /// Height of the plot: what keeps to a budget is shown whole, what does not is cut at three
+    /// budgets.
     fn top(&self) -> f64 {
         let longest = |bars: &mut dyn Iterator<Item = &Bar>| {
             bars.map(|bar| bar.marks[3]).fold(self.budget_ms * 1.3, f64::max)
@@ -74,7 +75,8 @@ impl Budgets {
         agents
     }
 
-    /// Where a bar begins: those of as many agents stand side by side, in the middle of their place.
+    /// Where a bar begins: those of as many agents stand side by side, in the middle of their
+    /// place.
     fn left(&self, bar: &Bar, agents: &[usize], modes: &[Mode], width: f64) -> f64 {
         let group = agents.iter().position(|&agents| agents == bar.agents).unwrap_or(0);
         let is_beside = |mode: &&Mode| {

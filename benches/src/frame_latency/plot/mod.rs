@@ -44,7 +44,8 @@ trait Picture {
     fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>, look: Look) -> Drawn<DB>;
 }
 
-/// How large everything is: a PNG is drawn at twice the size, so that text is sharp where pixels are small.
+/// How large everything is: a PNG is drawn at twice the size, so that text is sharp where pixels
+/// are small.
 #[derive(Clone, Copy)]
 struct Look {
     scale: i32,

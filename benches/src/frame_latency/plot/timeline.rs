@@ -1,4 +1,5 @@
-//! A strip of frames for each mode: what the game's frame took (up) and what the device did meanwhile (down).
+//! A strip of frames for each mode: what the game's frame took (up) and what the device did
+//! meanwhile (down).
 
 use plotters::prelude::*;
 
@@ -82,7 +83,8 @@ impl Timeline {
         area: &Area<'_, DB>,
         look: Look,
     ) -> Drawn<DB> {
-        // Room for what is over the budget, too; the same in all strips, so that heights can be compared.
+        // Room for what is over the budget, too; the same in all strips, so that heights can be
+        // compared.
         let budget_ms = self.strips.iter().filter_map(|strip| strip.budget_ms).fold(0.0, f64::max);
         let (up, down) = (1.7 * self.period_ms, (1.3 * budget_ms).max(0.6 * self.period_ms));
         let frames = strip.frames.len().max(1) as f64;

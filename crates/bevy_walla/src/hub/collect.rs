@@ -11,8 +11,8 @@ use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
 
-/// An agent with what it carries along for the plugin to write, disabled or not: changes are seen in the frame in which they are new,
-/// or never.
+/// An agent with what it carries along for the plugin to write, disabled or not: changes are seen
+/// in the frame in which they are new, or never.
 pub(super) type Agents = (
     Entity,
     AgentParts,
@@ -21,7 +21,8 @@ pub(super) type Agents = (
     Option<&'static mut Conversation>,
 );
 
-/// Sees new and changed agents, replaced conversations, asks and cancels, and notes what the engine must be told.
+/// Sees new and changed agents, replaced conversations, asks and cancels, and notes what the engine
+/// must be told.
 pub(crate) fn collect(
     mut hub: ResMut<Hub>,
     settings: Res<WallaSettings>,

@@ -1,18 +1,20 @@
-//! The plugin's memory: which agents there are, what each was asked, what the engine does not know yet.
+//! The plugin's memory: which agents there are, what each was asked, what the engine does not know
+//! yet.
 //!
-//! Nothing here waits and nothing is lost. What the engine must be told is kept as *wants* of each agent, not as a queue
-//! of commands: a hundred edits of a persona in one frame are one change, and the memory is bounded by the number of agents
-//! and of asks, both of which are bounded. At most one command is held back, when the engine's mailbox is full, and goes
-//! first in the next frame.
+//! Nothing here waits and nothing is lost. What the engine must be told is kept as *wants* of each
+//! agent, not as a queue of commands: a hundred edits of a persona in one frame are one change, and
+//! the memory is bounded by the number of agents and of asks, both of which are bounded. At most
+//! one command is held back, when the engine's mailbox is full, and goes first in the next frame.
 //!
 //! Rules:
-//! 1. A record lives from the frame that sees the agent until the agent is gone *and* each of its asks has ended *and* the
-//!    engine was told to remove it.
-//! 2. An ask ends exactly once: by a terminal event of the engine if it was sent, else here ([`Hub::ended`]). Either way
-//!    [`publish`] tells the game.
-//! 3. The conversation of the component is the truth. Replacing it outdates every ask made before: each is cancelled, and
-//!    whatever it still says is not written down. An exchange is written down if its reply began, however it ended; where
-//!    the engine may see that otherwise, it is told the conversation again.
+//! 1. A record lives from the frame that sees the agent until the agent is gone *and* each of its
+//!    asks has ended *and* the engine was told to remove it.
+//! 2. An ask ends exactly once: by a terminal event of the engine if it was sent, else here
+//!    ([`Hub::ended`]). Either way [`publish`] tells the game.
+//! 3. The conversation of the component is the truth. Replacing it outdates every ask made before:
+//!    each is cancelled, and whatever it still says is not written down. An exchange is written
+//!    down if its reply began, however it ended; where the engine may see that otherwise, it is
+//!    told the conversation again.
 //! 4. A turn that the game pushes follows the exchanges of all asks that were collected before it
 //!    and precedes all others, in the component and in the engine, which receives asks and turns in
 //!    this order.
@@ -100,7 +102,8 @@ struct Record {
     heard_bytes: u32,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
-    /// An ask ended before its reply began: only the engine knows whether the question counts as asked.
+    /// An ask ended before its reply began: only the engine knows whether the question counts as
+    /// asked.
     in_doubt: bool,
     /// The latest reply in the conversation when the engine was last sent the whole: of this and
     /// earlier replies it knows the text only, not which reply it was.
@@ -135,7 +138,8 @@ struct OpenAsk {
     /// Without a capacity, so that an ask takes one cache line.
     question: Box<str>,
     kind: AskKind,
-    /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates nothing.
+    /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates
+    /// nothing.
     turn: String,
     stage: Stage,
     /// To be cancelled, and not told to the engine yet.
@@ -291,7 +295,8 @@ impl Hub {
         self.ended.push_back(Ended { entity, generation, tag, how });
     }
 
-    /// A name for a reply. Without an engine they count down from the top, where no engine's names ever come.
+    /// A name for a reply. Without an engine they count down from the top, where no engine's names
+    /// ever come.
     fn new_generation(&mut self) -> GenerationId {
         if let Some(link) = &self.link {
             return link.new_generation();

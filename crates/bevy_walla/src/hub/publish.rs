@@ -246,8 +246,8 @@ impl Hub {
         }
     }
 
-    /// After an ask has ended: forgets an agent that is gone, sends an ask for which there is room now, and lets the engine know the
-    /// conversation if the two may differ.
+    /// After an ask has ended: forgets an agent that is gone, sends an ask for which there is room
+    /// now, and lets the engine know the conversation if the two may differ.
     fn put_right(&mut self, id: AgentId) {
         self.forget_if_done(id);
         let Some(record) = self.records.get_mut(&id) else { return };
@@ -301,7 +301,8 @@ impl Record {
         });
     }
 
-    /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether its reply had begun.
+    /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether
+    /// its reply had begun.
     ///
     /// A reply that failed or was cancelled before a word was heard is no exchange, here as in the
     /// engine: it would be an example of answering with silence.

@@ -18,7 +18,8 @@ use crate::settings::WallaSettings;
 pub(super) type Specs<'w, 's> =
     Query<'w, 's, (AgentParts, Option<&'static Conversation>), Allow<Disabled>>;
 
-/// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's steps.
+/// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's
+/// steps.
 pub(crate) fn submit(
     mut hub: ResMut<Hub>,
     settings: Res<WallaSettings>,
@@ -82,7 +83,8 @@ impl Hub {
         }
     }
 
-    /// Sends everything that the engine does not know of one agent, in the order that makes sense to it.
+    /// Sends everything that the engine does not know of one agent, in the order that makes sense
+    /// to it.
     fn send_wants_of(
         &mut self,
         id: AgentId,
@@ -195,7 +197,8 @@ impl Hub {
         }
     }
 
-    /// Sends a command now or, if the mailbox is full, first thing next frame: either way it is on its way, in order.
+    /// Sends a command now or, if the mailbox is full, first thing next frame: either way it is on
+    /// its way, in order.
     pub(super) fn send(&mut self, command: Command, outbox: &mut Outbox) -> Result<(), NoMore> {
         let Some(link) = &self.link else { return Err(NoMore) };
         match link.try_send(command) {
@@ -223,7 +226,8 @@ impl Hub {
         self.give_up(command);
     }
 
-    /// Ends all asks that the engine never saw, and forgets all wants. Those it saw, it ends itself.
+    /// Ends all asks that the engine never saw, and forgets all wants. Those it saw, it ends
+    /// itself.
     fn give_up_all(&mut self) {
         if let Some(command) = self.held_back.take() {
             self.give_up(command);
@@ -267,7 +271,8 @@ impl Record {
         unsent.map_or(0, |ask| ask.turns_after.into())
     }
 
-    /// The conversation as the collect system saw it: turns that were pushed later wait for the next frame.
+    /// The conversation as the collect system saw it: turns that were pushed later wait for the
+    /// next frame.
     fn collected_turns<'a>(&self, conversation: &'a Conversation) -> &'a [Turn] {
         let is_edited = conversation.edit() != self.edit;
         let pushed = if is_edited { 0 } else { conversation.pushed().wrapping_sub(self.pushed) };

@@ -10,7 +10,8 @@ const FRAMES: usize = 256;
 /// Bars of the histogram.
 pub(super) const BARS: usize = 40;
 
-/// Widths that a bar may have, in microseconds. 40 bars of a millisecond reach to 40 ms; the last bar holds all that is longer.
+/// Widths that a bar may have, in microseconds. 40 bars of a millisecond reach to 40 ms; the last
+/// bar holds all that is longer.
 const BAR_MICROS: [u32; 5] = [1_000, 2_000, 5_000, 10_000, 25_000];
 
 /// All that is counted.
@@ -71,8 +72,8 @@ impl FrameTimes {
         BAR_MICROS.iter().find(reaches).copied().unwrap_or(25_000)
     }
 
-    /// Heights of the bars of this width, 0 to 1. Logarithmic: one frame of 256 that stutters is a bar of an eighth, and not
-    /// invisible.
+    /// Heights of the bars of this width, 0 to 1. Logarithmic: one frame of 256 that stutters is a
+    /// bar of an eighth, and not invisible.
     pub fn bars(&self, bar_micros: u32) -> [f32; BARS] {
         let mut counts = [0_u16; BARS];
         for micros in &self.micros[..self.len] {
@@ -105,12 +106,14 @@ impl DeviceTime {
         self.longest = self.longest.max(latest);
     }
 
-    /// What the frames since the last call used, now that the engine has counted `total` since its start.
+    /// What the frames since the last call used, now that the engine has counted `total` since its
+    /// start.
     pub fn take(&mut self, total: Duration) -> DeviceUse {
         let used = total.saturating_sub(self.before.unwrap_or(total));
         let mean = used.checked_div(self.frames).unwrap_or_default();
-        // A frame that used nothing is not told: the latest that did would look as if it went on for ever. And what a slow game's
-        // latest frame used may be known in total before it is known by frame.
+        // A frame that used nothing is not told: the latest that did would look as if it went on
+        // for ever. And what a slow game's latest frame used may be known in total before it is
+        // known by frame.
         let longest = if used.is_zero() { Duration::ZERO } else { self.longest.max(mean) };
         *self = Self { before: Some(total), ..Self::default() };
         DeviceUse { mean, longest }

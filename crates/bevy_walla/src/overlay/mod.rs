@@ -1,7 +1,8 @@
 //! What walla costs and does, drawn over the game (feature `overlay`).
 //!
-//! A panel in a corner: the device time of a frame against its budget, agents by state, tokens a second, and a histogram of the
-//! game's own frame times, the number that dialogue must not move. A key shows and hides it.
+//! A panel in a corner: the device time of a frame against its budget, agents by state, tokens a
+//! second, and a histogram of the game's own frame times, the number that dialogue must not move. A
+//! key shows and hides it.
 //!
 //! ```no_run
 //! # use bevy_app::App;
@@ -11,9 +12,9 @@
 //!     .add_plugins((WallaPlugin::default(), WallaOverlayPlugin::default())) // beside DefaultPlugins with `ui`
 //!     .run();
 //! ```
-//! It only reads: [`Walla`](crate::Walla), [`Speech`](crate::Speech), and the clock. Counting costs a frame well under a microsecond and
-//! allocates nothing; texts and bars change some times a second ([`WallaOverlay::refreshes_per_second`]), and while it is
-//! hidden not at all.
+//! It only reads: [`Walla`](crate::Walla), [`Speech`](crate::Speech), and the clock. Counting costs
+//! a frame well under a microsecond and allocates nothing; texts and bars change some times a
+//! second ([`WallaOverlay::refreshes_per_second`]), and while it is hidden not at all.
 //!
 //! | line | what it says |
 //! |---|---|
@@ -36,7 +37,8 @@ use bevy_input::{ButtonInput, InputSystems};
 
 use crate::systems::WallaSystems;
 
-/// Draws [`WallaOverlay`]. Needs Bevy's `UiPlugin` and its renderer to be seen; without them it counts, and shows nothing.
+/// Draws [`WallaOverlay`]. Needs Bevy's `UiPlugin` and its renderer to be seen; without them it
+/// counts, and shows nothing.
 #[derive(Clone, Debug, Default)]
 pub struct WallaOverlayPlugin {
     /// How it begins.
@@ -48,8 +50,8 @@ pub struct WallaOverlayPlugin {
 pub struct WallaOverlay {
     /// Whether it is shown. Default: `true`.
     pub visible: bool,
-    /// The key that shows and hides it, where there is a keyboard. Default: F3, as games do. None for a game that does it by
-    /// [`ToggleWallaOverlay`] or by `visible`.
+    /// The key that shows and hides it, where there is a keyboard. Default: F3, as games do. None
+    /// for a game that does it by [`ToggleWallaOverlay`] or by `visible`.
     pub toggle_key: Option<KeyCode>,
     /// How often texts and bars change. Default: `5.0`, as fast as one reads; kept within 1 and 10.
     pub refreshes_per_second: f32,

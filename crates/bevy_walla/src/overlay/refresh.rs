@@ -190,7 +190,8 @@ fn budget_color(share: f64) -> Color {
     }
 }
 
-/// Green for a frame that a 60 Hz display shows in time, amber for one that it shows once late, red beyond.
+/// Green for a frame that a 60 Hz display shows in time, amber for one that it shows once late, red
+/// beyond.
 fn frame_color(micros: u32) -> Color {
     match micros {
         0..=17_000 => GREEN,
@@ -199,7 +200,8 @@ fn frame_color(micros: u32) -> Color {
     }
 }
 
-/// Sets a length to a share of 0 to 1, whole percents, and marks the node as changed only if it is another: layout follows changes.
+/// Sets a length to a share of 0 to 1, whole percents, and marks the node as changed only if it is
+/// another: layout follows changes.
 fn set(node: &mut Mut<Node>, length: impl Fn(&mut Node) -> &mut Val, share: f32) {
     let value = percent((share.clamp(0.0, 1.0) * 100.0).round());
     let current = length(node.bypass_change_detection());

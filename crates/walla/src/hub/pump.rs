@@ -1,4 +1,5 @@
-//! The thread between the engine's queues and the hosts' channels. See the rules of the [module above](super).
+//! The thread between the engine's queues and the hosts' channels. See the rules of the [module
+//! above](super).
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -18,13 +19,15 @@ use walla_runtime::{
 use super::Message;
 use super::bounds::AskPermit;
 
-/// How often to look for what nobody wakes us for: room in the command queue, the end of the device thread.
+/// How often to look for what nobody wakes us for: room in the command queue, the end of the device
+/// thread.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How often to look how far a load is: a progress bar needs no more.
 const LOOK_AT_LOAD: Duration = Duration::from_millis(20);
 
-/// Messages between two looks at the events: a flood of asks does not keep replies from those who wait for them.
+/// Messages between two looks at the events: a flood of asks does not keep replies from those who
+/// wait for them.
 const MESSAGES_AT_ONCE: usize = 256;
 
 /// Events that are taken from the engine's queue together.
@@ -38,7 +41,8 @@ pub(super) struct Pump {
     fraction_told: f32,
     /// Commands of one message, in order, while the engine's queue is full.
     backlog: VecDeque<Command>,
-    /// Replies that have not ended. Unbounded channels, but each reply's is bounded by the tokens that it may have.
+    /// Replies that have not ended. Unbounded channels, but each reply's is bounded by the tokens
+    /// that it may have.
     replies: HashMap<GenerationId, (UnboundedSender<ReplyEvent>, AskPermit)>,
     /// Whoever waits for the end of the device thread.
     awaiting_end: Vec<oneshot::Sender<()>>,
@@ -64,7 +68,8 @@ impl Pump {
         }
     }
 
-    /// Until the last host has gone. Then the engine stops, and its last handle, which waits for that, is the one that goes here.
+    /// Until the last host has gone. Then the engine stops, and its last handle, which waits for
+    /// that, is the one that goes here.
     pub fn run(mut self) {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
@@ -213,8 +218,9 @@ impl Pump {
     }
 }
 
-/// Sends something to a host, or closes a channel to it. Both run a waker of the host, whose panic loses
-/// its own wake-up and nothing else: other replies, and the state of the engine, do not depend on it.
+/// Sends something to a host, or closes a channel to it. Both run a waker of the host, whose panic
+/// loses its own wake-up and nothing else: other replies, and the state of the engine, do not
+/// depend on it.
 fn notify(send: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(send)).is_err() {
         tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");

@@ -42,7 +42,8 @@ async fn a_lost_device_is_the_reason_of_every_reply() {
     }
 }
 
-/// The engine is over long before its last words, which its queue of two events has no room for, are passed on.
+/// The engine is over long before its last words, which its queue of two events has no room for,
+/// are passed on.
 #[tokio::test]
 async fn all_that_was_said_before_the_end_is_heard() {
     let (engine, clock) = held(EngineOptions { event_queue: 2, ..options() }).await;
@@ -116,7 +117,8 @@ async fn what_queues_have_no_room_for_comes_through_in_order() {
         }
     }
     for (tokens, reply) in replies {
-        // A change counts for whatever has not begun, so a reply may have the length of a later one.
+        // A change counts for whatever has not begun, so a reply may have the length of a later
+        // one.
         let said = soon("the end", reply.finish()).await.unwrap().usage.reply_tokens;
         assert!((tokens..9).contains(&said), "{said} of {tokens}");
     }
@@ -130,8 +132,8 @@ impl std::task::Wake for Panics {
     }
 }
 
-/// A host's waker that panics runs on the thread that passes events on: its own reply loses a wake-up, and
-/// all else continues.
+/// A host's waker that panics runs on the thread that passes events on: its own reply loses a
+/// wake-up, and all else continues.
 #[tokio::test]
 async fn a_waker_that_panics_harms_nothing_else() {
     let engine = engine().await;

@@ -142,7 +142,8 @@ impl Wake for Keeper {
     }
 }
 
-/// Has the thread that brings events wait in `keeper` as soon as the reply says something. The reply has begun.
+/// Has the thread that brings events wait in `keeper` as soon as the reply says something. The
+/// reply has begun.
 pub async fn keep_pump(reply: &mut Reply, keeper: &Arc<Keeper>, clock: &VirtualClock) {
     let waker = Waker::from(Arc::clone(keeper));
     assert!(poll(reply.next_event(), &waker).is_pending());

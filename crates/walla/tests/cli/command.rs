@@ -67,7 +67,8 @@ pub fn scratch(name: &str) -> String {
     folder().join(name).to_str().unwrap().to_owned()
 }
 
-/// A tiny synthetic model: it says nothing sensible, but it says it through every part of the command.
+/// A tiny synthetic model: it says nothing sensible, but it says it through every part of the
+/// command.
 pub fn tiny() -> &'static str {
     static TINY: OnceLock<String> = OnceLock::new();
     TINY.get_or_init(|| {

@@ -123,7 +123,8 @@ fn an_open_device_says_how_it_runs_programs() {
     assert!(text.contains("are graphs, 0 are launched op by op (none)"), "{text}");
 }
 
-/// The smallest real shape: 135 million weights at 4.5 bits are 100 MB on a disk, so this is the only one here.
+/// The smallest real shape: 135 million weights at 4.5 bits are 100 MB on a disk, so this is the
+/// only one here.
 #[test]
 fn synth_writes_what_inspect_reads() {
     let path = scratch("synth.gguf");

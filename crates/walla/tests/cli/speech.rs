@@ -7,8 +7,9 @@ use walla_model::synth::{self, Dialect, Mixture, Model};
 
 use crate::command::{run, run_with_input, scratch, shared, shared_json, succeed, tiny, walla};
 
-/// From the beginning-of-text token alone, the story that was published with the model. The scalar kernels round activations to f16,
-/// so from the near-tie that the reference names the text may go another way, not before.
+/// From the beginning-of-text token alone, the story that was published with the model. The scalar
+/// kernels round activations to f16, so from the near-tie that the reference names the text may go
+/// another way, not before.
 #[test]
 fn the_published_story() {
     let (Some(model), Some(json)) =

@@ -8,9 +8,10 @@ use crate::memory::Bytes;
 
 /// Keys and values of one attention layer.
 ///
-/// Keys lie transposed, `[kv_heads, pages, head_dim, stride]`, so that one vector register holds the same number of 16
-/// neighbouring cells and scores need no sum across lanes. Values lie as `[kv_heads, pages, page_tokens, head_dim]`. Scales of
-/// 8-bit ones lie apart, `[kv_heads, pages, page_tokens]` each; there are none else.
+/// Keys lie transposed, `[kv_heads, pages, head_dim, stride]`, so that one vector register holds
+/// the same number of 16 neighbouring cells and scores need no sum across lanes. Values lie as
+/// `[kv_heads, pages, page_tokens, head_dim]`. Scales of 8-bit ones lie apart, `[kv_heads, pages,
+/// page_tokens]` each; there are none else.
 pub(crate) struct KvLayer {
     pub kv_heads: usize,
     pub head_dim: usize,
@@ -38,7 +39,8 @@ pub(crate) enum Numbers<'a> {
     },
 }
 
-/// The scale of a head's key or value as stored, and what its numbers are divided by. A lost row stays lost: its scale is none.
+/// The scale of a head's key or value as stored, and what its numbers are divided by. A lost row
+/// stays lost: its scale is none.
 fn scale_of(numbers: &[f32]) -> (u16, f32) {
     let largest = numbers.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
     let scale = if numbers.iter().all(|number| number.is_finite()) {

@@ -79,7 +79,8 @@ fn eight_bits_are_off_by_half_a_scale() {
     let mut cache = cache(KvType::Q8);
     fill(&mut cache);
     let largest = |numbers: &[f32]| numbers.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
-    // The scale itself is rounded to 11 bits, which moves the largest number by up to 127 / 2048 of a scale.
+    // The scale itself is rounded to 11 bits, which moves the largest number by up to 127 / 2048 of
+    // a scale.
     let close = |got: &[f32], wanted: &[f32]| {
         let bound = largest(wanted) / 127.0 * 0.57;
         got.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= bound)
@@ -126,7 +127,8 @@ fn a_copied_page_is_the_same_in_every_layer() {
     }
 }
 
-/// Keys that move are those of tokens that had been at the other position all along; values and layers without rotation stay.
+/// Keys that move are those of tokens that had been at the other position all along; values and
+/// layers without rotation stay.
 #[test]
 fn moved_cells_are_turned() {
     for (to_page, to_cell) in [(1, 0), (3, 2)] {

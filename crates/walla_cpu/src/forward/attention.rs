@@ -212,7 +212,8 @@ impl Attention<'_> {
         }
     }
 
-    /// Calls `visit(page, first cell, cells, cells before)` for the pages that hold positions `first..end`, in order.
+    /// Calls `visit(page, first cell, cells, cells before)` for the pages that hold positions
+    /// `first..end`, in order.
     fn each_page(
         &self,
         row: &StepRow,

@@ -70,10 +70,11 @@ impl<'a, const N: usize> Joined<'a, N> {
         self.parts.iter().map(|part| part.panels() * PANEL).sum()
     }
 
-    /// `out[r] = [W0 x[r], W1 x[r], ...]` for the rows of `x`, `[rows, cols]`; `groups` is scratch for rounding them.
+    /// `out[r] = [W0 x[r], W1 x[r], ...]` for the rows of `x`, `[rows, cols]`; `groups` is scratch
+    /// for rounding them.
     ///
-    /// `width` is the distance of rows in `out`: [`width`](Self::width), or the rows of a single part, whose padding then falls
-    /// away.
+    /// `width` is the distance of rows in `out`: [`width`](Self::width), or the rows of a single
+    /// part, whose padding then falls away.
     pub(super) fn multiply(
         &self,
         tools: Tools<'_>,

@@ -83,7 +83,8 @@ impl<'a> Inputs<'a> {
         &self.product[row * self.padded..][..self.padded]
     }
 
-    /// The input `back` tokens before row `row`. The state's latest entry precedes the sequence's first row of the step.
+    /// The input `back` tokens before row `row`. The state's latest entry precedes the sequence's
+    /// first row of the step.
     fn earlier(&self, taps: usize, row: usize, back: usize) -> Earlier {
         if (self.rows[row].position as usize) < back {
             return Earlier::Zero;
@@ -117,7 +118,8 @@ impl<'a> Inputs<'a> {
 
     /// Leaves the inputs of the last `taps - 1` tokens, `row` being the latest.
     ///
-    /// Entries move towards the start only, so going from the oldest on reads each before it is overwritten.
+    /// Entries move towards the start only, so going from the oldest on reads each before it is
+    /// overwritten.
     fn leave_state(&self, conv: &mut ConvLayer, row: usize, sequence: usize) {
         let (taps, width) = (conv.taps, conv.width);
         let state = conv.state_mut(sequence);

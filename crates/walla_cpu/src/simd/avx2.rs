@@ -1,4 +1,5 @@
-//! Kernels for AVX2 with FMA and F16C: 8 weight rows in the lanes of a register, the two halves of a panel one after the other.
+//! Kernels for AVX2 with FMA and F16C: 8 weight rows in the lanes of a register, the two halves of
+//! a panel one after the other.
 
 use std::arch::x86_64::*;
 
@@ -21,7 +22,8 @@ pub(super) struct Rows<'a> {
     pub first: usize,
 }
 
-/// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, since there are 16 registers.
+/// Products of one panel with the rows of `input`: four rows and 8 lanes at a time, since there are
+/// 16 registers.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
     let (cols, rows) = (input.cols, input.rows());
@@ -138,9 +140,10 @@ pub(super) fn prefetch(panel: &[u8], at: usize, bytes: usize) {
 
 /// Dot products of one group from a step on: of all eight steps, or for Q6_K of four.
 ///
-/// The instruction that multiplies bytes adds pairs into 16 bits, with saturation at 32767. So pairs are added up in 16 bits as long as
-/// they fit: eight steps of nibbles (8 * 2 * 15 * 127 = 30480), four of five-bit codes (31496), two of six-bit codes (32004), one of signed
-/// bytes, which go in as absolute value and sign (2 * 128 * 127 = 32512).
+/// The instruction that multiplies bytes adds pairs into 16 bits, with saturation at 32767. So
+/// pairs are added up in 16 bits as long as they fit: eight steps of nibbles (8 * 2 * 15 * 127 =
+/// 30480), four of five-bit codes (31496), two of six-bit codes (32004), one of signed bytes, which
+/// go in as absolute value and sign (2 * 128 * 127 = 32512).
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dots<const TY: u32, const R: usize>(
@@ -213,7 +216,8 @@ pub(super) fn codes<const TY: u32>(quants: &[u8], lanes: usize, step: usize) -> 
     }
 }
 
-/// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance is a constant.
+/// Bits of each word to the left, or to the right if negative. Steps are unrolled, so the distance
+/// is a constant.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn shift(words: __m256i, left: i32) -> __m256i {

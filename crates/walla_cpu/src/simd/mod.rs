@@ -1,8 +1,8 @@
 //! Kernels with vector instructions. Each has a plain Rust counterpart that it is tested against.
 //!
 //! Rules that make a result independent of its company:
-//! 1. The product of one weight row and one activation row is one chain of operations in the order of the columns; the number of
-//!    activation rows only decides how many chains run side by side.
+//! 1. The product of one weight row and one activation row is one chain of operations in the order
+//!    of the columns; the number of activation rows only decides how many chains run side by side.
 //! 2. Integer parts are exact, so their order is free.
 
 #[cfg(target_arch = "x86_64")]
@@ -31,7 +31,8 @@ pub(crate) const fn of_code(code: u32) -> TensorType {
     }
 }
 
-/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows (up to `$max`) that are known at run time only.
+/// Calls `$kernel::<TYPE, ROWS>` for a type and a number of rows (up to `$max`) that are known at
+/// run time only.
 macro_rules! by_type_and_rows {
     ($kernel:ident, [$($ty:ident),+], $given:expr, $rows:expr, $max:tt, $args:tt) => {
         match $given {

@@ -1,7 +1,8 @@
 //! Kernels for AArch64: 4 weight rows in the lanes of a register, the quarters of a panel one after
 //! the other.
 //!
-//! It compiles; it was **not run** on any machine so far. Unquantised matrices and attention use plain Rust there.
+//! It compiles; it was **not run** on any machine so far. Unquantised matrices and attention use
+//! plain Rust there.
 
 use std::arch::aarch64::*;
 
@@ -21,7 +22,8 @@ struct Rows<'a> {
     first: usize,
 }
 
-/// Products of one panel of a quantised type with the rows of `input`: four rows and 4 lanes at a time.
+/// Products of one panel of a quantised type with the rows of `input`: four rows and 4 lanes at a
+/// time.
 #[target_feature(enable = "neon")]
 pub(crate) fn multiply(ty: TensorType, panel: &[u8], input: Input<'_>, out: &mut Products) {
     let (cols, rows) = (input.cols, input.rows());
@@ -92,7 +94,8 @@ fn quantised<const TY: u32, const R: usize>(
     }
 }
 
-/// Sums of four products of bytes: what the dot product instruction does, which Rust has no stable name for yet.
+/// Sums of four products of bytes: what the dot product instruction does, which Rust has no stable
+/// name for yet.
 #[inline]
 #[target_feature(enable = "neon")]
 fn fours(a: int8x16_t, b: int8x16_t) -> int32x4_t {

@@ -1,4 +1,5 @@
-//! A small random decoder with every op, run through the device contract, and the same decoder in naive f64.
+//! A small random decoder with every op, run through the device contract, and the same decoder in
+//! naive f64.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -73,7 +74,8 @@ pub struct Weight {
     pub bias: Option<Vec<f32>>,
 }
 
-/// A device with a model on it: embedding, attention layer with a window, convolution layer, attention layer, head.
+/// A device with a model on it: embedding, attention layer with a window, convolution layer,
+/// attention layer, head.
 pub struct Harness {
     pub device: CpuDevice,
     pub shape: Shape,
@@ -94,7 +96,8 @@ pub struct Harness {
 pub const EPS: f32 = 1e-5;
 pub const MAGNITUDE: f32 = 1.25;
 
-/// One row of a step: sequence, position, token (-1: the one sampled last), whether its logits are wanted.
+/// One row of a step: sequence, position, token (-1: the one sampled last), whether its logits are
+/// wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Row(pub u32, pub u32, pub i32, pub bool);
 
@@ -251,7 +254,8 @@ impl Harness {
         }
     }
 
-    /// Enqueues one step. Sequence `s` owns pages `1 + s * PAGES_PER_SEQUENCE ..`, in reverse order.
+    /// Enqueues one step. Sequence `s` owns pages `1 + s * PAGES_PER_SEQUENCE ..`, in reverse
+    /// order.
     pub fn enqueue(&mut self, rows: &[Row], sampling: &OutputRow) {
         self.enqueue_with(rows, sampling, &|_| ());
     }

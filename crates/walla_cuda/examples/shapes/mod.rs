@@ -172,7 +172,8 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     Ok(Model { ops, layers, slots, weight_bytes })
 }
 
-/// Fills a step: every agent reads one token at its position, and has pages of its own, handed out in turn from page 1 on.
+/// Fills a step: every agent reads one token at its position, and has pages of its own, handed out
+/// in turn from page 1 on.
 ///
 /// # Panics
 /// If there are more agents, or longer contexts, than the layout has room for.

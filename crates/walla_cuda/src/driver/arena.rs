@@ -3,14 +3,16 @@ use walla_device::DeviceError;
 
 use super::{Context, DeviceMemory};
 
-/// Bytes of one piece of physical memory where nobody will ask for less of it later: small enough to find room for beside a game's
-/// textures, large enough that an arena of 10 GB is 160 of them.
+/// Bytes of one piece of physical memory where nobody will ask for less of it later: small enough
+/// to find room for beside a game's textures, large enough that an arena of 10 GB is 160 of them.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// Pieces of a block that can shrink, about: what is given back is a multiple of a piece of every block.
+/// Pieces of a block that can shrink, about: what is given back is a multiple of a piece of every
+/// block.
 const PIECES_PER_BLOCK: usize = 16;
 
-/// A range of addresses of its own with memory behind it. Unlike other memory it outlives the context, which therefore gives it back.
+/// A range of addresses of its own with memory behind it. Unlike other memory it outlives the
+/// context, which therefore gives it back.
 #[derive(Debug)]
 pub(super) struct Arena {
     address: CUdeviceptr,
@@ -64,7 +66,8 @@ pub(super) fn properties(device: sys::CUdevice) -> CUmemAllocationProp {
     wanted
 }
 
-/// Pieces of blocks, each of which begins at a multiple of `granularity`; `None` where that wastes more than an eighth.
+/// Pieces of blocks, each of which begins at a multiple of `granularity`; `None` where that wastes
+/// more than an eighth.
 fn pieces_of(blocks: &[usize], granularity: usize) -> Option<(usize, Vec<Piece>)> {
     let stride = |bytes: &usize| bytes.max(&1).next_multiple_of(granularity);
     let whole: usize = blocks.iter().map(stride).sum();
@@ -97,9 +100,10 @@ fn pieces_of_range(bytes: usize, granularity: usize) -> Vec<Piece> {
 }
 
 impl Context {
-    /// Allocates device memory for some blocks as one range of virtual addresses over pieces of physical memory, where the device and this
-    /// context can: large ranges then need no room in one piece, and ends of large blocks can be given back. Elsewhere (a context that
-    /// shares the GPU with graphics, for one) it is plain memory. The ceiling holds for both.
+    /// Allocates device memory for some blocks as one range of virtual addresses over pieces of
+    /// physical memory, where the device and this context can: large ranges then need no room in
+    /// one piece, and ends of large blocks can be given back. Elsewhere (a context that shares the
+    /// GPU with graphics, for one) it is plain memory. The ceiling holds for both.
     pub(crate) fn allocate_blocks(
         &self,
         what: &str,
@@ -148,7 +152,8 @@ impl Context {
     fn map_arena(&self, bytes: usize, pieces: Vec<Piece>) -> Result<Arena, DeviceError> {
         self.enter()?;
         let mut arena = Arena { address: 0, bytes, pieces };
-        // SAFETY: the address lives through the call; every entry point of virtual memory was probed with its granularity.
+        // SAFETY: the address lives through the call; every entry point of virtual memory was
+        // probed with its granularity.
         let result = unsafe { sys::cuMemAddressReserve(&raw mut arena.address, bytes, 0, 0, 0) };
         self.check("cuMemAddressReserve", result)?;
         for piece in &mut arena.pieces {
@@ -164,7 +169,8 @@ impl Context {
         Ok(arena)
     }
 
-    /// Puts physical memory behind a piece's addresses. They cannot be used before [`allow`](Self::allow).
+    /// Puts physical memory behind a piece's addresses. They cannot be used before
+    /// [`allow`](Self::allow).
     fn map_piece(&self, piece: &mut Piece) -> Result<(), DeviceError> {
         self.count(|c| &mut c.allocations);
         let wanted = properties(self.gpu().device);
@@ -193,10 +199,12 @@ impl Context {
         self.check("cuMemSetAccess", result)
     }
 
-    /// Keeps memory behind the first `kept` bytes of each block alone. Nothing enqueued touches the rest.
+    /// Keeps memory behind the first `kept` bytes of each block alone. Nothing enqueued touches the
+    /// rest.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] if there is not enough for what comes back: then nothing has changed.
+    /// [`DeviceError::OutOfMemory`] if there is not enough for what comes back: then nothing has
+    /// changed.
     pub(crate) fn resize_arena(
         &self,
         arena: ArenaId,
@@ -264,8 +272,8 @@ impl Piece {
     /// Gives the memory back; the addresses stay reserved.
     fn unmap(&mut self) {
         if self.is_mapped {
-            // SAFETY: exactly this range was mapped at once, and nothing that runs touches it; after a fault the driver may refuse,
-            // then the end of the process frees it.
+            // SAFETY: exactly this range was mapped at once, and nothing that runs touches it;
+            // after a fault the driver may refuse, then the end of the process frees it.
             let _ = unsafe { sys::cuMemUnmap(self.address, self.bytes) };
             self.is_mapped = false;
         }
@@ -276,8 +284,8 @@ impl Arena {
     /// Gives memory and addresses back. Nothing that uses them runs any more.
     pub(super) fn give_back(&mut self) {
         self.pieces.iter_mut().for_each(Piece::unmap);
-        // SAFETY: the whole range was reserved, and nothing is mapped any more; after a fault the driver may refuse, then the end of
-        // the process frees it.
+        // SAFETY: the whole range was reserved, and nothing is mapped any more; after a fault the
+        // driver may refuse, then the end of the process frees it.
         let _ = unsafe { sys::cuMemAddressFree(self.address, self.bytes) };
     }
 }

@@ -15,7 +15,8 @@ use super::stream::Stream;
 /// Longest that dropping a context waits for work in flight before it gives up and leaks.
 const DROP_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// A context on one GPU: after a sticky error it is lost, but the process can open another (unless the context is the program's).
+/// A context on one GPU: after a sticky error it is lost, but the process can open another (unless
+/// the context is the program's).
 #[derive(Debug)]
 pub(crate) struct Context {
     raw: CUcontext,
@@ -34,8 +35,8 @@ pub(crate) struct Context {
     pub(super) arenas: RefCell<Vec<Arena>>,
 }
 
-// SAFETY: driver contexts may be used from any thread as long as calls make them current, which `Context::enter` does;
-// the cells are reached through one owner at a time (`Send`, not `Sync`).
+// SAFETY: driver contexts may be used from any thread as long as calls make them current, which
+// `Context::enter` does; the cells are reached through one owner at a time (`Send`, not `Sync`).
 unsafe impl Send for Context {}
 
 impl Context {
@@ -150,9 +151,10 @@ impl Context {
 }
 
 impl Drop for Context {
-    /// Frees everything at once. A lost context is destroyed too, which only tears down the driver's bookkeeping; work that
-    /// does not end in time is left to the end of the process, because freeing under a running copy would block on it. A context that is
-    /// not the device's own is left as it was found.
+    /// Frees everything at once. A lost context is destroyed too, which only tears down the
+    /// driver's bookkeeping; work that does not end in time is left to the end of the process,
+    /// because freeing under a running copy would block on it. A context that is not the device's
+    /// own is left as it was found.
     fn drop(&mut self) {
         let begun = Instant::now();
         let deadline = begun + DROP_WAIT_MAX;
@@ -166,7 +168,8 @@ impl Drop for Context {
         let idle = Instant::now();
         let is_usable = self.enter().is_ok();
         if matches!(self.place, Place::Own | Place::Graphics(_)) {
-            // SAFETY: nothing uses the context after this; every handle made in it is owned by the device that owns `self`.
+            // SAFETY: nothing uses the context after this; every handle made in it is owned by the
+            // device that owns `self`.
             let _ = unsafe { sys::cuCtxDestroy_v2(self.raw) };
         } else if is_usable {
             self.free_objects();
@@ -190,7 +193,8 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Leaves everything to the end of the process, and what is the program's with it: work is in flight there.
+    /// Leaves everything to the end of the process, and what is the program's with it: work is in
+    /// flight there.
     fn leak(&mut self) {
         if let Place::Program(owner) | Place::Graphics(owner) = &self.place {
             std::mem::forget(Arc::clone(owner));

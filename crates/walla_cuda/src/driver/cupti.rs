@@ -1,5 +1,6 @@
-//! The profiling interface (CUPTI): records of API calls, kernels, copies and fills with their times. Loaded when a session begins; its absence
-//! is an answer. For benchmarks: nothing of it is in what a player runs.
+//! The profiling interface (CUPTI): records of API calls, kernels, copies and fills with their
+//! times. Loaded when a session begins; its absence is an answer. For benchmarks: nothing of it is
+//! in what a player runs.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::addr_of;
@@ -84,12 +85,14 @@ impl Session {
         if let Ok(mut collected) = COLLECTED.lock() {
             collected.clear();
         }
-        // SAFETY: both functions keep the contract of the callbacks: they give and take back buffers that they allocated.
+        // SAFETY: both functions keep the contract of the callbacks: they give and take back
+        // buffers that they allocated.
         let result = unsafe { sys::cuptiActivityRegisterCallbacks(Some(give), Some(take)) };
         said(result, "cuptiActivityRegisterCallbacks")?;
         let session = Self { _alone: alone };
         for kind in KINDS {
-            // SAFETY: the symbol was probed. A kind that was enabled is disabled when the session is dropped.
+            // SAFETY: the symbol was probed. A kind that was enabled is disabled when the session
+            // is dropped.
             said(unsafe { sys::cuptiActivityEnable(kind) }, "cuptiActivityEnable")?;
         }
         Ok(session)
@@ -137,7 +140,8 @@ impl Drop for Session {
 }
 
 fn probe() -> Result<(), String> {
-    // SAFETY: loading the library runs its initialisers; it is the vendor's, found on the system's search path.
+    // SAFETY: loading the library runs its initialisers; it is the vendor's, found on the system's
+    // search path.
     if !unsafe { sys::is_culib_present() } {
         return Err(
             "no libcupti on the library search path (it comes with the CUDA toolkit)".to_owned()
@@ -194,7 +198,8 @@ unsafe extern "C" fn take(
     let mut records = Vec::new();
     let mut record: *mut CUpti_Activity = std::ptr::null_mut();
     loop {
-        // SAFETY: the buffer is the library's own, of which `valid` bytes are records; `record` is its place among them.
+        // SAFETY: the buffer is the library's own, of which `valid` bytes are records; `record` is
+        // its place among them.
         let result = unsafe { sys::cuptiActivityGetNextRecord(buffer, valid, &raw mut record) };
         if result != CUptiResult::CUPTI_SUCCESS {
             break;
@@ -214,8 +219,9 @@ unsafe extern "C" fn take(
 
 macro_rules! field {
     ($record:expr, $field:ident) => {
-        // SAFETY: the record is of this type, or of a later version of it, which begins with the same fields; read where it lies, since records
-        // are packed and their enums may hold values that this binding does not know.
+        // SAFETY: the record is of this type, or of a later version of it, which begins with the
+        // same fields; read where it lies, since records are packed and their enums may hold values
+        // that this binding does not know.
         unsafe { addr_of!((*$record).$field).read_unaligned() }
     };
 }
@@ -225,7 +231,8 @@ macro_rules! field {
 /// # Safety
 /// `record` points to a whole record of the library's.
 unsafe fn read(record: *const CUpti_Activity) -> Option<Record> {
-    // SAFETY: every record begins with its kind; read as a number, since the library may know more kinds than this binding.
+    // SAFETY: every record begins with its kind; read as a number, since the library may know more
+    // kinds than this binding.
     let kind = unsafe { record.cast::<u32>().read_unaligned() };
     let is = |wanted: CUpti_ActivityKind| kind == wanted as u32;
     if is(CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_DRIVER) {

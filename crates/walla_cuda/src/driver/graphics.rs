@@ -1,5 +1,5 @@
-//! CUDA in Graphics: contexts that share a renderer's queue, so that kernels run within its time slices and no switch between two contexts
-//! of one GPU is needed.
+//! CUDA in Graphics: contexts that share a renderer's queue, so that kernels run within its time
+//! slices and no switch between two contexts of one GPU is needed.
 
 use std::any::Any;
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -15,7 +15,8 @@ use super::place::{Found, Place, seen};
 /// Makes such contexts: CUDA 12.5.
 const CREATE: &CStr = c"cuCtxCreate_v4";
 
-/// `CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED` and `CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED`: the latter is younger than the bindings.
+/// `CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED` and `CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED`: the
+/// latter is younger than the bindings.
 const DIRECT3D12_SUPPORTED: c_uint = 135;
 const VULKAN_SUPPORTED: c_uint = 138;
 
@@ -31,7 +32,8 @@ pub struct GraphicsQueue {
     owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the driver takes the pointer on whatever thread opens the device; the makers promise that it is valid there.
+// SAFETY: the driver takes the pointer on whatever thread opens the device; the makers promise that
+// it is valid there.
 unsafe impl Send for GraphicsQueue {}
 // SAFETY: as above; nothing here changes.
 unsafe impl Sync for GraphicsQueue {}
@@ -46,16 +48,19 @@ impl GraphicsQueue {
     /// A Direct3D 12 command queue.
     ///
     /// # Safety
-    /// `queue` is an `ID3D12CommandQueue` of the GPU that the device is opened on, and stays one until `owner` is dropped.
+    /// `queue` is an `ID3D12CommandQueue` of the GPU that the device is opened on, and stays one
+    /// until `owner` is dropped.
     #[must_use]
     pub unsafe fn direct3d12(queue: *mut c_void, owner: impl Any + Send + Sync) -> Self {
         Self { kind: DIRECT3D12_QUEUE, data: queue, owner: Arc::new(owner) }
     }
 
-    /// What Vulkan's `VK_NV_external_compute_queue` says about one of its queues (`vkGetExternalComputeQueueDataNV`).
+    /// What Vulkan's `VK_NV_external_compute_queue` says about one of its queues
+    /// (`vkGetExternalComputeQueueDataNV`).
     ///
     /// # Safety
-    /// `data` is such data of a queue on the GPU that the device is opened on; both stay valid until `owner` is dropped.
+    /// `data` is such data of a queue on the GPU that the device is opened on; both stay valid
+    /// until `owner` is dropped.
     #[must_use]
     pub unsafe fn vulkan(data: *mut c_void, owner: impl Any + Send + Sync) -> Self {
         Self { kind: BLOB, data, owner: Arc::new(owner) }
@@ -140,7 +145,8 @@ const _: () = assert!(size_of::<CreateParams>() == size_of::<sys::CUctxCreatePar
 type Create = unsafe extern "C" fn(*mut CUcontext, *mut CreateParams, c_uint, CUdevice) -> CUresult;
 type Attribute = unsafe extern "C" fn(*mut c_int, c_uint, CUdevice) -> CUresult;
 
-/// Makes a context that shares a queue. Such contexts have no virtual memory management, so the cache lies in plain memory.
+/// Makes a context that shares a queue. Such contexts have no virtual memory management, so the
+/// cache lies in plain memory.
 pub(super) fn create(gpu: &Gpu, queue: &GraphicsQueue) -> Result<Found, String> {
     if let Some(why) = Abilities::of(gpu.device).refuse(queue.kind) {
         return Err(why);
@@ -168,7 +174,8 @@ pub(super) fn create(gpu: &Gpu, queue: &GraphicsQueue) -> Result<Found, String> 
     Ok(Found { raw, place: Place::Graphics(Arc::clone(&queue.owner)), gpu })
 }
 
-/// Whether a GPU has something that the bindings may not know. Drivers that do not know it either have it not.
+/// Whether a GPU has something that the bindings may not know. Drivers that do not know it either
+/// have it not.
 fn attribute(device: CUdevice, number: c_uint) -> bool {
     // SAFETY: the library was found when it was probed.
     let library = unsafe { sys::culib() };

@@ -95,7 +95,8 @@ fn all(device: CUdevice) -> Result<CUdevResource, String> {
         return Err(format!("the driver has no {missing}: CUDA 12.5 needed"));
     }
     let mut all = no_resource();
-    // SAFETY: the resource lives through the call; the device came from cuDeviceGet; the entry point was just found.
+    // SAFETY: the resource lives through the call; the device came from cuDeviceGet; the entry
+    // point was just found.
     let result = unsafe { sys::cuDeviceGetDevResource(device, &raw mut all, MULTIPROCESSORS) };
     said(result, "cuDeviceGetDevResource")?;
     Ok(all)

@@ -7,7 +7,8 @@ use walla_device::GpuFacts;
 use super::arena::properties;
 use super::{graphics, green};
 
-/// Entry points without which walla does not use a driver: all of CUDA 12.0. (The crate's kernels need a later one: see `crate::images`.)
+/// Entry points without which walla does not use a driver: all of CUDA 12.0. (The crate's kernels
+/// need a later one: see `crate::images`.)
 const REQUIRED: &[&CStr] = &[
     c"cuInit",
     c"cuDriverGetVersion",
@@ -83,7 +84,8 @@ pub(crate) struct Gpu {
     pub(crate) description: String,
     /// All memory in bytes.
     pub(crate) memory_total_bytes: u64,
-    /// Whether kernels can read and write pinned memory of the host at the host's addresses, as every step does.
+    /// Whether kernels can read and write pinned memory of the host at the host's addresses, as
+    /// every step does.
     pub(crate) maps_host_memory: bool,
     /// What it has.
     pub(crate) facts: GpuFacts,
@@ -153,7 +155,8 @@ impl Library {
 }
 
 fn probe() -> Result<Library, String> {
-    // SAFETY: loading the driver library runs its initialisers; it is the vendor's, found on the system's search path.
+    // SAFETY: loading the driver library runs its initialisers; it is the vendor's, found on the
+    // system's search path.
     if !unsafe { sys::is_culib_present() } {
         let reason = "the NVIDIA driver was not found: there is no libcuda on this machine";
         return Err(reason.to_owned());
@@ -191,7 +194,8 @@ fn name_of(device: CUdevice) -> Result<String, String> {
     let mut name = [0 as c_char; 256];
     // SAFETY: the buffer has the stated length and `device` came from cuDeviceGet.
     said(unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 255, device) }, "cuDeviceGetName")?;
-    // SAFETY: the driver writes at most 255 bytes with a terminating zero; the last byte stays zero in any case.
+    // SAFETY: the driver writes at most 255 bytes with a terminating zero; the last byte stays zero
+    // in any case.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
 }
 

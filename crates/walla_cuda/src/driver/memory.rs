@@ -22,7 +22,8 @@ impl DeviceMemory {
         Self { address, bytes }
     }
 
-    /// Splits off the first `bytes` bytes (at most all), rounded up to 256, so that the rest starts as aligned as the whole does.
+    /// Splits off the first `bytes` bytes (at most all), rounded up to 256, so that the rest starts
+    /// as aligned as the whole does.
     pub(crate) fn take(&mut self, bytes: usize) -> Self {
         let bytes = bytes.next_multiple_of(256).min(self.bytes);
         let taken = Self { address: self.address, bytes };
@@ -71,13 +72,14 @@ impl PinnedMemory {
     /// Some of the bytes.
     ///
     /// # Panics
-    /// If the range is not inside. The caller has seen to it that no copy and no kernel writes there.
+    /// If the range is not inside. The caller has seen to it that no copy and no kernel writes
+    /// there.
     pub(crate) fn slice(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.bytes, "inside");
         // SAFETY: inside by the line above.
         let start = unsafe { self.start.add(range.start) };
-        // SAFETY: valid for that many initialised bytes as long as the context lives; the device that owns both
-        // calls this only when nothing in flight writes them.
+        // SAFETY: valid for that many initialised bytes as long as the context lives; the device
+        // that owns both calls this only when nothing in flight writes them.
         unsafe { std::slice::from_raw_parts(start, range.len()) }
     }
 
@@ -89,8 +91,9 @@ impl PinnedMemory {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "inside and aligned");
         // SAFETY: inside by the line above.
         let word = unsafe { self.start.add(offset) };
-        // SAFETY: aligned, since the start is to a page; valid as long as the context lives; the host touches it as an atomic
-        // alone while a kernel may write it, and reads it as bytes only after.
+        // SAFETY: aligned, since the start is to a page; valid as long as the context lives; the
+        // host touches it as an atomic alone while a kernel may write it, and reads it as bytes
+        // only after.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
@@ -102,7 +105,8 @@ impl PinnedMemory {
 }
 
 impl Context {
-    /// Allocates device memory of at least `bytes` bytes (at least 256) with anything in it, after a look at what is free.
+    /// Allocates device memory of at least `bytes` bytes (at least 256) with anything in it, after
+    /// a look at what is free.
     pub(crate) fn allocate(&self, what: &str, bytes: usize) -> Result<DeviceMemory, DeviceError> {
         let bytes = bytes.max(1).next_multiple_of(256);
         let free_bytes = self.memory_left_bytes()?;
@@ -144,7 +148,8 @@ impl Context {
     /// Allocates zeroed pinned host memory.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] where the system pins no more (how much it would, nobody says), or what the driver says.
+    /// [`DeviceError::OutOfMemory`] where the system pins no more (how much it would, nobody says),
+    /// or what the driver says.
     pub(crate) fn allocate_pinned(
         &self,
         what: &str,
@@ -173,7 +178,8 @@ impl Context {
         Ok(PinnedMemory { start, bytes })
     }
 
-    /// Enqueues a copy to the device. The caller keeps the host bytes untouched until the stream has passed it.
+    /// Enqueues a copy to the device. The caller keeps the host bytes untouched until the stream
+    /// has passed it.
     pub(crate) fn upload(
         &self,
         stream: Stream,
@@ -193,7 +199,8 @@ impl Context {
         self.check("cuMemcpyHtoDAsync", result)
     }
 
-    /// Enqueues a copy to the host. The caller keeps away from the host bytes until the stream has passed it.
+    /// Enqueues a copy to the host. The caller keeps away from the host bytes until the stream has
+    /// passed it.
     pub(crate) fn download(
         &self,
         stream: Stream,

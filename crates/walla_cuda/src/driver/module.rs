@@ -38,14 +38,17 @@ pub(crate) struct Launch {
     pub(crate) function: Function,
     pub(crate) grid: [u32; 3],
     pub(crate) threads: u32,
-    /// May start before the kernel ahead of it has ended: every kernel of walla waits for that itself.
+    /// May start before the kernel ahead of it has ended: every kernel of walla waits for that
+    /// itself.
     pub(crate) overlap: bool,
     pub(crate) shared_bytes: u32,
-    /// Blocks, neighbours along the first side of the grid, that share a cluster; 0 for kernels that know none.
+    /// Blocks, neighbours along the first side of the grid, that share a cluster; 0 for kernels
+    /// that know none.
     pub(crate) cluster: u32,
     /// The op of the program that it belongs to, for who measures; `None` for what is no op's.
     pub(crate) op: Option<u32>,
-    /// The kernel's parameter struct, in 8-byte words so that it is aligned as the struct is; the rest is zeros.
+    /// The kernel's parameter struct, in 8-byte words so that it is aligned as the struct is; the
+    /// rest is zeros.
     pub(crate) params: [u64; PARAM_WORDS],
 }
 
@@ -87,8 +90,8 @@ impl Context {
         ];
         let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
         let mut raw: CUmodule = std::ptr::null_mut();
-        // SAFETY: text is ended by a zero and the tables of machine code lie within it, which `Code` sees to; the option arrays have the
-        // stated length and live through the call.
+        // SAFETY: text is ended by a zero and the tables of machine code lie within it, which
+        // `Code` sees to; the option arrays have the stated length and live through the call.
         let result = unsafe {
             sys::cuModuleLoadDataEx(
                 &raw mut raw,
@@ -112,8 +115,8 @@ impl Context {
         Ok(Module(raw))
     }
 
-    /// Finds a kernel, if the module has it, and lets it use `shared_bytes` of dynamic shared memory where that is more than comes
-    /// unasked.
+    /// Finds a kernel, if the module has it, and lets it use `shared_bytes` of dynamic shared
+    /// memory where that is more than comes unasked.
     pub(crate) fn function(
         &self,
         module: Module,
@@ -134,8 +137,8 @@ impl Context {
             let result =
                 unsafe { sys::cuFuncSetAttribute(raw, attribute, shared_bytes.cast_signed()) };
             self.check("cuFuncSetAttribute", result)?;
-            // All such kernels want the memory cut alike, so that one can start beside another: a multiprocessor is cut anew only when it is
-            // empty.
+            // All such kernels want the memory cut alike, so that one can start beside another: a
+            // multiprocessor is cut anew only when it is empty.
             let attribute =
                 CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
             // SAFETY: as above; 100 is a share in percent.
@@ -148,8 +151,8 @@ impl Context {
     /// Enqueues a kernel.
     ///
     /// # Safety
-    /// The parameter struct is the one that the kernel takes, and every address in it is valid for what the kernel does with
-    /// it until the stream has passed the launch.
+    /// The parameter struct is the one that the kernel takes, and every address in it is valid for
+    /// what the kernel does with it until the stream has passed the launch.
     pub(crate) unsafe fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError> {
         self.enter()?;
         // Launches into a capture are counted too: loading's share is what it was before play.
@@ -185,7 +188,8 @@ impl Context {
             numAttrs: count as u32,
         };
         let mut params = [launch.params.as_ptr().cast_mut().cast::<c_void>()];
-        // SAFETY: the configuration and the parameter live through the call, which copies them; the rest is the caller's.
+        // SAFETY: the configuration and the parameter live through the call, which copies them; the
+        // rest is the caller's.
         let result = unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,

@@ -2,8 +2,8 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUgraphExec, CUmodule, CUr
 
 use super::Context;
 
-/// Something that a context holds. A context of the device's own frees all of them at once when it is destroyed; another one outlives the
-/// device, which then frees each.
+/// Something that a context holds. A context of the device's own frees all of them at once when it
+/// is destroyed; another one outlives the device, which then frees each.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Object {
     Memory(CUdeviceptr),
@@ -32,7 +32,8 @@ impl Context {
 impl Object {
     fn free(self) -> CUresult {
         match self {
-            // SAFETY: made by the same driver, kept once, and nothing uses it any more; so in all of these.
+            // SAFETY: made by the same driver, kept once, and nothing uses it any more; so in all
+            // of these.
             Self::Memory(address) => unsafe { sys::cuMemFree_v2(address) },
             // SAFETY: as above.
             Self::Pinned(start) => unsafe { sys::cuMemFreeHost(start) },

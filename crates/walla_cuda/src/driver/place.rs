@@ -12,8 +12,8 @@ use super::graphics::{self, GraphicsQueue};
 use super::green;
 use super::library::{Gpu, describe};
 
-/// A CUDA context that the program has already: the device works in it, beside whatever else the program does there, frees what it made when
-/// it is dropped, and never destroys the context.
+/// A CUDA context that the program has already: the device works in it, beside whatever else the
+/// program does there, frees what it made when it is dropped, and never destroys the context.
 #[derive(Clone)]
 pub struct SharedContext {
     pub(super) raw: CUcontext,
@@ -33,14 +33,16 @@ impl fmt::Debug for SharedContext {
 }
 
 impl SharedContext {
-    /// Lets devices work in the context `raw` (a `CUcontext` of the driver API, for example the GPU's primary context, which the runtime
-    /// API uses). `owner` is dropped when the last device in it and the last clone are gone.
+    /// Lets devices work in the context `raw` (a `CUcontext` of the driver API, for example the
+    /// GPU's primary context, which the runtime API uses). `owner` is dropped when the last device
+    /// in it and the last clone are gone.
     ///
     /// # Safety
-    /// - `raw` is a context of this process's driver, and stays one until `owner` is dropped: nobody destroys it, resets its GPU or
-    ///   releases the last hold on a primary context before. `()` is an owner for a context that lives as long as the process.
-    /// - Work that the program runs there keeps to its own memory. A fault in the context (an illegal address, say) ends both the
-    ///   program's use of it and the device, whoever made it.
+    /// - `raw` is a context of this process's driver, and stays one until `owner` is dropped:
+    ///   nobody destroys it, resets its GPU or releases the last hold on a primary context before.
+    ///   `()` is an owner for a context that lives as long as the process.
+    /// - Work that the program runs there keeps to its own memory. A fault in the context (an
+    ///   illegal address, say) ends both the program's use of it and the device, whoever made it.
     ///
     /// # Examples
     /// ```no_run
@@ -68,7 +70,8 @@ impl From<SharedContext> for GpuContext {
 pub(super) enum Place {
     /// Made by the device: destroyed with everything in it.
     Own,
-    /// A green context made by the device, which shares its addresses with the GPU's primary context.
+    /// A green context made by the device, which shares its addresses with the GPU's primary
+    /// context.
     Green(CUgreenCtx),
     /// The program's.
     Program(Arc<dyn Any + Send + Sync>),
@@ -95,7 +98,8 @@ pub(super) struct Found {
     pub(super) gpu: Gpu,
 }
 
-/// Finds or makes the context that was asked for, or one of the device's own where driver or platform do not have that.
+/// Finds or makes the context that was asked for, or one of the device's own where driver or
+/// platform do not have that.
 pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError> {
     match wanted {
         GpuContext::Own => own(gpu, "its own".to_owned()),
@@ -133,11 +137,13 @@ pub(super) fn seen(gpu: &Gpu, context: String) -> Gpu {
 fn own(gpu: &Gpu, words: String) -> Result<Found, DeviceError> {
     let mut raw: CUcontext = std::ptr::null_mut();
     let flags = CUctx_flags::CU_CTX_SCHED_YIELD as u32;
-    // SAFETY: `raw` lives through the call; the device came from cuDeviceGet; a `Gpu` proves the library.
+    // SAFETY: `raw` lives through the call; the device came from cuDeviceGet; a `Gpu` proves the
+    // library.
     let result = unsafe { sys::cuCtxCreate_v2(&raw mut raw, flags, gpu.device) };
     match result {
         CUresult::CUDA_SUCCESS => {}
-        // A driver takes some hundred MB for a context; how many, and what is free without one, it does not say.
+        // A driver takes some hundred MB for a context; how many, and what is free without one, it
+        // does not say.
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
             let what = format!("a context on {}", gpu.description);
             return Err(DeviceError::OutOfMemory { what, wanted_bytes: 0, free_bytes: 0 });

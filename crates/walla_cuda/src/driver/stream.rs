@@ -36,7 +36,8 @@ impl Context {
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         match self.place {
             Place::Green(green) => {
-                // SAFETY: `raw` lives through the call; the green context is alive, and its entry points were found.
+                // SAFETY: `raw` lives through the call; the green context is alive, and its entry
+                // points were found.
                 let result =
                     unsafe { sys::cuGreenCtxStreamCreate(&raw mut raw, green, flags, priority) };
                 self.check("cuGreenCtxStreamCreate", result)?;

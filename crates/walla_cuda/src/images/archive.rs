@@ -95,7 +95,8 @@ fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(part)
 }
 
-/// Whether the program and section tables of a 64-bit ELF file lie within it: the driver is told no length, and believes them.
+/// Whether the program and section tables of a 64-bit ELF file lie within it: the driver is told no
+/// length, and believes them.
 fn is_whole_elf(bytes: &[u8]) -> bool {
     let field = |at: usize, width: usize| {
         let bytes = bytes.get(at..at + width)?;

@@ -1,8 +1,10 @@
-//! Kernel images: `kernels/` compiled ahead of time by `xtask kernels`. An image holds every kernel file for one target: PTX, which
-//! the driver compiles for this chip and keeps, or machine code for one chip, which it only copies.
+//! Kernel images: `kernels/` compiled ahead of time by `xtask kernels`. An image holds every kernel
+//! file for one target: PTX, which the driver compiles for this chip and keeps, or machine code for
+//! one chip, which it only copies.
 //!
-//! Images ship packed inside the crate. Others may be named by `WALLA_CUDA_IMAGES` (files and folders, as in a search path) or lie in a folder
-//! `walla_images` beside the program; those that state another interface than this crate's are refused, the rest compete by
+//! Images ship packed inside the crate. Others may be named by `WALLA_CUDA_IMAGES` (files and
+//! folders, as in a search path) or lie in a folder `walla_images` beside the program; those that
+//! state another interface than this crate's are refused, the rest compete by
 //! [score](Target::score).
 
 mod archive;
@@ -26,8 +28,9 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Most files of a folder that are looked at.
 const FILES_MAX: usize = 64;
 
-/// The first version of CUDA (1,000 times the major number and 10 times the minor) whose driver compiles the crate's texts, and the drivers
-/// that have it. Source: the PTX manual, "Release Notes".
+/// The first version of CUDA (1,000 times the major number and 10 times the minor) whose driver
+/// compiles the crate's texts, and the drivers that have it. Source: the PTX manual, "Release
+/// Notes".
 const TEXT_CUDA_MIN: (u32, &str) = (12_030, "CUDA 12.3, driver 545");
 
 /// What the images of the crate say of themselves.
@@ -65,7 +68,8 @@ impl Image {
         Archive::unpack(&self.packed).map_err(|why| format!("{self}: {why}"))
     }
 
-    /// Whether it is text of the crate's that a driver with this version of CUDA cannot compile. What files hold is for the driver to say.
+    /// Whether it is text of the crate's that a driver with this version of CUDA cannot compile.
+    /// What files hold is for the driver to say.
     fn is_beyond(&self, driver_version: u32) -> bool {
         let (first, _) = TEXT_CUDA_MIN;
         self.file.is_none() && self.target.kind == Kind::Ptx && driver_version < first
@@ -156,7 +160,8 @@ fn cuda(version: u32) -> String {
     format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// The files that a place names, in order: itself, or those of a folder that end in `.bin`, of too many the first.
+/// The files that a place names, in order: itself, or those of a folder that end in `.bin`, of too
+/// many the first.
 fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
     if !place.is_dir() {
         return vec![Ok(place.to_path_buf())];
@@ -195,7 +200,8 @@ fn read(file: &Path) -> Result<Image, String> {
     Ok(Image { target: archive.target, file: Some(file.to_path_buf()), packed: Cow::Owned(packed) })
 }
 
-/// What the manifest says where images are of the interface (`kernels/walla.cuh`) that this side was written for.
+/// What the manifest says where images are of the interface (`kernels/walla.cuh`) that this side
+/// was written for.
 const INTERFACE: &str = "\ninterface 15.";
 
 // The version of the language that `TEXT_CUDA_MIN` belongs to.

@@ -33,8 +33,9 @@ impl Target {
         Some(Self { name: name.to_owned(), kind, capability, is_specific })
     }
 
-    /// How good an image is for a chip, or `None` if the chip cannot run it: its very own machine code, machine code of an
-    /// earlier chip of its generation, then text, which costs seconds of compiling; the newer the better.
+    /// How good an image is for a chip, or `None` if the chip cannot run it: its very own machine
+    /// code, machine code of an earlier chip of its generation, then text, which costs seconds of
+    /// compiling; the newer the better.
     pub(crate) fn score(&self, chip: (u32, u32)) -> Option<u32> {
         let (major, minor) = self.capability;
         let runs = match (self.is_specific, self.kind) {

@@ -79,7 +79,8 @@ fn only_machine_code_for_hopper_has_the_kernels_of_warpgroups() {
 
 #[test]
 fn every_text_is_for_every_chip() {
-    // Kernels for one chip alone have no text; what has a text at all has one in each image of texts.
+    // Kernels for one chip alone have no text; what has a text at all has one in each image of
+    // texts.
     let names = |name: &str| {
         let images = Images::default();
         let image = images.all.iter().find(|image| image.target.name == name).unwrap();

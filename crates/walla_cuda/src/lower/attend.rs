@@ -1,4 +1,5 @@
-//! Attention on tensor cores (kernels/attend.cuh): which kernel, how many blocks, how much shared memory.
+//! Attention on tensor cores (kernels/attend.cuh): which kernel, how many blocks, how much shared
+//! memory.
 
 use walla_device::{CacheDesc, GpuFacts, HeadShape, KvType, Program};
 
@@ -13,18 +14,23 @@ const SPAN: u32 = 8;
 const CHUNKS_FEW: u32 = 32;
 /// Columns of one product (`COLUMNS`).
 const COLUMNS: u32 = 8;
-/// Chunks or spans that blocks can leave for another to fold, of all rows together, however small the cache is.
+/// Chunks or spans that blocks can leave for another to fold, of all rows together, however small
+/// the cache is.
 const SLOTS: u32 = 128;
-/// Spans that prompts can leave of all their columns: a prompt behind 40 spans (20,480 cells) is cut as finely as the chip has blocks for, one behind 64 in two at least,
-/// and one behind more is not shared out.
+/// Spans that prompts can leave of all their columns: a prompt behind 40 spans (20,480 cells) is
+/// cut as finely as the chip has blocks for, one behind 64 in two at least, and one behind more is
+/// not shared out.
 const SPANS_OF_PROMPTS: u32 = 32;
-/// Most cells that a row may see where it has a cluster of four blocks rather than of eight, with heads of 64 and (large) of 128: a turn of its teams, or less.
+/// Most cells that a row may see where it has a cluster of four blocks rather than of eight, with
+/// heads of 64 and (large) of 128: a turn of its teams, or less.
 const CELLS_OF_FOUR: u32 = 512;
 const CELLS_OF_FOUR_LARGE: u32 = 256;
-/// The same for clusters of two, more rows at once: no row keeps one for more than five turns then, or, with large heads, for two.
+/// The same for clusters of two, more rows at once: no row keeps one for more than five turns then,
+/// or, with large heads, for two.
 const CELLS_OF_TWO: u32 = 1_280;
 const CELLS_OF_TWO_LARGE: u32 = 512;
-/// The same for all clusters: beyond, blocks of the whole chip are quicker with two rows, and soon with one (`benches/results/cuda-step-bench.md`).
+/// The same for all clusters: beyond, blocks of the whole chip are quicker with two rows, and soon
+/// with one (`benches/results/cuda-step-bench.md`).
 const CELLS_OF_MORE: u32 = 2_304;
 /// Chunks of a cluster's team: one in hand, one on its way (`Cluster::RING`).
 const CLUSTER_RING: u32 = 2;
@@ -72,8 +78,8 @@ impl Tiling {
         Self { warps, ring, blocks }
     }
 
-    /// Bytes of `Few::Shared`, then four lists with a number for each row and one more: for the longest steps, since a kernel is
-    /// given its room once.
+    /// Bytes of `Few::Shared`, then four lists with a number for each row and one more: for the
+    /// longest steps, since a kernel is given its room once.
     fn shared_bytes(self, heads: Heads) -> u32 {
         let Self { warps, ring, .. } = self;
         let tiles = warps * ring * heads.tile_bytes();
@@ -101,7 +107,8 @@ fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
     }
 }
 
-/// A cluster of blocks that decodes a row together: how many, teams of four warps in each, and blocks that a multiprocessor has room for.
+/// A cluster of blocks that decodes a row together: how many, teams of four warps in each, and
+/// blocks that a multiprocessor has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cluster {
     ranks: u32,
@@ -114,8 +121,10 @@ impl Cluster {
         Self { ranks, teams, blocks }
     }
 
-    /// Clusters for steps of up to so many rows times groups, none of which sees more cells, where one is quicker than blocks that meet in memory: the best first, others for chips that have no room
-    /// for it. A cluster takes long for a long row, alone or among short ones, so it is for short contexts; the fewer its blocks, the sooner they have met, if no team has many turns.
+    /// Clusters for steps of up to so many rows times groups, none of which sees more cells, where
+    /// one is quicker than blocks that meet in memory: the best first, others for chips that have
+    /// no room for it. A cluster takes long for a long row, alone or among short ones, so it is for
+    /// short contexts; the fewer its blocks, the sooner they have met, if no team has many turns.
     const fn of(heads: Heads, most: u32, cells: u32) -> &'static [Self] {
         match (heads.dim, heads.is_q8, most) {
             _ if cells > CELLS_OF_MORE => &[],
@@ -180,8 +189,9 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// The form for these heads, pages and chip, if there is one: the same answer for every program of a model, since its rounding differs from the plain kernels'. Only its
-    /// speed depends on the program's rows.
+    /// The form for these heads, pages and chip, if there is one: the same answer for every program
+    /// of a model, since its rounding differs from the plain kernels'. Only its speed depends on
+    /// the program's rows.
     pub(super) fn of(
         facts: &GpuFacts,
         cache: &CacheDesc,
@@ -224,7 +234,8 @@ impl Form {
         })
     }
 
-    /// The kernel that decodes in clusters, where that is quicker and the chip has all of their blocks at once.
+    /// The kernel that decodes in clusters, where that is quicker and the chip has all of their
+    /// blocks at once.
     pub(super) fn decode_in_clusters(
         &self,
         program: &Program,
@@ -279,15 +290,17 @@ impl Form {
         }
     }
 
-    /// Chunks or spans that blocks can leave for another to fold, of all rows together: as many as steps leave that are shared out over the whole chip. Rows that would leave
-    /// more are shared out less.
+    /// Chunks or spans that blocks can leave for another to fold, of all rows together: as many as
+    /// steps leave that are shared out over the whole chip. Rows that would leave more are shared
+    /// out less.
     pub(super) fn slots_max(&self, program: &Program) -> u32 {
         let rows = u64::from(program.rows_max);
         // A row leaves its chunks, if they are few, or its spans.
         let of_row = u64::from(chunks_max(program).div_ceil(SPAN).max(CHUNKS_FEW)) + 1;
         let blocks = self.multiprocessors * self.decode.blocks.max(self.mixed.blocks);
-        // A row in n shares leaves one slot for its first share and the spans of the others. Rows are cut where there are blocks for one and a half times as many, in two
-        // then: that leaves most.
+        // A row in n shares leaves one slot for its first share and the spans of the others. Rows
+        // are cut where there are blocks for one and a half times as many, in two then: that leaves
+        // most.
         let useful = u64::from(blocks).div_ceil(u64::from(3 * self.groups)) * of_row + rows;
         // And no more than there are, unless rows have pages in common.
         let cached = u64::from(self.cached_chunks.div_ceil(SPAN)) + u64::from(CHUNKS_FEW) * rows;
@@ -376,7 +389,8 @@ mod tests {
         }
     }
 
-    /// Chunks of a share of a row, and how many shares, as kernels/attend_few.cuh cuts it (`Shares::cut`).
+    /// Chunks of a share of a row, and how many shares, as kernels/attend_few.cuh cuts it
+    /// (`Shares::cut`).
     fn cut(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
         let near = (chunks + segment / 2) / segment;
         if near <= 1 || (chunks <= SPAN && segment > warps) {
@@ -407,7 +421,8 @@ mod tests {
         (each, chunks.div_ceil(each))
     }
 
-    /// The first segment, from one that spreads so much work over the grid on, of which the slots suffice (`Shares::make`).
+    /// The first segment, from one that spreads so much work over the grid on, of which the slots
+    /// suffice (`Shares::make`).
     fn segment(
         warps: u32,
         work: u32,
@@ -493,7 +508,8 @@ mod tests {
 
     #[test]
     fn prompts_behind_many_cells_are_shared_out_over_the_chip() {
-        // 16 rows of Llama 3.2 1B fill a unit of the way of prompts, 64 columns; 8 rows of Llama 3.1 8B one of 32.
+        // 16 rows of Llama 3.2 1B fill a unit of the way of prompts, 64 columns; 8 rows of Llama
+        // 3.1 8B one of 32.
         let llama_1b = HeadShape { head_dim: 64, ..SHAPE };
         for (shape, rows) in [(llama_1b, 16), (SHAPE, 8)] {
             for context in [8_192, 16_384, 65_536] {
@@ -517,8 +533,9 @@ mod tests {
 
     #[test]
     fn workspaces_have_the_room_that_the_kernels_in_use_want() {
-        // 131,072 tokens and 128 rows. As many rows as blocks can share, 11 in two shares each, leave 258 spans each at most, with sums, a base and a mass of eight columns of
-        // eight groups. The plain kernels want 2 GiB for all rows and heads.
+        // 131,072 tokens and 128 rows. As many rows as blocks can share, 11 in two shares each,
+        // leave 258 spans each at most, with sums, a base and a mass of eight columns of eight
+        // groups. The plain kernels want 2 GiB for all rows and heads.
         let bytes = |gpu: &GpuFacts, kv_type| {
             let (cache, program) = (cache(131_072, kv_type), program(128, 131_072));
             partials_bytes(gpu, &cache, &program, SHAPE, None)

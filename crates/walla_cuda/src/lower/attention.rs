@@ -20,12 +20,14 @@ use crate::resources::LayerMemory;
 const CHUNK: u32 = 128;
 /// Largest head that the kernels take.
 const HEAD_DIM_MAX: u32 = 256;
-/// The part of the second cache that pages of the next layer may take: one of so many. Twice as much is not kept until they are read.
+/// The part of the second cache that pages of the next layer may take: one of so many. Twice as
+/// much is not kept until they are read.
 const NEXT_PAGES_SHARE: u64 = 3;
 /// Most taps of a convolution (`TAPS_MAX` in short_conv.cu).
 const TAPS_MAX: u32 = 8;
 
-/// Bytes that blocks of one attention leave for others to put together: of the kernels that [`Lowering::attention`] takes.
+/// Bytes that blocks of one attention leave for others to put together: of the kernels that
+/// [`Lowering::attention`] takes.
 pub(super) fn partials_bytes(
     gpu: &GpuFacts,
     cache: &CacheDesc,
@@ -42,7 +44,8 @@ pub(super) fn partials_bytes(
     }
 }
 
-/// Whether attention finishes and appends a row's heads itself: where a row attends to its own cell alone of those that a step makes.
+/// Whether attention finishes and appends a row's heads itself: where a row attends to its own cell
+/// alone of those that a step makes.
 pub(super) fn can_append(
     gpu: &GpuFacts,
     cache: &CacheDesc,
@@ -58,7 +61,8 @@ fn chunks_max(program: &Program, window: Option<u32>) -> u32 {
     cells.div_ceil(CHUNK).max(1)
 }
 
-/// `2^32 / page_tokens`, rounded up: a position times this, shifted down by 32, is its page's index. 0 for pages of one token.
+/// `2^32 / page_tokens`, rounded up: a position times this, shifted down by 32, is its page's
+/// index. 0 for pages of one token.
 fn page_magic(page_tokens: u32) -> u32 {
     let magic = (1_u64 << 32).div_ceil(u64::from(page_tokens.max(1)));
     u32::try_from(magic).unwrap_or(0)
@@ -206,7 +210,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The pages that the next attention of a program reads, if it reads a row's once, as decoding does.
+    /// The pages that the next attention of a program reads, if it reads a row's once, as decoding
+    /// does.
     pub(super) fn next_pages(
         &self,
         program: &Program,

@@ -1,4 +1,5 @@
-//! Which kernel makes a product on tensor cores: by the parts of its name, of one type of matrices or of two.
+//! Which kernel makes a product on tensor cores: by the parts of its name, of one type of matrices
+//! or of two.
 
 use walla_device::{DeviceError, GpuFacts};
 use walla_types::TensorType;
@@ -28,14 +29,16 @@ impl Kernel {
         (format!("{family}_{ty}"), format!("{form}_{ty}_{columns}"))
     }
 
-    /// Whether kernels of such a form are made for two types together, where types are (`FEW_PAIR`, `WIDE_PAIRS`).
+    /// Whether kernels of such a form are made for two types together, where types are (`FEW_PAIR`,
+    /// `WIDE_PAIRS`).
     pub(super) fn is_for_pairs(&self) -> bool {
         matches!((self.form, self.columns), ("wide_cluster" | "wide_left", _) | ("matmul", 1))
     }
 }
 
-/// Types that have kernels together, and none of their own where kernels are for pairs. So products of two types with the same rows of x can be one launch, and a step runs through little
-/// code, which stays in the multiprocessors' instruction caches from launch to launch.
+/// Types that have kernels together, and none of their own where kernels are for pairs. So products
+/// of two types with the same rows of x can be one launch, and a step runs through little code,
+/// which stays in the multiprocessors' instruction caches from launch to launch.
 const TOGETHER: [[TensorType; 2]; 2] =
     [[TensorType::Q4_1, TensorType::Q6K], [TensorType::Q5_1, TensorType::Q6K]];
 
@@ -79,7 +82,8 @@ impl Lowering<'_> {
         Ok(Found { function, of_two })
     }
 
-    /// The kernel that makes a product: that of two types, and which of them it is, where the type has no kernel of its own.
+    /// The kernel that makes a product: that of two types, and which of them it is, where the type
+    /// has no kernel of its own.
     fn made_by(&self, kernel: &Kernel) -> (Kernel, Option<usize>) {
         let together = kernel.is_for_pairs().then(|| self.together(&kernel.ty)).flatten();
         let (ty, of_two) = match together {
@@ -89,7 +93,8 @@ impl Lowering<'_> {
         (Kernel { ty, ..*kernel }, of_two)
     }
 
-    /// The very kernel of this name, of one type or of two; `None` if the image in use does not have it.
+    /// The very kernel of this name, of one type or of two; `None` if the image in use does not
+    /// have it.
     pub(super) fn find_function(
         &mut self,
         kernel: &Kernel,
@@ -99,7 +104,8 @@ impl Lowering<'_> {
         self.kernels.find(self.context, &file, &name, shared_bytes_max)
     }
 
-    /// The types that a type has kernels together with, by name, and which of the two it is. Where there are several, those that this model has.
+    /// The types that a type has kernels together with, by name, and which of the two it is. Where
+    /// there are several, those that this model has.
     fn together(&self, ty: &str) -> Option<(usize, String)> {
         let of_two = TOGETHER.map(|types| (types, types.map(repack::kernel_name)));
         let with_it = || of_two.iter().filter(|(_, names)| names.iter().any(|name| name == ty));

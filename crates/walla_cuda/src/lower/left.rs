@@ -1,4 +1,5 @@
-//! Query, key and value that come to decoding attention as their splits' sums, which it adds as it reads them (`LeftRef` in kernels/attend.cuh).
+//! Query, key and value that come to decoding attention as their splits' sums, which it adds as it
+//! reads them (`LeftRef` in kernels/attend.cuh).
 
 use walla_device::{DeviceError, GpuFacts, HeadShape, KvType, Linear, Program};
 
@@ -12,8 +13,9 @@ use crate::params::LeftRef;
 use crate::repack;
 use crate::resources::{Matrix, Resources};
 
-/// Most rows, and the largest head (`LEFT_DIM_MAX`), of which attention adds what products have left as splits. More rows were not measured; with pages of 8 bits, of which a block
-/// reads few bytes, splits of more rows take longer than clusters.
+/// Most rows, and the largest head (`LEFT_DIM_MAX`), of which attention adds what products have
+/// left as splits. More rows were not measured; with pages of 8 bits, of which a block reads few
+/// bytes, splits of more rows take longer than clusters.
 const LEFT_ROWS_MAX: u32 = 64;
 const LEFT_ROWS_MAX_Q8: u32 = 32;
 const LEFT_DIM_MAX: u32 = 128;

@@ -1,5 +1,5 @@
-//! Matrix products: embed, project, gate and up, head. On tensor cores over packed rows (`pack`, then `matmul`), or in f32
-//! (`linear`) for types that tensor cores would round too coarsely.
+//! Matrix products: embed, project, gate and up, head. On tensor cores over packed rows (`pack`,
+//! then `matmul`), or in f32 (`linear`) for types that tensor cores would round too coarsely.
 
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
@@ -96,7 +96,8 @@ impl Lowering<'_> {
         same("projected width", self.resources.matrix(linear.matrix)?.rows, width)?;
         let mut input = self.input(program, y, None)?;
         input.packed = self.packed.take().filter(|(slot, _)| *slot == y).map(|(_, rows)| rows);
-        // The rows change: what was packed of them is old, but the factors of their last norm are near to those of the next.
+        // The rows change: what was packed of them is old, but the factors of their last norm are
+        // near to those of the next.
         let near = self.normed.take().filter(|normed| normed.slot == x_slot);
         let Some(norm) = post_norm else {
             let part = Part { linear, out: x, stride: width };
@@ -210,7 +211,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Products of at most three matrices of one input, a launch for each run of one type, or for two.
+    /// Products of at most three matrices of one input, a launch for each run of one type, or for
+    /// two.
     pub(super) fn linears(
         &mut self,
         program: &Program,
@@ -246,7 +248,8 @@ impl Lowering<'_> {
             rest = later;
         }
         launches.extend(before.map(|product| product.launch));
-        // Whoever multiplied the rows on tensor cores left the factors of their norm, which are near to those of the next.
+        // Whoever multiplied the rows on tensor cores left the factors of their norm, which are
+        // near to those of the next.
         let is_left = types.iter().any(|ty| on_tensor_cores(*ty));
         let normed = self.normed.as_mut().filter(|n| input.is(n) && n.squares.is_some());
         if let Some(normed) = normed.filter(|_| is_left) {

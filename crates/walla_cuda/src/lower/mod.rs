@@ -1,4 +1,5 @@
-//! From a program to kernel launches: which kernel, which grid, which addresses. Nothing here runs anything but [`enqueue`].
+//! From a program to kernel launches: which kernel, which grid, which addresses. Nothing here runs
+//! anything but [`enqueue`].
 
 mod attend;
 mod attention;
@@ -42,7 +43,8 @@ pub(crate) struct Lowering<'a> {
     normed: Option<Normed>,
     /// Which of two places has the factors of the last norm.
     factors: bool,
-    /// Queries, keys and values that the next attention makes of the products itself: their slot, and how.
+    /// Queries, keys and values that the next attention makes of the products itself: their slot,
+    /// and how.
     unappended: Option<(Slot, HeadRef, LeftRef)>,
     /// Whether warpgroups multiply more than eight rows, and long ones from five on.
     warpgroups: bool,
@@ -78,7 +80,8 @@ impl Lowering<'_> {
     /// Lowers one program.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] and [`DeviceError::Unsupported`] name the program, the op and what is wrong.
+    /// [`DeviceError::Invalid`] and [`DeviceError::Unsupported`] name the program, the op and what
+    /// is wrong.
     pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
         self.check_blocks(program)?;
         let posts = self.posts(program)?;
@@ -96,8 +99,10 @@ impl Lowering<'_> {
                 launch.op = Some(i as u32);
             }
         }
-        // Whatever ran before is complete when the first kernel starts, and the step block is there when the second does, and so when any later one does, however early:
-        // kernels may read the block, and what earlier steps, copies and upkeep left, before they wait for their predecessors in this program.
+        // Whatever ran before is complete when the first kernel starts, and the step block is there
+        // when the second does, and so when any later one does, however early: kernels may read the
+        // block, and what earlier steps, copies and upkeep left, before they wait for their
+        // predecessors in this program.
         for first in launches.iter_mut().take(2) {
             first.overlap = false;
         }
@@ -306,8 +311,9 @@ pub(crate) fn enqueue(
     launches: &[Launch],
 ) -> Result<(), DeviceError> {
     for launch in launches {
-        // SAFETY: a `Launch` is made by `Lowering`, by the cache's upkeep, by `fetch` or by `measure` alone, which pair each kernel with its own parameter
-        // struct and take addresses from live memory of this device, none of which is freed before the device is dropped.
+        // SAFETY: a `Launch` is made by `Lowering`, by the cache's upkeep, by `fetch` or by
+        // `measure` alone, which pair each kernel with its own parameter struct and take addresses
+        // from live memory of this device, none of which is freed before the device is dropped.
         unsafe { context.launch(stream, launch) }?;
     }
     Ok(())

@@ -1,21 +1,27 @@
-//! The order of a row's sums (kernels/product.cuh): decided by the matrices of an op and the chip alone, for every kernel that multiplies them.
+//! The order of a row's sums (kernels/product.cuh): decided by the matrices of an op and the chip
+//! alone, for every kernel that multiplies them.
 
 use walla_device::GpuFacts;
 
-/// Tiles from which on there are enough for all multiprocessors: their columns are not cut into splits that blocks share out.
+/// Tiles from which on there are enough for all multiprocessors: their columns are not cut into
+/// splits that blocks share out.
 pub(super) const TILES_MANY: u32 = 512;
 /// Tiles that a block of kernels/wide.cuh makes at once (`WIDE_TILES`).
 pub(super) const WIDE_TILES: u32 = 8;
-/// Most splits of few tiles: blocks of a cluster that every chip can have (`WIDE_SPLITS_MAX`, `LEFT_MAX`).
+/// Most splits of few tiles: blocks of a cluster that every chip can have (`WIDE_SPLITS_MAX`,
+/// `LEFT_MAX`).
 pub(super) const SPLITS_MAX: u32 = 8;
-/// Shared memory of a block from which on all columns of many tiles are one split, to as many segments.
+/// Shared memory of a block from which on all columns of many tiles are one split, to as many
+/// segments.
 const SHARED_LARGE: u64 = 200 << 10;
 const SPLIT_SEGMENTS_LARGE: u32 = 32;
-/// Most segments of a split on other chips, and on those with less shared memory than the second number.
+/// Most segments of a split on other chips, and on those with less shared memory than the second
+/// number.
 const SPLIT_SEGMENTS_MAX: u32 = 16;
 const SPLIT_SEGMENTS_SMALL: u32 = 8;
 const SHARED_SMALL: u64 = 128 << 10;
-/// Segments of a split of few tiles from which on it has two runs: warps that take a run each then have about as much to do, whatever the matrix.
+/// Segments of a split of few tiles from which on it has two runs: warps that take a run each then
+/// have about as much to do, whatever the matrix.
 const SPLIT_SEGMENTS_LONG: u32 = 8;
 
 /// Columns are cut into splits, a split into runs: chains of segments that follow each other.

@@ -1,5 +1,5 @@
-//! Products on tensor cores (kernels/product.cuh), and the rows that they read: packed by whoever makes them where that can be, as the
-//! next norm's input too, else by a kernel of their own.
+//! Products on tensor cores (kernels/product.cuh), and the rows that they read: packed by whoever
+//! makes them where that can be, as the next norm's input too, else by a kernel of their own.
 
 use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
 use walla_types::TensorType;
@@ -17,11 +17,12 @@ use crate::params::{
 use crate::repack::{self, Layout};
 use crate::resources::Matrix;
 
-/// Rows that are no norm's result are scaled by this before they are rounded to f16, so that activations up to 4 million
-/// stay finite.
+/// Rows that are no norm's result are scaled by this before they are rounded to f16, so that
+/// activations up to 4 million stay finite.
 const PROJECT_SCALE: f32 = 1.0 / 64.0;
 
-/// Whether matrices of a type are multiplied on tensor cores, which round rows of x to f16: too coarse for F32.
+/// Whether matrices of a type are multiplied on tensor cores, which round rows of x to f16: too
+/// coarse for F32.
 pub(super) fn on_tensor_cores(ty: TensorType) -> bool {
     ty != TensorType::F32
 }
@@ -52,12 +53,14 @@ pub(super) struct Normed {
     pub(super) rows: PackedRef,
     /// The factor that they are packed with, of each row: the norm's own, or one near to it.
     pub(super) used: Address,
-    /// Sums of squares of which the norm's own follows, and how many of each row; none if the factor is the norm's own.
+    /// Sums of squares of which the norm's own follows, and how many of each row; none if the
+    /// factor is the norm's own.
     pub(super) squares: Option<(Address, u32)>,
 }
 
-/// Rows that a group has room for: 8 where warpgroups may multiply them. Where rows are padded it is the same for all programs, so that none writes where another's
-/// padding lies: that is zeros for ever.
+/// Rows that a group has room for: 8 where warpgroups may multiply them. Where rows are padded it
+/// is the same for all programs, so that none writes where another's padding lies: that is zeros
+/// for ever.
 fn group_rows(rows: u32, width: u32) -> u32 {
     if width.is_multiple_of(repack::SEGMENT as u32) {
         if rows < wide::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
@@ -93,7 +96,8 @@ pub(super) struct ProductLaunch {
 pub(super) enum Then {
     /// It is stored.
     Store,
-    /// Its splits are stored, so many numbers from each other: those of `LeftProducts` (left.rs) may be.
+    /// Its splits are stored, so many numbers from each other: those of `LeftProducts` (left.rs)
+    /// may be.
     Leave(u32),
     /// It is added to what is there; the sum may be left packed for the next norm.
     Add(Option<Normed>),
@@ -112,7 +116,8 @@ impl Then {
 }
 
 impl Lowering<'_> {
-    /// The rows that tensor cores are to multiply with: packed by a kernel before, or by one that is launched now.
+    /// The rows that tensor cores are to multiply with: packed by a kernel before, or by one that
+    /// is launched now.
     pub(super) fn operand(
         &mut self,
         program: &Program,
@@ -163,7 +168,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Where norms leave the factors of rows: in turn in two places, since one is read while the other is written.
+    /// Where norms leave the factors of rows: in turn in two places, since one is read while the
+    /// other is written.
     pub(super) fn factors(&self, second: bool) -> Address {
         let half = if second { self.workspace.factors_bytes as u64 / 2 } else { 0 };
         self.base + self.workspace.factors as u64 + half
@@ -236,7 +242,8 @@ impl Lowering<'_> {
         Ok(params)
     }
 
-    /// Makes a product of matrices of one type, by warpgroups if it is for them and the image in use has them. What has to be launched before goes to `launches`.
+    /// Makes a product of matrices of one type, by warpgroups if it is for them and the image in
+    /// use has them. What has to be launched before goes to `launches`.
     pub(super) fn matmul(
         &mut self,
         program: &Program,
@@ -399,7 +406,8 @@ impl Lowering<'_> {
         Ok(gathered)
     }
 
-    /// Bytes that the splits of a product take when they have blocks of their own: of a launch's matrices among their op's, with rows as for [`Wanted::of`].
+    /// Bytes that the splits of a product take when they have blocks of their own: of a launch's
+    /// matrices among their op's, with rows as for [`Wanted::of`].
     pub(super) fn split_bytes(
         (gpu, warpgroups): (&GpuFacts, bool),
         matrices: (&[&Matrix], &[&Matrix]),
@@ -427,7 +435,8 @@ fn tiles(matrices: &[&Matrix], is_gate: bool) -> u32 {
     }
 }
 
-/// A product as it is wanted, before it is cut: what there is to multiply, in what order sums are made, and what the weights' type is called.
+/// A product as it is wanted, before it is cut: what there is to multiply, in what order sums are
+/// made, and what the weights' type is called.
 pub(super) struct Wanted {
     pub(super) product: Product,
     pub(super) order: Order,
@@ -435,9 +444,11 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Of the matrices of a launch, which have one type, among all of their op's, with `rows` rows of x out of `rows_max` that are packed; `None` if there are none, or no kernel for the type.
+    /// Of the matrices of a launch, which have one type, among all of their op's, with `rows` rows
+    /// of x out of `rows_max` that are packed; `None` if there are none, or no kernel for the type.
     ///
-    /// The matrices of an op are cut alike, whatever their types, if they have few tiles together: so one launch makes them, and one reader adds their splits.
+    /// The matrices of an op are cut alike, whatever their types, if they have few tiles together:
+    /// so one launch makes them, and one reader adds their splits.
     pub(super) fn of(
         gpu: &GpuFacts,
         (matrices, of_op): (&[&Matrix], &[&Matrix]),

@@ -20,7 +20,8 @@ const BINS_BYTES: u32 = 53_280;
 /// Bytes of a chunk's statistics: of its warps.
 const STATS_BYTES: usize = 8 * SCAN_THREADS as usize / 32;
 
-/// How many threads of the scan make a group, as a power of two: as few as leave a group at most for each thread that draws.
+/// How many threads of the scan make a group, as a power of two: as few as leave a group at most
+/// for each thread that draws.
 fn group_bits(vocab: u32) -> u32 {
     let threads = vocab.div_ceil(CHUNK) * SCAN_THREADS;
     threads.div_ceil(DRAW_THREADS).next_power_of_two().ilog2()

@@ -1,4 +1,5 @@
-//! How a product on tensor cores is cut for a device (kernels/few.cuh, kernels/matmul.cuh): who takes which columns, tiles and rows of x.
+//! How a product on tensor cores is cut for a device (kernels/few.cuh, kernels/matmul.cuh): who
+//! takes which columns, tiles and rows of x.
 
 mod few;
 mod many;
@@ -14,7 +15,8 @@ use super::order::Order;
 pub(super) const GROUP_ROWS: u32 = 8;
 /// Warps of a block for more than a group of rows (`MATMUL_WARPS_MAX`).
 const WARPS_MAX: u32 = 16;
-/// The same for one group (`FEW_WARPS`): two such blocks share a multiprocessor. Smaller ones would leave shared work to fewer warps.
+/// The same for one group (`FEW_WARPS`): two such blocks share a multiprocessor. Smaller ones would
+/// leave shared work to fewer warps.
 const FEW_WARPS: u32 = 8;
 /// The same where a block has a multiprocessor for itself (`FEW_WARPS_LARGE`).
 const FEW_WARPS_LARGE: u32 = 16;
@@ -22,7 +24,8 @@ const FEW_WARPS_LARGE: u32 = 16;
 const SUM_STRIDE: u32 = 20;
 /// Shared memory that a kernel has besides what a launch asks for, at most.
 pub(super) const SHARED_STATIC: u32 = 4_352;
-/// Shared memory of a multiprocessor that the driver keeps for each block: one block's share is not in what a block may ask for.
+/// Shared memory of a multiprocessor that the driver keeps for each block: one block's share is not
+/// in what a block may ask for.
 pub(super) const SHARED_OF_DRIVER: u32 = 1_024;
 
 /// What there is to multiply.
@@ -77,7 +80,8 @@ impl Tiling {
             grid: [1; 3],
             shared_bytes: 0,
         };
-        // A whole group of rows that leaves less than three eighths of a block's shared memory to weights goes the way of more rows.
+        // A whole group of rows that leaves less than three eighths of a block's shared memory to
+        // weights goes the way of more rows.
         let x_bytes = u64::from(product.segments * GROUP_ROWS * 256);
         let is_long = 8 * x_bytes > 5 * gpu.shared_bytes_per_block_optin;
         let is_many = product.rows > GROUP_ROWS || (product.group_rows == GROUP_ROWS && is_long);
@@ -102,7 +106,8 @@ impl Tiling {
         each * u64::from(resident) <= all
     }
 
-    /// Bytes that the sums of splits in blocks of their own take, and blocks that wait for each other.
+    /// Bytes that the sums of splits in blocks of their own take, and blocks that wait for each
+    /// other.
     pub(super) fn partials(&self, tiles: u32) -> (usize, usize) {
         let [x, y, splits] = self.grid.map(|n| n as usize);
         if splits == 1 {

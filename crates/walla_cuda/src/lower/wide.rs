@@ -1,4 +1,5 @@
-//! How a product of more than eight rows, or of five and more long ones, is cut for warpgroups (kernels/wide.cuh).
+//! How a product of more than eight rows, or of five and more long ones, is cut for warpgroups
+//! (kernels/wide.cuh).
 
 mod turns;
 
@@ -11,24 +12,28 @@ use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
 use crate::params::Stages;
 use crate::repack::TILE_ROWS;
 
-/// Fewest rows of x that warpgroups multiply, and bytes of eight of them from which on they multiply eight and fewer: two blocks of kernels/few.cuh would not have room for
-/// them and for weights enough.
+/// Fewest rows of x that warpgroups multiply, and bytes of eight of them from which on they
+/// multiply eight and fewer: two blocks of kernels/few.cuh would not have room for them and for
+/// weights enough.
 pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
 /// Most stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
-/// The same of weights where a block has a split, and where it has a split of two runs to leave: more of them keep rows of x waiting.
+/// The same of weights where a block has a split, and where it has a split of two runs to leave:
+/// more of them keep rows of x waiting.
 const SPLIT_DEPTH_MAX: u32 = 2;
 const IN_MEMORY_DEPTH: u32 = 1;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
-/// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x (in `x_warps`).
+/// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x
+/// (in `x_warps`).
 const RECORD_SHORT: u32 = 1_024;
 /// Longest record, in bytes, of quantised weights: those of halves are longer (in `weights_chunk`).
 const RECORD_QUANTISED: u32 = 1_200;
 /// Numbers of a row of sums (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
-/// Fewest rows of x whose splits meet in memory, with records of no more than [`RECORD_SHORT`] and with longer ones: with fewer, what a launch more costs is what it brings.
+/// Fewest rows of x whose splits meet in memory, with records of no more than [`RECORD_SHORT`] and
+/// with longer ones: with fewer, what a launch more costs is what it brings.
 const IN_MEMORY_COLUMNS: u32 = 32;
 const IN_MEMORY_COLUMNS_LONG: u32 = 64;
 /// Warps of a block of kernels/fold.cu (`FOLD_WARPS`).
@@ -58,7 +63,9 @@ pub(super) enum Splits {
 }
 
 impl Splits {
-    /// Runs of a tile that a block makes at once, each with warps and rows of x of its own (`RUNS_OF`): the blocks of a cluster make one after the other, and splits that are left have one.
+    /// Runs of a tile that a block makes at once, each with warps and rows of x of its own
+    /// (`RUNS_OF`): the blocks of a cluster make one after the other, and splits that are left have
+    /// one.
     fn runs_at_once(self) -> u32 {
         if matches!(self, Self::InCluster(_) | Self::Left) { 1 } else { 2 }
     }
@@ -84,7 +91,8 @@ pub(super) struct Wide {
     pub(super) shared_bytes: u32,
 }
 
-/// Warps that bring rows of x (`x_warps`): one for each run where these are more bytes than the weights.
+/// Warps that bring rows of x (`x_warps`): one for each run where these are more bytes than the
+/// weights.
 fn x_warps(splits: Splits, columns: u32, record_bytes: u32) -> u32 {
     if columns > 32 && record_bytes <= RECORD_SHORT { splits.runs_at_once() } else { 1 }
 }
@@ -124,7 +132,8 @@ impl Wide {
             false => Turns::single(product.tiles, order.splits),
         };
         let Turns { tiles, blocks, rounds, turn_tiles } = turns;
-        // Blocks that have a multiprocessor each, if all are there at once, and enough to do for the warps of both runs.
+        // Blocks that have a multiprocessor each, if all are there at once, and enough to do for
+        // the warps of both runs.
         let in_memory = adder == Adder::Fold
             && order.runs == 2
             && order.splits > 1
@@ -266,7 +275,8 @@ impl Wide {
             Splits::InCluster(splits) => {
                 let received = WIDE_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {
-                    // Sums lie where all else lay (`SUMS_LIE_LATE`), before what turns them; a run is kept beside the rings (`KEPT`).
+                    // Sums lie where all else lay (`SUMS_LIE_LATE`), before what turns them; a run
+                    // is kept beside the rings (`KEPT`).
                     let kept = if order.runs > 1 { WIDE_TILES * 4 * (n / 2 * 32) } else { 0 };
                     let turned = WIDE_TILES * 4 * GROUP_ROWS * SUM_STRIDE;
                     (x + weights + kept).max(received + turned)
@@ -325,7 +335,8 @@ mod tests {
 
     fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), adder: Adder) {
         let (order, wide) = cut(tiles, segments, rows, record_bytes, adder);
-        // Many tiles of several splits are not for these kernels, nor are more splits than a cluster has blocks.
+        // Many tiles of several splits are not for these kernels, nor are more splits than a
+        // cluster has blocks.
         let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
         if order.splits > most {
             assert_eq!(wide, None);
@@ -371,11 +382,13 @@ mod tests {
             let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
             (wide.form(), wide.grid[0], wide.turn_tiles)
         };
-        // Gate and up of Qwen 3 4B: 132 blocks make 1,056 of 1,216 tiles, 40 of them four more each. With few rows halves of blocks come out even.
+        // Gate and up of Qwen 3 4B: 132 blocks make 1,056 of 1,216 tiles, 40 of them four more
+        // each. With few rows halves of blocks come out even.
         assert_eq!(of(1_216, 64), ("wide_uneven", 132, Some(1_056)));
         assert_eq!(of(1_216, 32), ("wide_uneven", 132, Some(1_056)));
         assert_eq!(of(1_216, 16), ("wide_half", 264, None));
-        // Of Llama 3.1 8B, of which more than a half turn is left; of Llama 3.2 1B, which is one turn; its head; no more than whole turns.
+        // Of Llama 3.1 8B, of which more than a half turn is left; of Llama 3.2 1B, which is one
+        // turn; its head; no more than whole turns.
         assert_eq!(of(1_792, 64), ("wide", 132, None));
         assert_eq!(of(1_792, 16), ("wide", 132, None));
         assert_eq!(of(1_024, 64), ("wide", 128, None));
@@ -385,7 +398,8 @@ mod tests {
             for rows in [16, 32, 64, 128] {
                 let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
                 let Some(whole) = wide.turn_tiles else { continue };
-                // All blocks have the same whole turns, and one half turn at most. There is no such kernel for 16 rows.
+                // All blocks have the same whole turns, and one half turn at most. There is no such
+                // kernel for 16 rows.
                 assert!(
                     wide.columns > 16
                         && whole > 0
@@ -417,7 +431,8 @@ mod tests {
         assert_eq!(long.form(), "wide_cluster");
         assert_eq!(form(128, 64, 16), "wide_cluster");
         assert_eq!(form(128, 64, 128), "wide_cluster");
-        // Its output, whose splits are short, and down of Llama 3.1 8B, which has more blocks than the chip has multiprocessors.
+        // Its output, whose splits are short, and down of Llama 3.1 8B, which has more blocks than
+        // the chip has multiprocessors.
         assert_eq!(form(128, 16, 64), "wide_cluster");
         assert_eq!(form(256, 112, 64), "wide_cluster");
     }

@@ -5,7 +5,8 @@ use super::{Lowering, attention, product, sample};
 use crate::params::LinearMode;
 use crate::resources::Resources;
 
-/// Where the parts of the workspace lie, shared by programs that are prepared together. All of it starts as zeros.
+/// Where the parts of the workspace lie, shared by programs that are prepared together. All of it
+/// starts as zeros.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     /// `[rows, width]` f32 each.
@@ -18,7 +19,8 @@ pub(crate) struct Workspace {
     pub(super) packed_normed: usize,
     /// Sums of squares of those: `[rows, squares_count]` f32.
     pub(super) squares: usize,
-    /// Those of the rows that outputs name, with their squares and the factors that they are packed with.
+    /// Those of the rows that outputs name, with their squares and the factors that they are packed
+    /// with.
     pub(super) gathered: usize,
     pub(super) gathered_squares: usize,
     pub(super) gathered_used: usize,
@@ -202,7 +204,8 @@ impl Ground<'_> {
         Ok(wanted)
     }
 
-    /// Room for the splits of an op's launches, one for each run of one type: `rows` that are multiplied, and that are packed.
+    /// Room for the splits of an op's launches, one for each run of one type: `rows` that are
+    /// multiplied, and that are packed.
     fn splits(
         &self,
         wanted: &mut Wanted,

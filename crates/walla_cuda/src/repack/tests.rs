@@ -283,7 +283,8 @@ fn rounded(number: f64) -> f64 {
     half::f16::from_f64(number).to_f64()
 }
 
-/// Number `i` as `kernels/half_tile.cuh` makes it of a record: integers as subnormal halves, every product and the one fma rounded to f16.
+/// Number `i` as `kernels/half_tile.cuh` makes it of a record: integers as subnormal halves, every
+/// product and the one fma rounded to f16.
 fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> f64 {
     let f16s = |bytes: &[u8]| -> Vec<f64> {
         let halves = bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f64());
@@ -362,7 +363,8 @@ fn kernels_find_the_files_numbers() {
         let quantised = exact_and_found(ty, &numbers);
         let most = quantised.iter().fold(0.0_f64, |most, (exact, _)| most.max(exact.abs()));
         for (i, (exact, found)) in quantised.into_iter().enumerate() {
-            // Half of f16's last bit. Scale and minimum of super-blocks are rounded, too, and may be as large as the largest number where their sum is not.
+            // Half of f16's last bit. Scale and minimum of super-blocks are rounded, too, and may
+            // be as large as the largest number where their sum is not.
             let is_super = matches!(ty, TensorType::Q4K | TensorType::Q5K | TensorType::Q6K);
             let bits = if is_super { 2.0 * most } else { exact.abs() } * 2.0_f64.powi(-11);
             // What subnormal halves lose, of the largest number.

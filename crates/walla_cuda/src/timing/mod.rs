@@ -1,9 +1,12 @@
 //! How long work takes on the device, for benchmarks (feature `cupti`).
 //!
-//! A measurement is: a first timing, from which the numbers of runs follow; dry runs; measured runs, each after the second cache was flushed by
-//! reading twice its size (writing would leave it full of lines that the run has to write back first: 15 us of an H200's 60 MB). Times are of the profiling interface's records (every kernel, copy and fill that the calls of a run started,
-//! joined by correlation id; all runs must be of the same kernels), or, where there is no such library, of events around
-//! each run, or of a replayed graph of several runs over different buffers, which keeps the cache cold without a flush.
+//! A measurement is: a first timing, from which the numbers of runs follow; dry runs; measured
+//! runs, each after the second cache was flushed by reading twice its size (writing would leave it
+//! full of lines that the run has to write back first: 15 us of an H200's 60 MB). Times are of the
+//! profiling interface's records (every kernel, copy and fill that the calls of a run started,
+//! joined by correlation id; all runs must be of the same kernels), or, where there is no such
+//! library, of events around each run, or of a replayed graph of several runs over different
+//! buffers, which keeps the cache cold without a flush.
 
 mod spans;
 
@@ -15,7 +18,8 @@ use crate::driver::cupti::Session;
 use crate::driver::{Event, Stream};
 pub use crate::measure::Read;
 
-/// How many times the second cache's size is read to flush it: its policy is not quite "oldest first".
+/// How many times the second cache's size is read to flush it: its policy is not quite "oldest
+/// first".
 const FLUSH_FACTOR: u64 = 2;
 
 /// Runs of the first timing.
@@ -29,9 +33,11 @@ const RUNS_MAX: f64 = 10_000.0;
 pub enum Method {
     /// Records of every kernel.
     Cupti,
-    /// Events before and after each run: the host's launches show where they are slower than the device.
+    /// Events before and after each run: the host's launches show where they are slower than the
+    /// device.
     Events,
-    /// A graph of so many runs, replayed: their number times the bytes of a run should exceed the second cache.
+    /// A graph of so many runs, replayed: their number times the bytes of a run should exceed the
+    /// second cache.
     GraphReplay {
         /// Runs of one replay: `work` hears 0 to `copies - 1`, to take another buffer each time.
         copies: u32,
@@ -95,8 +101,9 @@ pub struct KernelOfProgram {
 pub type Work<'a> = dyn FnMut(&mut CudaDevice, StreamId, u32) -> Result<(), DeviceError> + 'a;
 
 impl CudaDevice {
-    /// Measures what `work` enqueues on a stream. Memory to flush with (twice the second cache) and events stay with the device for the next
-    /// measurement; graphs of [`Method::GraphReplay`] do, too, each until the device is dropped.
+    /// Measures what `work` enqueues on a stream. Memory to flush with (twice the second cache) and
+    /// events stay with the device for the next measurement; graphs of [`Method::GraphReplay`] do,
+    /// too, each until the device is dropped.
     ///
     /// # Errors
     /// What the device or `work` says, or [`DeviceError::Failed`] where runs cannot be compared.
@@ -150,7 +157,8 @@ impl CudaDevice {
     fn kernel_of(&self, launch: &crate::driver::Launch) -> KernelOfProgram {
         let name = self.kernels.name_of(launch.function).unwrap_or("?").to_owned();
         let has = |address: u64| address != 0 && launch.params.contains(&address);
-        // A row of the table is looked up, the table is not read; splits are added by who knows the matrix, and does not read it.
+        // A row of the table is looked up, the table is not read; splits are added by who knows the
+        // matrix, and does not read it.
         let reads_weights = !matches!(name.as_str(), "embed" | "fold");
         let read = self.resources.matrices.iter().filter(|_| reads_weights);
         let read = read.filter(|matrix| has(matrix.memory.address()));

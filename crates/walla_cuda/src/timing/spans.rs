@@ -32,10 +32,12 @@ impl Run {
     }
 }
 
-/// Joins what ran with the calls that started it, by correlation, and calls with the windows of time that they were made in.
+/// Joins what ran with the calls that started it, by correlation, and calls with the windows of
+/// time that they were made in.
 ///
 /// # Errors
-/// In words: a window started nothing, or not the same kernels as the first one did (then times of runs cannot be compared).
+/// In words: a window started nothing, or not the same kernels as the first one did (then times of
+/// runs cannot be compared).
 pub(super) fn runs(records: &[Record], windows: &[(u64, u64)]) -> Result<Vec<Run>, String> {
     let mut ran: Vec<&Record> =
         records.iter().filter(|record| record.activity != Activity::Call).collect();

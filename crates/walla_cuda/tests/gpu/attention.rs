@@ -9,7 +9,8 @@ use crate::parity::{check, check_steps, distance, tokens};
 use crate::rig::{Piece, Rig, far};
 use crate::{bits, gpu, is_emulated, oracle};
 
-/// Shapes with heads that the tensor cores take: groups of 1 to 12, windows, norms, partial rotations. All else is exact f32.
+/// Shapes with heads that the tensor cores take: groups of 1 to 12, windows, norms, partial
+/// rotations. All else is exact f32.
 fn shapes() -> Vec<(&'static str, Shape)> {
     let base = Shape { layers: 2, ..Shape::llama(TensorType::F32) };
     let heads = |heads, kv_heads, head_dim| HeadShape { heads, kv_heads, head_dim };
@@ -59,7 +60,8 @@ fn agrees_with_the_oracle(name: &str) {
     let shape = shape_named(name);
     // Queries and weights are rounded to f16 (11 bits): some 2e-4 of an attention's output.
     check(name, &shape, KvType::F16, 5e-3);
-    // A number on the edge between two integers may become either: some 0.8 % of its head's largest.
+    // A number on the edge between two integers may become either: some 0.8 % of its head's
+    // largest.
     check(name, &shape, KvType::Q8, 2e-2);
 }
 
@@ -95,7 +97,8 @@ agree_with_the_oracle! {
     groups_of_7_agree_with_the_oracle: "groups of 7",
 }
 
-/// 17 to 32 rows of two groups: clusters of two blocks, here with contexts of one turn of theirs and of two.
+/// 17 to 32 rows of two groups: clusters of two blocks, here with contexts of one turn of theirs
+/// and of two.
 fn clusters_of_two_blocks_agree(shape: &Shape, kv_type: KvType, tolerance: f64) {
     let text = tokens(shape.vocab, 300, 5);
     let lengths = [1, 3, 17, 63, 64, 65, 130, 290];
@@ -179,8 +182,9 @@ fn reading_row_by_row_and_at_once_leaves_the_same() {
     }
 }
 
-/// Contexts of one span and of many: shares leave chunks, or whole spans; programs for the shorter contexts decode in clusters, where the chip has them. Pages come again
-/// and again, so no long text has to be read.
+/// Contexts of one span and of many: shares leave chunks, or whole spans; programs for the shorter
+/// contexts decode in clusters, where the chip has them. Pages come again and again, so no long
+/// text has to be read.
 fn is_the_same_far_into_a_text(name: &str) {
     const READ: u32 = 640;
     let Some(device) = gpu() else { return };
@@ -216,7 +220,8 @@ fn is_the_same_far_into_a_text(name: &str) {
                 if at >= context {
                     continue;
                 }
-                // Its cells are those of others of the text: they are as they stay once all of these have been read.
+                // Its cells are those of others of the text: they are as they stay once all of
+                // these have been read.
                 let run = [piece(0, at + 1 - rows_at_once, at + 1)];
                 let at_once = cuda.step(&run, 0);
                 if let Some(cpu) = &mut cpu {
@@ -257,8 +262,9 @@ test_each! {
     rows_far_into_a_text_are_the_same_in_groups_of_7: "groups of 7",
 }
 
-/// Eight contexts of 12,000 cells: gate and up of many rows have the second cache fetch pages that the next layer's attention reads. It reads the same as where nothing
-/// was fetched: in programs of few rows, and in those that may have several rows of a sequence.
+/// Eight contexts of 12,000 cells: gate and up of many rows have the second cache fetch pages that
+/// the next layer's attention reads. It reads the same as where nothing was fetched: in programs of
+/// few rows, and in those that may have several rows of a sequence.
 #[test]
 fn pages_that_products_bring_near_change_nothing() {
     const CONTEXT: u32 = 12_288;
@@ -286,7 +292,8 @@ fn pages_that_products_bring_near_change_nothing() {
         for at in [12_000, 12_001, 12_287] {
             let pieces: Vec<_> =
                 (0..8).map(|s| Piece::new(s, at - s, &text[s as usize..][..1])).collect();
-            // Its cells are those of others of the text: each step makes those of one more layer what they stay.
+            // Its cells are those of others of the text: each step makes those of one more layer
+            // what they stay.
             for _ in 0..shape.layers {
                 rig.step(&pieces, 0);
             }

@@ -12,7 +12,8 @@ const MIXES: u32 = 40;
 /// Of each of four types with large matrices.
 const LARGE_MIXES: u32 = 6;
 
-/// Reads sequence 0 in the stated pieces, with random company and in random buckets; answers its logits at every position.
+/// Reads sequence 0 in the stated pieces, with random company and in random buckets; answers its
+/// logits at every position.
 pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> Vec<Vec<u32>> {
     let vocab = 515;
     let mut out = vec![];
@@ -49,7 +50,8 @@ pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> 
     out
 }
 
-/// Compares rows in so many mixes with the same alone, by all kernels that the chip has and without warpgroups: all have the same bits.
+/// Compares rows in so many mixes with the same alone, by all kernels that the chip has and without
+/// warpgroups: all have the same bits.
 fn compare(name: &str, shape: &Shape, mixes: u32) {
     let text = tokens(515, 150, 9);
     let mut alone = None;
@@ -80,7 +82,8 @@ fn a_row_does_not_depend_on_its_company_or_bucket() {
     }
 }
 
-/// Matrices with many tiles, and with splits of two runs, of four segments each, of five and four and at last three and none, or of five, four and two: these meet in memory where rows are many.
+/// Matrices with many tiles, and with splits of two runs, of four segments each, of five and four
+/// and at last three and none, or of five, four and two: these meet in memory where rows are many.
 #[test]
 fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
     for ty in [TensorType::Q4K, TensorType::Q6K, TensorType::Q8_0, TensorType::BF16] {
@@ -91,7 +94,8 @@ fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
     }
 }
 
-/// Query, key and value of two types, which are cut alike although each would be cut otherwise by itself; a gate that blocks make in two turns, of eight segments, the second a half one.
+/// Query, key and value of two types, which are cut alike although each would be cut otherwise by
+/// itself; a gate that blocks make in two turns, of eight segments, the second a half one.
 #[test]
 fn rows_of_large_matrices_of_two_types_do_not_depend_on_company_or_bucket() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
@@ -106,8 +110,9 @@ fn rows_of_large_matrices_of_two_types_do_not_depend_on_company_or_bucket() {
     compare("Q4_K and Q6_K", &shape, LARGE_MIXES);
 }
 
-/// More rows than a block of products takes, than a word of attention's lists has, and than the sampler draws at once: a prompt of 500 tokens in two steps, beside others, is the
-/// oracle's, and has the same bits when it is read in pieces.
+/// More rows than a block of products takes, than a word of attention's lists has, and than the
+/// sampler draws at once: a prompt of 500 tokens in two steps, beside others, is the oracle's, and
+/// has the same bits when it is read in pieces.
 #[test]
 fn steps_of_hundreds_of_rows_are_the_oracles_and_as_in_pieces() {
     let shape = Shape {

@@ -52,7 +52,8 @@ fn an_image_that_the_driver_refuses_is_passed_over_and_named() {
     let chip = format!("sm_{major}{minor}a");
     let folder = std::env::temp_dir().join(format!("walla-gpu-images-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    // As good as the crate's own, and so tried before it: an empty ELF file, which is whole but no machine code.
+    // As good as the crate's own, and so tried before it: an empty ELF file, which is whole but no
+    // machine code.
     let mut elf = vec![0_u8; 64];
     elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     std::fs::write(folder.join("bad.bin"), image(&chip, "cubin", interface(), &elf)).unwrap();

@@ -1,7 +1,9 @@
-//! The CUDA device against the CPU's scalar variant, on random models with sizes that do not divide tiles.
+//! The CUDA device against the CPU's scalar variant, on random models with sizes that do not divide
+//! tiles.
 //!
-//! Needs a GPU: without one every test says that it skips. `cargo xtask emulate` runs them on an emulated one, `WALLA_TEST_DEVICE=cuda:1` on a
-//! machine's second one; where that names a GPU, having none is a failure.
+//! Needs a GPU: without one every test says that it skips. `cargo xtask emulate` runs them on an
+//! emulated one, `WALLA_TEST_DEVICE=cuda:1` on a machine's second one; where that names a GPU,
+//! having none is a failure.
 
 mod attention;
 mod cache;
@@ -27,7 +29,8 @@ use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, OpenOptions};
 
-/// Names the GPU that is tested. Where it is set, tests fail instead of skipping when there is no GPU.
+/// Names the GPU that is tested. Where it is set, tests fail instead of skipping when there is no
+/// GPU.
 const NAMED: &str = "WALLA_TEST_DEVICE";
 
 /// The GPU that is tested: the first, or the one that is named (`cuda:1`).
@@ -62,7 +65,8 @@ fn bits(row: &[f32]) -> Vec<u32> {
     row.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Runs one test in a process of its own, which a variable tells that it is the child; answers what it said.
+/// Runs one test in a process of its own, which a variable tells that it is the child; answers what
+/// it said.
 fn in_a_child(test: &str, (variable, value): (&str, &str)) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]).env(variable, value);

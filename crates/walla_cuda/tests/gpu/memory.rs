@@ -15,7 +15,8 @@ const MIB: u64 = 1 << 20;
 
 /// A cache of `mib` MiB in 16 layers.
 pub fn cache(mib: u32) -> CacheDesc {
-    // A page of 16 tokens, 8 heads of 64 halves: 16 KiB of keys, as much of values; 16 layers: 512 KiB.
+    // A page of 16 tokens, 8 heads of 64 halves: 16 KiB of keys, as much of values; 16 layers: 512
+    // KiB.
     CacheDesc {
         layers: vec![CacheLayer::Kv { kv_heads: 8, head_dim: 64, rope: None }; 16],
         pages: 2 * mib,
@@ -65,8 +66,9 @@ fn a_cache_takes_what_its_description_counts() {
         device.create_cache(&desc).unwrap();
         let wanted = desc.page_bytes() * u64::from(desc.pages);
         let found = device.memory().cache_bytes;
-        // Besides pages: recent tokens of four sequences, a table of layers, 64 blocks of memory rounded up to 256 bytes; the whole is
-        // rounded up to pieces of 2 MiB, or every block is where that adds less than an eighth.
+        // Besides pages: recent tokens of four sequences, a table of layers, 64 blocks of memory
+        // rounded up to 256 bytes; the whole is rounded up to pieces of 2 MiB, or every block is
+        // where that adds less than an eighth.
         let most = wanted + wanted / 8 + 2 * MIB + 32 * 1024;
         assert!((wanted..most).contains(&found), "{kv_type:?}: {found} for {wanted}");
     }

@@ -60,7 +60,8 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
             put(2, -0.8, -0.6);
         }
         TensorType::Q4K | TensorType::Q5K => {
-            // Minimums in the middle of the numbers: as many times the scale, with the same 6-bit factors.
+            // Minimums in the middle of the numbers: as many times the scale, with the same 6-bit
+            // factors.
             let (scale, middle) = if ty == TensorType::Q4K { (0.003, 7.5) } else { (0.0015, 15.5) };
             put(0, scale, scale);
             put(2, scale * middle, scale * middle);
@@ -73,7 +74,8 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// How one token, [`POISONED`], makes numbers that are not finite. The table is then a matrix of its own, of f32.
+/// How one token, [`POISONED`], makes numbers that are not finite. The table is then a matrix of
+/// its own, of f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poison {
     /// There is a NaN in its row of the table.
@@ -185,7 +187,8 @@ impl Builder<'_> {
         self.device.load_matrix(&desc, &InFile::new(bytes)).unwrap()
     }
 
-    /// A table in which one token is poisoned. With [`Poison::Values`] that token alone has a first number.
+    /// A table in which one token is poisoned. With [`Poison::Values`] that token alone has a first
+    /// number.
     fn poisoned_table(&mut self, poison: Poison, vocab: u32, width: u32) -> MatrixId {
         let mut numbers: Vec<f32> =
             (0..vocab * width).map(|_| self.random.number() / (width as f32).sqrt()).collect();

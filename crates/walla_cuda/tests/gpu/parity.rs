@@ -88,10 +88,11 @@ pub fn check_steps(
     println!("{name} {kv_type:?}: {worst:.1e}");
 }
 
-// All arithmetic is f32 on both sides: what differs is the order of sums and the last bit of exp, sin and cos.
+// All arithmetic is f32 on both sides: what differs is the order of sums and the last bit of exp,
+// sin and cos.
 const EXACT: f64 = 2e-4;
-// Rows and weights are rounded to f16 for the tensor cores (11 bits): some 5e-4 a product, less in their sums, a few times more
-// after two layers of random weights.
+// Rows and weights are rounded to f16 for the tensor cores (11 bits): some 5e-4 a product, less in
+// their sums, a few times more after two layers of random weights.
 const HALF: f64 = 2e-2;
 
 fn tolerance(ty: TensorType) -> f64 {
@@ -116,7 +117,8 @@ fn products_without_warpgroups_agree_with_the_oracle() {
 
 #[test]
 fn half_pages_agree_with_the_oracle() {
-    // Keys and values are rounded to f16 on both sides; a product that lies between two halves may round either way.
+    // Keys and values are rounded to f16 on both sides; a product that lies between two halves may
+    // round either way.
     let shape = Shape::llama(TensorType::Q8_0);
     check("Q8_0", &shape, KvType::F16, HALF);
     check("F32", &Shape::llama(TensorType::F32), KvType::F16, 5e-3);
@@ -124,7 +126,8 @@ fn half_pages_agree_with_the_oracle() {
 
 #[test]
 fn pages_of_8_bits_agree_with_the_oracle() {
-    // Heads that the plain kernels take. Numbers on the edge between two integers may become either.
+    // Heads that the plain kernels take. Numbers on the edge between two integers may become
+    // either.
     check("Q8_0", &Shape::llama(TensorType::Q8_0), KvType::Q8, 3e-2);
     let shape = Shape {
         heads: HeadShape { heads: 14, kv_heads: 2, head_dim: 40 },
@@ -164,10 +167,12 @@ fn mixed_types_agree_with_the_oracle() {
     }
 }
 
-/// Which kernels there are, and what they leave for those after them, follows from the types of neighbours.
+/// Which kernels there are, and what they leave for those after them, follows from the types of
+/// neighbours.
 #[test]
 fn any_mixture_of_types_agrees_with_the_oracle() {
-    // Blocks of the test's Q4_1 and Q5_1 are not about zero, so that their products in a row make large what is lost in rounding.
+    // Blocks of the test's Q4_1 and Q5_1 are not about zero, so that their products in a row make
+    // large what is lost in rounding.
     let is_about_zero = |ty: &TensorType| !matches!(ty, TensorType::Q4_1 | TensorType::Q5_1);
     let all: Vec<_> = TensorType::ALL.into_iter().filter(is_about_zero).collect();
     let mut random = Random(20);

@@ -76,8 +76,8 @@ fn fill(bytes: &mut [u8], step: u64) {
     }
 }
 
-/// Enqueues a step as the executor does: one upload and one launch on the compute stream; where the program does not write results to the
-/// host itself, one copy back on another.
+/// Enqueues a step as the executor does: one upload and one launch on the compute stream; where the
+/// program does not write results to the host itself, one copy back on another.
 fn submit(rig: &mut Rig, slot: &Slot, copy: StreamId, step: u64) {
     let (compute, block, results) = (rig.stream, rig.step, rig.results);
     let graph = rig.graphs[BUCKET][1];
@@ -141,7 +141,8 @@ fn play_both(length: Length) {
     play(false, length, &[told.as_slice(), &copied].concat());
 }
 
-/// What a step may not be told to write: a block beyond the memory, or one whose launch has not been seen to end.
+/// What a step may not be told to write: a block beyond the memory, or one whose launch has not
+/// been seen to end.
 #[test]
 fn a_result_block_that_is_not_free_is_refused() {
     let Some(device) = gpu() else { return };
@@ -168,7 +169,8 @@ fn a_result_block_that_is_not_free_is_refused() {
     collect(&mut rig, &slot, RING as u64);
 }
 
-/// Plays with results written to the host's memory, or copied there; `per_step` are the calls that a step makes, questions left out.
+/// Plays with results written to the host's memory, or copied there; `per_step` are the calls that
+/// a step makes, questions left out.
 fn play(is_mapped: bool, Length { steps, awaited }: Length, per_step: &[(&str, u64)]) {
     let Some(device) = gpu() else { return };
     let shape = Shape::llama(TensorType::Q8_0);

@@ -56,7 +56,8 @@ fn every_launch_has_the_block_that_was_uploaded_last() {
         let launches = if round % 10 == 9 { BURST } else { 1 + random.below(5) };
         let mut free = hosts.iter();
         for _ in 0..launches {
-            // Most launches have a new block, some the one of the launch before, some uploads are followed by another.
+            // Most launches have a new block, some the one of the launch before, some uploads are
+            // followed by another.
             for _ in 0..[0, 1, 1, 1, 2][random.below(5) as usize] {
                 step += 1;
                 uploaded = step;
@@ -91,7 +92,8 @@ fn launches_that_are_refused_take_no_later_block() {
     println!("{told}");
 }
 
-/// Some launches of a program's kernels are refused, so that nobody knows how much of a step happened.
+/// Some launches of a program's kernels are refused, so that nobody knows how much of a step
+/// happened.
 fn with_refusals() {
     let Some(device) = gpu_of(CudaBackend::eager("a test says so")) else { return };
     let mut rig = Rig::new(device, &Shape::llama(TensorType::F32), KvType::F16, 1);

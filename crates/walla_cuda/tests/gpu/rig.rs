@@ -56,7 +56,8 @@ pub const fn far(context: u32) -> Steps {
     }
 }
 
-/// Tokens of one sequence in a step: the first one's position, the tokens, and whether every one is an output (else the last).
+/// Tokens of one sequence in a step: the first one's position, the tokens, and whether every one is
+/// an output (else the last).
 #[derive(Clone, Debug)]
 pub struct Piece {
     pub sequence: u32,
@@ -275,7 +276,8 @@ impl Rig {
             .write_host(self.step_host, 0, layout.bytes(), &mut |bytes| {
                 let view = StepViewMut::new(bytes, &layout).unwrap();
                 for (t, piece) in pieces.iter().enumerate() {
-                    // Every sequence owns a run of pages after the reserved one, in reverse, so that order cannot help.
+                    // Every sequence owns a run of pages after the reserved one, in reverse, so
+                    // that order cannot help.
                     let pages = layout.pages_per_sequence;
                     for (i, page) in
                         view.tables[t * pages as usize..][..pages as usize].iter_mut().enumerate()

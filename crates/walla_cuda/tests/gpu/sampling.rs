@@ -34,7 +34,8 @@ fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
     }
 }
 
-// Vocabularies in one chunk, over several with a short last one, and with groups of tokens of several threads.
+// Vocabularies in one chunk, over several with a short last one, and with groups of tokens of
+// several threads.
 const VOCABULARIES: [(u32, u32); 3] = [(515, 60), (9001, 60), (40_003, 12)];
 
 #[test]
@@ -170,8 +171,9 @@ fn forbidden_tokens_are_not_drawn() {
     assert_eq!(outcome.rows[1].flags, ResultRow::SAMPLED);
 }
 
-/// NaN in a row of the table, and infinities in pages of f16, with all kernels that lie between them and the logits: their sequence is lost, for as long as the cells are
-/// there, and nobody else's bits change.
+/// NaN in a row of the table, and infinities in pages of f16, with all kernels that lie between
+/// them and the logits: their sequence is lost, for as long as the cells are there, and nobody
+/// else's bits change.
 #[test]
 fn what_is_not_finite_fails_its_own_row_only() {
     let base = Shape {
@@ -221,7 +223,8 @@ fn lose_one_of_two(mut rig: Rig, name: &str) {
     assert!(outcome.logits.iter().all(|row| bits(row) == expected[0]), "{name}: later rows");
 }
 
-/// The second half of a prompt of twice the window takes the places of the first: that half's tokens alone are not penalised.
+/// The second half of a prompt of twice the window takes the places of the first: that half's
+/// tokens alone are not penalised.
 #[test]
 fn of_a_prompt_longer_than_the_window_the_last_tokens_are_penalised() {
     let Some(device) = gpu() else { return };

@@ -26,7 +26,8 @@ fn facts(device: &dyn Device) -> GpuFacts {
     device.info().gpu.clone().unwrap()
 }
 
-/// The program's own context on the GPU that is tested, as the runtime API would have it, for as long as somebody holds it.
+/// The program's own context on the GPU that is tested, as the runtime API would have it, for as
+/// long as somebody holds it.
 fn program() -> Arc<CudaContext> {
     let ordinal = tested().trim_start_matches("cuda:").parse().unwrap();
     CudaContext::new(ordinal).unwrap()
@@ -35,7 +36,8 @@ fn program() -> Arc<CudaContext> {
 fn shared(program: &Arc<CudaContext>) -> SharedContext {
     let raw = program.cu_ctx().cast();
     #[expect(unsafe_code, reason = "what a program promises that shares its context")]
-    // SAFETY: the context is retained until the last clone of `program` is dropped, and the handle owns one.
+    // SAFETY: the context is retained until the last clone of `program` is dropped, and the handle
+    // owns one.
     unsafe {
         SharedContext::new(raw, Arc::clone(program))
     }

@@ -4,7 +4,8 @@ use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::registry::{Backend, OpenOptions};
 
-/// Opens another backend's devices inside [`Faulty`], under their own names or an [alias](Self::alias).
+/// Opens another backend's devices inside [`Faulty`], under their own names or an
+/// [alias](Self::alias).
 ///
 /// All devices that it opens share one [`FaultHandle`].
 #[derive(Debug)]
@@ -25,8 +26,8 @@ impl<B: Backend> FaultyBackend<B> {
         Self { inner, plan, handle: FaultHandle::new(), alias: None }
     }
 
-    /// Calls the devices `name:0`, `name:1` and so on, and scores them above all others: a better device that can be lost, beside one
-    /// that can take over.
+    /// Calls the devices `name:0`, `name:1` and so on, and scores them above all others: a better
+    /// device that can be lost, beside one that can take over.
     #[must_use]
     pub fn alias(self, name: &'static str) -> Self {
         Self { alias: Some(name), ..self }

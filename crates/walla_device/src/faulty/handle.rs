@@ -3,7 +3,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::plan::Call;
 
-/// A test's hold on a [`Faulty`](super::Faulty) device that an engine owns: what was called, and a way to break it now.
+/// A test's hold on a [`Faulty`](super::Faulty) device that an engine owns: what was called, and a
+/// way to break it now.
 #[derive(Clone, Debug)]
 pub struct FaultHandle {
     shared: Arc<Shared>,

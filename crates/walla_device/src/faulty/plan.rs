@@ -161,15 +161,17 @@ impl FaultPlan {
         self
     }
 
-    /// Allocations beyond so many bytes in all (weights, caches, buffers and pinned memory) are out of memory.
+    /// Allocations beyond so many bytes in all (weights, caches, buffers and pinned memory) are out
+    /// of memory.
     #[must_use]
     pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
         self.memory_bytes_max = Some(bytes);
         self
     }
 
-    /// Each event completes, at the earliest, so many microseconds of the plan's [clock](Self::clock) after it was recorded: a
-    /// number drawn from the range. Streams keep their order, and hosts that copies run on are in flight for as long.
+    /// Each event completes, at the earliest, so many microseconds of the plan's
+    /// [clock](Self::clock) after it was recorded: a number drawn from the range. Streams keep
+    /// their order, and hosts that copies run on are in flight for as long.
     #[must_use]
     pub fn delay_micros(mut self, range: RangeInclusive<u64>) -> Self {
         self.delay_micros = Some(range);
@@ -191,8 +193,9 @@ impl FaultPlan {
         self
     }
 
-    /// From step number `step` on, page tables point outside of all memory. This is a real fault, not one that is told: a GPU reads an illegal
-    /// address and its context is lost, devices that check what they are given refuse the step.
+    /// From step number `step` on, page tables point outside of all memory. This is a real fault,
+    /// not one that is told: a GPU reads an illegal address and its context is lost, devices that
+    /// check what they are given refuse the step.
     #[must_use]
     pub fn misdirect_from(mut self, step: u64) -> Self {
         self.misdirected_from = Some(step);

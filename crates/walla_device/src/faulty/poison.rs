@@ -9,8 +9,8 @@ use crate::step::{ResultHeader, ResultRow, StepHeader, StepLayout};
 
 /// Makes output rows of chosen launches come back as not finite.
 ///
-/// It follows the data: which step an upload brings, which launch runs it, to which host buffers its result block is copied; and
-/// changes what is read there.
+/// It follows the data: which step an upload brings, which launch runs it, to which host buffers
+/// its result block is copied; and changes what is read there.
 #[derive(Debug, Default)]
 pub(super) struct Poisoner {
     launches: u64,
@@ -63,7 +63,8 @@ impl Poisoner {
         }
     }
 
-    /// Changes `bytes`, read from `offset` of `host`, where a poisoned row lies. Blocks whose header is not read stay as they are.
+    /// Changes `bytes`, read from `offset` of `host`, where a poisoned row lies. Blocks whose
+    /// header is not read stay as they are.
     pub(super) fn change(&self, host: HostId, offset: usize, bytes: &mut [u8]) {
         let blocks = self.copied.iter().filter(|((of, _), _)| *of == host);
         for ((_, at), layout) in blocks {

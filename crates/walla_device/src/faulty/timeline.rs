@@ -3,11 +3,13 @@ use std::collections::HashMap;
 use super::plan::FaultPlan;
 use crate::device::{EventId, HostId, StreamId};
 
-/// When things complete, in microseconds of the plan's clock: never before they do on the wrapped device.
+/// When things complete, in microseconds of the plan's clock: never before they do on the wrapped
+/// device.
 ///
-/// A stream is done with what was recorded on it when its latest record is due; records on one stream are due in order, and a
-/// wait moves the stream behind the event. A host with a copy is in flight until a record that comes after the copy, on the
-/// same stream, is due: without such a record nobody could know.
+/// A stream is done with what was recorded on it when its latest record is due; records on one
+/// stream are due in order, and a wait moves the stream behind the event. A host with a copy is in
+/// flight until a record that comes after the copy, on the same stream, is due: without such a
+/// record nobody could know.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     records: u64,

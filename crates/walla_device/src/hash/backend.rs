@@ -25,8 +25,8 @@ pub struct HashOptions {
     pub spread_percent: u32,
     /// Seed of the durations. Default: 0.
     pub seed: u64,
-    /// Whether results are written to mapped memory, as by CUDA devices, instead of copied. Default:
-    /// `true`.
+    /// Whether results are written to mapped memory, as by CUDA devices, instead of copied.
+    /// Default: `true`.
     pub mapped_results: bool,
 }
 

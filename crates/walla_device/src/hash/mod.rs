@@ -206,8 +206,8 @@ impl HashDevice {
     }
 }
 
-/// The token that a [`HashDevice`] draws after `tokens`, computed without a cache, a page table or a
-/// batch: the oracle for code that runs sequences on that device. `None` if no token is allowed.
+/// The token that a [`HashDevice`] draws after `tokens`, computed without a cache, a page table or
+/// a batch: the oracle for code that runs sequences on that device. `None` if no token is allowed.
 ///
 /// # Panics
 /// If `tokens` is empty.

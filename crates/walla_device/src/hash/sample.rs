@@ -17,8 +17,8 @@ pub(super) fn cell_hash(hash: u64, token: u32, position: i64) -> u64 {
     mix(hash, u64::from(token) | (position as u64) << 32)
 }
 
-/// Mixes in the tokens that the penalties of an output look back on. `token_at` returns the token at
-/// a position.
+/// Mixes in the tokens that the penalties of an output look back on. `token_at` returns the token
+/// at a position.
 pub(super) fn penalty_hash(output: &OutputRow, hash: u64, token_at: impl Fn(u32) -> u32) -> u64 {
     let is_off = output.repetition_penalty == 1.0
         && output.presence_penalty == 0.0

@@ -95,8 +95,8 @@ pub enum SpecError {
         /// The number.
         found: String,
     },
-    /// The file holds weights that the architecture as walla knows it would leave out, so it is a variant that
-    /// computes something else.
+    /// The file holds weights that the architecture as walla knows it would leave out, so it is a
+    /// variant that computes something else.
     #[error("tensor {tensor:?} is no part of a {architecture} model")]
     Unused {
         /// The name.

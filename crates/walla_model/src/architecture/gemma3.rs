@@ -1,5 +1,6 @@
-//! Gemma 3 (text): five layers of six see a window and rotate on a fixed base, the sixth sees everything and rotates
-//! on the model's own, scaled one; norms on heads, before and after each block.
+//! Gemma 3 (text): five layers of six see a window and rotate on a fixed base, the sixth sees
+//! everything and rotates on the model's own, scaled one; norms on heads, before and after each
+//! block.
 
 use super::{SpecError, transformer::Transformer};
 use crate::{
@@ -53,8 +54,8 @@ pub(super) fn build(
     Ok(ModelSpec { embedding_scale: (model.width as f64).sqrt() as f32, ..spec })
 }
 
-/// The window of each layer. `attention.sliding_window_pattern` is a period (6 if the file does not say) whose last
-/// layer sees everything, or one boolean for each layer.
+/// The window of each layer. `attention.sliding_window_pattern` is a period (6 if the file does not
+/// say) whose last layer sees everything, or one boolean for each layer.
 fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
     let (source, layers) = (model.source, model.layer_count);
     let suffix = "attention.sliding_window_pattern";
@@ -77,7 +78,8 @@ fn windows(model: &Transformer<'_, '_>) -> Result<Vec<Option<u32>>, SpecError> {
     Ok((0..layers).map(|layer| is_local(layer).then_some(window)).collect())
 }
 
-/// `attention.scale`, or `1 / sqrt(head_dim)`; the 27B model (62 layers) divides by the width over the heads instead.
+/// `attention.scale`, or `1 / sqrt(head_dim)`; the 27B model (62 layers) divides by the width over
+/// the heads instead.
 fn scale(model: &Transformer<'_, '_>) -> Result<f32, SpecError> {
     let per_head = model.width.checked_div(model.heads()).unwrap_or(1);
     let divisor = if model.layer_count == 62 { per_head } else { model.head_dim };

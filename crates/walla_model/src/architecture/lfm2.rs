@@ -1,5 +1,5 @@
-//! LFM 2 (dense): short convolutions, and attention with head norms in the layers that have KV heads. The output norm
-//! is called `token_embd_norm`.
+//! LFM 2 (dense): short convolutions, and attention with head norms in the layers that have KV
+//! heads. The output norm is called `token_embd_norm`.
 
 use super::{
     SpecError,

@@ -1,4 +1,5 @@
-//! Llama 2 and 3.x and their kin: neighbours rotate; Llama 3 divides the frequencies by `rope_freqs`.
+//! Llama 2 and 3.x and their kin: neighbours rotate; Llama 3 divides the frequencies by
+//! `rope_freqs`.
 
 use super::{SpecError, transformer::Transformer};
 use crate::spec::{Activation, Layer, Mixer, ModelSpec, RopePairs};

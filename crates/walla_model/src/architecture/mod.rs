@@ -24,11 +24,11 @@ use crate::{
 impl ModelSpec {
     /// Describes the model in a file.
     ///
-    /// `context_tokens` is the context that each sequence will be given: models with two sets of rotation factors (Phi
-    /// 3's longrope) choose by it, as llama.cpp does.
+    /// `context_tokens` is the context that each sequence will be given: models with two sets of
+    /// rotation factors (Phi 3's longrope) choose by it, as llama.cpp does.
     ///
-    /// Every tensor of the file ends up in the specification (but for the unused set of rotation factors), with the
-    /// dimensions that the hyperparameters demand.
+    /// Every tensor of the file ends up in the specification (but for the unused set of rotation
+    /// factors), with the dimensions that the hyperparameters demand.
     ///
     /// # Errors
     /// [`SpecError`] names the key or tensor and what was expected of it.

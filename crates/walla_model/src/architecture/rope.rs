@@ -16,8 +16,8 @@ pub(super) struct Scaling {
     magnitude: f64,
 }
 
-/// Fast dimensions keep their frequency, slow ones are divided by the factor, with a ramp between them
-/// (Peng et al., <https://arxiv.org/abs/2309.00071>).
+/// Fast dimensions keep their frequency, slow ones are divided by the factor, with a ramp between
+/// them (Peng et al., <https://arxiv.org/abs/2309.00071>).
 struct Yarn {
     context_original: f64,
     /// Turns within the original context from which on a dimension counts as fast.
@@ -105,8 +105,8 @@ impl Yarn {
     }
 }
 
-/// The factors that divide the frequencies: `rope_freqs.weight` (Llama 3), or one of two sets by the context that
-/// each sequence is configured for (longrope), if the file has either.
+/// The factors that divide the frequencies: `rope_freqs.weight` (Llama 3), or one of two sets by
+/// the context that each sequence is configured for (longrope), if the file has either.
 pub(super) fn factors(
     source: &Source<'_>,
     rotated: usize,

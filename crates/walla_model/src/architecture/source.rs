@@ -12,7 +12,8 @@ use crate::{
 pub(super) const POSITIVE: RangeInclusive<f32> = 1e-9..=1e15;
 const POSITIVE_TEXT: &str = "a positive number (1e-9 to 1e15)";
 
-/// A file as one architecture sees it. Remembers which tensors were asked for, so that none is left out silently.
+/// A file as one architecture sees it. Remembers which tensors were asked for, so that none is left
+/// out silently.
 pub(super) struct Source<'a> {
     pub gguf: &'a Gguf,
     pub architecture: Architecture,

@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-// Bounds on hyperparameters: several times what the largest published models have, and small enough that no product
-// of two of them overflows 64 bits.
+// Bounds on hyperparameters: several times what the largest published models have, and small enough
+// that no product of two of them overflows 64 bits.
 const LAYERS_MAX: usize = 512;
 const HEADS_MAX: usize = 1024;
 const HEAD_DIM_MAX: usize = 1024;
@@ -79,7 +79,8 @@ impl<'s, 'a> Transformer<'s, 'a> {
         self.heads.first().copied().unwrap_or(1)
     }
 
-    /// The rotation that the `rope.*` keys and, if the file has them, the frequency factors describe.
+    /// The rotation that the `rope.*` keys and, if the file has them, the frequency factors
+    /// describe.
     pub fn rope(&self, pairs: RopePairs, context_tokens: u32) -> Result<Rope, SpecError> {
         let factors = rope::factors(self.source, self.rotated, self.context_train, context_tokens)?;
         let base = self.source.positive_or("rope.freq_base", 10_000.0)?;

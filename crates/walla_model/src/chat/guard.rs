@@ -1,13 +1,14 @@
 //! What keeps a bad template from harming the process.
 //!
-//! A template comes with a model file, and a model file from anywhere. The engine bounds steps and nesting of blocks, but
-//! neither the length of a chain of operators (its tree is as deep as the chain is long, and overflows the stack) nor
-//! the size of values (a string that is joined to itself in a loop outgrows any memory). Both would end the process. So:
+//! A template comes with a model file, and a model file from anywhere. The engine bounds steps and
+//! nesting of blocks, but neither the length of a chain of operators (its tree is as deep as the
+//! chain is long, and overflows the stack) nor the size of values (a string that is joined to
+//! itself in a loop outgrows any memory). Both would end the process. So:
 //!
 //! - Before the engine sees a source, its tokens are [checked](check).
-//! - Behind every instruction that makes a value, a [check of the value](super::filters::checked) is put
-//!   ([`compile`]). It charges the value's size to a budget, so no value is more than one operation larger than what was
-//!   paid for, and it bounds how deep lists lie in lists.
+//! - Behind every instruction that makes a value, a [check of the value](super::filters::checked)
+//!   is put ([`compile`]). It charges the value's size to a budget, so no value is more than one
+//!   operation larger than what was paid for, and it bounds how deep lists lie in lists.
 //! - Filters that make much out of little in one operation are our own or are left out (`filters`).
 //! - What reads a whole value in one instruction pays for that, too (`reading`).
 
@@ -21,10 +22,12 @@ use super::TemplateError;
 /// Tokens of one tag at most: the depth of an expression's tree. Real templates reach about 40.
 const TAG_TOKENS_MAX: usize = 256;
 
-/// `elif`s in a template at most: each one nests the rest of its chain. Real templates have about 20.
+/// `elif`s in a template at most: each one nests the rest of its chain. Real templates have about
+/// 20.
 const ELIFS_MAX: usize = 256;
 
-/// How often a literal may be repeated at most: the engine multiplies constants when it compiles, before anything is counted.
+/// How often a literal may be repeated at most: the engine multiplies constants when it compiles,
+/// before anything is counted.
 const REPETITIONS_MAX: u64 = 64;
 
 /// Lines of a template, and characters of a line, at most: the engine counts both in 16 bits, and
@@ -42,13 +45,16 @@ const BEFORE_EXPRESSIONS: [&str; 9] =
 /// The name of the filter that checks a value; not a name that a template can write.
 pub(super) const CHECK: &str = "\u{1}checked";
 
-/// The name of the filter that the operator `~` becomes: the engine's own prints lists by escaping what is in them.
+/// The name of the filter that the operator `~` becomes: the engine's own prints lists by escaping
+/// what is in them.
 pub(super) const CONCATENATE: &str = "\u{1}concatenate";
 
-/// The name of the filter that the operator `*` becomes: the engine's own repeats first and is checked afterwards.
+/// The name of the filter that the operator `*` becomes: the engine's own repeats first and is
+/// checked afterwards.
 pub(super) const MULTIPLY: &str = "\u{1}multiply";
 
-/// The name of the filter that a slice becomes: the engine's own panics at an empty list, among others.
+/// The name of the filter that a slice becomes: the engine's own panics at an empty list, among
+/// others.
 pub(super) const SLICE: &str = "\u{1}slice";
 
 /// The name of the filter in front of each comparison: it pays for reading both sides.
@@ -57,7 +63,8 @@ pub(super) const OPERANDS: &str = "\u{1}operands";
 /// The name of the filter in front of each loop: a text becomes its characters, which are paid for.
 pub(super) const EACH: &str = "\u{1}each";
 
-/// The name of the filter that `value[key]` becomes: the engine's own walks through texts, and tears untrusted characters.
+/// The name of the filter that `value[key]` becomes: the engine's own walks through texts, and
+/// tears untrusted characters.
 pub(super) const ITEM: &str = "\u{1}item";
 
 /// As transformers sets up Jinja.
@@ -66,8 +73,8 @@ pub(super) fn syntax() -> Result<SyntaxConfig, TemplateError> {
     syntax.map_err(|error| TemplateError::Syntax(error.to_string()))
 }
 
-/// The source without `{% generation %}` and `{% endgeneration %}`, which mark text for training: they become a condition that
-/// holds, with the same white space.
+/// The source without `{% generation %}` and `{% endgeneration %}`, which mark text for training:
+/// they become a condition that holds, with the same white space.
 pub(super) fn without_generation(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -111,7 +118,8 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
             Token::Ident("cycle") if is_call_without_arguments(&tokens, at) => {
                 return refuse("cycle() without values");
             }
-            // A list becomes arguments before anything is counted, and an empty one makes cycle() panic.
+            // A list becomes arguments before anything is counted, and an empty one makes cycle()
+            // panic.
             Token::Mul | Token::Pow
                 if matches!(before(&tokens, at), Some(Token::ParenOpen | Token::Comma)) =>
             {
@@ -137,7 +145,8 @@ pub(super) fn check(source: &str) -> Result<(), TemplateError> {
     check_namespaces(&tokens)
 }
 
-/// A tag that could multiply a literal may do so once, by a small whole number; a tuple not at all: its items are copied.
+/// A tag that could multiply a literal may do so once, by a small whole number; a tuple not at all:
+/// its items are copied.
 fn check_products(tag: &[Token<'_>]) -> Result<(), TemplateError> {
     let count = |is: fn(&Token<'_>) -> bool| tag.iter().filter(|token| is(token)).count();
     let products = count(|token| matches!(token, Token::Mul | Token::Pow));
@@ -199,7 +208,8 @@ fn is_statement(tokens: &[Token<'_>], at: usize) -> bool {
     matches!(before(tokens, at), Some(Token::BlockStart))
 }
 
-/// A namespace is used through its attributes alone. One that held itself could neither be printed nor freed.
+/// A namespace is used through its attributes alone. One that held itself could neither be printed
+/// nor freed.
 fn check_namespaces(tokens: &[Token<'_>]) -> Result<(), TemplateError> {
     let is_made = |at: usize| {
         let before = at.checked_sub(4).and_then(|start| tokens.get(start..at));
@@ -279,8 +289,8 @@ fn checked<'s>(plain: &Instructions<'s>, name: &'s str, source: &'s str) -> Inst
     checked
 }
 
-/// What stands for an instruction: raw text is printed like any other value, some are filters of our own, what reads or makes values
-/// has those filters beside it that pay for it.
+/// What stands for an instruction: raw text is printed like any other value, some are filters of
+/// our own, what reads or makes values has those filters beside it that pay for it.
 fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
     let filter = |name, args| Instruction::ApplyFilter(name, Some(args), u8::MAX);
     let mut all = match instruction {
@@ -304,7 +314,8 @@ fn replacement<'s>(instruction: &Instruction<'s>) -> Vec<Instruction<'s>> {
         Instruction::PushLoop(_)
         | Instruction::FastRecurse
         | Instruction::CallFunction("loop", Some(1)) => vec![filter(EACH, 1), instruction.clone()],
-        // `loop.changed(a, b)` compares its arguments with those before: the same of one list, which is paid for.
+        // `loop.changed(a, b)` compares its arguments with those before: the same of one list,
+        // which is paid for.
         Instruction::CallMethod("changed", Some(args @ 1..)) => vec![
             Instruction::BuildList(Some(usize::from(args - 1))),
             filter(CHECK, 1),

@@ -44,8 +44,8 @@ pub enum LoadError {
 }
 
 impl LoadedText {
-    /// Reads tokenizer and template. A `choice` replaces the file's own template, `pre` the name of its
-    /// pre-tokenizer ([`Vocabulary::from_gguf_with`]).
+    /// Reads tokenizer and template. A `choice` replaces the file's own template, `pre` the name of
+    /// its pre-tokenizer ([`Vocabulary::from_gguf_with`]).
     ///
     /// A file whose own template is absent or does not work can be loaded: see [`Self::state`].
     ///

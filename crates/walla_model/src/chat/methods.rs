@@ -1,4 +1,5 @@
-//! What Python's Jinja has and templates use: string and dictionary methods, `raise_exception`, `strftime_now`.
+//! What Python's Jinja has and templates use: string and dictionary methods, `raise_exception`,
+//! `strftime_now`.
 
 use std::ops::Range;
 
@@ -121,8 +122,8 @@ pub(super) fn strip_both<'a>(text: &'a str, characters: Option<&str>) -> &'a str
     text.trim_matches(within(characters))
 }
 
-/// Whether a character is in a set, or white space if there is none. White space of untrusted text counts as what it
-/// stands for.
+/// Whether a character is in a set, or white space if there is none. White space of untrusted text
+/// counts as what it stands for.
 fn within(characters: Option<&str>) -> impl Fn(char) -> bool {
     let set: Option<Vec<char>> = characters.map(|set| set.chars().collect());
     move |c| match &set {
@@ -131,7 +132,8 @@ fn within(characters: Option<&str>) -> impl Fn(char) -> bool {
     }
 }
 
-/// A text as templates see it: white space of untrusted text is white space, the rest of it is opaque.
+/// A text as templates see it: white space of untrusted text is white space, the rest of it is
+/// opaque.
 fn seen(text: &str) -> String {
     text.chars().map(seen_character).collect()
 }
@@ -154,7 +156,8 @@ fn without_suffix<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
     suffix.chars().rev().all(is_next).then_some(rest.as_str())
 }
 
-/// Lines and what breaks each of them, as templates [see](seen) them; behind the last break there is one more, maybe empty, line.
+/// Lines and what breaks each of them, as templates [see](seen) them; behind the last break there
+/// is one more, maybe empty, line.
 pub(super) fn lines(text: &str) -> Result<Vec<(&str, &str)>, Error> {
     const BREAKS: [char; 8] =
         ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}'];
@@ -187,7 +190,8 @@ fn split_lines(text: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(lines.map(|(line, _)| Value::from(line)).collect())
 }
 
-/// Where a text contains another one, both as templates [see](seen) them; without overlaps, in bytes.
+/// Where a text contains another one, both as templates [see](seen) them; without overlaps, in
+/// bytes.
 fn places(text: &str, part: &str) -> Result<Vec<Range<usize>>, Error> {
     let paid = |place| filters::charge(filters::ITEM_BYTES).map(|()| place);
     if !part.contains(|c| taint::space(c).is_some()) {

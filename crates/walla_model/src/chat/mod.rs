@@ -1,16 +1,20 @@
 //! Chat templates: conversations become prompts.
 //!
-//! A model file brings its template (Jinja, `tokenizer.chat_template`); minijinja runs it, with limits on source, work, depth and output.
+//! A model file brings its template (Jinja, `tokenizer.chat_template`); minijinja runs it, with
+//! limits on source, work, depth and output.
 //!
 //! # Template text and untrusted text are encoded apart
-//! Everything that a player can reach (persona, names, what is said) is untrusted: typing `<|im_end|>` must give those nine
-//! characters and never the control token. So untrusted text goes through the template in another alphabet (`chat/taint.rs`): what comes out
-//! in that alphabet is untrusted, whatever the template did to it, and what does not is the template's own. No marker
-//! stands between the two, so none can be forged. [`Tokenizer::encode_prompt`](crate::tokenizer::Tokenizer::encode_prompt) then looks for
-//! special tokens in the template's own text alone.
+//! Everything that a player can reach (persona, names, what is said) is untrusted: typing
+//! `<|im_end|>` must give those nine characters and never the control token. So untrusted text goes
+//! through the template in another alphabet (`chat/taint.rs`): what comes out in that alphabet is
+//! untrusted, whatever the template did to it, and what does not is the template's own. No marker
+//! stands between the two, so none can be forged.
+//! [`Tokenizer::encode_prompt`](crate::tokenizer::Tokenizer::encode_prompt) then looks for special
+//! tokens in the template's own text alone.
 //!
-//! A template cannot read untrusted text: it may trim it, join it, ask whether it is there, but conditions on its content
-//! (`"/think" in message.content`) do not hold. ASCII white space is all that it sees of it.
+//! A template cannot read untrusted text: it may trim it, join it, ask whether it is there, but
+//! conditions on its content (`"/think" in message.content`) do not hold. ASCII white space is all
+//! that it sees of it.
 //!
 //! # Conversations that a template refuses
 //! Templates differ in the lists of messages that they take. [`ChatTemplate::render`] takes any
@@ -19,10 +23,10 @@
 //! earlier part of the prompt, so its prefix stays valid in the KV cache.
 //!
 //! # Bad templates
-//! A model file comes from anywhere. A template that loops, nests, makes much out of little or reads long values again and again is an
-//! error (`chat/guard.rs`). [`ChatTemplate::check`] finds a template that loses text.
-//! [`LoadedText`] reads the template and the tokenizer of a model together, or a template that the
-//! user chose instead ([`TemplateChoice`]).
+//! A model file comes from anywhere. A template that loops, nests, makes much out of little or
+//! reads long values again and again is an error (`chat/guard.rs`). [`ChatTemplate::check`] finds a
+//! template that loses text. [`LoadedText`] reads the template and the tokenizer of a model
+//! together, or a template that the user chose instead ([`TemplateChoice`]).
 
 mod built_in;
 mod choice;
@@ -65,7 +69,8 @@ use thoughts::Thoughts;
 /// Bytes of a template's source, at most. The longest in the wild have some 20 kB.
 pub const SOURCE_BYTES_MAX: usize = 256 << 10;
 
-/// Bytes of a rendered conversation, at most, in the template's alphabet (4 bytes for each untrusted byte).
+/// Bytes of a rendered conversation, at most, in the template's alphabet (4 bytes for each
+/// untrusted byte).
 pub const OUTPUT_BYTES_MAX: usize = 8 << 20;
 
 /// Instructions that a template may spend on one conversation: some hundred a message are usual.
@@ -74,7 +79,8 @@ pub const FUEL: u64 = 5_000_000;
 /// Bytes of text and values that a template may handle, besides [`BYTES_PER_BYTE`].
 const BYTES_MAX: u64 = 32 << 20;
 
-/// Bytes that a template may handle for each byte of the conversation, in its alphabet. Real ones copy a text 5 to 20 times.
+/// Bytes that a template may handle for each byte of the conversation, in its alphabet. Real ones
+/// copy a text 5 to 20 times.
 const BYTES_PER_BYTE: u64 = 64;
 
 /// Depth of nested calls and blocks.
@@ -135,7 +141,8 @@ pub struct RenderOptions {
     /// `thinking`). Default `false`: reasoning is not speech ([`ReasoningMarkers`]), and it costs
     /// seconds.
     pub enable_thinking: bool,
-    /// What `strftime_now` says. A fixed day by default: a game world has its own calendar, and a reply must not change overnight.
+    /// What `strftime_now` says. A fixed day by default: a game world has its own calendar, and a
+    /// reply must not change overnight.
     pub date: Date,
 }
 
@@ -189,7 +196,8 @@ impl ChatTemplate {
         Self::from_key(file, "tokenizer.chat_template")
     }
 
-    /// A variant of the file's template, `tokenizer.chat_template.NAME` (for example `tool_use` or `rag`); `None` if it has none.
+    /// A variant of the file's template, `tokenizer.chat_template.NAME` (for example `tool_use` or
+    /// `rag`); `None` if it has none.
     ///
     /// # Errors
     /// [`TemplateError`] if it cannot be used.
@@ -236,7 +244,8 @@ impl ChatTemplate {
         })
     }
 
-    /// ChatML. Only for models that are known to speak it: a wrong template makes a model speak nonsense.
+    /// ChatML. Only for models that are known to speak it: a wrong template makes a model speak
+    /// nonsense.
     #[must_use]
     pub fn chatml() -> Self {
         Self::built_in(BuiltInTemplate::Chatml, "", "<|im_end|>")

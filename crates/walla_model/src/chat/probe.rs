@@ -7,8 +7,8 @@
 //! an error, or move one. Templates cannot read untrusted text, so other texts give the same
 //! result.
 //!
-//! Some 40 probes take half a millisecond to a millisecond for the published templates (release build,
-//! one core of an AMD EPYC, 2026-11-25). Their limits are lower than the limits of a real
+//! Some 40 probes take half a millisecond to a millisecond for the published templates (release
+//! build, one core of an AMD EPYC, 2026-11-25). Their limits are lower than the limits of a real
 //! conversation, so a hostile template does not delay loading.
 
 use std::collections::BTreeSet;

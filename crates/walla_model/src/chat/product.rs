@@ -1,4 +1,5 @@
-//! The operator `*`, paid for before it is done: the engine repeats anything up to 100 million times first.
+//! The operator `*`, paid for before it is done: the engine repeats anything up to 100 million
+//! times first.
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};

@@ -1,8 +1,9 @@
-//! What a template reads, paid for: fuel counts instructions, and one instruction can go through a whole value.
+//! What a template reads, paid for: fuel counts instructions, and one instruction can go through a
+//! whole value.
 //!
-//! `'x' in list` leaves a bool, whatever the list's length. So whatever reads more than a fixed part of a value and leaves something
-//! small behind pays for it here: comparisons by a filter in front of them ([`operands`]), the engine's tests and filters by
-//! wrappers of the same names.
+//! `'x' in list` leaves a bool, whatever the list's length. So whatever reads more than a fixed
+//! part of a value and leaves something small behind pays for it here: comparisons by a filter in
+//! front of them ([`operands`]), the engine's tests and filters by wrappers of the same names.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters as engine, tests};
@@ -37,7 +38,8 @@ fn extent(value: &Value, depth: usize) -> usize {
     items.map_or(0, |items| items.map(both).sum())
 }
 
-/// Pays for reading both operands of a comparison, and hands them on in the order in which they are unpacked.
+/// Pays for reading both operands of a comparison, and hands them on in the order in which they are
+/// unpacked.
 fn operands(left: &Value, right: &Value) -> Result<Value, Error> {
     read(left)?;
     read(right)?;

@@ -1,4 +1,5 @@
-//! Slices as in Python. The engine's own panic at an empty list and take an end of 0 for none when they go backwards.
+//! Slices as in Python. The engine's own panic at an empty list and take an end of 0 for none when
+//! they go backwards.
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};

@@ -1,9 +1,10 @@
 //! The alphabet of untrusted text.
 //!
-//! Each UTF-8 byte `b` of untrusted text becomes the private-use code point `U+10F000 + b`; ASCII white space becomes rare code
-//! points that are white space to Unicode too, so that a template can still trim. Since *every* byte is mapped (those of
-//! private-use characters that a player types included), untrusted text holds no code point outside the alphabet, and a template
-//! that holds one inside it is refused. So every code point of the output says whose it is.
+//! Each UTF-8 byte `b` of untrusted text becomes the private-use code point `U+10F000 + b`; ASCII
+//! white space becomes rare code points that are white space to Unicode too, so that a template can
+//! still trim. Since *every* byte is mapped (those of private-use characters that a player types
+//! included), untrusted text holds no code point outside the alphabet, and a template that holds
+//! one inside it is refused. So every code point of the output says whose it is.
 
 use super::Segment;
 
@@ -67,7 +68,8 @@ fn is_first(character: char) -> bool {
     from_tainted(character).is_none_or(|byte| !(0x80..0xc0).contains(&byte))
 }
 
-/// Appends a character as JSON has it within quotes. The escape of an untrusted character is untrusted too.
+/// Appends a character as JSON has it within quotes. The escape of an untrusted character is
+/// untrusted too.
 pub(super) fn push_json(character: char, out: &mut String) {
     push_escaped(character, out, |byte| match byte {
         b'"' => Some("\\\"".to_owned()),
@@ -80,7 +82,8 @@ pub(super) fn push_json(character: char, out: &mut String) {
     });
 }
 
-/// Appends a text as Python's `repr` has it, but for characters that are not ASCII: they stay as they are.
+/// Appends a text as Python's `repr` has it, but for characters that are not ASCII: they stay as
+/// they are.
 pub(super) fn push_quoted(text: &str, out: &mut String) {
     let has = |quote: u8| text.chars().any(|c| byte(c) == Some(quote));
     let quote = if has(b'\'') && !has(b'"') { b'"' } else { b'\'' };
@@ -130,7 +133,8 @@ pub(super) fn first_reserved(text: &str) -> Option<char> {
     text.chars().find(|&character| from_tainted(character).is_some())
 }
 
-/// Cuts a rendered text into what is the template's and what is not. Bytes that a template tore apart become U+FFFD.
+/// Cuts a rendered text into what is the template's and what is not. Bytes that a template tore
+/// apart become U+FFFD.
 pub(super) fn segments(text: &str) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut own = String::new();

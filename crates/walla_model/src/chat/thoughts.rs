@@ -1,7 +1,7 @@
 //! What a model thought before it spoke, and what templates do with it.
 
-/// What a template does with what a model thought before it spoke. It looks for `</think>` in the reply, which it cannot read, so it
-/// is done for it.
+/// What a template does with what a model thought before it spoke. It looks for `</think>` in the
+/// reply, which it cannot read, so it is done for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thoughts {
     /// Nothing: a reply is one text.

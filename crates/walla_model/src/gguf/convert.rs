@@ -6,8 +6,8 @@ use super::{
 
 /// What [`Gguf::find`](super::Gguf::find) and [`Gguf::require`](super::Gguf::require) can return.
 ///
-/// Integers are taken from any integer type in which the value fits; floats from both widths; everything else only
-/// from its own type.
+/// Integers are taken from any integer type in which the value fits; floats from both widths;
+/// everything else only from its own type.
 pub trait FromValue<'a>: Sized {
     /// What is expected, for messages: "a UINT32".
     const EXPECTED: &'static str;

@@ -88,7 +88,8 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    /// The first `count` bytes of the file, or all bytes if it has fewer. The position stays the same.
+    /// The first `count` bytes of the file, or all bytes if it has fewer. The position stays the
+    /// same.
     pub fn head(&mut self, count: u64) -> Result<&'a [u8], GgufError> {
         let mut start = Self::new(self.bytes, self.len);
         let head = start.take(count.min(self.len), "magic");

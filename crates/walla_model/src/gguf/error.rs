@@ -7,9 +7,10 @@ use super::{Element, FileKind, Foreign, Shape};
 
 /// Why a file is not a GGUF file that can be read.
 ///
-/// [`Io`](Self::Io), [`Changed`](Self::Changed), [`Modified`](Self::Modified), [`NotAFile`](Self::NotAFile) and
-/// [`Foreign`](Self::Foreign) are not about the contents of a GGUF file; all other variants mean that the file is damaged or
-/// was made by a broken tool: download or convert it again. Positions are bytes from the start of the file.
+/// [`Io`](Self::Io), [`Changed`](Self::Changed), [`Modified`](Self::Modified),
+/// [`NotAFile`](Self::NotAFile) and [`Foreign`](Self::Foreign) are not about the contents of a GGUF
+/// file; all other variants mean that the file is damaged or was made by a broken tool: download or
+/// convert it again. Positions are bytes from the start of the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GgufError {
@@ -254,7 +255,8 @@ pub enum MetadataError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
-    /// An index beyond the file's tensors: the [`Matrix`](crate::spec::Matrix) belongs to another file.
+    /// An index beyond the file's tensors: the [`Matrix`](crate::spec::Matrix) belongs to another
+    /// file.
     #[error("tensor {index} of a file of {tensors}")]
     Index {
         /// What was asked for.

@@ -54,8 +54,9 @@ impl fmt::Display for FileKind {
 
 /// Opens a regular file for reading.
 ///
-/// Opening a FIFO waits for a writer and opening a device can act on it, so the type is checked first. It is checked
-/// again on the open file, since the path can be replaced in between; `O_NONBLOCK` keeps that from waiting.
+/// Opening a FIFO waits for a writer and opening a device can act on it, so the type is checked
+/// first. It is checked again on the open file, since the path can be replaced in between;
+/// `O_NONBLOCK` keeps that from waiting.
 pub(super) fn open(path: &Path) -> Result<File, GgufError> {
     let io = |source| GgufError::Io { path: path.to_owned(), source };
     refuse(path, fs::metadata(path).map_err(io)?.file_type())?;

@@ -1,7 +1,8 @@
 //! GGUF files: metadata and tensors of a model, versions 2 and 3, little-endian.
 //!
-//! [`Gguf`] is an index over the file's bytes: parsing checks everything that the file says about itself and copies
-//! nothing but offsets, so a vocabulary of 150 000 tokens costs a table of 600 kB and no strings.
+//! [`Gguf`] is an index over the file's bytes: parsing checks everything that the file says about
+//! itself and copies nothing but offsets, so a vocabulary of 150 000 tokens costs a table of 600 kB
+//! and no strings.
 
 mod array;
 mod bytes;
@@ -98,7 +99,8 @@ pub struct TensorInfo<'a> {
     pub name: &'a str,
     /// Its dimensions.
     pub shape: Shape,
-    /// How it is stored. A file with a type that walla has no kernels for can be listed; using the tensor is an error.
+    /// How it is stored. A file with a type that walla has no kernels for can be listed; using the
+    /// tensor is an error.
     pub ty: Result<TensorType, UnknownTensorType>,
 }
 
@@ -152,9 +154,9 @@ impl Gguf {
     /// [`Gguf::open_copied`].
     ///
     /// # Errors
-    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if it cannot be opened
-    /// or read, [`GgufError::Changed`] if its length changed while it was read, any other [`GgufError`] if it is no
-    /// sound GGUF file.
+    /// [`GgufError::NotAFile`] for a directory, a FIFO, a socket or a device, [`GgufError::Io`] if
+    /// it cannot be opened or read, [`GgufError::Changed`] if its length changed while it was read,
+    /// any other [`GgufError`] if it is no sound GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, GgufError> {
         Self::of_file(Arc::new(ModelFile::open(path.as_ref())?))
     }

@@ -1,4 +1,5 @@
-//! From bytes to checked offsets. The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+//! From bytes to checked offsets. The format:
+//! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 //!
 //! Every count and length of the file is compared with the bytes that remain before anything is
 //! allocated for it, so that parsing allocates, in addition to the header's bytes, at most twice

@@ -35,7 +35,8 @@ pub enum Element {
 pub(super) const ARRAY_CODE: u32 = 9;
 
 impl Element {
-    /// The element with this code (`gguf_metadata_value_type`); `None` for arrays and unknown codes.
+    /// The element with this code (`gguf_metadata_value_type`); `None` for arrays and unknown
+    /// codes.
     pub(super) const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
             0 => Self::U8,
@@ -101,7 +102,8 @@ impl Element {
         }
     }
 
-    /// Reads a number or boolean from exactly [`Self::bytes_min`] bytes; `None` for a string or another length.
+    /// Reads a number or boolean from exactly [`Self::bytes_min`] bytes; `None` for a string or
+    /// another length.
     pub(super) fn read(self, raw: &[u8]) -> Option<Value<'static>> {
         Some(match self {
             Self::U8 => Value::U8(u8::from_le_bytes(raw.try_into().ok()?)),

@@ -10,7 +10,8 @@ use super::{
 
 const VERSION: u32 = 3;
 
-/// Writes a GGUF file, version 3: metadata and a list of tensors first, then their data as a stream.
+/// Writes a GGUF file, version 3: metadata and a list of tensors first, then their data as a
+/// stream.
 ///
 /// Adding never fails; [`Writer::begin`] checks everything at once, with the reader's own rules.
 ///
@@ -159,7 +160,8 @@ impl Writer {
         }
     }
 
-    /// Lists a tensor; `dims` has the innermost (contiguous) dimension first, so a matrix is `[cols, rows]`.
+    /// Lists a tensor; `dims` has the innermost (contiguous) dimension first, so a matrix is
+    /// `[cols, rows]`.
     pub fn tensor(&mut self, name: &str, ty: TensorType, dims: &[u64]) -> &mut Self {
         self.tensors.push((name.to_owned(), ty, dims.to_vec()));
         self
@@ -234,7 +236,8 @@ fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(bytes);
 }
 
-/// Takes the tensors' data in the order in which they were listed, whole or, through [`Write`], in pieces.
+/// Takes the tensors' data in the order in which they were listed, whole or, through [`Write`], in
+/// pieces.
 #[derive(Debug)]
 #[must_use = "the file is complete only after `finish`"]
 pub struct DataWriter<W> {
@@ -251,8 +254,8 @@ impl<W: Write> DataWriter<W> {
     /// Writes the whole data of the next tensor.
     ///
     /// # Errors
-    /// [`WriteError::Length`] if `bytes` is not exactly what (the rest of) the tensor takes, [`WriteError::Surplus`]
-    /// after the last one, [`WriteError::Io`] from the destination.
+    /// [`WriteError::Length`] if `bytes` is not exactly what (the rest of) the tensor takes,
+    /// [`WriteError::Surplus`] after the last one, [`WriteError::Io`] from the destination.
     pub fn tensor(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         let Some(tensor) = self.header.tensors.get(self.index) else {
             return Err(WriteError::Surplus(self.header.tensors.len()));
@@ -266,7 +269,8 @@ impl<W: Write> DataWriter<W> {
     /// Ends the file.
     ///
     /// # Errors
-    /// [`WriteError::Length`] names the first tensor that lacks data, [`WriteError::Io`] comes from the destination.
+    /// [`WriteError::Length`] names the first tensor that lacks data, [`WriteError::Io`] comes from
+    /// the destination.
     pub fn finish(mut self) -> Result<W, WriteError> {
         if let Some(tensor) = self.header.tensors.get(self.index) {
             return Err(self.wrong_length(tensor.bytes, self.written));

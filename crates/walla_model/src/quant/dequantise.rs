@@ -5,8 +5,9 @@ use super::pack::unpack;
 
 /// Turns whole blocks of stored numbers into `f32`.
 ///
-/// `bytes` holds `out.len()` numbers of type `ty`: that many bytes as [`TensorType::row_bytes`] says. The results are
-/// those of ggml, bit for bit: each is a product of `f32`, and then a sum where the type has minimums.
+/// `bytes` holds `out.len()` numbers of type `ty`: that many bytes as [`TensorType::row_bytes`]
+/// says. The results are those of ggml, bit for bit: each is a product of `f32`, and then a sum
+/// where the type has minimums.
 ///
 /// # Panics
 /// If `out` is no whole number of blocks, or `bytes` is not what they take.
@@ -82,7 +83,8 @@ fn q4_1(raw: &[u8; 20], y: &mut [f32; 32]) {
     }
 }
 
-/// Number `i` and number `i + 16` of 32 five-bit numbers: nibbles from `low`, the fifth bits from `high`.
+/// Number `i` and number `i + 16` of 32 five-bit numbers: nibbles from `low`, the fifth bits from
+/// `high`.
 fn fives(low: u8, high: u32, i: usize) -> (u8, u8) {
     let fifth = |bit: usize| ((high >> bit & 1) as u8) << 4;
     ((low & 15) | fifth(i), (low >> 4) | fifth(i + 16))
@@ -110,8 +112,8 @@ fn q5_1(raw: &[u8; 24], y: &mut [f32; 32]) {
     }
 }
 
-/// Scales and minimums of the 8 sub-blocks of Q4_K and Q5_K, from the 16 bytes that start the block:
-/// `scale: f16, minimum: f16, packed: [u8; 12]`.
+/// Scales and minimums of the 8 sub-blocks of Q4_K and Q5_K, from the 16 bytes that start the
+/// block: `scale: f16, minimum: f16, packed: [u8; 12]`.
 fn sub_blocks(raw: &[u8]) -> [(f32, f32); 8] {
     let (scale, minimum) = (half([raw[0], raw[1]]), half([raw[2], raw[3]]));
     let mut packed = [0; 12];
@@ -122,7 +124,8 @@ fn sub_blocks(raw: &[u8]) -> [(f32, f32); 8] {
     })
 }
 
-/// `scale, minimum, packed: [u8; 12], q: [u4; 256]`: each 32 bytes hold two sub-blocks, low nibbles first.
+/// `scale, minimum, packed: [u8; 12], q: [u4; 256]`: each 32 bytes hold two sub-blocks, low nibbles
+/// first.
 fn q4_k(raw: &[u8; 144], y: &mut [f32; 256]) {
     let sub_blocks = sub_blocks(raw);
     for (pair, q) in raw[16..].as_chunks::<32>().0.iter().enumerate() {
@@ -135,8 +138,8 @@ fn q4_k(raw: &[u8; 144], y: &mut [f32; 256]) {
     }
 }
 
-/// `scale, minimum, packed: [u8; 12], fifth bits: [u8; 32], q: [u4; 256]`: bit `b` of `fifth[i]` belongs to number
-/// `i` of sub-block `b`.
+/// `scale, minimum, packed: [u8; 12], fifth bits: [u8; 32], q: [u4; 256]`: bit `b` of `fifth[i]`
+/// belongs to number `i` of sub-block `b`.
 fn q5_k(raw: &[u8; 176], y: &mut [f32; 256]) {
     let sub_blocks = sub_blocks(raw);
     let fifth = &raw[16..48];
@@ -151,8 +154,9 @@ fn q5_k(raw: &[u8; 176], y: &mut [f32; 256]) {
     }
 }
 
-/// `low: [u4; 256], high: [u2; 256], scales: [i8; 16], scale: f16`. In each half, byte `i` of the 32 bytes of `high`
-/// completes numbers `i`, `i + 32`, `i + 64` and `i + 96`, whose low nibbles lie in bytes `i` and `i + 32` of `low`.
+/// `low: [u4; 256], high: [u2; 256], scales: [i8; 16], scale: f16`. In each half, byte `i` of the
+/// 32 bytes of `high` completes numbers `i`, `i + 32`, `i + 64` and `i + 96`, whose low nibbles lie
+/// in bytes `i` and `i + 32` of `low`.
 fn q6_k(raw: &[u8; 210], y: &mut [f32; 256]) {
     let scale = half([raw[208], raw[209]]);
     for part in 0..2 {

@@ -8,9 +8,10 @@ use super::{
 
 /// Stores numbers as whole blocks of type `ty`.
 ///
-/// `bytes` takes `numbers.len()` numbers: that many bytes as [`TensorType::row_bytes`] says. Types without a search
-/// (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1) give what ggml gives; K types look for the scales that lose least. What is
-/// not finite does not survive quantisation: it becomes some number or makes its block NaN.
+/// `bytes` takes `numbers.len()` numbers: that many bytes as [`TensorType::row_bytes`] says. Types
+/// without a search (F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1) give what ggml gives; K types look
+/// for the scales that lose least. What is not finite does not survive quantisation: it becomes
+/// some number or makes its block NaN.
 ///
 /// # Panics
 /// If `numbers` is no whole number of blocks, or `bytes` is not what they take.
@@ -102,7 +103,8 @@ fn q8_0(x: &[f32; 32]) -> [u8; 34] {
     raw
 }
 
-/// Integers of a grid whose lowest step is the extreme: `round(x / scale) + offset`, at most `2 * offset - 1`.
+/// Integers of a grid whose lowest step is the extreme: `round(x / scale) + offset`, at most `2 *
+/// offset - 1`.
 fn around(x: &[f32; 32], offset: u8) -> (f32, [u8; 32]) {
     let scale = extreme(x) / -f32::from(offset);
     let inverse = inverse(scale);
@@ -153,7 +155,8 @@ fn q5_1(x: &[f32; 32]) -> [u8; 24] {
     raw
 }
 
-/// The first 16 bytes of Q4_K and Q5_K and the integers of all sub-blocks, for grids of `steps` steps.
+/// The first 16 bytes of Q4_K and Q5_K and the integers of all sub-blocks, for grids of `steps`
+/// steps.
 fn sub_blocks(x: &[f32; 256], steps: u8, spread: f32) -> ([u8; 16], [u8; 256]) {
     let (parts, _) = x.as_chunks::<32>();
     let found: [_; 8] =

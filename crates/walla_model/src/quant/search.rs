@@ -1,6 +1,7 @@
 //! Scales that lose least: a search over integer grids, each refined by least squares.
 
-/// Weight of a number's error: large numbers matter more, since the activations that meet them are unknown.
+/// Weight of a number's error: large numbers matter more, since the activations that meet them are
+/// unknown.
 fn weight(x: f32, mean_square: f32) -> f32 {
     mean_square.sqrt() + x.abs()
 }
@@ -11,9 +12,9 @@ fn mean_square(x: &[f32]) -> f32 {
 
 /// `scale` for `x ≈ scale * q`, `q` in `-half..half`.
 ///
-/// The grid is stretched so that the largest magnitude falls on steps around `-half`, the longer side. For a given
-/// `q`, the best scale is `sum(w x q) / sum(w q^2)`, and it leaves an error of `sum(w x^2) - sum(w x q)^2 / sum(w
-/// q^2)`: so the largest subtrahend wins.
+/// The grid is stretched so that the largest magnitude falls on steps around `-half`, the longer
+/// side. For a given `q`, the best scale is `sum(w x q) / sum(w q^2)`, and it leaves an error of
+/// `sum(w x^2) - sum(w x q)^2 / sum(w q^2)`: so the largest subtrahend wins.
 pub(super) fn symmetric(x: &[f32], half: f32) -> f32 {
     let extreme = x.iter().copied().fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a });
     if extreme.abs() < f32::MIN_POSITIVE {
@@ -38,7 +39,8 @@ pub(super) fn symmetric(x: &[f32], half: f32) -> f32 {
 
 /// `(scale, minimum)`, both at least 0, for `x ≈ scale * q - minimum`, `q` in `0..=steps`.
 ///
-/// For a given `q`, scale and minimum solve two linear equations; where the minimum comes out negative it is held at 0.
+/// For a given `q`, scale and minimum solve two linear equations; where the minimum comes out
+/// negative it is held at 0.
 pub(super) fn with_minimum(x: &[f32], steps: f32, spread: f32) -> (f32, f32) {
     let low = x.iter().copied().fold(0.0, f32::min);
     let high = x.iter().copied().fold(low, f32::max);

@@ -1,5 +1,5 @@
-//! Random numbers in their stored form, without going through `f32`: integers are random bytes, and the scales are
-//! chosen so that the numbers have the deviation asked for.
+//! Random numbers in their stored form, without going through `f32`: integers are random bytes, and
+//! the scales are chosen so that the numbers have the deviation asked for.
 
 use std::io::Write;
 
@@ -105,8 +105,8 @@ fn table<const B: usize>(std: f32, store: impl Fn(f32) -> [u8; B], random: &mut 
     })
 }
 
-/// Blocks of `B` bytes that start with one scale. Half of the scales are negative, so that integers that reach further
-/// down than up (-8..=7) do not shift the mean.
+/// Blocks of `B` bytes that start with one scale. Half of the scales are negative, so that integers
+/// that reach further down than up (-8..=7) do not shift the mean.
 fn scaled<const B: usize>(scale: f32, mend: impl Fn(&mut [u8; B]) + 'static) -> Filler {
     let signed = [scale, -scale].map(|scale| f16::from_f32(scale).to_le_bytes());
     Box::new(move |chunk| {

@@ -1,8 +1,10 @@
-//! Models of real shapes with random weights: for measurements and tests where the true weights are not at hand.
+//! Models of real shapes with random weights: for measurements and tests where the true weights are
+//! not at hand.
 //!
-//! A synthetic file has the size, types, tensor names and metadata of a published model, so it costs what the model
-//! costs, in walla as in llama.cpp; it says nothing sensible. Its tokenizer knows the 256 bytes, words of letters up to
-//! the model's vocabulary and the control tokens of ChatML, which its chat template uses.
+//! A synthetic file has the size, types, tensor names and metadata of a published model, so it
+//! costs what the model costs, in walla as in llama.cpp; it says nothing sensible. Its tokenizer
+//! knows the 256 bytes, words of letters up to the model's vocabulary and the control tokens of
+//! ChatML, which its chat template uses.
 
 #[expect(clippy::indexing_slicing, reason = "blocks are arrays of fixed lengths")]
 mod blocks;
@@ -29,8 +31,9 @@ use crate::{
 /// The same arguments give the same bytes.
 ///
 /// # Errors
-/// [`WriteError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does not divide `heads`, the vocabulary is smaller than the
-/// 259 tokens of its tokenizer, or the architecture is not one of [`Model::ALL`]. Others from `out`. Rows that are no whole blocks are
+/// [`WriteError::Model`] if `model` is impossible: a size is 0, `head_dim` is odd, `kv_heads` does
+/// not divide `heads`, the vocabulary is smaller than the 259 tokens of its tokenizer, or the
+/// architecture is not one of [`Model::ALL`]. Others from `out`. Rows that are no whole blocks are
 /// no error: they are stored in a type whose blocks they fill.
 ///
 /// # Examples
@@ -70,7 +73,8 @@ impl Default for Dialect<'_> {
 /// As [`write()`], with another chat template and more special tokens.
 ///
 /// # Errors
-/// As [`write()`]; [`WriteError::Model`] also if the vocabulary is too small for the special tokens.
+/// As [`write()`]; [`WriteError::Model`] also if the vocabulary is too small for the special
+/// tokens.
 pub fn write_dialect<W: Write>(
     model: &Model,
     mixture: Mixture,
@@ -93,7 +97,8 @@ pub fn write_dialect<W: Write>(
     }
     let mut data = writer.begin(out)?;
     for (index, tensor) in tensors.iter().enumerate() {
-        // Each tensor has a stream of its own: changing one layer's shape leaves the others as they are.
+        // Each tensor has a stream of its own: changing one layer's shape leaves the others as they
+        // are.
         let stream = seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         blocks::write(tensor.ty, tensor.dims.iter().product(), &tensor.fill, stream, &mut data)?;
     }
@@ -118,7 +123,8 @@ fn check(model: &Model) -> Result<(), &'static str> {
     }
 }
 
-/// Bytes of the tensors' data, without gaps: close to the length of the file, and what a step of one sequence reads.
+/// Bytes of the tensors' data, without gaps: close to the length of the file, and what a step of
+/// one sequence reads.
 #[must_use]
 pub fn weight_bytes(model: &Model, mixture: Mixture) -> u64 {
     let bytes = |t: Tensor| {
@@ -174,9 +180,10 @@ fn hyperparameters(writer: &mut Writer, model: &Model) {
 
 /// All tensors in the order that llama.cpp's converter gives them.
 ///
-/// Deviations: what enters a block is normalised, so gains of 1 keep queries, keys, values, gates and ups near 1. The
-/// head's `2 / sqrt(width)` gives logits a deviation of 2, sharp enough that sampling and arg max mean something. A
-/// block adds three times the embedding to the hidden state, or else a tied head would only echo the last token.
+/// Deviations: what enters a block is normalised, so gains of 1 keep queries, keys, values, gates
+/// and ups near 1. The head's `2 / sqrt(width)` gives logits a deviation of 2, sharp enough that
+/// sampling and arg max mean something. A block adds three times the embedding to the hidden state,
+/// or else a tied head would only echo the last token.
 fn tensors(model: &Model, mixture: Mixture) -> Vec<Tensor> {
     let [width, hidden, vocab] = [model.width, model.hidden, model.vocab].map(u64::from);
     let query = u64::from(model.heads) * u64::from(model.head_dim);

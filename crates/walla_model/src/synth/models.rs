@@ -4,8 +4,8 @@ use crate::spec::Architecture;
 
 /// The shape of a model: hyperparameters as published.
 ///
-/// Any other shape can be made by changing the fields of one of these; supported are [`Architecture::Llama`],
-/// [`Architecture::Qwen3`] and [`Architecture::Gemma3`].
+/// Any other shape can be made by changing the fields of one of these; supported are
+/// [`Architecture::Llama`], [`Architecture::Qwen3`] and [`Architecture::Gemma3`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// What it is called on a command line.
@@ -174,9 +174,9 @@ impl Model {
         Self::ALL.into_iter().find(|model| model.name == name)
     }
 
-    /// What divides the rotation frequencies of Llama 3.1 and later: 1 for dimensions that turn at least 4 times within
-    /// the 8192 tokens of Llama 3's training, the stretch for those that turn at most once, and a smooth passage
-    /// between them.
+    /// What divides the rotation frequencies of Llama 3.1 and later: 1 for dimensions that turn at
+    /// least 4 times within the 8192 tokens of Llama 3's training, the stretch for those that turn
+    /// at most once, and a smooth passage between them.
     pub(super) fn rope_factors(&self) -> Option<Vec<f32>> {
         const CONTEXT_ORIGINAL: f32 = 8192.0;
         const TURNS_FAST: f32 = 4.0;

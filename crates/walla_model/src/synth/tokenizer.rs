@@ -55,8 +55,9 @@ fn tokens(vocab: usize, special: &[&str]) -> Vec<String> {
     bytes.chain(words).chain(special).chain(CONTROLS.map(str::to_owned)).collect()
 }
 
-/// A word is a shorter word, or the space before it, and a letter. What agents say (words, but for a byte here and there) is thus encoded to the
-/// tokens that they said, as with a real model: otherwise every turn of a conversation would be read again, in letters.
+/// A word is a shorter word, or the space before it, and a letter. What agents say (words, but for
+/// a byte here and there) is thus encoded to the tokens that they said, as with a real model:
+/// otherwise every turn of a conversation would be read again, in letters.
 fn merges(vocab: usize) -> Vec<String> {
     (0..words(vocab)).map(|index| word(index).join(" ")).collect()
 }
@@ -65,7 +66,8 @@ fn words(vocab: usize) -> usize {
     vocab.saturating_sub(256 + CONTROLS.len())
 }
 
-/// Word `index` of a, b, … z, aa, ab and so on, behind a space: all but its last letter, and that. Only letters, since splitters part them from digits.
+/// Word `index` of a, b, … z, aa, ab and so on, behind a space: all but its last letter, and that.
+/// Only letters, since splitters part them from digits.
 fn word(index: usize) -> [String; 2] {
     let letter = |index: usize| char::from(b'a' + (index % 26) as u8);
     let mut earlier = Vec::new();
@@ -79,7 +81,8 @@ fn word(index: usize) -> [String; 2] {
     [shorter, letter(index).to_string()]
 }
 
-/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and up.
+/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and
+/// up.
 fn letter(byte: u8) -> char {
     let is_visible = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if is_visible(byte) {

@@ -1,10 +1,11 @@
 //! Byte-level BPE (`tokenizer.ggml.model` = "gpt2").
 //!
-//! Vocabularies of this kind spell each byte as one printable character (GPT-2's alphabet: `Ġ` is a space). Loading
-//! undoes the spelling once, so encoding works on the text's own bytes.
+//! Vocabularies of this kind spell each byte as one printable character (GPT-2's alphabet: `Ġ` is a
+//! space). Loading undoes the spelling once, so encoding works on the text's own bytes.
 //!
-//! Symbols are ids: below the vocabulary's size they are tokens; above it they are byte strings that merges mention
-//! and no token has (they exist in broken files, and wherever a merge would spell a control token).
+//! Symbols are ids: below the vocabulary's size they are tokens; above it they are byte strings
+//! that merges mention and no token has (they exist in broken files, and wherever a merge would
+//! spell a control token).
 
 use walla_types::TokenId;
 
@@ -34,14 +35,16 @@ pub(super) fn byte_of(c: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// The bytes that a text in the alphabet stands for, into `bytes`; `false` if some character is not of the alphabet.
+/// The bytes that a text in the alphabet stands for, into `bytes`; `false` if some character is not
+/// of the alphabet.
 pub(super) fn spell(text: &str, bytes: &mut Vec<u8>) -> bool {
     bytes.clear();
     text.chars().all(|c| byte_of(c).map(|byte| bytes.push(byte)).is_some())
 }
 
-/// Bytes of ordinary text: not ASCII's control characters, nor what begins characters beyond U+3FFFF, nor what no UTF-8 has. Vocabularies
-/// trained without a full alphabet lack some of those, and are sound.
+/// Bytes of ordinary text: not ASCII's control characters, nor what begins characters beyond
+/// U+3FFFF, nor what no UTF-8 has. Vocabularies trained without a full alphabet lack some of those,
+/// and are sound.
 fn is_common(byte: u8) -> bool {
     matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..=0xbf | 0xc2..=0xf0)
 }
@@ -139,8 +142,8 @@ impl Symbols<'_> {
 }
 
 impl Bpe {
-    /// Reads the merges. `pieces` are the vocabulary's, `index` knows those that can be spelled, `aliases` are further
-    /// spellings of tokens, `unknown` stands for bytes without a token.
+    /// Reads the merges. `pieces` are the vocabulary's, `index` knows those that can be spelled,
+    /// `aliases` are further spellings of tokens, `unknown` stands for bytes without a token.
     pub(super) fn load(
         pre: PreTokenizer,
         merges: &[&str],

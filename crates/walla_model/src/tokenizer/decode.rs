@@ -7,11 +7,12 @@ use super::{Tokenizer, error::TokenizerError};
 /// How tokens become text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// Whether control tokens appear with their text (`<|im_end|>`) or not at all. Default: `false`.
+    /// Whether control tokens appear with their text (`<|im_end|>`) or not at all. Default:
+    /// `false`.
     pub control_text: bool,
-    /// Whether the space is taken away that encoding puts in front of a text and behind each special token, where the
-    /// vocabulary does so (see [`Tokenizer::adds_space_prefix`]). Default: `true`; `false` suits text that continues
-    /// other text.
+    /// Whether the space is taken away that encoding puts in front of a text and behind each
+    /// special token, where the vocabulary does so (see [`Tokenizer::adds_space_prefix`]). Default:
+    /// `true`; `false` suits text that continues other text.
     pub strip_space_prefix: bool,
 }
 
@@ -23,11 +24,13 @@ impl Default for DecodeOptions {
 
 /// Tokens to text, one at a time, never half a character.
 ///
-/// The deltas of [`push`](Self::push) and [`finish`](Self::finish) together are what [`Tokenizer::decode_with`] makes
-/// of all tokens at once. Bytes that can never become a character are replaced by U+FFFD, as
-/// [`String::from_utf8_lossy`] does; bytes that still can are kept back until the next token or the end.
+/// The deltas of [`push`](Self::push) and [`finish`](Self::finish) together are what
+/// [`Tokenizer::decode_with`] makes of all tokens at once. Bytes that can never become a character
+/// are replaced by U+FFFD, as [`String::from_utf8_lossy`] does; bytes that still can are kept back
+/// until the next token or the end.
 ///
-/// A delta has at most [`Tokenizer::delta_bytes_max`] bytes, so a string with this capacity free is never reallocated.
+/// A delta has at most [`Tokenizer::delta_bytes_max`] bytes, so a string with this capacity free is
+/// never reallocated.
 ///
 /// # Examples
 /// ```
@@ -69,7 +72,8 @@ impl StreamDecoder {
     /// Appends to `delta` the characters that `token` completes.
     ///
     /// # Errors
-    /// [`TokenizerError::UnknownToken`] if the token is not of this vocabulary; nothing has changed then.
+    /// [`TokenizerError::UnknownToken`] if the token is not of this vocabulary; nothing has changed
+    /// then.
     pub fn push(
         &mut self,
         tokenizer: &Tokenizer,
@@ -90,7 +94,8 @@ impl StreamDecoder {
         Ok(())
     }
 
-    /// Ends the text: an incomplete character is replaced. The decoder is at the beginning of a text again.
+    /// Ends the text: an incomplete character is replaced. The decoder is at the beginning of a
+    /// text again.
     pub fn finish(&mut self, delta: &mut String) {
         if self.pending_bytes > 0 {
             delta.push(char::REPLACEMENT_CHARACTER);
@@ -120,7 +125,8 @@ impl StreamDecoder {
         }
     }
 
-    /// Adds a byte to the pending character; `false` if it does not belong to it, and the pending one was replaced.
+    /// Adds a byte to the pending character; `false` if it does not belong to it, and the pending
+    /// one was replaced.
     fn continue_character(&mut self, byte: u8, delta: &mut String) -> bool {
         let mut bytes = self.pending;
         if let Some(slot) = bytes.get_mut(self.pending_bytes) {

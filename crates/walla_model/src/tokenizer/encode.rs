@@ -45,8 +45,8 @@ impl Tokenizer {
     /// As [`encode`](Self::encode), appended to `tokens`.
     ///
     /// # Errors
-    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max); `tokens` is as
-    /// before then.
+    /// [`TokenizerError::TooLong`] if the text is longer than [allowed](Self::with_text_bytes_max);
+    /// `tokens` is as before then.
     pub fn encode_into(
         &self,
         text: &str,

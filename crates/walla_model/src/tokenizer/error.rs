@@ -5,8 +5,8 @@ use crate::gguf::MetadataError;
 
 /// Why a vocabulary cannot be used.
 ///
-/// The file is damaged, was made by a broken tool, or holds a kind of tokenizer that walla does not have: convert the
-/// model again or take another one.
+/// The file is damaged, was made by a broken tool, or holds a kind of tokenizer that walla does not
+/// have: convert the model again or take another one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VocabularyError {

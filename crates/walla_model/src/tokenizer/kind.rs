@@ -20,7 +20,8 @@ impl Kind {
     pub(super) const END_OF_GENERATION: Self = Self(1 << 6);
     /// Takes the white space behind it with it.
     pub(super) const STRIPS_RIGHT: Self = Self(1 << 7);
-    /// A user-defined token that looks like a marker of the chat format: not found in untrusted text.
+    /// A user-defined token that looks like a marker of the chat format: not found in untrusted
+    /// text.
     pub(super) const MARKER: Self = Self(1 << 8);
     /// A user-defined token of white space alone.
     pub(super) const BLANK: Self = Self(1 << 9);
@@ -74,8 +75,8 @@ impl Kind {
 
     /// Whether splitting and merging may end in this token.
     ///
-    /// Control and unknown tokens never do, nor markers: else a player could spell one. Nor do byte tokens (typing
-    /// `<0x41>` is not typing `A`) and unused ones, which would lose the text.
+    /// Control and unknown tokens never do, nor markers: else a player could spell one. Nor do byte
+    /// tokens (typing `<0x41>` is not typing `A`) and unused ones, which would lose the text.
     pub(super) const fn is_spellable(self) -> bool {
         self.is_any(Self(Self::NORMAL.0 | Self::USER_DEFINED.0)) && !self.is_any(Self::RESERVED)
     }
@@ -86,8 +87,8 @@ pub(super) fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || c == '▁')
 }
 
-/// Whether a user-defined token looks like a marker of the chat format, as `<think>` or `[TOOL_CALLS]` do and line
-/// breaks, runs of spaces, letters or a single `<` do not.
+/// Whether a user-defined token looks like a marker of the chat format, as `<think>` or
+/// `[TOOL_CALLS]` do and line breaks, runs of spaces, letters or a single `<` do not.
 pub(super) fn looks_like_marker(text: &str) -> bool {
     text.contains(['<', '>', '[', ']', '|', '｜']) && text.chars().nth(1).is_some()
 }

@@ -166,7 +166,8 @@ fn kinds(vocabulary: &Vocabulary<'_>) -> Result<Vec<Kind>, VocabularyError> {
     (0..).zip(types.iter().zip(&vocabulary.tokens)).map(kind).collect()
 }
 
-/// Whether a BOS or EOS is added. A file that asks for it must say which; a default without a token is none.
+/// Whether a BOS or EOS is added. A file that asks for it must say which; a default without a token
+/// is none.
 fn adds(
     asked: Option<bool>,
     default: bool,
@@ -241,8 +242,8 @@ fn byte_piece(id: u32, text: &str) -> Result<u8, VocabularyError> {
         .ok_or_else(|| VocabularyError::ByteToken { token: TokenId(id), text: text.to_owned() })
 }
 
-/// What text becomes where the vocabulary cannot spell it: neither a token of the chat format nor one
-/// that ends a generation, whatever the file calls unknown.
+/// What text becomes where the vocabulary cannot spell it: neither a token of the chat format nor
+/// one that ends a generation, whatever the file calls unknown.
 fn unknown_of_text(ids: &SpecialIds, kinds: &[Kind]) -> Option<u32> {
     let of_chat = Kind::CONTROL.with(Kind::MARKER).with(Kind::UNUSED);
     let is_no_text = of_chat.with(Kind::END_OF_GENERATION);
@@ -270,7 +271,8 @@ fn load_spm(
         } else {
             pieces.push(text.replace('▁', " ").as_bytes());
         }
-        // With a space of its own a text is never found: spaces are written ▁ when pieces are looked up.
+        // With a space of its own a text is never found: spaces are written ▁ when pieces are
+        // looked up.
         if kind.is_spellable()
             && !text.is_empty()
             && !text.contains(' ')

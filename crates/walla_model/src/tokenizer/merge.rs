@@ -1,4 +1,5 @@
-//! Merging pairs of neighbours, best pair first: what both tokenizer models do, with different ideas of "best".
+//! Merging pairs of neighbours, best pair first: what both tokenizer models do, with different
+//! ideas of "best".
 
 use std::{cmp::Ordering, collections::BinaryHeap};
 
@@ -59,8 +60,8 @@ impl Eq for Candidate {}
 
 /// Linked symbols and a heap of candidate pairs, reused from word to word.
 ///
-/// A word of n symbols asks for at most 3 n pairs (n - 1 at first, two more for each of at most n - 1 merges), so its
-/// cost is O(n log n) whatever it contains.
+/// A word of n symbols asks for at most 3 n pairs (n - 1 at first, two more for each of at most n -
+/// 1 merges), so its cost is O(n log n) whatever it contains.
 #[derive(Debug, Default)]
 pub(super) struct Merger {
     nodes: Vec<Node>,
@@ -125,7 +126,8 @@ impl Merger {
         }
     }
 
-    /// Makes the right symbol part of the left one, unless one of them has changed; returns their outer neighbours.
+    /// Makes the right symbol part of the left one, unless one of them has changed; returns their
+    /// outer neighbours.
     fn join(&mut self, left: u32, candidate: &Candidate) -> Option<(u32, u32)> {
         let (a, b) = (*self.node(left)?, *self.node(candidate.right)?);
         if a.len == 0 || b.len == 0 || a.len + b.len != candidate.len {

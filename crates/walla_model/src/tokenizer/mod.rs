@@ -1,17 +1,18 @@
 //! Text to tokens and back, as the model's own vocabulary wants it.
 //!
-//! Two kinds of tokenizer are here: SentencePiece-style BPE (`tokenizer.ggml.model` = "llama") and byte-level BPE
-//! ("gpt2") with the [pre-tokenizers](PreTokenizer) of the common families. Both give what llama.cpp gives, id by id,
-//! with these exceptions, all on the safe side:
+//! Two kinds of tokenizer are here: SentencePiece-style BPE (`tokenizer.ggml.model` = "llama") and
+//! byte-level BPE ("gpt2") with the [pre-tokenizers](PreTokenizer) of the common families. Both
+//! give what llama.cpp gives, id by id, with these exceptions, all on the safe side:
 //!
-//! - Text never becomes a control token, an unknown token or a marker by merging. They are found as whole texts, where
-//!   [`EncodeOptions::parse_special`] asks for it, or not at all. Nor does typing `<0x41>` become the byte token.
+//! - Text never becomes a control token, an unknown token or a marker by merging. They are found as
+//!   whole texts, where [`EncodeOptions::parse_special`] asks for it, or not at all. Nor does
+//!   typing `<0x41>` become the byte token.
 //! - A file that names no BOS or EOS has none, instead of whatever token has the number 11.
 //! - [Decoding](Tokenizer::decode) changes nothing: no spaces are "cleaned up".
 //! - Of tokens with the same text, the first one encodes it instead of the last.
 //!
-//! Encoding costs O(n log n) in the length of the text at worst, whatever the text, and is bounded by
-//! [`Tokenizer::with_text_bytes_max`].
+//! Encoding costs O(n log n) in the length of the text at worst, whatever the text, and is bounded
+//! by [`Tokenizer::with_text_bytes_max`].
 
 mod bpe;
 mod decode;
@@ -92,7 +93,8 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Bytes of a text that are encoded at once, unless [changed](Self::with_text_bytes_max): 1 MiB, some 250,000 tokens of English.
+    /// Bytes of a text that are encoded at once, unless [changed](Self::with_text_bytes_max): 1
+    /// MiB, some 250,000 tokens of English.
     pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
     /// Reads the tokenizer of a model.
@@ -133,15 +135,17 @@ impl Tokenizer {
         self.kinds.len()
     }
 
-    /// What a token stands for: bytes that need not be whole characters. Of a control token, its text; of a token
-    /// outside the vocabulary, nothing.
+    /// What a token stands for: bytes that need not be whole characters. Of a control token, its
+    /// text; of a token outside the vocabulary, nothing.
     #[must_use]
     pub fn token_bytes(&self, token: TokenId) -> &[u8] {
         if token.index() < self.vocab_size() { self.pieces.get(token.0) } else { &[] }
     }
 
-    /// What a token adds to a text that somebody reads: its [bytes](Self::token_bytes), but none of a control, unknown or unused token.
-    /// These bytes joined are what [`decode_with`](Self::decode_with) makes of tokens with `control_text` and `strip_space_prefix` off.
+    /// What a token adds to a text that somebody reads: its [bytes](Self::token_bytes), but none of
+    /// a control, unknown or unused token. These bytes joined are what
+    /// [`decode_with`](Self::decode_with) makes of tokens with `control_text` and
+    /// `strip_space_prefix` off.
     #[must_use]
     pub fn text_bytes(&self, token: TokenId) -> &[u8] {
         self.try_token_bytes(token).ok().filter(|_| !self.is_hidden(token)).unwrap_or_default()
@@ -183,7 +187,8 @@ impl Tokenizer {
         self.adds_eos
     }
 
-    /// Whether text at the beginning and behind a special token is encoded as if a space stood before it.
+    /// Whether text at the beginning and behind a special token is encoded as if a space stood
+    /// before it.
     #[must_use]
     pub fn adds_space_prefix(&self) -> bool {
         self.adds_space_prefix
@@ -195,7 +200,8 @@ impl Tokenizer {
         self.kind(token).is_any(Kind::CONTROL)
     }
 
-    /// Whether a token ends a generation (EOG): end of text, turn or message, by role or by a well-known text.
+    /// Whether a token ends a generation (EOG): end of text, turn or message, by role or by a
+    /// well-known text.
     #[must_use]
     pub fn is_end_of_generation(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::END_OF_GENERATION)
@@ -207,16 +213,19 @@ impl Tokenizer {
         all.filter(|&token| self.is_end_of_generation(token))
     }
 
-    /// Whether a token is not for text: control, unknown, and user-defined tokens that look like markers (`<think>`).
+    /// Whether a token is not for text: control, unknown, and user-defined tokens that look like
+    /// markers (`<think>`).
     ///
-    /// Untrusted text becomes none of them, with one exception: where a vocabulary cannot spell a byte, its unknown token stands for it.
+    /// Untrusted text becomes none of them, with one exception: where a vocabulary cannot spell a
+    /// byte, its unknown token stands for it.
     #[must_use]
     pub fn is_reserved(&self, token: TokenId) -> bool {
         self.kind(token).is_any(Kind::RESERVED)
     }
 
     /// Longest text that one token adds to a stream, in bytes: the capacity for
-    /// [`StreamDecoder::push`]'s delta. Each of its bytes, and three kept back, could need a replacement character.
+    /// [`StreamDecoder::push`]'s delta. Each of its bytes, and three kept back, could need a
+    /// replacement character.
     #[must_use]
     pub fn delta_bytes_max(&self) -> usize {
         (self.piece_bytes_max + 3) * char::REPLACEMENT_CHARACTER.len_utf8()

@@ -1,9 +1,10 @@
 //! Special tokens in a text: found as whole texts before anything is split, the longest first.
 //!
-//! llama.cpp goes through its special tokens from the longest to the shortest and cuts each one's occurrences out of
-//! what is left of the text. That costs (special tokens x text); some vocabularies have thousands. Here each position
-//! of the text offers its longest special token; offers are taken from the longest to the shortest, and one that
-//! overlaps a token already taken is replaced by the next shorter one that starts there. The result is the same.
+//! llama.cpp goes through its special tokens from the longest to the shortest and cuts each one's
+//! occurrences out of what is left of the text. That costs (special tokens x text); some
+//! vocabularies have thousands. Here each position of the text offers its longest special token;
+//! offers are taken from the longest to the shortest, and one that overlaps a token already taken
+//! is replaced by the next shorter one that starts there. The result is the same.
 
 use std::{cmp::Reverse, collections::BTreeMap, collections::BinaryHeap, ops::Range};
 
@@ -76,7 +77,8 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    /// `specials` are text, token, whether it takes the white space behind it, and scope. Empty texts are left out.
+    /// `specials` are text, token, whether it takes the white space behind it, and scope. Empty
+    /// texts are left out.
     pub(super) fn new<'t>(specials: impl Iterator<Item = (&'t str, TokenId, bool, Scope)>) -> Self {
         let mut begins = vec![false; 256];
         let mut specials: Vec<Special> = specials

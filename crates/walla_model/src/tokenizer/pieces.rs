@@ -106,7 +106,8 @@ impl Index {
         Ok(())
     }
 
-    /// Puts `id` into the first free slot of its chain; there is one, because a third of them is free.
+    /// Puts `id` into the first free slot of its chain; there is one, because a third of them is
+    /// free.
     fn place(&mut self, pieces: &Pieces, id: u32) {
         let mask = self.slots.len() - 1;
         let mut at = self.hash(pieces.get(id)) as usize & mask;

@@ -12,18 +12,20 @@ use crate::chat::{Prompt, Segment};
 impl Tokenizer {
     /// The tokens of a prompt: markers in template text become control tokens, nothing else does.
     ///
-    /// For ordinary text the result is that of encoding the [whole text](Prompt::text) with special tokens parsed and
-    /// added, because text is joined across segments before it is split and merged: words and merges may reach over
-    /// the border between template text and untrusted text, as the model has seen it in training. What may not reach
-    /// over it is a marker: a control token, and a user-defined token that [looks like
-    /// one](Self::is_reserved), must lie within a single template segment. Other user-defined tokens (line breaks, runs
-    /// of spaces) are found anywhere.
+    /// For ordinary text the result is that of encoding the [whole text](Prompt::text) with special
+    /// tokens parsed and added, because text is joined across segments before it is split and
+    /// merged: words and merges may reach over the border between template text and untrusted text,
+    /// as the model has seen it in training. What may not reach over it is a marker: a control
+    /// token, and a user-defined token that [looks like one](Self::is_reserved), must lie within a
+    /// single template segment. Other user-defined tokens (line breaks, runs of spaces) are found
+    /// anywhere.
     ///
-    /// BOS is put in front where the file asks for it, unless the template already has done so. EOS is not: the model
-    /// is to go on.
+    /// BOS is put in front where the file asks for it, unless the template already has done so. EOS
+    /// is not: the model is to go on.
     ///
     /// # Errors
-    /// [`TokenizerError::TooLong`] if the prompt is longer than [allowed](Self::with_text_bytes_max).
+    /// [`TokenizerError::TooLong`] if the prompt is longer than
+    /// [allowed](Self::with_text_bytes_max).
     pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<TokenId>, TokenizerError> {
         self.check_length(prompt.bytes())?;
         let mut text = String::with_capacity(prompt.bytes());

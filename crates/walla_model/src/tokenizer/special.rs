@@ -1,8 +1,9 @@
 //! Tokens with a role: which they are, and what kind that makes them.
 //!
-//! Files often say too little: converters leave out the token that ends a turn, or call a marker of the chat format
-//! a normal token. llama.cpp therefore looks at texts too; so do we, with the same lists. Where several tokens could
-//! take a role it takes the first of its hash table, and we the first of the list.
+//! Files often say too little: converters leave out the token that ends a turn, or call a marker of
+//! the chat format a normal token. llama.cpp therefore looks at texts too; so do we, with the same
+//! lists. Where several tokens could take a role it takes the first of its hash table, and we the
+//! first of the list.
 
 use super::{
     error::VocabularyError,
@@ -99,7 +100,8 @@ const VISIBLE_MARKERS: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<
 /// The token with a text.
 pub(super) type Find<'f> = &'f dyn Fn(&str) -> Option<u32>;
 
-/// The texts of a file's BOS and EOS, empty where it has none: the same tokens that its tokenizer has.
+/// The texts of a file's BOS and EOS, empty where it has none: the same tokens that its tokenizer
+/// has.
 pub(crate) fn texts_of_bos_and_eos(gguf: &Gguf) -> Result<(String, String), VocabularyError> {
     let Some(tokens) = gguf.find::<Strings<'_>>("tokenizer.ggml.tokens")? else {
         return Ok(Default::default());
@@ -153,8 +155,8 @@ pub(super) fn complete(
 
 /// What files that name no BOS, EOS and unknown token mean by it.
 ///
-/// "llama" has had 1, 2 and 0 from the beginning. Early "gpt2" files meant Falcon's 11; that is believed only of a
-/// control token, because elsewhere 11 is a comma.
+/// "llama" has had 1, 2 and 0 from the beginning. Early "gpt2" files meant Falcon's 11; that is
+/// believed only of a control token, because elsewhere 11 is a comma.
 fn with_defaults(ids: SpecialIds, model: &str, kinds: &[Kind]) -> SpecialIds {
     let within = |id: u32| ((id as usize) < kinds.len()).then_some(id);
     match model {
@@ -172,7 +174,8 @@ fn with_defaults(ids: SpecialIds, model: &str, kinds: &[Kind]) -> SpecialIds {
     }
 }
 
-/// Marks what ends a generation by role or text; such a text is a control token whatever the file says.
+/// Marks what ends a generation by role or text; such a text is a control token whatever the file
+/// says.
 fn mark_ends(ids: &SpecialIds, find: Find<'_>, kinds: &mut [Kind]) {
     for role in [ids.fim_pad, ids.fim_repo, ids.fim_separator] {
         add(kinds, role, Kind::END_OF_GENERATION);
@@ -189,7 +192,8 @@ fn correct_ends(find: Find<'_>, kinds: &mut [Kind]) {
         kinds.get(id as usize)?.is_any(Kind::END_OF_GENERATION).then_some(id)
     };
     let has = |kinds: &[Kind], text: &str| ends(kinds, text).is_some();
-    // Formats that end with <|return|>, <|call|> or <|flush|> use <|end|> between the messages of one reply.
+    // Formats that end with <|return|>, <|call|> or <|flush|> use <|end|> between the messages of
+    // one reply.
     let call = has(kinds, "<|call|>") || has(kinds, "<|calls|>");
     if let Some(end) = ends(kinds, "<|end|>")
         && call
@@ -205,7 +209,8 @@ fn correct_ends(find: Find<'_>, kinds: &mut [Kind]) {
     }
 }
 
-/// Phi 3's markers take the white space behind them with them. GGUF has no key for this: the name tells.
+/// Phi 3's markers take the white space behind them with them. GGUF has no key for this: the name
+/// tells.
 pub(super) fn strip_by_name(model_name: &str, find: Find<'_>, kinds: &mut [Kind]) {
     let name = model_name.to_lowercase();
     if !name.contains("phi-3") && !name.contains("phi3") {

@@ -1,8 +1,8 @@
-//! SentencePiece-style BPE (`tokenizer.ggml.model` = "llama"): the best-scored pair that is itself a token merges
-//! first; what no token spells becomes bytes.
+//! SentencePiece-style BPE (`tokenizer.ggml.model` = "llama"): the best-scored pair that is itself
+//! a token merges first; what no token spells becomes bytes.
 //!
-//! Vocabularies of this kind write a space as `▁` (U+2581). Loading turns it into the space that it stands for, and
-//! encoding takes a `▁` in the text for a space too, as the original does.
+//! Vocabularies of this kind write a space as `▁` (U+2581). Loading turns it into the space that it
+//! stands for, and encoding takes a `▁` in the text for a space too, as the original does.
 
 use walla_types::TokenId;
 
@@ -24,8 +24,8 @@ pub(super) struct Spm {
     bytes: [u32; 256],
     /// Longest token that can be spelled, in bytes.
     piece_bytes_max: u32,
-    /// Whether no token has a space behind something else. Then no merge reaches over the beginning of a word, and
-    /// words can be merged one by one, which is faster and gives the same.
+    /// Whether no token has a space behind something else. Then no merge reaches over the beginning
+    /// of a word, and words can be merged one by one, which is faster and gives the same.
     splits_words: bool,
 }
 

@@ -1,7 +1,8 @@
 use super::{error::VocabularyError, split::PreTokenizer, warning::VocabularyWarning};
 use crate::gguf::{Floats, Gguf, Integers, Strings};
 
-/// What a file says about its tokenizer, unchecked: the input of [`Tokenizer::new`](super::Tokenizer::new).
+/// What a file says about its tokenizer, unchecked: the input of
+/// [`Tokenizer::new`](super::Tokenizer::new).
 ///
 /// Names are those of GGUF's metadata keys without `tokenizer.ggml.`; lists are by token id.
 #[derive(Clone, Debug, Default)]
@@ -11,11 +12,13 @@ pub struct Vocabulary<'a> {
     /// `pre`: the pre-tokenizer of a "gpt2" model; empty if the file does not name one. Not used by
     /// "llama".
     pub pre: &'a str,
-    /// `general.name`, if any. Phi 3 files are known by their name: their markers take the white space behind them.
+    /// `general.name`, if any. Phi 3 files are known by their name: their markers take the white
+    /// space behind them.
     pub model_name: &'a str,
     /// `tokens`.
     pub tokens: Vec<&'a str>,
-    /// `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Without it all are normal.
+    /// `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Without it
+    /// all are normal.
     pub token_types: Option<Vec<i64>>,
     /// `scores`: needed by "llama", not used by "gpt2".
     pub scores: Option<Vec<f32>>,
@@ -140,9 +143,9 @@ impl<'a> Vocabulary<'a> {
     /// Reads the keys that the file's tokenizer model uses. Other keys are not looked at.
     ///
     /// # Errors
-    /// [`VocabularyError::Metadata`] if the model's name or the tokens are missing, or a key has the wrong type,
-    /// [`VocabularyError::SpecialId`] if one names a token that the file does not have,
-    /// [`VocabularyError::Split`] for a part of a split model that has no vocabulary.
+    /// [`VocabularyError::Metadata`] if the model's name or the tokens are missing, or a key has
+    /// the wrong type, [`VocabularyError::SpecialId`] if one names a token that the file does not
+    /// have, [`VocabularyError::Split`] for a part of a split model that has no vocabulary.
     pub fn from_gguf(gguf: &'a Gguf) -> Result<Self, VocabularyError> {
         check_part(gguf)?;
         let tokens: Vec<&str> =
@@ -182,12 +185,12 @@ impl<'a> Vocabulary<'a> {
         })
     }
 
-    /// As [`from_gguf`](Self::from_gguf), with another pre-tokenizer than the file names: for files that name none, or
-    /// one that walla does not have. `None` uses the file's own.
+    /// As [`from_gguf`](Self::from_gguf), with another pre-tokenizer than the file names: for files
+    /// that name none, or one that walla does not have. `None` uses the file's own.
     ///
     /// # Errors
-    /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name ([`PreTokenizer::NAMES`]), else as
-    /// [`from_gguf`](Self::from_gguf).
+    /// [`VocabularyError::UnknownOverride`] if no pre-tokenizer has this name
+    /// ([`PreTokenizer::NAMES`]), else as [`from_gguf`](Self::from_gguf).
     pub fn from_gguf_with(gguf: &'a Gguf, pre: Option<&'a str>) -> Result<Self, VocabularyError> {
         let is_unknown = |name: &&str| name.is_empty() || PreTokenizer::from_name(name).is_none();
         if let Some(name) = pre.filter(is_unknown) {

@@ -1,11 +1,13 @@
-//! The reference data that tests compare with: `shared/data` beside the repository, whose files are not part of it.
+//! The reference data that tests compare with: `shared/data` beside the repository, whose files are
+//! not part of it.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use std::path::{Path, PathBuf};
 
 /// A file or folder of the reference data.
 ///
-/// Where it is absent: `None`, and a line that says so; or a failure, if `WALLA_REQUIRE_DATA` is set.
+/// Where it is absent: `None`, and a line that says so; or a failure, if `WALLA_REQUIRE_DATA` is
+/// set.
 pub fn data(name: &str) -> Option<PathBuf> {
     let all = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data"));
     let path = all.join(name);

@@ -76,7 +76,8 @@ pub const USER_DEFINED: i64 = 4;
 pub const UNUSED: i64 = 5;
 pub const BYTE: i64 = 6;
 
-/// GPT-2's character for a byte, by its definition: printable ones are themselves, the others follow from U+0100.
+/// GPT-2's character for a byte, by its definition: printable ones are themselves, the others
+/// follow from U+0100.
 pub fn spelled(byte: u8) -> char {
     let is_printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     if is_printable(byte) {

@@ -69,7 +69,8 @@ impl Index {
 }
 
 impl Batch {
-    /// Checks the batch against the ledger's current lengths and settles positions and outputs; O(tokens).
+    /// Checks the batch against the ledger's current lengths and settles positions and outputs;
+    /// O(tokens).
     ///
     /// A batch can be checked again, also after an error and after the ledger changed.
     ///

@@ -56,7 +56,8 @@ pub enum BatchError {
         /// The next position of the sequence.
         expected: Position,
     },
-    /// The position is taken, in the cache (remove it there first) or by an earlier token of the batch.
+    /// The position is taken, in the cache (remove it there first) or by an earlier token of the
+    /// batch.
     #[error("sequence {seq}: position {position} at index {index} is taken, expected {expected}")]
     PositionRepeat {
         /// The token.
@@ -115,8 +116,8 @@ pub enum BatchError {
 }
 
 impl BatchError {
-    /// The sequence that is to blame, if one is: [`Batch::remove_sequence`](super::Batch::remove_sequence) lets the others go
-    /// on.
+    /// The sequence that is to blame, if one is:
+    /// [`Batch::remove_sequence`](super::Batch::remove_sequence) lets the others go on.
     #[must_use]
     pub const fn sequence(&self) -> Option<SeqId> {
         match *self {

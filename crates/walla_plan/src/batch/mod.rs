@@ -14,16 +14,17 @@ use walla_types::{Position, SeqId, TokenId};
 pub enum TokenInput {
     /// This token.
     Id(TokenId),
-    /// The token that the device sampled last for the sequence: the host need not have read it yet. Only the first token of a
-    /// sequence in a batch can be one.
+    /// The token that the device sampled last for the sequence: the host need not have read it yet.
+    /// Only the first token of a sequence in a batch can be one.
     LastSampled,
 }
 
 /// What is wanted of a token's hidden state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Output {
-    /// Nothing is said. If nothing is said of any token of the batch, the last one is [`Output::Sample`], as llama.cpp
-    /// does without a `logits` array; otherwise it means [`Output::None`].
+    /// Nothing is said. If nothing is said of any token of the batch, the last one is
+    /// [`Output::Sample`], as llama.cpp does without a `logits` array; otherwise it means
+    /// [`Output::None`].
     #[default]
     Unsaid,
     /// Nothing: the token only fills the cache.
@@ -94,10 +95,12 @@ pub(crate) struct Entry {
 
 /// Collects tokens for one step; reusable, and without allocation after construction.
 ///
-/// It is llama.cpp's `llama_batch`, but for two things. A token belongs to exactly one sequence: what several sequences
-/// share is evaluated once and then shared by [`KvLedger::copy`](crate::KvLedger::copy), so that sequences never get
-/// coupled and every split works on every batch. And tokens of one sequence stand in ascending positions, without gaps,
-/// from the sequence's current length on (they may lie apart, with other sequences between them). Embeddings are no input.
+/// It is llama.cpp's `llama_batch`, but for two things. A token belongs to exactly one sequence:
+/// what several sequences share is evaluated once and then shared by
+/// [`KvLedger::copy`](crate::KvLedger::copy), so that sequences never get coupled and every split
+/// works on every batch. And tokens of one sequence stand in ascending positions, without gaps,
+/// from the sequence's current length on (they may lie apart, with other sequences between them).
+/// Embeddings are no input.
 ///
 /// # Examples
 /// ```
@@ -156,12 +159,14 @@ impl Batch {
         self.entries.clear();
     }
 
-    /// Forgets the tokens from index `len` on: takes back what was pushed for a request that turned out wrong.
+    /// Forgets the tokens from index `len` on: takes back what was pushed for a request that turned
+    /// out wrong.
     pub fn truncate(&mut self, len: u32) {
         self.entries.truncate(len as usize);
     }
 
-    /// Takes out all tokens of a sequence, so that the others can go on without it. Later tokens get lower indices; O(tokens).
+    /// Takes out all tokens of a sequence, so that the others can go on without it. Later tokens
+    /// get lower indices; O(tokens).
     pub fn remove_sequence(&mut self, seq: SeqId) {
         self.entries.retain(|entry| entry.seq != seq);
     }
@@ -169,7 +174,8 @@ impl Batch {
     /// Adds a token and returns its index. `position: None` is the next one of its sequence.
     ///
     /// # Errors
-    /// [`BatchError::Full`], [`BatchError::TokenOutOfVocabulary`], [`BatchError::SequenceOutOfRange`]; the batch is as before.
+    /// [`BatchError::Full`], [`BatchError::TokenOutOfVocabulary`],
+    /// [`BatchError::SequenceOutOfRange`]; the batch is as before.
     pub fn push(
         &mut self,
         token: TokenInput,

@@ -41,8 +41,9 @@ pub struct PlanRequest {
     pub priority: i32,
     /// How much it is worth.
     pub detail: Detail,
-    /// Tokens by which it will be behind its voice at the frame's end, if it gets none: below 0 it is ahead. `None`: it has no
-    /// voice rate, is never ahead and takes steps that are left. NaN counts as 0. Of prompts it says no more than which goes first.
+    /// Tokens by which it will be behind its voice at the frame's end, if it gets none: below 0 it
+    /// is ahead. `None`: it has no voice rate, is never ahead and takes steps that are left. NaN
+    /// counts as 0. Of prompts it says no more than which goes first.
     pub due: Option<f32>,
     /// Frames in a row in which it wanted something and got nothing.
     pub waited_frames: u32,
@@ -76,13 +77,16 @@ impl PlanRequest {
 /// What a frame may use.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// Rows of one pass: decode rows and prompt tokens together. Default: `128`, the largest decode bucket.
+    /// Rows of one pass: decode rows and prompt tokens together. Default: `128`, the largest decode
+    /// bucket.
     pub rows_max: u32,
-    /// Prompt tokens of one frame. Default: `64`: a prompt may stretch a step, but not by a multiple.
+    /// Prompt tokens of one frame. Default: `64`: a prompt may stretch a step, but not by a
+    /// multiple.
     pub prefill_tokens_max: u32,
-    /// A chunk of a prompt is no reason for a step that takes less than so many times as long as one for a single token, unless the
-    /// prompt ends with it: most of that time would be the step's own. Default: `1.0`, any chunk is. A host that fills what is
-    /// left of a frame asks for more.
+    /// A chunk of a prompt is no reason for a step that takes less than so many times as long as
+    /// one for a single token, unless the prompt ends with it: most of that time would be the
+    /// step's own. Default: `1.0`, any chunk is. A host that fills what is left of a frame asks for
+    /// more.
     pub chunk_gain_min: f32,
     /// Sequences of one pass. Default: `128`.
     pub sequences_max: u32,
@@ -90,13 +94,15 @@ pub struct Limits<'a> {
     pub steps_max: u32,
     /// Frames after which a waiting agent goes before others. Default: `60`, a second at 60 Hz.
     pub wait_frames_max: u32,
-    /// Device time that the frame may use, in microseconds. Default: [`DEFAULT_BUDGET_MICROS`], a quarter of a 60 Hz
-    /// frame.
+    /// Device time that the frame may use, in microseconds. Default: [`DEFAULT_BUDGET_MICROS`], a
+    /// quarter of a 60 Hz frame.
     pub device_micros_max: u32,
-    /// Device time of one step, in microseconds. Default: [`u32::MAX`], as long as the frame allows.
+    /// Device time of one step, in microseconds. Default: [`u32::MAX`], as long as the frame
+    /// allows.
     pub step_micros_max: u32,
-    /// Whether the first agent that has waited [`wait_frames_max`](Self::wait_frames_max) gets its row even beyond all time limits.
-    /// Default: `true`. A host that plans a frame step by step forbids it after the first.
+    /// Whether the first agent that has waited [`wait_frames_max`](Self::wait_frames_max) gets its
+    /// row even beyond all time limits. Default: `true`. A host that plans a frame step by step
+    /// forbids it after the first.
     pub forces: bool,
     /// What work costs; without it time is not limited. Default: `None`.
     pub cost: Option<&'a dyn CostModel>,

@@ -1,5 +1,6 @@
-/// Row counts that a device prepares programs for. Padding costs least where steps are most often: exact up to 4 rows, then at
-/// most half more rows than needed. Up to 128 rows are decode steps; prompt chunks fill the rest.
+/// Row counts that a device prepares programs for. Padding costs least where steps are most often:
+/// exact up to 4 rows, then at most half more rows than needed. Up to 128 rows are decode steps;
+/// prompt chunks fill the rest.
 pub const BUCKETS: [u32; 18] =
     [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
@@ -34,7 +35,8 @@ pub struct StepWork {
     pub prefill_tokens: u32,
     /// Cached tokens that attention reads: for each sequence its length after the step.
     pub context_tokens: u64,
-    /// Pairs of a prompt token and a token that it looks at: the arithmetic of a prompt's attention grows with its length.
+    /// Pairs of a prompt token and a token that it looks at: the arithmetic of a prompt's attention
+    /// grows with its length.
     pub prefill_pairs: u64,
 }
 
@@ -72,17 +74,18 @@ impl StepWork {
 
 /// Predicts device time.
 ///
-/// More work must never cost less: the planner adds work until it no longer fits. A prediction that is not a number counts as
-/// too expensive.
+/// More work must never cost less: the planner adds work until it no longer fits. A prediction that
+/// is not a number counts as too expensive.
 pub trait CostModel {
     /// Microseconds that a step of this work takes on the device.
     fn predict_micros(&self, work: StepWork) -> f32;
 }
 
-/// `step + row * bucket_for(rows) + context_token * context_tokens + prefill_token * prefill_tokens`, in microseconds.
+/// `step + row * bucket_for(rows) + context_token * context_tokens + prefill_token *
+/// prefill_tokens`, in microseconds.
 ///
-/// The first two terms are the weights' bytes and the kernels' boundaries, the third the cache's bytes, the fourth the
-/// arithmetic of prompts.
+/// The first two terms are the weights' bytes and the kernels' boundaries, the third the cache's
+/// bytes, the fourth the arithmetic of prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinearCost {
     /// A step, however small.

@@ -5,7 +5,8 @@ use super::{AgentState, Deferral, StepWork};
 use crate::LedgerError;
 
 impl Planning<'_> {
-    /// Gives a speaker one token in a step, if it fits; says whether it did. A grant that it had before counts as `false`.
+    /// Gives a speaker one token in a step, if it fits; says whether it did. A grant that it had
+    /// before counts as `false`.
     pub(super) fn try_decode(&mut self, index: u32, step: u32, forced: bool) -> bool {
         let request = &self.requests[index as usize];
         let grant = self.plan.scratch.grants[index as usize];
@@ -57,7 +58,8 @@ impl Planning<'_> {
         }
     }
 
-    /// The largest chunk of a prompt that fits, added to the first step, and the pages of the whole prompt.
+    /// The largest chunk of a prompt that fits, added to the first step, and the pages of the whole
+    /// prompt.
     fn fitting_chunk(
         &mut self,
         index: u32,
@@ -73,7 +75,8 @@ impl Planning<'_> {
         if self.prefill_left == 0 {
             return Err(Deferral::PrefillTokens);
         }
-        // A prompt starts only if pages are left for all of it: half a prompt is of no use to anyone.
+        // A prompt starts only if pages are left for all of it: half a prompt is of no use to
+        // anyone.
         let pages = self.pages_for(index, prompt)?;
         let rows_left = self.limits.rows_max.saturating_sub(self.plan.steps[0].rows());
         let most = (prompt - grant.prefill).min(tokens_max).min(self.prefill_left).min(rows_left);
@@ -103,7 +106,8 @@ impl Planning<'_> {
         Err(if most == 0 { Deferral::Rows } else { Deferral::Budget })
     }
 
-    /// The largest number up to `most` whose work fits the budget of the first step; more work never costs less.
+    /// The largest number up to `most` whose work fits the budget of the first step; more work
+    /// never costs less.
     fn largest_fitting(&self, most: u32, work: impl Fn(u32) -> StepWork) -> u32 {
         let (mut fits, mut too_many) = (0, most + 1);
         while too_many - fits > 1 {

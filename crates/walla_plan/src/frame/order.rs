@@ -2,7 +2,8 @@ use walla_types::SeqId;
 
 use super::PlanRequest;
 
-/// Sequences in order of their keys, sorted only as far as anyone looks: of ten thousand agents a frame serves a hundred.
+/// Sequences in order of their keys, sorted only as far as anyone looks: of ten thousand agents a
+/// frame serves a hundred.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     /// Smallest first; the low 32 bits are the sequence, so keys differ and the order is total.
@@ -67,7 +68,8 @@ fn high_first(priority: i32) -> u32 {
     !(priority.cast_unsigned() ^ 0x8000_0000)
 }
 
-/// Maps the latest agent to the lowest number: the bits of a float, made to ascend, then turned round.
+/// Maps the latest agent to the lowest number: the bits of a float, made to ascend, then turned
+/// round.
 fn late_first(request: &PlanRequest) -> u32 {
     let bits = (request.lateness() + 0.0).to_bits(); // + 0.0 makes −0 a 0
     let ascending = if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 };

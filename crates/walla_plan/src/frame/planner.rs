@@ -10,8 +10,9 @@ use crate::KvLedger;
 
 /// Plans a frame. The [module](super) says by which rules.
 ///
-/// The result depends on nothing but the arguments, and not on the order of `requests` (of two requests of one sequence the
-/// first counts). O(agents), plus O(log agents) for each agent that is looked at.
+/// The result depends on nothing but the arguments, and not on the order of `requests` (of two
+/// requests of one sequence the first counts). O(agents), plus O(log agents) for each agent that is
+/// looked at.
 ///
 /// # Errors
 /// [`TooManyRequests`], with the plan empty.
@@ -235,7 +236,8 @@ impl<'a> Planning<'a> {
     }
 
     fn write_down(&mut self) {
-        // Prompts are looked at until the frame's tokens are gone, everyone else until the first step takes nobody.
+        // Prompts are looked at until the frame's tokens are gone, everyone else until the first
+        // step takes nobody.
         let full = self.closed_to_newcomers().unwrap_or(Deferral::PrefillTokens);
         let Plan { decode, prefill, deferred, steps, predicted_micros, scratch, .. } =
             &mut *self.plan;

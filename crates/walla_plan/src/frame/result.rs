@@ -19,8 +19,9 @@ pub struct Prefill {
     pub seq: SeqId,
     /// Tokens that it reads.
     pub tokens: u32,
-    /// Tokens of the whole rest of its prompt, for which pages were counted: [`reserve`](crate::KvLedger::reserve) them before
-    /// the first chunk, and the prompt can be finished whoever comes.
+    /// Tokens of the whole rest of its prompt, for which pages were counted:
+    /// [`reserve`](crate::KvLedger::reserve) them before the first chunk, and the prompt can be
+    /// finished whoever comes.
     pub prompt_tokens: u32,
 }
 
@@ -43,7 +44,8 @@ pub enum Deferral {
     PrefillTokens,
     /// It would not finish within the frame's device time.
     Budget,
-    /// Pages are missing: they come with fences, or somebody has to give up a cache. Who that is, the host decides.
+    /// Pages are missing: they come with fences, or somebody has to give up a cache. Who that is,
+    /// the host decides.
     Pages {
         /// Pages that it needs.
         wanted_pages: u32,
@@ -75,7 +77,8 @@ pub struct TooManyRequests {
     pub sequences_max: u32,
 }
 
-/// What a frame does: filled by [`plan`](super::plan), reusable, without allocation after construction.
+/// What a frame does: filled by [`plan`](super::plan), reusable, without allocation after
+/// construction.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) sequences_max: u32,
@@ -151,7 +154,8 @@ impl Plan {
         }
     }
 
-    /// Agents that speak, those with the most steps first: step `k` (from 0) evaluates the first `steps()[k].decode_rows`.
+    /// Agents that speak, those with the most steps first: step `k` (from 0) evaluates the first
+    /// `steps()[k].decode_rows`.
     #[must_use]
     pub fn decode(&self) -> &[Decode] {
         &self.decode

@@ -9,8 +9,8 @@ const GAIN: f32 = 1.0 / 32.0;
 /// Weight of a new measurement in a bucket's own correction and in the mean deviations.
 const GAIN_OF_BUCKET: f32 = 1.0 / 16.0;
 
-/// Mean deviations that a prediction is above the mean: for normally distributed noise 2.4 standard deviations, or all but one step
-/// in a hundred; [`Corrections::take_care`] does the rest.
+/// Mean deviations that a prediction is above the mean: for normally distributed noise 2.4 standard
+/// deviations, or all but one step in a hundred; [`Corrections::take_care`] does the rest.
 const DEVIATIONS: f32 = 3.0;
 
 /// What one frame over its budget adds to the margin.
@@ -22,8 +22,8 @@ const OVER_SHARE: f32 = 0.001;
 /// The largest share that caution adds.
 const CARE_MAX: f32 = 1.0;
 
-/// One measurement changes the mean as if it were at most so much above or half as much below the prediction: a hiccup of the
-/// system says nothing about the next step.
+/// One measurement changes the mean as if it were at most so much above or half as much below the
+/// prediction: a hiccup of the system says nothing about the next step.
 const OUTLIER: f32 = 1.0;
 
 /// Programs of a bucket that are corrected apart: those of steps with and without prompt tokens.
@@ -32,7 +32,8 @@ const PROGRAMS: usize = 2 * BUCKETS.len();
 /// Measurements that a fitted model counts as: the first steps of an engine often meet cold caches.
 const FIT_COUNTS: u32 = 8;
 
-/// A cost model with corrections. `expected = overall * (bucket_table * bucket + reads * (context + prompt terms))`.
+/// A cost model with corrections. `expected = overall * (bucket_table * bucket + reads * (context +
+/// prompt terms))`.
 #[derive(Clone, Debug)]
 pub(super) struct Corrections {
     cost: StepCost,
@@ -136,7 +137,8 @@ impl Corrections {
         self.predict_anew();
     }
 
-    /// Makes the upper predictions: never less for more rows, nor for prompt tokens in place of speakers, as a [`CostModel`] must be.
+    /// Makes the upper predictions: never less for more rows, nor for prompt tokens in place of
+    /// speakers, as a [`CostModel`] must be.
     fn predict_anew(&mut self) {
         let mut highest = 0.0_f32;
         for index in 0..PROGRAMS {

@@ -12,10 +12,12 @@ const RATES: usize = 5;
 /// Rounds of the fit in which samples far off lose weight.
 const ROBUST_ROUNDS: usize = 8;
 
-/// Sweeps over all unknowns in each round: the problems are small, and this many bring them below a thousandth.
+/// Sweeps over all unknowns in each round: the problems are small, and this many bring them below a
+/// thousandth.
 const SWEEPS: usize = 400;
 
-/// Relative errors up to this count fully; beyond, a sample's pull stays the same however far off it is (Huber's loss).
+/// Relative errors up to this count fully; beyond, a sample's pull stays the same however far off
+/// it is (Huber's loss).
 const USUAL_ERROR: f32 = 0.03;
 
 /// A measured step.
@@ -32,8 +34,8 @@ pub struct CostSample {
 #[error("a cost model needs finite numbers that are not negative, and a table that does not fall")]
 pub struct InvalidCost;
 
-/// What a step costs on a device: a table over buckets (the weights' bytes, the kernels' boundaries, the arithmetic of rows) and
-/// [`Rates`] of all else, in microseconds.
+/// What a step costs on a device: a table over buckets (the weights' bytes, the kernels'
+/// boundaries, the arithmetic of rows) and [`Rates`] of all else, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCost {
     bucket_micros: [f32; BUCKETS.len()],
@@ -108,8 +110,8 @@ impl StepCost {
         }
     }
 
-    /// Costs of a device that nobody has measured: the shape of a small model on a fast GPU. The first measured step says how far
-    /// off they are.
+    /// Costs of a device that nobody has measured: the shape of a small model on a fast GPU. The
+    /// first measured step says how far off they are.
     #[must_use]
     pub fn guess() -> Self {
         Self::from_linear(LinearCost {
@@ -120,11 +122,12 @@ impl StepCost {
         })
     }
 
-    /// The cost that fits the samples best: least squares of relative errors, no unknown below 0, and samples far off (somebody
-    /// else had the machine) pull no harder than those a little off. `None` without a sample that makes sense.
+    /// The cost that fits the samples best: least squares of relative errors, no unknown below 0,
+    /// and samples far off (somebody else had the machine) pull no harder than those a little off.
+    /// `None` without a sample that makes sense.
     ///
-    /// Buckets between measured ones lie on a line between them, those below the first are as the first, those beyond the last go on
-    /// as the line did.
+    /// Buckets between measured ones lie on a line between them, those below the first are as the
+    /// first, those beyond the last go on as the line did.
     ///
     /// # Examples
     /// ```
@@ -205,7 +208,8 @@ impl Fit {
     }
 
     fn solve(mut self) -> StepCost {
-        // A bucket that was not measured takes no more than the one before it: filled in afterwards.
+        // A bucket that was not measured takes no more than the one before it: filled in
+        // afterwards.
         for (bucket, _) in self.is_measured.iter().enumerate().filter(|(_, is)| !**is) {
             self.factors[..self.count].iter_mut().for_each(|factors| factors[bucket] = 0.0);
         }

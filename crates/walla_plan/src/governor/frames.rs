@@ -1,6 +1,7 @@
 //! What each frame used, and what it owes to the frames before it.
 
-/// Frames that steps can come back to, those that ran nothing included: more than a second at 60 Hz, a quarter of one at 240 Hz.
+/// Frames that steps can come back to, those that ran nothing included: more than a second at 60
+/// Hz, a quarter of one at 240 Hz.
 const FRAMES_OPEN_MAX: usize = 64;
 
 /// Budgets that can be owed: a quarter of a second at 60 Hz.
@@ -140,7 +141,8 @@ impl Frames {
         }
     }
 
-    /// The next frame, in order, that is over and whose steps have all been measured. Frames that ran nothing are passed over.
+    /// The next frame, in order, that is over and whose steps have all been measured. Frames that
+    /// ran nothing are passed over.
     pub fn next_closed(&mut self) -> Option<Closed> {
         while self.reported + 1 < self.number {
             let frame = *self.at(self.reported + 1);

@@ -1,4 +1,5 @@
-//! The frame budget governor: turns a budget in device time into a plan's limits, and learns from what steps took.
+//! The frame budget governor: turns a budget in device time into a plan's limits, and learns from
+//! what steps took.
 //!
 //! | part | what it does |
 //! |---|---|
@@ -6,27 +7,29 @@
 //! | corrections | measured over predicted, averaged with exponential weights, overall and for each bucket; a margin of three mean deviations |
 //! | frames | what each frame used; what it used beyond its budget is a debt of the frames after it |
 //!
-//! The governor is pure: no clock, no device, no allocation. A host tells it when a [frame begins](Governor::begin_frame), what was
-//! [submitted](Governor::submit) and what the device [measured](Governor::observe); it answers with [`Limits`] for
-//! [`plan`](crate::plan).
+//! The governor is pure: no clock, no device, no allocation. A host tells it when a [frame
+//! begins](Governor::begin_frame), what was [submitted](Governor::submit) and what the device
+//! [measured](Governor::observe); it answers with [`Limits`] for [`plan`](crate::plan).
 //!
 //! # Rules
-//! 1. The steps of a frame are predicted, margin included, to take no longer than its budget less its debt. What would not fit is not
-//!    started.
-//! 2. **Debt.** What a frame used beyond its budget is taken from the grants of the next frames, which sit out if nothing is left.
-//!    At most [`DEBT_FRAMES_MAX`] budgets are owed, so that one hiccup does not silence anyone for longer.
+//! 1. The steps of a frame are predicted, margin included, to take no longer than its budget less
+//!    its debt. What would not fit is not started.
+//! 2. **Debt.** What a frame used beyond its budget is taken from the grants of the next frames,
+//!    which sit out if nothing is left. At most [`DEBT_FRAMES_MAX`] budgets are owed, so that one
+//!    hiccup does not silence anyone for longer.
 //! 3. **Progress.** If the smallest step that anyone wants is longer than a whole budget, a frame
 //!    without debt runs it all the same, with as much company as fits in [`OVERDRAFT`] times its
 //!    time. So does the row of an agent that has waited for [`Limits::wait_frames_max`] frames. The
 //!    frames after it pay: over time, use is within the budget. A budget of zero is a pause:
 //!    [`Governor::limits`] leaves no row, however long an agent has waited. Among `n` agents the
 //!    wait is at most `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
-//! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all predictions at once, and the share of
-//!    a frame that only its first step may use; frames within their budgets, or without one, lower
-//!    both, so slowly that one such frame in a thousand keeps them where they are.
+//! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all
+//!    predictions at once, and the share of a frame that only its first step may use; frames within
+//!    their budgets, or without one, lower both, so slowly that one such frame in a thousand keeps
+//!    them where they are.
 //! 5. A new budget counts from the next frame on.
-//! 6. **Launches.** No step is predicted to take longer than `launch_micros_max`, unless the smallest step does: then
-//!    [`OVERDRAFT`] times that one.
+//! 6. **Launches.** No step is predicted to take longer than `launch_micros_max`, unless the
+//!    smallest step does: then [`OVERDRAFT`] times that one.
 //!
 //! # Examples
 //! ```
@@ -72,7 +75,8 @@ pub const OVERDRAFT: f32 = 1.5;
 /// The largest share of a budget that is kept for hiccups once a frame has run something.
 const RESERVE_MAX: f32 = 0.6;
 
-/// Device time of a frame, in microseconds, unless something else is said: a quarter of a frame at 60 Hz.
+/// Device time of a frame, in microseconds, unless something else is said: a quarter of a frame at
+/// 60 Hz.
 pub const DEFAULT_BUDGET_MICROS: u32 = 4_166;
 
 /// The frame of steps that belong to none: frames count from 1.
@@ -81,10 +85,12 @@ const BESIDE: u64 = 0;
 /// What a governor keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GovernorOptions {
-    /// Device time of a frame, in microseconds; `None`: no limit. Default: [`DEFAULT_BUDGET_MICROS`].
+    /// Device time of a frame, in microseconds; `None`: no limit. Default:
+    /// [`DEFAULT_BUDGET_MICROS`].
     pub budget_micros: Option<u32>,
-    /// Device time of one step, in microseconds; `None`: no limit. Default: `2_000`: a renderer that shares the device waits for
-    /// a step that runs, so this is the longest that walla can delay its next launch.
+    /// Device time of one step, in microseconds; `None`: no limit. Default: `2_000`: a renderer
+    /// that shares the device waits for a step that runs, so this is the longest that walla can
+    /// delay its next launch.
     pub launch_micros_max: Option<u32>,
 }
 
@@ -137,7 +143,8 @@ pub struct GovernorStats {
     pub frames_overdrawn: u64,
     /// Frames in which somebody wanted something and nothing was run.
     pub frames_sat_out: u64,
-    /// How far measured steps are from their predictions, in the middle, over all buckets: 0.1 is 10 %.
+    /// How far measured steps are from their predictions, in the middle, over all buckets: 0.1 is
+    /// 10 %.
     pub error_p50: f32,
     /// How far all but one in a hundred are.
     pub error_p99: f32,
@@ -182,7 +189,8 @@ impl Governor {
         self.budget_wanted
     }
 
-    /// Forgets what is owed, because the device has rested meanwhile. What steps on their way take too long still counts.
+    /// Forgets what is owed, because the device has rested meanwhile. What steps on their way take
+    /// too long still counts.
     pub fn forgive(&mut self) {
         self.frames.forgive();
     }
@@ -201,10 +209,12 @@ impl Governor {
         self.stats.debt_micros = self.frames.debt_micros() as u32;
     }
 
-    /// Limits of the next step of this frame: `base`, with its times and costs as the [rules](self) say. `smallest` is the smallest step
-    /// that any request can use: one row of the agent with the shortest context, a row of a prompt where there are only prompts.
+    /// Limits of the next step of this frame: `base`, with its times and costs as the [rules](self)
+    /// say. `smallest` is the smallest step that any request can use: one row of the agent with the
+    /// shortest context, a row of a prompt where there are only prompts.
     ///
-    /// For one step at a time: plan with these limits, [`submit`](Self::submit) the step, ask again.
+    /// For one step at a time: plan with these limits, [`submit`](Self::submit) the step, ask
+    /// again.
     #[must_use]
     pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
         if self.options.budget_micros == Some(0) {
@@ -252,8 +262,9 @@ impl Governor {
             .is_some_and(|budget| self.frames.is_used() && self.left_micros(budget) < 1.0)
     }
 
-    /// What this frame may still use. After its first step some of the budget is kept in reserve: many small steps in a row use up all
-    /// that their margins leave, and then a hiccup of any of them takes the frame over.
+    /// What this frame may still use. After its first step some of the budget is kept in reserve:
+    /// many small steps in a row use up all that their margins leave, and then a hiccup of any of
+    /// them takes the frame over.
     fn left_micros(&self, budget: u32) -> f32 {
         let left = self.frames.left_micros(budget);
         if !self.frames.is_used() {
@@ -298,7 +309,8 @@ impl Governor {
         }
     }
 
-    /// Takes over another device's governor: what was set and counted, not its costs, debts and errors.
+    /// Takes over another device's governor: what was set and counted, not its costs, debts and
+    /// errors.
     pub fn inherit(&mut self, other: &Self) {
         self.budget_wanted = other.budget_wanted;
         self.options.budget_micros = other.options.budget_micros;

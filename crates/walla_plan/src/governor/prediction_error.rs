@@ -2,15 +2,18 @@
 
 use crate::frame::{BUCKETS, StepWork, bucket_index};
 
-/// Upper ends of the bins of relative errors: 0.1 % to 1,840 % (2^14 times as much and a sixth of an octave), each a sixth of an octave more. Errors beyond are in the last.
+/// Upper ends of the bins of relative errors: 0.1 % to 1,840 % (2^14 times as much and a sixth of
+/// an octave), each a sixth of an octave more. Errors beyond are in the last.
 const BINS: usize = 86;
 const FIRST_BIN: f32 = 0.001;
 const BINS_PER_OCTAVE: f32 = 6.0;
 
-/// Counts at which a histogram is halved, so that it speaks of the recent past: a bit less than an hour of one bucket.
+/// Counts at which a histogram is halved, so that it speaks of the recent past: a bit less than an
+/// hour of one bucket.
 const COUNT_MAX: u32 = 1 << 17;
 
-/// Errors of the steps of one bucket, or of all: `|measured / predicted - 1|`, predictions without their margin.
+/// Errors of the steps of one bucket, or of all: `|measured / predicted - 1|`, predictions without
+/// their margin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BucketError {
     /// Rows of the bucket; 0 for all together.
@@ -81,7 +84,8 @@ impl Default for PredictionErrors {
     }
 }
 
-/// Steps after which the quantiles of all buckets together are looked up again: a look costs more than all the rest of a step.
+/// Steps after which the quantiles of all buckets together are looked up again: a look costs more
+/// than all the rest of a step.
 const LOOK_AGAIN: u64 = 16;
 
 impl PredictionErrors {

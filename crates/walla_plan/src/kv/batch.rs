@@ -6,12 +6,13 @@ use crate::batch::CheckedBatch;
 impl KvLedger {
     /// [`reserve`](Self::reserve)s what every sequence of a batch needs, or nothing.
     ///
-    /// A partly filled page that several sequences of the batch share is counted for each of them, although the last one keeps
-    /// it: with the last free pages that can refuse what one by one would just fit.
+    /// A partly filled page that several sequences of the batch share is counted for each of them,
+    /// although the last one keeps it: with the last free pages that can refuse what one by one
+    /// would just fit.
     ///
     /// # Errors
-    /// [`LedgerError::NoPages`] and [`LedgerError::CommandsFull`] for all sequences together; the others for the first sequence
-    /// that is refused.
+    /// [`LedgerError::NoPages`] and [`LedgerError::CommandsFull`] for all sequences together; the
+    /// others for the first sequence that is refused.
     pub fn reserve_batch(
         &mut self,
         batch: CheckedBatch<'_>,
@@ -48,8 +49,9 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Appends every token of a batch after [`reserve_batch`](Self::reserve_batch) has made room for it, with nothing appended, copied or cut
-    /// in between: asks nothing again, and cannot fail.
+    /// Appends every token of a batch after [`reserve_batch`](Self::reserve_batch) has made room
+    /// for it, with nothing appended, copied or cut in between: asks nothing again, and cannot
+    /// fail.
     pub fn append_reserved(&mut self, batch: CheckedBatch<'_>) {
         for (seq, tokens) in batch.sequences() {
             debug_assert!(

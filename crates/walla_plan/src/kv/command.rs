@@ -13,7 +13,8 @@ pub struct Cell {
 
 /// What a device does to its memory before the step's forward pass, in list order.
 ///
-/// Commands name physical pages, so they mean the same whatever later operations do to the page tables.
+/// Commands name physical pages, so they mean the same whatever later operations do to the page
+/// tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvCommand {
     /// Copies a whole page, keys and values of every layer. The pages differ.
@@ -25,8 +26,9 @@ pub enum KvCommand {
     },
     /// Moves cells of one page to one page and turns their keys by `turn` positions.
     ///
-    /// Neither side crosses the end of its page. The sides can overlap (then `to` is not above `from` in the same page), so
-    /// a device reads all cells before it writes one. If `from == to`, values stay and keys are turned in place.
+    /// Neither side crosses the end of its page. The sides can overlap (then `to` is not above
+    /// `from` in the same page), so a device reads all cells before it writes one. If `from == to`,
+    /// values stay and keys are turned in place.
     MoveCells {
         /// First cell read.
         from: Cell,
@@ -37,7 +39,8 @@ pub enum KvCommand {
         /// Positions that the tokens advance by: negative, as tokens only move down.
         turn: i32,
     },
-    /// Tells whatever remembers recent tokens by position (penalties) that those in `from..end` advance by `turn`.
+    /// Tells whatever remembers recent tokens by position (penalties) that those in `from..end`
+    /// advance by `turn`.
     ShiftRecent {
         /// The sequence.
         seq: SeqId,
@@ -48,15 +51,16 @@ pub enum KvCommand {
         /// Positions that the tokens advance by: negative.
         turn: i32,
     },
-    /// Copies what a sequence keeps outside its pages: recurrent state, the last sampled token, recent tokens.
+    /// Copies what a sequence keeps outside its pages: recurrent state, the last sampled token,
+    /// recent tokens.
     CopySequence {
         /// Read.
         from: SeqId,
         /// Written.
         to: SeqId,
     },
-    /// Zeroes what a sequence keeps outside its pages. Emitted where there is recurrent state; everything else is bounded
-    /// by the sequence's length.
+    /// Zeroes what a sequence keeps outside its pages. Emitted where there is recurrent state;
+    /// everything else is bounded by the sequence's length.
     ClearSequence {
         /// Written.
         seq: SeqId,
@@ -66,9 +70,9 @@ pub enum KvCommand {
 /// A list of commands with a capacity fixed at construction.
 ///
 /// An operation that needs more room than is left is refused with
-/// [`LedgerError::CommandsFull`](super::LedgerError::CommandsFull) and can be retried in the next step. An append emits at
-/// most one command, a copy or a removal of one sequence at most one, a shift at most two for each page that it writes
-/// and two more.
+/// [`LedgerError::CommandsFull`](super::LedgerError::CommandsFull) and can be retried in the next
+/// step. An append emits at most one command, a copy or a removal of one sequence at most one, a
+/// shift at most two for each page that it writes and two more.
 #[derive(Clone, Debug)]
 pub struct KvCommands {
     commands: Vec<KvCommand>,

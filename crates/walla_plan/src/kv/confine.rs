@@ -5,17 +5,20 @@ use walla_types::SeqId;
 use super::{KvCommand, KvCommands, KvLedger, PageId};
 
 impl KvLedger {
-    /// First page that is out of use: all that there are, unless [`confine`](Self::confine) said otherwise.
+    /// First page that is out of use: all that there are, unless [`confine`](Self::confine) said
+    /// otherwise.
     #[must_use]
     pub fn pages_end(&self) -> u32 {
         self.pool.end()
     }
 
-    /// Takes the pages from `end` on out of use, so that a device can do without their memory, or brings those below back.
+    /// Takes the pages from `end` on out of use, so that a device can do without their memory, or
+    /// brings those below back.
     ///
-    /// What sequences hold there moves below, as far as there are free pages and room for commands. Returns the pages that are still
-    /// held at `end` and above: call again when the commands have run, or when pages have become free. With 0 nothing will touch
-    /// those pages again, once the commands and the steps before them have run.
+    /// What sequences hold there moves below, as far as there are free pages and room for commands.
+    /// Returns the pages that are still held at `end` and above: call again when the commands have
+    /// run, or when pages have become free. With 0 nothing will touch those pages again, once the
+    /// commands and the steps before them have run.
     ///
     /// # Examples
     /// ```

@@ -13,7 +13,8 @@ pub enum LedgerError {
         /// Sequences of the ledger.
         sequences_max: u32,
     },
-    /// Retry after a fence passes (if `fenced_pages` covers the want) or after a sequence ends; preempt otherwise.
+    /// Retry after a fence passes (if `fenced_pages` covers the want) or after a sequence ends;
+    /// preempt otherwise.
     #[error("{wanted_pages} KV pages wanted, {free_pages} free, {fenced_pages} behind a fence")]
     NoPages {
         /// Pages that the operation needs now.
@@ -85,7 +86,8 @@ pub enum LedgerError {
         /// Its tokens.
         len: u32,
     },
-    /// The operation reads cells that this step has yet to write: run the step (`retire`) and retry.
+    /// The operation reads cells that this step has yet to write: run the step (`retire`) and
+    /// retry.
     #[error(
         "sequence {seq} has {unwritten_tokens} appended tokens that no submitted step writes yet"
     )]
@@ -111,7 +113,8 @@ pub enum InvalidLedger {
     /// A size is zero (one page is reserved, so there must be two).
     #[error("{0} is too small: pages need to be at least 2, everything else at least 1")]
     TooSmall(&'static str),
-    /// Lower `sequences_max` or `pages_per_sequence_max`: the page tables alone would take more than a gibibyte.
+    /// Lower `sequences_max` or `pages_per_sequence_max`: the page tables alone would take more
+    /// than a gibibyte.
     #[error(
         "page tables of {sequences} sequences with {pages} pages each have more than 2^28 entries"
     )]

@@ -8,8 +8,8 @@ use super::{Fence, InvalidLedger, KvCommand, KvCommands, LedgerError, PageId};
 /// Sizes and abilities of a ledger, fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// Tokens of a page. Default: `16`; 16 to 64 suit GPUs (larger wastes memory on short replies, half a page a sequence on average;
-    /// smaller makes attention chase more pointers).
+    /// Tokens of a page. Default: `16`; 16 to 64 suit GPUs (larger wastes memory on short replies,
+    /// half a page a sequence on average; smaller makes attention chase more pointers).
     pub page_tokens: u32,
     /// Pages of the arena, the reserved one included. Default: `1_025`: 16,384 tokens.
     pub pages: u32,
@@ -19,7 +19,8 @@ pub struct LedgerOptions {
     pub sequences_max: u32,
     /// Whether sequences carry recurrent state, which cannot be cut. Default: `false`.
     pub recurrent: bool,
-    /// Whether stored keys can be turned by the device, so that tokens can move down. Default: `true`.
+    /// Whether stored keys can be turned by the device, so that tokens can move down. Default:
+    /// `true`.
     pub can_shift: bool,
 }
 
@@ -79,7 +80,8 @@ pub(super) struct Sequence {
     pub(super) tokens: u32,
     /// Pages in the table; more than `tokens` needs where some are reserved.
     pub(super) pages: u32,
-    /// Tokens that submitted steps have written, if `append_step` is the current step; else all are.
+    /// Tokens that submitted steps have written, if `append_step` is the current step; else all
+    /// are.
     pub(super) written: u32,
     append_step: u64,
 }
@@ -88,7 +90,8 @@ impl KvLedger {
     /// Makes a ledger with all pages free; it allocates nothing afterwards.
     ///
     /// # Errors
-    /// [`InvalidLedger`] if a size is zero, a context exceeds what positions can count, or pages or tables exceed all reason.
+    /// [`InvalidLedger`] if a size is zero, a context exceeds what positions can count, or pages or
+    /// tables exceed all reason.
     pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
         let LedgerOptions { page_tokens, pages, pages_per_sequence_max, sequences_max, .. } =
             options;
@@ -172,15 +175,18 @@ impl KvLedger {
         self.pool.used_pages()
     }
 
-    /// Pages that sequences may own together: all but the reserved one, unless they were [limited](Self::limit_pages).
+    /// Pages that sequences may own together: all but the reserved one, unless they were
+    /// [limited](Self::limit_pages).
     #[must_use]
     pub fn usable_pages(&self) -> u32 {
         self.pool.usable_pages()
     }
 
-    /// Lets sequences own `pages` pages together, at most as many as there are, and returns how many they own beyond that.
+    /// Lets sequences own `pages` pages together, at most as many as there are, and returns how
+    /// many they own beyond that.
     ///
-    /// No page is taken from anyone: while too many are owned, none is handed out. The caller chooses who gives up.
+    /// No page is taken from anyone: while too many are owned, none is handed out. The caller
+    /// chooses who gives up.
     ///
     /// # Examples
     /// ```
@@ -217,8 +223,8 @@ impl KvLedger {
         Ok(growth.pages())
     }
 
-    /// Makes room for `tokens` more tokens: a following `append` of as many cannot fail, unless the sequence is
-    /// copied or cut in between.
+    /// Makes room for `tokens` more tokens: a following `append` of as many cannot fail, unless the
+    /// sequence is copied or cut in between.
     ///
     /// # Errors
     /// Those of [`append`](Self::append).
@@ -283,7 +289,8 @@ impl KvLedger {
 
     /// Closes a step: it has been submitted, and `fence` passes when the device has completed it.
     ///
-    /// Pages freed since the last call wait for that fence. A fence below an earlier one counts as that one.
+    /// Pages freed since the last call wait for that fence. A fence below an earlier one counts as
+    /// that one.
     pub fn retire(&mut self, fence: Fence) {
         self.pool.retire(fence);
         self.step += 1;
@@ -303,12 +310,13 @@ impl KvLedger {
             return Err(LedgerError::ContextFull { seq, wanted_tokens, context_tokens });
         }
         let page_tokens = self.options.page_tokens;
-        // A decoding step asks this of everybody, and finds room in the last page: nothing is divided for it.
+        // A decoding step asks this of everybody, and finds room in the last page: nothing is
+        // divided for it.
         let room = sequence.pages * page_tokens;
         let beyond = (sequence.tokens + tokens).saturating_sub(room);
         let new_pages = if beyond > 0 { beyond.div_ceil(page_tokens) } else { 0 };
-        // Only a partly filled page can be written and shared at once: full ones are never written again, and
-        // reserved ones are never shared.
+        // Only a partly filled page can be written and shared at once: full ones are never written
+        // again, and reserved ones are never shared.
         let last = sequence.pages.saturating_sub(1);
         let is_behind = sequence.tokens < last * page_tokens;
         let index = if is_behind { sequence.tokens / page_tokens } else { last };
@@ -342,7 +350,8 @@ impl KvLedger {
         page.unwrap_or(PageId::PADDING)
     }
 
-    /// Refuses to read the first `tokens` tokens of a sequence if this very step writes some of them.
+    /// Refuses to read the first `tokens` tokens of a sequence if this very step writes some of
+    /// them.
     pub(super) fn refuse_unwritten(&self, seq: SeqId, tokens: u32) -> Result<(), LedgerError> {
         let sequence = self.sequence(seq)?;
         if sequence.append_step == self.step && sequence.written < tokens {

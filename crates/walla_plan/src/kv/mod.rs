@@ -1,22 +1,25 @@
 //! The KV ledger: which page holds which tokens of which sequence.
 //!
-//! The ledger is the host's book of a device memory that it never touches. It hands out pages, shares them
-//! between sequences by reference count, and says in [`KvCommand`]s what a device must copy, move, rotate or clear
-//! so that memory agrees with the book.
+//! The ledger is the host's book of a device memory that it never touches. It hands out pages,
+//! shares them between sequences by reference count, and says in [`KvCommand`]s what a device must
+//! copy, move, rotate or clear so that memory agrees with the book.
 //!
 //! # Cells
-//! Token `p` of a sequence lies in cell `p % page_tokens` of page `pages(seq)[p / page_tokens]`. The cell *is* the
-//! position: a sequence has no holes, and nothing but its length and its page table describes it. Keys are stored
-//! rotated by their position.
+//! Token `p` of a sequence lies in cell `p % page_tokens` of page `pages(seq)[p / page_tokens]`.
+//! The cell *is* the position: a sequence has no holes, and nothing but its length and its page
+//! table describes it. Keys are stored rotated by their position.
 //!
 //! # One step
-//! 1. Sequence operations (`remove`, `copy`, …) and [`append`](KvLedger::append) fill a [`KvCommands`] list.
-//! 2. The device runs the list in order, then the step's forward passes, which write the appended cells.
+//! 1. Sequence operations (`remove`, `copy`, …) and [`append`](KvLedger::append) fill a
+//!    [`KvCommands`] list.
+//! 2. The device runs the list in order, then the step's forward passes, which write the appended
+//!    cells.
 //! 3. [`retire(fence)`](KvLedger::retire) closes the step: pages freed so far carry its fence.
-//! 4. When the step is known to be complete, [`release_up_to(fence)`](KvLedger::release_up_to) makes them free.
+//! 4. When the step is known to be complete, [`release_up_to(fence)`](KvLedger::release_up_to)
+//!    makes them free.
 //!
-//! Since commands run before the forward pass, a command must not read a cell that the same step appends. The ledger
-//! knows and refuses it ([`LedgerError::Unwritten`]).
+//! Since commands run before the forward pass, a command must not read a cell that the same step
+//! appends. The ledger knows and refuses it ([`LedgerError::Unwritten`]).
 //!
 //! # From llama.cpp
 //! | there | here |

@@ -10,13 +10,14 @@ use super::{KvCommand, KvCommands, KvLedger, LedgerError, PageId};
 impl KvLedger {
     /// Removes the tail of a sequence, or all of it; reserved pages go back too.
     ///
-    /// The range is cut to the tokens that exist; if nothing is left of it, nothing happens, but that a sequence without tokens gives
-    /// back what it has reserved. Tokens in the middle go with [`remove_and_shift`](Self::remove_and_shift). Of a recurrent sequence only the whole can go, which emits
-    /// [`KvCommand::ClearSequence`].
+    /// The range is cut to the tokens that exist; if nothing is left of it, nothing happens, but
+    /// that a sequence without tokens gives back what it has reserved. Tokens in the middle go with
+    /// [`remove_and_shift`](Self::remove_and_shift). Of a recurrent sequence only the whole can go,
+    /// which emits [`KvCommand::ClearSequence`].
     ///
     /// # Errors
-    /// [`LedgerError::UnknownSequence`], [`LedgerError::MiddleRemoval`], [`LedgerError::Recurrent`],
-    /// [`LedgerError::CommandsFull`].
+    /// [`LedgerError::UnknownSequence`], [`LedgerError::MiddleRemoval`],
+    /// [`LedgerError::Recurrent`], [`LedgerError::CommandsFull`].
     ///
     /// # Examples
     /// ```
@@ -55,18 +56,20 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Gives the prefix `range` (which starts at 0) of `source` to the empty sequence `destination`.
+    /// Gives the prefix `range` (which starts at 0) of `source` to the empty sequence
+    /// `destination`.
     ///
-    /// Both then own the same pages; whoever writes first into a partly filled page gets a copy of it
-    /// ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). Pages that the destination had reserved go back. So a
-    /// persona's prompt is evaluated once and costs its
-    /// memory once, however many agents share it. Copying onto itself does nothing, as in llama.cpp. Emits
-    /// [`KvCommand::CopySequence`]. Of a recurrent sequence only the whole can be copied.
+    /// Both then own the same pages; whoever writes first into a partly filled page gets a copy of
+    /// it ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). Pages that the
+    /// destination had reserved go back. So a persona's prompt is evaluated once and costs its
+    /// memory once, however many agents share it. Copying onto itself does nothing, as in
+    /// llama.cpp. Emits [`KvCommand::CopySequence`]. Of a recurrent sequence only the whole can be
+    /// copied.
     ///
     /// # Errors
-    /// [`LedgerError::UnknownSequence`], [`LedgerError::CopyNotPrefix`], [`LedgerError::DestinationNotEmpty`],
-    /// [`LedgerError::Unwritten`] if this very step appends some of the tokens, [`LedgerError::Recurrent`],
-    /// [`LedgerError::CommandsFull`].
+    /// [`LedgerError::UnknownSequence`], [`LedgerError::CopyNotPrefix`],
+    /// [`LedgerError::DestinationNotEmpty`], [`LedgerError::Unwritten`] if this very step appends
+    /// some of the tokens, [`LedgerError::Recurrent`], [`LedgerError::CommandsFull`].
     pub fn copy(
         &mut self,
         source: SeqId,
@@ -99,8 +102,8 @@ impl KvLedger {
     /// Removes every sequence but `seq`; O(sequences).
     ///
     /// # Errors
-    /// [`LedgerError::UnknownSequence`]; [`LedgerError::CommandsFull`] if the list has no room for one command for each
-    /// recurrent sequence that goes.
+    /// [`LedgerError::UnknownSequence`]; [`LedgerError::CommandsFull`] if the list has no room for
+    /// one command for each recurrent sequence that goes.
     pub fn keep(&mut self, seq: SeqId, commands: &mut KvCommands) -> Result<(), LedgerError> {
         self.sequence(seq)?;
         self.remove_all_but(Some(seq), commands)

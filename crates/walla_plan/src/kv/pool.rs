@@ -4,7 +4,8 @@ use super::{Fence, PageId};
 
 /// Pages with reference counts: free, owned, or retired behind a fence.
 ///
-/// A page is taken from the top of a stack, so allocation is O(1) and depends on nothing but the calls before it.
+/// A page is taken from the top of a stack, so allocation is O(1) and depends on nothing but the
+/// calls before it.
 #[derive(Clone, Debug)]
 pub(super) struct PagePool {
     /// Owners of each page; the reserved page counts one, for ever.
@@ -118,7 +119,8 @@ impl PagePool {
         self.limit = pages.min(self.pages() - 1);
     }
 
-    /// Pages that become free as steps complete, without anyone's end: of those behind a fence, as many as may be owned.
+    /// Pages that become free as steps complete, without anyone's end: of those behind a fence, as
+    /// many as may be owned.
     pub(super) fn coming_pages(&self) -> u32 {
         self.usable_pages().saturating_sub(self.used_pages()) - self.free_pages()
     }
@@ -133,7 +135,8 @@ impl PagePool {
         self.end
     }
 
-    /// Takes pages from `end` on out of use, or brings those below back. Pages that are owned stay their owners'.
+    /// Takes pages from `end` on out of use, or brings those below back. Pages that are owned stay
+    /// their owners'.
     pub(super) fn set_end(&mut self, end: u32) {
         self.end = end.clamp(1, self.pages());
         let end = self.end;

@@ -47,18 +47,20 @@ impl Closing {
 }
 
 impl KvLedger {
-    /// Removes tokens anywhere in a sequence: those after the range move down to close the gap, and their keys are turned
-    /// back by its length. What follows behaves as if the removed tokens' positions had never been (llama.cpp:
-    /// `seq_rm(p0, p1)`, then `seq_add(p1, -1, p0 - p1)`).
+    /// Removes tokens anywhere in a sequence: those after the range move down to close the gap, and
+    /// their keys are turned back by its length. What follows behaves as if the removed tokens'
+    /// positions had never been (llama.cpp: `seq_rm(p0, p1)`, then `seq_add(p1, -1, p0 - p1)`).
     ///
-    /// Moved tokens keep the values that they computed while they still saw the removed ones; that is what makes it cheap,
-    /// and an approximation. If the range's length is a multiple of `page_tokens`, pages change places in the table and only
-    /// keys are turned in place; otherwise cells move. Pages with other owners are replaced by copies before they are
-    /// written. Emits at most two commands for each page that it writes, and two more.
+    /// Moved tokens keep the values that they computed while they still saw the removed ones; that
+    /// is what makes it cheap, and an approximation. If the range's length is a multiple of
+    /// `page_tokens`, pages change places in the table and only keys are turned in place; otherwise
+    /// cells move. Pages with other owners are replaced by copies before they are written. Emits at
+    /// most two commands for each page that it writes, and two more.
     ///
     /// # Errors
     /// [`LedgerError::UnknownSequence`]; if tokens follow the range: [`LedgerError::Recurrent`],
-    /// [`LedgerError::CannotShift`], [`LedgerError::Unwritten`], [`LedgerError::NoPages`], [`LedgerError::CommandsFull`].
+    /// [`LedgerError::CannotShift`], [`LedgerError::Unwritten`], [`LedgerError::NoPages`],
+    /// [`LedgerError::CommandsFull`].
     ///
     /// # Examples
     /// A context shift that keeps a system prompt of 32 tokens:
@@ -109,14 +111,15 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Adds `delta` to the positions of all tokens from `from` on (llama.cpp's `seq_add(from, -1, delta)`).
+    /// Adds `delta` to the positions of all tokens from `from` on (llama.cpp's `seq_add(from, -1,
+    /// delta)`).
     ///
-    /// A sequence has no holes, so tokens can only move down, over the `-delta` tokens before `from`, which are thereby
-    /// removed. It does nothing if `delta` is 0 or no token is moved.
+    /// A sequence has no holes, so tokens can only move down, over the `-delta` tokens before
+    /// `from`, which are thereby removed. It does nothing if `delta` is 0 or no token is moved.
     ///
     /// # Errors
-    /// [`LedgerError::ShiftLeavesHole`] if `delta` is positive or reaches below position 0; else those of
-    /// [`remove_and_shift`](Self::remove_and_shift).
+    /// [`LedgerError::ShiftLeavesHole`] if `delta` is positive or reaches below position 0; else
+    /// those of [`remove_and_shift`](Self::remove_and_shift).
     pub fn shift(
         &mut self,
         seq: SeqId,
@@ -139,7 +142,8 @@ impl KvLedger {
     /// Pages with other owners that closing the gap would write: as many free pages are needed.
     fn shared_pages_written(&self, closing: Closing) -> u32 {
         let pages = self.pages(closing.seq);
-        // Where pages change places, the page that is turned comes from further down; the one that is split stays.
+        // Where pages change places, the page that is turned comes from further down; the one that
+        // is split stays.
         let stays = |index: u32| {
             !closing.keeps_slots()
                 || (closing.splits_a_page() && index == closing.written_pages().start)
@@ -167,7 +171,8 @@ impl KvLedger {
             first += 1;
         }
         for index in first..pages.end {
-            // The row keeps each page exactly once, so the pages of the gap end up behind the rest, where they are cut.
+            // The row keeps each page exactly once, so the pages of the gap end up behind the rest,
+            // where they are cut.
             let to = row + index as usize;
             self.tables.swap(to, to + closing.gap_pages() as usize);
             let from = self.tables[to];
@@ -178,7 +183,8 @@ impl KvLedger {
         }
     }
 
-    /// Closes any other gap: cells move one page at a time, upwards, so that none is read after it was written.
+    /// Closes any other gap: cells move one page at a time, upwards, so that none is read after it
+    /// was written.
     fn close_by_cells(&mut self, closing: Closing, commands: &mut KvCommands) {
         let row = self.table(closing.seq, 0).start;
         let page_tokens = closing.page_tokens;

@@ -21,8 +21,8 @@ pub struct Row {
     pub position: Position,
     /// Its sequence.
     pub seq: SeqId,
-    /// Row of this micro-batch that holds the position before, of the same sequence. `None`: it is in the cache, or there is
-    /// none.
+    /// Row of this micro-batch that holds the position before, of the same sequence. `None`: it is
+    /// in the cache, or there is none.
     pub previous: Option<u32>,
     /// Whether no later row of this micro-batch is of the same sequence.
     pub is_last: bool,
@@ -85,7 +85,8 @@ impl UBatch {
         &self.rows
     }
 
-    /// The rows' runs, in row order: every row is in exactly one. After an equal or ragged split each sequence has one run.
+    /// The rows' runs, in row order: every row is in exactly one. After an equal or ragged split
+    /// each sequence has one run.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
@@ -103,8 +104,8 @@ impl UBatch {
         self.rows.is_empty()
     }
 
-    /// Leading rows whose sequence has no other row left in the batch: what a decode kernel takes. A ragged split puts all
-    /// such sequences first; other splits count those that happen to be.
+    /// Leading rows whose sequence has no other row left in the batch: what a decode kernel takes.
+    /// A ragged split puts all such sequences first; other splits count those that happen to be.
     #[must_use]
     pub fn decode_rows(&self) -> u32 {
         self.decode_rows
@@ -135,7 +136,8 @@ impl UBatch {
         self.logits_rows = logits_rows..logits_rows;
     }
 
-    /// Adds a row and returns its number. `is_decode`: it is the only one that its sequence has left.
+    /// Adds a row and returns its number. `is_decode`: it is the only one that its sequence has
+    /// left.
     #[inline]
     fn add(&mut self, row: Row, is_decode: bool) -> u32 {
         let number = self.len();

@@ -48,7 +48,8 @@ impl Splitter {
 }
 
 impl<'a> CheckedBatch<'a> {
-    /// Starts to split the batch. Output rows are handed out as tokens are taken and noted in `outputs`.
+    /// Starts to split the batch. Output rows are handed out as tokens are taken and noted in
+    /// `outputs`.
     #[must_use]
     pub fn split(self, splitter: &'a mut Splitter, outputs: &'a mut OutputMap) -> Split<'a> {
         splitter.start(self.slots());
@@ -60,9 +61,9 @@ impl<'a> CheckedBatch<'a> {
 
 /// Takes a batch apart, one micro-batch a call; kinds of split can be mixed.
 ///
-/// Every method fills `ubatch` with up to `rows_max` rows (cut to `1..=ubatch.capacity()`) and returns `false` when no
-/// token is left. Whatever the split, tokens of one sequence are taken in ascending positions, so that each finds all before
-/// it in the cache or in its own micro-batch.
+/// Every method fills `ubatch` with up to `rows_max` rows (cut to `1..=ubatch.capacity()`) and
+/// returns `false` when no token is left. Whatever the split, tokens of one sequence are taken in
+/// ascending positions, so that each finds all before it in the cache or in its own micro-batch.
 ///
 /// # Examples
 /// Agents 0, 1, 3 and 4 speak, agent 7 reads its prompt; holes in the active set cost nothing:
@@ -110,7 +111,8 @@ impl Split<'_> {
         self.left
     }
 
-    /// Takes the next tokens in batch order; O(rows), and O(tokens) once where other splits left holes.
+    /// Takes the next tokens in batch order; O(rows), and O(tokens) once where other splits left
+    /// holes.
     pub fn simple(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         let rows = self.start(rows_max, ubatch);
         self.skip_used();
@@ -124,23 +126,26 @@ impl Split<'_> {
         !ubatch.is_empty()
     }
 
-    /// Takes the same number of tokens from each sequence: as many as the shortest chosen one has left, and as fit.
+    /// Takes the same number of tokens from each sequence: as many as the shortest chosen one has
+    /// left, and as fit.
     ///
-    /// Sequences are chosen in the order in which their next tokens stand in the batch, up to `rows_max`. O(tokens left).
+    /// Sequences are chosen in the order in which their next tokens stand in the batch, up to
+    /// `rows_max`. O(tokens left).
     pub fn equal(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         self.equal_parts(rows_max, false, ubatch)
     }
 
-    /// Like [`equal`](Self::equal), but only sequences whose ids follow each other without a hole: each chosen id is one above
-    /// the one chosen before. (llama.cpp needs this for per-sequence KV streams. Here nothing does: the active set
-    /// {0, 1, 3, 4} would take two passes, where [`ragged`](Self::ragged) takes one.)
+    /// Like [`equal`](Self::equal), but only sequences whose ids follow each other without a hole:
+    /// each chosen id is one above the one chosen before. (llama.cpp needs this for per-sequence KV
+    /// streams. Here nothing does: the active set {0, 1, 3, 4} would take two passes, where
+    /// [`ragged`](Self::ragged) takes one.)
     pub fn equal_sequential(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         self.equal_parts(rows_max, true, ubatch)
     }
 
-    /// Takes sequences with a single token left first, then chunks of the others, each sequence's rows side by side, all in
-    /// the order of first appearance; only the last chunk is cut to fit. One pass takes everything if it fits.
-    /// O(sequences + rows).
+    /// Takes sequences with a single token left first, then chunks of the others, each sequence's
+    /// rows side by side, all in the order of first appearance; only the last chunk is cut to fit.
+    /// One pass takes everything if it fits. O(sequences + rows).
     pub fn ragged(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         let rows = self.start(rows_max, ubatch);
         let sequences = self.splitter.cursors.len() as u32; // at most `batch_sequences_max`
@@ -245,7 +250,8 @@ impl Split<'_> {
         self.splitter.cursors[slot as usize]
     }
 
-    /// Tokens of a sequence are taken in order, so a token is used if more have been taken than stand before it.
+    /// Tokens of a sequence are taken in order, so a token is used if more have been taken than
+    /// stand before it.
     fn is_used(&self, index: u32) -> bool {
         let link = self.batch.link(index);
         link.rank < self.cursor(link.slot).taken

@@ -15,7 +15,8 @@ pub fn cost(step_micros: f32, row_micros: f32) -> StepCost {
 pub struct FrameUse {
     pub debt_micros: f32,
     pub smallest_micros: f32,
-    /// When the last step was planned: what those before it took, and what it was predicted to take, margin included.
+    /// When the last step was planned: what those before it took, and what it was predicted to
+    /// take, margin included.
     pub predicted_micros: f32,
     pub longest_micros: f32,
     pub measured_micros: f32,
@@ -26,7 +27,8 @@ pub struct FrameUse {
     pub longest_wait: u32,
 }
 
-/// Agents that want one thing for ever (prompts are read to their end, once), each at most one step a frame.
+/// Agents that want one thing for ever (prompts are read to their end, once), each at most one step
+/// a frame.
 pub struct Stage {
     pub governor: Governor,
     pub requests: Vec<PlanRequest>,

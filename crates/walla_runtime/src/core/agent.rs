@@ -34,7 +34,8 @@ pub(super) struct Reply {
     pub arrived_micros: u64,
     /// When it left the queue of asks.
     pub begun_micros: u64,
-    /// The user's turn that it answers, as soon as it is encoded: both become part of the conversation when the reply ends.
+    /// The user's turn that it answers, as soon as it is encoded: both become part of the
+    /// conversation when the reply ends.
     pub question: Option<String>,
     pub stage: Stage,
     pub usage: Usage,
@@ -93,18 +94,20 @@ pub(super) struct Epoch {
 
 /// An agent and its sequence.
 ///
-/// `history` holds every token of the sequence that the host knows; the ledger says how many positions have been submitted.
-/// What is known but not submitted is fed as it is (prompt or re-evaluation); where everything known is submitted and a drawn
-/// token is still on its way, the next row can be launched ahead with the token that the device itself remembers.
+/// `history` holds every token of the sequence that the host knows; the ledger says how many
+/// positions have been submitted. What is known but not submitted is fed as it is (prompt or
+/// re-evaluation); where everything known is submitted and a drawn token is still on its way, the
+/// next row can be launched ahead with the token that the device itself remembers.
 #[derive(Debug)]
 pub(super) struct AgentState {
     pub id: AgentId,
     pub client: ClientKey,
     pub spec: AgentSpec,
-    /// What the next reply begins with: a change in mid-reply would be heard, and at another word in every run.
+    /// What the next reply begins with: a change in mid-reply would be heard, and at another word
+    /// in every run.
     next_spec: Option<Box<AgentSpec>>,
-    /// Shared with the text thread while it encodes them, with nobody else when they change. What no prompt has room for any more has
-    /// been dropped.
+    /// Shared with the text thread while it encodes them, with nobody else when they change. What
+    /// no prompt has room for any more has been dropped.
     pub turns: Arc<Vec<Turn>>,
     /// Turns that were appended after the last ask.
     pub later: Vec<Turn>,
@@ -125,10 +128,11 @@ pub(super) struct AgentState {
     pub reached: u32,
     /// Draws submitted whose results the host has not read.
     pub unread: u32,
-    /// Changes whenever results in flight no longer concern the agent. Never the same for two agents: one that takes a freed
-    /// slot must not take the results of the one before.
+    /// Changes whenever results in flight no longer concern the agent. Never the same for two
+    /// agents: one that takes a freed slot must not take the results of the one before.
     pub epoch: Epoch,
-    /// Step at which the agent last had a row: the least recent idle agent gives up its pages first.
+    /// Step at which the agent last had a row: the least recent idle agent gives up its pages
+    /// first.
     pub last_step: u64,
     /// Since when (in frames, or steps that no frame limits) the agent has had work but no row.
     pub waiting_since: u64,
@@ -209,8 +213,8 @@ impl AgentState {
         std::mem::take(&mut self.history)
     }
 
-    /// Another specification, but for the conversation: at once if nothing is being said, else from the next reply on. What decides who
-    /// goes first and not what is said counts at once.
+    /// Another specification, but for the conversation: at once if nothing is being said, else from
+    /// the next reply on. What decides who goes first and not what is said counts at once.
     pub fn change(&mut self, mut spec: Box<AgentSpec>) {
         spec.history = Vec::new();
         if self.reply.is_some() {
@@ -245,8 +249,9 @@ impl AgentState {
         self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
     }
 
-    /// Tokens by which the agent is behind its voice, those on their way not missing; below 0 if it is ahead. `None` without a
-    /// voice rate. Before the first token of speech, also while the model reasons, one is due.
+    /// Tokens by which the agent is behind its voice, those on their way not missing; below 0 if it
+    /// is ahead. `None` without a voice rate. Before the first token of speech, also while the
+    /// model reasons, one is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {
@@ -257,8 +262,9 @@ impl AgentState {
         Some(spoken_seconds * rate - known as f32 + 1.0)
     }
 
-    /// How urgent it is to read so many tokens: in the order of the asks, but a long prompt lets those pass that came up to a second
-    /// later for each 1,000 of its tokens. Turns around would make everybody wait for everybody.
+    /// How urgent it is to read so many tokens: in the order of the asks, but a long prompt lets
+    /// those pass that came up to a second later for each 1,000 of its tokens. Turns around would
+    /// make everybody wait for everybody.
     pub fn reading_due(&self, tokens: u32, now_micros: u64) -> Option<f32> {
         let arrived_micros = self.reply.as_ref()?.arrived_micros;
         let waited_seconds = now_micros.saturating_sub(arrived_micros) as f32 / 1e6;
@@ -271,9 +277,11 @@ impl AgentState {
         if sampling.has_penalties() { sampling.penalty_window().min(PENALTY_WINDOW_MAX) } else { 0 }
     }
 
-    /// How many tokens of `prompt` the agent can begin with of a sequence that begins with `same` of them and has had `reached` tokens.
+    /// How many tokens of `prompt` the agent can begin with of a sequence that begins with `same`
+    /// of them and has had `reached` tokens.
     ///
-    /// At least one token is evaluated anew: its output is what the reply begins with. And penalties count tokens by position modulo
+    /// At least one token is evaluated anew: its output is what the reply begins with. And
+    /// penalties count tokens by position modulo
     /// [`PENALTY_WINDOW_MAX`]: where later ones of the sequence have taken the place of those that the first draw counts, these are read anew.
     pub fn begins_with(&self, prompt: &[TokenId], same: u32, reached: u32) -> u32 {
         let prompt_tokens = prompt.len() as u32;
@@ -289,7 +297,8 @@ impl AgentState {
         self.forget_in_flight();
     }
 
-    /// Forgets results in flight: they belong to a reply that has ended or to tokens that are evaluated anew.
+    /// Forgets results in flight: they belong to a reply that has ended or to tokens that are
+    /// evaluated anew.
     pub fn forget_in_flight(&mut self) {
         self.unread = 0;
         self.epoch.turn = self.epoch.turn.wrapping_add(1);

@@ -1,8 +1,8 @@
 //! The frame budget: when frames begin, what a step may still use of one, what came of it.
 //!
-//! A frame begins when a client that is paced per frame grants its second one since the last began; with several such clients, the
-//! fastest one's frames count. If the budget holds for free-running clients too, frames are windows of [`WINDOW_MICROS`] on the
-//! clock while nobody grants any.
+//! A frame begins when a client that is paced per frame grants its second one since the last began;
+//! with several such clients, the fastest one's frames count. If the budget holds for free-running
+//! clients too, frames are windows of [`WINDOW_MICROS`] on the clock while nobody grants any.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::options::EngineOptions;
 /// A frame of free-running clients, in microseconds: 1/60 s.
 const WINDOW_MICROS: u64 = 16_667;
 
-/// Without a frame for so long, in microseconds, whatever was owed has been paid by rest: the most that can be owed is a quarter of a
-/// second at 60 Hz.
+/// Without a frame for so long, in microseconds, whatever was owed has been paid by rest: the most
+/// that can be owed is a quarter of a second at 60 Hz.
 const IDLE_MICROS: u64 = DEBT_FRAMES_MAX as u64 * WINDOW_MICROS;
 
 /// Steps between two times that hosts are told prediction errors.
@@ -111,7 +111,8 @@ impl Budget {
         self.agents_deferred = 0;
     }
 
-    /// Begins a window where one is due. Without a client that runs free, and has to keep to the budget, there are none.
+    /// Begins a window where one is due. Without a client that runs free, and has to keep to the
+    /// budget, there are none.
     pub fn begin_window(&mut self, now_micros: u64, has_free_client: bool) {
         if self.holds_for_all && has_free_client && self.micros_to_window(now_micros) == 0 {
             self.begin(now_micros);
@@ -200,10 +201,12 @@ impl Core {
         client.grants += 1;
     }
 
-    /// Whether an agent may have another step of its client's grant. `due` are the tokens that it lacks.
+    /// Whether an agent may have another step of its client's grant. `due` are the tokens that it
+    /// lacks.
     ///
-    /// Where time is not limited, a grant is so many steps of the device. Where it is, it is so many steps of each agent; and what time a
-    /// budget leaves goes to voices that are late and to prompts, for agents of full detail.
+    /// Where time is not limited, a grant is so many steps of the device. Where it is, it is so
+    /// many steps of each agent; and what time a budget leaves goes to voices that are late and to
+    /// prompts, for agents of full detail.
     pub(super) fn may_take(
         &self,
         client: &ClientState,
@@ -226,7 +229,8 @@ impl Core {
         client.grants > 0 && taken < most
     }
 
-    /// What a step evaluates, as the governor counts it: `included` are agents with their rows, in the ledger already.
+    /// What a step evaluates, as the governor counts it: `included` are agents with their rows, in
+    /// the ledger already.
     pub(super) fn work_of_step(&self) -> StepWork {
         let mut all = StepWork::default();
         for &(slot, rows) in self.composer.included() {

@@ -10,18 +10,20 @@ use walla_types::{Sampling, SeqId, TokenId};
 use crate::clock::Clock;
 use crate::shell::Progress;
 
-/// Device time that measuring may take, in microseconds. A step that could take all that is left is not begun, so that this holds but
-/// for one step of a very slow device.
+/// Device time that measuring may take, in microseconds. A step that could take all that is left is
+/// not begun, so that this holds but for one step of a very slow device.
 const CALIBRATION_MICROS_MAX: f32 = 150_000.0;
 
 /// Times that each kind of step is measured; the fit outvotes the ones that somebody disturbed.
 const REPEATS: usize = 3;
 
-/// Cached tokens of a short context, and of a long one, if the context and the pages have room for it.
+/// Cached tokens of a short context, and of a long one, if the context and the pages have room for
+/// it.
 const SHORT_TOKENS: u32 = 16;
 const LONG_TOKENS: u32 = 768;
 
-/// A kind of step: speakers, and somebody who reads so many tokens of a prompt, if any. All of them have so many cached tokens.
+/// A kind of step: speakers, and somebody who reads so many tokens of a prompt, if any. All of them
+/// have so many cached tokens.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     speakers: u32,
@@ -59,8 +61,8 @@ pub(super) struct Waiting<'a, 'b> {
 /// How long a step is left alone before somebody looks whether it is done.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-/// Runs some steps and fits a cost model to the time that the device measured. `None` if it measures none, or if a step failed: the
-/// engine can do without, and learns while it runs.
+/// Runs some steps and fits a cost model to the time that the device measured. `None` if it
+/// measures none, or if a step failed: the engine can do without, and learns while it runs.
 ///
 /// Steps are timed by the device's own clock. All sequences are empty afterwards.
 ///

@@ -160,7 +160,8 @@ impl Core {
         agent.unread = agent.unread.saturating_sub(1);
         if row.flags & ResultRow::NOT_FINITE != 0 {
             self.fail(tag.slot, ReplyError::NotFinite);
-            // What made it so is in the cache, perhaps: neither this agent nor another is to go on from there.
+            // What made it so is in the cache, perhaps: neither this agent nor another is to go on
+            // from there.
             return self.drop_sequence(tag.slot);
         }
         agent.evaluated = agent.evaluated.max(tag.position + 1);
@@ -240,7 +241,8 @@ impl Core {
     }
 }
 
-/// Shows whoever listens when the device worked. A step that was launched before anybody listened is left out.
+/// Shows whoever listens when the device worked. A step that was launched before anybody listened
+/// is left out.
 fn trace_step(clock: &mut DeviceClock, completed: Completed, header: &ResultHeader) {
     let Completed { step, rows, launched_nanos, .. } = completed;
     if launched_nanos == 0 || !walla_trace::is_listening() {

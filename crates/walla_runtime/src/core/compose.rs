@@ -92,7 +92,8 @@ impl Core {
         let submitted = self.sequences.ledger.len(SeqId(slot as u32));
         let missing = (agent.history.len() as u32).saturating_sub(submitted);
         match missing {
-            // Everything known is submitted: the next token is on its way, and the device knows it first.
+            // Everything known is submitted: the next token is on its way, and the device knows it
+            // first.
             0 if agent.unread == 0 || agent.unread >= STEPS_AHEAD_MAX => None,
             0 if submitted >= self.context_tokens || !Self::wants_more(agent) => None,
             0 | 1 => Some(PlanState::Decoding),
@@ -100,7 +101,8 @@ impl Core {
         }
     }
 
-    /// Whether the reply can go on after the draws in flight: a step launched ahead is wasted if the reply ends with them.
+    /// Whether the reply can go on after the draws in flight: a step launched ahead is wasted if
+    /// the reply ends with them.
     fn wants_more(agent: &AgentState) -> bool {
         let Some(reply) = &agent.reply else { return false };
         if agent.text.open_format().is_some() {
@@ -214,8 +216,8 @@ impl Core {
     }
 
     /// Keeps pages for the agent that preempted others and waits until the steps in flight release
-    /// them: without this, a less urgent agent would take them first and be preempted again, without
-    /// end. Agents that need no new page continue, and so do more urgent ones.
+    /// them: without this, a less urgent agent would take them first and be preempted again,
+    /// without end. Agents that need no new page continue, and so do more urgent ones.
     fn honour_claim(&mut self) {
         let Some(slot) = self.page_claim else { return };
         let mut requests = std::mem::take(&mut self.composer.requests);
@@ -236,8 +238,9 @@ impl Core {
         self.composer.requests = requests;
     }
 
-    /// Finds pages for the most urgent agent that the plan left out for want of them. The most urgent one it must be: whoever is
-    /// least urgent finds nobody to take pages from, and if all wait at a page's end, nobody would ever move.
+    /// Finds pages for the most urgent agent that the plan left out for want of them. The most
+    /// urgent one it must be: whoever is least urgent finds nobody to take pages from, and if all
+    /// wait at a page's end, nobody would ever move.
     fn make_way(&mut self) {
         let lacks = |deferred: &&Deferred| matches!(deferred.reason, Deferral::Pages { .. });
         let slots = self.composer.plan.deferred().iter().filter(lacks).map(|d| d.seq.index());
@@ -248,7 +251,8 @@ impl Core {
                 self.include(slot, 1, 1);
             }
             Some(PlanState::Prefill { tokens }) if rows_left > 0 => {
-                // It comes on top of what the budget allows: a small part, so that it gets anywhere at all.
+                // It comes on top of what the budget allows: a small part, so that it gets anywhere
+                // at all.
                 let chunk = if self.composer.is_lifted { u32::MAX } else { AGED_CHUNK_TOKENS };
                 let rows = tokens.min(self.prefill_tokens_max).min(rows_left).min(chunk);
                 self.include(slot, rows, tokens);
@@ -257,7 +261,8 @@ impl Core {
         }
     }
 
-    /// Puts the agent's next `rows` rows into the batch if there are pages for `tokens` more tokens.
+    /// Puts the agent's next `rows` rows into the batch if there are pages for `tokens` more
+    /// tokens.
     fn include(&mut self, slot: usize, rows: u32, tokens: u32) {
         let seq = SeqId(slot as u32);
         // Finding room for others may have taken the agent's own pages, and with them its work.
@@ -293,8 +298,8 @@ impl Core {
         }
     }
 
-    /// Whether the agent's mask of allowed tokens, if it has one, finds room beside those of the agents in the batch. A mask that allows
-    /// nothing of this vocabulary ends the reply.
+    /// Whether the agent's mask of allowed tokens, if it has one, finds room beside those of the
+    /// agents in the batch. A mask that allows nothing of this vocabulary ends the reply.
     fn has_room_for_mask(&mut self, slot: usize) -> bool {
         let mask_of = |slot: usize| self.agents[slot].as_ref()?.spec.sampling.allowed_tokens();
         let Some(mask) = mask_of(slot) else { return true };
@@ -378,8 +383,9 @@ impl Core {
         self.stats.step_rows = self.sequences.ubatch().len();
     }
 
-    /// A step could not be submitted although the device lives: nobody knows how much of it happened, so its agents are
-    /// evaluated anew from their tokens. A reply fails after some tries.
+    /// A step could not be submitted although the device lives: nobody knows how much of it
+    /// happened, so its agents are evaluated anew from their tokens. A reply fails after some
+    /// tries.
     pub(super) fn retry_composed(&mut self, reason: &str) {
         tracing::warn!(target: "walla::device", reason, "a step failed; its agents are evaluated anew");
         for place in 0..self.composer.included.len() {
@@ -390,8 +396,9 @@ impl Core {
         self.composer.batch.clear();
     }
 
-    /// The device refused a step that was in flight: what its rows should have left in the cache is not there, a later step may have gone on
-    /// from it, and others may share those pages. So everybody is evaluated anew.
+    /// The device refused a step that was in flight: what its rows should have left in the cache is
+    /// not there, a later step may have gone on from it, and others may share those pages. So
+    /// everybody is evaluated anew.
     pub(super) fn retry_all(&mut self, reason: &str) {
         tracing::warn!(target: "walla::device", reason, "a step was refused; all agents are evaluated anew");
         for slot in 0..self.agents.len() {

@@ -100,7 +100,8 @@ pub(super) fn load(folder: &Path, key: &Key) -> Option<StepCost> {
     cost
 }
 
-/// Keeps costs, if the folder can be written: written beside and renamed, so that a crash leaves the old file or the new one.
+/// Keeps costs, if the folder can be written: written beside and renamed, so that a crash leaves
+/// the old file or the new one.
 pub(super) fn save(folder: &Path, key: &Key, cost: &StepCost) {
     let path = path(folder, key);
     let beside = path.with_extension(format!("{}.new", std::process::id()));
@@ -225,7 +226,8 @@ mod tests {
         assert!(parse(&whole, "key").is_some());
         for end in (0..whole.len() - 1).filter(|end| whole.is_char_boundary(*end)) {
             let cut = &whole[..end];
-            // A number that is cut within its digits is another number: only the last line can be so short.
+            // A number that is cut within its digits is another number: only the last line can be
+            // so short.
             assert!(parse(cut, "key").is_none() || cut.lines().count() == 5, "{cut}");
         }
         for (from, to) in [

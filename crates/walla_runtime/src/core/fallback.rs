@@ -48,9 +48,10 @@ impl Core {
         }))
     }
 
-    /// Takes over agents, clients and texts. Nothing that was in flight counts: what the host knows of each reply (its prompt and the
-    /// tokens that have come back) is read again, and the reply goes on with the next token, which is the one that it would have been,
-    /// since draws depend on seed and position alone.
+    /// Takes over agents, clients and texts. Nothing that was in flight counts: what the host knows
+    /// of each reply (its prompt and the tokens that have come back) is read again, and the reply
+    /// goes on with the next token, which is the one that it would have been, since draws depend on
+    /// seed and position alone.
     ///
     /// That holds for the same model only. If this core has another one, every reply fails, and the
     /// next call of `advance` returns [`EngineError::OtherModel`].

@@ -36,7 +36,8 @@ impl Core {
         }
         let Some(agent) = self.agents[slot].as_mut() else { return false };
         let Some(ask) = agent.asks.front() else { return false };
-        // Looked at first, since it costs nothing: in a crowd this is nearly everybody's case, in every round.
+        // Looked at first, since it costs nothing: in a crowd this is nearly everybody's case, in
+        // every round.
         if !self.worker.has_room() && !matches!(ask.prompt, Prompt::Tokens(_)) {
             self.worker_is_full = true;
             return false;
@@ -53,7 +54,8 @@ impl Core {
         agent.take_changes();
         let mut reply = Reply::new(&ask, agent.turns_removed, now_micros);
         agent.extend_turns(ask.turns_before, context_tokens as usize);
-        // Room for the reply, so that speaking does not allocate: 6 bytes a token are plenty for most languages.
+        // Room for the reply, so that speaking does not allocate: 6 bytes a token are plenty for
+        // most languages.
         reply.said.reserve(6 * agent.spec.reply_tokens_max.min(context_tokens) as usize);
         agent.reply = Some(reply);
         let source = match ask.prompt {

@@ -49,8 +49,8 @@ impl Core {
 
     /// Opens the device and loads a model onto it. `progress` hears the share done, from 0 to 1.
     ///
-    /// `auto` is the best device that opens and that the model fits; those that were passed over are told in the log and in
-    /// [`ModelCard::fallback_after`].
+    /// `auto` is the best device that opens and that the model fits; those that were passed over
+    /// are told in the log and in [`ModelCard::fallback_after`].
     ///
     /// # Errors
     /// Errors of file, model, device and options, with the file's path in errors about the file;
@@ -200,7 +200,8 @@ fn step_cost(
     Ok(cost)
 }
 
-/// Bytes of text that a token of the context may stand for on average: four times as many as in English.
+/// Bytes of text that a token of the context may stand for on average: four times as many as in
+/// English.
 const TEXT_BYTES_PER_TOKEN: usize = 16;
 
 /// Tokenizer and template. Defects of the file that do not prevent loading are logged.
@@ -224,8 +225,8 @@ pub(super) fn model_text(
     Ok(ModelText::new(loaded))
 }
 
-/// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of 128,000 tokens. An agent whose mask finds no
-/// room waits for the next step.
+/// Different masks of allowed tokens in one step: 128 KB of device memory for a vocabulary of
+/// 128,000 tokens. An agent whose mask finds no room waits for the next step.
 const MASKS_MAX: u32 = 8;
 
 fn exec_options(options: &EngineOptions, context_tokens: u32) -> ExecOptions {

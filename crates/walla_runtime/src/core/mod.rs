@@ -1,7 +1,9 @@
-//! The life of every agent's sequence: who gets rows in the next step, what comes back, and what hosts hear of it.
+//! The life of every agent's sequence: who gets rows in the next step, what comes back, and what
+//! hosts hear of it.
 //!
-//! The core is a state machine without clock or thread: the shell around it calls [`Core::advance`], tests do the same with
-//! a virtual clock. One call collects finished steps, starts what can start and submits steps while the device has room.
+//! The core is a state machine without clock or thread: the shell around it calls
+//! [`Core::advance`], tests do the same with a virtual clock. One call collects finished steps,
+//! starts what can start and submits steps while the device has room.
 
 mod agent;
 mod budget;
@@ -49,7 +51,8 @@ use crate::options::{Deadlines, EngineError};
 use crate::shell::{Advance, ClientKey, Control, Emit, EngineCore};
 use crate::state::ModelCard;
 
-/// Steps that may be submitted before the oldest one's results are read: one runs while the next waits behind it.
+/// Steps that may be submitted before the oldest one's results are read: one runs while the next
+/// waits behind it.
 const STEPS_AHEAD_MAX: u32 = 2;
 
 /// Times that a reply is evaluated anew after failed steps before it fails.
@@ -161,7 +164,8 @@ impl Core {
         }
     }
 
-    /// Without a way to send now: commands arrive between calls of [`Core::advance`], which delivers.
+    /// Without a way to send now: commands arrive between calls of [`Core::advance`], which
+    /// delivers.
     fn post(&mut self, key: ClientKey, agent: AgentId, generation: GenerationId, what: ReplyEvent) {
         if let Some(outbox) = outbox_of(&mut self.clients, key) {
             outbox.push_back(Event { agent, generation, what });
@@ -354,7 +358,8 @@ impl EngineCore for Core {
                     freed = self.has_freed;
                     break;
                 }
-                // The block of a step that failed half-way is still being copied: later. Nobody says when; no step may be in flight.
+                // The block of a step that failed half-way is still being copied: later. Nobody
+                // says when; no step may be in flight.
                 Err(StepError::Exec(ExecError::Device(DeviceError::HostInFlight { .. }))) => {
                     waits = true;
                     break;

@@ -14,7 +14,8 @@ use crate::api::ReplyError;
 type Urgency = (bool, i32, Reverse<(u64, usize)>);
 
 impl Core {
-    /// Keeps what the cache holds of `prompt`'s beginning and drops the rest; returns the tokens kept.
+    /// Keeps what the cache holds of `prompt`'s beginning and drops the rest; returns the tokens
+    /// kept.
     pub(super) fn keep_prefix(&mut self, slot: usize, prompt: &[TokenId]) -> u32 {
         let seq = SeqId(slot as u32);
         let cached = self.sequences.ledger.len(seq);
@@ -35,7 +36,8 @@ impl Core {
         ledger.usable_pages().saturating_mul(ledger.options().page_tokens)
     }
 
-    /// How many tokens, in whole pages, an agent's sequence could begin with of another's, and whose; `None` if its own has as many.
+    /// How many tokens, in whole pages, an agent's sequence could begin with of another's, and
+    /// whose; `None` if its own has as many.
     fn longer_beginning(&self, slot: usize) -> Option<(u32, usize)> {
         let options = self.sequences.ledger.options();
         // What a recurrent layer remembers is that of a whole sequence.
@@ -47,7 +49,8 @@ impl Core {
             let Some(source) = source.as_ref().filter(|_| other != slot) else { continue };
             debug_assert!(source.evaluated <= self.sequences.ledger.len(SeqId(other as u32)));
             let evaluated = &source.history[..source.evaluated as usize];
-            // It has to have a page more. Nearly all end before that page's last token, or have another there.
+            // It has to have a page more. Nearly all end before that page's last token, or have
+            // another there.
             let needed = (best.map_or(own, |(tokens, _)| tokens) / page + 1) * page;
             let last = needed as usize - 1;
             if evaluated.get(last).is_none_or(|token| agent.history.get(last) != Some(token)) {
@@ -62,8 +65,9 @@ impl Core {
         best
     }
 
-    /// Begins with what another agent's sequence begins with, if that is more than its own: whole pages, which both own then. Returns by
-    /// how many tokens it is more. Keys and values of a token depend on the tokens before it alone, so nobody can tell.
+    /// Begins with what another agent's sequence begins with, if that is more than its own: whole
+    /// pages, which both own then. Returns by how many tokens it is more. Keys and values of a
+    /// token depend on the tokens before it alone, so nobody can tell.
     pub(super) fn share_prefix(&mut self, slot: usize) -> u32 {
         let Some((tokens, other)) = self.longer_beginning(slot) else { return 0 };
         let seq = SeqId(slot as u32);
@@ -95,12 +99,14 @@ impl Core {
         self.sequences.ledger.remove(seq, keep.., &mut self.sequences.commands).is_ok()
     }
 
-    /// Frees everything that the cache holds of a sequence. If its agent speaks, its tokens are evaluated anew.
+    /// Frees everything that the cache holds of a sequence. If its agent speaks, its tokens are
+    /// evaluated anew.
     pub(super) fn drop_sequence(&mut self, slot: usize) {
         let seq = SeqId(slot as u32);
         self.has_freed |= !self.sequences.ledger.is_empty(seq);
         if self.sequences.ledger.remove(seq, .., &mut self.sequences.commands).is_err() {
-            // No room for the command: there is after upkeep. If that fails too, the device is lost and says so next time.
+            // No room for the command: there is after upkeep. If that fails too, the device is lost
+            // and says so next time.
             let upkeep = self.sequences.upkeep();
             let removed = self.sequences.ledger.remove(seq, .., &mut self.sequences.commands);
             debug_assert!(
@@ -113,9 +119,11 @@ impl Core {
         }
     }
 
-    /// Finds pages for `rows` more tokens of an agent, at the cost of agents that are idle or less urgent.
+    /// Finds pages for `rows` more tokens of an agent, at the cost of agents that are idle or less
+    /// urgent.
     ///
-    /// `false`: not now (pages are fenced or the agent itself had to yield), or its reply has failed.
+    /// `false`: not now (pages are fenced or the agent itself had to yield), or its reply has
+    /// failed.
     pub(super) fn make_room(&mut self, slot: usize, rows: u32) -> bool {
         let seq = SeqId(slot as u32);
         loop {
@@ -160,8 +168,9 @@ impl Core {
         }
     }
 
-    /// Lets all agents together hold so many tokens. If they hold more, idle ones lose their cache first, then the least urgent
-    /// speakers: they keep their history, and read it again when there is room.
+    /// Lets all agents together hold so many tokens. If they hold more, idle ones lose their cache
+    /// first, then the least urgent speakers: they keep their history, and read it again when there
+    /// is room.
     pub(super) fn limit_kv(&mut self, tokens: u32) {
         let ledger = &mut self.sequences.ledger;
         let pages = tokens.div_ceil(ledger.options().page_tokens).max(1);
@@ -182,8 +191,8 @@ impl Core {
         }
     }
 
-    /// Gives memory back that the cache is not to have any more, or gets more, as soon as no step is in flight: the device may wait for
-    /// them. Answers whether steps have to wait for that.
+    /// Gives memory back that the cache is not to have any more, or gets more, as soon as no step
+    /// is in flight: the device may wait for them. Answers whether steps have to wait for that.
     pub(super) fn resize(&mut self) -> Result<bool, ExecError> {
         let Some(pages) = self.resizes_to else { return Ok(false) };
         if self.sequences.executor.in_flight() > 0 {
@@ -225,8 +234,8 @@ impl Core {
         true
     }
 
-    /// Who goes first: nobody yields to the background; then by priority, then by seniority of the reply, so that somebody always gets to the
-    /// end.
+    /// Who goes first: nobody yields to the background; then by priority, then by seniority of the
+    /// reply, so that somebody always gets to the end.
     pub(super) fn urgency(&self, slot: usize) -> Option<Urgency> {
         let agent = self.agents[slot].as_ref()?;
         let arrived = agent.reply.as_ref().map_or(u64::MAX, |reply| reply.arrived_micros);

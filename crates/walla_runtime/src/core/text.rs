@@ -1,4 +1,5 @@
-//! Templates and tokenizers at work, on a thread of their own: encoding a long prompt takes milliseconds, and no step waits for it.
+//! Templates and tokenizers at work, on a thread of their own: encoding a long prompt takes
+//! milliseconds, and no step waits for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -72,7 +73,8 @@ pub(super) enum TextSource {
     Raw(String),
     /// Raw text whose markers are parsed.
     RawTrusted(String),
-    /// A conversation through the template, and the user's next turn. The turns are the agent's own, not a copy.
+    /// A conversation through the template, and the user's next turn. The turns are the agent's
+    /// own, not a copy.
     Chat {
         persona: String,
         turns: Arc<Vec<Turn>>,
@@ -130,7 +132,8 @@ impl TextWorker {
         Self { place: Place::Inline { text, done: Vec::new() }, jobs_left: jobs_max }
     }
 
-    /// A worker thread that has up to `jobs_max` jobs, done or not, and unparks `waker` when one is done.
+    /// A worker thread that has up to `jobs_max` jobs, done or not, and unparks `waker` when one is
+    /// done.
     pub fn spawn(text: Arc<ModelText>, jobs_max: usize, waker: Thread) -> std::io::Result<Self> {
         let (jobs, jobs_in) = sync_channel::<TextJob>(jobs_max);
         let (done_out, done) = sync_channel(jobs_max);
@@ -181,8 +184,8 @@ impl TextWorker {
 }
 
 impl Drop for TextWorker {
-    /// Lets the thread end by itself: a job in progress is bounded by the template's fuel and the tokenizer's byte cap, of which it takes
-    /// some ten at most.
+    /// Lets the thread end by itself: a job in progress is bounded by the template's fuel and the
+    /// tokenizer's byte cap, of which it takes some ten at most.
     fn drop(&mut self) {
         if let Place::Thread { jobs, thread, .. } = &mut self.place {
             drop(jobs.take());
@@ -275,11 +278,13 @@ fn first_possible(turns: &[Turn], limit: usize, token_bytes_max: usize) -> usize
     turns.iter().rposition(is_too_much).map_or(0, |last_left_out| last_left_out + 1)
 }
 
-/// The prompt with all turns if it fits in `limit` tokens. Else without the oldest turns, as few as it takes to fit in three quarters
-/// of the limit: with room to spare the next asks keep the same beginning, and what is in the cache of it stays valid. If nothing
-/// fits, the question alone. And how many turns are left out.
+/// The prompt with all turns if it fits in `limit` tokens. Else without the oldest turns, as few as
+/// it takes to fit in three quarters of the limit: with room to spare the next asks keep the same
+/// beginning, and what is in the cache of it stays valid. If nothing fits, the question alone. And
+/// how many turns are left out.
 ///
-/// `encode` makes the prompt that begins with a turn. It is called as often as the number of turns can be halved.
+/// `encode` makes the prompt that begins with a turn. It is called as often as the number of turns
+/// can be halved.
 fn fit(
     turns: &[Turn],
     possible: usize,
@@ -365,7 +370,8 @@ mod tests {
         speakers.take(turns).map(turn).collect()
     }
 
-    /// Fits prompts of so many tokens a turn, those above `tokens_max` too long to encode; also says how many were encoded.
+    /// Fits prompts of so many tokens a turn, those above `tokens_max` too long to encode; also
+    /// says how many were encoded.
     fn fit_counted(turns: usize, limit: usize, tokens_max: usize) -> (usize, usize, usize) {
         let mut encoded = 0;
         let mut encode = |from: usize| {
@@ -391,7 +397,8 @@ mod tests {
         for turns in 10..40 {
             let (tokens, dropped, _) = fit_counted(turns, 100, usize::MAX);
             assert!(dropped.is_multiple_of(2) || dropped == turns, "{turns}: {dropped}");
-            // 75 tokens are six turns and the question; a turn less if it is an answer that would come first.
+            // 75 tokens are six turns and the question; a turn less if it is an answer that would
+            // come first.
             assert!(tokens == 70 || tokens == 60, "{turns}: {tokens}");
         }
     }

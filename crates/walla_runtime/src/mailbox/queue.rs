@@ -59,7 +59,8 @@ struct Slot<T> {
 }
 
 #[expect(unsafe_code, reason = "slots are shared between threads by rules 1 to 3")]
-// SAFETY: a value is written by one thread and read by one other (rules 1 and 2), so it must be `Send`; it is never shared.
+// SAFETY: a value is written by one thread and read by one other (rules 1 and 2), so it must be
+// `Send`; it is never shared.
 unsafe impl<T: Send> Send for Mailbox<T> {}
 
 #[expect(unsafe_code, reason = "slots are shared between threads by rules 1 to 3")]
@@ -67,8 +68,9 @@ unsafe impl<T: Send> Send for Mailbox<T> {}
 unsafe impl<T: Send> Sync for Mailbox<T> {}
 
 impl<T> Mailbox<T> {
-    /// A mailbox for `capacity` items, rounded up to a power of two of at least 2 (with a single slot, `turn` could not tell
-    /// "holds item `p`" from "free for item `p + 1`"). This is its only allocation.
+    /// A mailbox for `capacity` items, rounded up to a power of two of at least 2 (with a single
+    /// slot, `turn` could not tell "holds item `p`" from "free for item `p + 1`"). This is its only
+    /// allocation.
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.max(2).next_power_of_two();
         let slot = |position| Slot {
@@ -123,8 +125,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Like [`try_send`](Self::try_send), and if there is no room, the next receiver that makes some learns of it from
-    /// [`take_room_wanted`](Self::take_room_wanted).
+    /// Like [`try_send`](Self::try_send), and if there is no room, the next receiver that makes
+    /// some learns of it from [`take_room_wanted`](Self::take_room_wanted).
     pub(crate) fn try_send_or_want_room(&self, item: T) -> Result<(), TrySendError<T>> {
         match self.try_send(item) {
             Err(TrySendError::Full(item)) => {
@@ -141,9 +143,9 @@ impl<T> Mailbox<T> {
         self.claim(1).map(|position| self.read(self.slot(position), position)).next()
     }
 
-    /// Takes up to `most` of the oldest items out, in order, and appends them; says how many. They come together: with one
-    /// [`try_recv`](Self::try_recv) after the other each atomic move of `head` waits for the lines of the item before, which come
-    /// from the sender's core.
+    /// Takes up to `most` of the oldest items out, in order, and appends them; says how many. They
+    /// come together: with one [`try_recv`](Self::try_recv) after the other each atomic move of
+    /// `head` waits for the lines of the item before, which come from the sender's core.
     pub(crate) fn recv_many(&self, most: usize, items: &mut Vec<T>) -> usize {
         let claimed = self.claim(most);
         let count = claimed.end - claimed.start;
@@ -151,7 +153,8 @@ impl<T> Mailbox<T> {
         count as usize
     }
 
-    /// Claims the positions of up to `most` of the oldest items for this thread, which must read each of them.
+    /// Claims the positions of up to `most` of the oldest items for this thread, which must read
+    /// each of them.
     fn claim(&self, most: usize) -> Range<u64> {
         let holds_item =
             |position: &u64| self.slot(*position).turn.load(Ordering::Acquire) == position + 1;
@@ -171,7 +174,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Whether a refused sender waits for the room that a [`try_recv`](Self::try_recv) just made: true once, to one receiver.
+    /// Whether a refused sender waits for the room that a [`try_recv`](Self::try_recv) just made:
+    /// true once, to one receiver.
     pub(crate) fn take_room_wanted(&self) -> bool {
         fence(Ordering::SeqCst); // Rule 6.
         // The plain look first keeps the line shared between receivers in the common case.
@@ -190,7 +194,8 @@ impl<T> Mailbox<T> {
         tail & CLOSED != 0 && self.head.0.load(Ordering::Acquire) == tail & !CLOSED
     }
 
-    /// Claims `count` positions from `from` on by moving an end of the queue; else says where that end is now.
+    /// Claims `count` positions from `from` on by moving an end of the queue; else says where that
+    /// end is now.
     fn move_on(&self, end: &AtomicU64, from: u64, count: u64) -> Result<(), u64> {
         // Relaxed: the item itself is ordered by `turn` (rule 3).
         let to = from + count;
@@ -200,7 +205,8 @@ impl<T> Mailbox<T> {
     #[expect(unsafe_code, reason = "writes into a slot that this thread owns")]
     fn write(&self, slot: &Slot<T>, position: u64, item: T) {
         slot.value.with_mut(|value| {
-            // SAFETY: by rule 1 this thread alone owns the slot; its last item was moved out before `turn` said that it is free.
+            // SAFETY: by rule 1 this thread alone owns the slot; its last item was moved out before
+            // `turn` said that it is free.
             unsafe { value.write(MaybeUninit::new(item)) }
         });
         slot.turn.store(position + 1, Ordering::Release);
@@ -209,11 +215,13 @@ impl<T> Mailbox<T> {
     #[expect(unsafe_code, reason = "moves an item out of a slot that this thread owns")]
     fn read(&self, slot: &Slot<T>, position: u64) -> T {
         let value = slot.value.with_mut(|value| {
-            // SAFETY: by rule 2 this thread alone owns the slot; `MaybeUninit` may be copied out in any state.
+            // SAFETY: by rule 2 this thread alone owns the slot; `MaybeUninit` may be copied out in
+            // any state.
             unsafe { value.read() }
         });
         slot.turn.store(position + self.capacity(), Ordering::Release);
-        // SAFETY: `turn` said that the slot holds the item of this position, and only this thread claimed the position.
+        // SAFETY: `turn` said that the slot holds the item of this position, and only this thread
+        // claimed the position.
         unsafe { value.assume_init() }
     }
 }

@@ -7,8 +7,9 @@ const LOOKS_MAX: usize = 4;
 
 /// Numbers that one thread writes together and any thread reads together, without waiting.
 ///
-/// `turn` is odd while the writer writes. A reader that sees the same even turn before and after has numbers of one moment;
-/// after [`LOOKS_MAX`] tries it takes a mixture (each number a true one, of two moments) instead of waiting.
+/// `turn` is odd while the writer writes. A reader that sees the same even turn before and after
+/// has numbers of one moment; after [`LOOKS_MAX`] tries it takes a mixture (each number a true one,
+/// of two moments) instead of waiting.
 #[derive(Debug)]
 pub(crate) struct Snapshot<const N: usize> {
     turn: AtomicU64,

@@ -19,8 +19,9 @@ const WAKING: u32 = 2;
 /// | `REGISTERING + WAKING` | still the registering thread, which now owes the wake-up | that thread, to `IDLE` |
 ///
 /// 1. A wake-up takes the waker out: it wakes once, and the task registers again.
-/// 2. Who finds the place taken never waits: a wake-up leaves its mark to the registering thread; a second
-///    registration wakes its own task at once, so that it looks and comes back. No wake-up is lost, some are needless.
+/// 2. Who finds the place taken never waits: a wake-up leaves its mark to the registering thread; a
+///    second registration wakes its own task at once, so that it looks and comes back. No wake-up
+///    is lost, some are needless.
 pub(crate) struct WakerCell {
     state: AtomicU32,
     waker: UnsafeCell<Option<Waker>>,
@@ -39,9 +40,11 @@ impl WakerCell {
         Self { state: AtomicU32::new(IDLE), waker: UnsafeCell::new(None) }
     }
 
-    /// The task to wake next: it takes the place of the one before. Look at whatever is waited for *after* this call.
+    /// The task to wake next: it takes the place of the one before. Look at whatever is waited for
+    /// *after* this call.
     pub(crate) fn register(&self, waker: &Waker) {
-        // Cloned and dropped outside of the state: both run code of the executor, which may panic or call back.
+        // Cloned and dropped outside of the state: both run code of the executor, which may panic
+        // or call back.
         let waker = waker.clone();
         if self.exchange(IDLE, REGISTERING).is_err() {
             waker.wake();
@@ -61,7 +64,8 @@ impl WakerCell {
 
     /// Wakes the registered task, if there is one.
     pub(crate) fn wake(&self) {
-        // AcqRel also where the mark is left to another thread: what this one published is seen by the task that one wakes.
+        // AcqRel also where the mark is left to another thread: what this one published is seen by
+        // the task that one wakes.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != IDLE {
             return;
         }

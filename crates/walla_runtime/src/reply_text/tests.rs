@@ -123,7 +123,8 @@ fn cut<'a>(whole: &'a str, stops: &[String]) -> &'a str {
     &whole[..cut.unwrap_or(whole.len())]
 }
 
-/// Few different bytes, so that stop strings occur; whole characters, parts of them, and bytes that are never UTF-8.
+/// Few different bytes, so that stop strings occur; whole characters, parts of them, and bytes that
+/// are never UTF-8.
 fn some_bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         &b"a"[..],

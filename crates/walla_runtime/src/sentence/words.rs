@@ -28,7 +28,8 @@ pub(super) enum Abbreviation {
     Always,
 }
 
-/// A name or a noun follows. Some are words themselves when they are not capitalised, so case counts.
+/// A name or a noun follows. Some are words themselves when they are not capitalised, so case
+/// counts.
 const TITLES: &[&str] = &[
     "Mr", "Mrs", "Ms", "Mx", "Dr", "Prof", "St", "Mt", "Ft", "Sgt", "Capt", "Lt", "Cpt", "Cmdr",
     "Col", "Maj", "Gen", "Adm", "Rev", "Hon", "Gov", "Sen", "Pres", "Mme", "Mlle", "Sr", "Sra",

@@ -1,8 +1,9 @@
 //! When the next frame is due, and how the device thread waits for it.
 //!
-//! A host that rings a parked thread pays for waking it, within its frame: a call of the system, 2 to 20 µs. So around the moment when
-//! a frame is due the device thread does not park but naps and looks, which a host need not know: ringing is an exchange of one word then. Naps
-//! cost the device thread some microseconds each, so there are none where no frame is due.
+//! A host that rings a parked thread pays for waking it, within its frame: a call of the system, 2
+//! to 20 µs. So around the moment when a frame is due the device thread does not park but naps and
+//! looks, which a host need not know: ringing is an exchange of one word then. Naps cost the device
+//! thread some microseconds each, so there are none where no frame is due.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,8 @@ pub(super) enum Rest {
 #[derive(Debug, Default)]
 pub(super) struct Cadence {
     last: Option<Instant>,
-    /// Time between frames and how far single ones are from it, both smoothed as round trips of TCP are (RFC 6298, section 2).
+    /// Time between frames and how far single ones are from it, both smoothed as round trips of TCP
+    /// are (RFC 6298, section 2).
     period: Option<(Duration, Duration)>,
 }
 
@@ -51,7 +53,8 @@ impl Cadence {
         let (Some(last), Some((period, spread))) = (self.last, self.period) else {
             return Rest::Park(at_most);
         };
-        // A quarter of a period before and after at most: beyond it a frame is as good as not foreseen.
+        // A quarter of a period before and after at most: beyond it a frame is as good as not
+        // foreseen.
         let early = (4 * spread).max(SPREAD_MIN).min(period / 4);
         let from = last + period - early;
         if now < from {

@@ -12,7 +12,8 @@ pub(crate) enum Control {
     KvTokens(u32),
 }
 
-/// Settings on their way to the device thread: a word each, so that nobody waits, and the latest counts.
+/// Settings on their way to the device thread: a word each, so that nobody waits, and the latest
+/// counts.
 #[derive(Debug)]
 pub(super) struct Controls {
     /// Nanoseconds, [`NO_LIMIT`] or [`UNCHANGED`].

@@ -159,8 +159,8 @@ pub(crate) struct Post {
 
 /// A model on a device, with a thread of its own. Clones are handles to the same engine.
 ///
-/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 300 ms at most and then leaves the
-/// thread to end by itself. [`Engine::stop`] ends it without waiting.
+/// Dropping the last handle (of [`Engine`] and [`Client`] together) stops it: the drop waits 300 ms
+/// at most and then leaves the thread to end by itself. [`Engine::stop`] ends it without waiting.
 #[derive(Clone)]
 pub struct Engine {
     handle: Arc<Handle>,
@@ -218,8 +218,9 @@ impl Engine {
     /// A new host of this engine, with mailboxes of its own.
     ///
     /// # Errors
-    /// [`EngineError::TooManyClients`] beyond 16 at a time (a dropped client counts until the device thread has seen it go),
-    /// [`EngineError::Failed`] or [`EngineError::Stopped`] if the engine is over.
+    /// [`EngineError::TooManyClients`] beyond 16 at a time (a dropped client counts until the
+    /// device thread has seen it go), [`EngineError::Failed`] or [`EngineError::Stopped`] if the
+    /// engine is over.
     pub fn client(&self, pacing: Pacing) -> Result<Client, EngineError> {
         let shared = &self.handle.shared;
         self.check_alive()?;
@@ -276,10 +277,13 @@ impl Engine {
         self.handle.shared.status.card()
     }
 
-    /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop tokens](crate::AgentSpec::stop_tokens), [masks](walla_types::TokenMask),
-    /// [prompts of tokens](crate::Prompt::Tokens), or to count what a text takes of a context. `None` until the engine is ready.
+    /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop
+    /// tokens](crate::AgentSpec::stop_tokens), [masks](walla_types::TokenMask), [prompts of
+    /// tokens](crate::Prompt::Tokens), or to count what a text takes of a context. `None` until the
+    /// engine is ready.
     ///
-    /// A long text takes milliseconds to encode: nothing to do in a frame, but a clone can go to a thread of its own.
+    /// A long text takes milliseconds to encode: nothing to do in a frame, but a clone can go to a
+    /// thread of its own.
     #[must_use]
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.handle.shared.status.tokenizer()
@@ -291,39 +295,42 @@ impl Engine {
         self.handle.shared.status.stats()
     }
 
-    /// How far measured steps were from their predictions, for each bucket of rows that has been measured: as of some ten steps
-    /// ago. Never waits.
+    /// How far measured steps were from their predictions, for each bucket of rows that has been
+    /// measured: as of some ten steps ago. Never waits.
     #[must_use]
     pub fn prediction_errors(&self) -> Vec<BucketError> {
         self.handle.shared.status.errors()
     }
 
-    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits; before the engine is ready the
-    /// setting is kept until it is.
+    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Never waits;
+    /// before the engine is ready the setting is kept until it is.
     ///
     /// Zero pauses all agents at once: no step begins, those in flight are collected, and the
     /// device thread sleeps. Asks queue, cancels and removals count. The next budget that is not
     /// zero resumes with the same tokens. [`Client::set_paused`] pauses one client and keeps the
     /// budget.
     ///
-    /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also holds for [free-running](Pacing::FreeRunning)
-    /// clients, in windows of 1/60 s.
+    /// Unlike [`EngineOptions::budget`](crate::EngineOptions::budget) it also holds for
+    /// [free-running](Pacing::FreeRunning) clients, in windows of 1/60 s.
     pub fn set_budget(&self, budget: Option<Duration>) {
         self.set(Control::Budget(budget));
     }
 
-    /// Changes how many tokens all agents' conversations together keep on the device, up to what was reserved when the model was
-    /// loaded ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)): for a game that needs the memory, or an ordered retreat before
-    /// it does. Never waits.
+    /// Changes how many tokens all agents' conversations together keep on the device, up to what
+    /// was reserved when the model was loaded
+    /// ([`EngineOptions::kv_tokens`](crate::EngineOptions::kv_tokens)): for a game that needs the
+    /// memory, or an ordered retreat before it does. Never waits.
     ///
-    /// If they hold more, idle agents lose their cache first, then those of the lowest priority. Nobody loses a word: who speaks
-    /// on reads its history again when there is room. A reply that cannot fit in what is left fails with
-    /// [`ReplyError::NoPages`](crate::ReplyError::NoPages).
+    /// If they hold more, idle agents lose their cache first, then those of the lowest priority.
+    /// Nobody loses a word: who speaks on reads its history again when there is room. A reply that
+    /// cannot fit in what is left fails with [`ReplyError::NoPages`](crate::ReplyError::NoPages).
     ///
-    /// The memory itself goes back to the system between two steps, where the device can (a GPU with virtual memory management, in pieces of a
-    /// sixteenth of the cache or more; [`EngineStats::kv_bytes`](crate::EngineStats::kv_bytes) tells). It comes back when tokens
+    /// The memory itself goes back to the system between two steps, where the device can (a GPU
+    /// with virtual memory management, in pieces of a sixteenth of the cache or more;
+    /// [`EngineStats::kv_bytes`](crate::EngineStats::kv_bytes) tells). It comes back when tokens
     /// rise, unless somebody else has taken it: then the cache stays as it is, and
-    /// [`EngineStats::pages_refused`](crate::EngineStats::pages_refused) says how many pages are missing. Ask again later.
+    /// [`EngineStats::pages_refused`](crate::EngineStats::pages_refused) says how many pages are
+    /// missing. Ask again later.
     pub fn set_kv_tokens(&self, tokens: u32) {
         self.set(Control::KvTokens(tokens));
     }
@@ -334,7 +341,8 @@ impl Engine {
     }
 
     /// Asks the engine to stop, and returns at once. Every reply that has not ended fails with
-    /// [`ReplyError::EngineGone`](crate::ReplyError::EngineGone); [`Engine::state`] turns to [`EngineState::Stopped`].
+    /// [`ReplyError::EngineGone`](crate::ReplyError::EngineGone); [`Engine::state`] turns to
+    /// [`EngineState::Stopped`].
     pub fn stop(&self) {
         self.handle.shared.stop.store(true, Ordering::Release);
         self.handle.shared.ring();
@@ -347,8 +355,8 @@ impl Engine {
         self.handle.shared.is_ended() || self.handle.shared.is_forked()
     }
 
-    /// Whether this process is a fork of the one that started the engine: its threads do not exist here,
-    /// every command is refused, and [`state`](Self::state) is [`EngineError::Forked`].
+    /// Whether this process is a fork of the one that started the engine: its threads do not exist
+    /// here, every command is refused, and [`state`](Self::state) is [`EngineError::Forked`].
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.handle.shared.is_forked()

@@ -12,8 +12,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Fails whatever is open, until every client knows or has gone (rule 4).
 ///
-/// The state has been set before. The core goes at once, and with it the device's memory: what it has still to say waits for slow
-/// clients without it. One that panicked is not asked.
+/// The state has been set before. The core goes at once, and with it the device's memory: what it
+/// has still to say waits for slow clients without it. One that panicked is not asked.
 pub(super) fn farewell<C: EngineCore>(
     shared: &Shared,
     number: u32,
@@ -29,7 +29,8 @@ pub(super) fn farewell<C: EngineCore>(
     if let Some(mut core) = core {
         let last_words = AssertUnwindSafe(|| core.last_words(reason));
         let said = if panicked { None } else { catch_unwind(last_words).ok() };
-        // Clients that have room hear of the end now: freeing a GPU's memory takes a tenth of a second.
+        // Clients that have room hear of the end now: freeing a GPU's memory takes a tenth of a
+        // second.
         if let Some(mut owned) = shared.own(number) {
             owned.seats.keep(said.unwrap_or_default());
             owned.seats.end_all(reason);

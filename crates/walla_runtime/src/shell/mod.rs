@@ -1,8 +1,9 @@
 //! The device thread around the core.
 //!
-//! One OS thread, `walla-device`, owns the device from load to drop. It goes round: admit new clients, take frames and commands
-//! from mailboxes, [advance](EngineCore::advance) the core, deliver events, wake whoever got some, and park until there is a
-//! reason to go on, or nap while a frame is due ([`cadence`]). Hosts touch mailboxes and atomics only.
+//! One OS thread, `walla-device`, owns the device from load to drop. It goes round: admit new
+//! clients, take frames and commands from mailboxes, [advance](EngineCore::advance) the core,
+//! deliver events, wake whoever got some, and park until there is a reason to go on, or nap while a
+//! frame is due ([`cadence`]). Hosts touch mailboxes and atomics only.
 //!
 //! # Who may touch what
 //! | what | device thread | hosts |
@@ -18,19 +19,23 @@
 //! | `Status` | writes | read |
 //!
 //! # Rules
-//! 1. A host that sends, grants a frame, makes wanted room, leaves or stops unparks the device thread *after* it did so. The
-//!    device thread parks only after a look at everything; an unpark in between makes that park return at once.
-//! 2. The thread keeps, for each client, the generations that were asked and have not ended (`Seat::open`). An ask enters before the
-//!    core sees it; a terminal event leaves when it is in the client's queue. What is not open gets no event.
-//!    So there is one terminal event for each, also when the core fails or panics.
-//! 3. A client whose queue refused an event is refused until the next round (its events stay in order), and its commands wait
-//!    (what the core keeps for it stays bounded). Others go on.
-//! 4. At the end, in this order: the state changes, the core says its last words and is dropped, mailboxes for commands and clients close,
-//!    all that is in them is taken, every open generation fails. Slow clients keep the thread, never the device's memory. A command either got in before the close and is answered, or its sender has it back.
-//! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog): from then on it owns neither seats
-//!    nor status, so that nothing it does later reaches a host.
-//! 6. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the thread to itself. Memory that a
-//!    hung device may still write is leaked, never freed.
+//! 1. A host that sends, grants a frame, makes wanted room, leaves or stops unparks the device
+//!    thread *after* it did so. The device thread parks only after a look at everything; an unpark
+//!    in between makes that park return at once.
+//! 2. The thread keeps, for each client, the generations that were asked and have not ended
+//!    (`Seat::open`). An ask enters before the core sees it; a terminal event leaves when it is in
+//!    the client's queue. What is not open gets no event. So there is one terminal event for each,
+//!    also when the core fails or panics.
+//! 3. A client whose queue refused an event is refused until the next round (its events stay in
+//!    order), and its commands wait (what the core keeps for it stays bounded). Others go on.
+//! 4. At the end, in this order: the state changes, the core says its last words and is dropped,
+//!    mailboxes for commands and clients close, all that is in them is taken, every open generation
+//!    fails. Slow clients keep the thread, never the device's memory. A command either got in
+//!    before the close and is answered, or its sender has it back.
+//! 5. A device thread that hangs in a call is given up by the [watchdog thread](watchdog): from
+//!    then on it owns neither seats nor status, so that nothing it does later reaches a host.
+//! 6. The last handle to go asks the thread to stop, waits [`JOIN_MAX`] at most, and leaves the
+//!    thread to itself. Memory that a hung device may still write is leaked, never freed.
 
 mod cadence;
 mod controls;
@@ -74,8 +79,9 @@ pub(crate) const CLIENTS_MAX: usize = 16;
 /// first one's load hangs.
 const INCARNATIONS_MAX: usize = 2;
 
-/// How long the last handle waits for the device thread to end. Destroying a CUDA context takes 57 to 87 ms
-/// on an H100, and unmapping the cache of a 1B model up to 15 ms more (`tests/tests/exit_gpu.rs`).
+/// How long the last handle waits for the device thread to end. Destroying a CUDA context takes 57
+/// to 87 ms on an H100, and unmapping the cache of a 1B model up to 15 ms more
+/// (`tests/tests/exit_gpu.rs`).
 const JOIN_MAX: Duration = Duration::from_millis(300);
 
 /// Names a client: below [`CLIENTS_MAX`], used again after [`EngineCore::remove_client`].
@@ -110,8 +116,8 @@ pub(crate) enum Advance {
     Idle,
 }
 
-/// Where events go. Gives an event back if the client's queue is full: the core keeps it, and all later ones of that client, and
-/// tries again at the next call.
+/// Where events go. Gives an event back if the client's queue is full: the core keeps it, and all
+/// later ones of that client, and tries again at the next call.
 pub(crate) type Emit<'a> = dyn FnMut(ClientKey, Event) -> Result<(), Event> + 'a;
 
 /// What the shell asks of the core.
@@ -149,7 +155,8 @@ pub(crate) trait EngineCore {
     /// Counters now.
     fn stats(&self) -> EngineStats;
 
-    /// How far predictions of steps are off in each bucket, if that has changed since it was last asked for.
+    /// How far predictions of steps are off in each bucket, if that has changed since it was last
+    /// asked for.
     fn changed_errors(&mut self) -> Option<[BucketError; BUCKETS.len()]> {
         None
     }
@@ -162,10 +169,11 @@ pub(crate) trait EngineCore {
         None
     }
 
-    /// Goes on with the conversations of an engine whose device was lost. Called once, before anything else.
+    /// Goes on with the conversations of an engine whose device was lost. Called once, before
+    /// anything else.
     fn take_over(&mut self, lost: Self);
 
-    /// Fails every open generation and hands over what each client has not been sent, its events in order. Called last: the core is
-    /// dropped then.
+    /// Fails every open generation and hands over what each client has not been sent, its events in
+    /// order. Called last: the core is dropped then.
     fn last_words(&mut self, reason: &str) -> Vec<(ClientKey, VecDeque<Event>)>;
 }

@@ -10,7 +10,8 @@ use super::{CLIENTS_MAX, ClientKey};
 use crate::api::{AgentId, Command, Event, GenerationId, Pacing, ReplyError, ReplyEvent};
 use crate::mailbox::TrySendError;
 
-/// Commands of one client in one round: a flood of them delays a step by some microseconds, not more.
+/// Commands of one client in one round: a flood of them delays a step by some microseconds, not
+/// more.
 pub(super) const COMMANDS_PER_ROUND: usize = 64;
 
 /// One client.
@@ -81,7 +82,8 @@ impl Seat {
         if ends {
             self.open.remove(&generation);
         }
-        // The first event of a round wakes at once, since a step may follow in the same round; the others wake together.
+        // The first event of a round wakes at once, since a step may follow in the same round; the
+        // others wake together.
         if self.woken {
             self.wake = true;
         } else {
@@ -152,8 +154,9 @@ impl Seats {
         keyed.filter_map(|(key, seat)| Some((key, seat.as_mut()?)))
     }
 
-    /// Frees the places of clients that left and seats clients that joined, never both at one place in one round: the core is
-    /// done with a client before its key means another. Returns the changes for the core, by place.
+    /// Frees the places of clients that left and seats clients that joined, never both at one place
+    /// in one round: the core is done with a client before its key means another. Returns the
+    /// changes for the core, by place.
     pub(super) fn admit(&mut self, shared: &Shared) -> [Option<SeatChange>; CLIENTS_MAX] {
         let mut changes = [const { None }; CLIENTS_MAX];
         for (place, change) in self.seats.iter_mut().zip(&mut changes) {

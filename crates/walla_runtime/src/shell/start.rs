@@ -20,8 +20,8 @@ impl Engine {
 
     /// Starts an engine on a device of `registry`.
     ///
-    /// Returns at once: the model loads on the device thread, [`Engine::state`] tells how far it is, and clients can already
-    /// send commands.
+    /// Returns at once: the model loads on the device thread, [`Engine::state`] tells how far it
+    /// is, and clients can already send commands.
     ///
     /// # Errors
     /// [`EngineError::Option`] or [`EngineError::Thread`]. All else turns up in [`Engine::state`].

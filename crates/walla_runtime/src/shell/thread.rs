@@ -57,8 +57,8 @@ pub(super) fn live<C: EngineCore>(
     // To the end of the thread, or of another engine's that outlives it.
     let _trace = walla_trace::TraceFile::from_environment();
     let mut core = None;
-    // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used on, and none of their
-    // methods leaves one half changed.
+    // Unwind safety: after a panic nothing is asked of the core but to be dropped; seats are used
+    // on, and none of their methods leaves one half changed.
     let work = AssertUnwindSafe(|| serve(shared, number, clock, loader, &mut core));
     let ended = catch_unwind(work);
     let panicked = ended.is_err();
@@ -189,7 +189,8 @@ fn serve<C: EngineCore>(
 }
 
 impl Device<'_> {
-    /// One round. Returns when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in how many microseconds.
+    /// One round. Returns when the next is due, and for [`Advance::Poll`] and [`Advance::Pause`] in
+    /// how many microseconds.
     fn round(
         &self,
         core: &mut impl EngineCore,
@@ -275,9 +276,10 @@ impl Device<'_> {
 
 /// How long to leave a working device alone: an eighth of a step, 50 to 200 µs.
 ///
-/// Results are then seen at most 200 µs late, or 12 % of a step of 400 µs; the device does not stand still meanwhile, since the
-/// next step is enqueued already. A look takes some microseconds, so that waiting costs 2 % to 8 % of one core. Below 50 µs the
-/// system's own timers (50 µs of slack on Linux) would decide anyway.
+/// Results are then seen at most 200 µs late, or 12 % of a step of 400 µs; the device does not
+/// stand still meanwhile, since the next step is enqueued already. A look takes some microseconds,
+/// so that waiting costs 2 % to 8 % of one core. Below 50 µs the system's own timers (50 µs of
+/// slack on Linux) would decide anyway.
 fn poll_micros(step: Duration) -> u64 {
     let eighth = u64::try_from(step.as_micros() / 8).unwrap_or(u64::MAX);
     eighth.clamp(50, 200)

@@ -4,11 +4,11 @@
 //! returns keeps the device thread, so another thread has to act. It does nothing but look at the
 //! [`Heartbeat`](super::heartbeat::Heartbeat) of the device thread, some times in a second.
 //!
-//! At a deadline the device thread is *disowned*: the engine's incarnation changes, and whatever that
-//! thread does if the call ever returns reaches no host. Its device is not touched, so it cannot be
-//! freed under it. While the first load hangs, a new device thread loads the fallback, and hosts
-//! notice nothing else. Later the conversations are out of reach: the engine fails, and this thread
-//! ends every open reply.
+//! At a deadline the device thread is *disowned*: the engine's incarnation changes, and whatever
+//! that thread does if the call ever returns reaches no host. Its device is not touched, so it
+//! cannot be freed under it. While the first load hangs, a new device thread loads the fallback,
+//! and hosts notice nothing else. Later the conversations are out of reach: the engine fails, and
+//! this thread ends every open reply.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,6 +1,7 @@
-//! The way in that NVTX 3 gives to profilers: the program loads the library that `NVTX_INJECTION64_PATH` names and hands it tables of function
-//! pointers, into which it writes its own. Numbers and layouts are those of NVTX 3's interface between programs and tools, `nvtxTypes.h`
-//! in <https://github.com/NVIDIA/NVTX>.
+//! The way in that NVTX 3 gives to profilers: the program loads the library that
+//! `NVTX_INJECTION64_PATH` names and hands it tables of function pointers, into which it writes its
+//! own. Numbers and layouts are those of NVTX 3's interface between programs and tools,
+//! `nvtxTypes.h` in <https://github.com/NVIDIA/NVTX>.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -16,8 +17,9 @@ const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 const CALLBACKS: u32 = 1;
 const VERSION_INFO: u32 = 3;
 
-/// Tables of functions, by module, and how many functions each has, with a first one that is none: the core, CUDA, OpenCL, CUDA's runtime, domains,
-/// synchronisation. walla calls two of the core alone, but tools refuse a program that lacks a table.
+/// Tables of functions, by module, and how many functions each has, with a first one that is none:
+/// the core, CUDA, OpenCL, CUDA's runtime, domains, synchronisation. walla calls two of the core
+/// alone, but tools refuse a program that lacks a table.
 const FUNCTIONS: [usize; 7] = [0, 16, 9, 15, 7, 16, 7];
 
 const FUNCTIONS_MAX: usize = 16;
@@ -34,7 +36,8 @@ type Slot = AtomicPtr<c_void>;
 static SLOTS: [[Slot; FUNCTIONS_MAX]; FUNCTIONS.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS_MAX] }; FUNCTIONS.len()];
 
-/// Where tools write: a pointer to each slot, but for the first, which is none; ended by another that is none.
+/// Where tools write: a pointer to each slot, but for the first, which is none; ended by another
+/// that is none.
 type Table = [Option<&'static Slot>; FUNCTIONS_MAX + 1];
 
 static TABLES: [Table; FUNCTIONS.len()] = tables();

@@ -1,10 +1,12 @@
 //! Ranges for NVIDIA's profilers, on the thread that does the work.
 //!
-//! A profiler that starts a program names its library in `NVTX_INJECTION64_PATH`, and that is where ranges go ([`injection`]): nothing else has to be
-//! installed. Where nobody is named, the old `nvToolsExt` library is tried. Both are looked for when the first engine starts; where there is
+//! A profiler that starts a program names its library in `NVTX_INJECTION64_PATH`, and that is where
+//! ranges go ([`injection`]): nothing else has to be installed. Where nobody is named, the old
+//! `nvToolsExt` library is tried. Both are looked for when the first engine starts; where there is
 //! neither, nothing happens, and the log says so once.
 //!
-//! Ranges balance by construction: an [`Entered`](crate::Entered) that has pushed one pops it, on its own thread.
+//! Ranges balance by construction: an [`Entered`](crate::Entered) that has pushed one pops it, on
+//! its own thread.
 
 #![expect(unsafe_code, reason = "profilers are C libraries; this module is their only caller")]
 
@@ -55,7 +57,8 @@ pub(crate) fn listen() {
 
 fn of_library() -> Option<Ranges> {
     let load = |name: &&str| {
-        // SAFETY: loading runs the library's initialisers; it is NVIDIA's own, found on the system's path by its name.
+        // SAFETY: loading runs the library's initialisers; it is NVIDIA's own, found on the
+        // system's path by its name.
         unsafe { Library::new(*name) }.ok()
     };
     let library = LIBRARIES.iter().find_map(load)?;

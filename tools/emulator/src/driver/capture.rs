@@ -1,7 +1,8 @@
 //! Captures: work that is written down instead of done.
 //!
-//! A capture begins on one stream; others join it by waiting for events that were recorded in it. All their work is one list, in the order in
-//! which it was enqueued, which no event can contradict. Who has waited for what is counted only to refuse what the driver refuses: an end
+//! A capture begins on one stream; others join it by waiting for events that were recorded in it.
+//! All their work is one list, in the order in which it was enqueued, which no event can
+//! contradict. Who has waited for what is counted only to refuse what the driver refuses: an end
 //! before the streams that joined have been waited for.
 
 use std::collections::BTreeMap;

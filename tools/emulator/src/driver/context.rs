@@ -19,7 +19,8 @@ use super::table::{Table, handle, new_number};
 use super::work::Operation;
 use super::{Outcome, answer, give};
 
-/// What objects live in and faults spread in: a context has one, green contexts that of the primary context.
+/// What objects live in and faults spread in: a context has one, green contexts that of the primary
+/// context.
 pub(super) struct Space {
     pub(super) number: usize,
     pub(super) device: CUdevice,

@@ -27,7 +27,8 @@ pub(super) struct Facts {
     pub(super) shared_bytes_per_multiprocessor: u32,
     pub(super) threads_per_multiprocessor: u32,
     pub(super) l2_bytes: u32,
-    /// A part of the multiprocessors is a multiple of this, and at least [`part_min`](Self::part_min).
+    /// A part of the multiprocessors is a multiple of this, and at least
+    /// [`part_min`](Self::part_min).
     pub(super) part_step: u32,
     pub(super) part_min: u32,
 }
@@ -83,7 +84,8 @@ pub(super) fn initialise() -> Result<(), String> {
 /// - `WALLA_EMULATED_DEVICES`: 1 to 4. Default: 1.
 /// - `WALLA_EMULATED_MULTIPROCESSORS`: 1 to 1,024. Default: 132, those of an H100.
 /// - `WALLA_EMULATED_MEMORY_MIB`: 1 to 1,048,576. Default: 4,096, more than any test takes.
-/// - `WALLA_EMULATED_REFUSED_LAUNCHES`: 1 to 1,048,576: of so many launches of kernels the last is refused. Default: none is.
+/// - `WALLA_EMULATED_REFUSED_LAUNCHES`: 1 to 1,048,576: of so many launches of kernels the last is
+///   refused. Default: none is.
 fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, String> {
     let number = |name: &str, default: u32, max: u32| {
         let Some(text) = get(name) else { return Ok(default) };
@@ -103,8 +105,9 @@ fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, Strin
     })
 }
 
-/// A T4, an A100, an RTX 3090, an RTX 4090, an H100, an RTX 5090: what does not come from the environment. Source: the CUDA programming guide,
-/// "Compute Capabilities", and the chips' data sheets; steps of parts: the driver API's `cuDevSmResourceSplitByCount`.
+/// A T4, an A100, an RTX 3090, an RTX 4090, an H100, an RTX 5090: what does not come from the
+/// environment. Source: the CUDA programming guide, "Compute Capabilities", and the chips' data
+/// sheets; steps of parts: the driver API's `cuDevSmResourceSplitByCount`.
 fn chip(capability: &str) -> Option<Facts> {
     let chip =
         |capability, shared_kib: u32, threads_per_multiprocessor, l2_mib: u32, (step, min)| Facts {

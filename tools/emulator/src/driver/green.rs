@@ -1,4 +1,5 @@
-//! Green contexts: contexts on a part of the multiprocessors. A kernel sees no difference here; who asks how many there are does.
+//! Green contexts: contexts on a part of the multiprocessors. A kernel sees no difference here; who
+//! asks how many there are does.
 
 use std::ffi::c_uint;
 use std::sync::Arc;

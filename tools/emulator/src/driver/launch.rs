@@ -18,7 +18,8 @@ use crate::machine::{self, Fault};
 use crate::memory::Memory;
 use crate::ptx::Kernel;
 
-/// Sides of a grid and of a block, at most. Source: the CUDA programming guide, "Compute Capabilities".
+/// Sides of a grid and of a block, at most. Source: the CUDA programming guide, "Compute
+/// Capabilities".
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 const THREADS_MAX: u64 = 1024;

@@ -26,7 +26,8 @@ const PINNED_ALIGNMENT: usize = 4096;
 /// Bytes behind each block that no kernel may touch.
 const GUARD_BYTES: usize = 256;
 
-/// What new memory is full of, so that nobody takes it for zeros: as a half or a float it is a plain number.
+/// What new memory is full of, so that nobody takes it for zeros: as a half or a float it is a
+/// plain number.
 const NEW_BYTE: u8 = 0xcd;
 
 /// Bytes of each device's memory that are in use.
@@ -99,7 +100,8 @@ impl Block {
         Ok(block)
     }
 
-    /// What kernels may touch where this is a part of it: pinned memory is for those of all devices.
+    /// What kernels may touch where this is a part of it: pinned memory is for those of all
+    /// devices.
     fn memories(&self) -> &'static [Memory] {
         let device = self.share.as_ref().map(|share| share.device);
         device.map_or(&MEMORIES, |device| std::slice::from_ref(memory_of(device)))
@@ -115,7 +117,8 @@ impl Drop for Block {
         for memory in self.memories() {
             memory.remove(self.address());
         }
-        // SAFETY: allocated with this layout, and on no list any more; who frees memory sees to it that no work uses it.
+        // SAFETY: allocated with this layout, and on no list any more; who frees memory sees to it
+        // that no work uses it.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }

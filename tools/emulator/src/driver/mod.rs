@@ -1,16 +1,20 @@
 //! The driver API as walla calls it.
 //!
 //! # Rules
-//! 1. A handle is a number that no other object has had, looked up in a [`Table`](table::Table): one that was destroyed, or never made, is
-//!    an error and no crash. Addresses of memory are looked up alike.
-//! 2. Everything made in a context is listed with its [`Space`](context::Space) and goes with it. Reserved addresses and the memory mapped
-//!    there belong to nobody, as with the real driver.
-//! 3. Work runs in the thread that enqueues it, under the lock of its stream, so a stream is an ordered queue for all threads. No other lock is
-//!    held while it runs.
-//! 4. A fault of a kernel is printed and kept in the space of its stream; the call that enqueued the kernel succeeds, every later one in
-//!    that space answers the fault. On a GPU, where work is done later, it is not otherwise.
-//! 5. A device touches its own memory and the host's, and nothing of another device's: nobody asks for more here.
-//! 6. Enumerations among arguments are numbers here, since a caller may know more of them; those within structs are taken at their word.
+//! 1. A handle is a number that no other object has had, looked up in a [`Table`](table::Table):
+//!    one that was destroyed, or never made, is an error and no crash. Addresses of memory are
+//!    looked up alike.
+//! 2. Everything made in a context is listed with its [`Space`](context::Space) and goes with it.
+//!    Reserved addresses and the memory mapped there belong to nobody, as with the real driver.
+//! 3. Work runs in the thread that enqueues it, under the lock of its stream, so a stream is an
+//!    ordered queue for all threads. No other lock is held while it runs.
+//! 4. A fault of a kernel is printed and kept in the space of its stream; the call that enqueued
+//!    the kernel succeeds, every later one in that space answers the fault. On a GPU, where work is
+//!    done later, it is not otherwise.
+//! 5. A device touches its own memory and the host's, and nothing of another device's: nobody asks
+//!    for more here.
+//! 6. Enumerations among arguments are numbers here, since a caller may know more of them; those
+//!    within structs are taken at their word.
 
 mod capture;
 mod context;

@@ -140,7 +140,8 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
         let code = load(image).map_err(|(error, words)| {
             // SAFETY: the caller's promise.
             let log = unsafe { Log::find(count, options, values) };
-            // SAFETY: the caller's promise for the place that it names. Without one, the words are for nobody.
+            // SAFETY: the caller's promise for the place that it names. Without one, the words are
+            // for nobody.
             let _ = unsafe { write_words(log.place, log.room, &words) };
             error
         })?;

@@ -9,7 +9,8 @@ use super::Outcome;
 
 const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// Reserves addresses that begin at a multiple of `alignment` (a power of two). Nobody may touch them.
+/// Reserves addresses that begin at a multiple of `alignment` (a power of two). Nobody may touch
+/// them.
 pub(super) fn reserve(bytes: usize, alignment: usize) -> Outcome<Range<u64>> {
     let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     let whole = bytes.checked_add(alignment).ok_or(refused)?;

@@ -69,7 +69,8 @@ impl Stream {
         self.queue().as_ref().map_or_else(|| Record::Done(Instant::now()), Seat::record)
     }
 
-    /// Puts what comes later behind an event. Only captures need that: other work that an event stands for is done.
+    /// Puts what comes later behind an event. Only captures need that: other work that an event
+    /// stands for is done.
     fn wait_for(&self, record: Record) -> Outcome {
         let mut queue = self.queue();
         match (&mut *queue, record) {
@@ -127,7 +128,8 @@ impl Stream {
     }
 }
 
-/// The stream with a handle. Null, and the two handles that mean the default stream, are the current context's own.
+/// The stream with a handle. Null, and the two handles that mean the default stream, are the
+/// current context's own.
 pub(super) fn stream(raw: CUstream) -> Outcome<Arc<Stream>> {
     let context = current()?;
     let stream = match raw.addr() {

@@ -1,7 +1,7 @@
 //! Virtual memory management: addresses that memory is put behind and taken from.
 //!
-//! Pages come from the system when they are mapped, not when memory is created: what is created only counts. So memory can be mapped once,
-//! and what was written is gone when it is unmapped.
+//! Pages come from the system when they are mapped, not when memory is created: what is created
+//! only counts. So memory can be mapped once, and what was written is gone when it is unmapped.
 
 use std::collections::BTreeMap;
 use std::ffi::c_ulonglong;

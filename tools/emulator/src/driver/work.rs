@@ -13,7 +13,8 @@ use crate::memory::Memory;
 /// A fault: its number and what it says.
 pub(super) type Failed = (CUresult, String);
 
-/// One thing to do. Addresses are looked at again each time it is done, since a graph may outlive memory.
+/// One thing to do. Addresses are looked at again each time it is done, since a graph may outlive
+/// memory.
 #[derive(Clone)]
 pub(super) enum Operation {
     Kernel(KernelLaunch),
@@ -41,8 +42,9 @@ impl Operation {
             Self::Copy { to, from, device } => {
                 let bytes = checked("a copy", device, memory)?;
                 let (to, from) = (*to as *mut u8, *from as *const u8);
-                // SAFETY: the device's range was just found, and memory stays while work runs that uses it (rule of the driver's callers); the
-                // host's is as long by the promise of whoever enqueued the copy.
+                // SAFETY: the device's range was just found, and memory stays while work runs that
+                // uses it (rule of the driver's callers); the host's is as long by the promise of
+                // whoever enqueued the copy.
                 unsafe { ptr::copy(from, to, bytes) };
                 Ok(())
             }

@@ -47,7 +47,8 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// Reads and writes of the host's memory. Threads of a launch, and of the host, touch the same words, so all of them are atomic.
+/// Reads and writes of the host's memory. Threads of a launch, and of the host, touch the same
+/// words, so all of them are atomic.
 #[expect(
     unsafe_code,
     reason = "device memory is the host's memory, at addresses that kernels compute"
@@ -58,7 +59,8 @@ impl Ranges<'_> {
         self.check(address, bytes.into())?;
         let order = Ordering::Relaxed;
         Ok(match bytes {
-            // SAFETY: inside a live allocation and aligned, by the check; every kernel access is atomic.
+            // SAFETY: inside a live allocation and aligned, by the check; every kernel access is
+            // atomic.
             1 => unsafe { AtomicU8::from_ptr(address as *mut u8) }.load(order).into(),
             // SAFETY: as above.
             2 => unsafe { AtomicU16::from_ptr(address as *mut u16) }.load(order).into(),
@@ -75,7 +77,8 @@ impl Ranges<'_> {
         self.check(address, bytes.into())?;
         let order = Ordering::Release;
         match bytes {
-            // SAFETY: inside a live allocation and aligned, by the check; every kernel access is atomic.
+            // SAFETY: inside a live allocation and aligned, by the check; every kernel access is
+            // atomic.
             1 => unsafe { AtomicU8::from_ptr(address as *mut u8) }.store(value as u8, order),
             // SAFETY: as above.
             2 => unsafe { AtomicU16::from_ptr(address as *mut u16) }.store(value as u16, order),
@@ -99,7 +102,8 @@ impl Ranges<'_> {
         let order = Ordering::AcqRel;
         let new = |old: u64| Some(changed(op, old, with));
         if is_long {
-            // SAFETY: inside a live allocation and aligned, by the check; every kernel access is atomic.
+            // SAFETY: inside a live allocation and aligned, by the check; every kernel access is
+            // atomic.
             let word = unsafe { AtomicU64::from_ptr(address as *mut u64) };
             return Ok(word.fetch_update(order, Ordering::Acquire, new).unwrap_or_else(|old| old));
         }

@@ -6,7 +6,8 @@ use super::kinds::{Compare, One, OneLong, Three, Two, TwoLong, Type};
 use super::op::{GENERIC_LOCAL, GENERIC_SHARED};
 use super::tensor::{Lanes, half_to_float};
 
-/// Applies a function of two halves to both halves of two words. Sums and products of halves are exact enough in f32 that rounding twice is rounding once.
+/// Applies a function of two halves to both halves of two words. Sums and products of halves are
+/// exact enough in f32 that rounding twice is rounding once.
 #[inline(always)]
 fn halves(a: u32, b: u32, f: impl Fn(f32, f32) -> f32) -> u32 {
     let one = |a: u16, b: u16| {
@@ -144,7 +145,8 @@ pub(super) fn three(op: Three, a: u32, b: u32, c: u32) -> u32 {
     }
 }
 
-/// The product is exact in f64; the sum is rounded there first, which matters only for numbers of very different size.
+/// The product is exact in f64; the sum is rounded there first, which matters only for numbers of
+/// very different size.
 fn fma_down(a: f32, b: f32, c: f32) -> f32 {
     let exact = f64::from(a) * f64::from(b) + f64::from(c);
     let near = exact as f32;

@@ -10,7 +10,8 @@ enum Number {
     Float(f64),
 }
 
-/// Bits of one type to bits of another. Integers wrap unless they `saturate`; floats to integers always saturate, and what is no number is 0.
+/// Bits of one type to bits of another. Integers wrap unless they `saturate`; floats to integers
+/// always saturate, and what is no number is 0.
 pub(super) fn convert(
     bits: u64,
     from: Type,

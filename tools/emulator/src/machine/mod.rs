@@ -1,8 +1,11 @@
-//! Runs decoded kernels: blocks one after the other on each of a few threads, the blocks of a cluster together, the lanes of a warp side by side.
+//! Runs decoded kernels: blocks one after the other on each of a few threads, the blocks of a
+//! cluster together, the lanes of a warp side by side.
 //!
-//! What it keeps to: what an instruction does to registers and memory, barriers of blocks, clusters and warps, shuffles among divergent lanes,
-//! limits of memory. What it does not: time, caches, the order in which blocks start, copies that are still under way (they are done when they
-//! are asked for, so a wait that is missing is not found), and the order in which a tensor core adds (one by one, from the lowest depth).
+//! What it keeps to: what an instruction does to registers and memory, barriers of blocks, clusters
+//! and warps, shuffles among divergent lanes, limits of memory. What it does not: time, caches, the
+//! order in which blocks start, copies that are still under way (they are done when they are asked
+//! for, so a wait that is missing is not found), and the order in which a tensor core adds (one by
+//! one, from the lowest depth).
 
 mod access;
 mod alu;
@@ -64,7 +67,8 @@ pub enum Fault {
     /// An address that is no multiple of what is accessed.
     #[error("{0}")]
     Misaligned(String),
-    /// Anything else: a trap, threads that wait for each other for ever, a launch that does not fit.
+    /// Anything else: a trap, threads that wait for each other for ever, a launch that does not
+    /// fit.
     #[error("{0}")]
     Failed(String),
 }

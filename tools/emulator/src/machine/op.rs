@@ -1,7 +1,8 @@
 //! Decoded instructions.
 //!
-//! A warp has three files of registers, each register with a value for every lane: 32 bits (also for 8 and 16, the rest zero), 64 bits, and
-//! predicates. Addresses of shared memory are those of a cluster: the block's rank in it above [`WINDOW_BITS`], the byte below.
+//! A warp has three files of registers, each register with a value for every lane: 32 bits (also
+//! for 8 and 16, the rest zero), 64 bits, and predicates. Addresses of shared memory are those of a
+//! cluster: the block's rank in it above [`WINDOW_BITS`], the byte below.
 
 use super::kinds::{
     Atomic, Compare, Logic, One, OneLong, Rounding, Shift, Shuffle, Space, Special, Three, Two,

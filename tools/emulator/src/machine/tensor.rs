@@ -1,4 +1,5 @@
-//! Matrices that a warp holds together. Source of the layouts: the PTX manual, "Matrix fragments for mma.m16n8k16" and "ldmatrix".
+//! Matrices that a warp holds together. Source of the layouts: the PTX manual, "Matrix fragments
+//! for mma.m16n8k16" and "ldmatrix".
 
 /// A register of all lanes.
 pub(super) type Lanes = [u32; 32];
@@ -21,7 +22,8 @@ pub(super) fn half_to_float(bits: u32) -> f32 {
     f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
 }
 
-/// `a b + c` for 16 rows, 8 columns and a depth of 8 or 16: halves in, floats out. Sums are made from the lowest depth up, one fma each.
+/// `a b + c` for 16 rows, 8 columns and a depth of 8 or 16: halves in, floats out. Sums are made
+/// from the lowest depth up, one fma each.
 #[inline(always)]
 pub(super) fn multiply(depth: usize, a: &[Lanes; 4], b: &[Lanes; 2], c: &[Lanes; 4]) -> [Lanes; 4] {
     let mut rows = [[0.0_f32; 16]; 16];
@@ -60,7 +62,8 @@ pub(super) fn multiply(depth: usize, a: &[Lanes; 4], b: &[Lanes; 2], c: &[Lanes;
     out
 }
 
-/// An 8 x 8 matrix of halves by rows, as lanes hold it: each two neighbours of a row, or of a column.
+/// An 8 x 8 matrix of halves by rows, as lanes hold it: each two neighbours of a row, or of a
+/// column.
 pub(super) fn spread(matrix: &[[u16; 8]; 8], is_transposed: bool) -> Lanes {
     lanes(|lane| {
         let (row, pair) = (lane / 4, 2 * (lane % 4));

@@ -1,14 +1,17 @@
 //! A warp: 32 lanes that go together as long as they can.
 //!
-//! Lanes that part become groups, each with its place in the code. The group at the lowest place goes first, so groups meet again where the code comes together. A
-//! group that has to wait for lanes of other groups (a shuffle, a barrier) stands aside until they have come to the same place.
+//! Lanes that part become groups, each with its place in the code. The group at the lowest place
+//! goes first, so groups meet again where the code comes together. A group that has to wait for
+//! lanes of other groups (a shuffle, a barrier) stands aside until they have come to the same
+//! place.
 
 use super::access::Bad;
 use super::op::{Code, Guard, Long, Op, Source, Word};
 use super::team::Site;
 use super::tensor::Lanes;
 
-/// Instructions after which another warp has its turn: kernels may wait for what another one writes.
+/// Instructions after which another warp has its turn: kernels may wait for what another one
+/// writes.
 const TURN_INSTRUCTIONS: u32 = 100_000;
 
 /// Lanes at one place.
@@ -90,7 +93,8 @@ impl Warp {
         }
     }
 
-    /// To the beginning of a kernel, as the warp of some threads. Registers keep what they had: no kernel may rely on it.
+    /// To the beginning of a kernel, as the warp of some threads. Registers keep what they had: no
+    /// kernel may rely on it.
     pub(super) fn begin(&mut self, first_thread: u32, threads: u32) {
         self.first_thread = first_thread;
         self.active = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };

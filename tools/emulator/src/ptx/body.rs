@@ -1,6 +1,7 @@
 //! A kernel's statements: names, scopes, labels, calls.
 //!
-//! Calls are written out in place: a function's body gets registers of its own, and its parameters are the memory that the caller filled.
+//! Calls are written out in place: a function's body gets registers of its own, and its parameters
+//! are the memory that the caller filled.
 
 use std::collections::HashMap;
 
@@ -83,7 +84,8 @@ pub(super) fn decode(
 }
 
 impl<'a> Body<'a> {
-    /// Variables of known size first, those of the kernel and of what it may call; those whose size the launch says begin behind them.
+    /// Variables of known size first, those of the kernel and of what it may call; those whose size
+    /// the launch says begin behind them.
     fn place_shared(&mut self, entry: &'a Item) -> Result<(), String> {
         let globals = self.globals;
         let functions = self.items.values().filter(|item| !item.is_entry);

@@ -40,7 +40,8 @@ pub(crate) struct Globals {
     global: HashMap<String, usize>,
     /// Eight bytes each, so that every variable is aligned.
     words: Vec<u64>,
-    /// Shared variables of the file: name, offset and bytes; those of open size lie where the kernel's own end.
+    /// Shared variables of the file: name, offset and bytes; those of open size lie where the
+    /// kernel's own end.
     pub(super) shared: Vec<SharedVariable>,
 }
 

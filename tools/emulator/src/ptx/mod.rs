@@ -1,7 +1,8 @@
 //! PTX text to decoded kernels.
 //!
-//! What is read is what nvcc 13 writes for walla's kernels: the instructions that they use, no others. An instruction that is not known
-//! is an error of the kernel that has it, with its line. Source: the PTX ISA manual, version 8.3.
+//! What is read is what nvcc 13 writes for walla's kernels: the instructions that they use, no
+//! others. An instruction that is not known is an error of the kernel that has it, with its line.
+//! Source: the PTX ISA manual, version 8.3.
 
 mod body;
 mod decode;

@@ -7,7 +7,8 @@ pub(super) struct Token<'a> {
     pub(super) line: u32,
 }
 
-/// Cuts a text into tokens. A word keeps its dots and double colons (`cp.async.shared::cluster`); a single colon stands alone. Comments are left out.
+/// Cuts a text into tokens. A word keeps its dots and double colons (`cp.async.shared::cluster`); a
+/// single colon stands alone. Comments are left out.
 pub(super) fn tokens(text: &str, first_line: u32) -> Vec<Token<'_>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! A decoder that knows nothing of frames: what a background thread with a model of its own does to a renderer.
+//! A decoder that knows nothing of frames: what a background thread with a model of its own does to
+//! a renderer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

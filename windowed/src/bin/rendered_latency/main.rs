@@ -1,7 +1,9 @@
-//! What dialogue costs a rendered frame: the frame times of a real Bevy scene with and without it, on one GPU.
+//! What dialogue costs a rendered frame: the frame times of a real Bevy scene with and without it,
+//! on one GPU.
 //!
-//! The scene is drawn into a texture through Vulkan, without a window and without waiting for a display. Three modes take turns in
-//! one process, several rounds of each, so that all of them see the same machine:
+//! The scene is drawn into a texture through Vulkan, without a window and without waiting for a
+//! display. Three modes take turns in one process, several rounds of each, so that all of them see
+//! the same machine:
 //!
 //! | mode | what runs beside the renderer |
 //! |---|---|

@@ -1,9 +1,11 @@
 //! When a frame begins, and when the GPU has drawn it.
 //!
-//! Without a display nobody holds a renderer back, and frames would pile up in the GPU's queue. So the render thread waits for each
-//! frame's work at its end, as a display with one picture in flight would; the game's own thread is a frame ahead meanwhile, as
-//! always in Bevy. Frames as fast as can be thus follow each other at the pace of the slower of game and renderer, and a frame is
-//! drawn about two such intervals after it began; at a fixed rate, the interval is the rate's, and the second time tells.
+//! Without a display nobody holds a renderer back, and frames would pile up in the GPU's queue. So
+//! the render thread waits for each frame's work at its end, as a display with one picture in
+//! flight would; the game's own thread is a frame ahead meanwhile, as always in Bevy. Frames as
+//! fast as can be thus follow each other at the pace of the slower of game and renderer, and a
+//! frame is drawn about two such intervals after it began; at a fixed rate, the interval is the
+//! rate's, and the second time tells.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};

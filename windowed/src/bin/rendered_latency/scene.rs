@@ -1,4 +1,5 @@
-//! The scene: a field of turning cubes on a plane, one light with a shadow, a camera that goes around it.
+//! The scene: a field of turning cubes on a plane, one light with a shadow, a camera that goes
+//! around it.
 
 use bevy::camera::RenderTarget;
 use bevy::core_pipeline::tonemapping::Tonemapping;
@@ -57,7 +58,8 @@ fn camera(commands: &mut Commands, images: &mut Assets<Image>, (width, height): 
         Camera3d::default(),
         RenderTarget::Image(canvas.clone().into()),
         Tonemapping::AcesFitted, // the default needs a table that is not built in
-        // Data-centre GPUs have few units that rasterise: a scene that leaves a 60 Hz frame some room.
+        // Data-centre GPUs have few units that rasterise: a scene that leaves a 60 Hz frame some
+        // room.
         Msaa::Off,
         Orbit,
         Transform::default(),

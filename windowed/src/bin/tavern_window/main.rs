@@ -1,7 +1,7 @@
 //! An evening at the Cracked Kettle, in a window: click somebody and talk.
 //!
-//! Everybody in the room is an agent of one model; neighbours talk with each other until you interrupt. All shapes are drawn by
-//! code.
+//! Everybody in the room is an agent of one model; neighbours talk with each other until you
+//! interrupt. All shapes are drawn by code.
 //!
 //! ```text
 //! cargo run --release --ignore-rust-version --bin tavern_window [-- --model FILE.gguf --guests 10]
@@ -51,8 +51,8 @@ struct Arguments {
     /// Begins with the overlay shown.
     #[arg(long)]
     overlay: bool,
-    /// Steps of somebody who is not there, separated by `;`: `ready`, `wait FRAMES`, `click NAME`, `press KEY`, `type TEXT`, `reply`,
-    /// `screenshot FILE.png`, `quit`.
+    /// Steps of somebody who is not there, separated by `;`: `ready`, `wait FRAMES`, `click NAME`,
+    /// `press KEY`, `type TEXT`, `reply`, `screenshot FILE.png`, `quit`.
     #[arg(long, value_name = "STEPS")]
     script: Option<Script>,
     /// Saves a picture and quits; short for a script.

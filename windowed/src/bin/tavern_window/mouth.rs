@@ -109,7 +109,8 @@ impl Mouth {
     }
 }
 
-/// Where the next word ends, if it is known: a word is whole when a space follows it, or when no more text comes.
+/// Where the next word ends, if it is known: a word is whole when a space follows it, or when no
+/// more text comes.
 fn word_end(line: &str, said: usize, complete: bool) -> Option<usize> {
     let rest = line.get(said..)?;
     let word = rest.find(|letter: char| !letter.is_whitespace())?;

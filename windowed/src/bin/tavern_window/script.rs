@@ -1,4 +1,5 @@
-//! Somebody who is not there: clicks, keys and pictures from a list of steps, for tests and screenshots.
+//! Somebody who is not there: clicks, keys and pictures from a list of steps, for tests and
+//! screenshots.
 //!
 //! Clicks and keys go in where the window's would: what a script can do, a player can.
 

@@ -26,8 +26,8 @@ const fn seat(persona: usize, x: f32, y: f32, partner: usize) -> Seat {
     Seat { persona, feet: Vec2::new(x, y), partner: Some(partner) }
 }
 
-/// Three tables in front, one at the wall, the bar with the innkeeper (persona 1) behind it, and the bard by the fire.
-/// Those who come first sit with somebody.
+/// Three tables in front, one at the wall, the bar with the innkeeper (persona 1) behind it, and
+/// the bard by the fire. Those who come first sit with somebody.
 pub const SEATS: [Seat; 11] = [
     seat(0, -105.0, FRONT_Y, 1),      // Greta
     seat(4, 105.0, FRONT_Y, 0),       // Voss

@@ -8,7 +8,8 @@ use crate::mouth::{LineSpoken, Mouth};
 use crate::player::Player;
 use crate::seats::SEATS;
 
-/// After so many replies a table takes up another subject, because two agents tend to agree with each other for ever.
+/// After so many replies a table takes up another subject, because two agents tend to agree with
+/// each other for ever.
 const REPLIES_PER_SUBJECT: u32 = 4;
 
 /// Silence before somebody takes up a new subject, in seconds.

@@ -346,7 +346,8 @@ pub struct Bench {
     /// Compare agents 0, 1, 3, 4 of eight with agents 0, 1, 2, 3
     #[arg(long)]
     pub holes: bool,
-    /// Run this llama-batched-bench on the same file and device, beside; it takes the whole of a GPU
+    /// Run this llama-batched-bench on the same file and device, beside; it takes the whole of a
+    /// GPU
     #[arg(long, value_name = "PATH", conflicts_with = "gpu_share")]
     pub llama: Option<PathBuf>,
     /// More arguments for it: some builds keep a cache of 8 bits only with "-fa on"
@@ -367,7 +368,8 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 pub struct Devices {
-    /// Open each device: free memory, what its driver was asked, how many programs are graphs and why others are not
+    /// Open each device: free memory, what its driver was asked, how many programs are graphs and
+    /// why others are not
     #[arg(short, long)]
     pub verbose: bool,
     #[command(flatten)]
@@ -379,7 +381,8 @@ pub struct Devices {
 
 #[derive(Debug, Args)]
 pub struct Synth {
-    /// Shape: llama-3.2-1b, llama-3.1-8b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, smollm2-135m, gemma-3-1b
+    /// Shape: llama-3.2-1b, llama-3.1-8b, qwen3-0.6b, qwen3-1.7b, qwen3-4b, smollm2-135m,
+    /// gemma-3-1b
     #[arg(long)]
     pub shape: String,
     /// Tensor types: f16, bf16, q8_0, q4_0, q4_k_m

@@ -1,4 +1,5 @@
-//! `walla bench`: milliseconds per step of N agents in lockstep, against the time that the memory alone needs.
+//! `walla bench`: milliseconds per step of N agents in lockstep, against the time that the memory
+//! alone needs.
 
 mod bandwidth;
 mod llama;
@@ -158,7 +159,8 @@ struct StepBytes {
 }
 
 impl StepBytes {
-    /// Weights once and every agent's keys and values once, at the context in the middle of the run.
+    /// Weights once and every agent's keys and values once, at the context in the middle of the
+    /// run.
     fn of(&self, agents: u32, run: Run) -> u64 {
         self.weights + u64::from(agents) * u64::from(run.context_mean()) * self.per_token
     }

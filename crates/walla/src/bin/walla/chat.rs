@@ -1,4 +1,5 @@
-//! `walla chat`: talk to an agent. Ctrl-C stops the reply and not the program; Ctrl-D or an empty Ctrl-C ends it.
+//! `walla chat`: talk to an agent. Ctrl-C stops the reply and not the program; Ctrl-D or an empty
+//! Ctrl-C ends it.
 //!
 //! Standard output has speech alone; reasoning is written to standard error.
 

@@ -122,12 +122,14 @@ pub async fn engine(
     Ok(engine)
 }
 
-/// Ends an engine in order: its device is closed, a trace is whole. A device that hangs does not keep the program.
+/// Ends an engine in order: its device is closed, a trace is whole. A device that hangs does not
+/// keep the program.
 pub async fn stop(engine: &Engine) {
     let _in_time = tokio::time::timeout(Duration::from_secs(5), engine.stop()).await;
 }
 
-/// Where programs of this user keep what can be measured again; `None` where the system does not say.
+/// Where programs of this user keep what can be measured again; `None` where the system does not
+/// say.
 fn cache_folder() -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let of_user = if cfg!(windows) {

@@ -12,10 +12,12 @@ const TURN_TILES_MAX: u32 = 8;
 pub(super) const DEPTH_MAX: u32 = 8;
 /// Bytes of half a stage, at most: longer copies bring nothing.
 const COPY_BYTES_MAX: u32 = 2_560;
-/// Most rows of x for which a warp asks for all stages of many tiles before its predecessor has ended, and most of those stages with more rows.
+/// Most rows of x for which a warp asks for all stages of many tiles before its predecessor has
+/// ended, and most of those stages with more rows.
 const ROWS_FEW: u32 = 4;
 const EARLY_STAGES_OF_MANY: u32 = 2;
-/// Segments of a warp that are on their way at least where two blocks share a multiprocessor, if it has as many to do.
+/// Segments of a warp that are on their way at least where two blocks share a multiprocessor, if it
+/// has as many to do.
 const SEGMENTS_AHEAD_MIN: u32 = 2;
 
 /// How blocks for one group of rows go through the tiles.
@@ -40,8 +42,8 @@ impl Turns {
 impl Tiling {
     /// Cuts a product for one group of rows a block (kernels/few.cuh).
     pub(super) fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would make several runs, or where two do not fit. Rows of x that do not fit come
-        // in parts.
+        // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would
+        // make several runs, or where two do not fit. Rows of x that do not fit come in parts.
         let blocks = product.tiles * self.row_blocks(product);
         let is_large =
             blocks <= gpu.multiprocessors && self.order.splits * self.order.runs > FEW_WARPS;
@@ -55,7 +57,8 @@ impl Tiling {
         shapes.find_map(|(shape, resident)| shape.few_turns(product, gpu, resident))
     }
 
-    /// The same with so many blocks a multiprocessor; `None` if they do not fit, or bring less than half of what one block would.
+    /// The same with so many blocks a multiprocessor; `None` if they do not fit, or bring less than
+    /// half of what one block would.
     fn few_turns(self, product: &Product, gpu: &GpuFacts, resident: u32) -> Option<Self> {
         let row_blocks = self.row_blocks(product);
         let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
@@ -78,7 +81,8 @@ impl Tiling {
         })
     }
 
-    /// Gives each warp the ring with most segments ahead, but no more than [`segments_ahead`] where it shares a multiprocessor.
+    /// Gives each warp the ring with most segments ahead, but no more than [`segments_ahead`] where
+    /// it shares a multiprocessor.
     fn with_rings(
         self,
         product: &Product,
@@ -98,7 +102,8 @@ impl Tiling {
             depths.map(|cut| cut.few_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
         };
         let ahead = |cut: &Self| (cut.chunk * cut.depth).min(all);
-        // Of equals the longest copies. Segments that come one by one are unpacked one by one, too: only where pairs do not fit.
+        // Of equals the longest copies. Segments that come one by one are unpacked one by one, too:
+        // only where pairs do not fit.
         let pairs =
             (2..=chunk_most).filter(|chunk| chunk.is_multiple_of(2) || *chunk == self.order.run);
         let best = pairs.filter_map(with_ring).max_by_key(ahead).or_else(|| with_ring(1))?;
@@ -115,8 +120,10 @@ impl Tiling {
         Stages { of_task, tasks, passes, all: turns * passes * tasks * of_task, by }
     }
 
-    /// Stages that a warp asks for before its predecessor has ended. Others come when rows of x do, where they would keep the predecessor waiting: half of them where few tiles have long
-    /// splits, as down's have, which follows the product that needs memory to its end; all but two of that product's own where there are more rows.
+    /// Stages that a warp asks for before its predecessor has ended. Others come when rows of x do,
+    /// where they would keep the predecessor waiting: half of them where few tiles have long
+    /// splits, as down's have, which follows the product that needs memory to its end; all but two
+    /// of that product's own where there are more rows.
     pub(in crate::lower) fn early_stages(&self, product: &Product) -> u32 {
         match product.tiles {
             ..TILES_MANY if self.order.runs > 1 => self.depth.div_ceil(2),
@@ -125,7 +132,8 @@ impl Tiling {
         }
     }
 
-    /// The first stage of each warp, of a product for one group of rows (`MatmulParams::first`): what a warp asks for before it has found out anything else.
+    /// The first stage of each warp, of a product for one group of rows (`MatmulParams::first`):
+    /// what a warp asks for before it has found out anything else.
     pub(in crate::lower) fn first_stages(&self, segments: u32) -> [u32; WARPS_MAX as usize] {
         let Order { split_segments, runs, run, .. } = self.order;
         std::array::from_fn(|warp| {
@@ -139,7 +147,8 @@ impl Tiling {
         })
     }
 
-    /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two turns at once if there are more than one), and those of earlier splits.
+    /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two
+    /// turns at once if there are more than one), and those of earlier splits.
     fn few_sized(self, product: &Product, rounds: u32) -> Self {
         let rings = self.warps() * self.depth * self.chunk * 2 * product.record_bytes;
         let segments = product.segments.min(self.x_splits * self.order.split_segments);
@@ -153,8 +162,9 @@ impl Tiling {
     }
 }
 
-/// Segments of a warp that are on their way at most, of `all` that it makes, where two blocks share a multiprocessor and many tiles out: rows of x, which every block waits for,
-/// come later the more weights are asked for before. Found by measuring, for copies of one segment and of more.
+/// Segments of a warp that are on their way at most, of `all` that it makes, where two blocks share
+/// a multiprocessor and many tiles out: rows of x, which every block waits for, come later the more
+/// weights are asked for before. Found by measuring, for copies of one segment and of more.
 fn segments_ahead(all: u32, copy_most: u32) -> u32 {
     match (copy_most, all) {
         (1, _) => SEGMENTS_AHEAD_MIN,

@@ -22,12 +22,14 @@ impl Tiling {
                 rings.map(|(chunk, depth)| Self { groups, teams, chunk, depth, ..self })
             });
             let sized = cuts.filter_map(|cut| cut.fit(product, gpu));
-            // As many warps on a multiprocessor as there can be, of which each has a stage on its way while it multiplies.
+            // As many warps on a multiprocessor as there can be, of which each has a stage on its
+            // way while it multiplies.
             sized.max_by_key(|(cut, warps)| {
                 (warps * cut.depth.min(2), cut.depth * cut.chunk, cut.teams)
             })
         };
-        // Fewer groups leave room for more warps, and have weights unpacked more often. Where a split is one run, blocks end as soon as they have begun: small ones.
+        // Fewer groups leave room for more warps, and have weights unpacked more often. Where a
+        // split is one run, blocks end as soon as they have begun: small ones.
         let cost = |(cut, warps): &(Self, u32)| {
             let [blocks, ..] = cut.grid;
             let turns = product.tiles.div_ceil(blocks * cut.teams);
@@ -37,7 +39,8 @@ impl Tiling {
         groups.iter().filter_map(|groups| of_groups(*groups)).min_by_key(cost).map(|(cut, _)| cut)
     }
 
-    /// Lays the grid out and counts the memory, for more than one group of rows a block; says how many warps a multiprocessor holds. `None` if it does not fit.
+    /// Lays the grid out and counts the memory, for more than one group of rows a block; says how
+    /// many warps a multiprocessor holds. `None` if it does not fit.
     fn fit(mut self, product: &Product, gpu: &GpuFacts) -> Option<(Self, u32)> {
         let x = self.groups * product.segments.min(self.order.split_segments) * GROUP_ROWS * 256;
         let ring =

@@ -89,15 +89,17 @@ fn turns_of_few_rows_fill_the_chip() {
         let (_, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
         (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
     };
-    // Llama 3.2 1B: query, key and value; output; down; gate and up; head. What a warp multiplies in a turn is on its way before x is, three quarters of it where two
-    // blocks share a multiprocessor.
+    // Llama 3.2 1B: query, key and value; output; down; gate and up; head. What a warp multiplies
+    // in a turn is on its way before x is, three quarters of it where two blocks share a
+    // multiprocessor.
     assert_eq!(cut(192, 16, 1, 640), (192, 1, 8, 2));
     assert_eq!(cut(128, 16, 1, 640), (128, 1, 8, 2));
     assert_eq!(cut(128, 64, 1, 640), (128, 1, 8, 4));
     assert_eq!(cut(1_024, 16, 1, 640), (256, 4, 4, 6));
     let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
     assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
-    // Gate and up of bf16, whose segments come one by one, and of Llama 3.1 8B, whose warps go on for long: rows of x come before more of them.
+    // Gate and up of bf16, whose segments come one by one, and of Llama 3.1 8B, whose warps go on
+    // for long: rows of x come before more of them.
     assert_eq!(cut(1_024, 16, 1, 2_048), (256, 4, 4, 2));
     assert_eq!(cut(1_792, 32, 1, 640), (256, 7, 4, 4));
     // Qwen 3 0.6B: gate and up, two tiles of four splits for eight teams.
@@ -123,7 +125,8 @@ fn stages_come_early_unless_the_predecessor_needs_the_memory() {
 
 #[test]
 fn more_rows_fill_the_chip() {
-    // On an RTX 4090 and an H100, Llama 3.2 1B: query, key and value; output; gate and up; down; head.
+    // On an RTX 4090 and an H100, Llama 3.2 1B: query, key and value; output; gate and up; down;
+    // head.
     for gpu in [gpu(128, 101_376), gpu(132, 232_448)] {
         for matrix in [(192, 16), (128, 16), (1_024, 16), (128, 64), (8_016, 16)] {
             for rows in [9, 16, 32, 48, 64, 128, 512] {

@@ -2,7 +2,8 @@
 
 use crate::lower::order::WIDE_TILES;
 
-/// Tiles of a block that shares a multiprocessor with another one (`WIDE_TILES_HALF`), and most rows of x that it takes.
+/// Tiles of a block that shares a multiprocessor with another one (`WIDE_TILES_HALF`), and most
+/// rows of x that it takes.
 pub(super) const HALF_TILES: u32 = 4;
 const HALF_COLUMNS_MAX: u32 = 32;
 /// The same where such blocks take several turns.
@@ -31,7 +32,8 @@ impl Turns {
     pub(super) fn of(all: u32, columns: u32, multiprocessors: u32) -> Self {
         let multiprocessors = multiprocessors.max(1);
         let is_half = Self::is_half(all, columns, multiprocessors);
-        // As many blocks as there is room for at once: the first of them take one turn more, if it does not come out even.
+        // As many blocks as there is room for at once: the first of them take one turn more, if it
+        // does not come out even.
         let (tiles, room) = match is_half {
             true => (HALF_TILES, 2 * multiprocessors),
             false => (WIDE_TILES, multiprocessors),
@@ -48,7 +50,8 @@ impl Turns {
         }
     }
 
-    /// Whether blocks have half as many tiles, two a multiprocessor: where all are there at once, or where the busiest multiprocessor then has fewer tiles.
+    /// Whether blocks have half as many tiles, two a multiprocessor: where all are there at once,
+    /// or where the busiest multiprocessor then has fewer tiles.
     fn is_half(all: u32, columns: u32, multiprocessors: u32) -> bool {
         let halves = all.div_ceil(HALF_TILES);
         let (full, rest) = (halves / (2 * multiprocessors), halves % (2 * multiprocessors));

@@ -1,4 +1,5 @@
-//! A device that does everything at once: memory is bytes, and a launch samples one token for each output.
+//! A device that does everything at once: memory is bytes, and a launch samples one token for each
+//! output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -65,7 +65,8 @@ fn white_space_goes_with_tokens_that_strip() {
 
 #[test]
 fn many_candidates_stay_cheap() {
-    // Runs of 2 to 31 spaces, as some vocabularies have them, over 100 000 spaces: the longest are taken.
+    // Runs of 2 to 31 spaces, as some vocabularies have them, over 100 000 spaces: the longest are
+    // taken.
     let runs: Vec<String> = (2..=31).map(|n| " ".repeat(n)).collect();
     let partition = Partition::new(
         (0..).zip(&runs).map(|(id, run)| (run.as_str(), TokenId(id), false, Scope::Any)),

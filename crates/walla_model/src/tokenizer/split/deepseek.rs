@@ -46,7 +46,8 @@ fn line_break(text: &str) -> usize {
     one(text, |c| matches!(c, '\r' | '\n'))
 }
 
-/// `\s?[…]+`: characters of one kind, which excludes white space, with at most one white-space character before them.
+/// `\s?[…]+`: characters of one kind, which excludes white space, with at most one white-space
+/// character before them.
 fn spaced(text: &str, is: impl Fn(char) -> bool) -> usize {
     let space = one(text, |c| Class::of(c) == Class::Space);
     match run(after(text, space), is) {
@@ -97,8 +98,9 @@ fn chinese_or_kana(text: &str) -> usize {
     run(text, |c| matches!(c, '\u{4e00}'..='\u{9fa5}' | '\u{3040}'..='\u{30ff}'))
 }
 
-/// ``[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*``
-/// `|\s*[\r\n]+|\s+(?!\S)|\s+`. Numbers and other characters match nothing here.
+/// ``[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
+/// ?[\p{P}\p{S}]+[\r\n]*`` `|\s*[\r\n]+|\s+(?!\S)|\s+`. Numbers and other characters match nothing
+/// here.
 fn v3_word(text: &str) -> usize {
     let sign = one(text, |c| c.is_ascii_punctuation());
     let latin = run(after(text, sign), |c| c.is_ascii_alphabetic());

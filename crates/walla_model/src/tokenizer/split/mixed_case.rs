@@ -1,7 +1,8 @@
 //! Words that change at a capital letter (`GPT-4o`, `Tekken`):
-//! `[^\r\n\p{L}\p{N}]?U*L+E?|[^\r\n\p{L}\p{N}]?U+L*E?|\p{N}{1,d}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-//! where U is any letter but `a-z`, L any letter but `A-Z` (so a letter beyond ASCII is both), and E an English ending
-//! such as `'ll`, which `Tekken` lacks.
+//! `[^\r\n\p{L}\p{N}]?U*L+E?|[^\r\n\p{L}\p{N}]?U+L*E?|\p{N}{1,d}|
+//! ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+` where U is any letter but `a-z`, L any
+//! letter but `A-Z` (so a letter beyond ASCII is both), and E an English ending such as `'ll`,
+//! which `Tekken` lacks.
 
 use super::llama3::ending;
 use super::scan::{after, one, run, run_at_most, spaces_but_last, spaces_to_line_break, words};
@@ -61,9 +62,10 @@ fn is_lower(c: char) -> bool {
 
 /// `U*L+|U+L*` at the beginning of `text`.
 ///
-/// `U*` is greedy. Where no `L` follows it, it gives back characters until the one given back is an `L` (a letter
-/// beyond ASCII): the match ends behind that one, because what was given back before it is not an `L`. Characters given
-/// back in vain are matched by `U+` at once, so the whole stays linear.
+/// `U*` is greedy. Where no `L` follows it, it gives back characters until the one given back is an
+/// `L` (a letter beyond ASCII): the match ends behind that one, because what was given back before
+/// it is not an `L`. Characters given back in vain are matched by `U+` at once, so the whole stays
+/// linear.
 fn cased_word(text: &str) -> usize {
     let uppers = run(text, is_upper);
     let lowers = run(after(text, uppers), is_lower);

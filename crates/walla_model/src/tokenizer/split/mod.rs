@@ -1,13 +1,15 @@
 //! Pre-tokenizers of byte-level BPE: how text is cut into words before pairs are merged.
 //!
-//! A vocabulary names its pre-tokenizer (`tokenizer.ggml.pre`). Each is published as one regular expression or several,
-//! applied one after the other, each within the pieces of the one before; what an expression does not match stays a
-//! piece of its own. Here each expression is a hand-written scanner: linear in the text, no backtracking, no
-//! allocation. Pieces come out in order and concatenate to the text.
+//! A vocabulary names its pre-tokenizer (`tokenizer.ggml.pre`). Each is published as one regular
+//! expression or several, applied one after the other, each within the pieces of the one before;
+//! what an expression does not match stays a piece of its own. Here each expression is a
+//! hand-written scanner: linear in the text, no backtracking, no allocation. Pieces come out in
+//! order and concatenate to the text.
 //!
-//! The behaviour to match is llama.cpp's (`llama-vocab.cpp`, `unicode.cpp`), including two things that its engine does
-//! and the published expressions do not say: every white-space character beyond ASCII is the same character, which no
-//! range contains; and `$` is the end of the current piece.
+//! The behaviour to match is llama.cpp's (`llama-vocab.cpp`, `unicode.cpp`), including two things
+//! that its engine does and the published expressions do not say: every white-space character
+//! beyond ASCII is the same character, which no range contains; and `$` is the end of the current
+//! piece.
 
 mod deepseek;
 mod gpt2;
@@ -26,7 +28,8 @@ pub enum PreTokenizer {
     Default,
     /// `gpt-2` and kin.
     Gpt2,
-    /// `llama-bpe` and kin: up to three digits a word; whole words of the vocabulary are not merged.
+    /// `llama-bpe` and kin: up to three digits a word; whole words of the vocabulary are not
+    /// merged.
     Llama3,
     /// `dbrx`, `smaug-bpe`: split as [`Llama3`](Self::Llama3), always merged.
     Dbrx,
@@ -98,7 +101,8 @@ impl PreTokenizer {
         })
     }
 
-    /// Whether a word that is itself a token is taken whole, whatever merging would have made of it.
+    /// Whether a word that is itself a token is taken whole, whatever merging would have made of
+    /// it.
     #[must_use]
     pub fn ignores_merges(self) -> bool {
         matches!(self, Self::Llama3 | Self::MiniCpm5 | Self::Tekken)

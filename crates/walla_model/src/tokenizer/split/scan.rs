@@ -1,5 +1,5 @@
-//! The steps that scanners are made of. A matcher takes the rest of the text and returns how many bytes it matches at
-//! its beginning, 0 for no match.
+//! The steps that scanners are made of. A matcher takes the rest of the text and returns how many
+//! bytes it matches at its beginning, 0 for no match.
 
 use crate::tokenizer::unicode::Class;
 
@@ -28,7 +28,8 @@ pub(super) fn after(text: &str, bytes: usize) -> &str {
     text.get(bytes..).unwrap_or("")
 }
 
-/// One expression of a pre-tokenizer: each match is a piece, and so is each stretch between matches.
+/// One expression of a pre-tokenizer: each match is a piece, and so is each stretch between
+/// matches.
 ///
 /// Linear if `matcher` reads only as far as it matches, plus a bounded number of characters.
 pub(super) fn isolate<'t>(
@@ -58,8 +59,8 @@ pub(super) fn isolate<'t>(
     }
 }
 
-/// A whole pre-tokenizer: `first_word` says how many bytes the first word of a non-empty text has. Where it matches
-/// nothing the word is one character, so that splitting always ends.
+/// A whole pre-tokenizer: `first_word` says how many bytes the first word of a non-empty text has.
+/// Where it matches nothing the word is one character, so that splitting always ends.
 pub(super) fn words<'t>(
     text: &'t str,
     first_word: impl Fn(&str) -> usize,
@@ -74,8 +75,8 @@ pub(super) fn words<'t>(
 }
 
 /// The white-space patterns that end most expressions, for a text that begins with white space:
-/// `\s+(?!\S)|\s+`, that is all of a run of white space but its last character, which is left for the word behind it;
-/// all of it if nothing follows or if it is a single character.
+/// `\s+(?!\S)|\s+`, that is all of a run of white space but its last character, which is left for
+/// the word behind it; all of it if nothing follows or if it is a single character.
 pub(super) fn spaces_but_last(text: &str) -> usize {
     let spaces = run_of(text, Class::Space);
     let last = text.get(..spaces).and_then(|spaces| spaces.chars().next_back());

@@ -1,15 +1,18 @@
 //! The classes of characters that pre-tokenizers split at.
 //!
-//! Splitting must be the same as where the vocabulary was trained and where llama.cpp runs it, so the tables are our own
-//! and pinned to Unicode 15.1, instead of following whatever version the standard library has.
+//! Splitting must be the same as where the vocabulary was trained and where llama.cpp runs it, so
+//! the tables are our own and pinned to Unicode 15.1, instead of following whatever version the
+//! standard library has.
 
 mod changes;
 
 use std::sync::LazyLock;
 
-/// What a pre-tokenizer sees of a character: its general category, except that white space is a class of its own.
+/// What a pre-tokenizer sees of a character: its general category, except that white space is a
+/// class of its own.
 ///
-/// White space is Unicode's `White_Space`; no letter, number, mark or sign has this property, so one class is enough.
+/// White space is Unicode's `White_Space`; no letter, number, mark or sign has this property, so
+/// one class is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Class {
@@ -73,7 +76,8 @@ const ASCII: [Class; 128] = {
 /// Characters in a block of the two-stage table.
 const BLOCK: usize = 256;
 
-/// Two-stage table: equal blocks of 256 characters are stored once (about 45 KiB instead of 1.1 MiB).
+/// Two-stage table: equal blocks of 256 characters are stored once (about 45 KiB instead of 1.1
+/// MiB).
 struct Table {
     /// Block number → which of the stored blocks.
     stored: Vec<u16>,

@@ -32,8 +32,8 @@ impl Random {
     }
 }
 
-/// A device whose true costs are not the model's: other factors for each bucket, noise, hiccups, slow drift, and spells in which
-/// somebody else has a part of it.
+/// A device whose true costs are not the model's: other factors for each bucket, noise, hiccups,
+/// slow drift, and spells in which somebody else has a part of it.
 pub struct Device {
     model: StepCost,
     of_bucket: [f32; BUCKETS.len()],

@@ -1,6 +1,8 @@
-//! A crowd under a budget: the real planner, governor and ledger, a device that deviates from its model, and a clock that counts frames.
+//! A crowd under a budget: the real planner, governor and ledger, a device that deviates from its
+//! model, and a clock that counts frames.
 //!
-//! Used by the test `simulation.rs` in small and by `benches/src/simulate.rs` in large. One seed, one story.
+//! Used by the test `simulation.rs` in small and by `benches/src/simulate.rs` in large. One seed,
+//! one story.
 
 mod device;
 pub mod report;
@@ -282,13 +284,15 @@ impl World {
         self.requests = requests;
     }
 
-    /// Who goes first where pages are scarce, as in the runtime: the background last, then by priority, then by the age of the ask.
+    /// Who goes first where pages are scarce, as in the runtime: the background last, then by
+    /// priority, then by the age of the ask.
     fn urgency(&self, agent: u32) -> (bool, i32, Reverse<(u32, u32)>) {
         let Agent { detail, priority, asked_frame, .. } = self.agents[agent as usize];
         (detail != Detail::Background, priority, Reverse((asked_frame, agent)))
     }
 
-    /// The least urgent agent that holds pages and is not in the planned step, if it is less urgent than `agent`.
+    /// The least urgent agent that holds pages and is not in the planned step, if it is less urgent
+    /// than `agent`.
     fn victim(&self, agent: u32) -> Option<u32> {
         let is_planned = |seq| {
             self.plan.decode().iter().any(|decode| decode.seq == seq)
@@ -303,7 +307,8 @@ impl World {
         (self.urgency(victim) < self.urgency(agent)).then_some(victim)
     }
 
-    /// Ends caches that nobody uses, longest unused first, and if there are none that of somebody less urgent. `true`: try again.
+    /// Ends caches that nobody uses, longest unused first, and if there are none that of somebody
+    /// less urgent. `true`: try again.
     fn make_way(&mut self) -> bool {
         let lacks = |reason| matches!(reason, Deferral::Pages { .. });
         let deferred = self.plan.deferred().iter().filter(|deferred| lacks(deferred.reason));

@@ -27,7 +27,8 @@ pub struct OfDetail {
     pub tokens: u64,
     /// Tokens of voices that came more than a frame after they were due.
     pub tokens_late: u64,
-    /// Frames in a row in which somebody's voice or prompt wanted something and got nothing, at most.
+    /// Frames in a row in which somebody's voice or prompt wanted something and got nothing, at
+    /// most.
     pub longest_wait: u32,
     /// Frames from an ask to its first token.
     pub first_token_frames: Spread,

@@ -103,7 +103,8 @@ fn a_step_that_hangs_loses_the_device_at_its_deadline_and_no_word() {
     }
 }
 
-/// The memory of a device that hangs may still be written: it is leaked, and no call reaches the device.
+/// The memory of a device that hangs may still be written: it is leaked, and no call reaches the
+/// device.
 #[test]
 fn a_device_that_hangs_is_leaked_and_left_alone() {
     let clock = VirtualClock::new();

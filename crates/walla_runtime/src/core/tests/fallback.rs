@@ -1,4 +1,5 @@
-//! A device is lost in mid-sentence and the CPU goes on: what is heard is what would have been heard.
+//! A device is lost in mid-sentence and the CPU goes on: what is heard is what would have been
+//! heard.
 
 use std::sync::Arc;
 
@@ -39,7 +40,8 @@ pub(super) fn advance_or_fall_back(
     true
 }
 
-/// Six agents with greedy and with random draws, stop strings and conversations; what they say, the device lost after some rounds.
+/// Six agents with greedy and with random draws, stop strings and conversations; what they say, the
+/// device lost after some rounds.
 fn story(lose_after: Option<usize>) -> (Vec<Heard>, Stage) {
     let options = EngineOptions { kv_tokens: Some(16 * 30), ..options() };
     let (registry, handle) = with_spare(FaultPlan::new(1));
@@ -79,7 +81,8 @@ fn a_lost_device_costs_no_word_and_doubles_none() {
     }
 }
 
-/// A device that is passed over is heard of: it does not open, the model does not fit, or it is lost while it loads.
+/// A device that is passed over is heard of: it does not open, the model does not fit, or it is
+/// lost while it loads.
 #[test]
 fn the_best_device_that_the_model_fits_is_taken_and_the_others_are_told() {
     let go_on = &mut |_: f32| ControlFlow::Continue(());

@@ -51,7 +51,8 @@ fn any_one_failed_call_in_play_changes_no_word() {
     }
 }
 
-/// As above, on a device that takes its time: the core never rests while a reply is open, for nobody would wake it.
+/// As above, on a device that takes its time: the core never rests while a reply is open, for
+/// nobody would wake it.
 #[test]
 fn a_slow_device_that_fails_once_leaves_no_reply_asleep() {
     let expected = faultless();
@@ -169,7 +170,8 @@ fn slow_completions_change_no_word() {
     }
 }
 
-/// An agent that takes the place of one who left in mid-sentence hears nothing of that one's steps in flight.
+/// An agent that takes the place of one who left in mid-sentence hears nothing of that one's steps
+/// in flight.
 #[test]
 fn a_place_taken_over_brings_no_foreign_tokens() {
     let alone = |seed: u64| alone(&options(), speaker(seed, 12), "one after the other");
@@ -313,7 +315,8 @@ fn seeded_story(seed: u64) {
     assert_eq!(stage.core.stats().agents, 0, "seed {seed}");
 }
 
-/// Devices may wait for steps in flight when memory comes or goes: the engine does, without standing still.
+/// Devices may wait for steps in flight when memory comes or goes: the engine does, without
+/// standing still.
 #[test]
 fn the_cache_changes_its_size_when_no_step_is_in_flight() {
     let clock = VirtualClock::new();

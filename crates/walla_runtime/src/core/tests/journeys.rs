@@ -462,7 +462,8 @@ fn whoever_shares_keeps_what_its_neighbour_loses() {
     stage.assert_all_ended();
 }
 
-/// The teller's words stand where the device remembers the lore's tokens, by position: penalties of whoever shares the lore count the lore's.
+/// The teller's words stand where the device remembers the lore's tokens, by position: penalties of
+/// whoever shares the lore count the lore's.
 #[test]
 fn penalties_of_a_shared_prompt_count_its_own_tokens() {
     let options = EngineOptions { context_tokens: 512, ..options() };
@@ -484,8 +485,8 @@ fn penalties_of_a_shared_prompt_count_its_own_tokens() {
     assert_eq!(shared.text, alone.text);
 }
 
-/// A plan that submits nothing because a reply had to end is followed by another plan: the pages that
-/// it left may be what another agent lacks.
+/// A plan that submits nothing because a reply had to end is followed by another plan: the pages
+/// that it left may be what another agent lacks.
 #[test]
 fn replies_that_no_page_is_left_for_all_end_without_another_command() {
     for pages in [2, 3, 5] {

@@ -179,8 +179,8 @@ impl Stage {
         &self.heard[&generation]
     }
 
-    /// Every reply has ended, once, and its deltas count no token that its usage does not. Those without text at its end (`<|im_start|>`) are
-    /// in none: `text.rs` looks at that.
+    /// Every reply has ended, once, and its deltas count no token that its usage does not. Those
+    /// without text at its end (`<|im_start|>`) are in none: `text.rs` looks at that.
     fn assert_all_ended(&self) {
         for (generation, heard) in &self.heard {
             assert_eq!(heard.ends.len(), 1, "{generation:?} ends once: {heard:?}");

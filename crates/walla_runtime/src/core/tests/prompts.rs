@@ -43,7 +43,8 @@ fn a_restored_talk_that_no_encoder_takes_is_cut_to_what_fits() {
     assert!((60..=90).contains(&heard.usage.prompt_tokens), "{heard:?}");
 }
 
-/// The text thread takes so many prompts at a time. Those who ask again wait behind those who have not had a turn yet.
+/// The text thread takes so many prompts at a time. Those who ask again wait behind those who have
+/// not had a turn yet.
 #[test]
 fn in_a_crowd_prompts_are_encoded_in_turn() {
     let options = EngineOptions { agents_max: 150, context_tokens: 64, ..options() };

@@ -1,5 +1,5 @@
-//! Seeded stories: everything that hosts and devices can do, in random order and in virtual time, on
-//! a device that hashes instead of evaluating a model.
+//! Seeded stories: everything that hosts and devices can do, in random order and in virtual time,
+//! on a device that hashes instead of evaluating a model.
 //!
 //! A story is a function of its seed: time is virtual, so budgets, deadlines and step times replay
 //! as well. What each must show, after every frame and at its end:
@@ -590,9 +590,9 @@ fn sweep(call: Call, nth: u64, fault: Fault) -> bool {
     story.handle.calls(call) > nth
 }
 
-/// The most urgent agent preempts others for its pages, which steps in flight still hold. Whoever was preempted
-/// may not take them in the meantime: not in the same frame, and not in the next, if the frame's steps
-/// are used up.
+/// The most urgent agent preempts others for its pages, which steps in flight still hold. Whoever
+/// was preempted may not take them in the meantime: not in the same frame, and not in the next, if
+/// the frame's steps are used up.
 #[test]
 fn preempted_pages_reach_the_agent_that_they_were_freed_for() {
     for seed in 0..300 {

@@ -44,7 +44,8 @@ fn control_tokens_that_a_model_draws_are_heard_by_nobody() {
     assert!((10..110).contains(&mixed), "{mixed} markers of 120 tokens");
 }
 
-/// A reply of nothing but the letter a, all of it held back: it may be the beginning of a stop string.
+/// A reply of nothing but the letter a, all of it held back: it may be the beginning of a stop
+/// string.
 fn hesitant() -> AgentSpec {
     let stop = format!("{}b", "a".repeat(40));
     AgentSpec {

@@ -169,7 +169,8 @@ fn speaking(drop_millis: u32, deadlines: Deadlines) -> (Engine, Client, Arc<Scri
     (engine, client, script)
 }
 
-/// Destroying a CUDA context takes a tenth of a second: nobody waits so long to hear that it is over.
+/// Destroying a CUDA context takes a tenth of a second: nobody waits so long to hear that it is
+/// over.
 #[test]
 fn replies_end_before_the_device_is_freed() {
     let (engine, client, script) = speaking(1_500, Deadlines::default());

@@ -113,7 +113,8 @@ fn work_that_nobody_waits_for_is_refused_at_the_end() {
     order(joined, origin);
     fill(memory, 1, 1, joined);
     refused!(cuStreamEndCapture(origin, &raw mut graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-    // A stream that joined and did nothing is no matter, nor is one that is waited for through another.
+    // A stream that joined and did nothing is no matter, nor is one that is waited for through
+    // another.
     let third = stream();
     begin(origin);
     order(origin, joined);

@@ -1,4 +1,5 @@
-//! The entry points, called as a program calls them. Kernels do nothing here: what they compute is tested elsewhere.
+//! The entry points, called as a program calls them. Kernels do nothing here: what they compute is
+//! tested elsewhere.
 
 mod api;
 mod captures;

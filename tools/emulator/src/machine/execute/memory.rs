@@ -8,8 +8,8 @@ use crate::machine::team::Site;
 use crate::machine::tensor;
 use crate::machine::warp::Warp;
 
-/// An `mbarrier`: its own layout, since PTX leaves it open. From the lowest bit: arrivals that are awaited (20 bits), arrivals of a phase
-/// (20), bytes that are awaited (23, signed), the phase.
+/// An `mbarrier`: its own layout, since PTX leaves it open. From the lowest bit: arrivals that are
+/// awaited (20 bits), arrivals of a phase (20), bytes that are awaited (23, signed), the phase.
 #[derive(Clone, Copy)]
 pub(super) struct Counted(pub(super) u64);
 

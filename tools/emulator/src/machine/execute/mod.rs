@@ -25,7 +25,8 @@ fn each(mut lanes: u32) -> impl Iterator<Item = usize> {
 }
 
 impl Warp {
-    /// Does an instruction for some lanes. `false`: the warp looked for something that is not there yet.
+    /// Does an instruction for some lanes. `false`: the warp looked for something that is not there
+    /// yet.
     #[inline(always)]
     pub(super) fn execute(
         &mut self,
@@ -214,7 +215,8 @@ impl Warp {
         Ok(true)
     }
 
-    /// The manual's pseudo-code for `shfl.sync`. A source that does not take part is undefined there; here it is what its register has.
+    /// The manual's pseudo-code for `shfl.sync`. A source that does not take part is undefined
+    /// there; here it is what its register has.
     fn shuffle(
         &mut self,
         how: Shuffle,

@@ -100,7 +100,8 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// An address, and the space that it is really in: parameters of functions lie in the thread's own memory.
+    /// An address, and the space that it is really in: parameters of functions lie in the thread's
+    /// own memory.
     pub(super) fn address(
         &mut self,
         operand: &Operand<'a>,

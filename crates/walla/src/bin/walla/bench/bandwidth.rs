@@ -16,7 +16,8 @@ pub fn measure(device: &DeviceArgs) -> Result<f64, Failure> {
     })
 }
 
-/// Bytes a second that `threads` threads read from memory: the best of five passes over a buffer larger than any cache.
+/// Bytes a second that `threads` threads read from memory: the best of five passes over a buffer
+/// larger than any cache.
 fn of_threads(threads: u32) -> f64 {
     const WORDS_PER_THREAD: usize = 16 << 20;
     let buffers: Vec<Vec<u64>> =

@@ -55,7 +55,8 @@ impl Sorted {
         self.0.get(index).copied().unwrap_or_default()
     }
 
-    /// Their sum by their number; 0 if there are none. Of the times between ends of steps that is the time of all by their number.
+    /// Their sum by their number; 0 if there are none. Of the times between ends of steps that is
+    /// the time of all by their number.
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len().max(1) as f64
     }
