@@ -67,7 +67,7 @@ const OUTSIDE: &[&str] = &[
 
 /// Where the reasons for third-party crates stand: a table in `ARCHITECTURE.md`, whose first column
 /// names them.
-const REASONS: &str = "## Why each third-party crate is there";
+const REASONS: &str = "## Third-party crates";
 
 /// Checks every dependency of every crate in the workspace.
 ///
