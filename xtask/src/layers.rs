@@ -40,7 +40,11 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
             "tracing",
         ],
     ),
-    ("walla_runtime", 5, &["libc", "thiserror", "tracing"]),
+    (
+        "walla_runtime",
+        5,
+        &["atomic-waker", "crossbeam-queue", "crossbeam-utils", "libc", "thiserror", "tracing"],
+    ),
     ("walla_exec", 4, &["bytemuck", "thiserror"]),
     ("walla_cuda", 3, &["bytemuck", "cudarc", "half", "miniz_oxide", "tracing"]),
     ("walla_cpu", 3, &["bytemuck", "half", "libc"]),

@@ -1,4 +1,4 @@
-//! Every interleaving of small uses of `walla_runtime`'s mailboxes, with at most three preemptions.
+//! Every interleaving of small uses of `walla_runtime`'s snapshot, with at most three preemptions.
 //!
 //! ```text
 //! cargo test -p walla_runtime_models
@@ -9,22 +9,14 @@
 //! package of its own needs no compiler flags that would reach other crates, and builds loom alone.
 #![cfg(test)]
 
-#[path = "../src/mailbox/queue.rs"]
-mod queue;
 #[path = "../src/mailbox/snapshot.rs"]
 mod snapshot;
-#[path = "../src/mailbox/waker.rs"]
-mod waker;
 
-mod mailbox;
 mod snapshots;
 
-/// What `walla_runtime::mailbox::sync` is there.
+/// Replaces `walla_runtime::mailbox::sync`.
 mod sync {
-    pub(crate) use loom::cell::UnsafeCell;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-
-    pub(crate) struct OwnLine<T>(pub(crate) T);
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
 /// Runs `model` in every interleaving.

@@ -53,7 +53,7 @@ impl Client {
     #[must_use]
     pub fn try_recv(&self) -> Option<Event> {
         let event = self.post.events.try_recv()?;
-        if self.post.events.take_room_wanted() {
+        if self.post.events.take_retry_wanted() {
             self.engine.shared().ring();
         }
         Some(event)
@@ -64,7 +64,7 @@ impl Client {
     /// where `events` has room.
     pub fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) -> usize {
         let count = self.post.events.recv_many(most, events);
-        if count > 0 && self.post.events.take_room_wanted() {
+        if count > 0 && self.post.events.take_retry_wanted() {
             self.engine.shared().ring();
         }
         count

@@ -130,10 +130,10 @@ pub struct EngineOptions {
     /// Prompt tokens of one step. Default: `64`, so that a long prompt does not stall those who
     /// speak.
     pub prefill_tokens_max: u32,
-    /// Commands that a client can send ahead, rounded up to a power of two. Default: `1_024`.
+    /// Capacity of a client's command queue, at least 1. Default: `1_024`.
     pub command_queue: usize,
-    /// Events that wait for a client, rounded up to a power of two; its agents pause while there is
-    /// no room. Default: `4_096`, one second of 64 agents at 60 tokens.
+    /// Capacity of a client's event queue, at least 1; the client's agents pause while it is full.
+    /// Default: `4_096`, one second of 64 agents at 60 tokens.
     pub event_queue: usize,
     /// How keys and values are stored. Default: f16. 8 bits halve the cache; a CPU, also one that
     /// takes over from a lost GPU, attends to them by plain Rust, which takes longer than its

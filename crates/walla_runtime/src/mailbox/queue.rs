@@ -1,20 +1,20 @@
 use core::fmt;
-use core::mem::MaybeUninit;
-use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-use super::sync::{AtomicBool, AtomicU64, Ordering, OwnLine, UnsafeCell, fence};
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
 
-/// Why a mailbox did not take something. The payload comes back.
+/// A refused send, with its payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
-    /// No room now: keep it and try again, for example next frame.
+    /// The queue is full: try again later, for example in the next frame.
     Full(T),
-    /// Nobody receives any more: give up.
+    /// The receiver is gone: no later send can succeed.
     Closed(T),
 }
 
 impl<T> TrySendError<T> {
-    /// What was to be sent.
+    /// The payload.
     pub fn into_inner(self) -> T {
         match self {
             Self::Full(payload) | Self::Closed(payload) => payload,
@@ -42,198 +42,88 @@ impl<T> fmt::Display for TrySendError<T> {
 
 impl<T> core::error::Error for TrySendError<T> {}
 
-/// Marks `tail` once the mailbox is closed.
-const CLOSED: u64 = 1 << 63;
+/// The closed mark in `sends`.
+const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// A bounded queue for many senders and many receivers. See the [module](super) for its rules.
+/// A bounded queue for several senders and receivers. Its rules are in the [module](super).
 pub(crate) struct Mailbox<T> {
-    tail: OwnLine<AtomicU64>,
-    head: OwnLine<AtomicU64>,
-    room_wanted: OwnLine<AtomicBool>,
-    slots: Box<[Slot<T>]>,
+    queue: ArrayQueue<T>,
+    sends: CachePadded<AtomicUsize>,
+    retry_wanted: CachePadded<AtomicBool>,
 }
-
-struct Slot<T> {
-    turn: AtomicU64,
-    value: UnsafeCell<MaybeUninit<T>>,
-}
-
-#[expect(unsafe_code, reason = "slots are shared between threads by rules 1 to 3")]
-// SAFETY: a value is written by one thread and read by one other (rules 1 and 2), so it must be
-// `Send`; it is never shared.
-unsafe impl<T: Send> Send for Mailbox<T> {}
-
-#[expect(unsafe_code, reason = "slots are shared between threads by rules 1 to 3")]
-// SAFETY: as above; all else in a mailbox is atomic.
-unsafe impl<T: Send> Sync for Mailbox<T> {}
 
 impl<T> Mailbox<T> {
-    /// A mailbox for `capacity` items, rounded up to a power of two of at least 2 (with a single
-    /// slot, `turn` could not tell "holds item `p`" from "free for item `p + 1`"). This is its only
-    /// allocation.
+    /// A mailbox for `capacity` items, at least one.
     pub(crate) fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(2).next_power_of_two();
-        let slot = |position| Slot {
-            turn: AtomicU64::new(position),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
-        };
         Self {
-            tail: OwnLine(AtomicU64::new(0)),
-            head: OwnLine(AtomicU64::new(0)),
-            room_wanted: OwnLine(AtomicBool::new(false)),
-            slots: (0..capacity as u64).map(slot).collect(),
+            queue: ArrayQueue::new(capacity.max(1)),
+            sends: CachePadded::new(AtomicUsize::new(0)),
+            retry_wanted: CachePadded::new(AtomicBool::new(false)),
         }
     }
 
-    fn capacity(&self) -> u64 {
-        self.slots.len() as u64
-    }
-
-    fn slot(&self, position: u64) -> &Slot<T> {
-        // In bounds: the capacity is a power of two.
-        &self.slots[(position & (self.capacity() - 1)) as usize]
-    }
-
-    /// Puts an item in.
+    /// Sends an item.
     ///
     /// # Errors
-    /// Gives it back if there is no room, or nobody will receive it.
+    /// Returns the item if the queue is full or the mailbox is closed.
     pub(crate) fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
-        let mut tail = self.tail.0.load(Ordering::Relaxed);
-        loop {
-            if tail & CLOSED != 0 {
-                return Err(TrySendError::Closed(item));
-            }
-            let slot = self.slot(tail);
-            let turn = slot.turn.load(Ordering::Acquire);
-            if turn == tail {
-                match self.move_on(&self.tail.0, tail, 1) {
-                    Ok(()) => {
-                        self.write(slot, tail, item);
-                        return Ok(());
-                    }
-                    Err(now) => tail = now,
-                }
-                continue;
-            }
-            // The slot still holds an item of the lap before, or `tail` is out of date.
-            let now = self.tail.0.load(Ordering::Relaxed);
-            if turn < tail && now == tail {
-                return Err(TrySendError::Full(item));
-            }
-            tail = now;
-        }
+        let before = self.sends.fetch_add(1, Ordering::AcqRel);
+        let sent = if before & CLOSED == 0 {
+            self.queue.push(item).map_err(TrySendError::Full)
+        } else {
+            Err(TrySendError::Closed(item))
+        };
+        self.sends.fetch_sub(1, Ordering::Release);
+        sent
     }
 
-    /// Like [`try_send`](Self::try_send), and if there is no room, the next receiver that makes
-    /// some learns of it from [`take_room_wanted`](Self::take_room_wanted).
-    pub(crate) fn try_send_or_want_room(&self, item: T) -> Result<(), TrySendError<T>> {
+    /// Like [`try_send`](Self::try_send). After a refusal, the next receiver that removes an item
+    /// gets `true` from [`take_retry_wanted`](Self::take_retry_wanted).
+    pub(crate) fn try_send_or_want_retry(&self, item: T) -> Result<(), TrySendError<T>> {
         match self.try_send(item) {
             Err(TrySendError::Full(item)) => {
-                self.room_wanted.0.store(true, Ordering::Relaxed);
-                fence(Ordering::SeqCst); // Rule 6.
+                self.retry_wanted.store(true, Ordering::Relaxed);
+                fence(Ordering::SeqCst); // Rule 3.
                 self.try_send(item)
             }
             sent_or_closed => sent_or_closed,
         }
     }
 
-    /// Takes the oldest item out. `None`: there is none now.
+    /// Receives the oldest item, if the queue has one.
     pub(crate) fn try_recv(&self) -> Option<T> {
-        self.claim(1).map(|position| self.read(self.slot(position), position)).next()
+        self.queue.pop()
     }
 
-    /// Takes up to `most` of the oldest items out, in order, and appends them; says how many. They
-    /// come together: with one [`try_recv`](Self::try_recv) after the other each atomic move of
-    /// `head` waits for the lines of the item before, which come from the sender's core.
+    /// Receives up to `most` items in order and appends them; returns their number.
     pub(crate) fn recv_many(&self, most: usize, items: &mut Vec<T>) -> usize {
-        let claimed = self.claim(most);
-        let count = claimed.end - claimed.start;
-        items.extend(claimed.map(|position| self.read(self.slot(position), position)));
-        count as usize
+        let before = items.len();
+        items.extend(core::iter::from_fn(|| self.queue.pop()).take(most));
+        items.len() - before
     }
 
-    /// Claims the positions of up to `most` of the oldest items for this thread, which must read
-    /// each of them.
-    fn claim(&self, most: usize) -> Range<u64> {
-        let holds_item =
-            |position: &u64| self.slot(*position).turn.load(Ordering::Acquire) == position + 1;
-        let mut head = self.head.0.load(Ordering::Relaxed);
-        loop {
-            let count = (head..).take(most).take_while(holds_item).count() as u64;
-            // With none the next slot is empty or being written, or `head` is out of date.
-            let moved = match count {
-                0 => Err(self.head.0.load(Ordering::Relaxed)),
-                _ => self.move_on(&self.head.0, head, count),
-            };
-            match moved {
-                Ok(()) => return head..head + count,
-                Err(now) if count == 0 && now == head => return head..head,
-                Err(now) => head = now,
-            }
-        }
+    /// Whether a refused sender waits for the free place that a receiver just made: `true` once, for
+    /// one receiver.
+    pub(crate) fn take_retry_wanted(&self) -> bool {
+        fence(Ordering::SeqCst); // Rule 3.
+        // The plain load first keeps the cache line shared between receivers in the common case.
+        self.retry_wanted.load(Ordering::Relaxed)
+            && self.retry_wanted.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether a refused sender waits for the room that a [`try_recv`](Self::try_recv) just made:
-    /// true once, to one receiver.
-    pub(crate) fn take_room_wanted(&self) -> bool {
-        fence(Ordering::SeqCst); // Rule 6.
-        // The plain look first keeps the line shared between receivers in the common case.
-        self.room_wanted.0.load(Ordering::Relaxed)
-            && self.room_wanted.0.swap(false, Ordering::Relaxed)
-    }
-
-    /// Refuses all later sends. What was sent before can still be received.
+    /// Refuses all later sends. Earlier items can still be received.
     pub(crate) fn close(&self) {
-        self.tail.0.fetch_or(CLOSED, Ordering::AcqRel);
+        self.sends.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether the mailbox is closed and all that was sent before has been received.
+    /// Whether the mailbox is closed and all items were received.
     pub(crate) fn is_drained(&self) -> bool {
-        let tail = self.tail.0.load(Ordering::Acquire);
-        tail & CLOSED != 0 && self.head.0.load(Ordering::Acquire) == tail & !CLOSED
-    }
-
-    /// Claims `count` positions from `from` on by moving an end of the queue; else says where that
-    /// end is now.
-    fn move_on(&self, end: &AtomicU64, from: u64, count: u64) -> Result<(), u64> {
-        // Relaxed: the item itself is ordered by `turn` (rule 3).
-        let to = from + count;
-        end.compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed).map(drop)
-    }
-
-    #[expect(unsafe_code, reason = "writes into a slot that this thread owns")]
-    fn write(&self, slot: &Slot<T>, position: u64, item: T) {
-        slot.value.with_mut(|value| {
-            // SAFETY: by rule 1 this thread alone owns the slot; its last item was moved out before
-            // `turn` said that it is free.
-            unsafe { value.write(MaybeUninit::new(item)) }
-        });
-        slot.turn.store(position + 1, Ordering::Release);
-    }
-
-    #[expect(unsafe_code, reason = "moves an item out of a slot that this thread owns")]
-    fn read(&self, slot: &Slot<T>, position: u64) -> T {
-        let value = slot.value.with_mut(|value| {
-            // SAFETY: by rule 2 this thread alone owns the slot; `MaybeUninit` may be copied out in
-            // any state.
-            unsafe { value.read() }
-        });
-        slot.turn.store(position + self.capacity(), Ordering::Release);
-        // SAFETY: `turn` said that the slot holds the item of this position, and only this thread
-        // claimed the position.
-        unsafe { value.assume_init() }
-    }
-}
-
-impl<T> Drop for Mailbox<T> {
-    fn drop(&mut self) {
-        while self.try_recv().is_some() {}
+        self.sends.load(Ordering::Acquire) == CLOSED && self.queue.is_empty()
     }
 }
 
 impl<T> fmt::Debug for Mailbox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").field("capacity", &self.capacity()).finish_non_exhaustive()
+        f.debug_struct("Mailbox").field("capacity", &self.queue.capacity()).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use atomic_waker::AtomicWaker;
 use walla_model::tokenizer::Tokenizer;
 use walla_plan::governor::BucketError;
 
@@ -16,7 +17,7 @@ use super::{CLIENTS_MAX, EngineCore, INCARNATIONS_MAX, JOIN_MAX, spawn_device_th
 use crate::api::{Command, EngineStats, Event, Pacing};
 use crate::client::Client;
 use crate::clock::Clock;
-use crate::mailbox::{Mailbox, TrySendError, WakerCell};
+use crate::mailbox::{Mailbox, TrySendError};
 use crate::options::{Deadlines, EngineError};
 use crate::state::{EngineState, ModelCard, Status};
 
@@ -145,7 +146,7 @@ impl Owned<'_> {
 pub(crate) struct Post {
     pub(crate) commands: Mailbox<Command>,
     pub(crate) events: Mailbox<Event>,
-    pub(crate) waker: WakerCell,
+    pub(crate) waker: AtomicWaker,
     /// A frame was granted.
     pub(crate) framed: AtomicBool,
     /// The host wants a pause.
@@ -233,7 +234,7 @@ impl Engine {
         let post = Arc::new(Post {
             commands: Mailbox::new(shared.command_queue),
             events: Mailbox::new(shared.event_queue),
-            waker: WakerCell::new(),
+            waker: AtomicWaker::new(),
             framed: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             gone: AtomicBool::new(false),

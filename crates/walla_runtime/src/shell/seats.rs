@@ -70,7 +70,7 @@ impl Seat {
             return Err(event);
         }
         let ends = event.what.is_terminal();
-        match self.post.events.try_send_or_want_room(event) {
+        match self.post.events.try_send_or_want_retry(event) {
             Ok(()) => {}
             Err(TrySendError::Full(event)) => {
                 self.refused = true;
