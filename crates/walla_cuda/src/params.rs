@@ -199,8 +199,8 @@ pub(crate) struct MatmulParams {
     pub next_squares_count: u32,
     pub part: [Segment; 3],
     pub stages: Stages,
-    /// Tiles from which parts begin; beyond all where there is no further one, or where tiles
-    /// consist of two.
+    /// First tile of each part. Beyond all tiles if there is no further part, or if a tile combines
+    /// two parts.
     pub part_from: [u32; 4],
     /// The first stage of each warp of a block (kernels/few.cuh): tile of the turn, number of
     /// segments, and first segment (8, 8 and 16 bits).

@@ -278,9 +278,9 @@ impl Tile<'_> {
         factors
     }
 
-    /// Scale and minimum of a block of a super-block, as those of a block of its own: f16 instead
-    /// of products of an f16 (`d`, `dmin`) and an integer. What the scale loses in rounding the
-    /// minimum makes good for the mean of the block's integers.
+    /// Scale and minimum of a sub-block, as f16 values instead of products of an f16 (`d`, `dmin`)
+    /// and an integer. The minimum compensates the rounding of the scale, for the mean of the
+    /// block's integers.
     fn factors_of_super(&self, d: &[u8], [scale, minimum]: [u8; 2], codes: &[u8; 32]) -> [u8; 4] {
         let f16 = |at: usize| half::f16::from_le_bytes([d[at], d[at + 1]]).to_f32();
         // Both products are exact.

@@ -4,7 +4,6 @@
 //!
 //! The device owns a slot from `submit` until its `copied` event completes; the host owns it until
 //! `release`. Steps acquire and release slots in order, so two counters describe the whole state.
-//! everything.
 
 use std::sync::Arc;
 
