@@ -340,9 +340,9 @@ impl Tile<'_> {
             let nibbles =
                 (0..8).fold(0_u32, |word, i| word | u32::from(own[NIBBLES[i]] & 15) << (4 * i));
             self.put(Part::Quants, row, segment, lane * 16 + 4 * j, &nibbles.to_le_bytes());
-            // The upper bits of even numbers go to one half of the word, those of odd numbers to
-            // the other. The bits of every second pair are four bits higher (`high_place` in
-            // weight.cuh).
+            // The upper bits of even numbers are stored in one half of the word, the upper bits of
+            // odd numbers in the other. The bits of every second pair are four bits higher
+            // (`high_place` in weight.cuh).
             for half in 0..2 {
                 let upper = |bits: usize| {
                     (0..4).fold(0, |byte, p| {

@@ -78,7 +78,7 @@ impl Session {
     /// Loads the library and starts recording.
     ///
     /// # Errors
-    /// One line that tells the user what to do.
+    /// One line with the problem and its remedy.
     pub(crate) fn begin() -> Result<Self, String> {
         let alone = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         probe()?;

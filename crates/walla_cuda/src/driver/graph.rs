@@ -30,7 +30,7 @@ impl Context {
         // Relaxed: calls of other threads (for example a renderer's) neither fail nor end the
         // capture.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is alive and not capturing: callers end what they begin.
+        // SAFETY: the stream is alive and not capturing: callers end every capture that they begin.
         let result = unsafe { sys::cuStreamBeginCapture_v2(stream.0, mode) };
         self.check("cuStreamBeginCapture", result)
     }

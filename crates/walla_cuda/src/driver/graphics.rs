@@ -32,8 +32,8 @@ pub struct GraphicsQueue {
     owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the driver takes the pointer on whatever thread opens the device; the makers promise that
-// it is valid there.
+// SAFETY: the driver takes the pointer on the thread that opens the device; the caller of the
+// constructor promised that it is valid there.
 unsafe impl Send for GraphicsQueue {}
 // SAFETY: as above; nothing here changes.
 unsafe impl Sync for GraphicsQueue {}

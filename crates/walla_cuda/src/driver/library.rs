@@ -95,7 +95,7 @@ impl Library {
     /// Loads the driver library, once for the process.
     ///
     /// # Errors
-    /// One line that tells the user what to do.
+    /// One line with the problem and its remedy.
     pub(crate) fn load() -> Result<Self, String> {
         static PROBE: OnceLock<Result<Library, String>> = OnceLock::new();
         PROBE.get_or_init(probe).clone()
@@ -104,7 +104,7 @@ impl Library {
     /// The GPUs, in the driver's order.
     ///
     /// # Errors
-    /// One line that tells the user what to do.
+    /// One line with the problem and its remedy.
     pub(crate) fn gpus(self) -> Result<Vec<Gpu>, String> {
         let mut count: c_int = 0;
         // SAFETY: `count` lives through the call; `self` proves the symbol.

@@ -194,7 +194,7 @@ impl Context {
         let target = to.address + to_offset as u64;
         // SAFETY: the offset was checked against the allocation.
         let source = unsafe { from.start.add(from_offset) };
-        // SAFETY: both ranges were checked, and pinned memory is freed by nobody but the context.
+        // SAFETY: both ranges were checked, and only the context frees pinned memory.
         let result = unsafe { sys::cuMemcpyHtoDAsync_v2(target, source.cast(), bytes, stream.0) };
         self.check("cuMemcpyHtoDAsync", result)
     }
@@ -215,7 +215,7 @@ impl Context {
         let source = from.address + from_offset as u64;
         // SAFETY: the offset was checked against the allocation.
         let target = unsafe { to.start.add(to_offset) };
-        // SAFETY: both ranges were checked, and pinned memory is freed by nobody but the context.
+        // SAFETY: both ranges were checked, and only the context frees pinned memory.
         let result = unsafe { sys::cuMemcpyDtoHAsync_v2(target.cast(), source, bytes, stream.0) };
         self.check("cuMemcpyDtoHAsync", result)
     }

@@ -110,7 +110,8 @@ impl Images {
         let own = Self::default();
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(FOLDER)));
         let beside = beside.filter(|folder| folder.is_dir());
-        // Images from files come first: of two with equal scores, the user's is preferred.
+        // Images from files are listed before the crate's: of two with equal scores, the user's is
+        // preferred.
         let mut all = Vec::new();
         let mut refused = Vec::new();
         // An empty name comes from an empty variable or a trailing separator.

@@ -82,7 +82,7 @@ impl Tiling {
     fn shared_bytes(self, heads: Heads) -> u32 {
         let Self { warps, ring, .. } = self;
         let tiles = warps * ring * heads.tile_bytes();
-        // Sums of f16 are padded by four numbers; those of 8 bits use another order.
+        // Sums of f16 are padded by four numbers; sums of 8-bit pages use another order.
         let stride = if heads.is_q8 { heads.dim } else { heads.dim + 4 };
         let sums = warps * COLUMNS * stride * 4;
         let spans = if warps > 2 { COLUMNS * (heads.dim * 4 + 8) } else { 32 };
@@ -93,7 +93,7 @@ impl Tiling {
     }
 }
 
-/// Tilings of the decode and mixed kernels, those with the most warps first.
+/// Tilings of the decode and mixed kernels; tilings with more warps are listed before others.
 fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
     match (heads.dim, heads.is_q8) {
         (64, false) => const { &[[Tiling::new(4, 4, 4), Tiling::new(4, 8, 2)]] },

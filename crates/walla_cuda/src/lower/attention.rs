@@ -210,7 +210,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The pages that the next attention of a program reads, if it reads those of a row only once,
+    /// The pages that the next attention of a program reads, if it reads a row's pages only once,
     /// as in decode.
     pub(super) fn next_pages(
         &self,

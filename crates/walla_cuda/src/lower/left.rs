@@ -14,8 +14,8 @@ use crate::repack;
 use crate::resources::{Matrix, Resources};
 
 /// Maximum rows, and maximum head dimension (`LEFT_DIM_MAX`), for deferred split-K. More rows were
-/// not measured. With 8-bit pages, of which a block reads few bytes, deferred splits of more rows
-/// are slower than clusters.
+/// not measured. A block reads few bytes of 8-bit pages, so deferred splits of more rows are slower
+/// than clusters there.
 const LEFT_ROWS_MAX: u32 = 64;
 const LEFT_ROWS_MAX_Q8: u32 = 32;
 const LEFT_DIM_MAX: u32 = 128;

@@ -98,7 +98,7 @@ impl Lowering<'_> {
         let mut input = self.input(program, y, None)?;
         input.packed = self.packed.take().filter(|(slot, _)| *slot == y).map(|(_, rows)| rows);
         // The rows change, so their packed form is stale, but the factors of their last norm
-        // approximate those of the next.
+        // approximate the next norm's.
         let near = self.normed.take().filter(|normed| normed.slot == x_slot);
         let Some(norm) = post_norm else {
             let part = Part { linear, out: x, stride: width };
@@ -249,8 +249,8 @@ impl Lowering<'_> {
             rest = later;
         }
         launches.extend(before.map(|product| product.launch));
-        // The tensor-core kernels wrote the norm factors of these rows, which approximate those of
-        // the next norm.
+        // The tensor-core kernels wrote the norm factors of these rows, which approximate the
+        // factors of the next norm.
         let is_left = types.iter().any(|ty| on_tensor_cores(*ty));
         let normed = self.normed.as_mut().filter(|n| input.is(n) && n.squares.is_some());
         if let Some(normed) = normed.filter(|_| is_left) {

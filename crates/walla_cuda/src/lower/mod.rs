@@ -305,7 +305,7 @@ fn same(what: &str, found: u32, wanted: u32) -> Result<(), DeviceError> {
 }
 
 /// Enqueues launches on a stream, in order.
-#[expect(unsafe_code, reason = "kernels are launched here and nowhere else")]
+#[expect(unsafe_code, reason = "the only place that launches kernels")]
 pub(crate) fn enqueue(
     context: &Context,
     stream: Stream,
@@ -314,7 +314,7 @@ pub(crate) fn enqueue(
     for launch in launches {
         // SAFETY: only `Lowering`, the cache operations, `fetch` and `measure` create a `Launch`.
         // They pair each kernel with its own parameter struct and take addresses from live memory
-        // of this device, none of which is freed before the device is dropped.
+        // of this device, which is not freed before the device is dropped.
         unsafe { context.launch(stream, launch) }?;
     }
     Ok(())

@@ -181,7 +181,7 @@ impl Lowering<'_> {
         parts.iter().map(|part| self.resources.matrix(part.linear.matrix)).collect()
     }
 
-    /// Parameters of a launch, except those that depend on the tiling.
+    /// Parameters of a launch, except the parameters that depend on the tiling.
     fn matmul_params(
         &self,
         program: &Program,
@@ -448,8 +448,8 @@ impl Wanted {
     /// launch multiplies `rows` rows of x, out of `rows_max` packed rows. `None` without matrices,
     /// or without a kernel for the type.
     ///
-    /// The matrices of an op have the same splits, whatever their types, if together they have few
-    /// tiles: one launch can then compute them, and one consumer can reduce their splits.
+    /// All matrices of an op have the same splits, even of different types, if together they have
+    /// few tiles: one launch can then compute them, and one consumer can reduce their splits.
     pub(super) fn of(
         gpu: &GpuFacts,
         (matrices, of_op): (&[&Matrix], &[&Matrix]),

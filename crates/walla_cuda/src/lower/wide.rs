@@ -19,8 +19,8 @@ pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
 /// Maximum stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
-/// Maximum weight stages if a block has one split, and if that split has two runs and goes to the
-/// split-K workspace. More stages would delay the rows of x.
+/// Maximum weight stages if a block has one split, and if that split has two runs and is written to
+/// the split-K workspace. More stages would delay the rows of x.
 const SPLIT_DEPTH_MAX: u32 = 2;
 const IN_MEMORY_DEPTH: u32 = 1;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
@@ -384,13 +384,13 @@ mod tests {
             let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
             (wide.form(), wide.grid[0], wide.turn_tiles)
         };
-        // Gate and up of Qwen 3 4B: 132 blocks make 1,056 of 1,216 tiles, 40 of them four more
-        // each. With few rows halves of blocks come out even.
+        // Gate and up of Qwen 3 4B: 132 blocks compute 1,056 of 1,216 tiles, and 40 of them four
+        // more each. With few rows, half blocks divide evenly.
         assert_eq!(of(1_216, 64), ("wide_uneven", 132, Some(1_056)));
         assert_eq!(of(1_216, 32), ("wide_uneven", 132, Some(1_056)));
         assert_eq!(of(1_216, 16), ("wide_half", 264, None));
-        // Of Llama 3.1 8B, of which more than a half turn is left; of Llama 3.2 1B, which is one
-        // turn; its head; no more than whole turns.
+        // Llama 3.1 8B: more than half a wave remains. Llama 3.2 1B: a single wave. Its head. Only
+        // full waves.
         assert_eq!(of(1_792, 64), ("wide", 132, None));
         assert_eq!(of(1_792, 16), ("wide", 132, None));
         assert_eq!(of(1_024, 64), ("wide", 128, None));

@@ -175,7 +175,7 @@ impl CudaDevice {
         }
     }
 
-    /// Prepares a kernel of known cost: it reads `bytes` bytes of its own memory once.
+    /// Prepares a kernel of known cost: it reads `bytes` bytes of dedicated memory once.
     ///
     /// # Errors
     /// Any device error.
