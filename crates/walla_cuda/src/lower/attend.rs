@@ -11,7 +11,7 @@ const TILES: u32 = CHUNK / TILE;
 const SPAN: u32 = 8;
 /// Maximum chunks of a row for which blocks store one partial result per chunk (`CHUNKS_FEW`).
 const CHUNKS_FEW: u32 = 32;
-/// Columns (query heads) of one matrix instruction (`COLUMNS`).
+/// Columns of one matrix instruction (`COLUMNS`): query heads of one or more rows.
 const COLUMNS: u32 = 8;
 /// Minimum capacity for partial results (of chunks or spans) of all rows together, independent of
 /// the size of the cache.
