@@ -1,13 +1,14 @@
-//! Where the time of one decode step goes: every op's kernels, their time, what they read, how long
-//! that takes at the bandwidth that memory was measured to have, and what is beyond that.
+//! Time of one decode step by op and kernel: the time, the bytes read, the time for these bytes at
+//! the measured memory bandwidth, and the rest.
 //!
 //! `cargo run --release -p walla_cuda --features cupti --example kernel_times --
 //! [SHAPE:TYPE[:AGENTS[:CONTEXT]] …]`, for example `llama-3.2-1b:q4_k_m:8:1024`. The profiling
-//! library (libcupti) must be on the library search path; without it there are spans from events
-//! alone.
+//! library (libcupti) must be on the library search path; without it, only spans from events are
+//! printed.
 //!
-//! "own" is the time from the end of the kernel before to a kernel's end: these add up to the span.
-//! "ran" is from its begin, which overlaps the one before where kernels may start early.
+//! "own" is the time from the previous kernel's end to a kernel's end; these times add up to the
+//! span. "ran" is the time from a kernel's start, which may overlap the previous kernel if kernels
+//! may start early.
 
 mod shapes;
 
@@ -43,7 +44,7 @@ fn main() -> Result<()> {
 fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
     let backend = CudaBackend::from_env();
     let options = OpenOptions::default();
-    // On a device of its own: what it reads stays allocated.
+    // A separate device, because the memory that the measurement reads stays allocated.
     let measured = backend.open_gpu("cuda:0", &options)?.read_bytes_per_second()?;
     let bytes_per_second = measured.ok_or("no measurement")?;
     let mut device = backend.open_gpu("cuda:0", &options)?;
@@ -78,16 +79,16 @@ fn run(shape: &Shape, mixture: &str, agents: u32, context: u32) -> Result<()> {
     Ok(())
 }
 
-/// A model ready to decode.
+/// A model ready for decode.
 struct Prepared {
     stream: StreamId,
     graph: GraphId,
-    /// What the program's ops are called.
+    /// Names of the program's ops.
     ops: Vec<&'static str>,
     weight_bytes: u64,
 }
 
-/// Makes a model with random weights, its program, and uploads a step.
+/// Creates a model with random weights and its program, and uploads a step.
 fn prepare(
     device: &mut CudaDevice,
     shape: &Shape,
@@ -99,7 +100,7 @@ fn prepare(
     let layout = layout(context);
     let cache = device.create_cache(&CacheDesc {
         layers: model.layers.clone(),
-        // One page is padding's.
+        // One page is reserved for padding.
         pages: 1 + agents * pages_of(context),
         page_tokens: PAGE_TOKENS,
         sequences_max: 64,
@@ -134,7 +135,7 @@ fn prepare(
     Ok(Prepared { stream, graph, ops, weight_bytes: model.weight_bytes })
 }
 
-/// What ops are called.
+/// Names of ops.
 fn names(ops: &[Op]) -> Vec<&'static str> {
     let before = |i: usize| i.checked_sub(1).and_then(|i| ops.get(i));
     let name = |(i, op): (usize, &Op)| match op {
@@ -151,7 +152,7 @@ fn names(ops: &[Op]) -> Vec<&'static str> {
     ops.iter().enumerate().map(name).collect()
 }
 
-/// All runs of one kernel's launches for ops of one name.
+/// Sums over all runs of one kernel's launches for ops of one name.
 #[derive(Default)]
 struct Row {
     launches: usize,
@@ -173,7 +174,7 @@ fn table(
     if !same {
         println!("the kernels ran in another order than they were launched: neither ops nor bytes");
     }
-    // In the order in which a step comes to them.
+    // In execution order.
     let mut rows: Vec<((&str, &str), Row)> = Vec::new();
     let steps = timing.runs.len() as f64;
     for run in &timing.runs {

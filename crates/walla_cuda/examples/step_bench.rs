@@ -1,11 +1,11 @@
-//! Milliseconds of one decode step of real shapes with random weights, at several numbers of agents
-//! and contexts, as JSON lines.
+//! Milliseconds of one decode step of real shapes with random weights, for several numbers of
+//! agents and contexts, as JSON lines.
 //!
 //! `cargo run --release -p walla_cuda --example step_bench -- [SHAPE:TYPE …]`, for example
-//! `llama-3.2-1b:q4_k_m`, or `llama-3.2-1b:q4_k_m:64` for 64 agents alone,
-//! `llama-3.2-1b:q4_k_m:kv8` with pages of 8 bits, `llama-3.2-1b:q4_k_m:each4000` where everybody's
-//! context is so long, or `llama-3.2-1b:q4_k_m:first4000` where the first agent's is, whatever the
-//! others' is.
+//! `llama-3.2-1b:q4_k_m`. Variants: `llama-3.2-1b:q4_k_m:64` for 64 agents only,
+//! `llama-3.2-1b:q4_k_m:kv8` for 8-bit pages, `llama-3.2-1b:q4_k_m:each4000` for contexts of 4,000
+//! tokens, and `llama-3.2-1b:q4_k_m:first4000` for a context of 4,000 tokens of the first agent
+//! only.
 
 mod shapes;
 
@@ -20,11 +20,11 @@ use self::shapes::{PAGE_TOKENS, Result, SHAPES, Shape, fill, layout, model, page
 
 const BUCKETS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 const CONTEXTS: [u32; 2] = [128, 1024];
-/// Contexts that programs are made for: one that just fits, and a long one. What the second costs
-/// is what tiers of context would bring.
+/// Context limit of the long-context programs; the others just fit the context. The difference in
+/// time is the possible gain from tiers of context.
 const LONGEST: u32 = 16_384;
 
-/// What to measure, of all that there is.
+/// Restriction of the measurements.
 #[derive(Clone, Copy, Default)]
 struct Only {
     agents: Option<u32>,
@@ -50,7 +50,7 @@ fn run(shape: &Shape, mixture: &str, only: Only) -> Result<()> {
     let layout = layout(first.max(others));
     let cache = d.create_cache(&CacheDesc {
         layers: model.layers.clone(),
-        // One page is padding's.
+        // One page is reserved for padding.
         pages: 1 + pages_of(first) + 63 * pages_of(others),
         page_tokens: PAGE_TOKENS,
         sequences_max: 64,

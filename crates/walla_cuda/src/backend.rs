@@ -6,17 +6,17 @@ use crate::device::{self, CudaDevice};
 use crate::driver::Library;
 use crate::images::Images;
 
-/// `0` in this environment variable keeps programs from being captured as graphs.
+/// `0` in this environment variable disables graph capture.
 const GRAPHS: &str = "WALLA_CUDA_GRAPHS";
 
-/// `0` in this environment variable keeps warpgroups from multiplying.
+/// `0` in this environment variable disables the WGMMA kernels.
 const WARPGROUPS: &str = "WALLA_CUDA_WARPGROUPS";
 
-/// Kernel images to consider beside those of the crate: files and folders, separated as in `PATH`.
+/// Kernel images to consider in addition to the crate's: files and folders, separated as in `PATH`.
 const IMAGES: &str = "WALLA_CUDA_IMAGES";
 
-/// Lists and opens GPUs through CUDA's driver API. Where there is no driver it says so and lists
-/// none.
+/// Lists and opens GPUs through CUDA's driver API. Without a driver, it reports why and lists no
+/// GPU.
 #[derive(Clone, Debug, Default)]
 pub struct CudaBackend {
     eager: Option<String>,
@@ -26,14 +26,14 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// A backend with settings from the environment: `WALLA_CUDA_GRAPHS=0` launches programs op by
-    /// op, `WALLA_CUDA_IMAGES` names kernel images (files and folders, separated as in `PATH`) that
-    /// are used where they are as good as the crate's or better. Images in a folder `walla_images`
-    /// beside the program are considered as well.
+    /// A backend with settings from the environment. `WALLA_CUDA_GRAPHS=0` launches programs op by
+    /// op. `WALLA_CUDA_IMAGES` names kernel images (files and folders, separated as in `PATH`); one
+    /// is used if it is at least as good as the crate's. Images in a folder `walla_images` next to
+    /// the executable are considered as well.
     ///
-    /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then multiply
-    /// many rows as others do, instead of by warpgroups (`kernels/wide.cuh`). Results are the same,
-    /// bit by bit.
+    /// `WALLA_CUDA_WARPGROUPS=0` is for comparisons: GPUs of compute capability 9.0 then use the
+    /// same kernels for many rows as other GPUs, instead of WGMMA kernels (`kernels/wide.cuh`).
+    /// Results are bitwise identical.
     #[must_use]
     pub fn from_env() -> Self {
         let off = std::env::var_os(GRAPHS).is_some_and(|value| value == "0");
@@ -45,13 +45,13 @@ impl CudaBackend {
         Self { eager, without_warpgroups, load_threads: None, images }
     }
 
-    /// A backend that launches programs op by op, for the stated reason.
+    /// A backend that launches programs op by op, for the given reason.
     #[must_use]
     pub fn eager(reason: &str) -> Self {
         Self { eager: Some(reason.to_owned()), ..Self::default() }
     }
 
-    /// The backend that multiplies without warpgroups even where kernels and chip have them: see
+    /// Disables the WGMMA kernels even if image and GPU support them: see
     /// [`from_env`](Self::from_env).
     #[must_use]
     pub fn without_warpgroups(mut self) -> Self {
@@ -59,17 +59,17 @@ impl CudaBackend {
         self
     }
 
-    /// Sets the number of threads that read and repack weights while a model loads, from 1 to 8.
-    /// Default: half of the cores, at most 8, since eight fill the bus and a game has other uses
-    /// for its cores while it loads.
+    /// Sets the number of threads that read and repack weights during model load, from 1 to 8.
+    /// Default: half of the cores, at most 8. Eight threads saturate the bus, and a game uses its
+    /// other cores while a model loads.
     #[must_use]
     pub fn load_threads(mut self, threads: usize) -> Self {
         self.load_threads = Some(threads);
         self
     }
 
-    /// The backend with kernel images found in the named files and folders, and beside the program,
-    /// and in the crate.
+    /// Adds the kernel images in the named files and folders, and those next to the executable, to
+    /// the crate's.
     #[must_use]
     pub fn with_images(mut self, places: &[PathBuf]) -> Self {
         self.images = Images::find(places);
@@ -91,8 +91,7 @@ impl Backend for CudaBackend {
         Ok(gpus.iter().enumerate().map(info).collect())
     }
 
-    /// Every GPU that has kernels is better than the CPU; among them the one with more
-    /// multiprocessors.
+    /// Every GPU with usable kernels scores higher than the CPU; more multiprocessors score higher.
     fn score(&self, info: &DeviceInfo) -> i32 {
         let facts = info.gpu.as_ref();
         match facts.filter(|facts| !self.images.ranked(facts).is_empty()) {
@@ -107,10 +106,11 @@ impl Backend for CudaBackend {
 }
 
 impl CudaBackend {
-    /// Opens a GPU by its name, for those who want more of it than the contract has.
+    /// Opens a GPU by its name and returns its concrete type, which has more methods than the
+    /// contract.
     ///
     /// # Errors
-    /// What the driver says, or [`DeviceError::Invalid`] for an unknown name.
+    /// A driver error, or [`DeviceError::Invalid`] for an unknown name.
     pub fn open_gpu(&self, name: &str, options: &OpenOptions) -> Result<CudaDevice, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "open", reason };
         let gpus = Library::load().and_then(Library::gpus).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Caches: their memory and their upkeep.
+//! Cache memory and cache operations.
 
 use walla_device::{CacheCommand, CacheDesc, CacheLayer, DeviceError, KvType};
 use walla_types::{PENALTY_WINDOW_MAX, RopePairs};
@@ -9,11 +9,11 @@ use crate::lower::enqueue;
 use crate::params::{CacheParams, LayerRef};
 use crate::resources::{Cache, LayerMemory, Resources};
 
-/// For refusals.
+/// Name of the allocation in errors.
 const WHAT: &str = "the cache";
 
-/// Allocates a cache; answers it with its bytes. What the layers keep is one arena, the rest is
-/// plain memory.
+/// Allocates a cache; returns it and its bytes. The layers share one arena, the rest is plain
+/// memory.
 pub(crate) fn create(
     desc: &CacheDesc,
     resources: &Resources,
@@ -27,7 +27,7 @@ pub(crate) fn create(
     let (Some(sizes), Some(recent_bytes)) = (sizes, recent_bytes) else {
         return Err(DeviceError::Invalid("a cache larger than the address space".to_owned()));
     };
-    // Before anything is allocated: the kernels of attention and of upkeep read no other pages.
+    // Check before any allocation: the attention and cache kernels support no other formats.
     if !matches!(desc.kv_type, KvType::F32 | KvType::F16 | KvType::Q8) {
         let what = format!("keys and values of {:?}", desc.kv_type);
         return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
@@ -37,7 +37,7 @@ pub(crate) fn create(
             resources.rope(*rope)?;
         }
     }
-    // Refused as a whole before any part of it is allocated.
+    // Check the total before any part is allocated.
     let blocks: Vec<usize> =
         sizes.iter().flat_map(LayerBytes::blocks).map(|bytes| aligned(*bytes)).collect();
     let wanted: usize = blocks.iter().sum();
@@ -72,8 +72,8 @@ pub(crate) fn create(
     Ok((Cache { desc: desc.clone(), layers, arena, table, last_sampled, recent }, bytes))
 }
 
-/// Keeps memory behind the first pages of every layer alone: answers what came and went. The caller
-/// sees to it that nothing enqueued touches other pages, and fills new memory with zeros.
+/// Unmaps memory above `pages`; returns the mapped and unmapped ranges. The caller guarantees that
+/// no enqueued work touches pages above, and fills new memory with zeros.
 pub(crate) fn resize(context: &Context, cache: &Cache, pages: u32) -> Result<Resized, DeviceError> {
     let Some(arena) = cache.arena else { return Ok(Resized::default()) };
     let desc = &cache.desc;
@@ -90,7 +90,7 @@ fn aligned(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(256)
 }
 
-/// Bytes of a layer's blocks: keys and values, and their scales where there are any; or a state.
+/// Bytes of a layer's blocks: keys and values, with their scales if any; or a state.
 enum LayerBytes {
     Plain([usize; 2]),
     Scaled([usize; 4]),
@@ -107,7 +107,7 @@ impl LayerBytes {
     }
 }
 
-/// Bytes of a layer, if they can be counted.
+/// Bytes of a layer; `None` on overflow.
 fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
     let product = |factors: &[u32]| {
         factors.iter().try_fold(1_usize, |product, f| product.checked_mul(*f as usize))
@@ -130,7 +130,7 @@ fn layer_bytes(desc: &CacheDesc, layer: &CacheLayer) -> Option<LayerBytes> {
     }
 }
 
-/// The kernels of upkeep and the numbers that one moves.
+/// The cache kernels; `move_cells` has one per KV format.
 const KERNELS: [&str; 7] = [
     "copy_page",
     "move_cells_f32",
@@ -141,12 +141,12 @@ const KERNELS: [&str; 7] = [
     "clear_sequence",
 ];
 
-/// Compiles the kernels of upkeep, so that none is compiled in play.
+/// Loads (and compiles) the cache kernels at load time.
 pub(crate) fn load_kernels(kernels: &mut Kernels, context: &Context) -> Result<(), DeviceError> {
     KERNELS.iter().try_for_each(|name| kernels.get(context, "cache", name, 0).map(|_| ()))
 }
 
-/// What the kernels of upkeep read of each layer.
+/// The layer table that the cache kernels read.
 pub(crate) fn layer_table(
     desc: &CacheDesc,
     layers: &[LayerMemory],
@@ -177,7 +177,7 @@ pub(crate) fn layer_table(
     desc.layers.iter().zip(layers).map(layer).collect()
 }
 
-/// Enqueues upkeep, one small kernel a command. Allocates nothing.
+/// Enqueues cache operations, one small kernel per command. Allocates nothing.
 pub(crate) fn maintain(
     context: &Context,
     kernels: &mut Kernels,
@@ -197,7 +197,7 @@ pub(crate) fn maintain(
     Ok(())
 }
 
-/// Whether a command refers to pages, cells and sequences that exist.
+/// Whether all pages, cells and sequences of a command exist.
 fn fits(desc: &CacheDesc, command: &CacheCommand) -> bool {
     match *command {
         CacheCommand::CopyPage { from, to } => from < desc.pages && to < desc.pages,

@@ -19,8 +19,8 @@ use crate::resources::{
 
 /// A GPU behind the device contract.
 ///
-/// It has a context of its own, or works in one that its [options](OpenOptions::gpu_context) name;
-/// dropping it waits at most 100 ms for work in flight.
+/// It has its own context, or works in the one that its [options](OpenOptions::gpu_context) name.
+/// Dropping it waits at most 100 ms for work in flight.
 #[derive(Debug)]
 pub struct CudaDevice {
     info: DeviceInfo,
@@ -29,24 +29,24 @@ pub struct CudaDevice {
     pub(crate) kernels: Kernels,
     fetch: Fetch,
     staging: Staging,
-    /// Graphs are captured on it; it never carries work of its own.
+    /// Stream for graph capture and for fills during setup; it carries no steps.
     pub(crate) capture: Stream,
-    /// Why graphs are not used at all, if so.
+    /// Why graphs are disabled, if they are.
     eager: Option<String>,
-    /// Whether warpgroups multiply more than eight rows, and long ones from five on: if they may,
-    /// and the image in use has their kernels.
+    /// Use WGMMA kernels for M > 8, or M >= 5 when K is large. True if the backend allows them and
+    /// the image in use contains them.
     warpgroups: bool,
     fallbacks: GraphFallbacks,
-    /// A benchmark captures what it launches: launches must be single ones.
+    /// A benchmark is capturing launches: programs must be enqueued as single launches.
     pub(crate) is_capturing: bool,
     #[cfg(feature = "cupti")]
     pub(crate) kept: crate::timing::Kept,
-    /// Dropped last: everything above lives in it.
+    /// Dropped last: it owns everything above.
     pub(crate) context: Context,
 }
 
-/// What is known about a GPU without opening it. How much memory is free takes a context (some 300
-/// ms and 400 MB).
+/// Facts about a GPU that need no open device. Free memory is not among them: reading it takes a
+/// context (some 300 ms and 400 MB).
 pub(crate) fn info(
     ordinal: usize,
     gpu: &Gpu,
@@ -125,7 +125,7 @@ impl CudaDevice {
         })
     }
 
-    /// Fills device memory with zeros and waits for it.
+    /// Fills device memory with zeros and waits for the fill.
     pub(crate) fn zeroed(&self, memory: DeviceMemory) -> Result<DeviceMemory, DeviceError> {
         self.context.fill(self.capture, &memory, 0)?;
         self.context.synchronise()?;
@@ -140,7 +140,7 @@ impl CudaDevice {
                 continue;
             }
             let state = self.resources.stream(stream)?;
-            // No event that was polled covers the copy: ask the stream itself.
+            // No polled event covers the copy: query the stream.
             let enqueued = state.enqueued;
             if !self.context.stream_is_idle(state.raw)? {
                 return Err(DeviceError::HostInFlight { host: id.0 });
@@ -160,7 +160,7 @@ impl CudaDevice {
         let program = programs.get_mut(graph.0 as usize).ok_or_else(|| unknown(&graph))?;
         if let Some(exec) = program.graph.as_ref().filter(|_| !self.is_capturing) {
             match self.context.launch_graph(stream, exec) {
-                // Nothing of the graph runs: the same launches one by one do the same.
+                // The graph did not run, so single launches can replace it.
                 Err(DeviceError::Failed { .. }) => {
                     program.graph = None;
                     self.fallbacks.launch_failed += 1;
@@ -171,10 +171,10 @@ impl CudaDevice {
         lower::enqueue(&self.context, stream, &program.launches)
     }
 
-    /// Makes a graph of launches, or counts and says why they stay single.
+    /// Captures launches as a graph. If that fails, counts the fallback and returns the reason.
     ///
     /// # Errors
-    /// [`DeviceError::Lost`] alone.
+    /// Only [`DeviceError::Lost`].
     fn capture_program(
         &mut self,
         launches: &[Launch],
@@ -298,7 +298,7 @@ impl Device for CudaDevice {
         let resized = cache::resize(&self.context, self.resources.cache(cache)?, pages)?;
         self.used.cache_bytes += resized.mapped_bytes;
         self.used.cache_bytes -= resized.unmapped_bytes;
-        // Cells that nobody has written yet are multiplied by zero: they must be numbers.
+        // Attention multiplies unwritten cells by zero: they must be finite numbers.
         for memory in &resized.mapped {
             self.context.fill(self.capture, memory, 0)?;
         }
@@ -344,7 +344,7 @@ impl Device for CudaDevice {
     }
 
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError> {
-        // Weights may still be on their way.
+        // Copies of weights may still be in flight.
         self.context.synchronise()?;
         self.staging.release_buffers();
         let facts = &self.context.gpu().facts;

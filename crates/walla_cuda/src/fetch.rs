@@ -1,5 +1,5 @@
-//! Small uploads by a kernel that reads pinned memory: a copy engine between two kernels costs more
-//! than the copy.
+//! Small uploads by a kernel that reads pinned memory: using a copy engine between two kernels
+//! costs more than the copy itself.
 
 use bytemuck::{Pod, Zeroable};
 use walla_device::DeviceError;
@@ -8,13 +8,13 @@ use crate::driver::{Context, DeviceMemory, Function, Launch, PinnedMemory, Strea
 use crate::kernels::Kernels;
 use crate::lower::enqueue;
 
-/// Largest upload that goes this way. The bus moves as much in some 5 us, about what a copy
-/// engine's turn costs; the step block of 64 agents with 1,024 tokens each takes 30 to 90 KiB.
+/// Largest upload by kernel. The bus transfers as much in some 5 us, about the overhead of a copy
+/// engine; the step block of 64 agents with 1,024 tokens each takes 30 to 90 KiB.
 const BYTES_MAX: usize = 256 << 10;
 
 const WORD_BYTES: usize = 16;
 
-/// As `kernels/fetch.cu` has it.
+/// As in `kernels/fetch.cu`.
 const THREADS: u32 = 256;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -38,7 +38,7 @@ impl Fetch {
     }
 
     /// Enqueues a copy from the start of pinned memory to the start of device memory. The caller
-    /// keeps the host bytes untouched until the stream has passed it.
+    /// does not modify the host bytes until the stream has passed the copy.
     pub(crate) fn upload(
         self,
         context: &Context,
@@ -48,7 +48,7 @@ impl Fetch {
         bytes: usize,
     ) -> Result<(), DeviceError> {
         let words = bytes.div_ceil(WORD_BYTES);
-        // A word that is begun is read whole.
+        // The last, partial word is read whole.
         let fits = words * WORD_BYTES <= from.bytes() && bytes <= to.bytes();
         if bytes == 0 || bytes > BYTES_MAX || !fits {
             return context.upload(stream, (from, 0), (to, 0), bytes);

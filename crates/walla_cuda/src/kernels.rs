@@ -1,4 +1,4 @@
-//! Kernels by name, loaded when a program first wants them.
+//! Kernels by name, loaded when a program first needs them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -8,7 +8,7 @@ use walla_device::DeviceError;
 use crate::driver::{Context, Function, Module};
 use crate::images::{Archive, Image};
 
-/// Modules and functions that are loaded.
+/// Loaded modules and functions.
 #[derive(Debug)]
 pub(crate) struct Kernels {
     archive: Archive,
@@ -17,12 +17,12 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// Takes the first of some images that the driver takes: one that is older than the compiler
-    /// refuses its machine code, and text of a later language. Answers why those before it were
-    /// refused, a line for each.
+    /// Opens the first of the ranked images that the driver accepts. A driver older than the
+    /// compiler refuses its machine code, and PTX of a later version. Also returns one line per
+    /// refused image, with the reason.
     ///
     /// # Errors
-    /// [`DeviceError::Lost`], or why every image was refused.
+    /// [`DeviceError::Lost`], or the reasons why every image was refused.
     pub(crate) fn open(
         context: &Context,
         ranked: &[&Image],
@@ -38,8 +38,8 @@ impl Kernels {
         Err(DeviceError::Failed { call: "loading kernels", reason: refused.join("; ") })
     }
 
-    /// Unpacks an image and loads one of its files, so that a refusal comes before anything relies
-    /// on it.
+    /// Unpacks an image and loads one of its files, so that a refusal is found before anything
+    /// depends on the image.
     fn try_open(context: &Context, image: &Image) -> Result<Self, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "unpacking kernels", reason };
         let archive = image.unpack().map_err(failed)?;
@@ -53,12 +53,12 @@ impl Kernels {
         &self.archive.target.name
     }
 
-    /// Whether the image in use has files of such a family.
+    /// Whether the image in use has kernel files of a family.
     pub(crate) fn has_family(&self, family: &str) -> bool {
         self.archive.has_family(family)
     }
 
-    /// The code of `kernels/<file>.cu`, loaded, if the image in use has it.
+    /// The module of `kernels/<file>.cu`, if the image in use has it. Loads it on first use.
     fn module(&mut self, context: &Context, file: &str) -> Result<Option<Module>, DeviceError> {
         if let Some(module) = self.modules.get(file) {
             return Ok(Some(*module));
@@ -70,8 +70,8 @@ impl Kernels {
     }
 
     /// The kernel `name` of `kernels/<file>.cu`, allowed `shared_bytes` of dynamic shared memory,
-    /// or `None` where the image in use has none: files may be compiled for some targets only.
-    /// Loads the file on first use: a matter of loading, not of play.
+    /// or `None` if the image in use lacks it: files may be compiled for some targets only. Loads
+    /// the file on first use, so call it at load time, not during a step.
     pub(crate) fn find(
         &mut self,
         context: &Context,
@@ -91,7 +91,7 @@ impl Kernels {
         Ok(function)
     }
 
-    /// The name of a kernel that was found.
+    /// The name of a loaded kernel.
     #[cfg(feature = "cupti")]
     pub(crate) fn name_of(&self, function: Function) -> Option<&str> {
         let (name, _) = self.functions.iter().find(|(_, found)| **found == function)?;

@@ -1,9 +1,9 @@
-//! The CUDA device: the driver API behind walla's device contract.
+//! The CUDA device: implements walla's device contract with the CUDA driver API.
 //!
-//! Nothing of NVIDIA's is needed to build or to start a program that links this crate: the driver
-//! library is loaded when a [`CudaBackend`] is first asked, and its absence is an answer, not a
-//! failure. Kernels are CUDA C++ in the project's `kernels/`, compiled ahead of time to PTX that
-//! ships inside the crate.
+//! Building this crate, or starting a program that links it, needs no NVIDIA software. The driver
+//! library is loaded on the first call of a [`CudaBackend`]; its absence is reported, not a
+//! failure. Kernels are CUDA C++ in the project's `kernels/`, compiled ahead of time to PTX and
+//! machine code that ship inside the crate.
 
 mod backend;
 mod cache;

@@ -1,10 +1,10 @@
-//! Weights on their way to the device: some threads repack parts of a matrix into pinned memory
-//! while parts before them are copied.
+//! Weight loading: worker threads repack parts of a matrix into pinned memory while earlier parts
+//! are copied to the device.
 //!
 //! Pieces of pinned memory circulate: free, filled by a worker, copied by the device, free again.
 //! Their number is fixed, so memory is bounded for a matrix of any size; each piece has one owner
-//! at a time. A worker reads a part of the matrix from its source into a buffer, which is at most
-//! as large as a piece, before it takes a piece: so an error of the source costs no piece.
+//! at a time. A worker reads a part from the source into a buffer, which is at most as large as a
+//! piece, before it takes a piece. A source error therefore loses no piece.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -21,25 +21,25 @@ use crate::params::WeightRef;
 use crate::parts::{Buffers, Parts, shape};
 use crate::repack::{self, Layout, Scaling, TILE_ROWS, Tile};
 
-/// Bytes of a piece of pinned memory: a copy of it takes some 40 us at the bus's speed, many times
-/// what enqueueing it does, and a row of tiles of 32,768 columns of F32 fits.
+/// Bytes of a piece of pinned memory. Copying it takes some 40 us at bus speed, many times the cost
+/// of enqueueing the copy. A row of tiles of 32,768 F32 columns fits.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// Smallest part that is worth a thread of its own (which takes some 30 us to start; 256 KiB take
-/// 150 us and more to repack).
+/// Smallest part worth a thread: a thread takes some 30 us to start, and 256 KiB take 150 us and
+/// more to repack.
 const PART_BYTES_MIN: usize = 256 << 10;
 
-/// Threads that repack, at most: eight fill the bus (0.3 to 1.7 GB/s each), and a game has other
-/// uses for its cores while it loads.
+/// Maximum repacking threads: eight saturate the bus (0.3 to 1.7 GB/s each), and a game uses its
+/// other cores while a model loads.
 const WORKERS_MAX: usize = 8;
 
-/// Pieces beyond one for each worker: those that are being copied.
+/// Pieces in addition to one per worker: they are being copied.
 const PIECES_COPYING: usize = 4;
 
-/// How long the copying thread waits for a filled piece before it looks whether copies have ended.
+/// How long the copying thread waits for a filled piece before it polls for completed copies.
 const LOOK_AFTER: Duration = Duration::from_micros(50);
 
-/// Pinned memory and the mark behind the copy that last read it.
+/// Pinned memory and the event behind the copy that last read it.
 #[derive(Debug)]
 struct Piece {
     memory: PinnedMemory,
@@ -52,14 +52,14 @@ pub(crate) struct Staging {
     stream: Stream,
     workers: usize,
     free: Vec<Piece>,
-    /// In the order of their copies.
+    /// In copy order.
     copying: VecDeque<Piece>,
     host_bytes: u64,
     buffers: Buffers,
 }
 
 impl Staging {
-    /// `threads`: how many repack, if not half of the cores.
+    /// `threads`: number of repacking threads. Default: half of the cores.
     pub(crate) fn create(context: &Context, threads: Option<usize>) -> Result<Self, DeviceError> {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         let workers = threads.unwrap_or_else(|| cores() / 2).clamp(1, WORKERS_MAX);
@@ -78,7 +78,7 @@ impl Staging {
         })
     }
 
-    /// Frees what only loading weights needs. The next matrix allocates it again.
+    /// Frees the buffers used only for loading weights. The next matrix allocates them again.
     pub(crate) fn release_buffers(&mut self) {
         self.buffers = Buffers::default();
     }
@@ -88,8 +88,8 @@ impl Staging {
         self.host_bytes
     }
 
-    /// Copies plain bytes to device memory. Returns when the bytes have been read, not when they
-    /// have arrived.
+    /// Copies plain bytes to device memory. Returns when the bytes have been read; the copy may
+    /// still be in flight.
     pub(crate) fn copy(
         &mut self,
         context: &Context,
@@ -105,8 +105,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Repacks a matrix and copies it to new device memory. Returns when the bytes have been read,
-    /// not when they have arrived.
+    /// Repacks a matrix and copies it to new device memory. Returns when the bytes have been read;
+    /// the copy may still be in flight.
     pub(crate) fn matrix(
         &mut self,
         context: &Context,
@@ -122,7 +122,7 @@ impl Staging {
             return Err(DeviceError::Unsupported { device: "cuda".to_owned(), what });
         }
         let memory = context.allocate(desc.name, tiles_all * tile_bytes)?;
-        // A matrix of a few pieces is shared out evenly, but not into crumbs.
+        // A small matrix is divided evenly, but not into parts too small for a thread.
         let tiles_min = PART_BYTES_MIN.div_ceil(tile_bytes);
         let tiles = tiles_all.div_ceil(self.workers).max(tiles_min).min(tiles_max);
         let buffers = std::mem::take(&mut self.buffers);
@@ -147,7 +147,7 @@ impl Staging {
         Ok((weight, memory))
     }
 
-    /// Takes all parts of a matrix to the device.
+    /// Repacks and copies all parts of a matrix.
     fn load_parts(
         &mut self,
         context: &Context,
@@ -163,7 +163,7 @@ impl Staging {
         Ok(scaling)
     }
 
-    /// [`repack::largest`] of all parts, looked for by some threads.
+    /// [`repack::largest`] of all parts, computed by several threads.
     fn largest(&self, ty: TensorType, parts: &Parts<'_>) -> Result<f32, DeviceError> {
         let count = parts.count();
         if !repack::is_scaled(ty) {
@@ -181,20 +181,20 @@ impl Staging {
                 .map(|some| (some.clone(), spawn(scope, move || parts.largest(ty, some))))
                 .collect();
             for (some, thread) in threads {
-                // Without a thread it is this one's work.
+                // If no thread was spawned, this thread does the work.
                 let found = match thread {
                     Some(thread) => thread.join().unwrap_or_else(|_panic| Err(died())),
                     None => parts.largest(ty, some),
                 };
-                // All are joined, whatever one of them says.
+                // Join all threads, even after an error.
                 largest = largest.and_then(|largest| Ok(largest.max(found?)));
             }
             largest
         })
     }
 
-    /// Takes every part through `repack` (on some threads, in any order) and `upload` (on this
-    /// one).
+    /// Passes every part through `repack` (on worker threads, in any order) and `upload` (on this
+    /// thread).
     fn parts(
         &mut self,
         context: &Context,
@@ -216,20 +216,20 @@ impl Staging {
                 spawn(scope, move || work(parts, next, free, &fill, repack))
             };
             let workers: Vec<_> = (0..workers).filter_map(worker).collect();
-            // What is left are the workers' own, so that their end is seen; dropping `give` ends
-            // those that wait.
+            // The remaining senders are the workers', so a disconnect shows that all have ended.
+            // Dropping `give` ends waiting workers.
             drop(fill);
             let copied = match workers.is_empty() {
                 true => self.parts_alone(context, parts, repack, upload),
                 false => self.copy_filled(context, parts.count(), &give, &filled, upload),
             };
             drop(give);
-            // All are joined, so that a worker's panic is an error of this load and no panic of
-            // this thread.
+            // Join all workers, so that a panic of a worker becomes an error of this load instead
+            // of a panic of this thread.
             let panics = workers.into_iter().filter_map(|worker| worker.join().err()).count();
             if panics > 0 { Err(died()) } else { copied }
         });
-        // Whatever is still on its way comes home, after an error too.
+        // Recover the pieces still in the channels, after an error too.
         self.free.extend(filled.try_iter().flatten().map(|(_, piece)| piece));
         if let Ok(free) = free.into_inner() {
             self.free.extend(free.try_iter());
@@ -237,7 +237,7 @@ impl Staging {
         copied
     }
 
-    /// The same on this thread alone.
+    /// The same on this thread only.
     fn parts_alone(
         &mut self,
         context: &Context,
@@ -257,8 +257,8 @@ impl Staging {
         Ok(())
     }
 
-    /// Hands free pieces to the workers and copies those that they filled, until all parts are on
-    /// their way.
+    /// Sends free pieces to the workers and enqueues copies of filled pieces, until all parts are
+    /// enqueued.
     fn copy_filled(
         &mut self,
         context: &Context,
@@ -271,7 +271,7 @@ impl Staging {
         while enqueued < parts {
             self.reclaim(context)?;
             for piece in self.free.drain(..) {
-                // Nobody takes it only when every worker has ended, which `filled` tells below.
+                // The send fails only when every worker has ended, which `filled` reports below.
                 let _unwanted = give.send(piece);
             }
             match filled.recv_timeout(LOOK_AFTER) {
@@ -288,14 +288,14 @@ impl Staging {
         Ok(())
     }
 
-    /// Marks the copies that read a piece.
+    /// Records an event behind the copies that read a piece.
     fn sent(&mut self, context: &Context, piece: Piece) -> Result<(), DeviceError> {
         context.record(self.stream, piece.copied)?;
         self.copying.push_back(piece);
         Ok(())
     }
 
-    /// Takes back the pieces whose copies are done.
+    /// Recovers the pieces whose copies have completed.
     fn reclaim(&mut self, context: &Context) -> Result<(), DeviceError> {
         while let Some(piece) = self.copying.front() {
             if !context.event_is_complete(piece.copied)? {
@@ -306,7 +306,7 @@ impl Staging {
         Ok(())
     }
 
-    /// A piece that nothing reads, as soon as there is one.
+    /// Returns a free piece; waits for one if necessary.
     fn free_piece(&mut self, context: &Context) -> Result<Piece, DeviceError> {
         loop {
             if let Some(piece) = self.free.pop() {
@@ -322,7 +322,7 @@ impl Staging {
     }
 }
 
-/// Starts a thread; `None` where the system has none left.
+/// Starts a thread; `None` if the system cannot create one.
 fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -330,7 +330,7 @@ fn spawn<'scope, T: Send + 'scope>(
     thread::Builder::new().name("walla-repack".to_owned()).spawn_scoped(scope, work).ok()
 }
 
-/// A thread did not come to its end.
+/// The error for a thread that panicked or ended early.
 fn died() -> DeviceError {
     let reason = "a thread that repacks weights died".to_owned();
     DeviceError::Failed { call: "load_matrix", reason }
@@ -342,10 +342,10 @@ type Repack<'a> = dyn Fn(&[u8], &mut [u8]) + Sync + 'a;
 /// Enqueues the copies of the numbered part.
 type Upload<'a> = dyn Fn(usize, &PinnedMemory) -> Result<(), DeviceError> + 'a;
 
-/// A part's number and the piece that has it, or why the part could not be read.
+/// A part's number and its filled piece, or the error of reading the part.
 type Filled = Result<(usize, Piece), DeviceError>;
 
-/// Reads and repacks parts until all are done, or the copying thread has ended.
+/// Reads and repacks parts until all are done or the copying thread has ended.
 fn work(
     parts: &Parts<'_>,
     next: &AtomicUsize,
@@ -377,7 +377,7 @@ fn work(
     parts.buffers.give_back(buffer);
 }
 
-/// Repacks some rows into one piece of pinned memory, tile after tile.
+/// Repacks some rows into one piece of pinned memory, tile by tile.
 fn repack_part(
     desc: &MatrixDesc<'_>,
     layout: &Layout,

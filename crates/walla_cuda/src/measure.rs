@@ -1,4 +1,4 @@
-//! What the memory gives, measured.
+//! Measures memory bandwidth.
 
 use std::time::Instant;
 
@@ -9,23 +9,23 @@ use crate::driver::{Context, Launch, Stream};
 use crate::kernels::Kernels;
 use crate::lower::enqueue;
 
-/// Bytes that are read: many times any second cache.
+/// Bytes to read: many times any L2 cache.
 const BYTES: u64 = 1 << 30;
 
-/// Launches of a round: some 2 ms on the fastest card, beside which the host's part (10 us) does
-/// not show.
+/// Launches of a round: some 2 ms on the fastest GPU, so that the host's part (10 us) is
+/// negligible.
 const LAUNCHES: usize = 8;
 
-/// Rounds, some 50 ms: clocks rise, and the best counts, because other work on the machine only
-/// ever adds time.
+/// Rounds, some 50 ms, in which clocks rise. The best round counts, because other work on the
+/// machine only adds time.
 const ROUNDS: usize = 25;
 
 const THREADS: u32 = 256;
 
-/// Blocks that keep a multiprocessor full.
+/// Blocks that fully occupy a multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 8;
 
-/// As `kernels/measure.cu` has it.
+/// As in `kernels/measure.cu`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct ReadParams {
@@ -36,7 +36,7 @@ struct ReadParams {
 
 const _: () = assert!(size_of::<ReadParams>() == 24);
 
-/// A kernel that reads memory of its own once: its cost is known.
+/// A kernel that reads its own memory once: its cost is known.
 #[derive(Debug)]
 pub struct Read {
     launch: Launch,
@@ -44,7 +44,7 @@ pub struct Read {
 }
 
 impl Read {
-    /// Allocates what is read: `bytes`, rounded down to words of 16.
+    /// Allocates the memory to read: `bytes`, rounded down to 16-byte words.
     pub(crate) fn prepare(
         context: &Context,
         kernels: &mut Kernels,
@@ -54,7 +54,7 @@ impl Read {
         let function = kernels.get(context, "measure", "read_words", 0)?;
         let memory = context.allocate("a measurement", bytes as usize)?;
         let sink = context.allocate("a measurement", 4)?;
-        // Not zeros: some chips move those faster.
+        // Not zeros: some GPUs read zeros faster.
         context.fill(stream, &memory, 0x5a)?;
         context.synchronise()?;
         let count = bytes / 16;
@@ -75,7 +75,7 @@ impl Read {
     }
 }
 
-/// Bytes a second of a kernel that reads 1 GiB, or less where less is free.
+/// Bytes per second of a kernel that reads 1 GiB, or half of the memory left if that is less.
 pub(crate) fn read_bytes_per_second(
     context: &Context,
     kernels: &mut Kernels,

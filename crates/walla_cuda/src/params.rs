@@ -1,9 +1,8 @@
-//! Parameter structs of the kernels: the host's side of `kernels/*.cuh`. Both sides assert the
-//! sizes.
+//! Parameter structs of the kernels: the host side of `kernels/*.cuh`. Both sides assert the sizes.
 
 use bytemuck::{Pod, Zeroable};
 
-/// A device address; 0 is none.
+/// A device address; 0 is null.
 pub(crate) type Address = u64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -18,7 +17,7 @@ pub(crate) struct StepRef {
     pub reserved: u32,
 }
 
-/// Where posts are found, and where their blocks go.
+/// Addresses of a step ring and of the step block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PostRef {
@@ -71,7 +70,7 @@ pub(crate) struct Segment {
     pub first_pair: u32,
 }
 
-/// What a linear kernel does with its products.
+/// Epilogue of a linear kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum LinearMode {
@@ -82,7 +81,7 @@ pub(crate) enum LinearMode {
 }
 
 impl LinearMode {
-    /// Whether products of two matrices make one result.
+    /// Whether two matrix products are combined into one result.
     pub(crate) fn is_gate(self) -> bool {
         matches!(self, Self::GateSilu | Self::GateGelu)
     }
@@ -103,7 +102,7 @@ pub(crate) struct LinearParams {
     pub segment: [Segment; 3],
 }
 
-/// Which rows outputs name, and where they go.
+/// Gathers the rows that outputs refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct GatherParams {
@@ -118,7 +117,7 @@ pub(crate) struct GatherParams {
     pub rows_last: u32,
 }
 
-/// Rows as the tensor cores read them; `rows` 0 is none.
+/// Rows in the packed f16 layout that the tensor cores read; `rows` 0 is null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PackedRef {
@@ -140,15 +139,15 @@ pub(crate) struct PackParams {
     pub eps: f32,
 }
 
-/// How kernels for few rows number what comes to a warp (kernels/few.cuh).
+/// How kernels for few rows number a warp's pipeline stages (kernels/few.cuh).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Stages {
-    /// Of a task.
+    /// Stages of a task.
     pub of_task: u32,
     /// Tasks of a team in a pass.
     pub tasks: u32,
-    /// Passes of a turn.
+    /// Passes of a turn (one tile-scheduler iteration).
     pub passes: u32,
     /// All stages of a warp.
     pub all: u32,
@@ -157,7 +156,7 @@ pub(crate) struct Stages {
 }
 
 impl Stages {
-    /// What kernels divide by, so that they multiply: 2^31 / n, rounded up.
+    /// Reciprocal for kernels, which multiply instead of divide: 2^31 / n, rounded up.
     pub(crate) fn divisor(n: u32) -> u32 {
         (1_u32 << 31).div_ceil(n)
     }
@@ -181,7 +180,7 @@ pub(crate) struct MatmulParams {
     pub inverse_width: f32,
     pub eps: f32,
     pub mode: u32,
-    /// Numbers from the results of a split that is left to the next one's.
+    /// Stride from the results of a split to the next split's, in numbers, for deferred split-K.
     pub splits_apart: u32,
     pub rows_max: u32,
     pub tiles: u32,
@@ -200,19 +199,20 @@ pub(crate) struct MatmulParams {
     pub next_squares_count: u32,
     pub part: [Segment; 3],
     pub stages: Stages,
-    /// Tiles from which parts begin; beyond all where there is no further one, or where tiles
-    /// consist of two.
+    /// First tile of each part. Beyond all tiles if there is no further part, or if a tile combines
+    /// two parts.
     pub part_from: [u32; 4],
-    /// The first stage of each warp of a block (kernels/few.cuh): its tile of the turn, how many
-    /// segments, and from which on (8, 8 and 16 bits).
+    /// The first stage of each warp of a block (kernels/few.cuh): tile of the turn, number of
+    /// segments, and first segment (8, 8 and 16 bits).
     pub first: [u32; 16],
     pub next_pages: PagesRef,
-    /// Stages that a warp asks for before its predecessor has ended (kernels/few.cuh); at least 1.
+    /// Stages that a warp prefetches before its predecessor has ended (kernels/few.cuh); at least
+    /// 1.
     pub early_stages: u32,
     pub reserved: u32,
 }
 
-/// Pages of keys and values that the next attention will read.
+/// KV pages that the next attention will read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PagesRef {
@@ -221,13 +221,13 @@ pub(crate) struct PagesRef {
     /// Bytes of a page of keys, or of values.
     pub page_bytes: u32,
     pub page_magic: u32,
-    /// How many the second cache keeps until then.
+    /// Maximum number of pages that L2 retains until then.
     pub pages_most: u32,
     /// 0: no window.
     pub window: u32,
 }
 
-/// Products of two types with the same rows of x.
+/// Products of two types with the same activation rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PairParams {
@@ -251,7 +251,7 @@ pub(crate) struct KvRef {
     pub page_magic: u32,
 }
 
-/// What becomes of a head's product: norm and rotation.
+/// Processing of a head's product: norm and rotary embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct HeadRef {
@@ -281,7 +281,7 @@ pub(crate) struct AppendParams {
 pub(crate) struct AttendParams {
     pub step: StepRef,
     pub kv: KvRef,
-    /// Products if it appends, else queries.
+    /// Products if the kernel appends them to the cache, else queries.
     pub input: Address,
     pub out: Address,
     pub packed: PackedRef,
@@ -295,7 +295,7 @@ pub(crate) struct AttendParams {
     pub left: LeftRef,
 }
 
-/// Query, key and value as the sums of their splits, and what these are multiplied with.
+/// Deferred split-K: query, key and value as per-split sums, and their factors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct LeftRef {
@@ -303,11 +303,11 @@ pub(crate) struct LeftRef {
     pub exact: Address,
     /// The factors that rows were packed with, near to those; null likewise.
     pub used: Address,
-    /// Splits; 0: products are whole.
+    /// Number of splits; 0: products are already reduced.
     pub count: u32,
-    /// Numbers from a split to the next.
+    /// Stride from a split to the next, in numbers.
     pub apart: u32,
-    /// Of each matrix.
+    /// Scale of each matrix.
     pub scales: [f32; 3],
     pub reserved: u32,
 }
@@ -381,7 +381,7 @@ pub(crate) struct SampleParams {
     pub group_bits: u32,
 }
 
-/// What one layer keeps: pages (`state` is 0) or a convolution's states (`keys` is 0).
+/// Cache memory of one layer: KV pages (`state` is 0) or convolution states (`keys` is 0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct LayerRef {

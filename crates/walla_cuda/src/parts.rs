@@ -1,4 +1,4 @@
-//! A weight matrix in parts, each read from its source into a reused buffer.
+//! Splits a weight matrix into parts that are read into reused buffers.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use walla_types::TensorType;
 
 use crate::repack::{self, Layout};
 
-/// Memory into which parts of a matrix are read: one buffer per thread that reads.
+/// Buffers for parts of a matrix: one per reading thread.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
@@ -22,10 +22,10 @@ impl Buffers {
     }
 }
 
-/// A matrix in parts: byte ranges of its source.
+/// A matrix split into parts: byte ranges of its source.
 pub(crate) struct Parts<'a> {
     pub(crate) source: &'a dyn WeightSource,
-    /// Bytes of all parts but the last, which may be smaller.
+    /// Bytes of each part; the last may be smaller.
     pub(crate) part_bytes: usize,
     pub(crate) buffers: &'a Buffers,
 }
@@ -40,7 +40,7 @@ impl Parts<'_> {
         start..self.source.bytes().min(start + self.part_bytes)
     }
 
-    /// The largest scaled number of some parts.
+    /// [`repack::largest`] of some parts.
     pub(crate) fn largest(&self, ty: TensorType, parts: Range<usize>) -> Result<f32, DeviceError> {
         let mut buffer = self.buffers.take();
         let mut largest = 0.0_f32;
@@ -53,7 +53,7 @@ impl Parts<'_> {
     }
 }
 
-/// Checks a matrix against the length of its bytes: bytes of a row, layout, code of the type.
+/// Checks a matrix against its length in bytes. Returns bytes per row, layout and type code.
 pub(crate) fn shape(
     desc: &MatrixDesc<'_>,
     len: usize,
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// So a buffer of a part is at most as large as the pinned memory that the part is repacked
+    /// A part's buffer is therefore at most as large as the pinned memory that the part is repacked
     /// into.
     #[test]
     fn no_type_takes_more_bytes_in_a_file_than_in_a_tile() {

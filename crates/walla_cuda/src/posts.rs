@@ -1,9 +1,9 @@
-//! Step blocks on their way: the host posts where a block lies, and the program that it is for
-//! brings it (`kernels/post.cuh`).
+//! Step rings: the host publishes a descriptor ([`Post`]) of a step block in pinned memory, and the
+//! program copies the block to the device (`kernels/post.cuh`).
 //!
-//! So a step is one call of the driver, and its block comes to the device while the step before
-//! still runs, if it was posted by then. Launches take posts in their order. What cannot be posted
-//! now is enqueued as a copy.
+//! A step then needs one driver call. If its descriptor is published early enough, its block is
+//! copied while the previous step still runs. Launches consume descriptors in order. A block whose
+//! descriptor cannot be published now is enqueued as a copy.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,14 @@ use crate::driver::{Context, DeviceMemory, PinnedMemory, Stream};
 use crate::params::PostRef;
 use crate::resources::{Resources, unknown};
 
-/// Places of a ring (`POSTS`): the executor has no more steps in flight.
+/// Slots of a ring (`POSTS` in post.cuh): the executor has no more steps in flight.
 const POSTS: u64 = 64;
 const WORD_BYTES: usize = 16;
-/// What `take` reads before it knows how much there is: `POST_BATCH` words of each of
-/// `POST_THREADS`.
+/// Bytes that `take` reads before it knows the size of the block: `POST_BATCH` words for each of
+/// `POST_THREADS` threads.
 const AHEAD_BYTES_MIN: usize = 4 * 1024 * WORD_BYTES;
 
-/// A place of the ring, as `post.cuh` has it.
+/// A step descriptor: a slot of the ring. Layout as in `post.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Post {
@@ -33,7 +33,7 @@ struct Post {
     reserved: u64,
 }
 
-/// What the device knows, as `post.cuh` has it.
+/// Device-side state of a ring. Layout as in `post.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Taken {
@@ -48,31 +48,32 @@ const _: () = assert!(size_of::<Post>() == 32 && size_of::<Taken>() == 32);
 /// A launch: its stream and ticket.
 type Ticket = (StreamId, u64);
 
-/// The posts for one step block.
+/// The step ring of one step block.
 #[derive(Debug)]
 pub(crate) struct Posts {
     id: BufferId,
     block: DeviceMemory,
     ring: PinnedMemory,
     taken: DeviceMemory,
-    /// Where a block is brought before its launch.
+    /// Prefetch buffer: a block is copied here before its launch.
     ahead: DeviceMemory,
-    /// On its way to `taken` after a launch that failed: nobody knows whether that took its post.
+    /// Value to restore `taken` to after a failed launch: the failed launch may or may not have
+    /// consumed its descriptor.
     restored: PinnedMemory,
     is_torn: bool,
-    /// Posts so far.
+    /// Descriptors published so far.
     count: u64,
-    /// The launch that takes, or took, what stands in each place.
+    /// The launch that consumes, or consumed, the descriptor in each slot.
     launches: [Option<Ticket>; POSTS as usize],
-    /// The latest launch without a post: while it is in flight, it would take one that is meant for
-    /// the next.
+    /// The latest launch without a descriptor. While it is in flight, it would consume the
+    /// descriptor of the next launch.
     without: Option<Ticket>,
-    /// What the next launch takes: the host buffer and its words.
+    /// Host buffer of the next launch's block, and its words.
     next: Option<(HostId, u64)>,
 }
 
 impl Posts {
-    /// Makes a ring for a step block; `zeroed` fills memory with zeros.
+    /// Creates a ring for a step block; `zeroed` fills memory with zeros.
     fn create(
         context: &Context,
         (id, block): (BufferId, DeviceMemory),
@@ -94,7 +95,7 @@ impl Posts {
         })
     }
 
-    /// Where kernels find everything.
+    /// Addresses for the kernels.
     pub(crate) fn place(&self) -> PostRef {
         PostRef {
             ring: self.ring.address(),
@@ -104,18 +105,18 @@ impl Posts {
         }
     }
 
-    /// The place of a number.
+    /// The slot of a descriptor number.
     fn index(number: u64) -> usize {
         (number % POSTS) as usize
     }
 
-    /// Launches that must have ended before there is another post: the one that takes what stands
-    /// in its place, and one that would take it too early.
+    /// Launches that must have ended before the next descriptor is published: the consumer of the
+    /// slot's previous descriptor, and a launch that would consume the new one too early.
     fn before_next(&self) -> impl Iterator<Item = Ticket> {
         [self.launches[Self::index(self.count + 1)], self.without].into_iter().flatten()
     }
 
-    /// Posts `words` words at an address for a launch, right before it.
+    /// Publishes a block of `words` words for a launch. Call directly before the launch.
     fn post(&mut self, from: u64, words: u64, launch: Ticket) {
         self.count += 1;
         self.launches[Self::index(self.count)] = Some(launch);
@@ -124,7 +125,7 @@ impl Posts {
         self.word(offset_of!(Post, number)).store(self.count, Ordering::Release);
     }
 
-    /// After a launch that failed: takes back what was posted for it.
+    /// Rolls back after a failed launch: withdraws its descriptor.
     fn tear(&mut self, launch: Ticket) {
         if self.launches[Self::index(self.count)] == Some(launch) {
             self.word(offset_of!(Post, number)).store(0, Ordering::Release);
@@ -133,7 +134,7 @@ impl Posts {
         self.is_torn = true;
     }
 
-    /// Enqueues what makes the device count as the host does.
+    /// Resync: enqueues a copy that sets the device's count to the host's.
     fn mend(&mut self, context: &Context, stream: Stream) -> Result<(), DeviceError> {
         let taken = Taken { count: self.count, ..Taken::zeroed() };
         let bytes = bytemuck::bytes_of(&taken);
@@ -143,21 +144,21 @@ impl Posts {
         Ok(())
     }
 
-    /// A word of the latest post.
+    /// A word of the latest descriptor.
     fn word(&self, offset: usize) -> &AtomicU64 {
         self.ring.word(Self::index(self.count) * size_of::<Post>() + offset)
     }
 }
 
 impl Resources {
-    /// Which posts are for a step block.
+    /// Index of the ring of a step block.
     pub(crate) fn posts_of(&self, block: BufferId) -> Option<usize> {
         self.posts.iter().position(|posts| posts.id == block)
     }
 }
 
 impl CudaDevice {
-    /// Which posts are for a program's step block; makes a ring if there is none yet.
+    /// Index of the ring of a program's step block; creates the ring if necessary.
     pub(crate) fn prepare_posts(&mut self, program: &Program) -> Result<usize, DeviceError> {
         let index = self.resources.posts.len();
         if let Some(known) = self.resources.posts_of(program.step) {
@@ -172,8 +173,8 @@ impl CudaDevice {
         Ok(index)
     }
 
-    /// Leaves an upload to the next launch of a program that reads `to`; says no if it has to be
-    /// enqueued.
+    /// Defers an upload to the next launch of a program that reads `to`. Returns false if the
+    /// upload must be enqueued as a copy.
     pub(crate) fn put_off(
         &mut self,
         from: HostId,
@@ -187,7 +188,7 @@ impl CudaDevice {
         };
         let posts = &resources.posts[index];
         let words = bytes.div_ceil(WORD_BYTES);
-        // A word that is begun is copied whole.
+        // The last, partial word is copied whole.
         let fits = words * WORD_BYTES <= host_bytes.min(posts.block.bytes());
         let has_ended = |(stream, ticket)| resources.has_reached(stream, ticket);
         let is_put_off = fits && posts.before_next().all(has_ended);
@@ -195,7 +196,7 @@ impl CudaDevice {
         Ok(is_put_off)
     }
 
-    /// Posts what was left to this launch, and enqueues the program.
+    /// Publishes the deferred upload, if any, and enqueues the program.
     pub(crate) fn launch_posted(
         &mut self,
         stream: StreamId,

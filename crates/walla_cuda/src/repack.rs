@@ -1,23 +1,23 @@
 //! Weight matrices in the layout that the kernels read: half tiles of 8 rows, segments of 128
-//! columns, a record for each.
+//! columns, one record for each half tile and segment.
 //!
 //! ggml's blocks interleave scales and numbers at odd offsets (18, 34, 210 bytes), which no warp
-//! can load in whole 16-byte pieces. Here a record has all that a warp needs of 8 rows and 128
-//! columns side by side, so that one bulk copy brings it, and what a lane gets of it is what the
-//! tensor cores want. `kernels/weight.cuh` has the table of a record's parts. Numbers are the
-//! file's times a power of two of the matrix ([`Scaling`]), which leaves all their bits where f16
-//! has room for them.
+//! can load in whole 16-byte words. A record instead stores everything that a warp needs of 8 rows
+//! and 128 columns contiguously. One bulk copy loads it, and each lane's part is in the order of
+//! the tensor cores' operands. `kernels/weight.cuh` has the table of a record's parts. Numbers are
+//! the file's times a power of two per matrix ([`Scaling`]), which keeps all their bits within the
+//! range of f16.
 
 use walla_types::TensorType;
 
-/// Rows of a tile: two records, one after the other.
+/// Rows of a tile: two consecutive records.
 pub(crate) const TILE_ROWS: usize = 16;
 /// Rows of a record.
 const RECORD_ROWS: usize = 8;
 /// Columns of a segment.
 pub(crate) const SEGMENT: usize = 128;
-/// Which of eight numbers each nibble of a word holds, so that a mask leaves two neighbours in its
-/// halves.
+/// Number stored in each of the eight nibbles of a word. One mask extracts two adjacent numbers
+/// into the halves of the word.
 const NIBBLES: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 
 /// The parts of a record.
@@ -29,7 +29,7 @@ enum Part {
     Supers,
 }
 
-/// How a matrix lies in memory: `[tiles, 2, segments]` records.
+/// Memory layout of a matrix: `[tiles, 2, segments]` records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Segments of a row; columns are padded with zeros.
@@ -38,8 +38,8 @@ pub(crate) struct Layout {
     parts: [usize; 4],
 }
 
-/// What numbers of a type are stored as: scales and minimums of Q4_K and Q5_K become what those of
-/// Q4_1 and Q5_1 are, BF16 becomes F16.
+/// The storage type of a type. Q4_K and Q5_K are stored as Q4_1 and Q5_1, with their scales and
+/// minimums converted; BF16 is stored as F16.
 fn stored_as(ty: TensorType) -> TensorType {
     match ty {
         TensorType::BF16 => TensorType::F16,
@@ -64,13 +64,13 @@ pub(crate) fn kind(ty: TensorType) -> Option<u32> {
     })
 }
 
-/// The name of a type in the names of kernels.
+/// The name of a type in kernel names.
 pub(crate) fn kernel_name(ty: TensorType) -> String {
     stored_as(ty).name().to_lowercase()
 }
 
 /// Bytes of a row's 128 numbers in each part: quants, high bits, scales, and the scales of the
-/// super-block around them.
+/// enclosing super-block.
 fn row_parts(ty: TensorType) -> Option<[usize; 4]> {
     Some(match stored_as(ty) {
         TensorType::F32 => [512, 0, 0, 0],
@@ -86,8 +86,8 @@ fn row_parts(ty: TensorType) -> Option<[usize; 4]> {
 }
 
 impl Layout {
-    /// The layout of rows of `cols` numbers; `None` for a type that walla has no kernels for or a
-    /// row that is no whole number of blocks.
+    /// The layout of rows of `cols` numbers. `None` for a type without kernels, or for a row that
+    /// is not a whole number of blocks.
     pub(crate) fn of(ty: TensorType, cols: usize) -> Option<Self> {
         ty.row_bytes(cols)?;
         let parts = row_parts(ty)?.map(|bytes| RECORD_ROWS * bytes);
@@ -104,7 +104,7 @@ impl Layout {
         2 * self.segments * self.record_bytes()
     }
 
-    /// Where byte `at` of a part lies in a tile: of row `row`, in segment `segment`.
+    /// Offset in a tile of byte `at` of a part, for row `row` and segment `segment`.
     fn place(&self, part: Part, row: usize, segment: usize, at: usize) -> usize {
         let record = row / RECORD_ROWS * self.segments + segment;
         let before: usize = self.parts[..part as usize].iter().sum();
@@ -112,46 +112,46 @@ impl Layout {
     }
 }
 
-/// Numbers of a block that lane `t` owns, in its order.
+/// Indices of the numbers in a block that lane `t` owns, in lane order.
 fn owned(t: usize) -> [usize; 8] {
     std::array::from_fn(|i| i / 4 * 16 + 4 * t + i % 4)
 }
 
-/// Which of a record's 32 lanes lane `t` of a row is.
+/// Lane of a record (0..32) that holds lane `t` (0..4) of a row.
 fn lane(row: usize, t: usize) -> usize {
     row % RECORD_ROWS * 4 + t
 }
 
-/// The powers of two between a matrix's numbers and what is stored of them.
+/// Powers of two between a matrix's numbers and their stored values.
 ///
-/// Numbers of BF16 become f16, multiplied so that the largest of them is just below f16's end. All
-/// keep their 8 bits but those more than 2^29 below the largest, which lose what is below 2^-24 of
-/// f16: 2^-40 of the largest, nothing beside the rounding of f32 sums.
+/// BF16 numbers become f16, multiplied so that the largest is just below f16's limit. Numbers up to
+/// 2^29 below the largest keep all 8 bits. Smaller ones lose bits below 2^-24 of f16: 2^-40 of the
+/// largest, which is negligible next to the rounding of f32 sums.
 ///
-/// Scales of quantised numbers are multiplied in the same way. Kernels read integers as halves that
-/// are 2^-24 of them (`kernels/half_tile.cuh`), so it takes scales at f16's upper end for numbers
-/// that f16 has all its bits for. Minimums, which are not multiplied with such integers, become
-/// smaller by [`MINIMUM`], so that f16 has room for those that are up to 16 times as large as
-/// scales.
+/// Scales of quantised numbers are multiplied in the same way. Kernels read integers as f16 values
+/// that are 2^-24 times the integer (`kernels/half_tile.cuh`). Scales at f16's upper end are
+/// therefore needed for products with full f16 precision. Minimums are not multiplied with such
+/// integers. They are scaled down by [`MINIMUM`], so that minimums up to 16 times as large as
+/// scales still fit in f16.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scaling {
-    /// What is stored is so many times the file's.
+    /// Stored value = file value * `stored`.
     stored: f32,
-    /// The file's number is so many times what kernels find.
+    /// File value = value that kernels compute * `found`.
     pub(crate) found: f32,
 }
 
-/// A minimum is stored so much smaller than a scale.
+/// Factor on stored minimums relative to scales.
 const MINIMUM: f32 = 0.0625;
-/// What an integer is as the half that has its bits.
+/// Value of the f16 whose bits are the integer 1.
 const INTEGER: f32 = 1.0 / 16_777_216.0;
 
 impl Scaling {
-    /// Of a matrix whose largest number or scale ([`largest`]) is known. It ends up between 2^14
-    /// and 2^15; a matrix of zeros stays what it is.
+    /// Scaling of a matrix whose largest number or scale ([`largest`]) is known. The largest is
+    /// stored between 2^14 and 2^15; a zero matrix is unchanged.
     pub(crate) fn of(ty: TensorType, largest: f32) -> Self {
         let exponent = (largest.to_bits() >> 23).cast_signed();
-        // 2^14 has exponent 14 + 127. The result's exponent must be f32's.
+        // 2^14 has exponent 14 + 127. The result's exponent must fit in f32.
         let stored = match exponent {
             0 => 1.0,
             _ => power_of_two((14 + 127 - exponent).min(126)),
@@ -165,19 +165,20 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent + 127).cast_unsigned() << 23)
 }
 
-/// Whether anything of a type is stored scaled: F32 and F16 are stored as they are.
+/// Whether a type is stored scaled: F32 and F16 are stored unchanged.
 pub(crate) fn is_scaled(ty: TensorType) -> bool {
     ty.is_quantised() || ty == TensorType::BF16
 }
 
-/// The largest finite magnitude of what [`Scaling`] is about in some rows of a matrix: of BF16
-/// numbers, or of scales and (in their measure) minimums; 0 where nothing [is scaled](is_scaled).
+/// The largest finite magnitude that [`Scaling`] must represent, in some rows of a matrix: of BF16
+/// numbers, or of scales and minimums (times [`MINIMUM`]). 0 for types that are not
+/// [scaled](is_scaled).
 pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
     if !is_scaled(ty) {
         return 0.0;
     }
-    // Where the f16 factors of a block begin, and how many times as large the scales are that they
-    // make.
+    // Offsets of the f16 factors in a block, and the largest integer multiplier of the scales
+    // derived from them.
     let (at, times): (&[usize], f32) = match ty {
         TensorType::BF16 => {
             let magnitude = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & 0x7fff;
@@ -189,7 +190,7 @@ pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
         TensorType::Q6K => (&[208], 128.0),
         _ => (&[0], 1.0),
     };
-    // Magnitudes of halves are in the order of their bits.
+    // The bit patterns of f16 magnitudes are ordered like the magnitudes.
     let mut most = [0_u16; 2];
     for block in bytes.chunks_exact(ty.block_bytes()) {
         for (most, at) in most.iter_mut().zip(at) {
@@ -203,7 +204,7 @@ pub(crate) fn largest(ty: TensorType, bytes: &[u8]) -> f32 {
     times * scale.max(minimum * MINIMUM)
 }
 
-/// One tile on its way to the device.
+/// One tile to be copied to the device.
 pub(crate) struct Tile<'a> {
     pub(crate) ty: TensorType,
     pub(crate) layout: &'a Layout,
@@ -213,8 +214,8 @@ pub(crate) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Repacks row `row` (0..16) of the tile. `bytes` has the type's bytes for the row; what
-    /// belongs to padding is left alone, so it must be zero.
+    /// Repacks row `row` (0..16) of the tile. `bytes` holds the row as in the file. Padding is not
+    /// written, so it must be zero.
     pub(crate) fn put_row(&mut self, row: usize, bytes: &[u8]) {
         let ty = self.ty;
         match ty {
@@ -265,7 +266,7 @@ impl Tile<'_> {
         }
     }
 
-    /// A scale, or scale and minimum, as they are stored.
+    /// A scale, or a scale and a minimum, in stored form.
     fn factors(&self, bytes: &[u8]) -> [u8; 4] {
         let mut factors = [0; 4];
         let times = [self.scaling.stored, self.scaling.stored * MINIMUM];
@@ -277,9 +278,9 @@ impl Tile<'_> {
         factors
     }
 
-    /// Scale and minimum of a block of a super-block, as those of a block of its own: f16 instead
-    /// of products of an f16 (`d`, `dmin`) and an integer. What the scale loses in rounding the
-    /// minimum makes good for the mean of the block's integers.
+    /// Scale and minimum of a sub-block, as f16 values instead of products of an f16 (`d`, `dmin`)
+    /// and an integer. The minimum compensates the rounding of the scale, for the mean of the
+    /// block's integers.
     fn factors_of_super(&self, d: &[u8], [scale, minimum]: [u8; 2], codes: &[u8; 32]) -> [u8; 4] {
         let f16 = |at: usize| half::f16::from_le_bytes([d[at], d[at + 1]]).to_f32();
         // Both products are exact.
@@ -293,15 +294,14 @@ impl Tile<'_> {
         [a, b, c, d]
     }
 
-    /// Copies bytes to where they belong in a record: byte `at` of a part, of row `row`, in segment
-    /// `segment`.
+    /// Writes bytes to a record: byte `at` of a part, for row `row` and segment `segment`.
     fn put(&mut self, part: Part, row: usize, segment: usize, at: usize, bytes: &[u8]) {
         let place = self.layout.place(part, row, segment, at);
         self.bytes[place..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Stores the scales of block `block` of a row: its first bytes are the first of four blocks'
-    /// in the record.
+    /// Stores the scales of block `block` of a row. The scales of a record's four blocks of a row
+    /// are contiguous.
     fn put_scale(&mut self, row: usize, block: usize, scale: &[u8]) {
         let at = (row % RECORD_ROWS * 4 + block % 4) * scale.len();
         self.put(Part::Scales, row, block / 4, at, scale);
@@ -316,8 +316,8 @@ impl Tile<'_> {
         }
     }
 
-    /// Stores the 32 numbers of a block, as many bytes each: a lane's numbers lie in pieces of 16
-    /// bytes, and the pieces of 32 lanes side by side.
+    /// Stores the 32 numbers of a block, all of the same byte size. A lane's numbers form 16-byte
+    /// pieces; the pieces of 32 lanes are contiguous.
     fn put_numbers(&mut self, row: usize, block: usize, numbers: &[u8]) {
         let size = numbers.len() / 32;
         for t in 0..4 {
@@ -340,8 +340,9 @@ impl Tile<'_> {
             let nibbles =
                 (0..8).fold(0_u32, |word, i| word | u32::from(own[NIBBLES[i]] & 15) << (4 * i));
             self.put(Part::Quants, row, segment, lane * 16 + 4 * j, &nibbles.to_le_bytes());
-            // The upper bits of even numbers go to one half of the word, those of odd ones to the
-            // other; every second pair's lie four bits up (`high_place` in weight.cuh).
+            // The upper bits of even numbers are stored in one half of the word, the upper bits of
+            // odd numbers in the other. The bits of every second pair are four bits higher
+            // (`high_place` in weight.cuh).
             for half in 0..2 {
                 let upper = |bits: usize| {
                     (0..4).fold(0, |byte, p| {
@@ -353,7 +354,7 @@ impl Tile<'_> {
                         let at = lane * 4 + half * 2 + j / 2;
                         let place = self.layout.place(Part::High, row, segment, at);
                         let byte = &mut self.bytes[place];
-                        // Two blocks share a byte; the even one comes first.
+                        // Two blocks share a byte; the even block is written first.
                         *byte = if j.is_multiple_of(2) { upper(1) } else { *byte | upper(1) << 2 };
                     }
                     TensorType::Q6K => {
@@ -383,8 +384,8 @@ impl Tile<'_> {
     }
 
     /// Q4_K and Q5_K: f16 d, f16 dmin, 12 bytes of 6-bit scales and minimums, (Q5_K: 32 bytes of
-    /// fifth bits,) 128 bytes of nibbles. Of each 32 bytes of nibbles the lower halves are one
-    /// sub-block of 32 numbers and the upper ones the next. Fifth bit `j` of byte `i` belongs to
+    /// fifth bits,) 128 bytes of nibbles. Of each 32 bytes of nibbles, the lower halves are one
+    /// sub-block of 32 numbers and the upper halves the next. Fifth bit `j` of byte `i` belongs to
     /// number `i` of sub-block `j`.
     fn put_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (fifths, nibbles) = block[16..].split_at(block.len() - 16 - 128);
@@ -401,9 +402,9 @@ impl Tile<'_> {
     }
 
     /// Q6_K: 128 bytes of lower nibbles, 64 of upper bit pairs, 16 scales, f16 d. In each half (128
-    /// numbers: 64 and 32 bytes) quarter `j` (32 numbers) has its nibbles in bytes `32 * (j %
-    /// 2)..`, below for the first two quarters and above for the last two, and its bit pairs at `2
-    /// * j` of the 32 bytes.
+    /// numbers: 64 and 32 bytes), quarter `j` (32 numbers) has its nibbles in bytes `32 * (j %
+    /// 2)..`: lower nibbles for the first two quarters, upper nibbles for the last two. Its bit
+    /// pairs are at bit `2 * j` of the 32 bytes.
     fn put_q6_k_block(&mut self, row: usize, s: usize, block: &[u8]) {
         let (low, rest) = block.split_at(128);
         let (pairs, rest) = rest.split_at(64);
@@ -415,7 +416,7 @@ impl Tile<'_> {
                 let nibble = low[64 * half + 32 * (j % 2) + i] >> (j / 2 * 4) & 15;
                 nibble | (pairs[32 * half + i] >> (2 * j) & 3) << 4
             });
-            // Excess 128, as other integers are.
+            // Excess 128, like the other stored integers.
             let two = [scales[2 * quarter] ^ 0x80, scales[2 * quarter + 1] ^ 0x80];
             self.put_scale(row, 8 * s + quarter, &two);
             self.put_codes(row, 8 * s + quarter, &codes);
@@ -423,8 +424,8 @@ impl Tile<'_> {
     }
 }
 
-/// The 6-bit scale and minimum of sub-block `j`: the first four lie in the lower six bits of bytes
-/// `j` and `j + 4`, the last four in the nibbles of bytes `j + 4`, with their upper two bits in the
+/// The 6-bit scale and minimum of sub-block `j`. The first four are the lower six bits of bytes `j`
+/// and `j + 4`. The last four are the nibbles of bytes `j + 4`, with their upper two bits in the
 /// upper bits of the first eight bytes.
 fn scale_and_minimum(packed: &[u8], j: usize) -> [u8; 2] {
     if j < 4 {

@@ -1,4 +1,4 @@
-//! What a device holds, by handle.
+//! Resources of a device, indexed by handle.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,11 +20,11 @@ pub(crate) struct Matrix {
     pub(crate) name: String,
     pub(crate) ty: TensorType,
     pub(crate) rows: u32,
-    /// As the file has it; the planes may be padded.
+    /// Columns in the file; the records may be padded.
     pub(crate) cols: u32,
     pub(crate) usage: MatrixUse,
     pub(crate) weight: WeightRef,
-    /// All of it.
+    /// Allocation that holds the records.
     #[cfg(feature = "cupti")]
     pub(crate) memory: DeviceMemory,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Vector {
     pub(crate) len: u32,
 }
 
-/// A rotation: its frequencies and how to use them.
+/// A rotary embedding: its frequencies and how to apply them.
 #[derive(Debug)]
 pub(crate) struct Rope {
     pub(crate) frequencies: DeviceMemory,
@@ -45,18 +45,18 @@ pub(crate) struct Rope {
     pub(crate) pairs: RopePairs,
 }
 
-/// What one layer keeps.
+/// Cache memory of one layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LayerMemory {
-    /// `[pages, kv_heads, page_tokens, head_dim]` each; of 8 bits with scales, `[pages, kv_heads,
-    /// page_tokens]` each.
+    /// Keys and values: `[pages, kv_heads, page_tokens, head_dim]` each. Scales of 8-bit pages:
+    /// `[pages, kv_heads, page_tokens]` each.
     Kv { keys: DeviceMemory, values: DeviceMemory, scales: Option<[DeviceMemory; 2]> },
     /// `[sequences, taps - 1, width]` f32.
     ShortConv { state: DeviceMemory },
 }
 
 impl LayerMemory {
-    /// Where the scales of keys and of values lie; zeros where there are none.
+    /// Addresses of the scales of keys and values; zeros without scales.
     pub(crate) fn scales(&self) -> [Address; 2] {
         match self {
             Self::Kv { scales: Some(scales), .. } => scales.map(|memory| memory.address()),
@@ -65,14 +65,14 @@ impl LayerMemory {
     }
 }
 
-/// A cache and everything in it.
+/// A cache and its memory.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) desc: CacheDesc,
     pub(crate) layers: Vec<LayerMemory>,
-    /// Where its layers lie, if memory behind their last pages can be given back.
+    /// Arena of the layers, if memory behind their last pages can be unmapped.
     pub(crate) arena: Option<ArenaId>,
-    /// What the kernels of upkeep read of each layer.
+    /// Layer table that the cache kernels read.
     pub(crate) table: DeviceMemory,
     /// `[sequences]` u32.
     pub(crate) last_sampled: DeviceMemory,
@@ -80,18 +80,17 @@ pub(crate) struct Cache {
     pub(crate) recent: DeviceMemory,
 }
 
-/// Waits that a stream remembers; older ones are forgotten, which only costs a question to the
-/// driver.
+/// Waits that a stream remembers. Older ones are forgotten, which only costs a driver query.
 const WAITS_MAX: usize = 64;
 
-/// A stream and how far it has come: every call on it takes the next ticket.
+/// A stream and its progress: every call on it takes the next ticket.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) raw: Stream,
     pub(crate) enqueued: u64,
     pub(crate) completed: u64,
-    /// Waits for events, in order: once this stream has come to the first number, the other stream
-    /// has come to the last.
+    /// Waits for events, in order. Once this stream has reached the first number, the other stream
+    /// has reached the last.
     waits: VecDeque<(u64, StreamId, u64)>,
 }
 
@@ -101,24 +100,24 @@ impl StreamState {
     }
 }
 
-/// An event and what completes it.
+/// An event and its completion source.
 #[derive(Debug)]
 pub(crate) struct EventState {
     pub(crate) raw: Event,
     /// Stream and ticket of the latest record, or of the launch that it watches.
     pub(crate) recorded: Option<(StreamId, u64)>,
-    /// The word that completes it, if no record does.
+    /// The completion flag, if no record completes the event.
     pub(crate) word: Option<Word>,
 }
 
-/// A word of mapped memory that a program writes at its end.
+/// A completion flag: a word of mapped memory that a program writes at its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
     pub(crate) host: HostId,
     pub(crate) offset: usize,
-    /// What stands there then.
+    /// Value of the completed word.
     pub(crate) value: u64,
-    /// Looks that did not find it.
+    /// Polls that did not find the value.
     pub(crate) misses: u32,
 }
 
@@ -130,12 +129,12 @@ pub(crate) struct Written {
     pub(crate) ticket: u64,
 }
 
-/// Pinned memory and the copies that may be in flight: at most one entry a stream.
+/// Pinned memory and the copies that may be in flight: at most one entry per stream.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) memory: PinnedMemory,
     pub(crate) copies: Vec<(StreamId, u64)>,
-    /// Of memory that programs write; `None` for any other.
+    /// Result blocks, if programs write this memory; `None` otherwise.
     pub(crate) written: Option<Vec<Written>>,
 }
 
@@ -147,11 +146,11 @@ pub(crate) struct ProgramState {
     pub(crate) result_bytes: usize,
     /// `None`: launched one by one.
     pub(crate) graph: Option<GraphExec>,
-    /// Which of the posts bring its step block.
+    /// Index of the step ring that delivers its step block.
     pub(crate) posts: usize,
 }
 
-/// Tables of everything, indexed by handle.
+/// Tables of all resources, indexed by handle.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
     pub(crate) matrices: Vec<Matrix>,
@@ -189,7 +188,7 @@ lookups! {
 }
 
 impl Resources {
-    /// Whether products are made with matrices that are stored as those of a type are.
+    /// Whether some matrix multiplication reads weights stored in the format of a type.
     pub(crate) fn has_products_of(&self, ty: TensorType) -> bool {
         let is_its =
             |matrix: &Matrix| matrix.usage.multiply && repack::kind(matrix.ty) == repack::kind(ty);
@@ -203,13 +202,13 @@ impl Resources {
         Ok((stream.raw, stream.enqueued))
     }
 
-    /// Whether a stream is known to have come this far.
+    /// Whether a stream is known to have reached a ticket.
     pub(crate) fn has_reached(&self, id: StreamId, ticket: u64) -> bool {
         self.stream(id).is_ok_and(|stream| stream.completed >= ticket)
     }
 
-    /// Notes that a stream has come at least this far, and so have the streams that it waited for
-    /// on the way.
+    /// Records that a stream has reached at least this ticket, and so have the streams that it
+    /// waited for before.
     pub(crate) fn reached(&mut self, id: StreamId, ticket: u64) {
         let Some(stream) = self.streams.get_mut(id.0 as usize) else { return };
         stream.completed = stream.completed.max(ticket);
@@ -222,7 +221,7 @@ impl Resources {
         }
     }
 
-    /// Notes that a stream waits for what an event recorded.
+    /// Records that a stream waits for the latest record of an event.
     pub(crate) fn wait_enqueued(&mut self, id: StreamId, ticket: u64, event: EventId) {
         let recorded = self.events.get(event.0 as usize).and_then(|event| event.recorded);
         let stream = self.streams.get_mut(id.0 as usize);
@@ -236,13 +235,13 @@ impl Resources {
         }
     }
 
-    /// Whether programs write a buffer in the host's memory.
+    /// Whether a buffer is mapped host memory that programs write.
     pub(crate) fn is_mapped(&self, buffer: &DeviceMemory) -> bool {
         let mut mapped = self.hosts.iter().filter(|host| host.written.is_some());
         mapped.any(|host| host.memory.address() == buffer.address())
     }
 
-    /// Notes a copy from or to a host buffer.
+    /// Records a copy from or to a host buffer.
     pub(crate) fn copy_enqueued(&mut self, host: HostId, stream: StreamId, ticket: u64) {
         if let Some(host) = self.hosts.get_mut(host.0 as usize) {
             host.copies.retain(|(other, _)| *other != stream);
@@ -251,7 +250,7 @@ impl Resources {
     }
 }
 
-/// The error for a handle that this device never gave.
+/// The error for a handle that this device never issued.
 pub(crate) fn unknown(id: &dyn std::fmt::Debug) -> DeviceError {
     DeviceError::Invalid(format!("{id:?} does not exist"))
 }

@@ -1,8 +1,8 @@
-//! Results that programs write into the host's memory, and the word that tells that they are there.
+//! Results that programs write to mapped host memory, and the completion flag of a step.
 //!
-//! A step then needs no copy, no record of an event and no question to the driver: the sampler's
-//! last block writes the word after everything else (`kernels/sample.cu`), the host loads it. A
-//! device that breaks writes no word, so the driver is asked now and then.
+//! A step then needs no copy, no event record and no driver query: the sampler's last block writes
+//! the flag after everything else (`kernels/sample.cu`), and the host loads it. A broken device
+//! writes no flag, so the driver is queried from time to time.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -13,15 +13,15 @@ use walla_device::{BufferId, Device, DeviceError, EventId, GraphId, HostId, Watc
 use crate::device::CudaDevice;
 use crate::resources::{Host, Resources, Word, Written, unknown};
 
-/// Looks at a word after which the driver is asked whether the device still works. A question takes
-/// as long as some hundred looks.
+/// Polls of a completion flag before the driver is queried for errors. A query takes as long as
+/// some hundred polls.
 const MISSES_MAX: u32 = 32;
 
-/// Result blocks of one piece of mapped memory: as many as an executor's ring can have.
+/// Result blocks of one mapped allocation: at most the slots of an executor's ring.
 const BLOCKS_MAX: usize = 64;
 
 impl Resources {
-    /// Whether whatever wrote this range of mapped memory has completed.
+    /// Whether all programs that wrote this range of mapped memory have completed.
     pub(crate) fn is_written(&self, host: &Host, range: &Range<usize>) -> bool {
         host.written.iter().flatten().all(|written| {
             let apart = written.range.end <= range.start || range.end <= written.range.start;
@@ -31,7 +31,7 @@ impl Resources {
 }
 
 impl CudaDevice {
-    /// Memory of the host under its two names.
+    /// Allocates mapped memory and returns its device and host handles.
     pub(crate) fn map_memory(
         &mut self,
         what: &str,
@@ -47,7 +47,7 @@ impl CudaDevice {
         Ok((buffer, host))
     }
 
-    /// Launches a program and notes which word its end writes.
+    /// Launches a program and registers its completion flag.
     pub(crate) fn launch_and_watch(
         &mut self,
         stream: walla_device::StreamId,
@@ -65,7 +65,7 @@ impl CudaDevice {
         if !is_mapped || !self.resources.is_written(host, &range) {
             return Err(DeviceError::Invalid(format!("{watch:?} is not to be written")));
         }
-        // A step that was given up may have had the same number.
+        // An abandoned step may have had the same number.
         let offset = start + ResultHeader::DONE_OFFSET;
         host.memory.word(offset).store(0, Ordering::Release);
         self.launch(stream, graph)?;
@@ -83,7 +83,7 @@ impl CudaDevice {
         Ok(())
     }
 
-    /// Whether the word stands there.
+    /// Whether the completion flag is set.
     pub(crate) fn poll_word(&mut self, event: EventId, word: Word) -> Result<bool, DeviceError> {
         let Some((stream, ticket)) = self.resources.event(event)?.recorded else { return Ok(true) };
         let stands = |device: &Self| -> Result<bool, DeviceError> {
@@ -93,7 +93,7 @@ impl CudaDevice {
         let mut is_there = stands(self)?;
         let misses = word.misses + 1;
         if self.context.is_lost() || (!is_there && misses.is_multiple_of(MISSES_MAX)) {
-            // A broken device is heard of here.
+            // The query reports a broken device.
             let raw = self.resources.stream(stream)?.raw;
             let is_idle = self.context.stream_is_idle(raw)?;
             is_there = stands(self)?;

@@ -1,5 +1,5 @@
-//! Machines without a driver, or with a broken one: an error in words, and the CPU runs the model.
-//! Each case is a child process, since a process looks for the driver once.
+//! Machines without a driver, or with a broken one: the error is a message, and the CPU runs the
+//! model. Each case is a child process, since a process loads the driver only once.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -10,12 +10,12 @@ use walla_cpu::{CpuBackend, CpuOptions};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, OpenOptions, Registry};
 
-/// Set in the process that has no driver.
+/// Set in the process without a driver.
 const CHILD: &str = "WALLA_TEST_NO_DRIVER_CHILD";
 
 const NAME: &str = "without_a_usable_driver_the_cpu_runs";
 
-/// Creates the entry with the driver's name.
+/// Creates the file with the driver's name.
 type Make = fn(&Path);
 
 #[test]
@@ -48,7 +48,7 @@ fn without_a_usable_driver_the_cpu_runs() {
     }
 }
 
-/// A sound library that has none of the driver's functions.
+/// A valid library without the driver's functions.
 fn another_library() -> &'static str {
     let known =
         ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/lib64/libm.so.6"];
@@ -57,7 +57,7 @@ fn another_library() -> &'static str {
 
 fn child() {
     let cuda = CudaBackend::default();
-    // The system's own driver may be found behind the broken one: then there is nothing to show.
+    // The system's real driver may be found after the broken one: then nothing is tested.
     if let Err(reason) = cuda.devices() {
         assert!(reason.contains("NVIDIA"), "{reason}");
         let refused = cuda.open("cuda:0", &OpenOptions::default()).err().expect("no driver");

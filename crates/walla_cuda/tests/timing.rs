@@ -1,10 +1,10 @@
-//! Times from records of the profiling interface, against events, on a kernel of known cost.
+//! Compares times from profiling records with times from events, on a kernel of known cost.
 
 use walla_cuda::CudaBackend;
 use walla_cuda::timing::{Method, TimingOptions};
 use walla_device::{Backend, Device, OpenOptions, StreamPriority};
 
-/// Read by one run: several times any second cache, some 120 us on an H200.
+/// Bytes read by one run: several times any L2 cache, some 120 us on an H200.
 const BYTES: u64 = 512 << 20;
 
 #[test]
@@ -16,7 +16,7 @@ fn records_events_and_replays_agree_on_a_kernel_of_known_cost() {
     }
     let mut device = backend.open_gpu("cuda:0", &OpenOptions::default()).unwrap();
     let stream = device.create_stream(StreamPriority::Low).unwrap();
-    // Two to take in turns, so that a replay finds neither in the cache.
+    // Two buffers in alternation, so that a replay finds neither in the cache.
     let reads = [device.prepare_read(BYTES).unwrap(), device.prepare_read(BYTES).unwrap()];
     let mut time = |method, cold| {
         let options = TimingOptions { method, cold, ..TimingOptions::default() };
@@ -34,7 +34,7 @@ fn records_events_and_replays_agree_on_a_kernel_of_known_cost() {
         println!("{what}: {micros:.2} us, {:.0} GB/s", gigabytes_per_second(micros));
     }
     let close = |a: f64, b: f64, share: f64| (a - b).abs() <= share * b;
-    // Events include a launch's few microseconds; a replay's kernels follow each other more
+    // Events include some microseconds of a launch; the kernels of a replay follow each other more
     // closely.
     assert!(close(replays.median_micros(), events.median_micros(), 0.08));
     if let Some(why) = &records.fallback {

@@ -1,4 +1,4 @@
-//! Which programs are prepared, and which of them a step runs.
+//! Selection of the programs to prepare, and of the program that a step runs.
 
 use walla_device::step::StepLayout;
 use walla_device::{Device, GraphId, LaunchMode, Phase};
@@ -11,9 +11,9 @@ use crate::options::ExecOptions;
 use crate::program::{self, Bucket, Buffers};
 use crate::ring::StepShape;
 
-/// Longest context of the tier of programs for steps in which nobody has a longer one, if programs
-/// of so many rows have such a tier: a device may share attention out in another way where no row
-/// is long, which pays where there are too few rows to fill it, the longer the fewer they are.
+/// Context limit, in tokens, of the short-context program tier for a number of rows; `None` if
+/// there is no such tier. With too few rows to fill the device, a device may split attention
+/// differently when no context is long. The gain is larger, and the limit higher, for fewer rows.
 fn short_context(rows: u32) -> Option<u32> {
     match rows {
         ..=4 => Some(2_048),
@@ -27,18 +27,18 @@ fn short_context(rows: u32) -> Option<u32> {
 pub struct PreparedBucket {
     /// Rows it takes.
     pub rows: u32,
-    /// Whether it takes only steps whose rows are each of another sequence.
+    /// Whether it takes only steps in which each row belongs to a different sequence.
     pub one_row_a_sequence: bool,
     /// Longest context of a row, in tokens.
     pub context: u32,
     /// Its handle.
     pub graph: GraphId,
-    /// Whether it is one graph launch, and why not.
+    /// Whether it is one graph launch, and if not, why.
     pub mode: LaunchMode,
 }
 
-/// The smallest bucket that a step fits whose longest context has so many tokens. Every sequence of
-/// a step has a row at least, so as many rows as sequences means one each.
+/// Returns the smallest bucket for a step whose longest context is `context` tokens. Every sequence
+/// of a step has at least one row, so equal numbers of rows and sequences mean one row each.
 pub(crate) fn choose(
     buckets: &[PreparedBucket],
     shape: &StepShape<'_>,
@@ -51,7 +51,7 @@ pub(crate) fn choose(
     buckets.iter().find(fits).map(|b| b.graph)
 }
 
-/// What a bucket is for.
+/// Shape limits of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     rows: u32,
@@ -59,9 +59,9 @@ struct Size {
     context: u32,
 }
 
-/// The buckets to prepare: the sizes of [`BUCKETS`] up to `rows_max`, and of those that decode
-/// steps of all sequences can use, one more for steps with one row a sequence, and one for such
-/// steps with short contexts where they are few rows.
+/// The buckets to prepare: the sizes of [`BUCKETS`] up to `rows_max`. Sizes that a decode step of
+/// all sequences can use get a second bucket for steps with one row per sequence. Small ones of
+/// these get a third, for short contexts.
 fn sizes(options: &ExecOptions) -> Vec<Size> {
     let &ExecOptions { rows_max, sequences_max, context_tokens: context, .. } = options;
     let smaller = BUCKETS.into_iter().filter(|&rows| rows < rows_max);
@@ -125,7 +125,7 @@ mod tests {
         ExecOptions { rows_max, sequences_max, context_tokens, ..ExecOptions::default() }
     }
 
-    /// Rows, whether each is of another sequence, and the longest context.
+    /// Rows, whether each row belongs to a different sequence, and the longest context.
     fn all(options: &ExecOptions) -> Vec<(u32, bool, u32)> {
         let of = |size: Size| (size.rows, size.one_row_a_sequence, size.context);
         sizes(options).into_iter().map(of).collect()

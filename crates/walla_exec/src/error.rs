@@ -2,7 +2,7 @@ use walla_device::DeviceError;
 use walla_model::TensorError;
 use walla_types::SeqId;
 
-/// Why a model could not be loaded or a step not be run.
+/// Why a model could not be loaded or a step could not be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
@@ -12,10 +12,10 @@ pub enum ExecError {
     /// A tensor of the file cannot be read.
     #[error(transparent)]
     Tensor(#[from] TensorError),
-    /// The options make no sense together.
+    /// The options are invalid or inconsistent.
     #[error("{0}")]
     Options(String),
-    /// As many steps are in flight as the ring has slots: collect one first.
+    /// All slots of the ring are in flight: collect a step first.
     #[error("{in_flight} steps are in flight already")]
     RingFull {
         /// Steps in flight.
@@ -28,15 +28,14 @@ pub enum ExecError {
     /// split it.
     #[error("a step of {wanted} {what}, at most {max}")]
     StepTooLarge {
-        /// What there is too much of.
+        /// The exceeded quantity.
         what: &'static str,
-        /// How much.
+        /// Requested amount.
         wanted: u32,
-        /// The bound.
+        /// Limit.
         max: u32,
     },
-    /// The mask of allowed tokens of a sequence forbids the whole vocabulary: nothing could be
-    /// drawn.
+    /// The token mask of a sequence forbids the whole vocabulary, so no token could be sampled.
     #[error("the mask of sequence {seq} forbids all {vocab} tokens of the vocabulary")]
     NothingAllowed {
         /// The sequence.
@@ -44,13 +43,13 @@ pub enum ExecError {
         /// Tokens of the vocabulary.
         vocab: u32,
     },
-    /// Where the results of a step should be are those of another: the device is broken. Use
-    /// another.
+    /// The result block of a step holds the results of another step. The device is broken: use
+    /// another one.
     #[error("results of step {found} where those of step {step} should be")]
     ForeignResults {
-        /// Whose results were asked for.
+        /// Step whose results were requested.
         step: u64,
-        /// Whose are there.
+        /// Step whose results were found.
         found: u64,
     },
     /// The caller stopped the load.
@@ -59,9 +58,9 @@ pub enum ExecError {
 }
 
 impl ExecError {
-    /// Whether a step that was refused with this error has left no trace on the device: it can be
-    /// submitted again, when there is room or with what is wrong put right. After any other error
-    /// nobody knows how much of the step happened.
+    /// Whether a step refused with this error left no trace on the device. It can be submitted
+    /// again once the ring has a free slot or the cause is corrected. After any other error, it is
+    /// unknown how much of the step was executed.
     #[must_use]
     pub fn nothing_happened(&self) -> bool {
         matches!(

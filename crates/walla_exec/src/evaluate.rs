@@ -1,5 +1,5 @@
-//! Whole sequences in, logits out: for tests, tools and comparisons. It waits for the device, so it
-//! is nothing for a frame.
+//! Evaluates whole sequences and returns logits, for tests, tools and comparisons. It waits for the
+//! device, so it is not for use in a frame.
 
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{SeqId, TokenId};
@@ -9,7 +9,7 @@ use crate::executor::Executor;
 use crate::ring::Completed;
 use crate::sequences::{Sequences, StepError};
 
-/// Feeds sequences to an executor, several as one batch, and reads logits.
+/// Feeds sequences to an executor, several in one batch, and reads logits.
 #[derive(Debug)]
 pub struct Evaluator {
     sequences: Sequences,
@@ -33,18 +33,18 @@ impl Evaluator {
         &mut self.sequences
     }
 
-    /// Appends tokens to sequences, all as one batch (cut into steps that fit), and hands `sink`
-    /// the logits after each of them: sequence index in `inputs`, index of the token, row. Rows
-    /// come in no particular order.
+    /// Appends tokens to sequences, all as one batch (split into steps that fit). Calls `sink` with
+    /// the logits after each token: sequence index in `inputs`, token index, row. The order of rows
+    /// is unspecified.
     ///
     /// # Errors
-    /// What batch, ledger and device say; the batch may then be evaluated in part.
+    /// Any batch, ledger or device error; the batch may then be partly evaluated.
     pub fn append(
         &mut self,
         inputs: &[(SeqId, &[TokenId])],
         sink: &mut dyn FnMut(usize, usize, &[f32]),
     ) -> Result<(), StepError> {
-        // Round robin: one token of each sequence at a time, so that sequences of different lengths
+        // Round robin, one token per sequence at a time, so that sequences of different lengths
         // share steps.
         let longest = inputs.iter().map(|(_, tokens)| tokens.len()).max().unwrap_or(0);
         let places: Vec<(usize, usize)> = (0..longest)
@@ -84,7 +84,7 @@ impl Evaluator {
         Ok(read?)
     }
 
-    /// Waits for a step. Those before it, which earlier calls could not wait for, are passed over.
+    /// Waits for a step. Releases earlier steps that previous calls did not wait for.
     fn wait_for(&mut self, step: u64) -> Result<Completed, ExecError> {
         while let Some(completed) = self.sequences.wait()? {
             if completed.step == step {

@@ -1,4 +1,4 @@
-//! Owns a device and everything on it that one model needs.
+//! The executor: owns a device and everything on it that one model needs.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -35,17 +35,17 @@ pub struct Executor {
     cache: CacheId,
     step: BufferId,
     results: BufferId,
-    /// `results` as the host sees it, where the device writes there.
+    /// Host side of `results`, if the device writes results to mapped memory.
     mapped: Option<HostId>,
     logits: BufferId,
     masks: Masks,
     buckets: Vec<PreparedBucket>,
     ring: Ring,
-    /// The step submitted last failed half-way.
+    /// The step submitted last failed after some of its work was enqueued.
     is_torn: bool,
-    /// Events have been recorded behind it and have not completed.
+    /// Events were recorded behind the torn step and have not completed.
     is_recorded: bool,
-    /// Reused: outputs of a step whose logits are copied.
+    /// Reused: outputs of the current step whose logits are copied to the host.
     logits_wanted: Vec<u32>,
 }
 
@@ -62,11 +62,11 @@ impl std::fmt::Debug for Executor {
 impl Executor {
     /// Loads `model` from `file` onto `device`.
     ///
-    /// `progress` hears the share of weights done, from 0 to 1, and may stop the load.
+    /// `progress` receives the fraction of weights loaded, from 0 to 1, and may stop the load.
     ///
     /// # Errors
-    /// [`ExecError::Options`] for capacities that make no sense, [`ExecError::Stopped`], or what
-    /// file and device say.
+    /// [`ExecError::Options`] for invalid capacities, [`ExecError::Stopped`], or an error of the
+    /// file or the device.
     pub fn load(
         mut device: Box<dyn Device>,
         file: &Gguf,
@@ -138,8 +138,8 @@ impl Executor {
         &*self.device
     }
 
-    /// Gives up a device that hangs: it is leaked with all its memory, and every later call fails
-    /// with [`DeviceError::Lost`]. Never blocks.
+    /// Gives up a hanging device: it is leaked with all its memory, and every later call fails with
+    /// [`DeviceError::Lost`]. Never blocks.
     pub fn abandon(&mut self, reason: &str) {
         walla_device::abandon(&mut self.device, reason);
     }
@@ -150,13 +150,13 @@ impl Executor {
         &self.options
     }
 
-    /// Numbers in a row of logits.
+    /// Logits per row: the size of the vocabulary.
     #[must_use]
     pub fn vocab(&self) -> u32 {
         self.vocab
     }
 
-    /// Whether some layer keeps state that cannot be rewound.
+    /// Whether some layer keeps state that cannot be rolled back.
     #[must_use]
     pub fn is_recurrent(&self) -> bool {
         self.is_recurrent
@@ -168,7 +168,7 @@ impl Executor {
         &self.layout
     }
 
-    /// The prepared buckets, smallest first; of equal ones the narrower promise first.
+    /// The prepared buckets, smallest first; of equal size, the more restricted first.
     #[must_use]
     pub fn buckets(&self) -> &[PreparedBucket] {
         &self.buckets
@@ -186,53 +186,53 @@ impl Executor {
         self.ring.has_room()
     }
 
-    /// Refuses where [`has_room`](Self::has_room) says no.
+    /// Returns an error unless [`has_room`](Self::has_room).
     pub(crate) fn check_room(&self) -> Result<(), ExecError> {
         self.ring.next().map(|_| ())
     }
 
-    /// Whether copies of a step that failed half-way may still run. It is not [in
-    /// flight](Self::in_flight), but no other step is submitted before [`poll`](Self::poll) or
-    /// [`submit_ubatch`](Self::submit_ubatch) has seen their end: call one of them again.
+    /// Whether copies of a step that failed half-way may still run. That step is not [in
+    /// flight](Self::in_flight), but no other step is submitted until [`poll`](Self::poll) or
+    /// [`submit_ubatch`](Self::submit_ubatch) has observed the end of the copies: call one of them
+    /// again.
     #[must_use]
     pub fn is_reclaiming(&self) -> bool {
         self.is_torn || self.is_recorded
     }
 
-    /// Enqueues a piece of upkeep of the cache, after all steps submitted so far and before all
-    /// later ones.
+    /// Enqueues a cache operation after all steps submitted so far and before all later steps.
     ///
     /// # Errors
-    /// What the device says; unless it is lost, the command has not been taken and may be given
-    /// again.
+    /// Any device error. Unless the device is lost, the command was not enqueued and may be
+    /// submitted again.
     pub fn maintain(&mut self, command: KvCommand) -> Result<(), ExecError> {
         let command = fill::cache_command(command);
         Ok(self.device.maintain(self.compute, self.cache, &[command])?)
     }
 
-    /// Keeps memory behind the first `pages` pages of the cache alone, where the device can. Waits
-    /// for steps in flight.
+    /// Keeps physical memory only behind the first `pages` pages of the cache, if the device can
+    /// unmap memory. Waits for steps in flight.
     ///
     /// # Errors
-    /// What the device says: [`DeviceError::OutOfMemory`] if memory for more pages is not there.
+    /// Any device error; [`DeviceError::OutOfMemory`] if memory for more pages is not available.
     pub fn resize_cache(&mut self, pages: u32) -> Result<(), ExecError> {
         Ok(self.device.resize_cache(self.cache, pages)?)
     }
 
-    /// Enqueues a micro-batch as one step and returns its number: its rows, the page tables of its
-    /// sequences, and how each sequence draws its tokens. Outputs of the step are the micro-batch's
-    /// [`output_rows`](UBatch::output_rows) in order.
+    /// Enqueues a micro-batch as one step and returns its number. The step block holds its rows,
+    /// the page tables of its sequences and the sampling parameters of each output. Outputs of the
+    /// step are the micro-batch's [`output_rows`](UBatch::output_rows) in order.
     ///
-    /// Enqueues one copy to the device (and one more if some output has a mask that the device does
-    /// not hold), one launch, one copy back where the device does not write results to the host
-    /// itself, and one for each row of logits asked for; never waits.
+    /// Enqueues one copy to the device, one more if some output has a mask that is not on the
+    /// device, and one launch. Enqueues one copy back if results are not in mapped memory, and one
+    /// per requested row of logits. Never waits.
     ///
     /// # Errors
     /// [`ExecError::RingFull`], [`ExecError::NoRows`], [`ExecError::StepTooLarge`],
-    /// [`ExecError::NothingAllowed`], or what the device says: [`DeviceError::HostInFlight`] while
-    /// copies of an earlier step that failed half-way still run
-    /// ([`is_reclaiming`](Self::is_reclaiming)); try again later. [`ExecError::nothing_happened`]
-    /// says which of them leave no trace of the step.
+    /// [`ExecError::NothingAllowed`], or a device error. [`DeviceError::HostInFlight`]: copies of
+    /// an earlier step that failed half-way still run ([`is_reclaiming`](Self::is_reclaiming)); try
+    /// again later. [`ExecError::nothing_happened`] is true for errors after which the step left no
+    /// trace.
     pub fn submit_ubatch(
         &mut self,
         ubatch: &UBatch,
@@ -276,8 +276,8 @@ impl Executor {
         step
     }
 
-    /// Enqueues one step. `fill` writes rows, outputs, biases and page tables; the header is
-    /// written here.
+    /// Enqueues one step. `fill` writes rows, outputs, biases and page tables; this function writes
+    /// the header.
     fn submit(
         &mut self,
         shape: &StepShape<'_>,
@@ -302,7 +302,7 @@ impl Executor {
             context = rows.map(|row| row.position.saturating_add(1)).max().unwrap_or(0);
         })?;
         drop(stage);
-        // A context that is too long is the device's to refuse.
+        // The device refuses a context that is too long.
         let context = context.min(self.options.context_tokens);
         let graph =
             buckets::choose(&self.buckets, shape, context).ok_or(ExecError::StepTooLarge {
@@ -312,8 +312,8 @@ impl Executor {
             })?;
         let upload_masks = self.masks.write(&mut *self.device, shape.masks, slot.masks)?;
         self.is_torn = true;
-        // The logits buffer is one for all steps: the next pass must not overwrite rows that are
-        // still being copied.
+        // All steps share one logits buffer: the next step must not overwrite rows that are still
+        // being copied.
         if let Some(copied) = self.ring.latest_logits_copy() {
             self.device.wait(self.compute, copied)?;
         }
@@ -346,9 +346,9 @@ impl Executor {
         Ok(number)
     }
 
-    /// After a step that failed half-way, its slot may still be read or written by copies that no
-    /// event covers: records events behind them. Answers whether the slot of the next step is the
-    /// host's.
+    /// After a step that failed half-way, copies that no event covers may still read or write its
+    /// slot. Records events behind them. Returns whether the host may write the slot of the next
+    /// step.
     fn reclaim(&mut self) -> Result<bool, ExecError> {
         if !self.is_reclaiming() {
             return Ok(true);
@@ -404,11 +404,11 @@ impl Executor {
         Ok(())
     }
 
-    /// The oldest step in flight if it has completed. Its results stay readable until
+    /// Returns the oldest step in flight if it has completed. Its results stay readable until
     /// [`release`](Self::release).
     ///
     /// # Errors
-    /// What the device says.
+    /// Any device error.
     pub fn poll(&mut self) -> Result<Option<Completed>, ExecError> {
         if let Some((completed, copied)) = self.ring.oldest()
             && self.device.poll(copied)?
@@ -419,11 +419,11 @@ impl Executor {
         Ok(None)
     }
 
-    /// Lets `read` see the results of a completed step.
+    /// Passes the results of a completed step to `read`.
     ///
     /// # Errors
-    /// What the device says, or [`ExecError::ForeignResults`] if they are another step's: then
-    /// `read` has not seen them.
+    /// Any device error, or [`ExecError::ForeignResults`] if the block holds another step's
+    /// results; `read` is not called then.
     pub fn read_results(
         &mut self,
         completed: Completed,
@@ -445,11 +445,11 @@ impl Executor {
         if found == step { Ok(()) } else { Err(ExecError::ForeignResults { step, found }) }
     }
 
-    /// Lets `read` see row `row` of the logits that a completed step brought (in the order asked
-    /// for).
+    /// Passes row `row` of a completed step's logits to `read`. Rows are in the order of the
+    /// outputs that requested them.
     ///
     /// # Errors
-    /// [`ExecError::StepTooLarge`] if the step brought fewer rows, or what the device says.
+    /// [`ExecError::StepTooLarge`] if the step has fewer rows of logits, or a device error.
     pub fn read_logits(
         &mut self,
         completed: Completed,
@@ -467,15 +467,15 @@ impl Executor {
         })?)
     }
 
-    /// Gives the slot of a completed step back to the ring.
+    /// Returns the slot of a completed step to the ring.
     pub fn release(&mut self, completed: Completed) {
         self.ring.release(completed);
     }
 
-    /// Blocks until all submitted steps have completed: for tests and benchmarks, never in play.
+    /// Blocks until all submitted steps have completed. For tests and benchmarks only.
     ///
     /// # Errors
-    /// What the device says.
+    /// Any device error.
     pub fn synchronise(&mut self) -> Result<(), ExecError> {
         Ok(self.device.synchronise()?)
     }

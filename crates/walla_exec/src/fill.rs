@@ -1,4 +1,4 @@
-//! From a micro-batch to a step block.
+//! Converts a micro-batch to a step block.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use walla_types::{Sampling, SeqId, TokenMask};
 
 use crate::error::ExecError;
 
-/// How the tokens of a sequence are drawn; `None` for sequences that only want logits.
+/// Sampling parameters of a sequence; `None` for sequences that only want logits.
 pub type SamplingOf<'a> = dyn Fn(SeqId) -> Option<&'a Sampling> + 'a;
 
-/// What a micro-batch's outputs need besides their rows: biases, and whether any wants candidates.
-/// Collects their masks, each once, and refuses one that allows nothing of the vocabulary.
+/// Returns the number of biases of a micro-batch's outputs, and whether any output requests
+/// candidates. Collects each of their masks once. Refuses a mask that allows no token of the
+/// vocabulary.
 pub(crate) fn extras(
     ubatch: &UBatch,
     sampling: &SamplingOf<'_>,
@@ -37,8 +38,8 @@ pub(crate) fn extras(
     Ok((biases, candidates))
 }
 
-/// Where among `masks` the mask of `sampling` is. Equal masks of other owners are others: comparing
-/// them would take longer than copying.
+/// Index in `masks` of the mask of `sampling`. Masks are compared by pointer: comparing their
+/// contents would take longer than copying.
 fn place_of(masks: &[Arc<TokenMask>], sampling: &Sampling) -> Option<usize> {
     let mask = sampling.allowed_tokens()?;
     masks.iter().position(|other| Arc::ptr_eq(other, mask))
@@ -127,7 +128,7 @@ fn output_row(row: &Row, index: u32, sampling: &Sampling, bias_first: u32) -> Ou
     }
 }
 
-/// What a device must do for a command of the ledger.
+/// The device command for a ledger command.
 pub(crate) fn cache_command(command: KvCommand) -> CacheCommand {
     match command {
         KvCommand::CopyPage { from, to } => CacheCommand::CopyPage { from: from.0, to: to.0 },

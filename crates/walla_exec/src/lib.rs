@@ -2,11 +2,11 @@
 //! outputs.
 //!
 //! [`Executor::load`] copies a model's weights to a device, builds one
-//! [`Program`](walla_device::Program) for each bucket of rows from its
-//! [`ModelSpec`](walla_model::ModelSpec) and has the device prepare them. From then on a step is:
-//! fill a pinned block, one copy, one launch, and either results that the program writes to the
-//! host's memory itself or one copy back behind an event. Nothing is allocated, captured or waited
-//! for.
+//! [`Program`](walla_device::Program) per bucket of rows from its
+//! [`ModelSpec`](walla_model::ModelSpec), and has the device prepare them. A step then fills one
+//! pinned block, enqueues one copy and one launch, and returns its results either through mapped
+//! host memory or through one copy back that an event completes. A step allocates nothing, captures
+//! nothing and never waits.
 
 #![forbid(unsafe_code)]
 

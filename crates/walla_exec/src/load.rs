@@ -15,7 +15,7 @@ use walla_model::{Gguf, ModelSpec, TensorError};
 
 use crate::error::ExecError;
 
-/// Handles of a model's weights on a device, found by what the [`ModelSpec`] says of them.
+/// Handles of a model's weights on a device, keyed by their location in the [`ModelSpec`].
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     matrices: HashMap<MatrixKey, MatrixId>,
@@ -36,9 +36,10 @@ fn vector_key(v: &spec::Vector) -> VectorKey {
 }
 
 impl Weights {
-    /// Copies everything that `model` names from `file` to `device`.
+    /// Copies every weight that `model` names from `file` to `device`.
     ///
-    /// `progress` hears the share done, from 0 to 1, after every matrix and may stop the load.
+    /// After every matrix, `progress` receives the fraction loaded, from 0 to 1, and may stop the
+    /// load.
     ///
     /// # Errors
     /// [`ExecError::Tensor`], [`ExecError::Device`], [`ExecError::Stopped`].
@@ -105,8 +106,8 @@ impl Weights {
     }
 }
 
-/// A matrix of a file, as devices read it. Keeps the file's first error, which has more detail than
-/// the device's.
+/// A matrix of a file as a weight source for devices. Keeps the file's first error, which has more
+/// detail than the device's.
 struct FileSource<'a> {
     name: &'a str,
     data: TensorData<'a>,
@@ -124,7 +125,7 @@ impl<'a> FileSource<'a> {
         DeviceError::Source { matrix, reason }
     }
 
-    /// Why a load failed: the file's error if that was the reason.
+    /// The cause of a failed load: the file's error if it caused the device's.
     fn cause(&self, error: DeviceError) -> ExecError {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (failure, error) {
@@ -160,7 +161,7 @@ fn to_u32(number: usize) -> Result<u32, ExecError> {
     u32::try_from(number).map_err(|_| ExecError::Options(format!("a matrix side of {number}")))
 }
 
-/// Every matrix once, with all its uses: a tied embedding is looked up and multiplied.
+/// Every matrix once, with all its uses: a tied embedding is both gathered and multiplied.
 fn matrices(model: &ModelSpec) -> Vec<(spec::Matrix, MatrixUse)> {
     let mut all: Vec<(spec::Matrix, MatrixUse)> = Vec::new();
     let mut add = |matrix: &spec::Matrix, gather: bool| match all

@@ -1,5 +1,5 @@
-//! Sequences that decode in lockstep, for benchmarks: greedy draws, results awaited step by step or
-//! launched ahead.
+//! Sequences that decode in lockstep, for benchmarks. Steps are awaited one by one or submitted
+//! ahead.
 
 use walla_plan::{Batch, Output, TokenInput};
 use walla_types::{Sampling, SeqId, TokenId};
@@ -8,12 +8,12 @@ use crate::error::ExecError;
 use crate::executor::Executor;
 use crate::sequences::{Sequences, StepError};
 
-/// The device's clock around a step, in nanoseconds; zeros where it does not stamp its results.
+/// Device timestamps of a step, in nanoseconds; zero if the device does not stamp its results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepNanos {
     /// When its first op began.
     pub begin: u64,
-    /// When its last one ended.
+    /// When its last op ended.
     pub end: u64,
 }
 
@@ -27,7 +27,8 @@ pub struct Lockstep {
 }
 
 impl Lockstep {
-    /// Takes over an executor; `active` are the sequences that speak (holes are fine).
+    /// Takes over an executor. `active` are the sequences that decode; their ids need not be
+    /// contiguous.
     ///
     /// # Errors
     /// [`StepError::InvalidLedger`].
@@ -47,10 +48,10 @@ impl Lockstep {
         &self.sequences.executor
     }
 
-    /// Forgets all sequences and lets others speak.
+    /// Forgets all sequences and makes others active.
     ///
     /// # Errors
-    /// What ledger and device say.
+    /// Any ledger or device error.
     pub fn restart(&mut self, active: Vec<SeqId>) -> Result<(), StepError> {
         self.clear()?;
         self.sequences.settle();
@@ -61,17 +62,16 @@ impl Lockstep {
     /// Forgets all sequences.
     ///
     /// # Errors
-    /// What ledger and device say.
+    /// Any ledger or device error.
     pub fn clear(&mut self) -> Result<(), StepError> {
         self.active.iter().try_for_each(|&seq| self.sequences.forget(seq))
     }
 
-    /// Feeds `tokens` to every sequence, one sequence after the other in steps of `rows` tokens or,
-    /// if that is less, as many as a step can have, and waits for each. The last token of each
-    /// sequence draws its first.
+    /// Prefills `tokens` into every sequence, sequentially, in steps of at most `rows` tokens, and
+    /// waits for each step. The last token of each sequence samples its first output.
     ///
     /// # Errors
-    /// What batch, ledger and device say.
+    /// Any batch, ledger or device error.
     pub fn prefill(&mut self, tokens: &[TokenId], rows: u32) -> Result<(), StepError> {
         let rows_max = rows.clamp(1, self.sequences.limits().tokens_max) as usize;
         for place in 0..self.active.len() {
@@ -90,10 +90,10 @@ impl Lockstep {
         Ok(())
     }
 
-    /// Enqueues one token of every sequence; the device feeds what it drew last.
+    /// Enqueues one decode step of every sequence. The input of each is the token sampled last.
     ///
     /// # Errors
-    /// What batch, ledger and device say.
+    /// Any batch, ledger or device error.
     pub fn submit_step(&mut self) -> Result<(), StepError> {
         self.batch.clear();
         for &seq in &self.active {
@@ -108,10 +108,10 @@ impl Lockstep {
         Ok(())
     }
 
-    /// Waits for the oldest step in flight; answers when the device ran it.
+    /// Waits for the oldest step in flight; returns its device timestamps.
     ///
     /// # Errors
-    /// What the device says.
+    /// Any device error.
     pub fn collect(&mut self) -> Result<StepNanos, ExecError> {
         let mut nanos = StepNanos::default();
         if let Some(completed) = self.sequences.wait()? {

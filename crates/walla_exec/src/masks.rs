@@ -1,7 +1,7 @@
-//! The mask block: which tokens may be drawn, for outputs that say so.
+//! The mask block: bit masks of allowed tokens, for outputs that have one.
 //!
-//! Masks stay on the device until other ones take their places, so agents that keep theirs for a
-//! whole reply are copied once.
+//! Masks stay on the device until others replace them, so an agent that keeps its mask for a whole
+//! reply has it copied once.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ pub(crate) struct Masks {
     pub block: Option<BufferId>,
     masks_max: u32,
     words: usize,
-    /// What the block holds once everything submitted has run, from its start on.
+    /// Masks that the block holds, from index 0, once all submitted work has run.
     held: Vec<Arc<TokenMask>>,
-    /// Reused: masks of the step being made up.
+    /// Reused: masks of the step being built.
     list: Vec<Arc<TokenMask>>,
 }
 
@@ -45,13 +45,13 @@ impl Masks {
         self.masks_max as usize * self.words * size_of::<u32>()
     }
 
-    /// An empty list, to be given back.
+    /// Returns an empty list; the caller returns it with [`keep_list`](Self::keep_list).
     pub fn take_list(&mut self) -> Vec<Arc<TokenMask>> {
         std::mem::take(&mut self.list)
     }
 
-    /// Puts what the block holds in front of the masks that a step needs, if there is room for all:
-    /// then they stay where they are.
+    /// Puts the held masks in front of the masks that a step needs, if the block can hold all of
+    /// them. The held masks then keep their indices.
     pub fn join_held(&self, list: &mut Vec<Arc<TokenMask>>) {
         let is_new = |mask: &&Arc<TokenMask>| !self.held.iter().any(|h| Arc::ptr_eq(h, mask));
         let new = list.iter().filter(is_new).count();
@@ -68,13 +68,14 @@ impl Masks {
         self.list = list;
     }
 
-    /// Nobody knows any more what the block holds.
+    /// Drops the record of held masks, because the content of the block is unknown after a failed
+    /// step.
     pub fn forget(&mut self) {
         self.held.clear();
     }
 
-    /// Writes the masks of a step to pinned memory unless the block holds them already. Answers the
-    /// bytes to upload.
+    /// Writes the masks of a step to pinned memory, unless the block holds them already. Returns
+    /// the bytes to upload.
     pub fn write(
         &mut self,
         device: &mut dyn Device,

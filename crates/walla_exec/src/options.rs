@@ -1,4 +1,4 @@
-//! Capacities: all memory follows from them.
+//! Capacities of an executor.
 
 use walla_device::KvType;
 use walla_device::step::StepLayout;
@@ -6,37 +6,37 @@ use walla_types::LOGIT_BIASES_MAX;
 
 use crate::error::ExecError;
 
-/// Capacities of an executor: all memory follows from them, at load.
+/// Capacities of an executor. They determine all memory, which is allocated at load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecOptions {
-    /// Sequences that live at the same time: the bound of every `SeqId`. Default 64.
+    /// Maximum number of live sequences: the bound of every `SeqId`. Default 64.
     pub sequences_max: u32,
-    /// Tokens of one sequence, at most. Default 1,024.
+    /// Maximum tokens of one sequence. Default 1,024.
     pub context_tokens: u32,
-    /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a table
-    /// of 1,024 tokens is 64 entries.
+    /// Tokens in a KV page. Default 16: half a page is wasted per sequence on average, and a page
+    /// table for 1,024 tokens has 64 entries.
     pub page_tokens: u32,
-    /// KV pages of all sequences together, the reserved page 0 included. Default 4,097: 64 full
+    /// KV pages of all sequences together, including the reserved page 0. Default 4,097: 64 full
     /// contexts.
     pub pages: u32,
     /// Rows of one step. Default 128.
     pub rows_max: u32,
     /// Outputs of one step. Default 64.
     pub outputs_max: u32,
-    /// Rows of logits that one step can bring to the host. Default 4: few agents ask for logits,
-    /// and a row of a 150,000-token vocabulary is 600 kB.
+    /// Rows of logits that one step can copy to the host. Default 4: few agents request logits, and
+    /// a row of a 150,000-token vocabulary is 600 kB.
     pub logits_rows_max: u32,
-    /// Different masks of allowed tokens that one step can have. A mask takes a bit a token on the
-    /// device (16 KB of a vocabulary of 128,000 tokens) and as much pinned memory for each step in
-    /// flight. Default 0: no step has masks.
+    /// Maximum number of different token masks in one step. A mask takes one bit per token on the
+    /// device (16 KB for a vocabulary of 128,000 tokens) and the same amount of pinned memory for
+    /// each step in flight. Default 0: no step has masks.
     pub masks_max: u32,
-    /// Whether steps write their results straight into the host's memory and tell their end there,
-    /// on devices that can: fewer calls of the driver and an earlier end than a copy behind an
-    /// event (`benches/results/cuda-host.md`). Default: yes.
+    /// Whether steps write their results and completion flag directly to mapped host memory, if the
+    /// device can. This takes fewer driver calls and completes earlier than a copy behind an event
+    /// (`benches/results/cuda-host.md`). Default: yes.
     pub mapped_results: bool,
-    /// How keys and values are stored. Default f16.
+    /// Storage format of keys and values. Default f16.
     pub kv_type: KvType,
-    /// Steps in flight. Default 3: one runs, one is launched ahead, one is being read.
+    /// Maximum steps in flight. Default 3: one runs, one is submitted ahead, one is being read.
     pub ring: u32,
 }
 
@@ -59,7 +59,7 @@ impl Default for ExecOptions {
 }
 
 impl ExecOptions {
-    /// Options with as many pages as every sequence needs at its longest.
+    /// Options with enough pages for every sequence at its maximum length.
     #[must_use]
     pub fn with_full_pages(mut self) -> Self {
         self.pages = self.sequences_max.saturating_mul(self.pages_per_sequence()).saturating_add(1);

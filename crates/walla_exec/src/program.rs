@@ -9,7 +9,7 @@ use walla_model::spec::{Attention, Layer, Mixer, ShortConv};
 use crate::error::ExecError;
 use crate::load::Weights;
 
-/// What a device must keep for each layer of a model.
+/// State that a device must keep for each layer of a model.
 pub(crate) fn cache_layers(model: &ModelSpec, weights: &Weights) -> Vec<CacheLayer> {
     let keeps = |layer: &Layer| match &layer.mixer {
         Mixer::Attention(a) => CacheLayer::Kv {
@@ -41,16 +41,16 @@ pub(crate) struct Bucket {
     pub outputs: u32,
     /// Longest context in tokens.
     pub context: u32,
-    /// What it is for.
+    /// Prefill or decode.
     pub phase: Phase,
-    /// Whether every row of its steps is of another sequence.
+    /// Whether each row of a step belongs to a different sequence.
     pub one_row_a_sequence: bool,
 }
 
 /// The forward pass of `model` for one bucket.
 ///
 /// # Errors
-/// [`ExecError::Options`] if `weights` are another model's.
+/// [`ExecError::Options`] if `weights` belong to another model.
 pub(crate) fn build(
     model: &ModelSpec,
     weights: &Weights,
@@ -101,7 +101,7 @@ pub(crate) fn build(
 
 struct Lowering<'a> {
     weights: &'a Weights,
-    /// Width of each slot. Slot 0 is the hidden state; the others are reused from layer to layer.
+    /// Width of each slot. Slot 0 is the hidden state; the others are reused by every layer.
     slots: Vec<u32>,
     ops: Vec<Op>,
 }

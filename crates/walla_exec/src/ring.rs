@@ -1,9 +1,9 @@
-//! The ring of steps in flight: one slot is a pinned step block, a pinned result block (of its own,
-//! or a part of memory that programs write) and two events.
+//! The ring of steps in flight. A slot holds a pinned step block, a result block and two events.
+//! The result block is pinned memory of the slot, or a part of the mapped memory that programs
+//! write.
 //!
-//! A slot belongs to the device from `submit` until its `copied` event has completed, then to the
-//! host until `release`. Steps take slots in order and give them back in order, so two counters say
-//! everything.
+//! The device owns a slot from `submit` until its `copied` event completes; the host owns it until
+//! `release`. Steps acquire and release slots in order, so two counters describe the whole state.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use walla_types::TokenMask;
 
 use crate::error::ExecError;
 
-/// What a step asks for, besides what its block says.
+/// Properties of a step that its step block does not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StepShape<'a> {
     /// Rows filled.
@@ -25,11 +25,11 @@ pub(crate) struct StepShape<'a> {
     pub sequences: u32,
     /// Biases filled.
     pub biases: u32,
-    /// Whether some output wants candidates.
+    /// Whether some output requests candidates.
     pub candidates: bool,
-    /// Outputs whose logits come to the host.
+    /// Outputs whose logits are copied to the host.
     pub logits: &'a [u32],
-    /// Masks that outputs name by one more than their place here.
+    /// Masks of the step; an output refers to one by its index here plus one.
     pub masks: &'a [Arc<TokenMask>],
 }
 
@@ -57,9 +57,9 @@ pub struct Completed {
     pub rows: u32,
     /// Outputs that it had.
     pub outputs: u32,
-    /// When its program was enqueued, by [`walla_trace::now_nanos`]; 0 if nobody listened.
+    /// When its program was enqueued, by [`walla_trace::now_nanos`]; 0 without a trace listener.
     pub launched_nanos: u64,
-    /// Rows of logits that it brought.
+    /// Rows of logits that were copied to the host.
     pub logits_rows: u32,
     pub(crate) slot: u32,
 }
@@ -67,7 +67,7 @@ pub struct Completed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingSlot {
     pub step: HostId,
-    /// Where its result block comes to.
+    /// Host memory and offset of its result block.
     pub results: (HostId, usize),
     pub logits: HostId,
     pub masks: Option<HostId>,
@@ -155,7 +155,7 @@ impl Ring {
         self.submitted += 1;
     }
 
-    /// The copy event of the step before, if it copies logits and may still be in flight.
+    /// The copy event of the previous step, if it copies logits and may still be in flight.
     pub fn latest_logits_copy(&self) -> Option<EventId> {
         if self.in_flight() == 0 {
             return None;
@@ -164,7 +164,7 @@ impl Ring {
         (slot.logits_rows > 0).then_some(slot.copied)
     }
 
-    /// The oldest step in flight and the event of its copy.
+    /// The oldest step in flight and its copy event.
     pub fn oldest(&self) -> Option<(Completed, EventId)> {
         if self.in_flight() == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! An executor with the ledger of its cache: batches in, steps out.
+//! An executor with the KV ledger of its cache: accepts batches and submits steps.
 
 use walla_plan::{
     Batch, BatchError, BatchLimits, InvalidLedger, KvCommands, KvLedger, LedgerError,
@@ -11,20 +11,19 @@ use crate::executor::Executor;
 use crate::fill::SamplingOf;
 use crate::ring::Completed;
 
-/// Why a batch was not run. No sequence is longer than before, although pages may have been
-/// reserved for it.
+/// Why a batch was not run. No sequence grew, but pages may have been reserved for it.
 ///
-/// After [`StepError::Exec`], unless [`ExecError::nothing_happened`], nobody knows how much of the
-/// step did: its sequences should be removed and evaluated anew.
+/// After [`StepError::Exec`], unless [`ExecError::nothing_happened`], the state of the step's
+/// sequences is undefined: remove and recompute them.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The batch makes no sense.
+    /// The batch is invalid.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// The cache has no room.
+    /// The cache has no free pages.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The executor's capacities make no ledger.
+    /// The executor's capacities are invalid for a ledger.
     #[error(transparent)]
     InvalidLedger(#[from] InvalidLedger),
     /// The device failed.
@@ -37,14 +36,13 @@ pub enum StepError {
 /// Allocates nothing after construction.
 #[derive(Debug)]
 pub struct Sequences {
-    /// What runs the steps.
+    /// Runs the steps.
     pub executor: Executor,
-    /// Which pages hold whose tokens.
+    /// Which sequence holds which pages.
     pub ledger: KvLedger,
-    /// Upkeep that the device has not heard of yet.
+    /// Cache operations not yet sent to the device.
     pub commands: KvCommands,
-    /// Pages that have memory behind them, the reserved one included: what sequences hold is never
-    /// beyond.
+    /// Pages with physical memory, including the reserved one. Sequences hold no pages beyond them.
     resident_pages: u32,
     limits: BatchLimits,
     splitter: Splitter,
@@ -76,7 +74,7 @@ impl Sequences {
             outputs_max: layout.outputs_max,
             logits_max: options.logits_rows_max.min(layout.outputs_max),
         };
-        // A step copies at most a page for each of its sequences; removing one clears its state.
+        // A step copies at most one page per sequence; removing a sequence clears its state.
         let commands = KvCommands::with_capacity(4 * options.sequences_max as usize + 64);
         Ok(Self {
             executor,
@@ -90,13 +88,13 @@ impl Sequences {
         })
     }
 
-    /// What a batch may hold.
+    /// Limits of a batch.
     #[must_use]
     pub fn limits(&self) -> BatchLimits {
         self.limits
     }
 
-    /// Where the outputs of the latest batch are.
+    /// Output map of the latest batch.
     #[must_use]
     pub fn outputs(&self) -> &OutputMap {
         &self.outputs
@@ -108,8 +106,8 @@ impl Sequences {
         &self.ubatch
     }
 
-    /// Enqueues a batch as one step and returns its number: decode rows first, each sequence's rows
-    /// side by side.
+    /// Enqueues a batch as one step and returns its number. Decode rows come before prefill rows;
+    /// the rows of a sequence are contiguous.
     ///
     /// # Errors
     /// See [`StepError`].
@@ -122,7 +120,7 @@ impl Sequences {
         let checked = batch.check(&self.ledger)?;
         self.ledger.reserve_batch(checked, &mut self.commands)?;
         self.upkeep()?;
-        // A batch is bounded by the rows of a step, so one micro-batch takes it all.
+        // A batch is limited to the rows of a step, so one micro-batch takes all of it.
         let mut split = checked.split(&mut self.splitter, &mut self.outputs);
         split.ragged(self.limits.tokens_max, &mut self.ubatch);
         let step = self.executor.submit_ubatch(&self.ubatch, &self.ledger, sampling)?;
@@ -131,22 +129,22 @@ impl Sequences {
         Ok(step)
     }
 
-    /// The oldest step in flight if it has completed.
+    /// Returns the oldest step in flight if it has completed.
     ///
     /// # Errors
-    /// What the device says.
+    /// Any device error.
     pub fn poll(&mut self) -> Result<Option<Completed>, ExecError> {
         self.executor.poll()
     }
 
-    /// Gives a completed step's slot back, and the pages that waited for it.
+    /// Returns a completed step's slot to the ring and frees the pages fenced by the step.
     pub fn release(&mut self, completed: Completed) {
         self.executor.release(completed);
         self.ledger.release_up_to(completed.step);
     }
 
-    /// Frees the pages of sequences that were removed while nothing is in flight: no step will come
-    /// whose end they could wait for.
+    /// Frees the fenced pages of removed sequences while nothing is in flight: no later step would
+    /// release their fence.
     pub fn settle(&mut self) {
         if self.executor.in_flight() == 0 && self.ledger.fenced_pages() > 0 {
             self.ledger.retire(0);
@@ -154,25 +152,25 @@ impl Sequences {
         }
     }
 
-    /// Keeps memory for `pages` pages of sequences, where the device can: what is held beyond them
-    /// moves below, and the memory above is given back; or memory comes back. Nothing is in flight.
-    /// Not a matter of every frame.
+    /// Sets the number of pages that have physical memory, if the device can unmap memory. To
+    /// shrink, moves pages held above the limit below it and unmaps the memory above. To grow, maps
+    /// memory again. Nothing may be in flight. Too slow to call every frame.
     ///
-    /// If sequences own more than `pages` pages together, some of it stays above, and so does all
-    /// memory; none of the pages above is handed out any more, and another call goes on when less
-    /// is owned.
+    /// If sequences own more than `pages` pages together, some stay above the limit and all memory
+    /// stays mapped. No page above the limit is allocated any more; call again when sequences own
+    /// fewer pages.
     ///
     /// # Errors
-    /// What the device says: if there is no memory for more pages, there are as many as before. If
-    /// it failed at moving pages, some have moved and all memory is there: call again.
+    /// Any device error. If there is no memory for more pages, the number of pages is unchanged. If
+    /// moving pages failed, some have moved and all memory is still mapped: call again.
     pub fn resize(&mut self, pages: u32) -> Result<(), ExecError> {
         let end = pages.saturating_add(1).clamp(2, self.executor.options().pages);
         if end > self.resident_pages {
             self.executor.resize_cache(end)?;
             self.resident_pages = end;
         }
-        // An earlier call may have left pages beyond this end, too, so they move whether there are
-        // to be more pages than before or less: as many at a time as the list has room for.
+        // An earlier call may have left pages above this limit too, so pages are moved in both
+        // directions. Each round moves as many as the command list can hold.
         let mut held = u32::MAX;
         while held > 0 {
             self.settle();
@@ -192,10 +190,10 @@ impl Sequences {
         Ok(())
     }
 
-    /// Waits for the oldest step in flight: for tests, tools and benchmarks, never in play.
+    /// Waits for the oldest step in flight. For tests, tools and benchmarks only.
     ///
     /// # Errors
-    /// What the device says.
+    /// Any device error.
     pub fn wait(&mut self) -> Result<Option<Completed>, ExecError> {
         while self.executor.in_flight() > 0 {
             if let Some(completed) = self.poll()? {
@@ -209,7 +207,7 @@ impl Sequences {
     /// Removes a sequence from the cache.
     ///
     /// # Errors
-    /// What ledger and device say.
+    /// Any ledger or device error.
     pub fn forget(&mut self, seq: SeqId) -> Result<(), StepError> {
         self.ledger.remove(seq, .., &mut self.commands)?;
         Ok(self.upkeep()?)
@@ -218,8 +216,8 @@ impl Sequences {
     /// Sends the ledger's commands to the device.
     ///
     /// # Errors
-    /// What the device says. Commands that it has not taken stay in the list: no sequence is the
-    /// worse for it, and the next upkeep, which comes before any step, sends them again.
+    /// Any device error. Commands that were not enqueued stay in the list. No sequence is affected:
+    /// the next call, which precedes any step, sends them again.
     pub fn upkeep(&mut self) -> Result<(), ExecError> {
         let mut taken = 0;
         let all = self.commands.as_slice().iter().try_for_each(|&command| {

@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 pub const PAGE_TOKENS: u32 = 32;
 
-/// The layout for steps of up to 64 agents, none of whom has read more than so many tokens.
+/// The layout for steps of up to 64 agents with contexts of at most `context` tokens.
 pub fn layout(context: u32) -> StepLayout {
     StepLayout {
         rows_max: 64,
@@ -22,7 +22,7 @@ pub fn layout(context: u32) -> StepLayout {
     }
 }
 
-/// Pages of a sequence that has read so many tokens and reads one more.
+/// Pages of a sequence that has `context` tokens and reads one more.
 pub fn pages_of(context: u32) -> u32 {
     context / PAGE_TOKENS + 1
 }
@@ -50,7 +50,7 @@ pub const SHAPES: [Shape; 4] = [
     Shape { name: "llama-3.1-8b", width: 4096, hidden: 14_336, vocab: 128_256, layers: 32, heads: heads(32, 8, 128), head_norms: false, tied: false },
 ];
 
-/// Types of a mixture: value, down, head and all others of layer `i`.
+/// Types in a mixture for layer `i`: value, down, head, and all others.
 fn types(mixture: &str, i: u32, layers: u32) -> Result<[TensorType; 4]> {
     let one = |ty| [ty; 4];
     Ok(match mixture {
@@ -76,7 +76,7 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn linear(&mut self, ty: TensorType, rows: u32, cols: u32, gather: bool) -> Result<Linear> {
         let bytes = ty.row_bytes(cols as usize).ok_or("blocks")? * rows as usize;
-        // Random codes under small scales: every number is finite and none is zero throughout.
+        // Random codes with small scales: every number is finite and no matrix is all zeros.
         while self.noise.len() < bytes {
             let i = self.noise.len() as u64;
             let word = (i / 8 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -126,7 +126,7 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
         head.matrix
     } else {
         let table = b.linear(head_ty, shape.vocab, shape.width, true)?.matrix;
-        b.bytes /= 2; // One row of the table is read, not all.
+        b.bytes /= 2; // Only one row of the table is read.
         table
     };
     let mut ops = vec![Op::Embed { table, scale: 1.0, x }];
@@ -172,11 +172,11 @@ pub fn model(device: &mut dyn Device, shape: &Shape, mixture: &str) -> Result<Mo
     Ok(Model { ops, layers, slots, weight_bytes })
 }
 
-/// Fills a step: every agent reads one token at its position, and has pages of its own, handed out
-/// in turn from page 1 on.
+/// Fills a step: every agent reads one token at its position. Each agent has separate pages,
+/// assigned consecutively from page 1.
 ///
 /// # Panics
-/// If there are more agents, or longer contexts, than the layout has room for.
+/// If there are more agents, or longer contexts, than the layout allows.
 pub fn fill(bytes: &mut [u8], layout: &StepLayout, positions: &[u32]) {
     let rows = positions.len() as u32;
     let Some(view) = StepViewMut::new(bytes, layout) else { return };

@@ -3,29 +3,29 @@ use walla_device::DeviceError;
 
 use super::{Context, DeviceMemory};
 
-/// Bytes of one piece of physical memory where nobody will ask for less of it later: small enough
-/// to find room for beside a game's textures, large enough that an arena of 10 GB is 160 of them.
+/// Bytes of one piece of physical memory of an arena that never shrinks. Small enough to be found
+/// next to a game's textures, large enough that an arena of 10 GB has 160 pieces.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// Pieces of a block that can shrink, about: what is given back is a multiple of a piece of every
+/// Approximate number of pieces of a shrinkable block: memory is released in whole pieces of every
 /// block.
 const PIECES_PER_BLOCK: usize = 16;
 
-/// A range of addresses of its own with memory behind it. Unlike other memory it outlives the
-/// context, which therefore gives it back.
+/// A reserved range of addresses with memory mapped behind it. Unlike other memory, it outlives the
+/// context, which therefore releases it explicitly.
 #[derive(Debug)]
 pub(super) struct Arena {
     address: CUdeviceptr,
-    /// Reserved.
+    /// Size of the reserved range.
     bytes: usize,
-    /// In the order of their addresses.
+    /// In address order.
     pieces: Vec<Piece>,
 }
 
-/// Addresses that get memory and lose it together.
+/// Addresses that are mapped and unmapped together.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// The block that it is part of, and where in it.
+    /// Index of its block, and offset in the block.
     block: usize,
     offset: usize,
     address: CUdeviceptr,
@@ -33,30 +33,30 @@ struct Piece {
     is_mapped: bool,
 }
 
-/// Which arena of its context.
+/// Index of an arena in its context.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArenaId(usize);
 
-/// Memory for some blocks.
+/// Memory for several blocks.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// One after the other, with gaps between them where they can shrink.
+    /// The whole range: consecutive blocks, with gaps if they can shrink.
     pub(crate) whole: DeviceMemory,
     pub(crate) blocks: Vec<DeviceMemory>,
-    /// Where memory behind the ends of blocks can be given back.
+    /// The arena, if memory behind the ends of blocks can be unmapped.
     pub(crate) arena: Option<ArenaId>,
 }
 
-/// What a resize did.
+/// Result of a resize.
 #[derive(Debug, Default)]
 pub(crate) struct Resized {
-    /// New memory, not filled with anything.
+    /// New memory, uninitialised.
     pub(crate) mapped: Vec<DeviceMemory>,
     pub(crate) mapped_bytes: u64,
     pub(crate) unmapped_bytes: u64,
 }
 
-/// What kind of physical memory: of this device, not shared with other processes.
+/// Kind of physical memory: of this device, not shared with other processes.
 pub(super) fn properties(device: sys::CUdevice) -> CUmemAllocationProp {
     // SAFETY: the struct is plain data for which zeros mean "none".
     let mut wanted: CUmemAllocationProp = unsafe { std::mem::zeroed() };
@@ -66,8 +66,8 @@ pub(super) fn properties(device: sys::CUdevice) -> CUmemAllocationProp {
     wanted
 }
 
-/// Pieces of blocks, each of which begins at a multiple of `granularity`; `None` where that wastes
-/// more than an eighth.
+/// Splits blocks into pieces. Each piece begins at a multiple of `granularity`. `None` if rounding
+/// up wastes more than an eighth.
 fn pieces_of(blocks: &[usize], granularity: usize) -> Option<(usize, Vec<Piece>)> {
     let stride = |bytes: &usize| bytes.max(&1).next_multiple_of(granularity);
     let whole: usize = blocks.iter().map(stride).sum();
@@ -89,7 +89,7 @@ fn pieces_of(blocks: &[usize], granularity: usize) -> Option<(usize, Vec<Piece>)
     Some((whole, pieces))
 }
 
-/// Pieces of a range that stays as it is.
+/// Pieces of a range that never shrinks.
 fn pieces_of_range(bytes: usize, granularity: usize) -> Vec<Piece> {
     let step = PIECE_BYTES.next_multiple_of(granularity);
     let piece = |offset: usize| {
@@ -100,10 +100,11 @@ fn pieces_of_range(bytes: usize, granularity: usize) -> Vec<Piece> {
 }
 
 impl Context {
-    /// Allocates device memory for some blocks as one range of virtual addresses over pieces of
-    /// physical memory, where the device and this context can: large ranges then need no room in
-    /// one piece, and ends of large blocks can be given back. Elsewhere (a context that shares the
-    /// GPU with graphics, for one) it is plain memory. The ceiling holds for both.
+    /// Allocates device memory for several blocks. If device and context support it, this is one
+    /// range of virtual addresses over pieces of physical memory: large ranges then need no
+    /// contiguous physical memory, and the ends of large blocks can be unmapped. Otherwise (for
+    /// example in a context that shares the GPU with graphics) it is plain memory. The memory
+    /// ceiling holds for both.
     pub(crate) fn allocate_blocks(
         &self,
         what: &str,
@@ -122,7 +123,7 @@ impl Context {
         let (whole, pieces) =
             parted.unwrap_or_else(|| (whole, pieces_of_range(whole, granularity)));
         if whole as u64 > free_bytes {
-            // What is left below the ceiling may still do without rounding up.
+            // The memory left below the ceiling may suffice without rounding up.
             return self.plain_blocks(what, blocks);
         }
         let arena = match self.map_arena(whole, pieces) {
@@ -148,7 +149,7 @@ impl Context {
         Ok(parts(self.allocate(what, blocks.iter().sum())?, blocks))
     }
 
-    /// Reserves addresses and puts memory behind all of them, or gives everything back.
+    /// Reserves addresses and maps memory behind all of them, or releases everything.
     fn map_arena(&self, bytes: usize, pieces: Vec<Piece>) -> Result<Arena, DeviceError> {
         self.enter()?;
         let mut arena = Arena { address: 0, bytes, pieces };
@@ -169,7 +170,7 @@ impl Context {
         Ok(arena)
     }
 
-    /// Puts physical memory behind a piece's addresses. They cannot be used before
+    /// Maps physical memory behind a piece's addresses. They are inaccessible until
     /// [`allow`](Self::allow).
     fn map_piece(&self, piece: &mut Piece) -> Result<(), DeviceError> {
         self.count(|c| &mut c.allocations);
@@ -188,7 +189,7 @@ impl Context {
         self.check("cuMemRelease", released)
     }
 
-    /// Lets the device use mapped addresses.
+    /// Gives the device access to mapped addresses.
     fn allow(&self, address: CUdeviceptr, bytes: usize) -> Result<(), DeviceError> {
         let access = sys::CUmemAccessDesc {
             location: properties(self.gpu().device).location,
@@ -199,12 +200,12 @@ impl Context {
         self.check("cuMemSetAccess", result)
     }
 
-    /// Keeps memory behind the first `kept` bytes of each block alone. Nothing enqueued touches the
-    /// rest.
+    /// Keeps memory mapped only behind the first `kept` bytes of each block. No enqueued work may
+    /// touch the rest.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] if there is not enough for what comes back: then nothing has
-    /// changed.
+    /// [`DeviceError::OutOfMemory`] if there is not enough memory to map the missing pieces. No
+    /// piece has been added then; pieces beyond `kept` stay unmapped.
     pub(crate) fn resize_arena(
         &self,
         arena: ArenaId,
@@ -261,7 +262,7 @@ impl Context {
     }
 }
 
-/// Blocks side by side in one piece of memory.
+/// Consecutive blocks in one allocation.
 fn parts(whole: DeviceMemory, blocks: &[usize]) -> Blocks {
     let mut rest = whole;
     let blocks = blocks.iter().map(|bytes| rest.take(*bytes)).collect();
@@ -269,7 +270,7 @@ fn parts(whole: DeviceMemory, blocks: &[usize]) -> Blocks {
 }
 
 impl Piece {
-    /// Gives the memory back; the addresses stay reserved.
+    /// Releases the memory; the addresses stay reserved.
     fn unmap(&mut self) {
         if self.is_mapped {
             // SAFETY: exactly this range was mapped at once, and nothing that runs touches it;
@@ -281,7 +282,7 @@ impl Piece {
 }
 
 impl Arena {
-    /// Gives memory and addresses back. Nothing that uses them runs any more.
+    /// Releases memory and addresses. Nothing that uses them runs any more.
     pub(super) fn give_back(&mut self) {
         self.pieces.iter_mut().for_each(Piece::unmap);
         // SAFETY: the whole range was reserved, and nothing is mapped any more; after a fault the

@@ -12,26 +12,27 @@ use super::objects::Object;
 use super::place::{self, Place};
 use super::stream::Stream;
 
-/// Longest that dropping a context waits for work in flight before it gives up and leaks.
+/// Maximum wait for work in flight when a context is dropped; after it, the context is leaked.
 const DROP_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// A context on one GPU: after a sticky error it is lost, but the process can open another (unless
-/// the context is the program's).
+/// A context on one GPU. After a sticky error it is lost, but the process can open another (unless
+/// the program owns the context).
 #[derive(Debug)]
 pub(crate) struct Context {
     raw: CUcontext,
     pub(super) place: Place,
     gpu: Gpu,
     lost: RefCell<Option<DeviceError>>,
-    /// Device memory that may be allocated in all, and how much is.
+    /// Ceiling of all device memory, and the bytes allocated.
     memory_bytes_max: u64,
     pub(super) allocated_bytes: Cell<u64>,
-    /// Streams made so far: dropping polls them.
+    /// All streams: dropping the context polls them.
     pub(super) streams: RefCell<Vec<Stream>>,
     counters: RefCell<DeviceCounters>,
-    /// Everything made here: what nobody else frees.
+    /// All objects created here. In a context that the device does not own, nothing else frees
+    /// them.
     pub(super) objects: RefCell<Vec<Object>>,
-    /// Memory that destroying the context does not free.
+    /// Memory that is not freed with the context.
     pub(super) arenas: RefCell<Vec<Arena>>,
 }
 
@@ -40,10 +41,10 @@ pub(crate) struct Context {
 unsafe impl Send for Context {}
 
 impl Context {
-    /// Finds or makes the context that the options ask for. Takes some hundred milliseconds.
+    /// Finds or creates the context that the options select. Takes some hundred milliseconds.
     pub(crate) fn open(gpu: &Gpu, options: &OpenOptions) -> Result<Self, DeviceError> {
         let mut found = place::find(gpu, &options.gpu_context)?;
-        // Kernels share their work out among the multiprocessors that they get.
+        // Kernels distribute their work over the multiprocessors that this context has.
         found.gpu.facts.multiprocessors = found.gpu.facts.multiprocessors_used;
         Ok(Self {
             raw: found.raw,
@@ -59,7 +60,7 @@ impl Context {
         })
     }
 
-    /// The GPU as it is seen from here: with the multiprocessors that this context has.
+    /// The GPU as seen from this context, with the multiprocessors that the context has.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.gpu
     }
@@ -74,12 +75,13 @@ impl Context {
         *count(&mut self.counters.borrow_mut()) += 1;
     }
 
-    /// Refuses if the device is lost: what every call does first that asks the driver nothing.
+    /// Returns the error if the device is lost. Calls that do not reach the driver check this
+    /// first.
     pub(crate) fn refuse_lost(&self) -> Result<(), DeviceError> {
         self.lost.borrow().as_ref().map_or(Ok(()), |lost| Err(lost.clone()))
     }
 
-    /// Refuses if the device is lost, else makes the context current on this thread.
+    /// Returns the error if the device is lost, else makes the context current on this thread.
     pub(super) fn enter(&self) -> Result<(), DeviceError> {
         self.refuse_lost()?;
         // SAFETY: the context lives until `self` is dropped.
@@ -87,7 +89,7 @@ impl Context {
         self.check("cuCtxSetCurrent", result)
     }
 
-    /// Turns a result into an error, and a sticky one into the loss of the device.
+    /// Converts a result to an error. A sticky error marks the device as lost.
     pub(super) fn check(&self, call: &'static str, result: CUresult) -> Result<(), DeviceError> {
         match result {
             CUresult::CUDA_SUCCESS => Ok(()),
@@ -105,7 +107,7 @@ impl Context {
         self.lost.borrow().is_some()
     }
 
-    /// Memory that can still be allocated, in bytes: what is free, below the ceiling.
+    /// Bytes that can still be allocated: the free memory, limited by the ceiling.
     pub(crate) fn memory_left_bytes(&self) -> Result<u64, DeviceError> {
         let left = self.memory_bytes_max.saturating_sub(self.allocated_bytes.get());
         Ok(self.memory_free_bytes()?.min(left))
@@ -121,13 +123,13 @@ impl Context {
         Ok(free as u64)
     }
 
-    /// Blocks until everything enqueued is done.
+    /// Blocks until all enqueued work is done.
     #[expect(clippy::disallowed_methods, reason = "the only place that waits: loading and tests")]
     pub(crate) fn synchronise(&self) -> Result<(), DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.synchronisations);
         if !matches!(self.place, Place::Own) {
-            // Others may work in the same context: wait for what is ours.
+            // The program may use the same context: wait only for this device's streams.
             for stream in &*self.streams.borrow() {
                 // SAFETY: the stream was made in this context, which is alive.
                 let result = unsafe { sys::cuStreamSynchronize(stream.0) };
@@ -152,9 +154,9 @@ impl Context {
 
 impl Drop for Context {
     /// Frees everything at once. A lost context is destroyed too, which only tears down the
-    /// driver's bookkeeping; work that does not end in time is left to the end of the process,
-    /// because freeing under a running copy would block on it. A context that is not the device's
-    /// own is left as it was found.
+    /// driver's bookkeeping. Work that does not end in time is left to the end of the process,
+    /// because freeing memory under a running copy would block. A context owned by the program is
+    /// not destroyed.
     fn drop(&mut self) {
         let begun = Instant::now();
         let deadline = begun + DROP_WAIT_MAX;
@@ -193,8 +195,8 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Leaves everything to the end of the process, and what is the program's with it: work is in
-    /// flight there.
+    /// Leaks everything until the end of the process, including the program's context or queue:
+    /// work is in flight there.
     fn leak(&mut self) {
         if let Place::Program(owner) | Place::Graphics(owner) = &self.place {
             std::mem::forget(Arc::clone(owner));
@@ -202,7 +204,7 @@ impl Context {
     }
 }
 
-/// Whether an error leaves the context unusable: every later call would answer the same.
+/// Whether an error leaves the context unusable: every later call would return the same error.
 fn is_sticky(error: CUresult) -> bool {
     matches!(
         error,

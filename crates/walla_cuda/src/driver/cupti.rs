@@ -1,6 +1,6 @@
 //! The profiling interface (CUPTI): records of API calls, kernels, copies and fills with their
-//! times. Loaded when a session begins; its absence is an answer. For benchmarks: nothing of it is
-//! in what a player runs.
+//! times. The library is loaded when a session begins; its absence is reported as an error. For
+//! benchmarks only: games do not include it.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::addr_of;
@@ -12,10 +12,10 @@ use cudarc::cupti::sys::{
 };
 use cudarc::driver::sys::CUcontext;
 
-/// Bytes of one buffer of records, in words of 8: some 30,000 records.
+/// Size of one record buffer, in 8-byte words: some 30,000 records.
 const BUFFER_WORDS: usize = 1 << 20;
 
-/// Records kept at most: beyond, the rest is counted as dropped.
+/// Maximum number of records kept; more are an error.
 const RECORDS_MAX: usize = 4 << 20;
 
 /// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: hand over buffers that are not full.
@@ -40,33 +40,33 @@ const KINDS: [CUpti_ActivityKind; 4] = [
     CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMSET,
 ];
 
-/// What a record is about.
+/// Kind of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
-    /// A call of the driver, on the host.
+    /// A driver call on the host.
     Call,
-    /// A kernel, by its name.
+    /// A kernel, with its name.
     Kernel(String),
-    /// A copy of so many bytes.
+    /// A copy, with its bytes.
     Copy(u64),
-    /// So many bytes set to one value.
+    /// A fill, with its bytes.
     Fill(u64),
 }
 
-/// One record; times in nanoseconds of one clock for host and device.
+/// One record. Times are nanoseconds of one clock for host and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) activity: Activity,
     pub(crate) begin_nanos: u64,
     pub(crate) end_nanos: u64,
-    /// The same for a call and for all that it started.
+    /// The same for a call and for everything that it started.
     pub(crate) correlation: u32,
 }
 
-/// What the library handed over since the session began.
+/// Records delivered by the library since the session began.
 static COLLECTED: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 
-/// One session at a time in a process: the library has one set of callbacks.
+/// At most one session per process: the library has one set of callbacks.
 static IN_USE: Mutex<()> = Mutex::new(());
 
 /// A session: records are collected while it lives.
@@ -75,10 +75,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Loads the library and begins to record.
+    /// Loads the library and starts recording.
     ///
     /// # Errors
-    /// One line a person can act on.
+    /// One line with the problem and its remedy.
     pub(crate) fn begin() -> Result<Self, String> {
         let alone = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         probe()?;
@@ -98,10 +98,10 @@ impl Session {
         Ok(session)
     }
 
-    /// Now, by the clock of the records.
+    /// The current time on the clock of the records.
     ///
     /// # Errors
-    /// The library's words.
+    /// The library's error message.
     pub(crate) fn now_nanos(&self) -> Result<u64, String> {
         let mut nanos = 0;
         // SAFETY: the number lives through the call.
@@ -112,9 +112,9 @@ impl Session {
     /// Ends the session. The caller has waited for the device.
     ///
     /// # Errors
-    /// The library's words, or that records were dropped.
+    /// The library's error message, or that records were dropped.
     pub(crate) fn end(self) -> Result<Vec<Record>, String> {
-        // SAFETY: the symbol was probed; buffers come back through `take`.
+        // SAFETY: the symbol was probed; buffers are returned through `take`.
         said(unsafe { sys::cuptiActivityFlushAll(FLUSH_FORCED) }, "cuptiActivityFlushAll")?;
         let mut dropped = 0;
         // SAFETY: the number lives through the call; no context means all of them.
@@ -184,7 +184,7 @@ unsafe extern "C" fn give(buffer: *mut *mut u8, size: *mut usize, records_max: *
     unsafe { records_max.write(0) };
 }
 
-/// Takes a buffer back and reads its records.
+/// Takes back a buffer and reads its records.
 unsafe extern "C" fn take(
     _context: CUcontext,
     _stream: u32,
@@ -198,8 +198,8 @@ unsafe extern "C" fn take(
     let mut records = Vec::new();
     let mut record: *mut CUpti_Activity = std::ptr::null_mut();
     loop {
-        // SAFETY: the buffer is the library's own, of which `valid` bytes are records; `record` is
-        // its place among them.
+        // SAFETY: the buffer is the library's own and `valid` of its bytes are records; `record` is
+        // the iterator's position.
         let result = unsafe { sys::cuptiActivityGetNextRecord(buffer, valid, &raw mut record) };
         if result != CUptiResult::CUPTI_SUCCESS {
             break;
@@ -220,13 +220,13 @@ unsafe extern "C" fn take(
 macro_rules! field {
     ($record:expr, $field:ident) => {
         // SAFETY: the record is of this type, or of a later version of it, which begins with the
-        // same fields; read where it lies, since records are packed and their enums may hold values
-        // that this binding does not know.
+        // same fields. It is read in place and unaligned, since records are packed and their enums
+        // may hold values that this binding does not know.
         unsafe { addr_of!((*$record).$field).read_unaligned() }
     };
 }
 
-/// Reads one record, if it is of a kind that was asked for.
+/// Reads one record, if it is of a requested kind.
 ///
 /// # Safety
 /// `record` points to a whole record of the library's.
@@ -249,7 +249,7 @@ unsafe fn read(record: *const CUpti_Activity) -> Option<Record> {
         let name = if name.is_null() {
             String::new()
         } else {
-            // SAFETY: a name that is there is a terminated string that the library keeps.
+            // SAFETY: a non-null name is a terminated string that the library keeps alive.
             unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
         };
         Some(Record {

@@ -12,7 +12,7 @@ pub(crate) struct GraphExec(CUgraphExec);
 unsafe impl Send for GraphExec {}
 
 impl Context {
-    /// Captures what `enqueue` puts on the stream, and makes it ready to launch.
+    /// Captures the work that `enqueue` puts on the stream, and prepares the graph for launch.
     pub(crate) fn capture(
         &self,
         stream: Stream,
@@ -23,18 +23,19 @@ impl Context {
         self.end_capture(stream, enqueued)
     }
 
-    /// Begins to capture what is put on a stream. [`end_capture`](Self::end_capture) must follow.
+    /// Begins a capture on a stream. [`end_capture`](Self::end_capture) must follow.
     pub(crate) fn begin_capture(&self, stream: Stream) -> Result<(), DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.captures);
-        // Relaxed: calls of other threads (a renderer's, say) neither fail nor end the capture.
+        // Relaxed: calls of other threads (for example a renderer's) neither fail nor end the
+        // capture.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is alive and not capturing: callers end what they begin.
+        // SAFETY: the stream is alive and not capturing: callers end every capture that they begin.
         let result = unsafe { sys::cuStreamBeginCapture_v2(stream.0, mode) };
         self.check("cuStreamBeginCapture", result)
     }
 
-    /// Ends a capture and makes what was put on the stream ready to launch, unless that failed.
+    /// Ends a capture and prepares the graph for launch, unless enqueueing failed.
     pub(crate) fn end_capture(
         &self,
         stream: Stream,

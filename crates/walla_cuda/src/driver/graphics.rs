@@ -1,5 +1,5 @@
-//! CUDA in Graphics: contexts that share a renderer's queue, so that kernels run within its time
-//! slices and no switch between two contexts of one GPU is needed.
+//! CUDA in Graphics: contexts that share a renderer's queue. Kernels run within the renderer's time
+//! slices, without a switch between two contexts of the GPU.
 
 use std::any::Any;
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -12,11 +12,11 @@ use walla_device::{GpuContext, GpuHandle, Support};
 use super::library::{Gpu, describe, lacks};
 use super::place::{Found, Place, seen};
 
-/// Makes such contexts: CUDA 12.5.
+/// Creates such contexts: CUDA 12.5.
 const CREATE: &CStr = c"cuCtxCreate_v4";
 
-/// `CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED` and `CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED`: the
-/// latter is younger than the bindings.
+/// `CU_DEVICE_ATTRIBUTE_D3D12_CIG_SUPPORTED` and `CU_DEVICE_ATTRIBUTE_VULKAN_CIG_SUPPORTED`; the
+/// latter is newer than the bindings.
 const DIRECT3D12_SUPPORTED: c_uint = 135;
 const VULKAN_SUPPORTED: c_uint = 138;
 
@@ -24,7 +24,7 @@ const VULKAN_SUPPORTED: c_uint = 138;
 const DIRECT3D12_QUEUE: c_uint = 1;
 const BLOB: c_uint = 2;
 
-/// A queue that the program renders with: the device works in its time.
+/// A queue that the program renders with; the device runs in its time slices.
 #[derive(Clone)]
 pub struct GraphicsQueue {
     kind: c_uint,
@@ -32,8 +32,8 @@ pub struct GraphicsQueue {
     owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the driver takes the pointer on whatever thread opens the device; the makers promise that
-// it is valid there.
+// SAFETY: the driver takes the pointer on the thread that opens the device; the caller of the
+// constructor promised that it is valid there.
 unsafe impl Send for GraphicsQueue {}
 // SAFETY: as above; nothing here changes.
 unsafe impl Sync for GraphicsQueue {}
@@ -55,7 +55,7 @@ impl GraphicsQueue {
         Self { kind: DIRECT3D12_QUEUE, data: queue, owner: Arc::new(owner) }
     }
 
-    /// What Vulkan's `VK_NV_external_compute_queue` says about one of its queues
+    /// Data of a Vulkan queue from `VK_NV_external_compute_queue`
     /// (`vkGetExternalComputeQueueDataNV`).
     ///
     /// # Safety
@@ -73,7 +73,7 @@ impl From<GraphicsQueue> for GpuContext {
     }
 }
 
-/// What a driver has of this on a GPU.
+/// Support of a driver and GPU for shared queues.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
     can_create: bool,
@@ -105,7 +105,7 @@ impl Abilities {
         }
     }
 
-    /// Why a queue of a kind cannot be shared.
+    /// Why a queue of a kind cannot be shared, if it cannot.
     fn refuse(self, kind: c_uint) -> Option<String> {
         match (self.support(), kind) {
             (Support::Absent(why), _) => Some(why),
@@ -125,7 +125,7 @@ pub(super) fn support(device: CUdevice) -> Support {
     Abilities::of(device).support()
 }
 
-/// As the driver has them; the bindings know fewer kinds.
+/// Layout as in the driver; the bindings know fewer kinds.
 #[repr(C)]
 struct QueueParams {
     kind: c_uint,
@@ -145,15 +145,15 @@ const _: () = assert!(size_of::<CreateParams>() == size_of::<sys::CUctxCreatePar
 type Create = unsafe extern "C" fn(*mut CUcontext, *mut CreateParams, c_uint, CUdevice) -> CUresult;
 type Attribute = unsafe extern "C" fn(*mut c_int, c_uint, CUdevice) -> CUresult;
 
-/// Makes a context that shares a queue. Such contexts have no virtual memory management, so the
-/// cache lies in plain memory.
+/// Creates a context that shares a queue. Such contexts have no virtual memory management, so the
+/// cache uses plain memory.
 pub(super) fn create(gpu: &Gpu, queue: &GraphicsQueue) -> Result<Found, String> {
     if let Some(why) = Abilities::of(gpu.device).refuse(queue.kind) {
         return Err(why);
     }
     // SAFETY: the library was found when it was probed.
     let library = unsafe { sys::culib() };
-    // SAFETY: the type is the entry point's, but for enums that are numbers here.
+    // SAFETY: the type matches the entry point, except that enums are plain integers here.
     let create = unsafe { library.get::<Create>(CREATE.to_bytes_with_nul()) };
     let create = create.map_err(|error| error.to_string())?;
     let mut params = QueueParams { kind: queue.kind, data: queue.data };
@@ -174,12 +174,12 @@ pub(super) fn create(gpu: &Gpu, queue: &GraphicsQueue) -> Result<Found, String> 
     Ok(Found { raw, place: Place::Graphics(Arc::clone(&queue.owner)), gpu })
 }
 
-/// Whether a GPU has something that the bindings may not know. Drivers that do not know it either
-/// have it not.
+/// Whether a GPU has an attribute that the bindings may not know. False if the driver does not know
+/// it either.
 fn attribute(device: CUdevice, number: c_uint) -> bool {
     // SAFETY: the library was found when it was probed.
     let library = unsafe { sys::culib() };
-    // SAFETY: the type is the entry point's, but for an enum that is a number here.
+    // SAFETY: the type matches the entry point, except that an enum is a plain integer here.
     let get = unsafe { library.get::<Attribute>(b"cuDeviceGetAttribute\0") };
     let Ok(get) = get else { return false };
     let mut value: c_int = 0;

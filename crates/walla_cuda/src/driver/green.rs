@@ -1,4 +1,4 @@
-//! Green contexts: some of a GPU's multiprocessors.
+//! Green contexts: contexts on a part of a GPU's multiprocessors.
 
 use std::ffi::CStr;
 
@@ -25,7 +25,7 @@ const ENTRY_POINTS: &[&CStr] = &[
 
 const MULTIPROCESSORS: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 
-/// Whether a device can be kept to some of its multiprocessors.
+/// Whether a device can be restricted to some of its multiprocessors.
 pub(super) fn support(device: CUdevice) -> Support {
     match all(device).and_then(|all| Ok((split(&all, 1)?, all))) {
         Ok((part, all)) => {
@@ -35,7 +35,7 @@ pub(super) fn support(device: CUdevice) -> Support {
     }
 }
 
-/// Makes a context on about so many per cent of the multiprocessors.
+/// Creates a context on about `percent` per cent of the multiprocessors.
 pub(super) fn create(gpu: &Gpu, percent: u32) -> Result<Found, String> {
     let all = all(gpu.device)?;
     let total = count(&all);
@@ -66,13 +66,13 @@ pub(super) fn create(gpu: &Gpu, percent: u32) -> Result<Found, String> {
     Ok(Found { raw, place: Place::Green(green), gpu })
 }
 
-/// Gives the multiprocessors back. Nothing runs in the context any more.
+/// Releases the multiprocessors. Nothing runs in the context any more.
 pub(super) fn destroy(green: CUgreenCtx) {
     // SAFETY: the caller made it and uses it no more.
     let _ = unsafe { sys::cuGreenCtxDestroy(green) };
 }
 
-/// Multiprocessors of a context that the program made, where the driver tells.
+/// Multiprocessors of a context that the program created, if the driver reports them.
 pub(super) fn multiprocessors_of(context: CUcontext) -> Option<u32> {
     if lacks(ENTRY_POINTS).is_some() {
         return None;
@@ -84,7 +84,7 @@ pub(super) fn multiprocessors_of(context: CUcontext) -> Option<u32> {
     (result == CUresult::CUDA_SUCCESS && count > 0).then_some(count)
 }
 
-/// How many of `total` multiprocessors a share is, unless it is all of them.
+/// Number of multiprocessors in a share; `None` if it is zero or all of them.
 fn wanted(total: u32, percent: u32) -> Option<u32> {
     let wanted = (u64::from(total) * u64::from(percent)).div_ceil(100);
     (percent > 0 && wanted < u64::from(total)).then_some(wanted as u32)
@@ -105,7 +105,7 @@ fn all(device: CUdevice) -> Result<CUdevResource, String> {
 /// The smallest part with at least `wanted` multiprocessors.
 fn split(all: &CUdevResource, wanted: u32) -> Result<CUdevResource, String> {
     let (mut part, mut rest, mut groups) = (no_resource(), no_resource(), 1);
-    // SAFETY: all of them live through the call, and there is room for the one group asked for.
+    // SAFETY: all of them live through the call, and `part` can hold the one requested group.
     let result = unsafe {
         sys::cuDevSmResourceSplitByCount(
             &raw mut part,
@@ -132,7 +132,7 @@ fn count(resource: &CUdevResource) -> u32 {
     if resource.type_ != MULTIPROCESSORS {
         return 0;
     }
-    // SAFETY: the type says which field of the union it is.
+    // SAFETY: the type identifies the active field of the union.
     unsafe { resource.__bindgen_anon_1.sm.smCount }
 }
 

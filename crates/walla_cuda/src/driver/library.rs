@@ -7,8 +7,8 @@ use walla_device::GpuFacts;
 use super::arena::properties;
 use super::{graphics, green};
 
-/// Entry points without which walla does not use a driver: all of CUDA 12.0. (The crate's kernels
-/// need a later one: see `crate::images`.)
+/// Entry points that walla requires: all of CUDA 12.0. (The crate's kernels need a later driver:
+/// see `crate::images`.)
 const REQUIRED: &[&CStr] = &[
     c"cuInit",
     c"cuDriverGetVersion",
@@ -58,7 +58,7 @@ const REQUIRED: &[&CStr] = &[
     c"cuStreamWaitEvent",
 ];
 
-/// Entry points of virtual memory management: used where all of them are there.
+/// Entry points of virtual memory management: used if all of them exist.
 const VIRTUAL_MEMORY: &[&CStr] = &[
     c"cuMemAddressFree",
     c"cuMemAddressReserve",
@@ -80,14 +80,14 @@ pub(crate) struct Library {
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
     pub(super) device: CUdevice,
-    /// The vendor's name.
+    /// Product name.
     pub(crate) description: String,
-    /// All memory in bytes.
+    /// Total memory in bytes.
     pub(crate) memory_total_bytes: u64,
-    /// Whether kernels can read and write pinned memory of the host at the host's addresses, as
-    /// every step does.
+    /// Whether kernels can read and write pinned host memory at the host's addresses, as every step
+    /// does.
     pub(crate) maps_host_memory: bool,
-    /// What it has.
+    /// Capabilities.
     pub(crate) facts: GpuFacts,
 }
 
@@ -95,7 +95,7 @@ impl Library {
     /// Loads the driver library, once for the process.
     ///
     /// # Errors
-    /// One line a person can act on.
+    /// One line with the problem and its remedy.
     pub(crate) fn load() -> Result<Self, String> {
         static PROBE: OnceLock<Result<Library, String>> = OnceLock::new();
         PROBE.get_or_init(probe).clone()
@@ -104,7 +104,7 @@ impl Library {
     /// The GPUs, in the driver's order.
     ///
     /// # Errors
-    /// One line a person can act on.
+    /// One line with the problem and its remedy.
     pub(crate) fn gpus(self) -> Result<Vec<Gpu>, String> {
         let mut count: c_int = 0;
         // SAFETY: `count` lives through the call; `self` proves the symbol.
@@ -135,7 +135,7 @@ impl Library {
             vmm_granularity_bytes: has_vmm.then(|| vmm_granularity(device)).flatten(),
             l2_bytes: get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) as u64,
             driver_version: self.driver_version,
-            // In graphs since CUDA 12.3.
+            // Supported in graphs since CUDA 12.3.
             programmatic_launch: major >= 9 && self.driver_version >= 12_030,
             runs_display: get(Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT) != 0,
             green_contexts: green::support(device),
@@ -146,7 +146,7 @@ impl Library {
             device,
             description: name_of(device)?,
             memory_total_bytes: total as u64,
-            // The address that kernels use is the host's.
+            // Kernels use the host's address.
             maps_host_memory: get(Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY) != 0
                 && get(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING) != 0,
             facts,
@@ -172,7 +172,7 @@ fn probe() -> Result<Library, String> {
     Ok(Library { driver_version: version.unsigned_abs() })
 }
 
-/// The first of some entry points that the driver library does not have. The library is there.
+/// The first of some entry points that the driver library lacks. The library must be present.
 pub(super) fn lacks(names: &[&CStr]) -> Option<String> {
     // SAFETY: the library is present, so this cannot panic.
     let library = unsafe { sys::culib() };
@@ -221,10 +221,10 @@ fn said(result: CUresult, call: &str) -> Result<(), String> {
     }
 }
 
-/// The driver's name and words for an error.
+/// The driver's name and description of an error.
 pub(super) fn describe(error: CUresult) -> String {
     let mut name: *const c_char = std::ptr::null();
-    // SAFETY: `name` lives through the call; the driver answers a static string or an error.
+    // SAFETY: `name` lives through the call; the driver returns a static string or an error.
     let named = unsafe { sys::cuGetErrorName(error, &raw mut name) };
     let mut words: *const c_char = std::ptr::null();
     // SAFETY: as above.

@@ -9,7 +9,7 @@ use walla_device::DeviceError;
 use super::objects::Object;
 use super::{Context, Stream};
 
-/// Memory of the device: lives as long as its context.
+/// Device memory. Lives as long as its context.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceMemory {
     address: CUdeviceptr,
@@ -22,8 +22,8 @@ impl DeviceMemory {
         Self { address, bytes }
     }
 
-    /// Splits off the first `bytes` bytes (at most all), rounded up to 256, so that the rest starts
-    /// as aligned as the whole does.
+    /// Splits off the first `bytes` bytes (at most all), rounded up to 256, so that the rest keeps
+    /// the alignment of the whole.
     pub(crate) fn take(&mut self, bytes: usize) -> Self {
         let bytes = bytes.next_multiple_of(256).min(self.bytes);
         let taken = Self { address: self.address, bytes };
@@ -32,18 +32,18 @@ impl DeviceMemory {
         taken
     }
 
-    /// Where it starts, for kernel parameters: a multiple of 256.
+    /// Start address for kernel parameters: a multiple of 256.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Pinned memory of the host: plain (not write-combined), because the host reads it.
+/// Pinned host memory: plain (not write-combined), because the host reads it.
 #[derive(Debug)]
 pub(crate) struct PinnedMemory {
     start: *mut u8,
@@ -54,25 +54,25 @@ pub(crate) struct PinnedMemory {
 unsafe impl Send for PinnedMemory {}
 
 impl PinnedMemory {
-    /// Its length.
+    /// Length in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Where kernels find it: addresses are unified, so the device's is the host's.
+    /// Address for kernels: with unified addressing, it equals the host's.
     pub(crate) fn address(&self) -> u64 {
         self.start as u64
     }
 
-    /// The same bytes as kernels see them.
+    /// The same memory as a device buffer.
     pub(crate) fn mapped(&self) -> DeviceMemory {
         DeviceMemory { address: self.address(), bytes: self.bytes }
     }
 
-    /// Some of the bytes.
+    /// A range of the bytes.
     ///
     /// # Panics
-    /// If the range is not inside. The caller has seen to it that no copy and no kernel writes
+    /// If the range is out of bounds. The caller guarantees that no copy and no kernel writes
     /// there.
     pub(crate) fn slice(&self, range: Range<usize>) -> &[u8] {
         assert!(range.start <= range.end && range.end <= self.bytes, "inside");
@@ -83,21 +83,21 @@ impl PinnedMemory {
         unsafe { std::slice::from_raw_parts(start, range.len()) }
     }
 
-    /// A word that kernels may write while the host looks.
+    /// A word that kernels may write while the host polls it.
     ///
     /// # Panics
-    /// If it is not inside or not aligned.
+    /// If it is out of bounds or not aligned.
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes, "inside and aligned");
         // SAFETY: inside by the line above.
         let word = unsafe { self.start.add(offset) };
-        // SAFETY: aligned, since the start is to a page; valid as long as the context lives; the
-        // host touches it as an atomic alone while a kernel may write it, and reads it as bytes
-        // only after.
+        // SAFETY: aligned, since the allocation starts at a page boundary; valid as long as the
+        // context lives. While a kernel may write the word, the host accesses it only as an atomic,
+        // and reads it as bytes only afterwards.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
-    /// The bytes. The caller has seen to it that no copy is in flight.
+    /// All bytes. The caller guarantees that no copy is in flight.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` makes the borrow unique.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
@@ -105,8 +105,8 @@ impl PinnedMemory {
 }
 
 impl Context {
-    /// Allocates device memory of at least `bytes` bytes (at least 256) with anything in it, after
-    /// a look at what is free.
+    /// Allocates device memory of at least `bytes` bytes (at least 256), uninitialised, after a
+    /// check of the free memory.
     pub(crate) fn allocate(&self, what: &str, bytes: usize) -> Result<DeviceMemory, DeviceError> {
         let bytes = bytes.max(1).next_multiple_of(256);
         let free_bytes = self.memory_left_bytes()?;
@@ -131,7 +131,7 @@ impl Context {
         Ok(DeviceMemory { address, bytes })
     }
 
-    /// Enqueues setting all bytes.
+    /// Enqueues a fill of all bytes.
     pub(crate) fn fill(
         &self,
         stream: Stream,
@@ -148,8 +148,8 @@ impl Context {
     /// Allocates zeroed pinned host memory.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] where the system pins no more (how much it would, nobody says),
-    /// or what the driver says.
+    /// [`DeviceError::OutOfMemory`] if the system cannot pin more (its limit is unknown), or a
+    /// driver error.
     pub(crate) fn allocate_pinned(
         &self,
         what: &str,
@@ -194,7 +194,7 @@ impl Context {
         let target = to.address + to_offset as u64;
         // SAFETY: the offset was checked against the allocation.
         let source = unsafe { from.start.add(from_offset) };
-        // SAFETY: both ranges were checked, and pinned memory is freed by nobody but the context.
+        // SAFETY: both ranges were checked, and only the context frees pinned memory.
         let result = unsafe { sys::cuMemcpyHtoDAsync_v2(target, source.cast(), bytes, stream.0) };
         self.check("cuMemcpyHtoDAsync", result)
     }
@@ -215,7 +215,7 @@ impl Context {
         let source = from.address + from_offset as u64;
         // SAFETY: the offset was checked against the allocation.
         let target = unsafe { to.start.add(to_offset) };
-        // SAFETY: both ranges were checked, and pinned memory is freed by nobody but the context.
+        // SAFETY: both ranges were checked, and only the context frees pinned memory.
         let result = unsafe { sys::cuMemcpyDtoHAsync_v2(target.cast(), source, bytes, stream.0) };
         self.check("cuMemcpyDtoHAsync", result)
     }

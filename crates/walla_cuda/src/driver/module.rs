@@ -12,10 +12,10 @@ use super::objects::Object;
 use super::{Context, Stream};
 use crate::images::Code;
 
-/// Bytes of the compiler's words that an error keeps.
+/// Maximum bytes of the compiler's log kept in an error.
 const LOG_BYTES: usize = 4096;
 
-/// Loaded code.
+/// A loaded module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Module(CUmodule);
 
@@ -29,7 +29,7 @@ pub(crate) struct Function(CUfunction);
 // SAFETY: as for `Module`.
 unsafe impl Send for Function {}
 
-/// Words of the largest parameter struct.
+/// 8-byte words of the largest parameter struct.
 pub(crate) const PARAM_WORDS: usize = 131;
 
 /// One kernel launch: everything but the stream. The parameter is one struct, copied at the launch.
@@ -38,22 +38,21 @@ pub(crate) struct Launch {
     pub(crate) function: Function,
     pub(crate) grid: [u32; 3],
     pub(crate) threads: u32,
-    /// May start before the kernel ahead of it has ended: every kernel of walla waits for that
-    /// itself.
+    /// May start before the previous kernel has ended (programmatic dependent launch): every kernel
+    /// of walla waits for its predecessor itself.
     pub(crate) overlap: bool,
     pub(crate) shared_bytes: u32,
-    /// Blocks, neighbours along the first side of the grid, that share a cluster; 0 for kernels
-    /// that know none.
+    /// Cluster size: blocks that are neighbours along the first grid dimension. 0 for kernels
+    /// without clusters.
     pub(crate) cluster: u32,
-    /// The op of the program that it belongs to, for who measures; `None` for what is no op's.
+    /// Index of its op in the program, for measurements; `None` outside of ops.
     pub(crate) op: Option<u32>,
-    /// The kernel's parameter struct, in 8-byte words so that it is aligned as the struct is; the
-    /// rest is zeros.
+    /// The kernel's parameter struct, in 8-byte words for alignment; the rest is zero.
     pub(crate) params: [u64; PARAM_WORDS],
 }
 
 impl Launch {
-    /// A launch without shared memory of its own size.
+    /// A launch without dynamic shared memory.
     pub(crate) fn new<P: Pod>(
         function: Function,
         grid: [u32; 3],
@@ -78,7 +77,7 @@ impl Launch {
 }
 
 impl Context {
-    /// Loads PTX (compiled for this device by the driver) or machine code.
+    /// Loads PTX, which the driver compiles for this device, or machine code.
     pub(crate) fn load_module(&self, code: &Code) -> Result<Module, DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.modules);
@@ -90,8 +89,8 @@ impl Context {
         ];
         let mut values = [log.as_mut_ptr().cast::<c_void>(), LOG_BYTES as *mut c_void];
         let mut raw: CUmodule = std::ptr::null_mut();
-        // SAFETY: text is ended by a zero and the tables of machine code lie within it, which
-        // `Code` sees to; the option arrays have the stated length and live through the call.
+        // SAFETY: `Code` guarantees that PTX is zero-terminated and that the tables of machine code
+        // are within it; the option arrays have the stated length and live through the call.
         let result = unsafe {
             sys::cuModuleLoadDataEx(
                 &raw mut raw,
@@ -104,7 +103,7 @@ impl Context {
         if result != CUresult::CUDA_SUCCESS {
             let words = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
             let reason = format!("{}; {}", describe(result), words.trim());
-            // A sticky error latches; anything else keeps the compiler's words.
+            // A sticky error is latched; any other error includes the compiler's log.
             let error = self.check("cuModuleLoadDataEx", result);
             return Err(match error {
                 Err(lost) if lost.is_lost() => lost,
@@ -115,8 +114,8 @@ impl Context {
         Ok(Module(raw))
     }
 
-    /// Finds a kernel, if the module has it, and lets it use `shared_bytes` of dynamic shared
-    /// memory where that is more than comes unasked.
+    /// Finds a kernel, if the module has it. Allows it `shared_bytes` of dynamic shared memory if
+    /// that exceeds the default limit of 48 KiB.
     pub(crate) fn function(
         &self,
         module: Module,
@@ -137,8 +136,8 @@ impl Context {
             let result =
                 unsafe { sys::cuFuncSetAttribute(raw, attribute, shared_bytes.cast_signed()) };
             self.check("cuFuncSetAttribute", result)?;
-            // All such kernels want the memory cut alike, so that one can start beside another: a
-            // multiprocessor is cut anew only when it is empty.
+            // All such kernels use the same shared memory carveout, so that one can start while
+            // another runs: a multiprocessor changes its carveout only when it is idle.
             let attribute =
                 CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
             // SAFETY: as above; 100 is a share in percent.
@@ -151,11 +150,11 @@ impl Context {
     /// Enqueues a kernel.
     ///
     /// # Safety
-    /// The parameter struct is the one that the kernel takes, and every address in it is valid for
-    /// what the kernel does with it until the stream has passed the launch.
+    /// The parameter struct is the kernel's own, and every address in it is valid for the kernel's
+    /// accesses until the stream has passed the launch.
     pub(crate) unsafe fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), DeviceError> {
         self.enter()?;
-        // Launches into a capture are counted too: loading's share is what it was before play.
+        // Launches into a capture are counted too, as part of loading.
         self.count(|c| &mut c.kernel_launches);
         // SAFETY: the structs are plain data for which zeros are valid.
         let mut attributes: [CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };

@@ -2,8 +2,8 @@ use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUgraphExec, CUmodule, CUr
 
 use super::Context;
 
-/// Something that a context holds. A context of the device's own frees all of them at once when it
-/// is destroyed; another one outlives the device, which then frees each.
+/// An object of a context. A context that the device owns frees all of them at once when it is
+/// destroyed. Any other context outlives the device, which frees each object.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Object {
     Memory(CUdeviceptr),
@@ -15,15 +15,15 @@ pub(super) enum Object {
 }
 
 impl Context {
-    /// Notes what was made: every handle that this crate makes goes through here once.
+    /// Registers an object. Every handle that this crate creates is registered once.
     pub(super) fn keep(&self, object: Object) {
         self.objects.borrow_mut().push(object);
     }
 
-    /// Frees everything that was made, the latest first. Nothing of it is in use any more.
+    /// Frees all objects, latest first. None of them may be in use.
     pub(super) fn free_objects(&mut self) {
         for object in self.objects.get_mut().drain(..).rev() {
-            // What the driver says is of no use: the device is being dropped.
+            // Errors have no consequence: the device is being dropped.
             let _ = object.free();
         }
     }
@@ -32,8 +32,8 @@ impl Context {
 impl Object {
     fn free(self) -> CUresult {
         match self {
-            // SAFETY: made by the same driver, kept once, and nothing uses it any more; so in all
-            // of these.
+            // SAFETY: created by the same driver, registered once, and no longer in use; the same
+            // holds for all of these.
             Self::Memory(address) => unsafe { sys::cuMemFree_v2(address) },
             // SAFETY: as above.
             Self::Pinned(start) => unsafe { sys::cuMemFreeHost(start) },

@@ -1,4 +1,4 @@
-//! Which context a device works in.
+//! Selection of the context that a device works in.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -12,12 +12,12 @@ use super::graphics::{self, GraphicsQueue};
 use super::green;
 use super::library::{Gpu, describe};
 
-/// A CUDA context that the program has already: the device works in it, beside whatever else the
-/// program does there, frees what it made when it is dropped, and never destroys the context.
+/// A CUDA context of the program. The device works in it next to the program's own work, frees its
+/// own objects when it is dropped, and never destroys the context.
 #[derive(Clone)]
 pub struct SharedContext {
     pub(super) raw: CUcontext,
-    /// What keeps it alive.
+    /// Keeps the context alive.
     pub(super) owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -34,15 +34,16 @@ impl fmt::Debug for SharedContext {
 
 impl SharedContext {
     /// Lets devices work in the context `raw` (a `CUcontext` of the driver API, for example the
-    /// GPU's primary context, which the runtime API uses). `owner` is dropped when the last device
-    /// in it and the last clone are gone.
+    /// GPU's primary context, which the runtime API uses). `owner` is dropped with the last device
+    /// in the context and the last clone.
     ///
     /// # Safety
-    /// - `raw` is a context of this process's driver, and stays one until `owner` is dropped:
-    ///   nobody destroys it, resets its GPU or releases the last hold on a primary context before.
-    ///   `()` is an owner for a context that lives as long as the process.
-    /// - Work that the program runs there keeps to its own memory. A fault in the context (an
-    ///   illegal address, say) ends both the program's use of it and the device, whoever made it.
+    /// - `raw` is a context of this process's driver, and stays valid until `owner` is dropped: it
+    ///   is not destroyed, its GPU is not reset, and the last reference to a primary context is not
+    ///   released before. Use `()` as the owner of a context that lives as long as the process.
+    /// - Work of the program in this context accesses only its own memory. A fault in the context
+    ///   (for example an illegal address) ends both the program's use of it and the device,
+    ///   whichever caused it.
     ///
     /// # Examples
     /// ```no_run
@@ -66,16 +67,16 @@ impl From<SharedContext> for GpuContext {
     }
 }
 
-/// How a context came to be, and so what becomes of it.
+/// Origin of a context, which determines how it is released.
 pub(super) enum Place {
-    /// Made by the device: destroyed with everything in it.
+    /// Created by the device: destroyed with everything in it.
     Own,
-    /// A green context made by the device, which shares its addresses with the GPU's primary
+    /// A green context created by the device, which shares its addresses with the GPU's primary
     /// context.
     Green(CUgreenCtx),
-    /// The program's.
+    /// Owned by the program.
     Program(Arc<dyn Any + Send + Sync>),
-    /// Made by the device for the program's queue, which it keeps alive.
+    /// Created by the device for the program's queue; keeps the queue alive.
     Graphics(Arc<dyn Any + Send + Sync>),
 }
 
@@ -90,16 +91,16 @@ impl fmt::Debug for Place {
     }
 }
 
-/// A context found or made.
+/// A context found or created.
 pub(super) struct Found {
     pub(super) raw: CUcontext,
     pub(super) place: Place,
-    /// The GPU as the context shows it: how many multiprocessors, whether virtual memory.
+    /// The GPU as seen from the context: number of multiprocessors, virtual memory support.
     pub(super) gpu: Gpu,
 }
 
-/// Finds or makes the context that was asked for, or one of the device's own where driver or
-/// platform do not have that.
+/// Finds or creates the requested context. Falls back to a context of the device if the driver or
+/// the platform does not support the request.
 pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError> {
     match wanted {
         GpuContext::Own => own(gpu, "its own".to_owned()),
@@ -126,7 +127,7 @@ pub(super) fn find(gpu: &Gpu, wanted: &GpuContext) -> Result<Found, DeviceError>
     }
 }
 
-/// The GPU with what is known about a context.
+/// The GPU with the facts of a context.
 pub(super) fn seen(gpu: &Gpu, context: String) -> Gpu {
     let mut gpu = gpu.clone();
     gpu.facts.context = context;
@@ -142,8 +143,8 @@ fn own(gpu: &Gpu, words: String) -> Result<Found, DeviceError> {
     let result = unsafe { sys::cuCtxCreate_v2(&raw mut raw, flags, gpu.device) };
     match result {
         CUresult::CUDA_SUCCESS => {}
-        // A driver takes some hundred MB for a context; how many, and what is free without one, it
-        // does not say.
+        // The driver needs some hundred MB for a context. It reports neither how many, nor how much
+        // is free without a context.
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
             let what = format!("a context on {}", gpu.description);
             return Err(DeviceError::OutOfMemory { what, wanted_bytes: 0, free_bytes: 0 });

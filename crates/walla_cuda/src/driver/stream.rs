@@ -12,7 +12,7 @@ pub(crate) struct Stream(pub(super) CUstream);
 // SAFETY: a driver handle without thread affinity; see `Context`.
 unsafe impl Send for Stream {}
 
-/// A completion mark of a context, without timing.
+/// An event of a context, without timing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event(CUevent);
 
@@ -66,7 +66,7 @@ impl Context {
         Ok(Event(raw))
     }
 
-    /// A completion mark that remembers when.
+    /// Creates an event with timing.
     #[cfg(feature = "cupti")]
     pub(crate) fn create_timing_event(&self) -> Result<Event, DeviceError> {
         self.enter()?;
@@ -79,7 +79,7 @@ impl Context {
         Ok(Event(raw))
     }
 
-    /// Microseconds between two completed marks that remember when.
+    /// Microseconds between two completed events with timing.
     #[cfg(feature = "cupti")]
     pub(crate) fn micros_between(&self, begin: Event, end: Event) -> Result<f64, DeviceError> {
         self.enter()?;
@@ -115,7 +115,7 @@ impl Context {
         self.ready("cuEventQuery", result)
     }
 
-    /// Whether nothing is left on the stream.
+    /// Whether all work on the stream has completed.
     pub(crate) fn stream_is_idle(&self, stream: Stream) -> Result<bool, DeviceError> {
         self.enter()?;
         self.count(|c| &mut c.stream_queries);

@@ -3,7 +3,7 @@ use std::ffi::CString;
 
 use super::{Kind, Target};
 
-/// Largest size that an image unpacks to.
+/// Largest size of an unpacked image.
 const ARCHIVE_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of the header of a 64-bit ELF file.
@@ -12,14 +12,14 @@ const ELF_HEADER_BYTES: usize = 64;
 /// One kernel file, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Text, ended by a zero.
+    /// PTX, zero-terminated.
     Ptx(CString),
-    /// An ELF file whose tables lie within it.
+    /// An ELF file whose tables are within it.
     Machine(Vec<u8>),
 }
 
 impl Code {
-    /// The bytes as the driver takes them.
+    /// The bytes in the form that the driver accepts.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Ptx(text) => text.as_bytes_with_nul(),
@@ -32,17 +32,17 @@ impl Code {
 #[derive(Clone, Debug)]
 pub(crate) struct Archive {
     pub(crate) target: Target,
-    /// What it agrees on with the host.
+    /// The interface that it was compiled for.
     pub(crate) interface: String,
-    /// By the name of the kernel file.
+    /// Keyed by the name of the kernel file.
     pub(crate) codes: BTreeMap<String, Code>,
 }
 
 impl Archive {
-    /// Unpacks what `xtask kernels` packed.
+    /// Unpacks an image written by `xtask kernels`.
     ///
     /// # Errors
-    /// In words, what is damaged or missing.
+    /// A description of the damaged or missing part.
     pub(crate) fn unpack(packed: &[u8]) -> Result<Self, String> {
         let archive =
             miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, ARCHIVE_BYTES_MAX)
@@ -50,7 +50,7 @@ impl Archive {
         Self::parse(&archive)
     }
 
-    /// Whether it has files of a family, whose names begin with it.
+    /// Whether it has kernel files of a family, whose names begin with the family's.
     pub(crate) fn has_family(&self, family: &str) -> bool {
         self.codes.keys().any(|file| file.split('_').next() == Some(family))
     }
@@ -83,7 +83,7 @@ impl Archive {
     }
 }
 
-/// The next name and content: each a length of 32 bits, little-endian, and that many bytes.
+/// The next name and content. Each is a 32-bit little-endian length followed by that many bytes.
 fn record<'a>(bytes: &mut &'a [u8]) -> Option<(&'a str, &'a [u8])> {
     Some((std::str::from_utf8(part(bytes)?).ok()?, part(bytes)?))
 }
@@ -95,8 +95,8 @@ fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(part)
 }
 
-/// Whether the program and section tables of a 64-bit ELF file lie within it: the driver is told no
-/// length, and believes them.
+/// Whether the program and section tables of a 64-bit ELF file are within it. The driver receives
+/// no length and trusts the tables.
 fn is_whole_elf(bytes: &[u8]) -> bool {
     let field = |at: usize, width: usize| {
         let bytes = bytes.get(at..at + width)?;

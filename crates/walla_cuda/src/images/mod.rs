@@ -1,10 +1,10 @@
 //! Kernel images: `kernels/` compiled ahead of time by `xtask kernels`. An image holds every kernel
-//! file for one target: PTX, which the driver compiles for this chip and keeps, or machine code for
-//! one chip, which it only copies.
+//! file for one target. It is either PTX, which the driver compiles for the GPU and caches, or
+//! machine code for one GPU, which the driver only copies.
 //!
-//! Images ship packed inside the crate. Others may be named by `WALLA_CUDA_IMAGES` (files and
-//! folders, as in a search path) or lie in a folder `walla_images` beside the program; those that
-//! state another interface than this crate's are refused, the rest compete by
+//! Packed images ship inside the crate. More can be named in `WALLA_CUDA_IMAGES` (files and
+//! folders, as in a search path) or placed in a folder `walla_images` next to the executable.
+//! Images with another interface than this crate's are refused; the others are ranked by
 //! [score](Target::score).
 
 mod archive;
@@ -19,21 +19,21 @@ use walla_device::GpuFacts;
 pub(crate) use self::archive::{Archive, Code};
 pub(crate) use self::target::{Kind, Target};
 
-/// The folder beside the program that is searched.
+/// The searched folder next to the executable.
 const FOLDER: &str = "walla_images";
 
-/// Largest file that is read as an image.
+/// Largest image file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Most files of a folder that are looked at.
+/// Maximum number of files read from a folder.
 const FILES_MAX: usize = 64;
 
-/// The first version of CUDA (1,000 times the major number and 10 times the minor) whose driver
-/// compiles the crate's texts, and the drivers that have it. Source: the PTX manual, "Release
+/// The first version of CUDA (1,000 times the major number plus 10 times the minor) whose driver
+/// compiles the crate's PTX, and the drivers that include it. Source: the PTX manual, "Release
 /// Notes".
 const TEXT_CUDA_MIN: (u32, &str) = (12_030, "CUDA 12.3, driver 545");
 
-/// What the images of the crate say of themselves.
+/// Manifest of the crate's images.
 const MANIFEST: &str = include_str!("../../images/manifest.txt");
 
 macro_rules! packed {
@@ -50,11 +50,11 @@ const PACKED: [(&str, Kind, &[u8]); 4] = packed! {
     "sm_75" Ptx;
 };
 
-/// An image that can be used here, still packed.
+/// A usable image, still packed.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     pub(crate) target: Target,
-    /// `None`: of the crate.
+    /// `None`: an image of the crate.
     file: Option<PathBuf>,
     packed: Cow<'static, [u8]>,
 }
@@ -63,13 +63,13 @@ impl Image {
     /// Unpacks it.
     ///
     /// # Errors
-    /// In words, what is wrong with it.
+    /// A description of the damage.
     pub(crate) fn unpack(&self) -> Result<Archive, String> {
         Archive::unpack(&self.packed).map_err(|why| format!("{self}: {why}"))
     }
 
-    /// Whether it is text of the crate's that a driver with this version of CUDA cannot compile.
-    /// What files hold is for the driver to say.
+    /// Whether it is PTX of the crate that a driver of this CUDA version cannot compile. Images
+    /// from files are checked by the driver.
     fn is_beyond(&self, driver_version: u32) -> bool {
         let (first, _) = TEXT_CUDA_MIN;
         self.file.is_none() && self.target.kind == Kind::Ptx && driver_version < first
@@ -83,11 +83,11 @@ impl std::fmt::Display for Image {
     }
 }
 
-/// The images of the crate and those that were found, and what was found but cannot be used.
+/// The images of the crate and from files, and the refused files.
 #[derive(Clone, Debug)]
 pub(crate) struct Images {
     all: Arc<Vec<Image>>,
-    /// A line for each, with the reason.
+    /// One line per refused file, with the reason.
     pub(crate) refused: Arc<Vec<String>>,
 }
 
@@ -104,15 +104,17 @@ impl Default for Images {
 }
 
 impl Images {
-    /// The images of the crate, those of the named files and folders, and those beside the program.
+    /// The images of the crate, of the named files and folders, and of the folder next to the
+    /// executable.
     pub(crate) fn find(named: &[PathBuf]) -> Self {
         let own = Self::default();
         let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join(FOLDER)));
         let beside = beside.filter(|folder| folder.is_dir());
-        // Found ones first: of two that are equally good, the one that somebody put there.
+        // Images from files are listed before the crate's: of two with equal scores, the user's is
+        // preferred.
         let mut all = Vec::new();
         let mut refused = Vec::new();
-        // An empty name is a variable that is set to nothing, or a path that ends in its separator.
+        // An empty name comes from an empty variable or a trailing separator.
         let named = named.iter().filter(|place| !place.as_os_str().is_empty());
         for place in named.chain(beside.as_ref()) {
             for file in files(place) {
@@ -126,7 +128,7 @@ impl Images {
         Self { all: Arc::new(all), refused: Arc::new(refused) }
     }
 
-    /// Those that run on a GPU with the driver that it has, best first.
+    /// The images that run on a GPU with its driver, best first.
     pub(crate) fn ranked(&self, gpu: &GpuFacts) -> Vec<&Image> {
         let capability = gpu.compute_capability;
         let usable = self.all.iter().filter(|image| !image.is_beyond(gpu.driver_version));
@@ -136,7 +138,7 @@ impl Images {
         scored.into_iter().map(|(_, image)| image).collect()
     }
 
-    /// Those that would run on a GPU if its driver were newer: a line for each, with the reason.
+    /// The images that would run on a GPU with a newer driver: one line each, with the reason.
     pub(crate) fn beyond<'a>(&'a self, gpu: &'a GpuFacts) -> impl Iterator<Item = String> + 'a {
         let (version, (_, needed)) = (gpu.driver_version, TEXT_CUDA_MIN);
         let beyond = self.all.iter().filter(move |image| image.is_beyond(version));
@@ -144,7 +146,7 @@ impl Images {
         runs.map(move |image| format!("{image}: needs {needed}; this driver has {}", cuda(version)))
     }
 
-    /// Why no image is left for a GPU: what is too old about it.
+    /// Why no image runs on a GPU: the requirement that it does not meet.
     pub(crate) fn shortcoming(&self, gpu: &GpuFacts) -> String {
         if self.beyond(gpu).next().is_some() {
             let (_, needed) = TEXT_CUDA_MIN;
@@ -155,13 +157,13 @@ impl Images {
     }
 }
 
-/// A version as the driver has it, in words.
+/// A driver version in words.
 fn cuda(version: u32) -> String {
     format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// The files that a place names, in order: itself, or those of a folder that end in `.bin`, of too
-/// many the first.
+/// The files that a place names, in order: itself, or the `.bin` files of a folder, truncated to
+/// [`FILES_MAX`].
 fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
     if !place.is_dir() {
         return vec![Ok(place.to_path_buf())];
@@ -183,7 +185,7 @@ fn files(place: &Path) -> Vec<Result<PathBuf, String>> {
     }
 }
 
-/// Reads an image from a file, if it fits this crate.
+/// Reads an image from a file, if its interface is this crate's.
 fn read(file: &Path) -> Result<Image, String> {
     let refused = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let bytes = std::fs::metadata(file).map_err(|error| refused(&error))?.len();
@@ -200,14 +202,13 @@ fn read(file: &Path) -> Result<Image, String> {
     Ok(Image { target: archive.target, file: Some(file.to_path_buf()), packed: Cow::Owned(packed) })
 }
 
-/// What the manifest says where images are of the interface (`kernels/walla.cuh`) that this side
-/// was written for.
+/// The manifest line of the interface (`kernels/walla.cuh`) that this side was written for.
 const INTERFACE: &str = "\ninterface 15.";
 
-// The version of the language that `TEXT_CUDA_MIN` belongs to.
+// The PTX version that `TEXT_CUDA_MIN` belongs to.
 const _: () = assert!(contains(MANIFEST, "\nptx 8.3\n"), "the texts are in another PTX");
 
-// Images of another would run, and make nonsense.
+// Images with another interface would run and compute wrong results.
 const _: () = assert!(
     contains(MANIFEST, INTERFACE),
     "the kernel images are of another interface than this crate: run `cargo xtask kernels`"

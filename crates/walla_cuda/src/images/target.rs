@@ -1,22 +1,22 @@
 use std::fmt;
 
-/// What an image holds.
+/// Kind of code in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Text that the driver compiles.
+    /// PTX that the driver compiles.
     Ptx,
-    /// Code as the chip runs it.
+    /// Machine code (cubin).
     Machine,
 }
 
-/// What an image was compiled for.
+/// Compilation target of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// For example `sm_90a`.
     pub(crate) name: String,
     pub(super) kind: Kind,
     capability: (u32, u32),
-    /// Uses what this chip alone has.
+    /// Uses features that only this compute capability has.
     is_specific: bool,
 }
 
@@ -33,9 +33,9 @@ impl Target {
         Some(Self { name: name.to_owned(), kind, capability, is_specific })
     }
 
-    /// How good an image is for a chip, or `None` if the chip cannot run it: its very own machine
-    /// code, machine code of an earlier chip of its generation, then text, which costs seconds of
-    /// compiling; the newer the better.
+    /// How well an image suits a GPU, or `None` if the GPU cannot run it. Best is machine code for
+    /// exactly this GPU, then machine code for an earlier GPU of its generation, then PTX, which
+    /// takes seconds to compile; newer targets score higher.
     pub(crate) fn score(&self, chip: (u32, u32)) -> Option<u32> {
         let (major, minor) = self.capability;
         let runs = match (self.is_specific, self.kind) {

@@ -79,8 +79,7 @@ fn only_machine_code_for_hopper_has_the_kernels_of_warpgroups() {
 
 #[test]
 fn every_text_is_for_every_chip() {
-    // Kernels for one chip alone have no text; what has a text at all has one in each image of
-    // texts.
+    // Kernels for one GPU only have no PTX; every other kernel file has PTX in each PTX image.
     let names = |name: &str| {
         let images = Images::default();
         let image = images.all.iter().find(|image| image.target.name == name).unwrap();
@@ -92,7 +91,7 @@ fn every_text_is_for_every_chip() {
     assert!(names("sm_90").iter().all(|name| own.contains(name)));
 }
 
-/// An image as `xtask kernels` writes it.
+/// An image in the format of `xtask kernels`.
 fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
     let manifest = format!("target {target}\nkind {kind}\ninterface {interface}\n");
     let mut bytes = Vec::new();
@@ -108,7 +107,7 @@ fn damaged_images_are_refused_in_words() {
     let whole = image("sm_90", "ptx", "1", b"text\0");
     assert!(Archive::parse(&whole).is_ok());
     for end in 0..whole.len() {
-        // A cut between two records leaves a smaller image; nothing else is one.
+        // A cut between two records leaves a valid, smaller image; every other cut is refused.
         let cut = Archive::parse(&whole[..end]);
         assert!(cut.is_err() || cut.is_ok_and(|a| a.codes.is_empty()), "{end}");
     }

@@ -1,47 +1,46 @@
-//! Attention on tensor cores (kernels/attend.cuh): which kernel, how many blocks, how much shared
-//! memory.
+//! Attention on tensor cores (kernels/attend.cuh): selects kernel, grid and shared memory.
 
 use walla_device::{CacheDesc, GpuFacts, HeadShape, KvType, Program};
 
-/// Cells of one product (`TILE`): a page holds a multiple of it.
+/// Cells of one matrix instruction (`TILE`): a page holds a multiple of it.
 const TILE: u32 = 16;
-/// Cells whose weights share a maximum (`CHUNK`), and tiles of them (`TILES`).
+/// Cells whose weights share one maximum (`CHUNK`), and the tiles of a chunk (`TILES`).
 const CHUNK: u32 = 64;
 const TILES: u32 = CHUNK / TILE;
-/// Chunks that are folded by themselves (`SPAN`).
+/// Chunks of a span (`SPAN`), which are reduced in order to one partial result.
 const SPAN: u32 = 8;
-/// Most chunks of a row that blocks leave one by one (`CHUNKS_FEW`).
+/// Maximum chunks of a row for which blocks store one partial result per chunk (`CHUNKS_FEW`).
 const CHUNKS_FEW: u32 = 32;
-/// Columns of one product (`COLUMNS`).
+/// Columns of one matrix instruction (`COLUMNS`): query heads of one or more rows.
 const COLUMNS: u32 = 8;
-/// Chunks or spans that blocks can leave for another to fold, of all rows together, however small
-/// the cache is.
+/// Minimum capacity for partial results (of chunks or spans) of all rows together, independent of
+/// the size of the cache.
 const SLOTS: u32 = 128;
-/// Spans that prompts can leave of all their columns: a prompt behind 40 spans (20,480 cells) is
-/// cut as finely as the chip has blocks for, one behind 64 in two at least, and one behind more is
-/// not shared out.
+/// Maximum spans per part of columns for which prompts can store partial results. A prompt with 40
+/// spans (20,480 cells) before it is split as finely as the grid allows, one with 64 into at least
+/// two KV splits, and one with more is not split.
 const SPANS_OF_PROMPTS: u32 = 32;
-/// Most cells that a row may see where it has a cluster of four blocks rather than of eight, with
-/// heads of 64 and (large) of 128: a turn of its teams, or less.
+/// Maximum visible cells of a row for a cluster of four blocks instead of eight, with heads of 64
+/// and (large) of 128: at most one turn of its teams.
 const CELLS_OF_FOUR: u32 = 512;
 const CELLS_OF_FOUR_LARGE: u32 = 256;
-/// The same for clusters of two, more rows at once: no row keeps one for more than five turns then,
-/// or, with large heads, for two.
+/// The same for clusters of two, with which more rows run at once. No row then occupies its cluster
+/// for more than five turns, or two with large heads.
 const CELLS_OF_TWO: u32 = 1_280;
 const CELLS_OF_TWO_LARGE: u32 = 512;
-/// The same for all clusters: beyond, blocks of the whole chip are quicker with two rows, and soon
-/// with one (`benches/results/cuda-step-bench.md`).
+/// The same for all clusters. Beyond this, blocks of the whole GPU are faster with two rows, and
+/// soon with one (`benches/results/cuda-step-bench.md`).
 const CELLS_OF_MORE: u32 = 2_304;
-/// Chunks of a cluster's team: one in hand, one on its way (`Cluster::RING`).
+/// Pipeline stages (chunks) of a cluster's team: one in use, one in flight (`Cluster::RING`).
 const CLUSTER_RING: u32 = 2;
 /// Rows of the longest step (`ROWS_MAX`).
 const ROWS_MAX: u32 = 512;
 
-/// Heads as pages have them.
+/// Head shape and format in the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Heads {
     dim: u32,
-    /// 8 bits with a scale, else f16.
+    /// 8 bits with a scale; otherwise f16.
     is_q8: bool,
 }
 
@@ -59,13 +58,13 @@ impl Heads {
         columns + fresh + self.dim / 2 * 8
     }
 
-    /// As kernels are named.
+    /// The part of kernel names for these heads.
     fn name(self) -> String {
         format!("{}_{}", if self.is_q8 { "q8" } else { "f16" }, self.dim)
     }
 }
 
-/// Warps of a block, tiles of each warp's ring, and blocks that a multiprocessor of an H200 holds.
+/// Warps per block, tiles of each warp's ring, and resident blocks per multiprocessor of an H200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tiling {
     warps: u32,
@@ -78,12 +77,12 @@ impl Tiling {
         Self { warps, ring, blocks }
     }
 
-    /// Bytes of `Few::Shared`, then four lists with a number for each row and one more: for the
-    /// longest steps, since a kernel is given its room once.
+    /// Bytes of `Few::Shared`, then four lists with one number per row and one more. Sized for the
+    /// longest steps, since a kernel's maximum is set once.
     fn shared_bytes(self, heads: Heads) -> u32 {
         let Self { warps, ring, .. } = self;
         let tiles = warps * ring * heads.tile_bytes();
-        // Sums of f16 lie apart by four, of 8 bits in another order.
+        // Sums of f16 are padded by four numbers; sums of 8-bit pages use another order.
         let stride = if heads.is_q8 { heads.dim } else { heads.dim + 4 };
         let sums = warps * COLUMNS * stride * 4;
         let spans = if warps > 2 { COLUMNS * (heads.dim * 4 + 8) } else { 32 };
@@ -94,7 +93,7 @@ impl Tiling {
     }
 }
 
-/// How decoding steps and mixed ones are made, with as many warps as possible first.
+/// Tilings of the decode and mixed kernels; tilings with more warps are listed before others.
 fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
     match (heads.dim, heads.is_q8) {
         (64, false) => const { &[[Tiling::new(4, 4, 4), Tiling::new(4, 8, 2)]] },
@@ -107,8 +106,8 @@ fn tilings(heads: Heads) -> &'static [[Tiling; 2]] {
     }
 }
 
-/// A cluster of blocks that decodes a row together: how many, teams of four warps in each, and
-/// blocks that a multiprocessor has room for.
+/// A cluster of blocks that decodes a row together: number of blocks (ranks), teams of four warps
+/// per block, and resident blocks per multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cluster {
     ranks: u32,
@@ -121,10 +120,11 @@ impl Cluster {
         Self { ranks, teams, blocks }
     }
 
-    /// Clusters for steps of up to so many rows times groups, none of which sees more cells, where
-    /// one is quicker than blocks that meet in memory: the best first, others for chips that have
-    /// no room for it. A cluster takes long for a long row, alone or among short ones, so it is for
-    /// short contexts; the fewer its blocks, the sooner they have met, if no team has many turns.
+    /// Cluster configurations for steps of at most `most` rows x KV head groups with at most
+    /// `cells` visible cells each, if a cluster is faster than blocks that reduce through memory.
+    /// The best is first; the others are for GPUs on which it does not fit. A cluster is slow for a
+    /// long row, alone or among short ones, so clusters are for short contexts. Fewer blocks
+    /// synchronise sooner, if no team has many turns.
     const fn of(heads: Heads, most: u32, cells: u32) -> &'static [Self] {
         match (heads.dim, heads.is_q8, most) {
             _ if cells > CELLS_OF_MORE => &[],
@@ -161,7 +161,7 @@ impl Cluster {
     }
 }
 
-/// A kernel and how it is launched.
+/// A kernel and its launch configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     pub(super) file: &'static str,
@@ -175,22 +175,22 @@ pub(super) struct Chosen {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     heads: Heads,
-    /// Groups of query heads: each shares one KV head.
+    /// Groups of query heads; the heads of a group share one KV head.
     groups: u32,
-    /// Query heads of the largest: columns of a row.
+    /// Query heads of the largest group: columns of a row.
     columns_of_row: u32,
     multiprocessors: u32,
     /// Chunks of all pages.
     cached_chunks: u32,
     decode: Tiling,
     mixed: Tiling,
-    /// Shared memory of a block in a cluster, at most; 0 where the chip has no clusters.
+    /// Maximum shared memory of a block in a cluster; 0 if the GPU has no clusters.
     cluster_bytes_max: u64,
 }
 
 impl Form {
-    /// The form for these heads, pages and chip, if there is one: the same answer for every program
-    /// of a model, since its rounding differs from the plain kernels'. Only its speed depends on
+    /// The form for these heads, pages and GPU; `None` if unsupported. All programs of a model have
+    /// the same form, since its rounding differs from the plain kernels'. Only its speed depends on
     /// the program's rows.
     pub(super) fn of(
         facts: &GpuFacts,
@@ -203,7 +203,7 @@ impl Form {
             KvType::Q8 => true,
             _ => return None,
         };
-        // The kernels count cells of all pages and heads in 32 bits.
+        // The kernels use 32-bit indices for the cells of all pages and heads.
         let cells = u64::from(cache.pages) * u64::from(cache.page_tokens);
         let is_countable = cells.saturating_mul(u64::from(shape.kv_heads)) <= u64::from(u32::MAX);
         if facts.compute_capability < (8, 0)
@@ -234,8 +234,7 @@ impl Form {
         })
     }
 
-    /// The kernel that decodes in clusters, where that is quicker and the chip has all of their
-    /// blocks at once.
+    /// The decode kernel in clusters, if it is faster and all its blocks can be resident at once.
     pub(super) fn decode_in_clusters(
         &self,
         program: &Program,
@@ -270,7 +269,8 @@ impl Form {
         self.chosen("attention_mixed", name, self.mixed, program)
     }
 
-    /// As many blocks as the chip holds at once, or as the longest step of the program can use.
+    /// Launches as many blocks as can be resident, but no more than the program's longest step can
+    /// use.
     fn chosen(
         &self,
         file: &'static str,
@@ -290,38 +290,38 @@ impl Form {
         }
     }
 
-    /// Chunks or spans that blocks can leave for another to fold, of all rows together: as many as
-    /// steps leave that are shared out over the whole chip. Rows that would leave more are shared
-    /// out less.
+    /// Maximum partial results (of chunks or spans) of all rows together that blocks can store for
+    /// reduction by another block. Steps that are split over the whole GPU need this many. Rows
+    /// that would store more get fewer KV splits.
     pub(super) fn slots_max(&self, program: &Program) -> u32 {
         let rows = u64::from(program.rows_max);
-        // A row leaves its chunks, if they are few, or its spans.
+        // A row stores its chunks, if they are few, or its spans.
         let of_row = u64::from(chunks_max(program).div_ceil(SPAN).max(CHUNKS_FEW)) + 1;
         let blocks = self.multiprocessors * self.decode.blocks.max(self.mixed.blocks);
-        // A row in n shares leaves one slot for its first share and the spans of the others. Rows
-        // are cut where there are blocks for one and a half times as many, in two then: that leaves
-        // most.
+        // A row with n KV splits uses one slot for its first split and the spans of the others.
+        // Rows are split if there are blocks for at least 1.5 times as many rows. They then have
+        // two splits, which store the most.
         let useful = u64::from(blocks).div_ceil(u64::from(3 * self.groups)) * of_row + rows;
-        // And no more than there are, unless rows have pages in common.
+        // The cache limits them too, unless rows share pages.
         let cached = u64::from(self.cached_chunks.div_ceil(SPAN)) + u64::from(CHUNKS_FEW) * rows;
         let decoding = u64::from(SLOTS).max(useful.min(cached)).min(rows * of_row) as u32;
         if program.one_row_a_sequence {
             return decoding;
         }
-        // Columns of prompts leave spans in parts of COLUMNS.
+        // Columns of prompts store spans in parts of COLUMNS columns.
         let spans = chunks_max(program).min(self.cached_chunks).div_ceil(SPAN);
         let parts = (program.rows_max * self.columns_of_row).div_ceil(COLUMNS);
         decoding.max(parts * spans.min(SPANS_OF_PROMPTS))
     }
 
-    /// Bytes of those.
+    /// Bytes of `slots_max` partial results.
     pub(super) fn partials_bytes(&self, program: &Program) -> usize {
         let a_slot = self.groups * COLUMNS * (self.heads.dim + 2) * 4;
         self.slots_max(program) as usize * a_slot as usize
     }
 }
 
-/// Groups of query heads, and heads of the largest; `None` where heads do not share out.
+/// Groups of query heads, and heads of the largest; `None` without KV heads.
 fn groups(shape: HeadShape) -> Option<(u32, u32)> {
     let of_kv = shape.heads.checked_div(shape.kv_heads)?;
     Some((shape.kv_heads * of_kv.div_ceil(COLUMNS), of_kv.min(COLUMNS)))
@@ -340,7 +340,7 @@ mod tests {
     use super::{CHUNK, CHUNKS_FEW, COLUMNS, Cluster, Form, Heads, SPAN, Tiling};
     use crate::lower::attention::partials_bytes;
 
-    /// Heads of Llama 3.1 8B.
+    /// Head shape of Llama 3.1 8B.
     const SHAPE: HeadShape = HeadShape { heads: 32, kv_heads: 8, head_dim: 128 };
 
     fn h200() -> GpuFacts {
@@ -389,7 +389,7 @@ mod tests {
         }
     }
 
-    /// Chunks of a share of a row, and how many shares, as kernels/attend_few.cuh cuts it
+    /// Chunks per KV split of a row, and number of splits, as kernels/attend_few.cuh computes them
     /// (`Shares::cut`).
     fn cut(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
         let near = (chunks + segment / 2) / segment;
@@ -405,7 +405,7 @@ mod tests {
         (each, if segment > warps { shares.min(near) } else { shares })
     }
 
-    /// Slots that a row leaves (`Shares::slots_of`).
+    /// Partial results that a row stores (`Shares::slots_of`).
     fn slots(chunks: u32, (each, shares): (u32, u32)) -> u32 {
         match chunks.saturating_sub(each) {
             _ if shares == 1 => 0,
@@ -414,15 +414,15 @@ mod tests {
         }
     }
 
-    /// The same for units that go the way of prompts (`Shares::cut_prompt`).
+    /// The same for units processed as prompts (`Shares::cut_prompt`).
     fn cut_prompt(chunks: u32, segment: u32, warps: u32) -> (u32, u32) {
         let near = (chunks * warps / segment).max(1);
         let each = chunks.div_ceil(SPAN).div_ceil(near) * SPAN;
         (each, chunks.div_ceil(each))
     }
 
-    /// The first segment, from one that spreads so much work over the grid on, of which the slots
-    /// suffice (`Shares::make`).
+    /// The smallest segment that distributes the work over the grid and needs no more than
+    /// `slots_max` slots (`Shares::make`).
     fn segment(
         warps: u32,
         work: u32,
@@ -434,7 +434,7 @@ mod tests {
         (0..).map(|doubled| wanted << doubled).find(|its| slots(*its) <= slots_max).unwrap()
     }
 
-    /// How many shares rows of so many tokens make.
+    /// Number of KV splits of rows with these contexts.
     fn shares(form: &Form, program: &Program, contexts: &[u32]) -> u32 {
         let warps = form.decode.warps;
         let chunks = || contexts.iter().map(|tokens| tokens.div_ceil(CHUNK));
@@ -447,7 +447,7 @@ mod tests {
         cuts(segment).map(|(_, (_, shares))| shares).sum::<u32>() * form.groups
     }
 
-    /// How many shares a prompt's rows make behind so many chunks, in units of so many rows.
+    /// Number of KV splits of a prompt's rows after `chunks` chunks, in units of `rows` rows.
     fn shares_of_prompt(form: &Form, program: &Program, rows: u32, chunks: u32) -> u32 {
         let warps = form.mixed.warps;
         let units = program.rows_max / rows;
@@ -471,7 +471,7 @@ mod tests {
                     assert!(shares == 1 || each == warps || each.is_multiple_of(SPAN), "{its}");
                     let last = chunks - (shares - 1) * each;
                     assert!(shares == 1 || last < each + SPAN.max(each), "{its}");
-                    // All spans, or all chunks.
+                    // Spans if there are many, else chunks.
                     assert!(
                         slots(chunks, (each, shares)) <= chunks.div_ceil(SPAN).max(CHUNKS_FEW),
                         "{its}"
@@ -508,8 +508,8 @@ mod tests {
 
     #[test]
     fn prompts_behind_many_cells_are_shared_out_over_the_chip() {
-        // 16 rows of Llama 3.2 1B fill a unit of the way of prompts, 64 columns; 8 rows of Llama
-        // 3.1 8B one of 32.
+        // A prompt unit has 16 rows of Llama 3.2 1B (64 columns), or 8 rows of Llama 3.1 8B (32
+        // columns).
         let llama_1b = HeadShape { head_dim: 64, ..SHAPE };
         for (shape, rows) in [(llama_1b, 16), (SHAPE, 8)] {
             for context in [8_192, 16_384, 65_536] {
@@ -524,7 +524,7 @@ mod tests {
                 if context > 16_384 {
                     assert_eq!(shares(16_384), 256, "{its}");
                     assert!(shares(32_768) >= 128, "{its}");
-                    // For want of room.
+                    // Not enough capacity for partial results.
                     assert_eq!(shares(65_536), 128 / rows * 8, "{its}");
                 }
             }
@@ -533,9 +533,9 @@ mod tests {
 
     #[test]
     fn workspaces_have_the_room_that_the_kernels_in_use_want() {
-        // 131,072 tokens and 128 rows. As many rows as blocks can share, 11 in two shares each,
-        // leave 258 spans each at most, with sums, a base and a mass of eight columns of eight
-        // groups. The plain kernels want 2 GiB for all rows and heads.
+        // 131,072 tokens and 128 rows. As many rows as blocks can share (11, in two KV splits each)
+        // store at most 258 spans each, with sums, a base and a mass for eight columns of eight
+        // groups. The plain kernels need 2 GiB for all rows and heads.
         let bytes = |gpu: &GpuFacts, kv_type| {
             let (cache, program) = (cache(131_072, kv_type), program(128, 131_072));
             partials_bytes(gpu, &cache, &program, SHAPE, None)
@@ -571,7 +571,7 @@ mod tests {
         assert_eq!(f16(8, 1_024), None);
         assert_eq!(f16(12, 160), None);
         assert_eq!(name(&h200(), KvType::Q8, 8, 512), named("q8_128_2x2"));
-        // No room for the largest blocks, or for all of them at once.
+        // The largest blocks do not fit, or not all blocks fit at once.
         let small = GpuFacts { shared_bytes_per_block_optin: 99 << 10, ..h200() };
         assert_eq!(name(&small, KvType::F16, 2, 160), named("f16_128_8x1"));
         assert_eq!(name(&small, KvType::F16, 8, 160), None);
@@ -582,7 +582,7 @@ mod tests {
 
     #[test]
     fn shared_memory_is_what_the_kernels_lay_out() {
-        // sizeof(Few<…>::Shared) and sizeof(Cluster<…>::Shared), as nvcc says.
+        // `sizeof(Few<…>::Shared)` and `sizeof(Cluster<…>::Shared)`, as reported by nvcc.
         let lists = 4 * 4 * (512 + 1);
         let few = |warps, ring, dim, is_q8| {
             Tiling::new(warps, ring, 1).shared_bytes(Heads { dim, is_q8 }) - lists
@@ -592,7 +592,7 @@ mod tests {
         assert_eq!(few(2, 4, 256, false), 88_832);
         assert_eq!(few(4, 8, 64, true), 46_080);
         assert_eq!(few(4, 8, 128, true), 90_496);
-        // What a chip with 99 KB a block has for heads of 256.
+        // Limit for heads of 256 on a GPU with 99 KB per block.
         for (ring, is_q8) in [(4, false), (8, true)] {
             assert!(few(2, ring, 256, is_q8) + lists <= 99 << 10);
         }

@@ -16,18 +16,18 @@ use crate::params::{
 };
 use crate::resources::LayerMemory;
 
-/// Cells that one block of attention takes (`CHUNK` in attention.cu).
+/// Cells per attention block (`CHUNK` in attention.cu).
 const CHUNK: u32 = 128;
-/// Largest head that the kernels take.
+/// Maximum head dimension of the kernels.
 const HEAD_DIM_MAX: u32 = 256;
-/// The part of the second cache that pages of the next layer may take: one of so many. Twice as
-/// much is not kept until they are read.
+/// Pages of the next layer may take one part in this number of L2. Twice as much is not retained
+/// until it is read.
 const NEXT_PAGES_SHARE: u64 = 3;
-/// Most taps of a convolution (`TAPS_MAX` in short_conv.cu).
+/// Maximum taps of a convolution (`TAPS_MAX` in short_conv.cu).
 const TAPS_MAX: u32 = 8;
 
-/// Bytes that blocks of one attention leave for others to put together: of the kernels that
-/// [`Lowering::attention`] takes.
+/// Bytes of the partial results of one attention, for the kernels that [`Lowering::attention`]
+/// selects.
 pub(super) fn partials_bytes(
     gpu: &GpuFacts,
     cache: &CacheDesc,
@@ -44,8 +44,8 @@ pub(super) fn partials_bytes(
     }
 }
 
-/// Whether attention finishes and appends a row's heads itself: where a row attends to its own cell
-/// alone of those that a step makes.
+/// Whether attention itself finishes and appends the heads of a row. Requires that each row attends
+/// only to its own cell among the cells that a step writes.
 pub(super) fn can_append(
     gpu: &GpuFacts,
     cache: &CacheDesc,
@@ -61,14 +61,14 @@ fn chunks_max(program: &Program, window: Option<u32>) -> u32 {
     cells.div_ceil(CHUNK).max(1)
 }
 
-/// `2^32 / page_tokens`, rounded up: a position times this, shifted down by 32, is its page's
-/// index. 0 for pages of one token.
+/// `2^32 / page_tokens`, rounded up: a position times this, shifted right by 32, is the index of
+/// its page. 0 for pages of one token.
 fn page_magic(page_tokens: u32) -> u32 {
     let magic = (1_u64 << 32).div_ceil(u64::from(page_tokens.max(1)));
     u32::try_from(magic).unwrap_or(0)
 }
 
-/// The first part of an attention layer, as the op has it.
+/// First part of an attention layer: the fields of [`Op::Qkv`].
 pub(super) struct Qkv<'a> {
     pub(super) x: Slot,
     pub(super) norm: &'a Norm,
@@ -78,11 +78,11 @@ pub(super) struct Qkv<'a> {
     pub(super) shape: HeadShape,
     pub(super) layer: u32,
     pub(super) q: Slot,
-    /// Whether attention to `q` of this layer comes next.
+    /// Whether attention with `q` of this layer is the next op.
     pub(super) attends_next: bool,
 }
 
-/// A short convolution, as the op has it.
+/// A short convolution: the fields of [`Op::ShortConv`].
 pub(super) struct Convolution<'a> {
     pub(super) x: Slot,
     pub(super) norm: &'a Norm,
@@ -134,7 +134,7 @@ impl Lowering<'_> {
         Ok(launches)
     }
 
-    /// Norms and rotation of the heads.
+    /// Norms and rotary embedding of the heads.
     fn heads(&self, op: &Qkv<'_>) -> Result<HeadRef, DeviceError> {
         let HeadShape { heads, head_dim, .. } = op.shape;
         let mut head = HeadRef { heads, magnitude: 1.0, ..HeadRef::default() };
@@ -159,13 +159,13 @@ impl Lowering<'_> {
         Ok(head)
     }
 
-    /// The form that attention on tensor cores takes, where it can be.
+    /// The tensor-core form of attention, if supported.
     fn form(&self, program: &Program, shape: HeadShape) -> Result<Option<Form>, DeviceError> {
         let cache = &self.resources.cache(program.cache)?.desc;
         Ok(Form::of(&self.context.gpu().facts, cache, program, shape))
     }
 
-    /// The pages of a layer, and the name of their numbers.
+    /// The pages of a layer, and the name of their number format.
     fn pages(
         &self,
         program: &Program,
@@ -210,8 +210,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The pages that the next attention of a program reads, if it reads a row's once, as decoding
-    /// does.
+    /// The pages that the next attention of a program reads, if it reads a row's pages only once,
+    /// as in decode.
     pub(super) fn next_pages(
         &self,
         program: &Program,
@@ -231,7 +231,7 @@ impl Lowering<'_> {
         let page_bytes = numbers * kv_type.bytes() as u32;
         let most = self.context.gpu().facts.l2_bytes / NEXT_PAGES_SHARE;
         let pages_most = most.checked_div(2 * u64::from(page_bytes)).unwrap_or(0);
-        // Nobody measured it with pages of f32, and a copy has a multiple of 16 bytes.
+        // Not measured with f32 pages. A copy has a multiple of 16 bytes.
         let is_worth_it = kv_type != KvType::F32 && pages_most > 0;
         if !is_worth_it || kv.page_magic == 0 || !page_bytes.is_multiple_of(16) {
             return Ok(PagesRef::default());
@@ -322,7 +322,7 @@ impl Lowering<'_> {
         self.launch(("attention", &kernel), grid, 128, &params)
     }
 
-    /// The kernel that decodes: in clusters where that is quicker and the image in use has it.
+    /// The decode kernel: in clusters, if that is faster and the image in use has it.
     fn decode_kernel(
         &mut self,
         form: &Form,

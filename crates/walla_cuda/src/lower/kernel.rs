@@ -1,5 +1,5 @@
-//! Which kernel makes a product on tensor cores: by the parts of its name, of one type of matrices
-//! or of two.
+//! Selects the kernel of a tensor-core product by the parts of its name. A kernel takes matrices of
+//! one type or of two.
 
 use walla_device::{DeviceError, GpuFacts};
 use walla_types::TensorType;
@@ -10,7 +10,7 @@ use crate::driver::{Function, Launch};
 use crate::params::{MatmulParams, PairParams};
 use crate::repack;
 
-/// What the files of kernels for warpgroups begin with.
+/// Name prefix of the files with WGMMA kernels.
 pub(crate) const WARPGROUP_KERNELS: &str = "wide";
 
 /// The parts of a kernel's name: `form_type_columns`, in the file `family_type`.
@@ -23,29 +23,28 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Of the file, and of the kernel.
+    /// Names of file and kernel.
     fn names(&self) -> (String, String) {
         let Self { family, form, ty, columns } = self;
         (format!("{family}_{ty}"), format!("{form}_{ty}_{columns}"))
     }
 
-    /// Whether kernels of such a form are made for two types together, where types are (`FEW_PAIR`,
-    /// `WIDE_PAIRS`).
+    /// Whether kernels of this form exist for pairs of types (`FEW_PAIR`, `WIDE_PAIRS`).
     pub(super) fn is_for_pairs(&self) -> bool {
         matches!((self.form, self.columns), ("wide_cluster" | "wide_left", _) | ("matmul", 1))
     }
 }
 
-/// Types that have kernels together, and none of their own where kernels are for pairs. So products
-/// of two types with the same rows of x can be one launch, and a step runs through little code,
-/// which stays in the multiprocessors' instruction caches from launch to launch.
+/// Pairs of types that share kernels; in forms for pairs, these types have no kernels for one type.
+/// Products of two types with the same rows of x can then be one launch. A step also executes less
+/// code, which stays in the instruction caches of the multiprocessors between launches.
 const TOGETHER: [[TensorType; 2]; 2] =
     [[TensorType::Q4_1, TensorType::Q6K], [TensorType::Q5_1, TensorType::Q6K]];
 
-/// A kernel that was found for a product.
+/// A kernel found for a product.
 pub(super) struct Found {
     function: Function,
-    /// Which of two types the product's is, where the kernel is for two.
+    /// Index of the product's type, if the kernel takes two types.
     of_two: Option<usize>,
 }
 
@@ -60,13 +59,13 @@ impl Found {
     }
 }
 
-/// Shared memory that a launch of a product may ask for: all that a block can have.
+/// Maximum dynamic shared memory of a product's launch: all that a block can have.
 fn shared_bytes_max(gpu: &GpuFacts) -> u32 {
     gpu.shared_bytes_per_block_optin as u32 - SHARED_STATIC
 }
 
 impl Lowering<'_> {
-    /// A product's kernel; `None` if the image in use does not have it.
+    /// A product's kernel; `None` if the image in use lacks it.
     pub(super) fn find(&mut self, kernel: &Kernel) -> Result<Option<Found>, DeviceError> {
         let (its, of_two) = self.made_by(kernel);
         let function = self.find_function(&its)?;
@@ -82,8 +81,8 @@ impl Lowering<'_> {
         Ok(Found { function, of_two })
     }
 
-    /// The kernel that makes a product: that of two types, and which of them it is, where the type
-    /// has no kernel of its own.
+    /// The kernel for a product. If the type has no kernel for one type, this is the kernel for two
+    /// types, with the index of the product's type.
     fn made_by(&self, kernel: &Kernel) -> (Kernel, Option<usize>) {
         let together = kernel.is_for_pairs().then(|| self.together(&kernel.ty)).flatten();
         let (ty, of_two) = match together {
@@ -93,8 +92,8 @@ impl Lowering<'_> {
         (Kernel { ty, ..*kernel }, of_two)
     }
 
-    /// The very kernel of this name, of one type or of two; `None` if the image in use does not
-    /// have it.
+    /// The kernel with exactly this name, for one type or for two; `None` if the image in use lacks
+    /// it.
     pub(super) fn find_function(
         &mut self,
         kernel: &Kernel,
@@ -104,8 +103,8 @@ impl Lowering<'_> {
         self.kernels.find(self.context, &file, &name, shared_bytes_max)
     }
 
-    /// The types that a type has kernels together with, by name, and which of the two it is. Where
-    /// there are several, those that this model has.
+    /// The name of a pair that includes a type, and the type's index in it. Prefers a pair whose
+    /// types are both in this model.
     fn together(&self, ty: &str) -> Option<(usize, String)> {
         let of_two = TOGETHER.map(|types| (types, types.map(repack::kernel_name)));
         let with_it = || of_two.iter().filter(|(_, names)| names.iter().any(|name| name == ty));

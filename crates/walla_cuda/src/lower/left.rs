@@ -1,5 +1,5 @@
-//! Query, key and value that come to decoding attention as their splits' sums, which it adds as it
-//! reads them (`LeftRef` in kernels/attend.cuh).
+//! Deferred split-K for decode: query, key and value are stored as per-split sums, which attention
+//! reduces as it reads them (`LeftRef` in kernels/attend.cuh).
 
 use walla_device::{DeviceError, GpuFacts, HeadShape, KvType, Linear, Program};
 
@@ -13,22 +13,22 @@ use crate::params::LeftRef;
 use crate::repack;
 use crate::resources::{Matrix, Resources};
 
-/// Most rows, and the largest head (`LEFT_DIM_MAX`), of which attention adds what products have
-/// left as splits. More rows were not measured; with pages of 8 bits, of which a block reads few
-/// bytes, splits of more rows take longer than clusters.
+/// Maximum rows, and maximum head dimension (`LEFT_DIM_MAX`), for deferred split-K. More rows were
+/// not measured. A block reads few bytes of 8-bit pages, so deferred splits of more rows are slower
+/// than clusters there.
 const LEFT_ROWS_MAX: u32 = 64;
 const LEFT_ROWS_MAX_Q8: u32 = 32;
 const LEFT_DIM_MAX: u32 = 128;
 
-/// Products of one input whose splits are all left to attention.
+/// Products of one input whose splits are all deferred to attention.
 pub(super) struct LeftProducts {
-    /// Of each.
+    /// Splits of each product.
     pub(super) splits: u32,
     kernels: Vec<Kernel>,
 }
 
 impl LeftProducts {
-    /// Query, key and value of a program; `None` if they come whole.
+    /// Deferred products of query, key and value; `None` if they are not deferred.
     pub(super) fn of(
         (gpu, warpgroups): (&GpuFacts, bool),
         resources: &Resources,
@@ -50,7 +50,7 @@ impl LeftProducts {
         Ok(Self::of_matrices(gpu, &[query?, key?, value?], program.rows_max))
     }
 
-    /// Matrices of whole tiles, with as many splits each.
+    /// The same for matrices: they need whole tiles and equal numbers of splits.
     fn of_matrices(gpu: &GpuFacts, matrices: &[&Matrix], rows: u32) -> Option<Self> {
         let mut splits = None;
         let mut kernels = Vec::new();
@@ -73,7 +73,7 @@ impl LeftProducts {
 }
 
 impl Lowering<'_> {
-    /// How query, key and value come to attention as splits, if they do.
+    /// Parameters of deferred query, key and value; `None` if they are not deferred.
     pub(super) fn left(
         &mut self,
         program: &Program,

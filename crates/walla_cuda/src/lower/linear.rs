@@ -1,5 +1,6 @@
-//! Matrix products: embed, project, gate and up, head. On tensor cores over packed rows (`pack`,
-//! then `matmul`), or in f32 (`linear`) for types that tensor cores would round too coarsely.
+//! Matrix products: embed, project, gate and up, head. They run on tensor cores over packed rows
+//! (`pack`, then `matmul`), or in f32 (`linear`) for types that tensor cores would round too
+//! coarsely.
 
 use walla_device::{DeviceError, Linear, Norm, Program, Slot};
 use walla_types::Activation;
@@ -16,22 +17,22 @@ use crate::resources::Matrix;
 
 /// Warps of a block of the linear kernels (`LINEAR_WARPS` in linear.cuh).
 const LINEAR_WARPS: u32 = 8;
-/// Rows of x that these kernels come for at most: a power of two.
+/// Maximum rows of x per block of these kernels: a power of two.
 const LINEAR_ROWS_MAX: u64 = 8;
-/// Bytes that one row of x takes in shared memory: `padded(LINEAR_COLS)` floats.
+/// Bytes of one row of x in shared memory: `padded(LINEAR_COLS)` floats.
 const LINEAR_STAGED_BYTES: u32 = 4 * (2048 + 2048 / 32 * 4);
 
-/// Bytes of shared memory that the linear kernels have besides (`scratch`).
+/// Static shared memory of the linear kernels, in bytes (`scratch`).
 const LINEAR_STATIC_BYTES: u64 = 4 * LINEAR_WARPS as u64;
 
-/// Rows of x that share one reading of W: a power of two, for which a block has room.
+/// Rows of x that share one pass over W: a power of two that fits in shared memory.
 fn group(rows: u32, shared_bytes: u64) -> u32 {
     let room = shared_bytes.saturating_sub(LINEAR_STATIC_BYTES) / u64::from(LINEAR_STAGED_BYTES);
     let most = 1 << room.clamp(1, LINEAR_ROWS_MAX).ilog2();
     rows.max(1).next_power_of_two().min(most)
 }
 
-/// What a linear kernel reads.
+/// Input of a linear kernel.
 pub(super) struct Input {
     pub(super) slot: Slot,
     pub(super) x: Address,
@@ -39,20 +40,20 @@ pub(super) struct Input {
     pub(super) norm: Option<(Address, f32)>,
     pub(super) rows: u32,
     pub(super) by_output: bool,
-    /// Where a kernel before has packed it already.
+    /// The packed rows, if an earlier kernel packed them.
     pub(super) packed: Option<PackedRef>,
-    /// What attention reads next, which may be brought near meanwhile.
+    /// KV pages of the next attention, which may be prefetched meanwhile.
     pub(super) next_pages: PagesRef,
 }
 
 impl Input {
-    /// Whether these are the rows, packed for the same norm.
+    /// Whether `normed` holds these rows, packed for the same norm.
     pub(super) fn is(&self, normed: &Normed) -> bool {
         normed.slot == self.slot && self.norm.is_some_and(|(norm, _)| norm == normed.norm)
     }
 }
 
-/// One matrix of a launch: the product's address and the numbers from one row of it to the next.
+/// One matrix of a launch: the product's address, and the stride of its rows in numbers.
 pub(super) struct Part<'a> {
     pub(super) linear: &'a Linear,
     pub(super) out: Address,
@@ -96,8 +97,8 @@ impl Lowering<'_> {
         same("projected width", self.resources.matrix(linear.matrix)?.rows, width)?;
         let mut input = self.input(program, y, None)?;
         input.packed = self.packed.take().filter(|(slot, _)| *slot == y).map(|(_, rows)| rows);
-        // The rows change: what was packed of them is old, but the factors of their last norm are
-        // near to those of the next.
+        // The rows change, so their packed form is stale, but the factors of their last norm
+        // approximate the next norm's.
         let near = self.normed.take().filter(|normed| normed.slot == x_slot);
         let Some(norm) = post_norm else {
             let part = Part { linear, out: x, stride: width };
@@ -150,7 +151,7 @@ impl Lowering<'_> {
             }
             return self.linears(program, input, &parts, Then::Gate(mode, rows));
         }
-        // Different types need different kernels: products first, then the gate.
+        // Different types need different kernels: compute the products first, then the gate.
         let products = self.base + self.workspace.products as u64;
         let stride = 2 * hidden;
         let parts = [
@@ -211,8 +212,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Products of at most three matrices of one input, a launch for each run of one type, or for
-    /// two.
+    /// Products of at most three matrices with one input: one launch per run of one type, or one
+    /// for two types.
     pub(super) fn linears(
         &mut self,
         program: &Program,
@@ -225,7 +226,7 @@ impl Lowering<'_> {
             types.push(self.resources.matrix(part.linear.matrix)?.ty);
         }
         let mut launches = Vec::new();
-        // The product before, which the next may share a launch with.
+        // The previous product, which may share a launch with the next.
         let mut before: Option<ProductLaunch> = None;
         let mut rest = parts;
         for run in types.chunk_by(|a, b| a == b) {
@@ -248,8 +249,8 @@ impl Lowering<'_> {
             rest = later;
         }
         launches.extend(before.map(|product| product.launch));
-        // Whoever multiplied the rows on tensor cores left the factors of their norm, which are
-        // near to those of the next.
+        // The tensor-core kernels wrote the norm factors of these rows, which approximate the
+        // factors of the next norm.
         let is_left = types.iter().any(|ty| on_tensor_cores(*ty));
         let normed = self.normed.as_mut().filter(|n| input.is(n) && n.squares.is_some());
         if let Some(normed) = normed.filter(|_| is_left) {
@@ -289,7 +290,7 @@ impl Lowering<'_> {
         for (segment, part) in params.segment.iter_mut().zip(parts) {
             let matrix = self.resources.matrix(part.linear.matrix)?;
             *segment = self.segment(input, part, matrix, pairs)?;
-            // A warp makes two rows of W: neighbours, or one of the gate and the same one of up.
+            // A warp computes two rows of W: adjacent ones, or the same row of gate and up.
             pairs = if gated { matrix.rows } else { pairs + matrix.rows.div_ceil(2) };
         }
         let group = group(input.rows, self.context.gpu().facts.shared_bytes_per_block_optin);

@@ -1,5 +1,5 @@
-//! From a program to kernel launches: which kernel, which grid, which addresses. Nothing here runs
-//! anything but [`enqueue`].
+//! Lowers programs to kernel launches: selects kernels, grids and addresses. Only [`enqueue`] runs
+//! anything.
 
 mod attend;
 mod attention;
@@ -25,7 +25,7 @@ use crate::kernels::Kernels;
 use crate::params::{Address, HeadRef, LeftRef, PackedRef, PostRef, ResultRef, StepRef};
 use crate::resources::{Resources, unknown};
 
-/// Threads of the block that takes a post (`POST_THREADS`).
+/// Threads of the `take` kernel's block (`POST_THREADS`).
 const TAKE_THREADS: u32 = 1024;
 
 /// Lowers programs.
@@ -35,18 +35,18 @@ pub(crate) struct Lowering<'a> {
     kernels: &'a mut Kernels,
     resources: &'a Resources,
     workspace: &'a Workspace,
-    /// Where the workspace lies.
+    /// Address of the workspace.
     base: Address,
-    /// The slot that the latest kernels left packed instead of plain, and where.
+    /// The slot that the latest kernels wrote packed instead of plain, and its packed rows.
     packed: Option<(Slot, PackedRef)>,
-    /// The rows that are packed for a norm.
+    /// The rows that are packed as a norm's input.
     normed: Option<Normed>,
-    /// Which of two places has the factors of the last norm.
+    /// Which of the two buffers holds the factors of the last norm.
     factors: bool,
-    /// Queries, keys and values that the next attention makes of the products itself: their slot,
-    /// and how.
+    /// Set if the next attention finishes query, key and value from the products itself: their
+    /// slot, and how to finish them.
     unappended: Option<(Slot, HeadRef, LeftRef)>,
-    /// Whether warpgroups multiply more than eight rows, and long ones from five on.
+    /// Use WGMMA kernels for M > 8, or M >= 5 when K is large.
     warpgroups: bool,
 }
 
@@ -80,8 +80,8 @@ impl Lowering<'_> {
     /// Lowers one program.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] and [`DeviceError::Unsupported`] name the program, the op and what
-    /// is wrong.
+    /// [`DeviceError::Invalid`] and [`DeviceError::Unsupported`] name the program, the op and the
+    /// problem.
     pub(crate) fn program(&mut self, program: &Program) -> Result<Vec<Launch>, DeviceError> {
         self.check_blocks(program)?;
         let posts = self.posts(program)?;
@@ -99,10 +99,11 @@ impl Lowering<'_> {
                 launch.op = Some(i as u32);
             }
         }
-        // Whatever ran before is complete when the first kernel starts, and the step block is there
-        // when the second does, and so when any later one does, however early: kernels may read the
-        // block, and what earlier steps, copies and upkeep left, before they wait for their
-        // predecessors in this program.
+        // The first two kernels do not overlap their predecessors. All earlier work is therefore
+        // complete when the first kernel starts, and the step block is complete when the second or
+        // any later kernel starts, however early. Kernels may read the step block, and results of
+        // earlier steps, copies and cache operations, before they wait for their predecessors in
+        // this program.
         for first in launches.iter_mut().take(2) {
             first.overlap = false;
         }
@@ -177,7 +178,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Whether the next op wants a slot packed: it projects that slot on tensor cores.
+    /// Whether the next op needs a slot packed: it projects that slot on tensor cores.
     fn is_packed(&self, later: &[Op], slot: Slot) -> Result<bool, DeviceError> {
         match later.first() {
             Some(Op::Project { y, linear, .. }) if *y == slot => {
@@ -187,7 +188,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether the step block and the result block have the room that the kernels rely on.
+    /// Checks that step block and result block are as large as the kernels require.
     fn check_blocks(&self, program: &Program) -> Result<(), DeviceError> {
         let layout = &program.layout;
         let too_small = |what: &str, wanted: usize| {
@@ -207,7 +208,7 @@ impl Lowering<'_> {
             let why = format!("rows, outputs or vocabulary of program {}", program.name);
             return Err(DeviceError::Invalid(why));
         }
-        // Kernels have room for as many rows of the head's input as the step has.
+        // Kernels can hold as many rows of the head's input as the step has rows.
         if program.outputs_max > program.rows_max {
             let (outputs, rows) = (program.outputs_max, program.rows_max);
             let why = format!("{outputs} outputs of {rows} rows ({})", program.name);
@@ -280,7 +281,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The norm that the next op to read `x` begins with.
+/// The norm at the beginning of the next op that reads `x`.
 fn next_norm(later: &[Op], x: Slot) -> Option<Norm> {
     later.iter().find_map(|op| match op {
         Op::Qkv { x: its, norm, .. }
@@ -303,17 +304,17 @@ fn same(what: &str, found: u32, wanted: u32) -> Result<(), DeviceError> {
     Err(DeviceError::Invalid(format!("{what} is {found}, expected {wanted}")))
 }
 
-/// Puts launches on a stream, in order.
-#[expect(unsafe_code, reason = "kernels are launched here and nowhere else")]
+/// Enqueues launches on a stream, in order.
+#[expect(unsafe_code, reason = "the only place that launches kernels")]
 pub(crate) fn enqueue(
     context: &Context,
     stream: Stream,
     launches: &[Launch],
 ) -> Result<(), DeviceError> {
     for launch in launches {
-        // SAFETY: a `Launch` is made by `Lowering`, by the cache's upkeep, by `fetch` or by
-        // `measure` alone, which pair each kernel with its own parameter struct and take addresses
-        // from live memory of this device, none of which is freed before the device is dropped.
+        // SAFETY: only `Lowering`, the cache operations, `fetch` and `measure` create a `Launch`.
+        // They pair each kernel with its own parameter struct and take addresses from live memory
+        // of this device, which is not freed before the device is dropped.
         unsafe { context.launch(stream, launch) }?;
     }
     Ok(())

@@ -1,30 +1,30 @@
-//! The order of a row's sums (kernels/product.cuh): decided by the matrices of an op and the chip
-//! alone, for every kernel that multiplies them.
+//! Summation order of a row (kernels/product.cuh). It depends only on the matrices of an op and the
+//! GPU, so it is the same for every kernel.
 
 use walla_device::GpuFacts;
 
-/// Tiles from which on there are enough for all multiprocessors: their columns are not cut into
-/// splits that blocks share out.
+/// Minimum number of tiles that occupy all multiprocessors: their columns are not split over
+/// blocks.
 pub(super) const TILES_MANY: u32 = 512;
-/// Tiles that a block of kernels/wide.cuh makes at once (`WIDE_TILES`).
+/// Tiles that a block of kernels/wide.cuh computes at once (`WIDE_TILES`).
 pub(super) const WIDE_TILES: u32 = 8;
-/// Most splits of few tiles: blocks of a cluster that every chip can have (`WIDE_SPLITS_MAX`,
-/// `LEFT_MAX`).
+/// Maximum splits of few tiles: a cluster size that every GPU with clusters supports
+/// (`WIDE_SPLITS_MAX`, `LEFT_MAX`).
 pub(super) const SPLITS_MAX: u32 = 8;
-/// Shared memory of a block from which on all columns of many tiles are one split, to as many
-/// segments.
+/// Shared memory per block from which many tiles have one split for all columns, up to this number
+/// of segments.
 const SHARED_LARGE: u64 = 200 << 10;
 const SPLIT_SEGMENTS_LARGE: u32 = 32;
-/// Most segments of a split on other chips, and on those with less shared memory than the second
-/// number.
+/// Maximum segments of a split on other GPUs, and on GPUs with less than [`SHARED_SMALL`] bytes of
+/// shared memory.
 const SPLIT_SEGMENTS_MAX: u32 = 16;
 const SPLIT_SEGMENTS_SMALL: u32 = 8;
 const SHARED_SMALL: u64 = 128 << 10;
-/// Segments of a split of few tiles from which on it has two runs: warps that take a run each then
-/// have about as much to do, whatever the matrix.
+/// Segments of a split of few tiles from which it has two runs: warps with one run each then have
+/// about the same work for every matrix.
 const SPLIT_SEGMENTS_LONG: u32 = 8;
 
-/// Columns are cut into splits, a split into runs: chains of segments that follow each other.
+/// Columns are divided into splits, and a split into runs: chains of consecutive segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) splits: u32,
@@ -37,7 +37,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Of matrices that have `tiles` tiles of `segments` segments together.
+    /// Order for matrices that together have `tiles` tiles of `segments` segments.
     pub(super) fn of(tiles: u32, segments: u32, gpu: &GpuFacts) -> Self {
         let segments = segments.max(1);
         let shared = gpu.shared_bytes_per_block_optin;
@@ -50,7 +50,7 @@ impl Order {
         if tiles >= TILES_MANY {
             return Self::cut(segments, least, 2);
         }
-        // As many splits as fill the chip with two blocks a multiprocessor.
+        // As many splits as fill the GPU with two blocks per multiprocessor.
         let groups = tiles.div_ceil(WIDE_TILES).max(1);
         let splits = (2 * gpu.multiprocessors / groups).clamp(1, SPLITS_MAX).max(least);
         let is_long = segments.div_ceil(splits) >= SPLIT_SEGMENTS_LONG;
@@ -91,7 +91,7 @@ mod tests {
         // Qwen 3 0.6B: gate and up; down.
         assert_eq!(large(384, 8), [4, 2, 1, 2]);
         assert_eq!(large(64, 24), [8, 3, 1, 3]);
-        // Many tiles of more columns than a block has room for.
+        // Many tiles with more columns than fit in a block.
         assert_eq!(large(1024, 64), [2, 32, 2, 16]);
     }
 
@@ -103,7 +103,8 @@ mod tests {
                     let [splits, split, runs, run] =
                         order(tiles, segments, multiprocessors, shared);
                     assert!(split <= most && (1..=2).contains(&runs));
-                    // No split and no run is empty, but for the second run of the last split.
+                    // No split and no run is empty, except possibly the second run of the last
+                    // split.
                     assert!((splits - 1) * split < segments && segments <= splits * split);
                     assert!((runs - 1) * run < split && split <= runs * run);
                 }

@@ -1,5 +1,6 @@
-//! Products on tensor cores (kernels/product.cuh), and the rows that they read: packed by whoever
-//! makes them where that can be, as the next norm's input too, else by a kernel of their own.
+//! Products on tensor cores (kernels/product.cuh) and their packed input rows. If possible, the
+//! kernel that produces rows also packs them, even as the next norm's input; otherwise a separate
+//! kernel packs them.
 
 use walla_device::{DeviceError, GpuFacts, Norm, Program, Slot};
 use walla_types::TensorType;
@@ -17,17 +18,17 @@ use crate::params::{
 use crate::repack::{self, Layout};
 use crate::resources::Matrix;
 
-/// Rows that are no norm's result are scaled by this before they are rounded to f16, so that
+/// Rows without a norm are scaled by this factor before they are rounded to f16, so that
 /// activations up to 4 million stay finite.
 const PROJECT_SCALE: f32 = 1.0 / 64.0;
 
-/// Whether matrices of a type are multiplied on tensor cores, which round rows of x to f16: too
-/// coarse for F32.
+/// Whether matrices of a type are multiplied on tensor cores. These round rows of x to f16, which
+/// is too coarse for F32.
 pub(super) fn on_tensor_cores(ty: TensorType) -> bool {
     ty != TensorType::F32
 }
 
-/// Bytes of the records that matrices on tensor cores have.
+/// Record sizes in bytes of matrices on tensor cores.
 #[cfg(test)]
 pub(super) fn records() -> Vec<u32> {
     let multiplied = TensorType::ALL.into_iter().filter(|ty| on_tensor_cores(*ty));
@@ -38,29 +39,28 @@ pub(super) fn records() -> Vec<u32> {
     records
 }
 
-/// Bytes that packed rows take at most.
+/// Maximum bytes of packed rows.
 pub(super) fn packed_bytes(rows: u32, cols: u32) -> usize {
     let rows = rows.next_multiple_of(GROUP_ROWS) as usize;
     2 * rows * (cols as usize).next_multiple_of(repack::SEGMENT)
 }
 
-/// The rows of a slot as a norm's input, packed: times the norm's weights and a factor.
+/// The rows of a slot, packed as a norm's input: multiplied by the norm's weights and a factor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Normed {
     pub(super) slot: Slot,
     /// The norm's weights.
     pub(super) norm: Address,
     pub(super) rows: PackedRef,
-    /// The factor that they are packed with, of each row: the norm's own, or one near to it.
+    /// Factor of each row used for packing: the exact norm factor or an approximation.
     pub(super) used: Address,
-    /// Sums of squares of which the norm's own follows, and how many of each row; none if the
-    /// factor is the norm's own.
+    /// Sums of squares from which the exact factor is computed, and their number per row. `None` if
+    /// `used` is exact.
     pub(super) squares: Option<(Address, u32)>,
 }
 
-/// Rows that a group has room for: 8 where warpgroups may multiply them. Where rows are padded it
-/// is the same for all programs, so that none writes where another's padding lies: that is zeros
-/// for ever.
+/// Row capacity of a group: 8 if WGMMA kernels may multiply them. For padded rows it is the same in
+/// all programs, so that no program overwrites another's padding, which must stay zero.
 fn group_rows(rows: u32, width: u32) -> u32 {
     if width.is_multiple_of(repack::SEGMENT as u32) {
         if rows < wide::ROWS_MIN { rows.max(1) } else { GROUP_ROWS }
@@ -69,7 +69,8 @@ fn group_rows(rows: u32, width: u32) -> u32 {
     }
 }
 
-/// Sums of squares of a row: one for each tile that makes it, and zeros up to a multiple of four.
+/// Sums of squares per row: one for each tile that contributes, padded with zeros to a multiple of
+/// four.
 pub(super) fn squares_count(width: u32) -> u32 {
     width.div_ceil(repack::TILE_ROWS as u32).next_multiple_of(4)
 }
@@ -85,23 +86,24 @@ pub(super) fn packed(rows: Address, (rows_max, width): (u32, u32), is_normed: bo
     }
 }
 
-/// A launch that makes a product, and what a launch with another product would be made of.
+/// A launch of a product, and its parts for a launch together with another product.
 pub(super) struct ProductLaunch {
     kernel: Kernel,
     params: MatmulParams,
     pub(super) launch: Launch,
 }
 
-/// What becomes of a product.
+/// Epilogue of a product.
 pub(super) enum Then {
-    /// It is stored.
+    /// Store the product.
     Store,
-    /// Its splits are stored, so many numbers from each other: those of `LeftProducts` (left.rs)
-    /// may be.
+    /// Store the splits for deferred split-K, at this stride in numbers. Only for products that
+    /// `LeftProducts` (left.rs) allows.
     Leave(u32),
-    /// It is added to what is there; the sum may be left packed for the next norm.
+    /// Add to the existing values; optionally also write the sum packed for the next norm.
     Add(Option<Normed>),
-    /// An activation of the first half times the second; may be left packed instead.
+    /// Multiply an activation of the first half by the second half; optionally write the result
+    /// packed.
     Gate(LinearMode, Option<PackedRef>),
 }
 
@@ -116,8 +118,7 @@ impl Then {
 }
 
 impl Lowering<'_> {
-    /// The rows that tensor cores are to multiply with: packed by a kernel before, or by one that
-    /// is launched now.
+    /// The packed rows for a product: packed by an earlier kernel, or by one that is launched now.
     pub(super) fn operand(
         &mut self,
         program: &Program,
@@ -149,7 +150,7 @@ impl Lowering<'_> {
         Ok(operand)
     }
 
-    /// What a projection leaves of its sums for the next norm.
+    /// The packed rows that a projection writes for the next norm.
     pub(super) fn next_normed(
         &self,
         program: &Program,
@@ -168,8 +169,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Where norms leave the factors of rows: in turn in two places, since one is read while the
-    /// other is written.
+    /// Address of the norm factors of rows. There are two buffers in alternation, since one is read
+    /// while the other is written.
     pub(super) fn factors(&self, second: bool) -> Address {
         let half = if second { self.workspace.factors_bytes as u64 / 2 } else { 0 };
         self.base + self.workspace.factors as u64 + half
@@ -180,7 +181,7 @@ impl Lowering<'_> {
         parts.iter().map(|part| self.resources.matrix(part.linear.matrix)).collect()
     }
 
-    /// Parameters of a launch, but for how it is cut.
+    /// Parameters of a launch, except the parameters that depend on the tiling.
     fn matmul_params(
         &self,
         program: &Program,
@@ -198,7 +199,7 @@ impl Lowering<'_> {
             squares,
             squares_count,
             used: x.used,
-            // Every launch of an op leaves the same.
+            // Every launch of an op writes the same values.
             factors: if squares == 0 || input.by_output { 0 } else { self.factors(!self.factors) },
             inverse_width: 1.0 / input.width as f32,
             eps: input.norm.map_or(0.0, |(_, eps)| eps),
@@ -242,8 +243,8 @@ impl Lowering<'_> {
         Ok(params)
     }
 
-    /// Makes a product of matrices of one type, by warpgroups if it is for them and the image in
-    /// use has them. What has to be launched before goes to `launches`.
+    /// Launches a product of matrices of one type. Uses a WGMMA kernel if one applies and the image
+    /// in use has it. Prerequisite launches are appended to `launches`.
     pub(super) fn matmul(
         &mut self,
         program: &Program,
@@ -290,7 +291,7 @@ impl Lowering<'_> {
         Ok(ProductLaunch { kernel, params, launch })
     }
 
-    /// The same by warpgroups (kernels/wide.cuh), if it is for them.
+    /// The same with a WGMMA kernel (kernels/wide.cuh), if one applies.
     fn by_warpgroups(
         &mut self,
         program: &Program,
@@ -301,7 +302,7 @@ impl Lowering<'_> {
         launches: &mut Vec<Launch>,
     ) -> Result<Option<ProductLaunch>, DeviceError> {
         let facts = &self.context.gpu().facts;
-        // `fold` knows one matrix of whole tiles, and neither factors nor biases.
+        // `fold` supports one matrix of whole tiles, without factors and biases.
         let is_plain = |part: &Part<'_>| {
             part.linear.bias.is_none() && part.stride.is_multiple_of(repack::TILE_ROWS as u32)
         };
@@ -341,7 +342,7 @@ impl Lowering<'_> {
         Ok(Some(ProductLaunch { kernel, params, launch }))
     }
 
-    /// Two products with the same rows of x in one launch, if there is a kernel for both.
+    /// Two products with the same rows of x in one launch, if a kernel for both types exists.
     pub(super) fn pair(
         &mut self,
         first: &ProductLaunch,
@@ -372,7 +373,7 @@ impl Lowering<'_> {
         Ok(function.map(launch))
     }
 
-    /// Brings the rows that outputs name side by side.
+    /// Gathers the rows that outputs refer to into contiguous rows.
     fn gather(
         &mut self,
         program: &Program,
@@ -406,8 +407,8 @@ impl Lowering<'_> {
         Ok(gathered)
     }
 
-    /// Bytes that the splits of a product take when they have blocks of their own: of a launch's
-    /// matrices among their op's, with rows as for [`Wanted::of`].
+    /// Bytes of the split-K workspace and its arrival counters for a launch's matrices among their
+    /// op's, with rows as for [`Wanted::of`].
     pub(super) fn split_bytes(
         (gpu, warpgroups): (&GpuFacts, bool),
         matrices: (&[&Matrix], &[&Matrix]),
@@ -426,7 +427,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Tiles of matrices, of a gate's those of eight rows of each of two.
+/// Tiles of matrices. A gate's tile combines eight rows of each of two matrices.
 fn tiles(matrices: &[&Matrix], is_gate: bool) -> u32 {
     let height = repack::TILE_ROWS as u32;
     match matrices {
@@ -435,8 +436,7 @@ fn tiles(matrices: &[&Matrix], is_gate: bool) -> u32 {
     }
 }
 
-/// A product as it is wanted, before it is cut: what there is to multiply, in what order sums are
-/// made, and what the weights' type is called.
+/// A product before tiling: its size, the order of its sums, and the name of the weights' type.
 pub(super) struct Wanted {
     pub(super) product: Product,
     pub(super) order: Order,
@@ -444,11 +444,12 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Of the matrices of a launch, which have one type, among all of their op's, with `rows` rows
-    /// of x out of `rows_max` that are packed; `None` if there are none, or no kernel for the type.
+    /// The product of a launch's matrices, which have one type, among all matrices of their op. The
+    /// launch multiplies `rows` rows of x, out of `rows_max` packed rows. `None` without matrices,
+    /// or without a kernel for the type.
     ///
-    /// The matrices of an op are cut alike, whatever their types, if they have few tiles together:
-    /// so one launch makes them, and one reader adds their splits.
+    /// All matrices of an op have the same splits, even of different types, if together they have
+    /// few tiles: one launch can then compute them, and one consumer can reduce their splits.
     pub(super) fn of(
         gpu: &GpuFacts,
         (matrices, of_op): (&[&Matrix], &[&Matrix]),

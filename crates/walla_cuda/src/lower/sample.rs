@@ -9,37 +9,37 @@ use crate::params::{Address, SampleParams};
 
 /// Tokens that one block scans (`CHUNK` in sample.cuh).
 const CHUNK: u32 = 4096;
-/// Threads of such a block.
+/// Threads of a scanning block.
 const SCAN_THREADS: u32 = 256;
-/// Threads of a block that draws: each has a group of tokens.
+/// Threads of a sampling block: each has at most one group of tokens.
 const DRAW_THREADS: u32 = 1024;
-/// Most threads of the scan that make a group: those of a warp.
+/// Maximum log2 of the scanning threads per group: a group stays within a warp.
 const GROUP_BITS_MAX: u32 = 5;
 /// Bytes of `Bins` in sample_cut.cuh.
 const BINS_BYTES: u32 = 53_280;
-/// Bytes of a chunk's statistics: of its warps.
+/// Bytes of the statistics of a chunk's warps.
 const STATS_BYTES: usize = 8 * SCAN_THREADS as usize / 32;
 
-/// How many threads of the scan make a group, as a power of two: as few as leave a group at most
-/// for each thread that draws.
+/// Log2 of the scanning threads per group: the smallest for which a sampling block has at most one
+/// group per thread.
 fn group_bits(vocab: u32) -> u32 {
     let threads = vocab.div_ceil(CHUNK) * SCAN_THREADS;
     threads.div_ceil(DRAW_THREADS).next_power_of_two().ilog2()
 }
 
-/// Where the sampler's parts of the workspace lie.
+/// Offsets of the sampler's parts in the workspace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
     scores: usize,
     stats: usize,
     groups: usize,
     likely: usize,
-    /// Outputs that are drawn: zero between steps.
+    /// Counter of completed outputs: zero between steps.
     arrivals: usize,
 }
 
 impl Parts {
-    /// Takes what the most demanding of the programs that sample wants.
+    /// Allocates the maximum that any of the sampling programs needs.
     pub(super) fn of(programs: &[Program], mut take: impl FnMut(usize) -> usize) -> Self {
         let samples = |p: &&Program| p.ops.contains(&Op::Sample);
         let most = |bytes: &dyn Fn(&Program) -> usize| {
@@ -58,7 +58,7 @@ impl Parts {
 }
 
 impl Lowering<'_> {
-    /// Where the mask block lies.
+    /// Address of the mask block.
     fn masks(&self, program: &Program, masks: BufferId) -> Result<Address, DeviceError> {
         let block = self.resources.buffer(masks)?;
         let wanted = mask_words(program.vocab) * size_of::<u32>();
@@ -102,7 +102,7 @@ impl Lowering<'_> {
         let (scan, draw) = (("sample", "sample_scan"), ("sample", "sample_draw"));
         Ok([
             self.launch(scan, [chunks, outputs, 1], SCAN_THREADS, &params)?,
-            // One block more brings the next step's block.
+            // One more block prefetches the next step's block.
             self.launch_shared(draw, [outputs + 1, 1, 1], DRAW_THREADS, BINS_BYTES, &params)?,
         ])
     }

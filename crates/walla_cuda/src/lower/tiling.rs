@@ -1,5 +1,5 @@
-//! How a product on tensor cores is cut for a device (kernels/few.cuh, kernels/matmul.cuh): who
-//! takes which columns, tiles and rows of x.
+//! Tiling of tensor-core products for a device (kernels/few.cuh, kernels/matmul.cuh): assigns
+//! columns, tiles and rows of x to blocks.
 
 mod few;
 mod many;
@@ -11,24 +11,24 @@ use walla_device::GpuFacts;
 
 use super::order::Order;
 
-/// Rows of x that one multiplication of tensor cores takes.
+/// Rows of x per tensor-core instruction.
 pub(super) const GROUP_ROWS: u32 = 8;
-/// Warps of a block for more than a group of rows (`MATMUL_WARPS_MAX`).
+/// Maximum warps of a block for more than one group of rows (`MATMUL_WARPS_MAX`).
 const WARPS_MAX: u32 = 16;
-/// The same for one group (`FEW_WARPS`): two such blocks share a multiprocessor. Smaller ones would
-/// leave shared work to fewer warps.
+/// Warps of a block for one group (`FEW_WARPS`): two such blocks share a multiprocessor. In smaller
+/// blocks, fewer warps would do the work that a block shares.
 const FEW_WARPS: u32 = 8;
-/// The same where a block has a multiprocessor for itself (`FEW_WARPS_LARGE`).
+/// The same if a block has a multiprocessor to itself (`FEW_WARPS_LARGE`).
 const FEW_WARPS_LARGE: u32 = 16;
-/// Numbers of a row of sums (`SUM_STRIDE`).
+/// Stride of a row of sums, in numbers (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
-/// Shared memory that a kernel has besides what a launch asks for, at most.
+/// Maximum static shared memory of a kernel, in bytes.
 pub(super) const SHARED_STATIC: u32 = 4_352;
-/// Shared memory of a multiprocessor that the driver keeps for each block: one block's share is not
-/// in what a block may ask for.
+/// Shared memory of a multiprocessor that the driver reserves per block. The opt-in maximum of a
+/// block excludes one block's share.
 pub(super) const SHARED_OF_DRIVER: u32 = 1_024;
 
-/// What there is to multiply.
+/// Size of a product.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
     /// Bytes of a record of the weights.
@@ -39,35 +39,35 @@ pub(super) struct Product {
     pub(super) tiles: u32,
     /// Rows of x.
     pub(super) rows: u32,
-    /// Rows that a group has room for.
+    /// Row capacity of a group.
     pub(super) group_rows: u32,
 }
 
-/// How it is cut.
+/// Tiling of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiling {
-    /// Splits and their runs: a warp of a team takes a run.
+    /// Splits and their runs: each warp of a team takes one run.
     order: Order,
-    /// Groups of rows of x that a block takes: 1, 2 or 4.
+    /// Groups of rows of x per block: 1, 2 or 4.
     pub(super) groups: u32,
-    /// Teams of a block.
+    /// Teams per block.
     pub(super) teams: u32,
-    /// Segments of a stage of a warp's ring.
+    /// Segments in a stage of a warp's ring.
     pub(super) chunk: u32,
-    /// Stages of it.
+    /// Stages of a warp's ring.
     pub(super) depth: u32,
-    /// For one group of rows: tiles that a block makes in one turn.
+    /// For one group of rows: tiles that a block computes in one turn.
     pub(super) turn_tiles: u32,
-    /// The same: splits whose rows of x a block has at once.
+    /// For one group of rows: splits whose rows of x a block holds at once.
     pub(super) x_splits: u32,
-    /// Blocks for tiles, groups of rows and splits.
+    /// Blocks for tiles, groups of rows, and splits.
     pub(super) grid: [u32; 3],
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory per block, in bytes.
     pub(super) shared_bytes: u32,
 }
 
 impl Tiling {
-    /// Cuts a product; `None` if not even the smallest blocks fit the device.
+    /// Computes the tiling; `None` if even the smallest blocks do not fit the device.
     pub(super) fn of(product: &Product, order: &Order, gpu: &GpuFacts) -> Option<Self> {
         let whole = Self {
             order: *order,
@@ -80,8 +80,8 @@ impl Tiling {
             grid: [1; 3],
             shared_bytes: 0,
         };
-        // A whole group of rows that leaves less than three eighths of a block's shared memory to
-        // weights goes the way of more rows.
+        // If a full group of rows leaves less than three eighths of a block's shared memory for
+        // weights, use the kernel for more rows.
         let x_bytes = u64::from(product.segments * GROUP_ROWS * 256);
         let is_long = 8 * x_bytes > 5 * gpu.shared_bytes_per_block_optin;
         let is_many = product.rows > GROUP_ROWS || (product.group_rows == GROUP_ROWS && is_long);
@@ -89,7 +89,7 @@ impl Tiling {
         is_many.then(many).flatten().or_else(|| whole.few(product, gpu))
     }
 
-    /// Warps of a block.
+    /// Warps per block.
     fn warps(&self) -> u32 {
         self.teams * self.order.runs
     }
@@ -99,15 +99,15 @@ impl Tiling {
         product.rows.div_ceil(GROUP_ROWS * self.groups).max(1)
     }
 
-    /// Whether a multiprocessor holds so many blocks.
+    /// Whether `resident` blocks fit on a multiprocessor.
     fn fits(&self, resident: u32, gpu: &GpuFacts) -> bool {
         let each = u64::from(self.shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
         let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
         each * u64::from(resident) <= all
     }
 
-    /// Bytes that the sums of splits in blocks of their own take, and blocks that wait for each
-    /// other.
+    /// Bytes of the split-K workspace, if splits are in separate blocks, and of its arrival
+    /// counters.
     pub(super) fn partials(&self, tiles: u32) -> (usize, usize) {
         let [x, y, splits] = self.grid.map(|n| n as usize);
         if splits == 1 {

@@ -1,5 +1,5 @@
-//! How a product of more than eight rows, or of five and more long ones, is cut for warpgroups
-//! (kernels/wide.cuh).
+//! Tiling of matrix products with more than eight rows, or with five and more long rows, for the
+//! WGMMA kernels (kernels/wide.cuh).
 
 mod turns;
 
@@ -12,103 +12,103 @@ use super::tiling::{GROUP_ROWS, Product, SHARED_OF_DRIVER, SHARED_STATIC};
 use crate::params::Stages;
 use crate::repack::TILE_ROWS;
 
-/// Fewest rows of x that warpgroups multiply, and bytes of eight of them from which on they
-/// multiply eight and fewer: two blocks of kernels/few.cuh would not have room for them and for
-/// weights enough.
+/// Minimum rows of x for the WGMMA kernels, and the size of eight rows of x above which these
+/// kernels also take eight rows and fewer. Two blocks of kernels/few.cuh would not have enough
+/// shared memory for such rows and for enough weights.
 pub(super) const ROWS_MIN: u32 = 5;
 const LONG_BYTES: u32 = 48 << 10;
-/// Most stages of a ring (`DEPTH_MAX`).
+/// Maximum stages of a ring (`DEPTH_MAX`).
 const DEPTH_MAX: u32 = 8;
-/// The same of weights where a block has a split, and where it has a split of two runs to leave:
-/// more of them keep rows of x waiting.
+/// Maximum weight stages if a block has one split, and if that split has two runs and is written to
+/// the split-K workspace. More stages would delay the rows of x.
 const SPLIT_DEPTH_MAX: u32 = 2;
 const IN_MEMORY_DEPTH: u32 = 1;
 /// Bytes of eight rows of x in a segment (`GROUP_BYTES`).
 const GROUP_BYTES: u32 = 2_048;
-/// Longest record, in bytes, of weights of which a block's 8 tiles are no more than 64 rows of x
-/// (in `x_warps`).
+/// Longest record, in bytes, for which the weights of a block's 8 tiles are no more bytes than 64
+/// rows of x (in `x_warps`).
 const RECORD_SHORT: u32 = 1_024;
-/// Longest record, in bytes, of quantised weights: those of halves are longer (in `weights_chunk`).
+/// Longest record, in bytes, of quantised weights; records of f16 are longer (in `weights_chunk`).
 const RECORD_QUANTISED: u32 = 1_200;
-/// Numbers of a row of sums (`SUM_STRIDE`).
+/// Stride of a row of sums, in numbers (`SUM_STRIDE`).
 const SUM_STRIDE: u32 = 20;
-/// Fewest rows of x whose splits meet in memory, with records of no more than [`RECORD_SHORT`] and
-/// with longer ones: with fewer, what a launch more costs is what it brings.
+/// Minimum rows of x for the split-K workspace, with records up to [`RECORD_SHORT`] and with longer
+/// ones. With fewer rows, the additional launch costs as much as it gains.
 const IN_MEMORY_COLUMNS: u32 = 32;
 const IN_MEMORY_COLUMNS_LONG: u32 = 64;
 /// Warps of a block of kernels/fold.cu (`FOLD_WARPS`).
 const FOLD_WARPS: u32 = 4;
 
-/// Who can add the splits of a product, besides its own blocks.
+/// Split-K reducer of a product, besides the product's own blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Adder {
     Nobody,
     /// A launch of kernels/fold.cu.
     Fold,
-    /// Whoever reads the product next.
+    /// The kernel that reads the product next (deferred split-K).
     Reader,
 }
 
-/// Where the splits of a tile meet (`Splits`).
+/// Where the splits of a tile are reduced (`Splits`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Splits {
-    /// There is one: blocks take tiles in turns.
+    /// A single split; blocks iterate over tiles.
     One,
-    /// In a cluster of so many blocks, each with a split.
+    /// In a cluster with this number of blocks, each with one split.
     InCluster(u32),
-    /// In memory: each block has a split, and `fold` adds them.
+    /// Split-K workspace: each block stores one split, and `fold` reduces them.
     InMemory,
-    /// Nowhere yet: each block has a split, and leaves it to who reads the product.
+    /// Deferred: each block stores one split, and the consumer of the product reduces them.
     Left,
 }
 
 impl Splits {
-    /// Runs of a tile that a block makes at once, each with warps and rows of x of its own
-    /// (`RUNS_OF`): the blocks of a cluster make one after the other, and splits that are left have
-    /// one.
+    /// Runs of a tile that a block computes concurrently, each with its own warps and rows of x
+    /// (`RUNS_OF`). Blocks of a cluster compute runs sequentially; deferred splits have only one
+    /// run.
     fn runs_at_once(self) -> u32 {
         if matches!(self, Self::InCluster(_) | Self::Left) { 1 } else { 2 }
     }
 }
 
-/// A cut for blocks that take tiles in turns, or that have a split each.
+/// Tiling for blocks that iterate over tiles, or that have one split each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wide {
-    /// Rows of x that a block takes: 16, 32 or 64.
+    /// Rows of x per block: 16, 32 or 64.
     pub(super) columns: u32,
     pub(super) splits: Splits,
-    /// Tiles of a block.
+    /// Tiles per block.
     pub(super) tiles: u32,
-    /// Those that all blocks make in whole turns, where the last turn is a half one.
+    /// Number of tiles in full waves, if the last wave is a half wave.
     pub(super) turn_tiles: Option<u32>,
-    /// Stages of each warp's weights.
+    /// Pipeline stages of each warp's weights.
     pub(super) depth: u32,
-    /// Stages of each run's rows of x.
+    /// Pipeline stages of each run's rows of x.
     pub(super) x_depth: u32,
     pub(super) grid: [u32; 3],
     pub(super) threads: u32,
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory per block, in bytes.
     pub(super) shared_bytes: u32,
 }
 
-/// Warps that bring rows of x (`x_warps`): one for each run where these are more bytes than the
+/// Producer warps for the rows of x (`x_warps`): one per run if the rows are more bytes than the
 /// weights.
 fn x_warps(splits: Splits, columns: u32, record_bytes: u32) -> u32 {
     if columns > 32 && record_bytes <= RECORD_SHORT { splits.runs_at_once() } else { 1 }
 }
 
-/// Fewest rows of x whose splits meet in memory.
+/// Minimum rows of x for the split-K workspace.
 fn in_memory_columns(record_bytes: u32) -> u32 {
     if record_bytes <= RECORD_SHORT { IN_MEMORY_COLUMNS } else { IN_MEMORY_COLUMNS_LONG }
 }
 
-/// Segments of a stage of weights (`weights_chunk`).
+/// Segments in a stage of weights (`weights_chunk`).
 fn weights_chunk(record_bytes: u32) -> u32 {
     if record_bytes > RECORD_QUANTISED { 1 } else { 2 }
 }
 
 impl Wide {
-    /// Cuts a product; `None` if it is not for these kernels.
+    /// Computes the tiling; `None` if these kernels do not apply.
     pub(super) fn of(
         product: &Product,
         order: &Order,
@@ -132,14 +132,14 @@ impl Wide {
             false => Turns::single(product.tiles, order.splits),
         };
         let Turns { tiles, blocks, rounds, turn_tiles } = turns;
-        // Blocks that have a multiprocessor each, if all are there at once, and enough to do for
-        // the warps of both runs.
+        // Requires one multiprocessor per block with all blocks resident at once, and enough work
+        // for the warps of both runs.
         let in_memory = adder == Adder::Fold
             && order.runs == 2
             && order.splits > 1
             && columns >= in_memory_columns(product.record_bytes)
             && blocks * row_blocks <= gpu.multiprocessors;
-        // With 16 rows of x and weights of halves clusters are quicker where contexts are long.
+        // With 16 rows of x and f16 weights, clusters are faster if contexts are long.
         let is_left = adder == Adder::Reader
             && order.runs == 1
             && order.splits > 1
@@ -174,12 +174,12 @@ impl Wide {
         })
     }
 
-    /// The kernel, for weights of a type.
+    /// The kernel for weights of a type.
     pub(super) fn kernel(&self, ty: String) -> Kernel {
         Kernel { family: WARPGROUP_KERNELS, form: self.form(), ty, columns: self.columns }
     }
 
-    /// What the kernel's name begins with.
+    /// Prefix of the kernel's name.
     fn form(&self) -> &'static str {
         match (self.splits, self.tiles) {
             (Splits::InCluster(_), _) => "wide_cluster",
@@ -191,12 +191,12 @@ impl Wide {
         }
     }
 
-    /// Blocks of a cluster; 0 without.
+    /// Blocks per cluster; 0 without clusters.
     pub(super) fn cluster(&self) -> u32 {
         if let Splits::InCluster(blocks) = self.splits { blocks } else { 0 }
     }
 
-    /// Bytes of the sums that its blocks leave to `fold` (`split_sums`).
+    /// Bytes of the split-K workspace that `fold` reduces (`split_sums`).
     pub(super) fn sums_bytes(&self, product: &Product, order: &Order) -> usize {
         let groups = product.rows.div_ceil(GROUP_ROWS) as usize;
         let of_group = 4 * TILE_ROWS * GROUP_ROWS as usize;
@@ -204,23 +204,23 @@ impl Wide {
         if is_left { order.splits as usize * groups * product.tiles as usize * of_group } else { 0 }
     }
 
-    /// The grid of `fold`, and the threads of its blocks.
+    /// Grid and block size of `fold`.
     pub(super) fn fold(product: &Product) -> ([u32; 3], u32) {
         let grid = [product.tiles.div_ceil(FOLD_WARPS), product.rows.div_ceil(GROUP_ROWS), 1];
         (grid, 32 * FOLD_WARPS)
     }
 
-    /// What its blocks divide by: the splits.
+    /// Divisors for the kernel: the number of splits.
     pub(super) fn stages(order: &Order) -> Stages {
         Stages { by: [0, 0, 0, Stages::divisor(order.splits)], ..Stages::default() }
     }
 
-    /// Segments of a stage of x (`X_CHUNK`).
+    /// Segments in a stage of x (`X_CHUNK`).
     fn x_chunk(&self) -> u32 {
         if self.columns > 32 { 1 } else { 2 }
     }
 
-    /// Gives both rings as many stages as they can use and fit.
+    /// Gives both rings as many stages as they can use and as fit.
     fn with_rings(
         self,
         product: &Product,
@@ -235,7 +235,8 @@ impl Wide {
         };
         let depth_most = (each.div_ceil(weights_chunk(product.record_bytes)) * rounds).min(deepest);
         let x_most = (each.div_ceil(self.x_chunk()) * rounds).min(DEPTH_MAX);
-        // A stage of x is given back when the next has been read: with one it would never be.
+        // The producer reuses a stage of x when the next one has been read, so one stage would
+        // deadlock.
         let mut cut = Self { x_depth: x_most.min(2), ..self }.sized(product, order);
         if !fits(&cut) {
             return None;
@@ -253,7 +254,7 @@ impl Wide {
         }
     }
 
-    /// Counts the memory as the kernel lays it out.
+    /// Computes the shared memory, with the kernel's layout.
     fn sized(mut self, product: &Product, order: &Order) -> Self {
         let n = self.columns;
         let runs = self.splits.runs_at_once();
@@ -266,7 +267,7 @@ impl Wide {
             * product.record_bytes;
         self.shared_bytes = match self.splits {
             Splits::One | Splits::InMemory => {
-                // What a warp swaps, or turns at once (`SWAP`).
+                // Buffer with which a warp swaps or transposes sums (`SWAP`).
                 let turned = (n / 2).min(16) * SUM_STRIDE;
                 let swap = 4 * (n / 4 * 32).max(turned);
                 x + weights + self.tiles * runs * swap
@@ -275,8 +276,9 @@ impl Wide {
             Splits::InCluster(splits) => {
                 let received = WIDE_TILES.next_multiple_of(splits) * 64 * n;
                 if n > 32 {
-                    // Sums lie where all else lay (`SUMS_LIE_LATE`), before what turns them; a run
-                    // is kept beside the rings (`KEPT`).
+                    // Sums reuse the memory of the rings (`SUMS_LIE_LATE`), followed by the
+                    // transposition buffer. The sums of a finished run are kept next to the rings
+                    // (`KEPT`).
                     let kept = if order.runs > 1 { WIDE_TILES * 4 * (n / 2 * 32) } else { 0 };
                     let turned = WIDE_TILES * 4 * GROUP_ROWS * SUM_STRIDE;
                     (x + weights + kept).max(received + turned)
@@ -288,7 +290,7 @@ impl Wide {
         self
     }
 
-    /// Whether a multiprocessor holds so many blocks.
+    /// Whether `resident` blocks fit on a multiprocessor.
     fn fits(&self, resident: u64, gpu: &GpuFacts) -> bool {
         let each = u64::from(self.shared_bytes + SHARED_STATIC + SHARED_OF_DRIVER);
         let all = gpu.shared_bytes_per_block_optin + u64::from(SHARED_OF_DRIVER);
@@ -335,8 +337,8 @@ mod tests {
 
     fn fits((tiles, segments, rows, record_bytes): (u32, u32, u32, u32), adder: Adder) {
         let (order, wide) = cut(tiles, segments, rows, record_bytes, adder);
-        // Many tiles of several splits are not for these kernels, nor are more splits than a
-        // cluster has blocks.
+        // These kernels do not take many tiles with several splits, nor more splits than a cluster
+        // has blocks.
         let most = if tiles >= TILES_MANY { 1 } else { SPLITS_MAX };
         if order.splits > most {
             assert_eq!(wide, None);
@@ -346,10 +348,10 @@ mod tests {
         assert!(wide.shared_bytes + SHARED_STATIC <= 232_448);
         assert!(wide.columns * wide.grid[1] >= rows);
         assert!((1..=DEPTH_MAX).contains(&wide.depth));
-        // One stage of x is enough only where there is but one.
+        // One stage of x suffices only if there is only one.
         let is_one = order.split_segments <= wide.x_chunk() && wide.splits != Splits::One;
         assert!(wide.x_depth >= 2 || is_one || order.run == 1, "{wide:?}");
-        // Rows of x of 64 are more than 4 to 6 bits a weight.
+        // 64 rows of x are more bytes than weights of 4 to 6 bits.
         let is_short = wide.columns == 64 && record_bytes < 1_088;
         let bring = if is_short { wide.splits.runs_at_once() } else { 1 };
         assert_eq!(wide.threads, 32 * (wide.tiles * wide.splits.runs_at_once() + bring));
@@ -382,13 +384,13 @@ mod tests {
             let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
             (wide.form(), wide.grid[0], wide.turn_tiles)
         };
-        // Gate and up of Qwen 3 4B: 132 blocks make 1,056 of 1,216 tiles, 40 of them four more
-        // each. With few rows halves of blocks come out even.
+        // Gate and up of Qwen 3 4B: 132 blocks compute 1,056 of 1,216 tiles, and 40 of them four
+        // more each. With few rows, half blocks divide evenly.
         assert_eq!(of(1_216, 64), ("wide_uneven", 132, Some(1_056)));
         assert_eq!(of(1_216, 32), ("wide_uneven", 132, Some(1_056)));
         assert_eq!(of(1_216, 16), ("wide_half", 264, None));
-        // Of Llama 3.1 8B, of which more than a half turn is left; of Llama 3.2 1B, which is one
-        // turn; its head; no more than whole turns.
+        // Llama 3.1 8B: more than half a wave remains. Llama 3.2 1B: a single wave. Its head. Only
+        // full waves.
         assert_eq!(of(1_792, 64), ("wide", 132, None));
         assert_eq!(of(1_792, 16), ("wide", 132, None));
         assert_eq!(of(1_024, 64), ("wide", 128, None));
@@ -398,8 +400,8 @@ mod tests {
             for rows in [16, 32, 64, 128] {
                 let wide = cut(tiles, 20, rows, 640, Adder::Nobody).1.unwrap();
                 let Some(whole) = wide.turn_tiles else { continue };
-                // All blocks have the same whole turns, and one half turn at most. There is no such
-                // kernel for 16 rows.
+                // All blocks have the same number of full waves and at most one half wave. No such
+                // kernel exists for 16 rows.
                 assert!(
                     wide.columns > 16
                         && whole > 0
@@ -425,14 +427,14 @@ mod tests {
         assert_eq!(down.sums_bytes(&product, &order), 4 * order.splits as usize * 64 * 128 * 16);
         assert_eq!(Wide::fold(&product), ([32, 8, 1], 128));
         assert_eq!(of(128, 64, 64, Adder::Nobody).1.form(), "wide_cluster");
-        // 32 rows where records are short, no fewer, and no more blocks than multiprocessors.
+        // 32 rows if records are short, not fewer, and at most one block per multiprocessor.
         assert_eq!(form(128, 64, 32), "wide_split");
         let long = cut(128, 64, 32, 1_088, Adder::Fold).1.unwrap();
         assert_eq!(long.form(), "wide_cluster");
         assert_eq!(form(128, 64, 16), "wide_cluster");
         assert_eq!(form(128, 64, 128), "wide_cluster");
-        // Its output, whose splits are short, and down of Llama 3.1 8B, which has more blocks than
-        // the chip has multiprocessors.
+        // Output, whose splits are short, and down of Llama 3.1 8B, which has more blocks than the
+        // GPU has multiprocessors.
         assert_eq!(form(128, 16, 64), "wide_cluster");
         assert_eq!(form(256, 112, 64), "wide_cluster");
     }
@@ -448,7 +450,7 @@ mod tests {
         assert_eq!((left.form(), left.grid, left.cluster()), ("wide_left", [24 * splits, 1, 1], 0));
         let (_, whole) = cut(192, 16, 16, 640, Adder::Nobody);
         assert_eq!(whole.unwrap().form(), "wide_cluster");
-        // Those of Llama 3.1 8B; halves; long splits; one split.
+        // Llama 3.1 8B; f16 weights; long splits; a single split.
         assert_eq!(of(384, 32, 64, 640).1.form(), "wide_left");
         assert_eq!(
             [16, 32].map(|rows| of(192, 16, rows, 2_048).1.form()),
@@ -468,7 +470,7 @@ mod tests {
         };
         for rows in 1..=8 {
             assert_eq!(form(128, 16, rows), None);
-            // Llama 3.1 8B: gate and up, down; a product of no more tiles than multiprocessors.
+            // Llama 3.1 8B: gate and up, down; a product with no more tiles than multiprocessors.
             let is_wide = rows >= ROWS_MIN;
             assert_eq!(form(1_792, 32, rows), is_wide.then_some("wide"));
             assert_eq!(form(256, 112, rows), is_wide.then_some("wide_cluster"));

@@ -5,46 +5,45 @@ use super::{Lowering, attention, product, sample};
 use crate::params::LinearMode;
 use crate::resources::Resources;
 
-/// Where the parts of the workspace lie, shared by programs that are prepared together. All of it
-/// starts as zeros.
+/// Offsets of the workspace's parts. Programs that are prepared together share it. It is
+/// initialised with zeros.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     /// `[rows, width]` f32 each.
     pub(super) slots: Vec<usize>,
     /// Products that a later kernel of the same op reads.
     pub(super) products: usize,
-    /// Rows as tensor cores read them, of what no kernel packs itself.
+    /// Packed rows for tensor cores that no producing kernel packs itself.
     pub(super) packed: usize,
-    /// The same, as a norm's input.
+    /// Packed rows, as a norm's input.
     pub(super) packed_normed: usize,
-    /// Sums of squares of those: `[rows, squares_count]` f32.
+    /// Sums of squares of `packed_normed`: `[rows, squares_count]` f32.
     pub(super) squares: usize,
-    /// Those of the rows that outputs name, with their squares and the factors that they are packed
-    /// with.
+    /// Packed rows that outputs refer to, with their squares and the factors used for packing.
     pub(super) gathered: usize,
     pub(super) gathered_squares: usize,
     pub(super) gathered_used: usize,
     /// The factors of two norms: `[2, rows]` f32.
     pub(super) factors: usize,
     pub(super) factors_bytes: usize,
-    /// Sums of products whose splits have blocks of their own.
+    /// Split-K workspace.
     pub(super) split_sums: usize,
-    /// Blocks of those that have arrived: zeros between launches.
+    /// Arrival counters of the split-K workspace: zero between launches.
     pub(super) split_arrivals: usize,
-    /// The same, of what attention leaves. Parts of their own keep padding zero: widths differ.
+    /// Packed rows that attention writes. Separate parts keep padding zero, since widths differ.
     pub(super) packed_mixed: usize,
-    /// The same, of what gates leave.
+    /// Packed rows that gates write.
     pub(super) packed_hidden: usize,
-    /// Chunks of attention.
+    /// Partial results of attention.
     pub(super) partials: usize,
-    /// Blocks of attention that have arrived: zeros between launches.
+    /// Arrival counters of attention: zero between launches.
     pub(super) arrivals: usize,
-    /// The sampler's.
+    /// Parts of the sampler.
     pub(super) sampler: sample::Parts,
     end: usize,
 }
 
-/// Bytes that one program wants of each part.
+/// Bytes of each part that one program needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
     products: usize,
@@ -62,7 +61,7 @@ struct Wanted {
 }
 
 impl Workspace {
-    /// Lays out a workspace that every one of the programs fits.
+    /// Lays out a workspace for all of the programs.
     pub(crate) fn of(
         resources: &Resources,
         gpu: &GpuFacts,
@@ -132,7 +131,7 @@ impl Workspace {
     }
 }
 
-/// What the programs run on.
+/// Properties of the device that programs run on.
 struct Ground<'a> {
     resources: &'a Resources,
     gpu: &'a GpuFacts,
@@ -204,8 +203,8 @@ impl Ground<'_> {
         Ok(wanted)
     }
 
-    /// Room for the splits of an op's launches, one for each run of one type: `rows` that are
-    /// multiplied, and that are packed.
+    /// Split-K workspace for an op's launches, one launch per run of equal types. `rows`: the rows
+    /// multiplied and the rows packed.
     fn splits(
         &self,
         wanted: &mut Wanted,
@@ -227,7 +226,7 @@ impl Ground<'_> {
 }
 
 impl Wanted {
-    /// Rows as a norm's input, and the squares of whoever made them.
+    /// Rows packed as a norm's input, and the sums of squares that their producer writes.
     fn norms(&mut self, width: u32, rows: u32) {
         self.packed_normed = product::packed_bytes(rows, width);
         self.squares = 4 * rows as usize * product::squares_count(width) as usize;

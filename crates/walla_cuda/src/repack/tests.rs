@@ -3,7 +3,7 @@ use super::*;
 const COLS: usize = 512;
 const ROW: usize = 11;
 
-/// Row [`ROW`] of a tile, every byte different from its neighbours, and the tile.
+/// Row [`ROW`] of a tile, in which every byte differs from its neighbours, and the repacked tile.
 fn repacked(ty: TensorType) -> (Vec<u8>, Layout, Vec<u8>) {
     let bytes = ty.row_bytes(COLS).unwrap();
     let row: Vec<u8> = (0..bytes).map(|i| (i * 37 + i / 7 + 11) as u8).collect();
@@ -15,7 +15,7 @@ fn repacked(ty: TensorType) -> (Vec<u8>, Layout, Vec<u8>) {
 
 const SCALING: Scaling = Scaling { stored: 0.25, found: 4.0 / INTEGER };
 
-/// A scale, or scale and minimum, as [`repacked`] stores them.
+/// A scale, or a scale and a minimum, in the form that [`repacked`] stores.
 fn stored(factors: &[u8]) -> Vec<u8> {
     let times = [0.25, 0.25 / 16.0];
     let store = |(from, times): (&[u8], f32)| {
@@ -24,18 +24,18 @@ fn stored(factors: &[u8]) -> Vec<u8> {
     factors.chunks_exact(2).zip(times).flat_map(|factor| store(factor).to_le_bytes()).collect()
 }
 
-/// Segment, lane and place in the lane's 32 numbers of number `i` of a row.
+/// Segment, lane and index in the lane's 32 numbers, for number `i` of a row.
 fn lane_of(i: usize) -> (usize, usize, usize) {
     let within = i % 128 / 32 * 8 + i % 32 / 16 * 4 + i % 4;
     (i / 128, lane(ROW, i % 16 / 4), within)
 }
 
-/// Bytes of a part: byte `at` of the record of number `i`, and `count` of them.
+/// `count` bytes of a part, from byte `at` in the record of number `i`.
 fn part(layout: &Layout, tile: &[u8], part: Part, i: usize, at: usize, count: usize) -> Vec<u8> {
     tile[layout.place(part, ROW, i / 128, at)..][..count].to_vec()
 }
 
-/// The integer of number `i` as a kernel finds it.
+/// The integer of number `i`, decoded as in a kernel.
 fn code(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> u8 {
     let (_, lane, within) = lane_of(i);
     let nibble = NIBBLES.iter().position(|n| *n == within % 8).unwrap();
@@ -86,7 +86,7 @@ fn records_are_as_large_as_the_kernels_say() {
     for (ty, bytes) in expected {
         let layout = Layout::of(ty, COLS).unwrap();
         assert_eq!(layout.record_bytes(), bytes, "{ty}");
-        // Bulk copies and whole pieces: multiples of 16 bytes.
+        // Bulk copies and whole 16-byte pieces.
         assert_eq!(bytes % 16, 0, "{ty}");
         assert_eq!(layout.tile_bytes(), 8 * bytes, "{ty}");
     }
@@ -125,7 +125,7 @@ fn brain_floats_become_halves_without_loss() {
     let row: Vec<u8> = rounded.clone().flat_map(half::bf16::to_le_bytes).collect();
     let ty = TensorType::BF16;
     let scaling = Scaling::of(ty, largest(ty, &row));
-    // The largest is 19.5, so 2^4 is below it and 2^14 is where it goes.
+    // The largest is 19.5, between 2^4 and 2^5; it is scaled to 2^14 and above.
     assert_eq!(scaling, Scaling { stored: 1024.0, found: 1.0 / 1024.0 });
     let layout = Layout::of(TensorType::BF16, COLS).unwrap();
     let mut tile = vec![0; layout.tile_bytes()];
@@ -176,7 +176,7 @@ fn scales_go_to_the_upper_end_of_halves() {
             }
             bytes
         };
-        // What a block cannot have (a number that is not finite) hides nothing.
+        // A non-finite number, which valid blocks do not contain, hides no other.
         for scale in [6e-8_f32, 1e-5, 0.01, 1.0, 1000.0] {
             let exact = half::f16::from_f32(scale).to_f32();
             let most = largest(ty, &rows(&[0.0, -scale, f32::INFINITY, scale / 2.0], scale));
@@ -185,7 +185,7 @@ fn scales_go_to_the_upper_end_of_halves() {
             assert!((16_384.0..32_768.0).contains(&(most * stored)), "{ty}: {most} by {stored}");
             assert_eq!(found * stored * INTEGER, 1.0, "{ty}");
         }
-        // Minimums count in their own measure.
+        // Minimums are scaled separately and count in that scale.
         if minimum_at.is_some() {
             assert_eq!(largest(ty, &rows(&[0.25], 64.0)), times * 4.0, "{ty}");
         }
@@ -236,7 +236,7 @@ fn super_blocks_part_into_sub_blocks() {
         for i in 0..COLS {
             let block = &row[i / 256 * ty.block_bytes()..][..ty.block_bytes()];
             let (sub, within) = (i % 256 / 32, i % 32);
-            // As the scale and the minimum of Q4_1: one is added where the other is taken away.
+            // As scale and minimum of Q4_1, which adds the minimum where Q4_K subtracts it.
             let integers = scale_and_minimum(&block[4..16], sub).map(f32::from);
             let [scale, minimum] = [0, 2].map(|at| {
                 half::f16::from_le_bytes([block[at], block[at + 1]]).to_f32() * integers[at / 2]
@@ -283,8 +283,8 @@ fn rounded(number: f64) -> f64 {
     half::f16::from_f64(number).to_f64()
 }
 
-/// Number `i` as `kernels/half_tile.cuh` makes it of a record: integers as subnormal halves, every
-/// product and the one fma rounded to f16.
+/// Number `i` as `kernels/half_tile.cuh` decodes it from a record: integers as subnormal f16, with
+/// every product and the one fma rounded to f16.
 fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) -> f64 {
     let f16s = |bytes: &[u8]| -> Vec<f64> {
         let halves = bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f64());
@@ -292,7 +292,7 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
     };
     let (_, lane, within) = lane_of(i);
     let row = ROW % RECORD_ROWS;
-    // A nibble's second neighbour pair lies four bits up.
+    // The second pair of numbers of a nibble pair is four bits higher.
     let (code, up) = if ty == TensorType::Q8_0 {
         let at = (within / 16 * 32 + lane) * 16 + within % 16;
         (part(layout, tile, Part::Quants, i, at, 1)[0], false)
@@ -327,7 +327,7 @@ fn as_kernels_find_it(ty: TensorType, layout: &Layout, tile: &[u8], i: usize) ->
     rounded(f64::from(code) * unit * scale + rounded(minimum))
 }
 
-/// Numbers of a row as a file has them when it is quantised, and as kernels find those.
+/// Numbers of a quantised row: exact, and as kernels decode them.
 fn exact_and_found(ty: TensorType, numbers: &[f32]) -> Vec<(f64, f64)> {
     let mut row = vec![0; ty.row_bytes(COLS).unwrap()];
     walla_model::quantise(ty, numbers, &mut row);
@@ -354,7 +354,7 @@ fn kernels_find_the_files_numbers() {
         TensorType::Q6K,
     ];
     for (ty, size) in types.into_iter().flat_map(|ty| [(ty, 1e-4_f32), (ty, 0.03), (ty, 500.0)]) {
-        // Blocks of 32 of very different sizes, and one of zeros.
+        // Blocks of 32 with very different magnitudes, and one of zeros.
         let number = |i: usize| {
             let wave = ((i * 7919 % 1009) as f32 / 504.5 - 1.0) * size;
             wave * [1.0, 0.1, 0.01, 0.0][i / 32 % 4]
@@ -363,21 +363,21 @@ fn kernels_find_the_files_numbers() {
         let quantised = exact_and_found(ty, &numbers);
         let most = quantised.iter().fold(0.0_f64, |most, (exact, _)| most.max(exact.abs()));
         for (i, (exact, found)) in quantised.into_iter().enumerate() {
-            // Half of f16's last bit. Scale and minimum of super-blocks are rounded, too, and may
-            // be as large as the largest number where their sum is not.
+            // Half of the last bit of f16. Scale and minimum of super-blocks are rounded too, and
+            // may be as large as the largest number even if their sum is not.
             let is_super = matches!(ty, TensorType::Q4K | TensorType::Q5K | TensorType::Q6K);
             let bits = if is_super { 2.0 * most } else { exact.abs() } * 2.0_f64.powi(-11);
-            // What subnormal halves lose, of the largest number.
+            // Loss from subnormal f16, relative to the largest number.
             let bound = bits + 2.0_f64.powi(-17) * most;
             assert!((found - exact).abs() <= bound, "{ty}, {i}: {found} for {exact}");
         }
     }
 }
 
-/// Root of the mean square of what kernels miss of random numbers, relative to theirs.
+/// RMS error of decoded random numbers, relative to their RMS.
 fn missed(ty: TensorType) -> f64 {
     let mut random = 1_u64;
-    // Sums of uniform numbers are near to normal.
+    // Sums of uniform numbers are approximately normal.
     let mut number = || {
         (0..6).fold(-3.0_f32, |sum, _| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -397,7 +397,7 @@ fn missed(ty: TensorType) -> f64 {
 
 #[test]
 fn minimums_make_good_what_scales_lose() {
-    // With both rounded by themselves it is 6.8e-4.
+    // If scale and minimum are rounded independently, the error is 6.8e-4.
     for ty in [TensorType::Q4K, TensorType::Q5K] {
         let missed = missed(ty);
         assert!(missed < 5.6e-4, "{ty}: {missed:.2e}");

@@ -1,12 +1,12 @@
-//! How long work takes on the device, for benchmarks (feature `cupti`).
+//! Measures the device time of work, for benchmarks (feature `cupti`).
 //!
-//! A measurement is: a first timing, from which the numbers of runs follow; dry runs; measured
-//! runs, each after the second cache was flushed by reading twice its size (writing would leave it
-//! full of lines that the run has to write back first: 15 us of an H200's 60 MB). Times are of the
-//! profiling interface's records (every kernel, copy and fill that the calls of a run started,
-//! joined by correlation id; all runs must be of the same kernels), or, where there is no such
-//! library, of events around each run, or of a replayed graph of several runs over different
-//! buffers, which keeps the cache cold without a flush.
+//! A measurement consists of a first timing, which determines the number of runs, then dry runs,
+//! then measured runs. Before each measured run, the L2 cache is flushed by reading twice its size.
+//! (Writing would leave it full of dirty lines that the run has to write back first: 15 us for an
+//! H200's 60 MB.) Times come from records of the profiling interface: every kernel, copy and fill
+//! that the calls of a run started, joined by correlation id. All runs must execute the same
+//! kernels. Without that library, times come from events around each run. A third method replays a
+//! graph of several runs over different buffers, which keeps the cache cold without a flush.
 
 mod spans;
 
@@ -18,42 +18,41 @@ use crate::driver::cupti::Session;
 use crate::driver::{Event, Stream};
 pub use crate::measure::Read;
 
-/// How many times the second cache's size is read to flush it: its policy is not quite "oldest
-/// first".
+/// Bytes read to flush L2, as a multiple of its size: its replacement policy is not exactly LRU.
 const FLUSH_FACTOR: u64 = 2;
 
 /// Runs of the first timing.
 const FIRST_RUNS: u32 = 5;
 
-/// Most runs of a measurement: records of more would not fit.
+/// Maximum number of runs: records of more would not fit.
 const RUNS_MAX: f64 = 10_000.0;
 
-/// How times are taken.
+/// Measurement method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Records of every kernel.
     Cupti,
-    /// Events before and after each run: the host's launches show where they are slower than the
-    /// device.
+    /// Events before and after each run. Launch time of the host is included if it exceeds the
+    /// device's time.
     Events,
-    /// A graph of so many runs, replayed: their number times the bytes of a run should exceed the
-    /// second cache.
+    /// A replayed graph of several runs. The bytes of all its runs together should exceed L2.
     GraphReplay {
-        /// Runs of one replay: `work` hears 0 to `copies - 1`, to take another buffer each time.
+        /// Runs of one replay: `work` receives 0 to `copies - 1`, to select a different buffer each
+        /// time.
         copies: u32,
     },
 }
 
-/// How much is measured.
+/// Length and method of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimingOptions {
-    /// How times are taken; [`Method::Cupti`] becomes [`Method::Events`] where there is no library.
+    /// Measurement method. [`Method::Cupti`] falls back to [`Method::Events`] without the library.
     pub method: Method,
-    /// Milliseconds of runs that are not measured. Default 25: clocks rise.
+    /// Milliseconds of unmeasured runs, in which clocks rise. Default 25.
     pub dry_ms: f64,
     /// Milliseconds of measured runs. Default 100.
     pub measured_ms: f64,
-    /// Whether the second cache is flushed before each run. Default true.
+    /// Whether L2 is flushed before each run. Default true.
     pub cold: bool,
 }
 
@@ -63,50 +62,50 @@ impl Default for TimingOptions {
     }
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timing {
-    /// How.
+    /// The method used.
     pub method: Method,
-    /// Why not as asked for, if so.
+    /// Why it is not the requested method, if so.
     pub fallback: Option<String>,
-    /// Microseconds of each run from its first begin to its last end, sorted.
+    /// Microseconds of each run from its first start to its last end, sorted.
     pub span_micros: Vec<f64>,
     /// Every run with its kernels ([`Method::Cupti`] only).
     pub runs: Vec<Run>,
 }
 
 impl Timing {
-    /// The run in the middle, in microseconds.
+    /// The median run, in microseconds.
     #[must_use]
     pub fn median_micros(&self) -> f64 {
         self.span_micros.get(self.span_micros.len() / 2).copied().unwrap_or_default()
     }
 }
 
-/// A kernel of a program, and what it reads at least.
+/// A kernel of a program, and the data that it reads at least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelOfProgram {
     /// Its name.
     pub name: String,
-    /// The op that it belongs to, by its place in the program; `None` for what is no op's.
+    /// Index of its op in the program; `None` outside of ops.
     pub op: Option<u32>,
-    /// Bytes of the matrices that it multiplies with.
+    /// Bytes of the matrices that it multiplies.
     pub weight_bytes: u64,
     /// Whether it reads keys and values.
     pub reads_pages: bool,
 }
 
-/// Work to measure: enqueues itself on the stream, for the numbered run.
+/// The work to measure: enqueues itself on the stream; receives the run's number.
 pub type Work<'a> = dyn FnMut(&mut CudaDevice, StreamId, u32) -> Result<(), DeviceError> + 'a;
 
 impl CudaDevice {
-    /// Measures what `work` enqueues on a stream. Memory to flush with (twice the second cache) and
-    /// events stay with the device for the next measurement; graphs of [`Method::GraphReplay`] do,
-    /// too, each until the device is dropped.
+    /// Measures the work that `work` enqueues on a stream. The memory for flushing (twice the size
+    /// of L2) and the events stay allocated for the next measurement. Each graph of
+    /// [`Method::GraphReplay`] stays allocated until the device is dropped.
     ///
     /// # Errors
-    /// What the device or `work` says, or [`DeviceError::Failed`] where runs cannot be compared.
+    /// An error of the device or of `work`, or [`DeviceError::Failed`] if runs cannot be compared.
     pub fn time(
         &mut self,
         stream: StreamId,
@@ -143,7 +142,7 @@ impl CudaDevice {
         Ok(Timing { method, fallback, span_micros, runs })
     }
 
-    /// The kernels of a prepared program in order, with the bytes that each reads of weights.
+    /// The kernels of a prepared program in order, with the bytes of weights that each reads.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for an unknown program.
@@ -153,12 +152,12 @@ impl CudaDevice {
         Ok(program.launches.iter().map(|launch| self.kernel_of(launch)).collect())
     }
 
-    /// A launch's kernel. What it reads is found by the addresses among its parameters.
+    /// A launch's kernel. The data it reads is identified by the addresses among its parameters.
     fn kernel_of(&self, launch: &crate::driver::Launch) -> KernelOfProgram {
         let name = self.kernels.name_of(launch.function).unwrap_or("?").to_owned();
         let has = |address: u64| address != 0 && launch.params.contains(&address);
-        // A row of the table is looked up, the table is not read; splits are added by who knows the
-        // matrix, and does not read it.
+        // `embed` reads only rows of the table. `fold` has the matrix in its parameters but does
+        // not read it.
         let reads_weights = !matches!(name.as_str(), "embed" | "fold");
         let read = self.resources.matrices.iter().filter(|_| reads_weights);
         let read = read.filter(|matrix| has(matrix.memory.address()));
@@ -176,10 +175,10 @@ impl CudaDevice {
         }
     }
 
-    /// Makes a kernel of known cost: it reads so many bytes of its own memory once.
+    /// Prepares a kernel of known cost: it reads `bytes` bytes of dedicated memory once.
     ///
     /// # Errors
-    /// What the device says.
+    /// Any device error.
     pub fn prepare_read(&mut self, bytes: u64) -> Result<Read, DeviceError> {
         Read::prepare(&self.context, &mut self.kernels, self.capture, bytes)
     }
@@ -187,14 +186,14 @@ impl CudaDevice {
     /// Enqueues the kernel of known cost.
     ///
     /// # Errors
-    /// What the device says.
+    /// Any device error.
     pub fn enqueue_read(&mut self, stream: StreamId, read: &Read) -> Result<(), DeviceError> {
         let (raw, _) = self.resources.ticket(stream)?;
         read.enqueue(&self.context, raw)
     }
 }
 
-/// One measurement under way.
+/// A measurement in progress.
 struct Bench<'a, 'w> {
     device: &'a mut CudaDevice,
     stream: StreamId,
@@ -203,17 +202,17 @@ struct Bench<'a, 'w> {
     work: &'a mut Work<'w>,
 }
 
-/// What measurements leave for the next one.
+/// Objects kept for the next measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Takes the second cache's content away.
+    /// Evicts the content of L2.
     flush: Option<Read>,
-    /// Events that remember when, in pairs.
+    /// Pairs of timing events.
     marks: Vec<(Event, Event)>,
 }
 
 impl Bench<'_, '_> {
-    /// Takes the second cache's content away, if that is wanted.
+    /// Evicts the content of L2, if requested.
     fn flush(&self) -> Result<(), DeviceError> {
         match &self.device.kept.flush {
             Some(read) if self.is_flushed => read.enqueue(&self.device.context, self.raw),
@@ -221,7 +220,7 @@ impl Bench<'_, '_> {
         }
     }
 
-    /// The numbered pair of events: before a run, and after it.
+    /// The numbered pair of events: before and after a run.
     fn mark(&mut self, i: usize) -> Result<(Event, Event), DeviceError> {
         let (context, marks) = (&self.device.context, &mut self.device.kept.marks);
         while marks.len() <= i {
@@ -230,7 +229,7 @@ impl Bench<'_, '_> {
         Ok(marks[i])
     }
 
-    /// Microseconds between the two events of the first pairs, once all work is done.
+    /// Waits for all work; returns microseconds between the two events of the first `pairs` pairs.
     fn micros(&mut self, pairs: usize) -> Result<Vec<f64>, DeviceError> {
         self.device.synchronise()?;
         let (context, marks) = (&self.device.context, &self.device.kept.marks);
@@ -252,7 +251,7 @@ impl Bench<'_, '_> {
     /// Microseconds of a run, from replays of a graph of several.
     fn replays(&mut self, copies: u32, runs: u32) -> Result<Vec<f64>, DeviceError> {
         self.device.context.begin_capture(self.raw)?;
-        // A graph's launch cannot be captured, what is in it can.
+        // A graph launch cannot be captured, but its single launches can.
         self.device.is_capturing = true;
         let enqueued = (0..copies).try_for_each(|copy| (self.work)(self.device, self.stream, copy));
         self.device.is_capturing = false;
@@ -268,7 +267,7 @@ impl Bench<'_, '_> {
         Ok(micros.into_iter().map(|micros| micros / f64::from(copies)).collect())
     }
 
-    /// Runs with every record of theirs.
+    /// Runs with all their records.
     fn records(&mut self, session: Session, runs: u32) -> Result<Vec<Run>, DeviceError> {
         let failed = |reason| DeviceError::Failed { call: "timing", reason };
         let mut windows = Vec::with_capacity(runs as usize);

@@ -1,27 +1,27 @@
-//! From records of calls and of what ran to what each run took: no clock and no device.
+//! Computes the time of each run from records of calls and device work. Pure: no clock, no device.
 
 use crate::driver::cupti::{Activity, Record};
 
-/// Something that ran on the device in one run.
+/// Device work of one run: a kernel, a copy or a fill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The kernel's name, `copy` or `fill`.
     pub name: String,
-    /// When it began, from the begin of its run.
+    /// Start, relative to the start of its run.
     pub begin_nanos: u64,
-    /// When it ended, from the begin of its run.
+    /// End, relative to the start of its run.
     pub end_nanos: u64,
 }
 
-/// One run: everything that the calls between two points in time started, in order of its begin.
+/// One run: all device work started by the calls within a time window, ordered by start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// What ran.
+    /// The device work.
     pub pieces: Vec<Piece>,
 }
 
 impl Run {
-    /// From the first begin to the last end.
+    /// Nanoseconds from the first start to the last end.
     #[must_use]
     pub fn span_nanos(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.end_nanos).max().unwrap_or_default()
@@ -32,12 +32,12 @@ impl Run {
     }
 }
 
-/// Joins what ran with the calls that started it, by correlation, and calls with the windows of
-/// time that they were made in.
+/// Joins device work with the calls that started it, by correlation id, and calls with the time
+/// windows in which they were made.
 ///
 /// # Errors
-/// In words: a window started nothing, or not the same kernels as the first one did (then times of
-/// runs cannot be compared).
+/// A message: a window started no device work, or other kernels than the first window (times of
+/// runs cannot be compared then).
 pub(super) fn runs(records: &[Record], windows: &[(u64, u64)]) -> Result<Vec<Run>, String> {
     let mut ran: Vec<&Record> =
         records.iter().filter(|record| record.activity != Activity::Call).collect();

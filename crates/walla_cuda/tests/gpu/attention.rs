@@ -1,4 +1,4 @@
-//! Attention on tensor cores: pages of f16 and of 8 bits, heads of 64, 128 and 256.
+//! Attention on tensor cores: f16 and 8-bit pages; heads of 64, 128 and 256.
 
 use walla_device::{CacheCommand, HeadShape, KvType};
 use walla_types::{RopePairs, TensorType};
@@ -9,8 +9,8 @@ use crate::parity::{check, check_steps, distance, tokens};
 use crate::rig::{Piece, Rig, far};
 use crate::{bits, gpu, is_emulated, oracle};
 
-/// Shapes with heads that the tensor cores take: groups of 1 to 12, windows, norms, partial
-/// rotations. All else is exact f32.
+/// Shapes with heads that the tensor-core kernels support: groups of 1 to 12, windows, norms,
+/// partial rotary embeddings. Everything else is exact f32.
 fn shapes() -> Vec<(&'static str, Shape)> {
     let base = Shape { layers: 2, ..Shape::llama(TensorType::F32) };
     let heads = |heads, kv_heads, head_dim| HeadShape { heads, kv_heads, head_dim };
@@ -60,12 +60,11 @@ fn agrees_with_the_oracle(name: &str) {
     let shape = shape_named(name);
     // Queries and weights are rounded to f16 (11 bits): some 2e-4 of an attention's output.
     check(name, &shape, KvType::F16, 5e-3);
-    // A number on the edge between two integers may become either: some 0.8 % of its head's
-    // largest.
+    // A number halfway between two integers may round to either: some 0.8 % of its head's largest.
     check(name, &shape, KvType::Q8, 2e-2);
 }
 
-/// A test for each shape, so that compute-sanitizer, which takes long, can take them one by one.
+/// One test per shape, so that the slow compute-sanitizer can run them one by one.
 macro_rules! test_each {
     ($check:ident: $($test:ident: $name:literal,)*) => {
         $(
@@ -97,8 +96,7 @@ agree_with_the_oracle! {
     groups_of_7_agree_with_the_oracle: "groups of 7",
 }
 
-/// 17 to 32 rows of two groups: clusters of two blocks, here with contexts of one turn of theirs
-/// and of two.
+/// 17 to 32 rows of two groups: clusters of two blocks, with contexts of one and of two turns.
 fn clusters_of_two_blocks_agree(shape: &Shape, kv_type: KvType, tolerance: f64) {
     let text = tokens(shape.vocab, 300, 5);
     let lengths = [1, 3, 17, 63, 64, 65, 130, 290];
@@ -148,7 +146,7 @@ fn a_row_does_not_depend_on_company_bucket_chunks_or_promise() {
             for sequence in 0..5 {
                 rig.maintain(&[CacheCommand::ClearSequence { sequence }]);
             }
-            // Decoding by the programs made for it and by the general ones.
+            // Decode with the programs for one row per sequence and with the general programs.
             rig.keeps_promise = mix % 3 != 0;
             let found = logits(&mut rig, &text, &mut random, false);
             let same = found.iter().zip(&expected).filter(|(a, b)| a == b).count();
@@ -182,22 +180,23 @@ fn reading_row_by_row_and_at_once_leaves_the_same() {
     }
 }
 
-/// Contexts of one span and of many: shares leave chunks, or whole spans; programs for the shorter
-/// contexts decode in clusters, where the chip has them. Pages come again and again, so no long
+/// Contexts of one span and of many: KV splits store chunks or whole spans. Programs for shorter
+/// contexts decode in clusters, if the GPU has them. Page tables repeat the same pages, so no long
 /// text has to be read.
 fn is_the_same_far_into_a_text(name: &str) {
     const READ: u32 = 640;
     let Some(device) = gpu() else { return };
     // The emulator takes a minute for two.
     let is_emulated = is_emulated(&*device);
-    // In order: what a shorter context leaves out must not have written cells that others see.
+    // In ascending order: positions that the shorter context skips must not write cells that others
+    // read.
     let positions: &[u32] =
         if is_emulated { &[1_024, 2_400] } else { &[640, 1_023, 1_024, 2_112, 2_400, 4_790] };
     drop(device);
     let shape = shape_named(name);
-    // The window of some is long enough for shares of spans, and begins within one.
+    // The window of some shapes is long enough for splits of spans, and begins within a span.
     let shape = Shape { window: shape.window.map(|_| 2_300), layers: 1, ..shape };
-    // Rows of more than 256 columns go the way of prompts.
+    // Rows with more than 256 columns are processed as prompts.
     let rows_at_once = 256 / (shape.heads.heads / shape.heads.kv_heads).min(8) + 1;
     let text = tokens(shape.vocab, 4_800, 9);
     let piece =
@@ -220,8 +219,8 @@ fn is_the_same_far_into_a_text(name: &str) {
                 if at >= context {
                     continue;
                 }
-                // Its cells are those of others of the text: they are as they stay once all of
-                // these have been read.
+                // Its cells are shared with other positions of the text: they have their final
+                // values once all of these have been read.
                 let run = [piece(0, at + 1 - rows_at_once, at + 1)];
                 let at_once = cuda.step(&run, 0);
                 if let Some(cpu) = &mut cpu {
@@ -262,9 +261,9 @@ test_each! {
     rows_far_into_a_text_are_the_same_in_groups_of_7: "groups of 7",
 }
 
-/// Eight contexts of 12,000 cells: gate and up of many rows have the second cache fetch pages that
-/// the next layer's attention reads. It reads the same as where nothing was fetched: in programs of
-/// few rows, and in those that may have several rows of a sequence.
+/// Eight contexts of 12,000 cells: gate and up of many rows prefetch pages into L2 for the next
+/// layer's attention. The results are the same without prefetch: in programs of few rows, and in
+/// programs that allow several rows per sequence.
 #[test]
 fn pages_that_products_bring_near_change_nothing() {
     const CONTEXT: u32 = 12_288;
@@ -277,7 +276,7 @@ fn pages_that_products_bring_near_change_nothing() {
     for (window, kv_type) in [(None, KvType::F16), (Some(11_500), KvType::F16), (None, KvType::Q8)]
     {
         let Some(device) = gpu() else { return };
-        // An eight-bit page has half the bytes.
+        // An 8-bit page has half the bytes.
         let kv_heads = if kv_type == KvType::Q8 { 4 } else { 2 };
         let heads = HeadShape { heads: 8, kv_heads, head_dim: 64 };
         let shape =
@@ -292,8 +291,8 @@ fn pages_that_products_bring_near_change_nothing() {
         for at in [12_000, 12_001, 12_287] {
             let pieces: Vec<_> =
                 (0..8).map(|s| Piece::new(s, at - s, &text[s as usize..][..1])).collect();
-            // Its cells are those of others of the text: each step makes those of one more layer
-            // what they stay.
+            // Its cells are shared with other positions of the text: each step finalises the cells
+            // of one more layer.
             for _ in 0..shape.layers {
                 rig.step(&pieces, 0);
             }

@@ -6,7 +6,7 @@ use crate::parity::{distance, tokens};
 use crate::rig::{PAGE_TOKENS, Piece, Rig};
 use crate::{gpu, oracle};
 
-/// A page of a sequence, as the rig lays them out.
+/// A page of a sequence, in the layout of the rig.
 fn page(sequence: u32, index: u32) -> u32 {
     1 + sequence * 40 + (39 - index)
 }
@@ -45,7 +45,8 @@ fn upkeep_leaves_what_the_oracle_leaves() {
             rig.maintain(&[CacheCommand::CopySequence { from: 0, to: 1 }]);
         }
         compare(&mut rigs, penalised(Piece::new(1, 50, &text[50..51])), "copied");
-        // Its positions 16..32 go: what follows moves down by one page, in two pieces that overlap.
+        // Positions 16..32 are removed: the following cells move down by one page, in two
+        // overlapping pieces.
         for rig in &mut rigs {
             let turn = -(PAGE_TOKENS.cast_signed());
             rig.maintain(&[
@@ -88,7 +89,7 @@ fn upkeep_leaves_what_the_oracle_leaves() {
             rig.maintain(&[CacheCommand::ClearSequence { sequence: 0 }]);
         }
         compare(&mut rigs, penalised(Piece::new(0, 0, &text[60..70])), "cleared");
-        // Continue on the device's own token.
+        // Continue with the token that the device sampled.
         compare(&mut rigs, penalised(Piece::new(0, 10, &[-1])), "continued");
     }
 }

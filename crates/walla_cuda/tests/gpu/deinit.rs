@@ -1,5 +1,5 @@
 //! Devices that are dropped late or elsewhere: after the driver has shut down at the end of the
-//! process, and on any thread.
+//! process, and on another thread.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,14 +42,14 @@ fn a_device_is_dropped_quietly_after_the_driver_has_shut_down() {
     said.lines().filter(|line| line.starts_with("deinit: ")).for_each(|line| println!("{line}"));
 }
 
-#[expect(unsafe_code, reason = "the C library's handlers for the end of the process")]
+#[expect(unsafe_code, reason = "registers a C exit handler")]
 unsafe extern "C" {
     fn atexit(handler: extern "C" fn()) -> c_int;
 }
 
 fn child() {
-    // Handlers run in reverse order, and the driver registers its own when it is initialised: this
-    // one runs behind it.
+    // Handlers run in reverse order of registration, and the driver registers its own at
+    // initialisation. This handler therefore runs after the driver's.
     #[expect(unsafe_code, reason = "as above")]
     // SAFETY: the handler does not unwind.
     let registered = unsafe { atexit(drop_kept) };
@@ -80,7 +80,7 @@ fn a_device_is_dropped_on_any_thread() {
     let dropped = std::thread::spawn(move || drop(first)).join();
     assert!(dropped.is_ok());
     let Some((mut moved, _)) = rig() else { return };
-    // Used and dropped on another thread than it was made on.
+    // Used and dropped on a different thread than it was created on.
     let used = std::thread::spawn(move || {
         let found = bits(&moved.step(&[Piece::new(0, 0, &text)], 0).logits[0]);
         drop(moved);

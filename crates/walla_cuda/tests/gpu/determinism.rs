@@ -7,12 +7,12 @@ use crate::parity::{distance, tokens};
 use crate::rig::{LONG, Piece, Rig};
 use crate::{bits, gpu_of, oracle};
 
-/// Of each of five types: 200 in all, and as many without warpgroups.
+/// For each of five types: 200 in total, and as many without WGMMA kernels.
 const MIXES: u32 = 40;
-/// Of each of four types with large matrices.
+/// For each of four types with large matrices.
 const LARGE_MIXES: u32 = 6;
 
-/// Reads sequence 0 in the stated pieces, with random company and in random buckets; answers its
+/// Reads sequence 0 in random pieces, with random batch composition and random buckets. Returns its
 /// logits at every position.
 pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> Vec<Vec<u32>> {
     let vocab = 515;
@@ -50,8 +50,8 @@ pub fn logits(rig: &mut Rig, text: &[i32], random: &mut Random, alone: bool) -> 
     out
 }
 
-/// Compares rows in so many mixes with the same alone, by all kernels that the chip has and without
-/// warpgroups: all have the same bits.
+/// Compares rows in `mixes` batch compositions with the same rows alone, with all kernels of the
+/// GPU and without WGMMA kernels: all must be bitwise identical.
 fn compare(name: &str, shape: &Shape, mixes: u32) {
     let text = tokens(515, 150, 9);
     let mut alone = None;
@@ -82,8 +82,9 @@ fn a_row_does_not_depend_on_its_company_or_bucket() {
     }
 }
 
-/// Matrices with many tiles, and with splits of two runs, of four segments each, of five and four
-/// and at last three and none, or of five, four and two: these meet in memory where rows are many.
+/// Matrices with many tiles, and with splits of two runs: runs of four segments each; of five and
+/// four, and in the last split three and none; or of five, four and two. The last are reduced
+/// through the split-K workspace if rows are many.
 #[test]
 fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
     for ty in [TensorType::Q4K, TensorType::Q6K, TensorType::Q8_0, TensorType::BF16] {
@@ -94,8 +95,8 @@ fn rows_of_large_matrices_do_not_depend_on_company_or_bucket() {
     }
 }
 
-/// Query, key and value of two types, which are cut alike although each would be cut otherwise by
-/// itself; a gate that blocks make in two turns, of eight segments, the second a half one.
+/// Query, key and value of two types: they have the same splits, although each alone would have
+/// others. Blocks compute the gate in two turns of eight segments; the second is a half wave.
 #[test]
 fn rows_of_large_matrices_of_two_types_do_not_depend_on_company_or_bucket() {
     let (q4, q6) = (TensorType::Q4K, TensorType::Q6K);
@@ -110,9 +111,9 @@ fn rows_of_large_matrices_of_two_types_do_not_depend_on_company_or_bucket() {
     compare("Q4_K and Q6_K", &shape, LARGE_MIXES);
 }
 
-/// More rows than a block of products takes, than a word of attention's lists has, and than the
-/// sampler draws at once: a prompt of 500 tokens in two steps, beside others, is the oracle's, and
-/// has the same bits when it is read in pieces.
+/// More rows than a block of a product takes, than a word of attention's lists holds, and than the
+/// sampler samples at once. A prompt of 500 tokens in two steps, batched with others, matches the
+/// oracle, and is bitwise identical when it is read in pieces.
 #[test]
 fn steps_of_hundreds_of_rows_are_the_oracles_and_as_in_pieces() {
     let shape = Shape {
@@ -144,7 +145,7 @@ fn steps_of_hundreds_of_rows_are_the_oracles_and_as_in_pieces() {
             let distance = distance(found, expected);
             assert!(distance < 2e-2, "{distance:.2e}");
         }
-        // Sequence 4 reads what sequence 0 read.
+        // Sequence 4 reads the same text as sequence 0.
         for at in (0..500).step_by(63) {
             let end = 500.min(at + 63);
             let outcome = cuda.step(&[piece(4, at, end, true)], 0);

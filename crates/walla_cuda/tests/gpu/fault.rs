@@ -1,4 +1,4 @@
-//! A real sticky fault, in a process of its own.
+//! A real sticky fault, in a child process.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const CHILD: &str = "WALLA_TEST_FAULT_CHILD";
 
 const NAME: &str = "fault::an_illegal_address_loses_the_device_once_and_the_process_goes_on";
 
-/// A page that no memory of the device can be at.
+/// A page index that is outside of all device memory.
 const PAGE_OUTSIDE: u32 = 0x3fff_fff0;
 
 #[test]
@@ -36,7 +36,7 @@ fn an_illegal_address_loses_the_device_once_and_the_process_goes_on() {
     let facts = said.lines().filter(|line| line.starts_with("fault: "));
     facts.for_each(|line| println!("{line}"));
     println!("the child ended normally after {:.1} s", start.elapsed().as_secs_f64());
-    // The fault was the child's alone.
+    // Only the child had the fault.
     assert!(gpu().is_some());
 }
 
@@ -55,13 +55,13 @@ fn child() {
     assert!(start.elapsed() < Duration::from_secs(5), "dropping a lost device took too long");
     println!("fault: dropping the lost device took {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
 
-    // What the device forgot, the CPU reads again.
+    // The CPU recomputes the lost state.
     let mut rig = Rig::new(oracle(), &shape, KvType::F16, 1);
     assert_eq!(rig.step(&[Piece::new(0, 0, &text)], 0).rows[0].token, expected);
     println!("fault: the CPU goes on with the same token");
 }
 
-/// Runs a step whose page table points outside of everything; answers what polling it says.
+/// Runs a step whose page table points outside of all memory; returns the error of polling it.
 fn break_device(rig: &mut Rig) -> DeviceError {
     let (stream, block, graph) = (rig.stream, rig.step, rig.graphs[0][0]);
     let d = &mut *rig.device;
@@ -76,7 +76,7 @@ fn break_device(rig: &mut Rig) -> DeviceError {
     .unwrap();
     d.upload(stream, host, block, LAYOUT.bytes_with(1)).unwrap();
     d.launch(stream, graph).unwrap();
-    // The fault may be heard here already, or at any call from now on.
+    // The fault may be reported here already, or by any later call.
     if let Err(error) = d.record(stream, event) {
         return error;
     }
@@ -90,10 +90,10 @@ fn break_device(rig: &mut Rig) -> DeviceError {
     }
 }
 
-/// After the loss every call answers the same words, and none of them reaches the driver.
+/// After the loss, every call returns the same error, and none reaches the driver.
 fn every_call_answers(rig: &mut Rig, lost: &DeviceError) {
     let (stream, graph, step, results) = (rig.stream, rig.graphs[0][0], rig.step, rig.results);
-    // The device's tables begin with these.
+    // Handles of existing objects.
     let (host, event) = (HostId(0), EventId(0));
     let cache = rig.cache;
     let d: &mut dyn Device = &mut *rig.device;

@@ -1,4 +1,4 @@
-//! Programs as graphs and launched op by op.
+//! Programs as graphs and op by op.
 
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, DeviceCounters, KvType, OpenOptions};
@@ -9,7 +9,7 @@ use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
 use crate::{bits, gpu, tested};
 
-/// Tokens and logits (as bits) of a run of mixed steps, and what the steps asked of the driver.
+/// Tokens and logits (as bits) of a run of mixed steps, and the driver calls of the steps.
 fn run(device: Box<dyn Device>) -> (Vec<(u32, Vec<u32>)>, DeviceCounters, Rig) {
     let shape = Shape::llama(TensorType::Q4K);
     let mut rig = Rig::new(device, &shape, KvType::F16, 5);
@@ -43,7 +43,7 @@ fn launches_one_by_one_give_the_same_tokens_and_are_counted() {
     let Some(device) = gpu() else { return };
     let (expected, calls, rig) = run(device);
     assert_eq!(rig.device.graph_fallbacks().total(), 0);
-    // A step is one graph, which brings its block itself.
+    // A step is one graph launch; the graph copies the step block itself.
     assert!(calls.graph_launches > 0, "{calls}");
     assert_eq!(calls.kernel_launches, 0, "{calls}");
     drop(rig);

@@ -9,7 +9,8 @@ use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
 use crate::{gpu, tested};
 
-/// An image as `xtask kernels` packs it, with one kernel file; not compressed, which zlib allows.
+/// An image in the format of `xtask kernels`, with one kernel file; uncompressed, which zlib
+/// allows.
 fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
     let manifest = format!("target {target}\nkind {kind}\ninterface {interface}\n");
     let mut bytes = Vec::new();
@@ -30,13 +31,13 @@ fn image(target: &str, kind: &str, interface: &str, code: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The interface of the crate's own images, from the manifest beside them.
+/// The interface of the crate's images, from their manifest.
 fn interface() -> &'static str {
     let manifest = include_str!("../../images/manifest.txt");
     manifest.lines().find_map(|line| line.strip_prefix("interface ")).unwrap()
 }
 
-/// A token of a small model.
+/// A token sampled from a small model.
 fn token(device: Box<dyn Device>) -> u32 {
     let shape = Shape::llama(TensorType::Q8_0);
     let mut rig = Rig::new(device, &shape, KvType::F16, 1);
@@ -52,8 +53,8 @@ fn an_image_that_the_driver_refuses_is_passed_over_and_named() {
     let chip = format!("sm_{major}{minor}a");
     let folder = std::env::temp_dir().join(format!("walla-gpu-images-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    // As good as the crate's own, and so tried before it: an empty ELF file, which is whole but no
-    // machine code.
+    // Scores equal to the crate's image, so it is tried before it: an empty ELF file, which is
+    // valid but contains no machine code.
     let mut elf = vec![0_u8; 64];
     elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     std::fs::write(folder.join("bad.bin"), image(&chip, "cubin", interface(), &elf)).unwrap();

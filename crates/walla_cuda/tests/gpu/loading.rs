@@ -1,4 +1,4 @@
-//! Weights that are read from their source in pieces, by one thread and by several.
+//! Weights that are read from their source in parts, by one thread and by several.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use crate::parity::{distance, tokens};
 use crate::rig::{Piece, Rig};
 use crate::{bits, gpu_of, oracle};
 
-/// The most that a thread reads at a time: as much as a piece of pinned memory holds.
+/// Maximum bytes per read: the size of a piece of pinned memory.
 const PIECE_BYTES: usize = 2 << 20;
 
-/// A source that copies, as a file does.
+/// A source that copies, like a file.
 pub struct InFile<'a> {
     bytes: &'a [u8],
-    /// Reads that succeed.
+    /// Number of reads that succeed.
     reads_max: usize,
     reads: AtomicUsize,
     /// Bytes of the largest read.
@@ -68,8 +68,8 @@ fn with_threads(threads: usize) -> Option<Box<dyn Device>> {
 
 #[test]
 fn weights_are_the_same_whatever_threads_read_them() {
-    // The table has several parts for four threads, the last of them not full; that of Q4_K is read
-    // twice.
+    // The table has several parts for four threads, the last of them not full. The table of Q4_K is
+    // read twice.
     for ty in [TensorType::Q8_0, TensorType::Q4K] {
         let shape = Shape { width: 256, vocab: 8_203, layers: 1, ..Shape::llama(ty) };
         let pieces = [Piece::new(0, 0, &tokens(shape.vocab, 3, 9))];
@@ -86,7 +86,8 @@ fn weights_are_the_same_whatever_threads_read_them() {
     }
 }
 
-/// An error returns all pinned memory, so the device can load again after any number of failures.
+/// After an error, all pinned memory is recovered, so the device can load again after any number of
+/// failures.
 #[test]
 fn a_source_that_fails_is_an_error_and_the_device_goes_on() {
     for threads in [1, 4] {

@@ -1,9 +1,9 @@
-//! The CUDA device against the CPU's scalar variant, on random models with sizes that do not divide
-//! tiles.
+//! Compares the CUDA device with the CPU's scalar variant, on random models with sizes that are not
+//! multiples of tiles.
 //!
-//! Needs a GPU: without one every test says that it skips. `cargo xtask emulate` runs them on an
-//! emulated one, `WALLA_TEST_DEVICE=cuda:1` on a machine's second one; where that names a GPU,
-//! having none is a failure.
+//! Needs a GPU: without one, every test prints that it skips. `cargo xtask emulate` runs the tests
+//! on an emulated GPU; `WALLA_TEST_DEVICE=cuda:1` selects the second GPU. If that variable is set,
+//! a missing GPU is a failure.
 
 mod attention;
 mod cache;
@@ -29,21 +29,20 @@ use walla_cpu::{CpuBackend, CpuOptions, Variant};
 use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, OpenOptions};
 
-/// Names the GPU that is tested. Where it is set, tests fail instead of skipping when there is no
-/// GPU.
+/// Names the tested GPU. If it is set, tests fail without a GPU instead of skipping.
 const NAMED: &str = "WALLA_TEST_DEVICE";
 
-/// The GPU that is tested: the first, or the one that is named (`cuda:1`).
+/// The tested GPU: the first, or the named one (`cuda:1`).
 fn tested() -> String {
     std::env::var(NAMED).unwrap_or_else(|_| "cuda:0".to_owned())
 }
 
-/// That GPU, or `None` (and a line that says so) where there is none and none was named.
+/// That GPU. Without a GPU, and if none was named, prints a line and returns `None`.
 fn gpu() -> Option<Box<dyn Device>> {
     gpu_of(CudaBackend::from_env())
 }
 
-/// The same, of a backend.
+/// The same for a backend.
 fn gpu_of(backend: CudaBackend) -> Option<Box<dyn Device>> {
     match backend.devices() {
         Ok(_) => Some(backend.open(&tested(), &OpenOptions::default()).unwrap()),
@@ -60,13 +59,12 @@ fn is_emulated(device: &dyn Device) -> bool {
     device.info().description.starts_with("emulated")
 }
 
-/// A row of logits to compare exactly.
+/// A row of logits for exact comparison.
 fn bits(row: &[f32]) -> Vec<u32> {
     row.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Runs one test in a process of its own, which a variable tells that it is the child; answers what
-/// it said.
+/// Runs one test in a child process, which a variable marks as the child. Returns its output.
 fn in_a_child(test: &str, (variable, value): (&str, &str)) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]).env(variable, value);

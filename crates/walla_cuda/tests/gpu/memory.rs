@@ -1,4 +1,4 @@
-//! Memory: ceilings, arenas, and what is left when a device is gone.
+//! Memory: ceilings, arenas, and leaks after a device is dropped.
 
 use walla_cuda::CudaBackend;
 use walla_device::{
@@ -15,8 +15,8 @@ const MIB: u64 = 1 << 20;
 
 /// A cache of `mib` MiB in 16 layers.
 pub fn cache(mib: u32) -> CacheDesc {
-    // A page of 16 tokens, 8 heads of 64 halves: 16 KiB of keys, as much of values; 16 layers: 512
-    // KiB.
+    // A page of 16 tokens, 8 heads of 64 f16 numbers: 16 KiB of keys and 16 KiB of values. In all
+    // (16 layers) 512 KiB.
     CacheDesc {
         layers: vec![CacheLayer::Kv { kv_heads: 8, head_dim: 64, rope: None }; 16],
         pages: 2 * mib,
@@ -53,7 +53,7 @@ fn a_dropped_device_gives_all_memory_back() {
     assert!(during + 990 < before, "{before} MiB free before, {during} with a cache of 1,000 MiB");
     drop(device);
     let after = free_mib();
-    // The driver keeps small things of its own.
+    // The driver keeps some small allocations.
     assert!(after + 64 >= before, "{before} MiB free before, {after} after");
     println!("free: {before} MiB, with a cache of 1,000 MiB {during} MiB, after it {after} MiB");
 }
@@ -66,9 +66,9 @@ fn a_cache_takes_what_its_description_counts() {
         device.create_cache(&desc).unwrap();
         let wanted = desc.page_bytes() * u64::from(desc.pages);
         let found = device.memory().cache_bytes;
-        // Besides pages: recent tokens of four sequences, a table of layers, 64 blocks of memory
-        // rounded up to 256 bytes; the whole is rounded up to pieces of 2 MiB, or every block is
-        // where that adds less than an eighth.
+        // In addition to pages: recent tokens of four sequences, a table of layers, and rounding of
+        // 64 blocks to 256 bytes. The total is rounded up to pieces of 2 MiB, or every block is if
+        // that adds less than an eighth.
         let most = wanted + wanted / 8 + 2 * MIB + 32 * 1024;
         assert!((wanted..most).contains(&found), "{kv_type:?}: {found} for {wanted}");
     }
@@ -84,13 +84,13 @@ fn a_ceiling_holds_for_arenas() {
     let mut device = registry.open(&tested(), &options).unwrap();
     let refused = device.create_cache(&cache(80)).unwrap_err();
     assert!(matches!(refused, DeviceError::OutOfMemory { .. }), "{refused}");
-    // 50 MiB are whole pieces of the arena's granularity; what is refused leaves nothing behind.
+    // 50 MiB are a multiple of the arena's granularity. A refused allocation leaves nothing behind.
     device.create_cache(&cache(50)).unwrap();
     let refused = device.create_cache(&cache(50)).unwrap_err();
     assert!(matches!(refused, DeviceError::OutOfMemory { .. }), "{refused}");
 }
 
-/// Sequence 0 lies in pages that stay, sequence 5 in some that do not.
+/// Sequence 0 is in pages that stay mapped, sequence 5 in pages that are unmapped.
 #[test]
 fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
     let Some(device) = gpu() else { return };
@@ -99,7 +99,7 @@ fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
     let text = tokens(shape.vocab, 41, 9);
     let piece =
         |sequence, from: usize, to: usize| Piece::new(sequence, from as u32, &text[from..to]);
-    // 4 KiB a page of keys or values: 16 MiB a block, of which the first 513 pages are 2 MiB.
+    // 4 KiB per page of keys or values: 16 MiB per block; its first 513 pages are 2 MiB.
     let mut rig = Rig::with_steps(device, &shape, KvType::F16, (7, false), MANY_PAGES);
     let last = |rig: &mut Rig, sequence| bits(&rig.step(&[piece(sequence, 40, 41)], 0).logits[0]);
     let over_zeros = last(&mut rig, 5);
@@ -119,7 +119,7 @@ fn pages_that_stay_are_as_they_were_and_those_that_come_back_are_zeros() {
     assert_eq!(last(&mut rig, 5), if gives_back { over_zeros } else { before[1].clone() });
 }
 
-/// Another program takes all that is free, as a renderer does when a level is loaded.
+/// Another program allocates all free memory, like a renderer that loads a level.
 #[test]
 #[ignore = "takes all of the GPU's memory: run it alone"]
 fn steps_go_on_while_another_program_has_all_memory() {
@@ -132,7 +132,7 @@ fn steps_go_on_while_another_program_has_all_memory() {
     let last = |rig: &mut Rig| bits(&rig.step(&[Piece::new(0, 40, &text[40..])], 0).logits[0]);
     let expected = last(&mut rig);
     let whole = rig.device.memory().cache_bytes;
-    // The cache has shrunk when the other program asks.
+    // The cache has shrunk before the other program allocates.
     rig.device.resize_cache(rig.cache, 513).unwrap();
     let held = rig.device.memory().cache_bytes;
     let registry = Registry::new().with(CudaBackend::default());
@@ -180,7 +180,7 @@ fn a_cache_gives_memory_back_and_takes_it_again() {
         assert!((held_mib..=held_mib + 64).contains(&held), "{held}");
         assert_eq!(gained, whole / MIB - held);
     }
-    // Somebody else takes what was given back.
+    // Another device allocates the released memory.
     device.resize_cache(id, 100).unwrap();
     let registry = Registry::new().with(CudaBackend::default());
     let mut other = registry.open(&tested(), &OpenOptions::default()).unwrap();

@@ -9,7 +9,7 @@ use walla_types::{Activation, RopePairs, TensorType};
 
 use crate::loading::InFile;
 
-/// A random number generator that is the same everywhere.
+/// A random number generator with the same sequence on every platform.
 pub struct Random(pub u64);
 
 impl Random {
@@ -20,7 +20,7 @@ impl Random {
         mixed ^ mixed >> 29
     }
 
-    /// Evenly in -1 .. 1.
+    /// Uniform in -1 .. 1.
     pub fn number(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// A block of a type, with numbers of about `size`.
+/// A block of a type, with numbers of magnitude `size`.
 fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
     let number = random.number() * size;
     match ty {
@@ -45,7 +45,7 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
         _ => {}
     }
     let mut bytes: Vec<u8> = (0..ty.block_bytes()).map(|_| random.bits() as u8).collect();
-    // Scales that give numbers of about `size`, minimums that centre them.
+    // Scales for numbers of magnitude `size`; minimums that centre them.
     let mut put = |at: usize, low: f32, high: f32| {
         let half = random.half(low * size, high * size);
         bytes[at..at + 2].copy_from_slice(&half);
@@ -60,7 +60,7 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
             put(2, -0.8, -0.6);
         }
         TensorType::Q4K | TensorType::Q5K => {
-            // Minimums in the middle of the numbers: as many times the scale, with the same 6-bit
+            // Minimums in the middle of the numbers: a multiple of the scale, with the same 6-bit
             // factors.
             let (scale, middle) = if ty == TensorType::Q4K { (0.003, 7.5) } else { (0.0015, 15.5) };
             put(0, scale, scale);
@@ -74,20 +74,20 @@ fn block(ty: TensorType, size: f32, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// How one token, [`POISONED`], makes numbers that are not finite. The table is then a matrix of
-/// its own, of f32.
+/// How one token, [`POISONED`], produces non-finite numbers. The embedding table is then a separate
+/// f32 matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poison {
-    /// There is a NaN in its row of the table.
+    /// Its row of the table contains a NaN.
     Table,
-    /// Its values in the first layer are beyond f16: pages of f16 have infinities.
+    /// Its values in the first layer exceed f16: f16 pages then contain infinities.
     Values,
 }
 
-/// The token with the poison.
+/// The poisoned token.
 pub const POISONED: u32 = 3;
 
-/// What a model is like.
+/// Shape and features of a model.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub width: u32,
@@ -95,19 +95,19 @@ pub struct Shape {
     pub vocab: u32,
     pub heads: HeadShape,
     pub layers: u32,
-    /// Types in turn: query, key, value, output, gate, up, down, head.
+    /// Types of, in this order: query, key, value, output, gate, up, down, head.
     pub types: [TensorType; 8],
     pub biases: bool,
     pub head_norms: bool,
     pub post_norms: bool,
     pub activation: Activation,
     pub pairs: RopePairs,
-    /// Pairs rotated: at most half of a head.
+    /// Rotated pairs: at most half of a head.
     pub pairs_count: u32,
     pub window: Option<u32>,
-    /// Every second layer is a short convolution of that many taps.
+    /// Every second layer is a short convolution with this many taps.
     pub taps: Option<u32>,
-    /// The head has that many rows, over and over: tokens have equal logits.
+    /// The head repeats this many rows, so that tokens have equal logits.
     pub repeated_rows: Option<u32>,
     pub poison: Option<Poison>,
 }
@@ -136,7 +136,7 @@ impl Shape {
     }
 }
 
-/// A model on a device: everything but the sizes of its programs.
+/// A model on a device: everything except the sizes of its programs.
 pub struct Model {
     pub ops: Vec<Op>,
     pub slots: Vec<SlotDesc>,
@@ -155,7 +155,7 @@ impl Builder<'_> {
         self.repeated(ty, rows, cols, gather, rows)
     }
 
-    /// A matrix whose rows begin again after `different` of them.
+    /// A matrix whose rows repeat after `different` of them.
     fn repeated(
         &mut self,
         ty: TensorType,
@@ -187,8 +187,8 @@ impl Builder<'_> {
         self.device.load_matrix(&desc, &InFile::new(bytes)).unwrap()
     }
 
-    /// A table in which one token is poisoned. With [`Poison::Values`] that token alone has a first
-    /// number.
+    /// A table with one poisoned token. With [`Poison::Values`], only that token has a non-zero
+    /// first number.
     fn poisoned_table(&mut self, poison: Poison, vocab: u32, width: u32) -> MatrixId {
         let mut numbers: Vec<f32> =
             (0..vocab * width).map(|_| self.random.number() / (width as f32).sqrt()).collect();
@@ -204,7 +204,7 @@ impl Builder<'_> {
         self.matrix((TensorType::F32, vocab, width), true, &bytes)
     }
 
-    /// Values that are large where a row of x has a first number, and small elsewhere.
+    /// Values that are large if the first number of a row of x is non-zero, and small otherwise.
     fn poisoned_values(&mut self, ty: TensorType, rows: u32, cols: u32) -> Linear {
         let blocks = cols as usize / ty.block_elements();
         let mut bytes = vec![];
@@ -244,7 +244,7 @@ const H: Slot = Slot(3);
 const CONV: Slot = Slot(4);
 
 impl Model {
-    /// The same model on every device, for one seed.
+    /// The same model on every device, for a given seed.
     pub fn load(device: &mut dyn Device, shape: &Shape, seed: u64) -> Self {
         let mut b = Builder { device, random: Random(seed), biases: shape.biases };
         let frequencies: Vec<f32> = (0..shape.pairs_count)
@@ -287,7 +287,7 @@ fn attention(
 ) {
     let HeadShape { heads, kv_heads, head_dim } = shape.heads;
     let [query, key, value, output, ..] = shape.types;
-    // Every third layer has no positions.
+    // Every third layer has no rotary embedding.
     let rope = (layer % 3 != 2).then_some(rope);
     layers.push(CacheLayer::Kv { kv_heads, head_dim, rope });
     let head_norms = shape.head_norms.then(|| (b.norm(head_dim), b.norm(head_dim)));

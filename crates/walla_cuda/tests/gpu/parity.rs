@@ -6,13 +6,14 @@ use crate::model::{Random, Shape};
 use crate::rig::{Outcome, Piece, Rig};
 use crate::{gpu, gpu_of, oracle};
 
-/// Tokens of the test's sequences.
+/// Tokens of the test sequences.
 pub fn tokens(vocab: u32, count: usize, seed: u64) -> Vec<i32> {
     let mut random = Random(seed);
     (0..count).map(|_| random.below(vocab).cast_signed()).collect()
 }
 
-/// Prompts of uneven length together, decode steps with holes, then a long prompt in pieces.
+/// Prompts of different lengths in one batch, decode steps with holes, then a long prompt in
+/// pieces.
 pub fn journey(vocab: u32) -> Vec<Vec<Piece>> {
     let text = tokens(vocab, 400, 5);
     let piece = |s: u32, at: usize, n: usize| Piece::new(s, at as u32, &text[at..at + n]);
@@ -63,7 +64,7 @@ fn check_on(
     check_steps(device, name, shape, kv_type, tolerance, &steps);
 }
 
-/// With each step the rows that its bucket has at least.
+/// Each step has the minimum size of its bucket.
 pub fn check_steps(
     device: Option<Box<dyn Device>>,
     name: &str,
@@ -88,11 +89,11 @@ pub fn check_steps(
     println!("{name} {kv_type:?}: {worst:.1e}");
 }
 
-// All arithmetic is f32 on both sides: what differs is the order of sums and the last bit of exp,
-// sin and cos.
+// All arithmetic is f32 on both sides. The order of sums differs, and the last bit of exp, sin and
+// cos.
 const EXACT: f64 = 2e-4;
-// Rows and weights are rounded to f16 for the tensor cores (11 bits): some 5e-4 a product, less in
-// their sums, a few times more after two layers of random weights.
+// Rows and weights are rounded to f16 for the tensor cores (11 bits): some 5e-4 per product, less
+// in their sums, a few times more after two layers of random weights.
 const HALF: f64 = 2e-2;
 
 fn tolerance(ty: TensorType) -> f64 {
@@ -117,8 +118,8 @@ fn products_without_warpgroups_agree_with_the_oracle() {
 
 #[test]
 fn half_pages_agree_with_the_oracle() {
-    // Keys and values are rounded to f16 on both sides; a product that lies between two halves may
-    // round either way.
+    // Keys and values are rounded to f16 on both sides; a number halfway between two f16 values may
+    // round to either.
     let shape = Shape::llama(TensorType::Q8_0);
     check("Q8_0", &shape, KvType::F16, HALF);
     check("F32", &Shape::llama(TensorType::F32), KvType::F16, 5e-3);
@@ -126,8 +127,7 @@ fn half_pages_agree_with_the_oracle() {
 
 #[test]
 fn pages_of_8_bits_agree_with_the_oracle() {
-    // Heads that the plain kernels take. Numbers on the edge between two integers may become
-    // either.
+    // Heads that the plain kernels take. Numbers halfway between two integers may round to either.
     check("Q8_0", &Shape::llama(TensorType::Q8_0), KvType::Q8, 3e-2);
     let shape = Shape {
         heads: HeadShape { heads: 14, kv_heads: 2, head_dim: 40 },
@@ -155,11 +155,12 @@ fn mixed_types_agree_with_the_oracle() {
         ..Shape::llama(TensorType::Q4K)
     };
     check("mixed", &shape, KvType::F32, HALF);
-    // As in files of Q5_K_M: Q6_K has its kernels together with Q5_K, where no Q4_K is.
+    // As in Q5_K_M files: Q6_K shares kernels with Q5_K if the model has no Q4_K.
     let [q, v] = [TensorType::Q5K, TensorType::Q6K];
     let types = [q, q, v, q, q, q, v, v];
     check("Q5_K_M", &Shape { types, ..Shape::llama(q) }, KvType::F32, HALF);
-    // Matrices that tensor cores do not multiply among others: nobody leaves a norm's factor there.
+    // F32 matrices, which do not run on tensor cores, among others: no kernel writes a norm's
+    // factor there.
     let [q, f] = [TensorType::Q8_0, TensorType::F32];
     for types in [[q, q, q, q, f, f, q, q], [f, f, f, q, q, q, q, q], [q, q, f, q, f, f, f, q]] {
         let shape = Shape { types, ..shape.clone() };
@@ -167,17 +168,16 @@ fn mixed_types_agree_with_the_oracle() {
     }
 }
 
-/// Which kernels there are, and what they leave for those after them, follows from the types of
-/// neighbours.
+/// The types of adjacent matrices determine the kernels and the data that they pass on.
 #[test]
 fn any_mixture_of_types_agrees_with_the_oracle() {
-    // Blocks of the test's Q4_1 and Q5_1 are not about zero, so that their products in a row make
-    // large what is lost in rounding.
+    // Blocks of the test's Q4_1 and Q5_1 are not centred on zero, so several products in a row
+    // amplify rounding errors.
     let is_about_zero = |ty: &TensorType| !matches!(ty, TensorType::Q4_1 | TensorType::Q5_1);
     let all: Vec<_> = TensorType::ALL.into_iter().filter(is_about_zero).collect();
     let mut random = Random(20);
     for _ in 0..12 {
-        // A third of them are F32, which tensor cores do not multiply.
+        // A third are F32, which do not run on tensor cores.
         let types = std::array::from_fn(|_| match random.below(3) {
             0 => TensorType::F32,
             _ => all[random.below(all.len() as u32) as usize],
@@ -235,7 +235,7 @@ fn every_feature_agrees_with_the_oracle() {
 
 #[test]
 fn wide_rows_agree_with_the_oracle() {
-    // Wider than what is staged at once, and not a multiple of it.
+    // Wider than the staged columns, and not a multiple of them.
     let shape = Shape { hidden: 4128, layers: 1, ..Shape::llama(TensorType::Q4_0) };
     check("hidden of 4128", &shape, KvType::F32, HALF);
     let shape = Shape { hidden: 2100, width: 54, layers: 1, ..Shape::llama(TensorType::F16) };

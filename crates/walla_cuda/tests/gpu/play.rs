@@ -1,4 +1,4 @@
-//! What a step in play asks of the driver, counted.
+//! Counts the driver calls of a step.
 
 use std::time::Instant;
 
@@ -10,16 +10,16 @@ use crate::gpu;
 use crate::model::Shape;
 use crate::rig::{LAYOUT, PAGE_TOKENS, Rig};
 
-/// Steps in flight: results of one are read while the next one runs.
+/// Steps in flight: the results of one are read while the next one runs.
 const RING: usize = 2;
 
-/// Sequences that decode.
+/// Number of decoding sequences.
 const ROWS: u32 = 3;
 
-/// Of `BUCKETS` in `rig`, the one of [`ROWS`] rows.
+/// Index in `rig`'s `BUCKETS` of the bucket with [`ROWS`] rows.
 const BUCKET: usize = 2;
 
-/// What one step in flight owns.
+/// Resources of one step in flight.
 struct Slot {
     step: HostId,
     results: HostId,
@@ -38,7 +38,7 @@ impl Slot {
     }
 }
 
-/// Every sequence feeds one token.
+/// Every sequence reads one token.
 fn fill(bytes: &mut [u8], step: u64) {
     let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
     let pages = LAYOUT.pages_per_sequence;
@@ -76,8 +76,8 @@ fn fill(bytes: &mut [u8], step: u64) {
     }
 }
 
-/// Enqueues a step as the executor does: one upload and one launch on the compute stream; where the
-/// program does not write results to the host itself, one copy back on another.
+/// Enqueues a step as the executor does: one upload and one launch on the compute stream. If the
+/// program does not write results to mapped memory, also one copy back on another stream.
 fn submit(rig: &mut Rig, slot: &Slot, copy: StreamId, step: u64) {
     let (compute, block, results) = (rig.stream, rig.step, rig.results);
     let graph = rig.graphs[BUCKET][1];
@@ -98,7 +98,7 @@ fn submit(rig: &mut Rig, slot: &Slot, copy: StreamId, step: u64) {
     d.record(copy, slot.copied).unwrap();
 }
 
-/// Waits for a step by polling, checks it, and answers its stamps of the device's clock.
+/// Waits for a step by polling, checks it, and returns its device timestamps.
 fn collect(rig: &mut Rig, slot: &Slot, step: u64) -> (u64, u64) {
     let d = &mut *rig.device;
     while !d.poll(slot.copied).unwrap() {
@@ -116,7 +116,7 @@ fn collect(rig: &mut Rig, slot: &Slot, step: u64) -> (u64, u64) {
     stamps
 }
 
-/// How many steps are played, and how many more are awaited one by one.
+/// Number of pipelined steps, and of further steps that are awaited one by one.
 #[derive(Clone, Copy)]
 struct Length {
     steps: u64,
@@ -134,15 +134,15 @@ fn some_steps_capture_allocate_and_wait_for_nothing() {
 }
 
 fn play_both(length: Length) {
-    // Calls a step: its block is posted, and brought by the graph.
+    // Calls per step: the graph copies the posted step block itself.
     let told = [("graph launches", 1)];
     play(true, length, &told);
     let copied = [("copies", 1), ("event records", 2), ("event waits", 1)];
     play(false, length, &[told.as_slice(), &copied].concat());
 }
 
-/// What a step may not be told to write: a block beyond the memory, or one whose launch has not
-/// been seen to end.
+/// Result blocks that a step must not write: one outside of the memory, and one whose last launch
+/// is not known to have ended.
 #[test]
 fn a_result_block_that_is_not_free_is_refused() {
     let Some(device) = gpu() else { return };
@@ -161,7 +161,7 @@ fn a_result_block_that_is_not_free_is_refused() {
     refuses(of_block(0));
     refuses(of_block(RING as u32));
     refuses(Watch { results: slot.results, ..of_block(1) });
-    // An event that a word completes is none that a stream can wait for.
+    // A stream cannot wait for an event that a completion flag completes.
     let refused = d.wait(copy, slot.copied).unwrap_err();
     assert!(matches!(refused, DeviceError::Invalid(_)), "{refused}");
     collect(&mut rig, &slot, 0);
@@ -169,8 +169,8 @@ fn a_result_block_that_is_not_free_is_refused() {
     collect(&mut rig, &slot, RING as u64);
 }
 
-/// Plays with results written to the host's memory, or copied there; `per_step` are the calls that
-/// a step makes, questions left out.
+/// Runs steps with results in mapped memory or copied back. `per_step` lists the calls of a step,
+/// without queries.
 fn play(is_mapped: bool, Length { steps, awaited }: Length, per_step: &[(&str, u64)]) {
     let Some(device) = gpu() else { return };
     let shape = Shape::llama(TensorType::Q8_0);
@@ -203,11 +203,11 @@ fn play(is_mapped: bool, Length { steps, awaited }: Length, per_step: &[(&str, u
     for (what, count) in calls.named() {
         let expected =
             per_step.iter().find(|(name, _)| *name == what).map_or(0, |(_, n)| n * steps);
-        // Where a word tells the end, the driver is asked now and then.
+        // With a completion flag, the driver is queried from time to time.
         let is_question = what.ends_with("queries");
         assert!(is_question || count == expected, "{what}: {count} of {expected}");
     }
-    // One step at a time: what it takes beyond the device's own time is the way there and back.
+    // One step at a time: the time beyond the device's own is the round trip.
     let mut beyond_nanos: Vec<u64> = (steps..steps + awaited)
         .map(|step| {
             let slot = &slots[(step % RING as u64) as usize];

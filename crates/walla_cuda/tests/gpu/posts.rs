@@ -1,4 +1,4 @@
-//! Step blocks that wait for a launch.
+//! Step blocks that wait for a launch in the step ring.
 
 use walla_cuda::CudaBackend;
 use walla_device::step::{OutputRow, ResultView, StepHeader, StepRow, StepViewMut};
@@ -9,10 +9,10 @@ use crate::model::{Random, Shape};
 use crate::rig::{LAYOUT, Rig};
 use crate::{gpu, gpu_of, in_a_child, is_emulated};
 
-/// More launches in a row than a ring of posts has places.
+/// More consecutive launches than a step ring has slots.
 const BURST: u32 = 100;
 
-/// One row, whose step is number `step`.
+/// A step block with one row and step number `step`.
 fn fill(bytes: &mut [u8], step: u64) {
     let view = StepViewMut::new(bytes, &LAYOUT).unwrap();
     *view.header = StepHeader { step, rows: 1, outputs: 1, sequences: 1, ..StepHeader::default() };
@@ -26,7 +26,7 @@ fn fill(bytes: &mut [u8], step: u64) {
     view.tables[0] = 1;
 }
 
-/// The step whose block the latest launch had.
+/// The step number of the block that the latest launch used.
 fn latest(rig: &mut Rig, host: HostId) -> u64 {
     let (stream, results) = (rig.stream, rig.results);
     let d = &mut *rig.device;
@@ -56,8 +56,8 @@ fn every_launch_has_the_block_that_was_uploaded_last() {
         let launches = if round % 10 == 9 { BURST } else { 1 + random.below(5) };
         let mut free = hosts.iter();
         for _ in 0..launches {
-            // Most launches have a new block, some the one of the launch before, some uploads are
-            // followed by another.
+            // Most launches have a new block, some reuse the block of the previous launch, and some
+            // uploads are replaced by another.
             for _ in 0..[0, 1, 1, 1, 2][random.below(5) as usize] {
                 step += 1;
                 uploaded = step;
@@ -71,7 +71,7 @@ fn every_launch_has_the_block_that_was_uploaded_last() {
     }
 }
 
-/// What has the emulator refuse launches.
+/// Makes the emulator refuse launches.
 const REFUSED: &str = "WALLA_EMULATED_REFUSED_LAUNCHES";
 
 const REFUSALS: &str = "posts::launches_that_are_refused_take_no_later_block";
@@ -92,8 +92,8 @@ fn launches_that_are_refused_take_no_later_block() {
     println!("{told}");
 }
 
-/// Some launches of a program's kernels are refused, so that nobody knows how much of a step
-/// happened.
+/// Some launches of a program's kernels are refused, so it is unknown how much of a step was
+/// executed.
 fn with_refusals() {
     let Some(device) = gpu_of(CudaBackend::eager("a test says so")) else { return };
     let mut rig = Rig::new(device, &Shape::llama(TensorType::F32), KvType::F16, 1);

@@ -1,4 +1,4 @@
-//! A model on a device with everything a step needs, driven synchronously.
+//! A model on a device with everything that a step needs, run synchronously.
 
 use walla_device::step::{
     BiasRow, Candidate, OutputRow, ResultRow, ResultView, StepLayout, StepRow, StepViewMut,
@@ -20,34 +20,34 @@ pub const LAYOUT: StepLayout = StepLayout {
     sequences_max: 8,
     pages_per_sequence: 40,
 };
-/// Masks of one step.
+/// Maximum masks per step.
 const MASKS_MAX: usize = 8;
 
-/// How large steps are.
+/// Sizes of steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps {
     layout: StepLayout,
-    /// Pages that a sequence has: beyond them it finds the first ones again.
+    /// Physical pages per sequence; the page table repeats them beyond this number.
     pages: u32,
-    /// A step takes the smallest that it fits.
+    /// A step uses the smallest bucket that it fits.
     buckets: &'static [u32],
 }
 
-/// Up to 64 rows, as most tests have them.
+/// Up to 64 rows, for most tests.
 const SHORT: Steps =
     Steps { layout: LAYOUT, pages: LAYOUT.pages_per_sequence, buckets: &[1, 2, 3, 8, 16, 32, 64] };
 
-/// The same with a cache of many pages, of which a sequence uses the last of its own.
+/// The same with a cache of many pages; each sequence uses the last of its pages.
 pub const MANY_PAGES: Steps = Steps { pages: 512, ..SHORT };
 
-/// Up to as many rows as a program can have.
+/// The maximum number of rows of a program.
 pub const LONG: Steps = Steps {
     layout: StepLayout { rows_max: 512, outputs_max: 128, ..LAYOUT },
     pages: LAYOUT.pages_per_sequence,
     buckets: &[64, 128, 512],
 };
 
-/// Contexts of so many tokens, which find the same 640 again and again.
+/// Contexts of `context` tokens, whose page tables repeat the same 640 tokens.
 pub const fn far(context: u32) -> Steps {
     Steps {
         layout: StepLayout { rows_max: 160, pages_per_sequence: context / PAGE_TOKENS, ..LAYOUT },
@@ -56,8 +56,8 @@ pub const fn far(context: u32) -> Steps {
     }
 }
 
-/// Tokens of one sequence in a step: the first one's position, the tokens, and whether every one is
-/// an output (else the last).
+/// Tokens of one sequence in a step: the position of the first, the tokens, and whether every token
+/// is an output or only the last.
 #[derive(Clone, Debug)]
 pub struct Piece {
     pub sequence: u32,
@@ -66,7 +66,7 @@ pub struct Piece {
     pub all_outputs: bool,
     pub sampling: OutputRow,
     pub biases: Vec<BiasRow>,
-    /// Words of a mask of allowed tokens.
+    /// Words of the mask of allowed tokens.
     pub mask: Option<Vec<u32>>,
 }
 
@@ -89,7 +89,7 @@ impl Piece {
     }
 }
 
-/// What a step gave, by output.
+/// Results of a step, by output.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub logits: Vec<Vec<f32>>,
@@ -107,17 +107,17 @@ pub struct Rig {
     pub results: BufferId,
     logits: BufferId,
     masks: BufferId,
-    /// The results as the host sees them, if programs write there.
+    /// Host side of the results, if programs write them to mapped memory.
     pub mapped: Option<HostId>,
     step_host: HostId,
     results_host: HostId,
     logits_host: HostId,
     masks_host: HostId,
-    /// Of each bucket: for any step, and for steps of one row a sequence.
+    /// For each bucket: the program for any step, and the program for one row per sequence.
     pub graphs: Vec<[GraphId; 2]>,
     /// The program of the largest bucket, for any step.
     pub program: Program,
-    /// Whether steps of one row a sequence run the programs made for them.
+    /// Whether steps with one row per sequence run the programs made for them.
     pub keeps_promise: bool,
     steps: u64,
 }
@@ -127,7 +127,7 @@ impl Rig {
         Self::with_results(device, shape, kv_type, seed, false)
     }
 
-    /// `is_mapped`: results are written to the host's memory, where the device can.
+    /// `is_mapped`: results are written to mapped memory, if the device supports it.
     pub fn with_results(
         device: Box<dyn Device>,
         shape: &Shape,
@@ -138,7 +138,7 @@ impl Rig {
         Self::with_steps(device, shape, kv_type, (seed, is_mapped), SHORT)
     }
 
-    /// The same, for steps of any size.
+    /// The same for other step sizes.
     pub fn with_steps(
         mut device: Box<dyn Device>,
         shape: &Shape,
@@ -253,7 +253,7 @@ impl Rig {
         outcome
     }
 
-    /// Uploads the masks of those that have one, in order; answers how many.
+    /// Uploads the masks of all pieces with a mask, in order; returns their number.
     fn upload_masks(&mut self, pieces: &[Piece]) -> u32 {
         let masks: Vec<_> = pieces.iter().filter_map(|piece| piece.mask.as_ref()).collect();
         let words: Vec<u32> = masks.iter().flat_map(|mask| mask.iter().copied()).collect();
@@ -276,8 +276,8 @@ impl Rig {
             .write_host(self.step_host, 0, layout.bytes(), &mut |bytes| {
                 let view = StepViewMut::new(bytes, &layout).unwrap();
                 for (t, piece) in pieces.iter().enumerate() {
-                    // Every sequence owns a run of pages after the reserved one, in reverse, so
-                    // that order cannot help.
+                    // Every sequence has consecutive pages after the reserved page, in reverse
+                    // order, so that a kernel cannot rely on the order of pages.
                     let pages = layout.pages_per_sequence;
                     for (i, page) in
                         view.tables[t * pages as usize..][..pages as usize].iter_mut().enumerate()

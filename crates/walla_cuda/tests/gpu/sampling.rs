@@ -27,14 +27,14 @@ fn sampling(piece: &mut Piece, random: &mut Random, vocab: u32) {
         let token = random.below(vocab);
         let bias = [f32::NEG_INFINITY, -3.0, 4.0][random.below(3) as usize];
         piece.biases.push(BiasRow { token, bias });
-        // One of three tokens has two.
+        // One in three tokens has two biases.
         if random.below(3) == 0 {
             piece.biases.push(BiasRow { token, bias: 1.5 });
         }
     }
 }
 
-// Vocabularies in one chunk, over several with a short last one, and with groups of tokens of
+// Vocabularies in one chunk, in several with a short last one, and with groups of tokens over
 // several threads.
 const VOCABULARIES: [(u32, u32); 3] = [(515, 60), (9001, 60), (40_003, 12)];
 
@@ -43,7 +43,7 @@ fn draws_are_the_oracles() {
     compare(&VOCABULARIES, None, &|_, _| None);
 }
 
-/// Far more equal logits than top-k keeps: the lower tokens win.
+/// Far more equal logits than top-k keeps: the lower token ids win.
 #[test]
 fn draws_from_equal_logits_are_the_oracles() {
     compare(&[(515, 20), (9001, 20), (40_004, 10)], Some(7), &|_, _| None);
@@ -55,7 +55,7 @@ fn draws_from_a_large_vocabulary_are_the_oracles() {
     compare(&[(262_208, 3)], None, &|_, _| None);
 }
 
-/// Masks of every kind: few bits, half of them, all but a few, whole chunks without any.
+/// Masks of every kind: few bits, half of the bits, almost all, and none in whole chunks.
 #[test]
 fn masked_draws_are_the_oracles_and_allowed() {
     compare(&VOCABULARIES, None, &|random, vocab| {
@@ -171,9 +171,9 @@ fn forbidden_tokens_are_not_drawn() {
     assert_eq!(outcome.rows[1].flags, ResultRow::SAMPLED);
 }
 
-/// NaN in a row of the table, and infinities in pages of f16, with all kernels that lie between
-/// them and the logits: their sequence is lost, for as long as the cells are there, and nobody
-/// else's bits change.
+/// NaN in a row of the embedding table, and infinities in f16 pages, with all kernels between them
+/// and the logits. The sequence fails as long as it has the cells, and the bits of the other
+/// sequences do not change.
 #[test]
 fn what_is_not_finite_fails_its_own_row_only() {
     let base = Shape {
@@ -218,13 +218,13 @@ fn lose_one_of_two(mut rig: Rig, name: &str) {
     with([Piece::new(0, 0, &[20, poisoned, 21]), read(3)], &expected[0]);
     with([Piece::new(0, 3, &[22]), decode(3, 5)], &expected[1]);
     with([Piece::new(4, 0, &[poisoned]), Piece::new(5, 0, &[6])], &expected[2]);
-    // Nothing is left of it where rows lie.
+    // No non-finite values remain in the workspace rows.
     let outcome = rig.step(&[read(6), read(7)], 0);
     assert!(outcome.logits.iter().all(|row| bits(row) == expected[0]), "{name}: later rows");
 }
 
-/// The second half of a prompt of twice the window takes the places of the first: that half's
-/// tokens alone are not penalised.
+/// The second half of a prompt of twice the window overwrites the first: only the second half's
+/// tokens are penalised.
 #[test]
 fn of_a_prompt_longer_than_the_window_the_last_tokens_are_penalised() {
     let Some(device) = gpu() else { return };

@@ -26,8 +26,8 @@ fn facts(device: &dyn Device) -> GpuFacts {
     device.info().gpu.clone().unwrap()
 }
 
-/// The program's own context on the GPU that is tested, as the runtime API would have it, for as
-/// long as somebody holds it.
+/// The program's context on the tested GPU, as the runtime API would create it. It lives as long as
+/// a reference to it.
 fn program() -> Arc<CudaContext> {
     let ordinal = tested().trim_start_matches("cuda:").parse().unwrap();
     CudaContext::new(ordinal).unwrap()
@@ -35,7 +35,7 @@ fn program() -> Arc<CudaContext> {
 
 fn shared(program: &Arc<CudaContext>) -> SharedContext {
     let raw = program.cu_ctx().cast();
-    #[expect(unsafe_code, reason = "what a program promises that shares its context")]
+    #[expect(unsafe_code, reason = "the safety conditions of a shared context")]
     // SAFETY: the context is retained until the last clone of `program` is dropped, and the handle
     // owns one.
     unsafe {
@@ -43,7 +43,7 @@ fn shared(program: &Arc<CudaContext>) -> SharedContext {
     }
 }
 
-/// Tokens of some steps: a prompt, then one token after the other, each fed back.
+/// Tokens of several steps: a prompt, then one token at a time, each fed back.
 fn conversation(rig: &mut Rig, shape: &Shape) -> Vec<u32> {
     let prompt = tokens(shape.vocab, 21, 8);
     let mut said = vec![rig.step(&[Piece::new(0, 0, &prompt)], 0).rows[0].token];
@@ -73,7 +73,7 @@ fn a_device_works_in_the_programs_context_and_leaves_it_alive() {
         let mut rig = Rig::new(device, &shape, KvType::F16, 2);
         assert_eq!(conversation(&mut rig, &shape), expected, "round {round}");
         assert_eq!(rig.device.graph_fallbacks().total(), 0);
-        // The program goes on beside it.
+        // The program's own work continues.
         assert!(stream.clone_dtoh(&of_program).unwrap() == numbers);
         drop(rig);
         assert_eq!(Arc::strong_count(&program), held, "the device holds it no more");
@@ -102,7 +102,7 @@ fn what_a_device_made_in_the_programs_context_is_freed() {
         assert!(during + 1_490 < free[0], "{during} MiB free with 1,500 MiB in use, {free:?}");
     }
     println!("MiB free before each of four devices: {free:?}");
-    // The driver keeps what the first one made it load.
+    // The driver keeps allocations that the first device caused.
     assert!(free[3] + 8 >= free[1], "{free:?}");
 }
 
@@ -115,8 +115,8 @@ fn handles_that_do_not_fit_are_refused() {
     assert!(matches!(unknown, DeviceError::Unsupported { .. }), "{unknown}");
     let nothing = open(GpuContext::Share { percent: 0 }).err().unwrap();
     assert!(matches!(nothing, DeviceError::Invalid(_)), "{nothing}");
-    #[expect(unsafe_code, reason = "what a program promises that shares its context")]
-    // SAFETY: a null context is refused before the driver sees it.
+    #[expect(unsafe_code, reason = "the safety conditions of a shared context")]
+    // SAFETY: a null context is refused before the driver receives it.
     let null = unsafe { SharedContext::new(std::ptr::null_mut(), ()) };
     let null = open(null).err().unwrap();
     assert!(matches!(null, DeviceError::Invalid(_)), "{null}");
@@ -131,8 +131,8 @@ fn without_cuda_in_graphics_the_device_has_a_context_of_its_own_and_says_why() {
         println!("SKIPPED: this machine has it");
         return;
     };
-    #[expect(unsafe_code, reason = "what a program promises that shares its queue")]
-    // SAFETY: nobody looks at the queue where the platform cannot share one.
+    #[expect(unsafe_code, reason = "the safety conditions of a shared queue")]
+    // SAFETY: the queue is not accessed if the platform cannot share one.
     let queue = unsafe { GraphicsQueue::vulkan(std::ptr::null_mut(), ()) };
     let device = open(queue).unwrap();
     assert_eq!(facts(&*device).context, format!("its own; CUDA in Graphics: {why}"));
@@ -140,7 +140,7 @@ fn without_cuda_in_graphics_the_device_has_a_context_of_its_own_and_says_why() {
     conversation(&mut Rig::new(device, &shape, KvType::F16, 2), &shape);
 }
 
-/// Time of a decode step whose product is as large as a real one, launched as a graph.
+/// Time of a decode step with a product of realistic size, launched as a graph.
 fn step_time(rig: &mut Rig, shape: &Shape) -> Duration {
     rig.step(&[Piece::new(0, 0, &tokens(shape.vocab, 1, 4))], 0);
     let mut best = Duration::MAX;

@@ -11,12 +11,12 @@ use crate::parity::tokens;
 use crate::rig::{Piece, Rig};
 use crate::{gpu, in_a_child, is_emulated};
 
-/// How many GPUs the emulator is to have; set in the process that tests two of them.
+/// Number of GPUs to emulate; set in the process that tests two.
 const DEVICES: &str = "WALLA_EMULATED_DEVICES";
 
 const NAME: &str = "two::two_gpus_of_a_process_say_what_each_says_alone";
 
-/// What the child says where it finds two.
+/// Output of the child if it finds two.
 const BOTH: &str = "two GPUs agree";
 
 #[test]
@@ -41,18 +41,18 @@ fn two_gpus(backend: &CudaBackend) {
     let rig = |device| Rig::with_results(device, &shape, KvType::F16, 2, true);
     let expected = Talk::new(rig(open("cuda:0")), &shape).until_its_end();
 
-    // By turns on one thread: every call finds the context of its own GPU.
+    // Alternately on one thread: every call makes its GPU's context current.
     let mut talks = ["cuda:0", "cuda:1"].map(|name| Talk::new(rig(open(name)), &shape));
     for _ in 0..TURNS / 2 {
         talks.iter_mut().for_each(Talk::turn);
     }
-    // One GPU is gone, the other goes on, in another thread.
+    // One GPU is dropped; the other continues on another thread.
     let [first, second] = talks;
     drop(first);
     let said = thread::spawn(move || second.until_its_end()).join().unwrap();
     assert_eq!(said, expected, "cuda:1, beside cuda:0");
 
-    // Side by side.
+    // Concurrently.
     let [first, second] = ["cuda:0", "cuda:1"].map(|name| {
         let talk = Talk::new(rig(open(name)), &shape);
         thread::spawn(move || talk.until_its_end())
@@ -64,7 +64,7 @@ fn two_gpus(backend: &CudaBackend) {
 
 const TURNS: usize = 8;
 
-/// One sequence on one GPU: a prompt, then each drawn token fed back.
+/// One sequence on one GPU: a prompt, then each sampled token fed back.
 struct Talk {
     rig: Rig,
     said: Vec<u32>,

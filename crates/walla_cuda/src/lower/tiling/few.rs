@@ -1,4 +1,4 @@
-//! How blocks for one group of rows are cut (kernels/few.cuh).
+//! Tiling for one group of rows per block (kernels/few.cuh).
 
 use walla_device::GpuFacts;
 
@@ -6,44 +6,45 @@ use super::{FEW_WARPS, FEW_WARPS_LARGE, GROUP_ROWS, Product, SUM_STRIDE, Tiling,
 use crate::lower::order::{Order, TILES_MANY};
 use crate::params::Stages;
 
-/// Most tiles that a block makes in one turn: their sums meet in shared memory.
+/// Maximum tiles per block and turn: their sums are reduced in shared memory.
 const TURN_TILES_MAX: u32 = 8;
-/// Most stages of a ring (`DEPTH_MAX`).
+/// Maximum stages of a ring (`DEPTH_MAX`).
 pub(super) const DEPTH_MAX: u32 = 8;
-/// Bytes of half a stage, at most: longer copies bring nothing.
+/// Maximum bytes of half a stage: longer copies gain nothing.
 const COPY_BYTES_MAX: u32 = 2_560;
-/// Most rows of x for which a warp asks for all stages of many tiles before its predecessor has
-/// ended, and most of those stages with more rows.
+/// Maximum rows of x for which a warp prefetches all stages of many tiles before its predecessor
+/// has ended, and the maximum number of such stages with more rows.
 const ROWS_FEW: u32 = 4;
 const EARLY_STAGES_OF_MANY: u32 = 2;
-/// Segments of a warp that are on their way at least where two blocks share a multiprocessor, if it
-/// has as many to do.
+/// Minimum segments in flight per warp if two blocks share a multiprocessor and the warp has as
+/// many segments.
 const SEGMENTS_AHEAD_MIN: u32 = 2;
 
-/// How blocks for one group of rows go through the tiles.
+/// How blocks for one group of rows iterate over tiles.
 #[derive(Clone, Copy, Debug)]
 struct Turns {
-    /// Tiles of a turn.
+    /// Tiles per turn.
     tiles: u32,
-    /// Blocks, and the turns that each makes.
+    /// Blocks, and turns per block.
     blocks: u32,
     rounds: u32,
-    /// Runs that the busiest warp makes in a turn.
+    /// Runs of the busiest warp in a turn.
     units: u32,
 }
 
 impl Turns {
-    /// What the busiest warp has to do: a turn costs about half a unit by itself.
+    /// Work of the busiest warp. A turn has an overhead of about half a unit.
     fn cost(&self) -> u32 {
         self.rounds * (2 * self.units + 1)
     }
 }
 
 impl Tiling {
-    /// Cuts a product for one group of rows a block (kernels/few.cuh).
+    /// Computes the tiling for one group of rows per block (kernels/few.cuh).
     pub(super) fn few(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
-        // A large block where tiles do not suffice for two blocks a multiprocessor and a warp would
-        // make several runs, or where two do not fit. Rows of x that do not fit come in parts.
+        // Use a large block if there are too few tiles for two blocks per multiprocessor and a warp
+        // would take several runs, or if two blocks do not fit. If the rows of x do not fit, load
+        // them in parts.
         let blocks = product.tiles * self.row_blocks(product);
         let is_large =
             blocks <= gpu.multiprocessors && self.order.splits * self.order.runs > FEW_WARPS;
@@ -57,8 +58,8 @@ impl Tiling {
         shapes.find_map(|(shape, resident)| shape.few_turns(product, gpu, resident))
     }
 
-    /// The same with so many blocks a multiprocessor; `None` if they do not fit, or bring less than
-    /// half of what one block would.
+    /// The same with `resident` blocks per multiprocessor. With two, cuts that cost more than 1.5
+    /// times the cheapest are rejected. `None` if no cut fits with enough segments in flight.
     fn few_turns(self, product: &Product, gpu: &GpuFacts, resident: u32) -> Option<Self> {
         let row_blocks = self.row_blocks(product);
         let places = (gpu.multiprocessors.max(1) * resident).div_ceil(row_blocks);
@@ -81,8 +82,8 @@ impl Tiling {
         })
     }
 
-    /// Gives each warp the ring with most segments ahead, but no more than [`segments_ahead`] where
-    /// it shares a multiprocessor.
+    /// Gives each warp the ring with the most segments in flight, limited by [`segments_ahead`] if
+    /// two blocks share a multiprocessor.
     fn with_rings(
         self,
         product: &Product,
@@ -102,15 +103,15 @@ impl Tiling {
             depths.map(|cut| cut.few_sized(product, rounds)).find(|cut| cut.fits(resident, gpu))
         };
         let ahead = |cut: &Self| (cut.chunk * cut.depth).min(all);
-        // Of equals the longest copies. Segments that come one by one are unpacked one by one, too:
-        // only where pairs do not fit.
+        // Among equal rings, use the longest copies. Segments that arrive one by one are also
+        // unpacked one by one: only if pairs do not fit.
         let pairs =
             (2..=chunk_most).filter(|chunk| chunk.is_multiple_of(2) || *chunk == self.order.run);
         let best = pairs.filter_map(with_ring).max_by_key(ahead).or_else(|| with_ring(1))?;
         (resident == 1 || ahead(&best) >= SEGMENTS_AHEAD_MIN.min(all)).then_some(best)
     }
 
-    /// How a warp's stages are numbered, of a product for one group of rows.
+    /// Numbering of a warp's stages, for one group of rows.
     pub(in crate::lower) fn stages(&self, tiles: u32) -> Stages {
         let of_task = self.order.run.div_ceil(self.chunk);
         let tasks = (self.turn_tiles * self.x_splits).div_ceil(self.teams);
@@ -120,10 +121,11 @@ impl Tiling {
         Stages { of_task, tasks, passes, all: turns * passes * tasks * of_task, by }
     }
 
-    /// Stages that a warp asks for before its predecessor has ended. Others come when rows of x do,
-    /// where they would keep the predecessor waiting: half of them where few tiles have long
-    /// splits, as down's have, which follows the product that needs memory to its end; all but two
-    /// of that product's own where there are more rows.
+    /// Stages that a warp prefetches before its predecessor has ended. The others are fetched with
+    /// the rows of x, where an earlier prefetch would slow the predecessor. That holds for half of
+    /// the stages of few tiles with long splits, such as down: it follows the product that needs
+    /// the memory bandwidth to its end. That product itself (many tiles) prefetches only two stages
+    /// if it has more rows.
     pub(in crate::lower) fn early_stages(&self, product: &Product) -> u32 {
         match product.tiles {
             ..TILES_MANY if self.order.runs > 1 => self.depth.div_ceil(2),
@@ -132,8 +134,8 @@ impl Tiling {
         }
     }
 
-    /// The first stage of each warp, of a product for one group of rows (`MatmulParams::first`):
-    /// what a warp asks for before it has found out anything else.
+    /// The first stage of each warp, for one group of rows (`MatmulParams::first`): a warp
+    /// prefetches it before it has computed anything else.
     pub(in crate::lower) fn first_stages(&self, segments: u32) -> [u32; WARPS_MAX as usize] {
         let Order { split_segments, runs, run, .. } = self.order;
         std::array::from_fn(|warp| {
@@ -147,8 +149,8 @@ impl Tiling {
         })
     }
 
-    /// Counts the memory of a block for one group of rows: rings, rows of x, sums of runs (of two
-    /// turns at once if there are more than one), and those of earlier splits.
+    /// Computes the shared memory of a block for one group of rows: rings, rows of x, sums of runs
+    /// (of two turns at once if there is more than one turn), and sums of earlier splits.
     fn few_sized(self, product: &Product, rounds: u32) -> Self {
         let rings = self.warps() * self.depth * self.chunk * 2 * product.record_bytes;
         let segments = product.segments.min(self.x_splits * self.order.split_segments);
@@ -162,9 +164,9 @@ impl Tiling {
     }
 }
 
-/// Segments of a warp that are on their way at most, of `all` that it makes, where two blocks share
-/// a multiprocessor and many tiles out: rows of x, which every block waits for, come later the more
-/// weights are asked for before. Found by measuring, for copies of one segment and of more.
+/// Maximum segments in flight per warp, out of `all`, if two blocks share a multiprocessor and
+/// there are many tiles. Every block waits for the rows of x, which arrive later the more weights
+/// are requested before them. Measured, for copies of one segment and of more.
 fn segments_ahead(all: u32, copy_most: u32) -> u32 {
     match (copy_most, all) {
         (1, _) => SEGMENTS_AHEAD_MIN,

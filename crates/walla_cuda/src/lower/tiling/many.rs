@@ -1,19 +1,19 @@
-//! How blocks for more than one group of rows are cut (kernels/matmul.cuh).
+//! Tiling for more than one group of rows per block (kernels/matmul.cuh).
 
 use walla_device::GpuFacts;
 
 use super::{GROUP_ROWS, Product, SUM_STRIDE, Tiling, WARPS_MAX};
 
-/// What it takes a warp to unpack a tile's segment, in multiplications with a group of rows.
+/// Cost of unpacking a tile's segment, in units of its multiplication with one group of rows.
 const UNPACKING: u32 = 4;
 
 impl Tiling {
-    /// Cuts a product for four or two groups of rows a block (kernels/matmul.cuh).
+    /// Computes the tiling for four or two groups of rows per block (kernels/matmul.cuh).
     pub(super) fn many(self, product: &Product, gpu: &GpuFacts) -> Option<Self> {
         let few = self.order.run.min(2);
         let rings = [(few, 3), (few, 2), (few, 1), (1, 2), (1, 1)];
         let of_groups = |groups: u32| {
-            // More teams share the rows of x, as long as there is work for each.
+            // More teams share the rows of x, if there is work for each.
             let row_blocks = Self { groups, ..self }.row_blocks(product);
             let tasks = product.tiles * row_blocks * self.order.splits;
             let is_worth = |teams: &u32| *teams == 1 || tasks >= gpu.multiprocessors * teams;
@@ -22,14 +22,14 @@ impl Tiling {
                 rings.map(|(chunk, depth)| Self { groups, teams, chunk, depth, ..self })
             });
             let sized = cuts.filter_map(|cut| cut.fit(product, gpu));
-            // As many warps on a multiprocessor as there can be, of which each has a stage on its
-            // way while it multiplies.
+            // As many warps per multiprocessor as possible, each with a stage in flight while it
+            // multiplies.
             sized.max_by_key(|(cut, warps)| {
                 (warps * cut.depth.min(2), cut.depth * cut.chunk, cut.teams)
             })
         };
-        // Fewer groups leave room for more warps, and have weights unpacked more often. Where a
-        // split is one run, blocks end as soon as they have begun: small ones.
+        // Fewer groups allow more warps but unpack the weights more often. If a split has one run,
+        // blocks end shortly after they begin, so use small ones.
         let cost = |(cut, warps): &(Self, u32)| {
             let [blocks, ..] = cut.grid;
             let turns = product.tiles.div_ceil(blocks * cut.teams);
@@ -39,8 +39,8 @@ impl Tiling {
         groups.iter().filter_map(|groups| of_groups(*groups)).min_by_key(cost).map(|(cut, _)| cut)
     }
 
-    /// Lays the grid out and counts the memory, for more than one group of rows a block; says how
-    /// many warps a multiprocessor holds. `None` if it does not fit.
+    /// Computes grid and shared memory for more than one group of rows per block. Also returns the
+    /// warps that a multiprocessor holds. `None` if it does not fit.
     fn fit(mut self, product: &Product, gpu: &GpuFacts) -> Option<(Self, u32)> {
         let x = self.groups * product.segments.min(self.order.split_segments) * GROUP_ROWS * 256;
         let ring =

@@ -6,7 +6,7 @@ fn gpu(multiprocessors: u32, shared_bytes_per_block_optin: u64) -> GpuFacts {
     GpuFacts { multiprocessors, shared_bytes_per_block_optin, ..GpuFacts::default() }
 }
 
-/// A product, and how it is cut.
+/// A product and its tiling.
 fn cut(
     gpu: &GpuFacts,
     (tiles, segments): (u32, u32),
@@ -25,7 +25,7 @@ const SEGMENTS: [u32; 12] = [1, 5, 8, 12, 16, 20, 24, 64, 76, 112, 224, 416];
 // Up to heads of 262,208 rows.
 const TILES: [u32; 8] = [1, 4, 33, 192, 1_024, 1_792, 3_584, 16_388];
 
-/// Every product that models have, on a large and on a small chip.
+/// Products of all model sizes, on a large and on small GPUs.
 fn all(mut check: impl FnMut(&Product, &Tiling, &GpuFacts)) {
     for gpu in [gpu(132, 232_448), gpu(24, 101_376), gpu(40, 65_536)] {
         for record_bytes in records() {
@@ -53,7 +53,7 @@ fn every_product_fits_every_chip() {
         let bytes = u64::from(tiling.shared_bytes + SHARED_STATIC);
         assert!(bytes <= gpu.shared_bytes_per_block_optin, "{product:?}: {tiling:?}");
         let warps = tiling.warps();
-        // Blocks for one group of rows are never smaller.
+        // Blocks for one group of rows always have one of two sizes.
         let is_few = tiling.groups == 1;
         let is_right = if is_few {
             warps == FEW_WARPS || warps == FEW_WARPS_LARGE
@@ -89,8 +89,8 @@ fn turns_of_few_rows_fill_the_chip() {
         let (_, cut) = cut(&gpu, (tiles, segments), rows, record_bytes);
         (cut.grid[0], cut.turn_tiles, cut.teams, cut.chunk * cut.depth)
     };
-    // Llama 3.2 1B: query, key and value; output; down; gate and up; head. What a warp multiplies
-    // in a turn is on its way before x is, three quarters of it where two blocks share a
+    // Llama 3.2 1B: query, key and value; output; down; gate and up; head. The segments that a warp
+    // multiplies in a turn are in flight before x is; three quarters of them if two blocks share a
     // multiprocessor.
     assert_eq!(cut(192, 16, 1, 640), (192, 1, 8, 2));
     assert_eq!(cut(128, 16, 1, 640), (128, 1, 8, 2));
@@ -98,8 +98,8 @@ fn turns_of_few_rows_fill_the_chip() {
     assert_eq!(cut(1_024, 16, 1, 640), (256, 4, 4, 6));
     let (blocks, turn_tiles, teams, _) = cut(8_016, 16, 1, 848);
     assert_eq!((blocks, turn_tiles, teams), (251, 8, 4));
-    // Gate and up of bf16, whose segments come one by one, and of Llama 3.1 8B, whose warps go on
-    // for long: rows of x come before more of them.
+    // Gate and up of bf16, whose segments arrive one by one, and of Llama 3.1 8B, whose warps have
+    // many segments: rows of x are loaded before more of them.
     assert_eq!(cut(1_024, 16, 1, 2_048), (256, 4, 4, 2));
     assert_eq!(cut(1_792, 32, 1, 640), (256, 7, 4, 4));
     // Qwen 3 0.6B: gate and up, two tiles of four splits for eight teams.
@@ -141,7 +141,7 @@ fn more_rows_fill_the_chip() {
 
 #[test]
 fn stages_of_few_rows_are_every_segment_once() {
-    // As kernels/few.cuh finds what comes next to a warp.
+    // As kernels/few.cuh computes a warp's next stage.
     let divided = |n: u32, by: u32| ((2 * u64::from(n) * u64::from(by)) >> 32) as u32;
     all(|product, tiling, _| {
         if tiling.groups > 1 || product.tiles > 200 {
@@ -183,7 +183,7 @@ fn stages_of_few_rows_are_every_segment_once() {
                 }
             }
         }
-        // Blocks with more rows of x make the same.
+        // Blocks with other rows of x compute the same.
         assert!(seen.iter().all(|n| *n == 1), "{product:?}: {tiling:?}, {splits} splits");
     });
 }
