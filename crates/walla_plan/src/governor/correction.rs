@@ -6,8 +6,8 @@ use crate::frame::{BUCKETS, CostModel, StepWork, bucket_index};
 /// Minimum weight of a new measurement in the overall correction; weight in the mean deviation.
 const GAIN: f32 = 1.0 / 32.0;
 
-/// Minimum weight of a new measurement in a bucket's correction; weight in the `reads` correction and
-/// in the bucket's mean deviation.
+/// Minimum weight of a new measurement in a bucket's correction; weight in the `reads` correction
+/// and in the bucket's mean deviation.
 const GAIN_OF_BUCKET: f32 = 1.0 / 16.0;
 
 /// Margin of an upper prediction, in mean absolute deviations. For normally distributed noise this

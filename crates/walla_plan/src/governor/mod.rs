@@ -3,7 +3,7 @@
 //!
 //! | part | purpose |
 //! |---|---|
-//! | [`StepCost`] | bucket table and rates per cached and prompt token, fitted from [`CostSample`]s |
+//! | [`StepCost`] | bucket table and rates per cached/prompt token, fitted from [`CostSample`]s |
 //! | corrections | measured/predicted, exponentially averaged, overall and per bucket; margin |
 //! | frames | device time of each frame; time beyond the budget is charged to later frames |
 //!
