@@ -54,7 +54,7 @@ pub enum Op {
     Embed {
         /// `[vocab, width]`.
         table: MatrixId,
-        /// Factor of the row.
+        /// Scale factor of the row.
         scale: f32,
         /// Result.
         x: Slot,
@@ -92,7 +92,7 @@ pub enum Op {
         shape: HeadShape,
         /// Layer of the cache.
         layer: u32,
-        /// Factor of the scores.
+        /// Scale factor of the scores.
         scale: f32,
         /// Visible tokens, including the row's own; `None`: all.
         window: Option<u32>,

@@ -255,9 +255,9 @@ impl SamplingBuilder {
         self
     }
 
-    /// Excludes all other tokens from sampling and from candidates; `None` allows all tokens. A
-    /// reply can only end without a length limit if the mask allows an end-of-generation token.
-    /// Agents that share one mask share its device memory.
+    /// Excludes all other tokens from sampling and from candidates; `None` allows all tokens. If
+    /// the mask allows no end-of-generation token, a reply ends only at its length limit or when it
+    /// is cancelled. Agents that share one mask share its device memory.
     pub fn allowed_tokens(mut self, mask: impl Into<Option<Arc<TokenMask>>>) -> Self {
         self.draft.allowed_tokens = mask.into();
         self

@@ -24,7 +24,7 @@
 //! # Counterparts in llama.cpp
 //! | llama.cpp | walla |
 //! |---|---|
-//! | `llama_memory_seq_rm(seq, p0, p1)` | [`remove(seq, p0..p1)`](KvLedger::remove): tail or whole sequence |
+//! | `llama_memory_seq_rm(seq, p0, p1)` | [`remove(seq, p0..p1)`](KvLedger::remove): from the middle only with a shift |
 //! | `seq_rm(p0, p1)` then `seq_add(p1, -1, p0 - p1)` | [`remove_and_shift(seq, p0..p1)`](KvLedger::remove_and_shift) |
 //! | `llama_memory_seq_add` | [`shift`](KvLedger::shift): downwards only, because there are no holes |
 //! | `llama_memory_seq_cp` | [`copy`](KvLedger::copy): a prefix, into an empty sequence |
