@@ -1,9 +1,9 @@
-//! The bodies of the fuzz targets: functions of bytes that panic if a promise does not hold.
+//! The bodies of the fuzz targets: functions of bytes that panic if an invariant is violated.
 //!
 //! `crates/walla_model/tests/fuzz_bodies.rs` includes the same files and runs them on a stable
 //! compiler over fixed seeds and their mutations.
 
 pub mod bodies;
-/// Apart from the others: it depends on `bevy_walla`, whose tests include it.
+/// Separate from the others: it depends on `bevy_walla`, whose tests include it.
 #[path = "bodies/conversation.rs"]
 pub mod conversation;

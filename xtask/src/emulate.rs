@@ -1,8 +1,8 @@
-//! `xtask emulate`: runs the tests of `walla_cuda` that want a GPU on `tools/emulator`, a stand-in
-//! for the driver library.
+//! `xtask emulate`: runs the GPU tests of `walla_cuda` on `tools/emulator`, a replacement of the
+//! driver library.
 //!
-//! The library lies under the driver's name in a folder of its own in the target folder, which only
-//! these tests are told of: other tests of the same machine go on finding no GPU.
+//! The library has the driver's name and is in a separate subfolder of the target folder. Only
+//! these tests get its path; other tests on the same machine find no GPU.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use std::{env, fs};
 
 use crate::cargo_command;
 
-/// Chips that the emulator knows.
+/// Compute capabilities that the emulator supports.
 const CAPABILITIES: &[&str] = &["7.5", "8.0", "8.6", "8.9", "9.0", "12.0"];
 
-/// What CI runs: on an H100 all but the tests that take minutes each, on the others what tells
-/// texts apart. Two to four minutes on two cores.
+/// Test selections of CI: for 9.0 (H100) all tests except slow ones (minutes each), for the others
+/// tests of the differences between the PTX texts. Two to four minutes on two cores.
 const CI: &[(&str, &[&str])] = &[
     (
         "9.0",
@@ -26,7 +26,7 @@ const CI: &[(&str, &[&str])] = &[
             "--skip=draws",
             "--skip=ten_thousand",
             "--skip=every_feature",
-            // Without warpgroups products are made as they are in any case here.
+            // The emulator runs PTX without WGMMA, so this test would repeat others.
             "--skip=products_without_warpgroups",
             "--skip=groups_of_12",
             "--skip=groups_of_4",
@@ -34,25 +34,25 @@ const CI: &[(&str, &[&str])] = &[
             "--skip=heads_of_256",
         ],
     ),
-    // Sequentially: they count the memory that is free, or take all of it ([`MEMORY_MIB`]).
+    // Sequential: these tests measure free memory or allocate all of it ([`MEMORY_MIB`]).
     ("9.0", &["--ignored", "--test-threads=1", "memory::"]),
     (
         "8.0",
         &["every_type", "half_pages", "a_mask_without_bits", "packed_rows", "launches_one_by_one"],
     ),
     ("7.5", &["every_type", "half_pages", "a_mask_without_bits", "launches_one_by_one"]),
-    // The text of 9.0 with less than half of its shared memory.
+    // The PTX of 9.0 with less than half of its shared memory.
     ("12.0", &["every_type", "heads_of_256", "--skip=rows_far"]),
 ];
 
-/// Memory of the device in CI: the host backs all that tests take, and the largest cache has 1,000
-/// MiB.
+/// Memory of the device in CI: the host backs all memory that tests allocate, and the largest cache
+/// has 1,000 MiB.
 const MEMORY_MIB: (&str, &str) = ("WALLA_EMULATED_MEMORY_MIB", "1600");
 
-/// The same for whoever starts a test without `xtask`.
+/// The capability, for tests that are started without `xtask`.
 const CAPABILITY: &str = "WALLA_EMULATED_CAPABILITY";
 
-/// The arguments that run them.
+/// Cargo arguments that run the tests.
 const TESTS: &str = "test --package walla_cuda --test gpu --";
 
 const EMULATOR: &str = "walla_emulator";
@@ -60,7 +60,7 @@ const EMULATOR: &str = "walla_emulator";
 /// Runs `xtask emulate`.
 ///
 /// # Errors
-/// What cannot be built, or that a test failed.
+/// The build error, or that a test failed.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (capability, arguments) = match arguments {
         [option, capability, rest @ ..] if option == "--capability" => {
@@ -69,14 +69,15 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         all => (env::var(CAPABILITY).ok(), all),
     };
     let capability = capability.unwrap_or_else(|| "9.0".to_owned());
-    // The tests would skip: to them, a driver that refuses to start is no GPU.
+    // An invalid value must fail here: the tests treat a driver that does not start as an absent
+    // GPU and would skip.
     if !CAPABILITIES.contains(&capability.as_str()) {
         return Err(format!("capability {capability:?} is none of {}", CAPABILITIES.join(", ")));
     }
     test(&install(&build()?)?, &capability, arguments, &[])
 }
 
-/// What CI runs.
+/// Runs the CI tests.
 ///
 /// # Errors
 /// As [`run`].
@@ -95,7 +96,7 @@ pub fn ci() -> Result<(), String> {
     })
 }
 
-/// Runs tests as on a chip, with the emulator that lies in a folder.
+/// Runs tests with a capability and the emulator in `folder`.
 fn test(
     folder: &Path,
     capability: &str,
@@ -105,7 +106,7 @@ fn test(
     let mut command = cargo_command(TESTS);
     command.envs(environment.iter().copied());
     command.args(arguments).env(CAPABILITY, capability).env("LD_LIBRARY_PATH", first(folder)?);
-    // A GPU that is named has to be there: without one the tests fail instead of skipping.
+    // With a device name, the tests fail instead of skipping if the device is absent.
     command.env("WALLA_TEST_DEVICE", "cuda:0");
     crate::run(&mut command)
 }
@@ -121,7 +122,7 @@ fn names() -> Result<String, String> {
     }
 }
 
-/// The first argument that names tests of which there is none: as if they had been renamed.
+/// The first argument that selects no test, for example because tests were renamed.
 fn stale<'a>(arguments: &[&'a str], known: &str) -> Option<&'a str> {
     let part = |argument: &'a str| match argument.strip_prefix("--skip=") {
         Some(part) => part,
@@ -131,7 +132,7 @@ fn stale<'a>(arguments: &[&'a str], known: &str) -> Option<&'a str> {
     arguments.iter().copied().find(|argument| !known.contains(part(argument)))
 }
 
-/// Builds the emulator; answers where cargo put the library.
+/// Builds the emulator. Returns the path of the library.
 fn build() -> Result<PathBuf, String> {
     let mut command = cargo_command("build --message-format json-render-diagnostics");
     command.args(["--package", EMULATOR]).stderr(Stdio::inherit());
@@ -144,7 +145,7 @@ fn build() -> Result<PathBuf, String> {
     said.lines().find_map(library).ok_or_else(|| "cargo built no shared library".to_owned())
 }
 
-/// The shared library that a message of cargo's is about, if it is the emulator's.
+/// The shared library in a cargo message, if the message is about the emulator.
 fn library(message: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     if message["target"]["name"].as_str() != Some(EMULATOR) {
@@ -154,7 +155,7 @@ fn library(message: &str) -> Option<PathBuf> {
     files.map(PathBuf::from).find(|file| file.extension().is_some_and(|end| end == "so"))
 }
 
-/// Puts the library into its folder under both of the driver's names; answers the folder.
+/// Installs the library into its folder under both of the driver's names. Returns the folder.
 fn install(library: &Path) -> Result<PathBuf, String> {
     let metadata = crate::metadata("--no-deps")?;
     let target = metadata["target_directory"].as_str().ok_or("cargo names no target folder")?;
@@ -163,10 +164,10 @@ fn install(library: &Path) -> Result<PathBuf, String> {
     let [copied, named, numbered] =
         ["copied", "libcuda.so", "libcuda.so.1"].map(|name| folder.join(name));
     fs::create_dir_all(&folder).map_err(failed)?;
-    // Moved into place: a test that has the old one open keeps it.
+    // Renamed into place: a running test keeps the open old file.
     fs::copy(library, &copied).map_err(failed)?;
     fs::rename(&copied, &named).map_err(failed)?;
-    // One file with two names, so that nobody loads two drivers.
+    // A hard link, so that a process does not load two drivers.
     if numbered.exists() {
         fs::remove_file(&numbered).map_err(failed)?;
     }
@@ -174,7 +175,7 @@ fn install(library: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The path of libraries with a folder ahead of all others.
+/// `LD_LIBRARY_PATH` with a folder in front.
 fn first(folder: &Path) -> Result<OsString, String> {
     let others = env::var_os("LD_LIBRARY_PATH");
     let others = others.iter().flat_map(env::split_paths);

@@ -1,23 +1,24 @@
-//! `xtask kernels`: compiles `kernels/*.cu` and packs them into `crates/walla_cuda/images/`; `xtask
-//! kernels --check` proves that what is packed is fresh. An image holds every kernel file for one
-//! target: PTX, which the driver compiles on the player's machine, or machine code for one chip.
+//! `xtask kernels` compiles `kernels/*.cu` and packs them into `crates/walla_cuda/images/`. `xtask
+//! kernels --check` checks that the packed images are up to date. An image contains every kernel
+//! file for one target: PTX, which the driver compiles on the player's machine, or machine code for
+//! one chip.
 //!
-//! Freshness is a hash over every source file and the compiler's flags, kept in the manifest beside
-//! the images, so the check needs no compiler. Where the nvcc that made them is found (in `NVCC` or
-//! else on the path, or where `xtask kernels --fetch` puts it: a virtual environment of Python in
-//! the target folder), the check compiles again too and compares the kernels by name: nvcc numbers
-//! registers differently from run to run, so bytes say nothing. What ships is made by that version
-//! alone.
+//! The check compares a hash of all source files and compiler flags with the manifest next to the
+//! images, so it needs no compiler. If the nvcc version of the images is found (in `NVCC`,
+//! otherwise on the path, otherwise where `xtask kernels --fetch` installs it: a Python virtual
+//! environment in the target folder), the check also compiles again and compares the kernels by
+//! name. Bytes are not comparable: nvcc numbers registers differently from run to run. Shipped
+//! images are built by that version only.
 //!
-//! Where nvdisasm lies beside nvcc, machine code is looked through for what warpgroups' products
-//! must not meet (`hazards`).
+//! If nvdisasm is next to nvcc, machine code is also checked for register hazards of asynchronous
+//! warpgroup products (`hazards`).
 //!
-//! `xtask kernels --out FOLDER [--only TARGET …]` writes images elsewhere, for `WALLA_CUDA_IMAGES`
-//! or to lie beside a program: also machine code for chips of which the crate has text alone, such
-//! as `sm_89`.
+//! `xtask kernels --out FOLDER [--only TARGET …]` writes images to another folder, for
+//! `WALLA_CUDA_IMAGES` or for shipping with a program. This includes machine code for chips for
+//! which the crate has only PTX, such as `sm_89`.
 //!
-//! What was compiled before is kept in the target folder by the hash of a file and everything that
-//! it includes: a change compiles what it touches.
+//! Compiled files are cached in the target folder under the hash of a file and all of its includes,
+//! so only files affected by a change are compiled.
 
 mod compiler;
 mod fetch;
@@ -38,7 +39,7 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// What an image is called is built as it ships; any other chip gets machine code.
+    /// A shipped image name selects the shipped target; any other chip gets machine code.
     fn named(name: &'a str) -> Result<Self, String> {
         if let Some(shipped) = TARGETS.iter().find(|target| target.name == name) {
             return Ok(*shipped);
@@ -54,14 +55,14 @@ impl<'a> Target<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Text for this and every later architecture.
+    /// PTX for this and every later architecture.
     Ptx,
-    /// Machine code for this architecture alone.
+    /// Machine code for this architecture only.
     Cubin,
 }
 
-/// What images are built for. `walla_cuda` chooses among them; a kernel file may name fewer (see
-/// [`Sources::is_for`]).
+/// Targets of the shipped images. `walla_cuda` selects one of them; a kernel file may be limited to
+/// some (see [`Sources::is_for`]).
 const TARGETS: &[Target<'static>] = &[
     Target { name: "sm_75", kind: Kind::Ptx },
     Target { name: "sm_80", kind: Kind::Ptx },
@@ -69,13 +70,13 @@ const TARGETS: &[Target<'static>] = &[
     Target { name: "sm_90a", kind: Kind::Cubin },
 ];
 
-/// No contraction of products and sums but where a kernel says `fmaf`: results must not depend on
-/// how a template was inlined.
+/// No contraction of products and sums except explicit `fmaf`: results must not depend on the
+/// inlining of templates.
 const FLAGS: &[&str] = &["-std=c++17", "-fmad=false"];
 
-/// The oldest version of the PTX language that has everything the compiled kernels use: drivers
-/// from CUDA 12.3 on take it. The compiler writes its own version, which older drivers refuse; the
-/// assembler checks the text against the version it states.
+/// The oldest PTX version with all features that the compiled kernels use; drivers from CUDA 12.3
+/// on accept it. The compiler writes its current version, which older drivers refuse. The assembler
+/// checks the text against the stated version.
 const PTX_VERSION: &str = "8.3";
 
 const USAGE: &str = "usage: xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]";
@@ -83,7 +84,7 @@ const USAGE: &str = "usage: xtask kernels [--check | --fetch | --out FOLDER [--o
 /// Runs `xtask kernels`.
 ///
 /// # Errors
-/// What failed, or what is stale and how to rebuild it.
+/// The failure, or the stale image and how to rebuild it.
 pub fn run(args: &[String]) -> Result<(), String> {
     let root = root()?;
     let sources = Sources::read(&root.join("kernels"))?;
@@ -106,7 +107,8 @@ pub fn run(args: &[String]) -> Result<(), String> {
 }
 
 fn root() -> Result<PathBuf, String> {
-    // As cargo runs it, else as it was built: a built xtask can serve another checkout.
+    // Prefer cargo's run-time manifest path to the compile-time one: a built xtask can serve
+    // another checkout.
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     manifest.parent().map(Path::to_path_buf).ok_or_else(|| "xtask has no parent folder".to_owned())
@@ -116,8 +118,8 @@ fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Where compiled files are kept between runs: a folder that there is from then on, by its full
-/// path (the compiler runs in that of the sources).
+/// Creates the cache folder of compiled files and returns its absolute path (the compiler runs in
+/// the sources' folder).
 fn store(root: &Path) -> Result<PathBuf, String> {
     let store = target(root).join("walla_kernels");
     let failed = |e: std::io::Error| format!("{}: {e}", store.display());
@@ -125,12 +127,12 @@ fn store(root: &Path) -> Result<PathBuf, String> {
     store.canonicalize().map_err(failed)
 }
 
-/// Where a compiler is fetched to.
+/// Folder of a fetched compiler.
 fn environment(root: &Path) -> PathBuf {
     target(root).join("walla_nvcc")
 }
 
-/// What is not shipped with the crate is made by any nvcc.
+/// Builds images that are not shipped with the crate, with any version of nvcc.
 fn build_elsewhere(
     root: &Path,
     sources: &Sources,

@@ -1,12 +1,12 @@
-//! Which crate may depend on which: arrows are data, and this check reads them from `cargo
-//! metadata`.
+//! Checks dependencies between crates: the allowed ones are a table, the actual ones are read from
+//! `cargo metadata`.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Each crate with its floor and the third-party crates that it may use. An arrow goes to a lower
-/// floor only, never sideways.
+/// Each crate with its floor and the third-party crates that it may use. A dependency must be on a
+/// lower floor, never on the same one.
 const HOUSE: &[(&str, u32, &[&str])] = &[
     (
         "bevy_walla",
@@ -52,13 +52,13 @@ const HOUSE: &[(&str, u32, &[&str])] = &[
     ("walla_model", 1, &["half", "libc", "minijinja", "thiserror"]),
     ("walla_plan", 1, &["thiserror"]),
     ("walla_types", 0, &["thiserror"]),
-    // Data without code: anybody above may embed it.
+    // Data without code: any crate on a higher floor may embed it.
     ("walla_demo_model", 0, &[]),
-    // Marks of stages, from every floor that has some.
+    // Trace marks, used on several floors.
     ("walla_trace", 0, &["libloading", "thiserror", "tracing"]),
 ];
 
-/// Crates outside the house: they may use all of it.
+/// Crates outside the floors: they may use all crates.
 const OUTSIDE: &[&str] = &[
     "xtask",
     "walla_examples",
@@ -69,15 +69,15 @@ const OUTSIDE: &[&str] = &[
     "walla_emulator",
 ];
 
-/// Where the reasons for third-party crates stand: a table in `ARCHITECTURE.md`, whose first column
-/// names them.
+/// Heading of the table in `ARCHITECTURE.md` with the reasons for third-party crates. Its first
+/// column names them.
 const REASONS: &str = "## Third-party crates";
 
 /// Checks every dependency of every crate in the workspace.
 ///
 /// # Errors
-/// All arrows that are wrong, all third-party crates without a reason and all reasons without a
-/// crate, a line each.
+/// All forbidden dependencies, all third-party crates without a reason and all reasons without a
+/// crate, one line each.
 pub fn check() -> Result<(), String> {
     let metadata = crate::metadata("--no-deps")?;
     let root = metadata["workspace_root"].as_str().unwrap_or_default();
@@ -113,7 +113,8 @@ fn wrong_arrows(metadata: &Value) -> Vec<String> {
         };
         for dependency in dependencies {
             let on = dependency["name"].as_str().unwrap_or_default();
-            // Tests may look at a neighbour (the CPU is the oracle of the GPU); what ships may not.
+            // Tests may use a crate of the same floor (the CPU is the oracle of the GPU); shipped
+            // code may not.
             if dependency["kind"].as_str() == Some("dev") {
                 continue;
             }
@@ -131,8 +132,8 @@ fn wrong_arrows(metadata: &Value) -> Vec<String> {
     wrong
 }
 
-/// Third-party crates that the table on `page` does not name, and names in it that no package
-/// depends on.
+/// Third-party crates that the table on `page` does not name, and names in the table that no
+/// package depends on.
 fn wrong_reasons(metadata: &Value, page: &str) -> Vec<String> {
     let ours: BTreeSet<&str> = packages(metadata).map(|(name, _)| name).collect();
     let used: BTreeSet<&str> = packages(metadata)

@@ -1,16 +1,16 @@
-//! The project's own chores.
+//! Development tasks of the project.
 //!
 //! - `cargo xtask ci [--full]`: everything that continuous integration runs, in the same order;
-//!   with `--full` the overlay's tests as well, for which Bevy's interface has to be built.
+//!   `--full` adds the overlay's tests, which need a build of Bevy's UI.
 //! - `cargo xtask dependencies`: checks licences, sources and duplicate versions of all
 //!   dependencies against `deny.toml`.
-//! - `cargo xtask matrix`: checks that the tests which RELIABILITY.md names exist.
-//! - `cargo xtask layers`: checks that arrows between crates point to a lower floor only.
+//! - `cargo xtask matrix`: checks that the tests named in RELIABILITY.md exist.
+//! - `cargo xtask layers`: checks that crates depend only on crates of a lower floor.
 //! - `cargo xtask emulate [--capability X.Y] [TEST ARGUMENTS]`: runs walla's GPU tests on the
-//!   emulator, where there is no GPU.
+//!   emulator, without a GPU.
 //! - `cargo xtask kernels [--check | --fetch | --out FOLDER [--only TARGET …]]`: rebuilds the CUDA
-//!   kernel images, proves that they are those of the sources, fetches nvcc for it, or makes images
-//!   for a game to ship.
+//!   kernel images, checks that they match the sources, fetches nvcc, or builds images for a game
+//!   to ship.
 
 mod dependencies;
 mod emulate;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What CI runs: tests first, since they say most.
+/// The CI tasks, with the tests first because they find most errors.
 fn ci(is_full: bool) -> Result<(), String> {
     run(&mut all_tests())?;
     emulate::ci()?;
@@ -59,14 +59,14 @@ fn ci(is_full: bool) -> Result<(), String> {
     dependencies::check()?;
     dependencies::deny()?;
     where_installed()?;
-    // Without network, or without Python, the images are checked by hash alone.
+    // Without network or Python, the images are checked by hash only.
     if let Err(reason) = kernels::run(&["--fetch".to_owned()]) {
         eprintln!("xtask: no compiler for the kernels: {reason}");
     }
     kernels::run(&["--check".to_owned()])
 }
 
-/// All tests; where the reference data lies beside the checkout, those that compare with it may not
+/// All tests. If the reference data is next to the checkout, tests that compare with it must not
 /// skip.
 fn all_tests() -> Command {
     let mut command = cargo_command("test");
@@ -78,9 +78,8 @@ fn all_tests() -> Command {
     command
 }
 
-/// What the default features leave out: every feature is checked, and its tests run. Those of the
-/// overlay only if it is `is_full`: two cores check Bevy's interface in a minute and a half the
-/// first time, and build it in ten minutes.
+/// Checks every non-default feature and runs its tests. The overlay's tests run only if `is_full`:
+/// on two cores a first check of Bevy's UI takes a minute and a half, a build ten minutes.
 fn features(is_full: bool) -> Result<(), String> {
     clippy("--package walla --features cuda")?;
     clippy("--package walla_cuda --features cupti --all-targets")?;
@@ -98,7 +97,7 @@ fn features(is_full: bool) -> Result<(), String> {
     )
 }
 
-/// What needs a tool that a machine may not have: a line says so where it is missing.
+/// Checks that need an optional tool. Reports a missing tool.
 fn where_installed() -> Result<(), String> {
     let has = |line: &str, wanted: &str| {
         let mut words = line.split_whitespace();
@@ -113,10 +112,10 @@ fn where_installed() -> Result<(), String> {
     Ok(())
 }
 
-/// For the CPU's NEON kernels.
+/// Target for the CPU's NEON kernels.
 const ARM: &str = "aarch64-unknown-linux-gnu";
 
-/// Warnings are errors.
+/// Runs clippy with warnings as errors.
 fn clippy(line: &str) -> Result<(), String> {
     cargo(&format!("clippy {line} -- -D warnings"))
 }

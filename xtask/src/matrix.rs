@@ -4,16 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// Rows of the page.
+/// Number of rows of the page.
 const ROWS: u32 = 70;
 
-/// A row without a test begins its note with one of these.
+/// Prefixes of the note of a row without a test.
 const EXCUSES: &[&str] = &["not applicable:", "open:"];
 
 /// Runs `xtask matrix`.
 ///
 /// # Errors
-/// Every row that is missing, has no test, or names one that does not exist; a line each.
+/// Every row that is missing, has no test, or names a test that does not exist; one line each.
 pub fn check() -> Result<(), String> {
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -34,7 +34,7 @@ fn read(root: &Path, path: &str) -> Option<String> {
     places.iter().find_map(|place| fs::read_to_string(place).ok())
 }
 
-/// Number of tests that the page names, and its faults.
+/// Number of tests that the page names, and its errors.
 fn faults(page: &str, read: &dyn Fn(&str) -> Option<String>) -> (usize, Vec<String>) {
     let rows: Vec<Row<'_>> = page.lines().filter_map(Row::parse).collect();
     let mut faults = Vec::new();
@@ -80,7 +80,7 @@ impl<'a> Row<'a> {
         Some(Self { number: number.parse().ok()?, tests, note })
     }
 
-    /// Files and names of tests: a name follows the path of its file.
+    /// Files and names of tests: names follow the path of their file.
     fn tests(&self) -> Vec<(&'a str, &'a str)> {
         let mut file = "";
         let mut tests = Vec::new();
@@ -95,7 +95,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Whether a text has a function of that name with a test attribute above it.
+/// Whether a text has a function of this name with a test attribute.
 fn has_test(text: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
@@ -166,7 +166,7 @@ mod tests {
         ] {
             assert!(rules.contains(&format!("cudarc::driver::sys::{call}\"")), "{call}");
         }
-        // The one exception is an expectation: it fails if the lint no longer finds the calls.
+        // The one exception is an `expect`: it fails if the lint no longer finds the calls.
         let context = include_str!("../../crates/walla_cuda/src/driver/context.rs");
         assert_eq!(context.matches("#[expect(clippy::disallowed_methods").count(), 1);
     }

@@ -1,8 +1,9 @@
 //! The demo model that ships with walla: 8.1 million parameters, trained by us on our own text.
 //!
 //! It plays characters of a tavern from a description in the system prompt, and a robot that
-//! answers with one JSON action. It knows nothing of the world. What it can and cannot do, with
-//! numbers, and how it was made stand in `tools/demo_model/README.md` of the repository.
+//! answers with one JSON action. It has no world knowledge. The model card
+//! `tools/demo_model/README.md` in the repository documents its capabilities and limits, with
+//! numbers, and its training.
 //!
 //! The file is a GGUF (version 3) of the `qwen3` architecture in Q8_0 with a ChatML template, and
 //! is dedicated to the public domain (CC0-1.0). A program that depends on this crate grows by
@@ -18,8 +19,7 @@
 /// place.
 pub static GGUF: &[u8] = &FILE.0;
 
-/// Alignment of [`GGUF`] in bytes: that of tensors inside a GGUF file (its default
-/// `general.alignment`).
+/// Alignment of [`GGUF`] in bytes: the default `general.alignment` of tensors in a GGUF file.
 pub const ALIGNMENT: usize = 32;
 
 /// Name of the file, for programs that write it to disk.

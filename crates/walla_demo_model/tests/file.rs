@@ -1,8 +1,8 @@
-//! The embedded file is the one whose hash, size and measured numbers the documentation states.
+//! The embedded file has the hash, size and properties that the documentation states.
 
 use walla_demo_model::{ALIGNMENT, FILE_NAME, GGUF, SHA256};
 
-/// A crate on the registry may weigh 10 MB; the model must leave room for the rest.
+/// The registry accepts crates of up to 10 MB; the rest of the crate needs a part of it.
 const BYTES_MAX: usize = 9_000_000;
 
 #[test]
@@ -31,7 +31,7 @@ fn the_file_is_an_aligned_gguf_of_version_3() {
 
 #[test]
 fn the_hash_function_is_sha_256() {
-    // FIPS 180-4's own examples: one block, and two.
+    // Examples from FIPS 180-4: one block, and two.
     let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(hexadecimal(&sha256(b"abc")), expected);
     let expected = "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1";
@@ -45,7 +45,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// SHA-256 after FIPS 180-4, for this test only: a dependency for one hash would weigh more.
+/// SHA-256 as in FIPS 180-4, for this test only: one hash does not justify a dependency.
 fn sha256(message: &[u8]) -> Vec<u8> {
     let mut padded = message.to_vec();
     padded.push(0x80);
@@ -67,8 +67,7 @@ fn sha256(message: &[u8]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The first 32 bits of the fraction; the roots of primes below 312 leave a double bits enough for
-/// that.
+/// The first 32 bits of the fraction; for roots of primes below 312 an f64 has enough bits.
 fn fraction_32(x: f64) -> u32 {
     (x.fract() * 2f64.powi(32)) as u32
 }

@@ -1,18 +1,18 @@
 use crate::device::RopeId;
 
-/// How keys and values are stored.
+/// Storage format of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KvType {
-    /// 4 bytes a number: exact, for oracles and tests.
+    /// 4 bytes per number: exact, for oracles and tests.
     F32,
-    /// 2 bytes a number.
+    /// 2 bytes per number.
     #[default]
     F16,
-    /// 1 byte a number, and an f16 scale for each key and each value of a head: half of F16 but for
+    /// 1 byte per number, and an f16 scale per head for each key and each value: half of F16 plus
     /// the scale. A number is `scale * q` with `q` in -127..=127 and `scale` the largest magnitude
-    /// over 127, so it is off by half a scale at most: some 0.4 % of the head's largest number.
-    /// Turning a key to another position rounds it again.
+    /// over 127. The error is at most half a scale: about 0.4 % of the head's largest number.
+    /// Rotating a key to another position rounds it again.
     Q8,
 }
 
@@ -27,7 +27,7 @@ impl KvType {
         }
     }
 
-    /// Bytes of the scale that the key or the value of one head has besides its numbers.
+    /// Bytes of the scale of one head's key or value, in addition to its numbers.
     #[must_use]
     pub const fn scale_bytes(self) -> usize {
         match self {
@@ -37,16 +37,16 @@ impl KvType {
     }
 }
 
-/// What one layer keeps.
+/// Cached data of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheLayer {
     /// Keys and values of every token, in pages.
     Kv {
         /// Key and value heads.
         kv_heads: u32,
-        /// Numbers in a head.
+        /// Elements per head.
         head_dim: u32,
-        /// The rotation that keys carry: needed to move cells to other positions.
+        /// The RoPE table of the keys: needed to move cells to other positions.
         rope: Option<RopeId>,
     },
     /// The last `taps - 1` inputs of a short convolution, for every sequence, as f32.
@@ -58,23 +58,23 @@ pub enum CacheLayer {
     },
 }
 
-/// Everything that a device keeps of the sequences between steps.
+/// All per-sequence data that a device stores between steps.
 ///
-/// Besides pages and convolution states that is, for each sequence, the token that was sampled last
-/// (so that the next step can be launched before the host has read it) and the most recent
+/// In addition to pages and convolution states, each sequence has the last sampled token (so that
+/// the next step can be launched before the host has read it) and the most recent
 /// [`PENALTY_WINDOW_MAX`](walla_types::PENALTY_WINDOW_MAX) tokens, indexed by position modulo that
-/// number (for penalties). All of it starts as zeros.
+/// number (for penalties). All of it is initially zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDesc {
-    /// Layers, in the order in which ops refer to them.
+    /// Layers, indexed by ops.
     pub layers: Vec<CacheLayer>,
-    /// Pages of every layer. Page 0 is reserved: padding rows write there.
+    /// Pages per layer. Page 0 is reserved: padding rows write to it.
     pub pages: u32,
-    /// Tokens in a page.
+    /// Tokens per page.
     pub page_tokens: u32,
-    /// Sequences: the bound of every [`SeqId`](walla_types::SeqId).
+    /// Number of sequences: every [`SeqId`](walla_types::SeqId) is below it.
     pub sequences_max: u32,
-    /// How keys and values are stored.
+    /// Storage format of keys and values.
     pub kv_type: KvType,
 }
 
@@ -93,7 +93,7 @@ impl CacheDesc {
     }
 }
 
-/// Upkeep of a cache between steps. Commands run in order.
+/// Cache operations between steps, executed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheCommand {
     /// Copies a whole page in every layer (copy on write).
@@ -103,9 +103,9 @@ pub enum CacheCommand {
         /// Destination page.
         to: u32,
     },
-    /// Moves cells of one page to another place in every layer and turns their keys by `turn`
+    /// Moves cells of one page to another location in every layer and rotates their keys by `turn`
     /// positions. Source and destination may overlap only if they are the same page and the
-    /// destination comes first.
+    /// destination is not after the source.
     MoveCells {
         /// Source page.
         from_page: u32,
@@ -115,21 +115,21 @@ pub enum CacheCommand {
         to_page: u32,
         /// First destination cell in its page.
         to_cell: u32,
-        /// Cells moved.
+        /// Number of cells.
         cells: u32,
-        /// Positions that the tokens move by (negative: towards the start).
+        /// Change of the tokens' positions (negative: towards the start).
         turn: i32,
     },
-    /// Re-indexes the recent tokens after cells moved: token at position `p >= from` is now at `p +
-    /// turn`.
+    /// Re-indexes the recent tokens after cells were moved: the token at position `p >= from` is
+    /// now at `p + turn`.
     ShiftRecent {
         /// The sequence.
         sequence: u32,
-        /// First old position that moved.
+        /// First old position.
         from: u32,
-        /// Old end (one after the last position).
+        /// End of the old positions, exclusive.
         end: u32,
-        /// Positions moved by.
+        /// Change of the positions.
         turn: i32,
     },
     /// Copies convolution states, last sampled token and recent tokens.

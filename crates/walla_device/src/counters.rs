@@ -1,4 +1,4 @@
-//! What a device has asked of its driver, counted.
+//! Counters of driver calls.
 
 use std::fmt;
 use std::ops::Sub;
@@ -13,13 +13,13 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Every count with its name for people, in a fixed order.
+            /// Every counter with its display name, in a fixed order.
             #[must_use]
             pub fn named(&self) -> [(&'static str, u64); [$($label),*].len()] {
                 [$(($label, self.$item)),*]
             }
 
-            /// All together.
+            /// Sum of all counters.
             #[must_use]
             pub fn total(&self) -> u64 {
                 self.named().iter().map(|(_, count)| count).sum()
@@ -29,13 +29,13 @@ macro_rules! counters {
         impl Sub for $name {
             type Output = Self;
 
-            /// What was counted since `earlier`.
+            /// The counts since `earlier`.
             fn sub(self, earlier: Self) -> Self {
                 Self { $($item: self.$item.saturating_sub(earlier.$item),)* }
             }
         }
 
-        /// The counts that are not zero, or `none`.
+        /// Prints the counters that are not zero, or `none`.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut separator = "";
@@ -50,52 +50,54 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Driver calls by kind. The difference of two readings says what was called between them; a
-    /// device that has no driver counts nothing.
+    /// Driver calls by kind. The difference of two readings counts the calls between them. A device
+    /// without a driver counts nothing.
     DeviceCounters {
-        /// Runs of captured graphs.
+        /// Launches of captured graphs.
         graph_launches: "graph launches",
-        /// Kernels launched one by one: upkeep, and programs without a graph.
+        /// Kernels launched individually: cache operations, and programs without a graph.
         kernel_launches: "kernel launches",
         /// Copies between host and device.
         copies: "copies",
-        /// Device memory set to one value.
+        /// Device memory fills.
         fills: "fills",
-        /// Events recorded.
+        /// Event records.
         event_records: "event records",
-        /// Streams told to wait for an event.
+        /// Stream waits for an event.
         event_waits: "event waits",
-        /// Events asked whether they have completed.
+        /// Event completion queries.
         event_queries: "event queries",
-        /// Streams asked whether they are empty.
+        /// Stream completion queries.
         stream_queries: "stream queries",
-        /// Memory allocated, on the device or pinned on the host. Zero in play.
+        /// Allocations of device memory or pinned host memory. Zero during play.
         allocations: "allocations",
-        /// Streams and events made. Zero in play.
+        /// Streams and events created. Zero during play.
         objects: "objects made",
-        /// Kernel files loaded. Zero in play.
+        /// Kernel modules loaded. Zero during play.
         modules: "modules loaded",
-        /// Programs captured. Zero in play.
+        /// Programs captured. Zero during play.
         captures: "captures",
-        /// Graphs made ready to launch. Zero in play.
+        /// Graphs instantiated. Zero during play.
         instantiations: "instantiations",
-        /// Waits for the device. Zero in play.
+        /// Blocking waits for the device. Zero during play.
         synchronisations: "synchronisations",
     }
 }
 
 counters! {
-    /// Programs that are launched op by op instead of as one graph, by reason. They give the same
-    /// tokens. Other systems know two reasons more that cannot come up here: a graph is never
-    /// updated, and every chip that has kernels can run graphs.
+    /// Programs that are launched op by op instead of as one graph, by reason. They produce the
+    /// same tokens. Two reasons of other systems cannot occur here: graphs are never updated, and
+    /// every GPU with kernels supports graphs.
     GraphFallbacks {
-        /// A setting says so.
+        /// Disabled by a setting.
         switched_off: "switched off",
-        /// Enqueueing failed while capturing.
+        /// Enqueueing failed during capture.
         capture_failed: "capture failed",
-        /// What was captured cannot be made ready: it holds a node that the driver does not take.
+        /// Instantiation failed: the captured graph contains a node that the driver does not
+        /// support.
         incompatible_node: "incompatible node",
-        /// The driver refused to launch a graph that was ready: it was given up in play.
+        /// The driver refused to launch an instantiated graph, which was then abandoned during
+        /// play.
         launch_failed: "launch failed",
     }
 }

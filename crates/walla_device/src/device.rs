@@ -21,29 +21,28 @@ handles! {
     MatrixId
     /// A vector of f32 on a device.
     VectorId
-    /// A rotation table on a device.
+    /// A RoPE table on a device.
     RopeId
     /// A cache on a device.
     CacheId
-    /// Plain bytes on a device.
+    /// Untyped device memory.
     BufferId
-    /// Plain bytes of the host that the device can copy from and to asynchronously (pinned memory),
-    /// aligned to 64 bytes.
+    /// Untyped pinned host memory for asynchronous copies, aligned to 64 bytes.
     HostId
     /// An ordered work queue.
     StreamId
-    /// A completion mark.
+    /// A completion event.
     EventId
     /// A prepared program.
     GraphId
 }
 
-/// What a matrix is used for: devices choose its layout by it.
+/// Uses of a matrix. A device chooses the layout accordingly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixUse {
     /// Rows are looked up (embedding).
     pub gather: bool,
-    /// It is multiplied with.
+    /// Matrix products.
     pub multiply: bool,
 }
 
@@ -58,39 +57,39 @@ pub struct MatrixDesc<'a> {
     pub cols: u32,
     /// Stored type.
     pub ty: TensorType,
-    /// What it is used for.
+    /// Uses of the matrix.
     pub usage: MatrixUse,
 }
 
-/// Describes a rotation: pair `i` of a token at position `p` turns by `p * frequencies[i]` (rounded
-/// to f32); sine and cosine are multiplied by `magnitude`; numbers from `2 * frequencies.len()` on
-/// stay as they are.
+/// Describes a rotary embedding. Pair `i` of a token at position `p` is rotated by `p *
+/// frequencies[i]` (rounded to f32). Sine and cosine are multiplied by `magnitude`. Elements from
+/// `2 * frequencies.len()` on are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeDesc<'a> {
-    /// Radians a token.
+    /// Radians per token.
     pub frequencies: &'a [f32],
-    /// Multiplies sine and cosine.
+    /// Factor of sine and cosine.
     pub magnitude: f32,
-    /// Which numbers form a pair.
+    /// Which elements form a pair.
     pub pairs: RopePairs,
 }
 
-/// How urgent a stream's work is to other users of the device (a renderer).
+/// Priority of a stream's work relative to other users of the device (a renderer).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StreamPriority {
-    /// Yields to everybody: the default, since a frame on the screen comes first.
+    /// Lower priority than other work. The default, because the displayed frame has priority.
     #[default]
     Low,
-    /// Before low streams: small copies that somebody waits for.
+    /// Runs before low streams: for small copies that the host waits for.
     High,
 }
 
 /// How a prepared program is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaunchMode {
-    /// One replay of a captured graph.
+    /// A replay of a captured graph.
     Graph,
-    /// Op by op, for the stated reason. Gives the same tokens.
+    /// Op by op, for the given reason. Produces the same tokens.
     Eager(String),
 }
 
@@ -99,14 +98,14 @@ pub enum LaunchMode {
 pub struct Prepared {
     /// Its handle.
     pub graph: GraphId,
-    /// How it is launched.
+    /// Launch mode.
     pub mode: LaunchMode,
 }
 
-/// Memory that a device holds, in bytes.
+/// Memory allocated by a device, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Weights, rotation tables.
+    /// Weights and RoPE tables.
     pub weight_bytes: u64,
     /// Caches.
     pub cache_bytes: u64,
@@ -116,57 +115,56 @@ pub struct MemoryUse {
     pub host_bytes: u64,
 }
 
-/// How the end of a step is told whose results lie in [mapped](Device::create_mapped) memory.
+/// Completion signal of a step whose results are in [mapped](Device::create_mapped) memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
     /// Completes when the step's results can be read.
     pub event: EventId,
-    /// The mapped memory that has the program's ring of result blocks.
+    /// The mapped memory with the program's ring of result blocks.
     pub results: HostId,
-    /// Which of them the step writes:
+    /// The ring slot that the step writes:
     /// [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot).
     pub ring_slot: u32,
     /// [`StepHeader::step`](crate::step::StepHeader::step).
     pub step: u64,
 }
 
-/// Something that runs programs asynchronously. See the [crate's rules](crate#rules).
+/// Runs programs asynchronously. See the [crate's rules](crate#rules).
 ///
-/// Calls up to [`prepare`](Self::prepare) belong to loading: they may allocate and take long.
-/// [`resize_cache`](Self::resize_cache) may as well, and comes between steps when a host wants it.
-/// The others belong to play: they neither block nor allocate.
+/// Calls up to [`prepare`](Self::prepare) are made while loading: they may allocate and take long.
+/// [`resize_cache`](Self::resize_cache) may too; a host calls it between steps. All other calls are
+/// made during play: they neither block nor allocate.
 ///
 /// # Errors
-/// Every call answers [`DeviceError::Lost`] once the device is lost, and [`DeviceError::Invalid`]
-/// for handles and sizes that make no sense.
-#[expect(clippy::missing_errors_doc, reason = "the trait's own section covers every call")]
+/// Every call returns [`DeviceError::Lost`] once the device is lost, and [`DeviceError::Invalid`]
+/// for invalid handles and sizes.
+#[expect(clippy::missing_errors_doc, reason = "the trait's Errors section covers every call")]
 pub trait Device: Send {
-    /// What the device is.
+    /// Properties of the device.
     fn info(&self) -> &DeviceInfo;
 
-    /// Memory held now.
+    /// Memory allocated now.
     fn memory(&self) -> MemoryUse;
 
-    /// Driver calls so far, by kind: for diagnostics and tests. Reading them is free.
+    /// Driver calls so far, by kind, for diagnostics and tests. Reading them is free.
     fn counters(&self) -> DeviceCounters {
         DeviceCounters::default()
     }
 
-    /// Programs so far that are launched op by op although they could have been graphs, by reason.
+    /// Programs that are launched op by op although they could have been graphs, by reason.
     fn graph_fallbacks(&self) -> GraphFallbacks {
         GraphFallbacks::default()
     }
 
-    /// Bytes a second that the device reads its own memory with, measured now over at least 1 GiB
-    /// (less where less is free), or `None` where it cannot measure. The memory read stays
-    /// allocated until the device is dropped, so measure on a device of its own: for benchmarks,
-    /// never in play.
+    /// Memory read bandwidth in bytes per second, measured now over at least 1 GiB (less if less is
+    /// free), or `None` if the device cannot measure it. The memory read stays allocated until the
+    /// device is dropped, so measure on a dedicated device: for benchmarks, never during play.
     fn read_bytes_per_second(&mut self) -> Result<Option<f64>, DeviceError> {
         Ok(None)
     }
 
-    /// Copies a matrix to the device, in the layout of its kernels. Reads `source` in pieces, so
-    /// that host memory stays bounded for a matrix of any size.
+    /// Copies a matrix to the device, in the layout of its kernels. Reads `source` in chunks, so
+    /// that host memory is bounded for a matrix of any size.
     fn load_matrix(
         &mut self,
         desc: &MatrixDesc<'_>,
@@ -176,19 +174,19 @@ pub trait Device: Send {
     /// Copies a vector to the device.
     fn load_vector(&mut self, name: &str, values: &[f32]) -> Result<VectorId, DeviceError>;
 
-    /// Copies a rotation table to the device.
+    /// Copies a RoPE table to the device.
     fn load_rope(&mut self, desc: &RopeDesc<'_>) -> Result<RopeId, DeviceError>;
 
     /// Allocates a cache.
     fn create_cache(&mut self, desc: &CacheDesc) -> Result<CacheId, DeviceError>;
 
-    /// Keeps memory behind the first `pages` pages of a cache alone, where the device can: it gives
-    /// back what it can of the rest, and what comes back later holds zeros.
-    /// [`memory`](Self::memory) tells what is held. Addresses stay, so programs stay valid; the
-    /// caller sees to it that nothing enqueued later touches other pages. May wait for everything
-    /// enqueued before, so not a matter of every frame. Default: memory stays as it is.
-    /// [`OutOfMemory`](DeviceError::OutOfMemory) if what is to come back is taken: then nothing has
-    /// come back.
+    /// Keeps physical memory for the first `pages` pages of a cache only, if the device can. It
+    /// releases as much of the rest as possible; pages that are mapped again later contain zeros.
+    /// [`memory`](Self::memory) returns the memory held. Addresses do not change, so programs stay
+    /// valid. The caller ensures that work enqueued later does not access other pages. May wait for
+    /// all enqueued work, so do not call it every frame. Default: memory is unchanged.
+    /// Returns [`OutOfMemory`](DeviceError::OutOfMemory) if memory for growth is not available;
+    /// nothing is mapped then.
     fn resize_cache(&mut self, _cache: CacheId, _pages: u32) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -196,12 +194,12 @@ pub trait Device: Send {
     /// Allocates zeroed device memory.
     fn create_buffer(&mut self, what: &str, bytes: usize) -> Result<BufferId, DeviceError>;
 
-    /// Allocates zeroed host memory that copies can run on asynchronously.
+    /// Allocates zeroed host memory for asynchronous copies.
     fn create_host(&mut self, what: &str, bytes: usize) -> Result<HostId, DeviceError>;
 
-    /// Allocates zeroed host memory that programs write to as they go, under both names: for a
-    /// program's [`results`](crate::Program::results) and nothing else. `None` where the device has
-    /// no such thing; then results are copied.
+    /// Allocates zeroed host memory that programs write to directly, with a device and a host
+    /// handle. Only for a program's [`results`](crate::Program::results). `None` if the device does
+    /// not support it; results are then copied.
     fn create_mapped(
         &mut self,
         what: &str,
@@ -211,19 +209,19 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Makes a stream.
+    /// Creates a stream.
     fn create_stream(&mut self, priority: StreamPriority) -> Result<StreamId, DeviceError>;
 
-    /// Makes an event. It counts as complete until it is first recorded.
+    /// Creates an event. It counts as complete until it is first recorded.
     fn create_event(&mut self) -> Result<EventId, DeviceError>;
 
-    /// Makes programs ready to launch: checks them, allocates one workspace that they share,
-    /// captures graphs. Prepare all programs of a model in one call: each call allocates a
-    /// workspace of its own. Launches of programs that were prepared together must not overlap, and
-    /// uploads of their step block must be ordered among them; one stream for both sees to that.
+    /// Prepares programs for launch: validates them, allocates one shared workspace, captures
+    /// graphs. Prepare all programs of a model in one call, because each call allocates a separate
+    /// workspace. Launches of programs that were prepared together must not overlap, and uploads of
+    /// their step block must be ordered among them; using one stream for both guarantees that.
     fn prepare(&mut self, programs: Vec<Program>) -> Result<Vec<Prepared>, DeviceError>;
 
-    /// Lets `write` fill `bytes` bytes of a host buffer.
+    /// Calls `write` with `bytes` bytes of a host buffer to fill.
     fn write_host(
         &mut self,
         host: HostId,
@@ -232,7 +230,7 @@ pub trait Device: Send {
         write: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), DeviceError>;
 
-    /// Lets `read` see `bytes` bytes of a host buffer.
+    /// Calls `read` with `bytes` bytes of a host buffer.
     fn read_host(
         &mut self,
         host: HostId,
@@ -244,9 +242,9 @@ pub trait Device: Send {
     /// Enqueues a copy of `bytes` bytes from the start of a host buffer to the start of a device
     /// buffer.
     ///
-    /// A copy to the step block of a prepared program may be left to the next launch of a program
-    /// that has that block: until then the host buffer stays as it is, and nobody but programs
-    /// reads the block.
+    /// A copy to the step block of a prepared program may be deferred to the next launch of a
+    /// program with that block. Until then the host buffer must not change, and only programs read
+    /// the block.
     fn upload(
         &mut self,
         stream: StreamId,
@@ -264,13 +262,12 @@ pub trait Device: Send {
         bytes: usize,
     ) -> Result<(), DeviceError>;
 
-    /// Enqueues one run of a prepared program over the step block as it is when the stream gets
-    /// there.
+    /// Enqueues one run of a prepared program. It reads the step block when the stream reaches it.
     fn launch(&mut self, stream: StreamId, graph: GraphId) -> Result<(), DeviceError>;
 
-    /// Enqueues a program whose results lie in mapped memory. `watch.event` completes, without a
-    /// record, when the step's result block can be read there; [`wait`](Self::wait) does not take
-    /// it. What was enqueued on the stream before is complete by then.
+    /// Enqueues a program whose results are in mapped memory. `watch.event` completes, without a
+    /// record, when the step's result block can be read there; [`wait`](Self::wait) does not accept
+    /// it. Earlier work on the stream is complete by then.
     fn launch_watched(
         &mut self,
         stream: StreamId,
@@ -281,7 +278,7 @@ pub trait Device: Send {
         Err(DeviceError::Invalid(format!("{watch:?} without mapped memory")))
     }
 
-    /// Enqueues upkeep of a cache, in order.
+    /// Enqueues cache operations, in order.
     fn maintain(
         &mut self,
         stream: StreamId,
@@ -289,7 +286,7 @@ pub trait Device: Send {
         commands: &[CacheCommand],
     ) -> Result<(), DeviceError>;
 
-    /// Enqueues a mark: the event completes when everything before it on the stream has.
+    /// Enqueues a record: the event completes when all earlier work on the stream has.
     fn record(&mut self, stream: StreamId, event: EventId) -> Result<(), DeviceError>;
 
     /// Makes later work on the stream wait for the event's latest record.
@@ -298,6 +295,7 @@ pub trait Device: Send {
     /// Whether the event's latest record has completed. Never blocks.
     fn poll(&mut self, event: EventId) -> Result<bool, DeviceError>;
 
-    /// Blocks until all enqueued work is done: for loading, tests and benchmarks, never in play.
+    /// Blocks until all enqueued work is complete: for loading, tests and benchmarks, never during
+    /// play.
     fn synchronise(&mut self) -> Result<(), DeviceError>;
 }

@@ -1,9 +1,8 @@
-//! A device that breaks on purpose, by seed, for tests.
+//! A device that injects faults, for tests.
 //!
-//! [`Faulty`] passes every call on to another device, unless its [`FaultPlan`] says otherwise (of
-//! the work calls; what is but told, such as counters and the speed of memory, it passes on
-//! always). Nothing in it is random but what the plan's seed decides, and no time passes but that
-//! of its [`VirtualClock`].
+//! [`Faulty`] forwards every call to another device, unless its [`FaultPlan`] injects a fault.
+//! Queries such as counters and memory bandwidth are always forwarded. The plan's seed determines
+//! all random choices, and time is only measured by its [`VirtualClock`].
 
 mod backend;
 mod clock;
@@ -36,16 +35,16 @@ use crate::op::Program;
 use crate::step::{StepHeader, StepLayout};
 use crate::weights::WeightSource;
 
-/// A device that breaks as planned. See the [module](self).
+/// A device with planned faults. See the [module](self).
 pub struct Faulty {
     inner: Box<dyn Device>,
     plan: FaultPlan,
     handle: FaultHandle,
     timeline: Timeline,
     poisoner: Poisoner,
-    /// Step blocks of prepared programs, if their page tables are to be misdirected.
+    /// Step blocks of prepared programs, if page tables are misdirected.
     step_blocks: Vec<(BufferId, StepLayout)>,
-    /// Bytes allocated, as the caller asked for them.
+    /// Allocated bytes, as requested by the caller.
     allocated_bytes: u64,
 }
 
@@ -75,13 +74,13 @@ impl Faulty {
         Self { inner, plan, handle, timeline, poisoner, step_blocks, allocated_bytes: 0 }
     }
 
-    /// Counts calls and breaks the device, also after an engine has taken it.
+    /// A handle that counts calls and can break the device, also after an engine has taken it.
     #[must_use]
     pub fn handle(&self) -> FaultHandle {
         self.handle.clone()
     }
 
-    /// Counts a call and, unless it goes wrong, makes it.
+    /// Counts a call and makes it, unless a fault is planned.
     fn call<T>(
         &mut self,
         call: Call,
@@ -137,7 +136,7 @@ impl Faulty {
         Ok(())
     }
 
-    /// Which step an upload brings. A host that cannot be read is none of the poisoner's.
+    /// Records the step of an upload. The poisoner ignores an unreadable host buffer.
     fn look_at_upload(&mut self, from: HostId, to: BufferId, bytes: usize) {
         if !self.plan.poisons.is_empty() && bytes >= size_of::<StepHeader>() {
             let Self { inner, poisoner, .. } = self;
@@ -147,11 +146,11 @@ impl Faulty {
     }
 }
 
-/// A page that no memory of a device can be at.
+/// A page outside of any device's memory.
 const PAGE_OUTSIDE: u32 = 0x3fff_fff0;
 
 impl Faulty {
-    /// Spoils the page tables of a step that is about to be uploaded, if that is planned.
+    /// Overwrites the page tables of a step before its upload, if planned.
     fn misdirect(&mut self, from: HostId, to: BufferId, bytes: usize) -> Result<(), DeviceError> {
         let Some(first) = self.plan.misdirected_from else { return Ok(()) };
         let block = self.step_blocks.iter().find(|(block, _)| *block == to);
@@ -237,8 +236,8 @@ impl Device for Faulty {
         self.allocate(Call::CreateHost, what, bytes as u64, |inner| inner.create_host(what, bytes))
     }
 
-    /// `None` where ends are to be late or results to be changed: then they are copied, which this
-    /// device sees.
+    /// `None` if completions are delayed or results changed: results are then copied, which this
+    /// device observes.
     fn create_mapped(
         &mut self,
         what: &str,
@@ -400,8 +399,8 @@ impl Device for Faulty {
         })
     }
 
-    /// Advances the clock to when all is done. [`DeviceError::Failed`] where a real device would
-    /// hang for ever.
+    /// Advances the clock to the completion of all work. [`DeviceError::Failed`] where a real
+    /// device would hang forever.
     fn synchronise(&mut self) -> Result<(), DeviceError> {
         self.call(Call::Synchronise, |this| {
             let Some(done_micros) = this.timeline.synchronise() else {

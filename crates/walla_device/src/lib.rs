@@ -1,10 +1,10 @@
-//! The device contract: what a decoder asks of a machine that runs it.
+//! The device interface: the operations that the decoder requires of a device.
 //!
 //! A [`Device`] runs programs asynchronously. A [`Program`] is a forward pass as data: a list of
-//! fused [`Op`]s over activation [`Slot`]s, built once for each shape bucket. Everything about one
-//! step that changes (tokens, positions, page tables, sampler parameters) lies in one packed block,
-//! the [step block](step), at a fixed address, so a program that was prepared once (captured as a
-//! graph, where the device has graphs) is replayed without change.
+//! fused [`Op`]s over activation [`Slot`]s, built once for each shape bucket. All inputs that
+//! change per step (tokens, positions, page tables, sampler parameters) are stored in one packed
+//! block, the [step block](step), at a fixed address. A program that was prepared once (captured as
+//! a graph, if the device has graphs) is replayed without change.
 //!
 //! ```text
 //! load:  load_matrix / load_vector / load_rope ▶ create_cache ▶ create_buffer / create_host ▶ prepare(programs)
@@ -15,21 +15,21 @@
 //! ```
 //!
 //! # Rules
-//! 1. A device is owned by one thread. Once programs are prepared, only [`Device::resize_cache`],
+//! 1. One thread owns a device. After programs are prepared, only [`Device::resize_cache`],
 //!    [`Device::synchronise`] and dropping the device may block.
-//! 2. Nothing is freed before the device is dropped: no handle can dangle, and memory in flight
-//!    belongs to the device.
+//! 2. Nothing is freed before the device is dropped: no handle can dangle, and the device owns
+//!    memory in flight.
 //! 3. A host buffer with a copy in flight cannot be read or written: [`DeviceError::HostInFlight`].
-//!    Completion is known through streams and events: if an upload on stream A is followed by a
-//!    record of event e there, stream B waits for e and then records f, a completed f makes the
-//!    upload's buffer free. Where a device [writes results into the host's
-//!    memory](Device::create_mapped), a step is `upload ▶ launch_watched`: no copy, no record.
-//! 4. Work on one stream runs in order; streams are ordered among themselves by events alone.
-//! 5. After [`DeviceError::Lost`] every further call answers `Lost` and touches no driver.
-//! 6. A row of a step depends on nothing else in the step: not on other rows, their number, or the
-//!    bucket.
+//!    Completion is observed through streams and events: if an upload on stream A is followed by a
+//!    record of event e there, and stream B waits for e and then records f, a completed f frees the
+//!    upload's buffer. If a device [writes results into host memory](Device::create_mapped), a step
+//!    is `upload ▶ launch_watched`, without copy and record.
+//! 4. Work on one stream runs in order. Only events order different streams.
+//! 5. After [`DeviceError::Lost`] every further call returns `Lost` and makes no driver call.
+//! 6. The result of a row depends only on its sequence: not on rows of other sequences, the number
+//!    of rows, or the bucket.
 //!
-//! [`Faulty`] wraps any device and breaks it on purpose, by seed. [`HashDevice`](hash::HashDevice)
+//! [`Faulty`] wraps any device and injects faults from a seed. [`HashDevice`](hash::HashDevice)
 //! computes hashes instead of a model, in virtual time: tests run millions of steps on it.
 
 #![forbid(unsafe_code)]

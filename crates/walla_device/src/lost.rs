@@ -9,7 +9,7 @@ use crate::info::DeviceInfo;
 use crate::op::Program;
 use crate::weights::WeightSource;
 
-/// Takes the place of a device that hangs: every call returns [`DeviceError::Lost`].
+/// Replaces a hung device: every call returns [`DeviceError::Lost`].
 #[derive(Debug)]
 struct LostDevice {
     info: DeviceInfo,
@@ -19,11 +19,11 @@ struct LostDevice {
     reason: String,
 }
 
-/// Gives up a device that hangs. No call reaches it again, and it is leaked, not dropped: its
-/// memory may still be written, and a driver may block on a kernel that never ends.
+/// Abandons a hung device. No call reaches it again. It is leaked, not dropped: its memory may
+/// still be written, and a driver may block on a kernel that never ends.
 ///
-/// In its place is a device for which [`DeviceError::is_lost`] holds after every call, with the
-/// given reason.
+/// It is replaced by a device whose every call returns an error with [`DeviceError::is_lost`] and
+/// the given reason.
 pub fn abandon(device: &mut Box<dyn Device>, reason: &str) {
     let lost = LostDevice {
         info: device.info().clone(),

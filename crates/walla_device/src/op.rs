@@ -3,14 +3,14 @@ use walla_types::Activation;
 use crate::device::{BufferId, CacheId, MatrixId, RopeId, VectorId};
 use crate::step::StepLayout;
 
-/// An activation of a program: `[rows, width]`, in a number format of the device's choice.
+/// An activation of a program: `[rows, width]`, in a number format that the device chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u32);
 
 /// Shape of a [`Slot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotDesc {
-    /// Numbers in a row.
+    /// Elements per row.
     pub width: u32,
 }
 
@@ -40,21 +40,21 @@ pub struct HeadShape {
     pub heads: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Numbers in a head.
+    /// Elements per head.
     pub head_dim: u32,
 }
 
-/// One fused operation. Row indices `r` run over the rows of the step block, outputs `o` over its
-/// output rows.
+/// One fused operation. Row indices `r` run over the rows of the step block, output indices `o`
+/// over its output rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `x[r] = table[token(r)] * scale`. The token is the row's own or, where that is negative, the
-    /// one that its sequence sampled last; it is also written to the sequence's recent tokens at
-    /// the row's position.
+    /// `x[r] = table[token(r)] * scale`. The token is the row's own, or the last sampled one of its
+    /// sequence if the row's token is negative. It is also written to the sequence's recent tokens
+    /// at the row's position.
     Embed {
         /// `[vocab, width]`.
         table: MatrixId,
-        /// Multiplies the row.
+        /// Scale factor of the row.
         scale: f32,
         /// Result.
         x: Slot,
@@ -64,7 +64,7 @@ pub enum Op {
     Qkv {
         /// Hidden state.
         x: Slot,
-        /// Before the projections.
+        /// Norm before the projections.
         norm: Norm,
         /// `[heads * head_dim, width]`.
         query: Linear,
@@ -74,7 +74,7 @@ pub enum Op {
         value: Linear,
         /// Norms of each query head and of each key head.
         head_norms: Option<(Norm, Norm)>,
-        /// Rotation by position.
+        /// Rotary embedding.
         rope: Option<RopeId>,
         /// Heads.
         shape: HeadShape,
@@ -84,7 +84,7 @@ pub enum Op {
         q: Slot,
     },
     /// `out[r] = softmax(scale * q[r] K^T) V` over the cells `max(0, p + 1 - window) ..= p` of the
-    /// row's sequence, `p` its position. Runs after every row's append.
+    /// row's sequence, where `p` is the row's position. Runs after every row's append.
     Attention {
         /// `[rows, heads * head_dim]`.
         q: Slot,
@@ -92,9 +92,9 @@ pub enum Op {
         shape: HeadShape,
         /// Layer of the cache.
         layer: u32,
-        /// Multiplies the scores.
+        /// Scale factor of the scores.
         scale: f32,
-        /// Tokens seen, the row's own included; `None` sees all.
+        /// Visible tokens, including the row's own; `None`: all.
         window: Option<u32>,
         /// Result: `[rows, heads * head_dim]`.
         out: Slot,
@@ -105,38 +105,38 @@ pub enum Op {
         y: Slot,
         /// `[width, cols]`.
         linear: Linear,
-        /// On the product, before it is added.
+        /// Norm of the product, before it is added.
         post_norm: Option<Norm>,
-        /// Added to.
+        /// Accumulator.
         x: Slot,
     },
     /// `n = norm(x); h = activation(G n) * (U n)`.
     GateUp {
         /// Hidden state.
         x: Slot,
-        /// Before the projections.
+        /// Norm before the projections.
         norm: Norm,
         /// `[hidden, width]`.
         gate: Linear,
         /// `[hidden, width]`.
         up: Linear,
-        /// On the gate.
+        /// Activation of the gate.
         activation: Activation,
         /// Result: `[rows, hidden]`.
         h: Slot,
     },
     /// `n = norm(x); [b, c, v] = W n; u = b * v; out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1)
-    /// + t)`, causal and per channel. Earlier `u` come from rows of this step (by
-    /// [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's state, zeros
-    /// before position 0; the last row of each sequence leaves the new state.
+    /// + t)`, causal and per channel. Earlier `u` are read from rows of this step (by
+    /// [`StepRow::previous`](crate::step::StepRow::previous)) or from the sequence's state; they
+    /// are zero before position 0. The last row of each sequence stores the new state.
     ShortConv {
         /// Hidden state.
         x: Slot,
-        /// Before the projections.
+        /// Norm before the projections.
         norm: Norm,
-        /// `[width, width]` each, for b, c and v.
+        /// `[width, width]` each, for `b`, `c` and `v`.
         input: [Linear; 3],
-        /// `[width, taps]`, the last tap falls on the current token.
+        /// `[width, taps]`; the last tap applies to the current token.
         kernel: VectorId,
         /// Taps of the kernel.
         taps: u32,
@@ -149,39 +149,41 @@ pub enum Op {
     Head {
         /// Hidden state.
         x: Slot,
-        /// Before the projection.
+        /// Norm before the projection.
         norm: Norm,
         /// `[vocab, width]`.
         linear: Linear,
     },
-    /// Draws a token for every output that asks for one, from a copy of its logits `l` (the logits
-    /// buffer stays as it is):
+    /// Samples a token for every output with [`SAMPLE`](crate::step::OutputRow::SAMPLE), from a
+    /// copy of its logits `l` (the logits buffer is not changed):
     ///
     /// 1. `l[t] += bias` for each of its biases.
     /// 2. For each token `t` that occurs `n > 0` times among the recent tokens in the window:
-    ///    `l[t]` is divided by the repetition penalty if positive, else multiplied; then `presence
-    ///    + n * frequency` is subtracted.
+    ///    `l[t]` is divided by the repetition penalty if positive, otherwise multiplied; then
+    ///    `presence + n * frequency` is subtracted.
     /// 3. Tokens whose bit in the output's mask is 0 get negative infinity.
-    /// 4. Temperature 0: the largest `l`, the lower id of equals. Else `s[t] = l[t] / temperature`.
-    /// 5. Top-k keeps the k largest `s` (the lower id first of equals); with `P = softmax(s)` over
-    ///    what is kept, top-p keeps the shortest prefix in that order whose sum reaches p; min-p
-    ///    keeps those with `P[t] >= min_p * P[first]`.
-    /// 6. The token drawn is the kept one with the largest `s[t] - ln(-ln u[t])`, where `u[t] =
-    ///    unit_interval(philox4x32([position + 1, t, 0, 0], seed)[0])` (the Gumbel-max draw: the
-    ///    same distribution as softmax, and the sum over the vocabulary does not decide, so that
-    ///    devices agree). The lower id wins ties.
+    /// 4. Temperature 0: the largest `l`; among equals the lower id. Otherwise `s[t] = l[t] /
+    ///    temperature`.
+    /// 5. Top-k keeps the k largest `s` (among equals the lower id first). With `P = softmax(s)`
+    ///    over the kept tokens, top-p keeps the shortest prefix in that order whose sum reaches p.
+    ///    Min-p keeps tokens with `P[t] >= min_p * P[first]`.
+    /// 6. The sampled token is the kept one with the largest `s[t] - ln(-ln u[t])`, where `u[t] =
+    ///    unit_interval(philox4x32([position + 1, t, 0, 0], seed)[0])` (Gumbel-max: the same
+    ///    distribution as softmax, and independent of rounding of the sum over the vocabulary, so
+    ///    that devices agree). The lower id wins ties.
     ///
-    /// The token is left as the sequence's last sampled one and reported in the result block with
-    /// its log-probability under the model alone. Forbidden tokens are no candidates either. A mask
-    /// that forbids all, and logits that are not finite (other than some negative infinities) give
+    /// The token is stored as the sequence's last sampled one. It is reported in the result block
+    /// with its log-probability under the model alone. Tokens forbidden by the mask are not
+    /// reported as candidates. A mask that forbids all tokens, and logits that are not finite
+    /// (other than some negative infinities), give
     /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE) and token 0 for that output only.
     Sample,
 }
 
-/// What a program is for: a hint, the result does not depend on it.
+/// Purpose of a program: a hint that does not change results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Mostly one row a sequence.
+    /// Mostly one row per sequence.
     Decode,
     /// Mostly long runs of one sequence.
     Prefill,
@@ -190,38 +192,39 @@ pub enum Phase {
 /// A forward pass of at most `rows_max` rows, as data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
-    /// For logs and traces.
+    /// Name for logs and traces.
     pub name: String,
-    /// What it is for.
+    /// Purpose of the program.
     pub phase: Phase,
-    /// A promise about every step that the program runs: each of its rows is of another sequence,
-    /// as in plain decoding. A device may rely on it (to append keys and values in the same launch
-    /// that attends to them) or ignore it: results are the same.
+    /// Guarantees that in every step of this program each row belongs to a different sequence, as
+    /// in plain decoding. A device may use it (for example, to append keys and values in the same
+    /// launch as attention) or ignore it: results are the same.
     pub one_row_a_sequence: bool,
     /// Rows of the bucket; a step may use fewer.
     pub rows_max: u32,
     /// Output rows of the bucket, at most `rows_max`; a step may use fewer.
     pub outputs_max: u32,
-    /// Longest context of any row, in tokens: positions are below it.
+    /// Longest context of any row, in tokens: an exclusive bound on positions.
     pub context_max: u32,
-    /// Numbers in a row of logits.
+    /// Elements per row of logits.
     pub vocab: u32,
     /// Activations.
     pub slots: Vec<SlotDesc>,
-    /// What attention, convolutions and the sampler keep.
+    /// Cache of attention, convolutions and the sampler.
     pub cache: CacheId,
     /// The step block.
     pub step: BufferId,
-    /// Where things lie in the step block and in the result block.
+    /// Layout of the step block and of the result block.
     pub layout: StepLayout,
-    /// A ring of result blocks; [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot) picks
-    /// one.
+    /// A ring of result blocks; [`StepHeader::ring_slot`](crate::step::StepHeader::ring_slot)
+    /// selects one.
     pub results: BufferId,
     /// `[outputs_max, vocab]` f32.
     pub logits: BufferId,
     /// The mask block: `[masks, mask_words(vocab)]` u32, see
-    /// [`mask_words`](crate::step::mask_words); as many masks as fit. `None`: no step has masks.
+    /// [`mask_words`](crate::step::mask_words); its size limits the number of masks. `None`: no
+    /// step has masks.
     pub masks: Option<BufferId>,
-    /// In order.
+    /// The operations, in order.
     pub ops: Vec<Op>,
 }

@@ -1,6 +1,6 @@
 //! Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random
-//! numbers: as easy as 1, 2, 3" (SC 2011). Every device draws with it, keyed by (agent seed,
-//! position), so that a draw depends on nothing else.
+//! numbers: as easy as 1, 2, 3" (SC 2011). Every device samples with it, keyed by (agent seed,
+//! position), so that a random number depends on nothing else.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];

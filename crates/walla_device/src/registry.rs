@@ -6,41 +6,42 @@ use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::sharing::GpuContext;
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Threads that a CPU device may use. Default `None`: half of the cores, at least one, because
-    /// a game keeps its own.
+    /// Maximum threads of a CPU device. Default `None`: half of the cores, at least one; the rest
+    /// is for the game.
     pub threads: Option<u32>,
-    /// Ceiling of device memory in bytes: allocations beyond it answer
-    /// [`OutOfMemory`](DeviceError::OutOfMemory). Default: what the device has free.
+    /// Device memory limit in bytes: allocations beyond it return
+    /// [`OutOfMemory`](DeviceError::OutOfMemory). Default: the free memory of the device.
     pub memory_bytes_max: Option<u64>,
-    /// In which context a GPU device works. Default: one of its own.
+    /// Context of a GPU device. Default: a separate one.
     pub gpu_context: GpuContext,
 }
 
-/// A family of devices: lists them, scores them, opens them.
+/// A family of devices: lists, scores and opens them.
 pub trait Backend: Send + Sync {
-    /// For errors: `cpu`, `cuda`.
+    /// Name for error messages: `cpu`, `cuda`.
     fn name(&self) -> &'static str;
 
-    /// Devices of this family on this machine, or why there are none.
+    /// Devices of this family on this machine, or the reason why none exist.
     ///
     /// # Errors
-    /// One line a person can act on, for example that no driver was found.
+    /// One line that a user can act on, for example that no driver was found.
     fn devices(&self) -> Result<Vec<DeviceInfo>, String>;
 
-    /// How much better than others a device is; the CPU's is 0. Negative: never chosen unasked.
+    /// Score of a device relative to others; the CPU's is 0. A device with a negative score is
+    /// never chosen automatically.
     fn score(&self, info: &DeviceInfo) -> i32;
 
     /// Opens a device by its [name](DeviceInfo::name).
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError>;
 }
 
-/// The backends that a program was built with.
+/// The backends of a program.
 #[derive(Default)]
 pub struct Registry {
     backends: Vec<Box<dyn Backend>>,
@@ -52,19 +53,18 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// Why no device was opened.
+/// Reason why no device was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
     /// No device has this name.
     #[error("no device {name:?}; there are: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// Names of the devices on this machine.
         known: String,
     },
-    /// The family that the name belongs to has no device on this machine, or is not part of the
-    /// program.
+    /// The name's device family has no device on this machine, or is not compiled in.
     #[error("no device {name:?}: {reason}; there are: {known}")]
     Absent {
         /// The requested name.
@@ -93,7 +93,7 @@ impl Registry {
         self
     }
 
-    /// All devices with their scores, best first (in order of registration among equals).
+    /// All devices with their scores, best first (equal scores in order of registration).
     #[must_use]
     pub fn devices(&self) -> Vec<(DeviceInfo, i32)> {
         let mut all: Vec<_> = self.scored().map(|(_, info, score)| (info, score)).collect();
@@ -101,15 +101,15 @@ impl Registry {
         all
     }
 
-    /// Backends that have no device here, with the reason.
+    /// Backends without a device on this machine, with the reason.
     #[must_use]
     pub fn absent(&self) -> Vec<(&'static str, String)> {
         let with_reason = self.backends.iter().map(|b| (b.name(), b.devices().err()));
         with_reason.filter_map(|(name, reason)| Some((name, reason?))).collect()
     }
 
-    /// Devices that [`open`](Self::open) tries for this name, in this order: all that may be chosen
-    /// unasked for `auto`, best first.
+    /// Devices that [`open`](Self::open) tries for this name, in this order. For `auto`: all
+    /// devices with a score of at least 0, best first.
     #[must_use]
     pub fn candidates(&self, name: &str) -> Vec<DeviceInfo> {
         self.wanted(name).into_iter().map(|(_, info)| info).collect()
@@ -117,13 +117,13 @@ impl Registry {
 
     /// Opens the device of this name, or the best one for `auto`.
     ///
-    /// For `auto`, a device that fails to open is passed over for the next best; the last error
-    /// comes back if none opens. To hear why a better one is not taken, open the
-    /// [candidates](Self::candidates) by name, one after the other.
+    /// For `auto`, a device that fails to open is skipped. If none opens, the last error is
+    /// returned. To find out why a better device is skipped, open the
+    /// [candidates](Self::candidates) by name.
     ///
     /// # Errors
     /// [`RegistryError::Unknown`] if no device has that name, [`RegistryError::Absent`] if its
-    /// family has no device here, or the error of the device.
+    /// family has no device on this machine, or the error of the device.
     pub fn open(
         &self,
         name: &str,

@@ -1,44 +1,43 @@
-//! How a device shares its GPU with the rest of the program.
+//! Sharing of a GPU with the rest of the program.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// In which context a GPU device works. Without effect on a CPU.
+/// Context of a GPU device. No effect on a CPU.
 ///
-/// What driver or platform do not have is no error: the device then works in a context of its own,
-/// and [`GpuFacts::context`](crate::GpuFacts::context) says why.
+/// A context that driver or platform do not support is not an error: the device then uses a
+/// separate context, and [`GpuFacts::context`](crate::GpuFacts::context) contains the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GpuContext {
-    /// A context of its own on the whole GPU, with streams of low priority.
+    /// A separate context on the whole GPU, with low-priority streams.
     #[default]
     Own,
-    /// A context of its own on a part of the multiprocessors, so that the rest is always free for
-    /// the renderer (a "green context").
+    /// A separate context on a part of the multiprocessors, so that the rest is always free for the
+    /// renderer (a "green context").
     Share {
-        /// Per cent of the multiprocessors, rounded up to what the GPU can set apart; 100 and more:
+        /// Percentage of the multiprocessors, rounded up to the GPU's granularity; 100 and more:
         /// all of them.
         percent: u32,
     },
-    /// What the program has already: its own context, or the queue that it renders with. The
-    /// device's crate makes such handles: `walla_cuda::SharedContext` and
-    /// `walla_cuda::GraphicsQueue`.
+    /// An existing context of the program, or its rendering queue. The device's crate creates such
+    /// handles: `walla_cuda::SharedContext` and `walla_cuda::GraphicsQueue`.
     Of(GpuHandle),
 }
 
-/// Something of the program's, as a device's crate knows it. Opaque here, cheap to clone; equal to
-/// its clones alone.
+/// An object of the program whose type only the device's crate knows. Opaque here, cheap to clone,
+/// and equal only to its clones.
 #[derive(Clone)]
 pub struct GpuHandle(Arc<dyn Any + Send + Sync>);
 
 impl GpuHandle {
-    /// Wraps what the device's crate will look for.
+    /// Wraps an object for the device's crate.
     #[must_use]
     pub fn new(handle: impl Any + Send + Sync) -> Self {
         Self(Arc::new(handle))
     }
 
-    /// What is inside, if it is a `T`.
+    /// The wrapped object, if it is a `T`.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
@@ -59,12 +58,12 @@ impl PartialEq for GpuHandle {
 
 impl Eq for GpuHandle {}
 
-/// Whether driver and platform have something, in words a person can act on.
+/// Whether driver and platform support a feature, with text for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// They have, with what there is to know.
+    /// Supported, with details.
     Available(String),
-    /// They have not, and why.
+    /// Not supported, with the reason.
     Absent(String),
 }
 

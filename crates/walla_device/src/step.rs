@@ -1,7 +1,7 @@
-//! The packed blocks that a step reads and writes, laid out for host and device alike.
+//! The packed input and output blocks of a step, with one layout for host and device.
 //!
-//! A **step block** goes to the device in one copy. It holds, one after the other, each aligned to
-//! 64 bytes:
+//! A **step block** is copied to the device in one transfer. It consists of these parts in this
+//! order, each aligned to 64 bytes:
 //!
 //! | part | type | count |
 //! |---|---|---|
@@ -11,13 +11,13 @@
 //! | biases | [`BiasRow`] | `biases_max` |
 //! | page tables | `u32` | `sequences_max * pages_per_sequence` |
 //!
-//! Page tables come last, so that a copy can stop after the sequences that the step has. Masks of
-//! allowed tokens lie in a block of their own, the **mask block**
+//! Page tables are last, so that a copy can end after the sequences of the step. Masks of allowed
+//! tokens are stored in a separate block, the **mask block**
 //! ([`Program::masks`](crate::Program::masks)), which a step without masks need not copy. A
-//! **result block** comes back: [`ResultHeader`], [`ResultRow`] × `outputs_max`, [`Candidate`] ×
+//! **result block** is returned: [`ResultHeader`], [`ResultRow`] × `outputs_max`, [`Candidate`] ×
 //! `outputs_max * CANDIDATES_MAX`.
 //!
-//! All numbers are little-endian, as on every machine that walla supports.
+//! All numbers are little-endian, as on every platform that walla supports.
 
 use bytemuck::{Pod, Zeroable};
 use walla_types::CANDIDATES_MAX;
@@ -28,8 +28,8 @@ use walla_types::CANDIDATES_MAX;
 pub struct StepHeader {
     /// Number of the step, echoed in the result.
     pub step: u64,
-    /// Rows in use, at least one. Rows from here to the bucket's end are padding: devices may skip
-    /// them, or run them against page 0.
+    /// Rows in use, at least one. Rows from here to the end of the bucket are padding: devices may
+    /// skip them, or run them with page 0.
     pub rows: u32,
     /// Outputs in use.
     pub outputs: u32,
@@ -37,39 +37,38 @@ pub struct StepHeader {
     pub sequences: u32,
     /// Biases in use.
     pub biases: u32,
-    /// Which block of the result ring to write.
+    /// Slot of the result ring to write.
     pub ring_slot: u32,
     /// Masks in use.
     pub masks: u32,
-    /// Room to grow.
+    /// Reserved for future use.
     pub reserved: [u32; 8],
 }
 
-/// One token to evaluate. Rows of one sequence are neighbours, and their positions follow each
-/// other.
+/// One token to evaluate. Rows of one sequence are adjacent and have consecutive positions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct StepRow {
     /// The token, or [`StepRow::LAST_SAMPLED`].
     pub token: i32,
-    /// Its position: also the cell of its sequence that takes its key and value.
+    /// Position of the token, and the cell of its sequence that stores its key and value.
     pub position: u32,
-    /// Its sequence.
+    /// Sequence of the token.
     pub sequence: u32,
-    /// Which page table of the block is its sequence's.
+    /// Index of the sequence's page table in the block.
     pub table: u32,
-    /// The row of this step that holds the position before, or [`StepRow::NONE`].
+    /// Row of this step with the preceding position, or [`StepRow::NONE`].
     pub previous: i32,
-    /// The output that this row feeds, or [`StepRow::NONE`].
+    /// Output of this row, or [`StepRow::NONE`].
     pub output: i32,
     /// [`StepRow::LAST_OF_SEQUENCE`] or 0.
     pub flags: u32,
-    /// Room to grow.
+    /// Reserved for future use.
     pub reserved: u32,
 }
 
 impl StepRow {
-    /// The token that the sequence sampled last, which the device knows.
+    /// The token that the sequence sampled last; the device stores it.
     pub const LAST_SAMPLED: i32 = -1;
     /// No row, no output.
     pub const NONE: i32 = -1;
@@ -77,7 +76,7 @@ impl StepRow {
     pub const LAST_OF_SEQUENCE: u32 = 1;
 }
 
-/// One output of a step: which row, and how to draw from it. The numbers are those of
+/// One output of a step: its row and its sampling parameters. Values are as in
 /// [`Sampling`](walla_types::Sampling).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
@@ -86,7 +85,7 @@ pub struct OutputRow {
     pub row: u32,
     /// Sequence of the row.
     pub sequence: u32,
-    /// Position of the row. The drawn token's position, `position + 1`, keys the random number.
+    /// Position of the row. The sampled token's position, `position + 1`, keys the random number.
     pub position: u32,
     /// [`OutputRow::SAMPLE`] or 0.
     pub flags: u32,
@@ -104,30 +103,30 @@ pub struct OutputRow {
     pub presence_penalty: f32,
     /// 0 is off.
     pub frequency_penalty: f32,
-    /// Recent tokens (the row's own is the latest) that penalties count; at most the row's position
-    /// + 1 exist.
+    /// Recent tokens that penalties count, ending with the row's own token; at most the row's
+    /// position + 1 exist.
     pub penalty_window: u32,
     /// Low and high half of the seed.
     pub seed: [u32; 2],
-    /// Likeliest tokens to report.
+    /// Number of most likely tokens to report.
     pub candidates: u32,
     /// First of this output's biases.
     pub bias_first: u32,
     /// Number of this output's biases.
     pub bias_count: u32,
-    /// One more than the place of its mask in the mask block; 0 allows all tokens.
+    /// Index of the mask in the mask block plus 1; 0 allows all tokens.
     pub mask: u32,
-    /// Room to grow.
+    /// Reserved for future use.
     pub reserved: [u32; 2],
 }
 
 impl OutputRow {
-    /// Draw a token; without it the output is logits only.
+    /// Sample a token; without this flag the output is logits only.
     pub const SAMPLE: u32 = 1;
 }
 
-/// Words of a mask of allowed tokens: a bit a token, the lowest bit first. Bits beyond the
-/// vocabulary mean nothing.
+/// Words of a mask of allowed tokens: one bit per token, lowest bit first. Bits beyond the
+/// vocabulary are ignored.
 #[must_use]
 pub const fn mask_words(vocab: u32) -> usize {
     vocab.div_ceil(u32::BITS) as usize
@@ -143,7 +142,7 @@ pub struct BiasRow {
     pub bias: f32,
 }
 
-/// Says which step a result belongs to.
+/// Header of a result block: identifies its step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct ResultHeader {
@@ -151,32 +150,32 @@ pub struct ResultHeader {
     pub step: u64,
     /// [`StepHeader::outputs`].
     pub outputs: u32,
-    /// Room to grow.
+    /// Reserved for future use.
     pub reserved: u32,
-    /// The device's clock when the program began, in nanoseconds from an arbitrary start. A host
-    /// that polls once a frame cannot time a step itself.
+    /// The device's clock at the program's start, in nanoseconds from an arbitrary origin. A host
+    /// that polls once per frame cannot time a step itself.
     pub begin_nanos: u64,
-    /// The device's clock when the sampler ended.
+    /// The device's clock at the sampler's end.
     pub end_nanos: u64,
-    /// [`StepHeader::step`] + 1, written after all else by a device that writes results straight
-    /// into the host's memory ([`Device::create_mapped`](crate::Device::create_mapped)); 0 before.
+    /// [`StepHeader::step`] + 1. A device that writes results directly into host memory
+    /// ([`Device::create_mapped`](crate::Device::create_mapped)) writes it last; 0 before.
     pub done: u64,
-    /// Room to grow.
+    /// Reserved for future use.
     pub reserved_too: [u32; 6],
 }
 
-/// What came out of one output that was sampled.
+/// Result of one sampled output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct ResultRow {
-    /// The token drawn.
+    /// The sampled token.
     pub token: u32,
     /// [`ResultRow::SAMPLED`], [`ResultRow::NOT_FINITE`].
     pub flags: u32,
     /// Natural logarithm of the token's probability under the model alone (before biases,
-    /// penalties, temperature and cuts).
+    /// penalties, temperature and truncation).
     pub log_probability: f32,
-    /// Candidates reported.
+    /// Number of candidates reported.
     pub candidates: u32,
 }
 
@@ -186,14 +185,14 @@ impl ResultHeader {
 }
 
 impl ResultRow {
-    /// A token was drawn.
+    /// A token was sampled.
     pub const SAMPLED: u32 = 1;
-    /// Some logit is not a number, or all are negative infinity: no token was drawn.
+    /// Some logit is NaN, or all are negative infinity: no token was sampled.
     pub const NOT_FINITE: u32 = 2;
 }
 
-/// One of the likeliest tokens under the model alone, likeliest first, the lower id first of
-/// equals.
+/// One of the most likely tokens under the model alone, in descending order of probability; among
+/// equals the lower id is first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Candidate {
@@ -203,7 +202,7 @@ pub struct Candidate {
     pub log_probability: f32,
 }
 
-// The same sizes are asserted beside the kernels.
+// The kernels' sources assert the same sizes.
 const _: () = assert!(size_of::<StepHeader>() == 64);
 const _: () = assert!(size_of::<StepRow>() == 32);
 const _: () = assert!(size_of::<OutputRow>() == 80);
@@ -212,7 +211,7 @@ const _: () = assert!(size_of::<ResultHeader>() == 64);
 const _: () = assert!(size_of::<ResultRow>() == 16);
 const _: () = assert!(size_of::<Candidate>() == 8);
 
-/// Capacities of the blocks; offsets follow from them.
+/// Capacities of the blocks; they determine the offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StepLayout {
     /// Rows of the largest bucket.
@@ -256,7 +255,8 @@ impl StepLayout {
         align(self.biases_offset() + self.biases_max as usize * size_of::<BiasRow>())
     }
 
-    /// Bytes of the step block up to the end of `sequences` page tables: what a step uploads.
+    /// Bytes of the step block up to the end of `sequences` page tables: the size of a step's
+    /// upload.
     #[must_use]
     pub const fn bytes_with(&self, sequences: u32) -> usize {
         self.tables_offset()
@@ -288,8 +288,7 @@ impl StepLayout {
         align(self.candidates_offset() + candidates * size_of::<Candidate>())
     }
 
-    /// Bytes of the result rows alone, without candidates: what a step without candidate requests
-    /// downloads.
+    /// Bytes of the result rows without candidates: the size of a download without candidates.
     #[must_use]
     pub const fn result_bytes_without_candidates(&self) -> usize {
         self.candidates_offset()
@@ -306,24 +305,24 @@ fn part_mut<T: Pod>(bytes: &mut [u8], offset: usize, count: u32) -> Option<&mut 
     bytemuck::try_cast_slice_mut(bytes.get_mut(offset..end)?).ok()
 }
 
-/// A step block, to read.
+/// Read access to a step block.
 #[derive(Clone, Copy, Debug)]
 pub struct StepView<'a> {
     /// Counts.
     pub header: &'a StepHeader,
-    /// All rows, used or not.
+    /// All rows, including unused ones.
     pub rows: &'a [StepRow],
-    /// All outputs, used or not.
+    /// All outputs, including unused ones.
     pub outputs: &'a [OutputRow],
-    /// All biases, used or not.
+    /// All biases, including unused ones.
     pub biases: &'a [BiasRow],
     /// `[sequences_max, pages_per_sequence]`.
     pub tables: &'a [u32],
 }
 
 impl<'a> StepView<'a> {
-    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to
-    /// 64 bytes.
+    /// Splits a step block into its parts. `None` if it is shorter than the layout or not aligned
+    /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
         let tables = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
@@ -337,7 +336,7 @@ impl<'a> StepView<'a> {
     }
 }
 
-/// A step block, to fill.
+/// Write access to a step block.
 #[derive(Debug)]
 pub struct StepViewMut<'a> {
     /// Counts.
@@ -353,8 +352,8 @@ pub struct StepViewMut<'a> {
 }
 
 impl<'a> StepViewMut<'a> {
-    /// Cuts a step block into its parts; `None` if it is shorter than the layout or not aligned to
-    /// 64 bytes.
+    /// Splits a step block into its parts. `None` if it is shorter than the layout or not aligned
+    /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {
         let tables_max = layout.sequences_max.checked_mul(layout.pages_per_sequence)?;
@@ -375,19 +374,19 @@ impl<'a> StepViewMut<'a> {
     }
 }
 
-/// A result block, to read.
+/// Read access to a result block.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultView<'a> {
-    /// Which step it belongs to.
+    /// Identifies the step.
     pub header: &'a ResultHeader,
-    /// All result rows, used or not.
+    /// All result rows, including unused ones.
     pub rows: &'a [ResultRow],
-    /// `[outputs_max, CANDIDATES_MAX]`; empty if the block was cut before them.
+    /// `[outputs_max, CANDIDATES_MAX]`; empty if the block ends before the candidates.
     pub candidates: &'a [Candidate],
 }
 
 impl<'a> ResultView<'a> {
-    /// Cuts a result block into its parts; `None` if it is shorter than the layout's rows or not
+    /// Splits a result block into its parts. `None` if it is shorter than the layout's rows or not
     /// aligned to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &StepLayout) -> Option<Self> {
@@ -400,10 +399,10 @@ impl<'a> ResultView<'a> {
     }
 }
 
-/// A result block, to fill.
+/// Write access to a result block.
 #[derive(Debug)]
 pub struct ResultViewMut<'a> {
-    /// Which step it belongs to.
+    /// Identifies the step.
     pub header: &'a mut ResultHeader,
     /// All result rows.
     pub rows: &'a mut [ResultRow],
@@ -412,7 +411,7 @@ pub struct ResultViewMut<'a> {
 }
 
 impl<'a> ResultViewMut<'a> {
-    /// Cuts a result block into its parts; `None` if it is shorter than the layout or not aligned
+    /// Splits a result block into its parts. `None` if it is shorter than the layout or not aligned
     /// to 64 bytes.
     #[must_use]
     pub fn new(bytes: &'a mut [u8], layout: &StepLayout) -> Option<Self> {

@@ -2,11 +2,11 @@ use std::ops::Range;
 
 use crate::error::DeviceError;
 
-/// The bytes of a weight matrix: in memory, or in a file that is read in pieces while the matrix is
+/// The bytes of a weight matrix: in memory, or in a file that is read in chunks while the matrix is
 /// loaded.
 ///
-/// A device reads from several threads at once, in any order, and may read a range twice.
-/// Everything that can be borrowed as bytes (`Vec<u8>`, `&[u8]`) is a source.
+/// A device reads from several threads concurrently, in any order, and may read a range twice.
+/// Every type that can be borrowed as bytes (`Vec<u8>`, `&[u8]`) is a source.
 ///
 /// # Examples
 /// ```
@@ -18,14 +18,14 @@ use crate::error::DeviceError;
 /// assert!(source.read(3..5, &mut buffer).is_err());
 /// ```
 pub trait WeightSource: Sync {
-    /// Its length in bytes.
+    /// Length in bytes.
     fn bytes(&self) -> usize;
 
-    /// The bytes `range`: borrowed, or read into `buffer`, which the caller reuses for the next
+    /// The bytes of `range`: borrowed, or read into `buffer`, which the caller reuses for the next
     /// range.
     ///
     /// # Errors
-    /// [`DeviceError::Source`] if they cannot be read, [`DeviceError::Invalid`] beyond the end.
+    /// [`DeviceError::Source`] if the read fails, [`DeviceError::Invalid`] beyond the end.
     fn read<'a>(
         &'a self,
         range: Range<usize>,

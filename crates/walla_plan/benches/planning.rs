@@ -1,5 +1,5 @@
-//! How long planning takes: `cargo bench -p walla_plan`. Prints the median and the 99th percentile
-//! of many runs.
+//! Duration of planning: `cargo bench -p walla_plan`. Prints the median and the 99th percentile of
+//! many runs.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn report(name: &str, mut work: impl FnMut()) {
     println!("{name:<64} median {median:>8.1} µs   p99 {p99:>8.1} µs");
 }
 
-/// A ledger where every sequence holds `tokens` tokens.
+/// A ledger in which every sequence has `tokens` tokens.
 fn ledger_with(sequences: u32, tokens: u32) -> KvLedger {
     let pages = sequences * tokens.div_ceil(32) + 4_096;
     let options = LedgerOptions {
@@ -46,7 +46,7 @@ fn ledger_with(sequences: u32, tokens: u32) -> KvLedger {
     ledger
 }
 
-/// Agents in a mixture of states, priorities and waits.
+/// Agents with mixed states, priorities and waits.
 fn crowd(agents: u32) -> Vec<PlanRequest> {
     let agent = |seq: u32| {
         let mixed = seq.wrapping_mul(2_654_435_761) >> 8;
@@ -83,7 +83,7 @@ fn bench_plans() {
             });
         }
     }
-    // Nobody finds a page: everyone is looked at.
+    // No agent finds a page, so all agents are visited.
     let agents = 10_000;
     let options = LedgerOptions {
         page_tokens: 16,

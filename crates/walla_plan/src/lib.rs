@@ -1,19 +1,20 @@
 //! Pure planning: batches, micro-batches, the output map, the KV ledger and the frame plan.
 //!
-//! Nothing here knows a clock, a device, a hash order or a random number: the same calls give the
-//! same answers. Nothing allocates after construction. A host decides here, a device runs it.
+//! The crate uses no clock, no device, no hash order and no random numbers: the same calls return
+//! the same results. Nothing allocates after construction. The host plans with this crate; a device
+//! executes the plan.
 //!
-//! | question | answer | known from llama.cpp as |
+//! | question | type | counterpart in llama.cpp |
 //! |---|---|---|
-//! | who gets how many rows of this frame? | [`plan`] fills a [`Plan`] | – |
-//! | how much device time has this frame? | [`Governor`] makes [`Limits`] | – |
-//! | which tokens are evaluated? | [`Batch`], checked into a [`CheckedBatch`] | `llama_batch`, `llama_batch_allocr::init` |
-//! | what does one forward pass take? | [`Split`] fills a [`UBatch`] | `split_simple`, `split_equal` |
-//! | which output row is whose? | [`OutputMap`] | `output_ids`, `out_ids`, `llama_get_logits_ith` |
-//! | where do keys and values lie? | [`KvLedger`], whose [`KvCommands`] a device runs | `llama_memory_seq_rm`, `_cp`, `_keep`, `_add` |
+//! | Which agents get rows in this frame, and how many? | [`plan`] fills a [`Plan`] | – |
+//! | How much device time may this frame use? | [`Governor`] produces [`Limits`] | – |
+//! | Which tokens are evaluated? | [`Batch`], validated as [`CheckedBatch`] | `llama_batch`, `llama_batch_allocr::init` |
+//! | Which tokens does one forward pass take? | [`Split`] fills a [`UBatch`] | `split_simple`, `split_equal` |
+//! | Which output row belongs to which token? | [`OutputMap`] | `output_ids`, `out_ids`, `llama_get_logits_ith` |
+//! | Where are keys and values stored? | [`KvLedger`]; a device executes its [`KvCommands`] | `llama_memory_seq_rm`, `_cp`, `_keep`, `_add` |
 //!
 //! # Examples
-//! One frame, from wishes to micro-batches: an agent speaks, another one reads its prompt.
+//! One frame, from requests to micro-batches: one agent decodes, another one prefills its prompt.
 //! ```
 //! use walla_plan::{
 //!     AgentState, Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Limits, Output, OutputMap, Plan,
@@ -27,7 +28,7 @@
 //! ledger.append(greta, 20, &mut commands)?; // evaluated in an earlier frame
 //! ledger.retire(1);
 //!
-//! // 1. Who gets what. Steps after the first are further tokens of those who speak.
+//! // 1. Plan the frame. Steps after the first decode further tokens.
 //! let prompt: Vec<TokenId> = (100..130).map(TokenId).collect();
 //! let wishes = [
 //!     PlanRequest::new(greta, AgentState::Decoding),
@@ -41,7 +42,7 @@
 //! let (mut batch, mut splitter) = (Batch::new(limits), Splitter::new(limits));
 //! let (mut outputs, mut ubatch) = (OutputMap::new(limits), UBatch::with_capacity(128));
 //! for (step, work) in frame.steps().iter().enumerate() {
-//!     // 2. The tokens of this step. Greta's is the one that the device sampled last.
+//! // 2. Fill the batch of this step. Greta's input is the token that was sampled last.
 //!     batch.clear();
 //!     for decode in &frame.decode()[..work.decode_rows as usize] {
 //!         batch.push(TokenInput::LastSampled, None, decode.seq, Output::Sample)?;
@@ -54,7 +55,7 @@
 //!             batch.push(TokenInput::Id(*token), None, prefill.seq, output)?;
 //!         }
 //!     }
-//!     // 3. Their cells, then the forward passes and where the outputs will be.
+//! // 3. Allocate the cells, then split into forward passes and assign output rows.
 //!     let checked = batch.check(&ledger)?;
 //!     ledger.append_batch(checked, &mut commands)?;
 //!     commands.clear(); // a device would run them here, before the forward pass

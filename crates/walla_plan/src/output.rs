@@ -1,53 +1,54 @@
-//! Which row of the output buffer belongs to which token of the batch.
+//! Maps the tokens of a batch to rows of the output buffer.
 
 use crate::batch::{BatchLimits, CheckedBatch, Output};
 
-/// Why there is no row.
+/// Reason why an index has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutputError {
-    /// The batch is shorter, or has fewer outputs than a negative index counts back.
+    /// The index is past the end of the batch, or a negative index counts back past the first
+    /// output.
     #[error("index {index} is out of range: {tokens} tokens, {outputs} outputs")]
     OutOfRange {
-        /// What was given.
+        /// The given index.
         index: i32,
         /// Tokens of the batch.
         tokens: u32,
         /// Outputs of the batch.
         outputs: u32,
     },
-    /// Ask for an output when the token is pushed.
+    /// The token was pushed without an output. Request one in `Batch::push`.
     #[error("the token at index {index} is not an output")]
     NotAnOutput {
-        /// What was given.
+        /// The given index.
         index: i32,
     },
-    /// Ask for logits when the token is pushed.
+    /// The token was pushed without logits. Request them in `Batch::push`.
     #[error("the output at index {index} was asked for no logits")]
     NoLogits {
-        /// What was given.
+        /// The given index.
         index: i32,
     },
-    /// Ask for a sample when the token is pushed.
+    /// The token was pushed without a sample. Request one in `Batch::push`.
     #[error("the output at index {index} was asked for no sample")]
     NoSample {
-        /// What was given.
+        /// The given index.
         index: i32,
     },
     /// No micro-batch has taken the token yet.
     #[error("the output at index {index} has no row yet")]
     NoRowYet {
-        /// What was given.
+        /// The given index.
         index: i32,
     },
-    /// Not every row occurs once; nothing was changed.
+    /// The argument is not a permutation of the rows. The map is unchanged.
     #[error("{rows} rows were given new places that are no permutation")]
     NotAPermutation {
-        /// Rows there are.
+        /// Number of rows.
         rows: u32,
     },
 }
 
-/// Rows that are handed out in the order in which tokens are split, and found by batch index.
+/// Rows, numbered in the order in which tokens are split. Indexed by batch index and by row.
 #[derive(Clone, Debug)]
 struct Rows {
     /// Row of each token of the batch, −1 for none.
@@ -80,7 +81,7 @@ impl Rows {
         row
     }
 
-    /// Moves every row `r` to `place_of[r]`, or changes nothing if that is no permutation.
+    /// Moves every row `r` to `place_of[r]`. Changes nothing if `place_of` is not a permutation.
     fn permute(&mut self, place_of: &[u32], index: &mut Vec<u32>) -> Result<(), OutputError> {
         let rows = self.len();
         let refusal = OutputError::NotAPermutation { rows };
@@ -105,16 +106,16 @@ impl Rows {
 
 /// Batch index → row of the output buffers (llama.cpp's `output_ids`).
 ///
-/// There are two buffers: one row for each output (sampled token, log-probability, candidates), and
-/// one row of `vocab` logits for each output that asked for logits. Rows are numbered from 0 for
-/// each batch, in the order in which [`Split`](crate::Split) takes tokens. If a device delivers
-/// rows in another order, the map is permuted; rows never move.
+/// There are two buffers: one row per output (sampled token, log-probability, candidates), and one
+/// row of `vocab` logits per output with logits. Rows are numbered from 0 for each batch, in the
+/// order in which [`Split`](crate::Split) takes tokens. If a device delivers rows in another order,
+/// the map is permuted; rows are not moved.
 ///
-/// Wherever an index is given, a negative one counts the batch's outputs from the end: −1 is the
-/// last output.
+/// A negative index counts the batch's outputs from the end: −1 is the last output. This applies to
+/// every method that takes an index.
 ///
 /// # Examples
-/// Sequences of 3 and 7 tokens, the last token of each an output, split into equal parts:
+/// Sequences of 3 and 7 tokens, the last token of each is an output, split into equal parts:
 /// ```
 /// use walla_plan::{
 ///     Batch, BatchLimits, KvLedger, LedgerOptions, Output, OutputError, OutputMap, Splitter, TokenInput, UBatch,
@@ -149,15 +150,15 @@ impl Rows {
 pub struct OutputMap {
     outputs: Rows,
     logits: Rows,
-    /// What each token of the batch wants.
+    /// Requested output of each token of the batch.
     wishes: Vec<Output>,
-    /// Batch indices of all outputs, ascending: what negative indices count.
+    /// Batch indices of all outputs, ascending. Negative indices count in this list.
     output_indices: Vec<u32>,
     scratch: Vec<u32>,
 }
 
 impl OutputMap {
-    /// An empty map with room for a batch of these limits.
+    /// An empty map with capacity for a batch of these limits.
     #[must_use]
     pub fn new(limits: BatchLimits) -> Self {
         let BatchLimits { tokens_max, outputs_max, logits_max, .. } = limits;
@@ -180,7 +181,7 @@ impl OutputMap {
         self.output_indices.extend(outputs.map(|(index, _)| index as u32));
     }
 
-    /// Hands out the rows of a token: of the outputs, and of the logits.
+    /// Assigns the output row and the logits row of a token, if it has them.
     #[inline]
     pub(crate) fn add(&mut self, index: u32, output: Output) -> (Option<u32>, Option<u32>) {
         let row = output.is_output().then(|| self.outputs.add(index));
@@ -188,13 +189,13 @@ impl OutputMap {
         (row, logits)
     }
 
-    /// Output rows handed out so far.
+    /// Output rows assigned so far.
     #[must_use]
     pub fn rows(&self) -> u32 {
         self.outputs.len()
     }
 
-    /// Logits rows handed out so far.
+    /// Logits rows assigned so far.
     #[must_use]
     pub fn logits_rows(&self) -> u32 {
         self.logits.len()
@@ -221,10 +222,10 @@ impl OutputMap {
         row_of(&self.outputs, place, index)
     }
 
-    /// Output row of a token that was asked for a sample.
+    /// Output row of a token with [`Output::Sample`] or [`Output::SampleAndLogits`].
     ///
     /// # Errors
-    /// Those of [`row`](Self::row), and [`OutputError::NoSample`].
+    /// The errors of [`row`](Self::row), and [`OutputError::NoSample`].
     pub fn sampled_row(&self, index: i32) -> Result<u32, OutputError> {
         let (place, output) = self.resolve(index)?;
         if output.samples() {
@@ -234,10 +235,10 @@ impl OutputMap {
         }
     }
 
-    /// Logits row of a token that was asked for logits (llama.cpp's `llama_get_logits_ith`).
+    /// Logits row of a token with logits (llama.cpp's `llama_get_logits_ith`).
     ///
     /// # Errors
-    /// Those of [`row`](Self::row), and [`OutputError::NoLogits`].
+    /// The errors of [`row`](Self::row), and [`OutputError::NoLogits`].
     pub fn logits_row(&self, index: i32) -> Result<u32, OutputError> {
         let (place, output) = self.resolve(index)?;
         if output.has_logits() {
@@ -247,23 +248,24 @@ impl OutputMap {
         }
     }
 
-    /// Notes that a device delivers what was output row `r` as row `place_of[r]`.
+    /// Records that a device delivers output row `r` as row `place_of[r]`.
     ///
     /// # Errors
-    /// [`OutputError::NotAPermutation`], with the map as before.
+    /// [`OutputError::NotAPermutation`]; the map is unchanged.
     pub fn permute(&mut self, place_of: &[u32]) -> Result<(), OutputError> {
         self.outputs.permute(place_of, &mut self.scratch)
     }
 
-    /// Notes that a device delivers what was logits row `r` as row `place_of[r]`.
+    /// Records that a device delivers logits row `r` as row `place_of[r]`.
     ///
     /// # Errors
-    /// [`OutputError::NotAPermutation`], with the map as before.
+    /// [`OutputError::NotAPermutation`]; the map is unchanged.
     pub fn permute_logits(&mut self, place_of: &[u32]) -> Result<(), OutputError> {
         self.logits.permute(place_of, &mut self.scratch)
     }
 
-    /// The place in the batch that an index means, and what is wanted of the token there.
+    /// Resolves a (possibly negative) index to the batch index and the requested output of the
+    /// token.
     fn resolve(&self, index: i32) -> Result<(usize, Output), OutputError> {
         let (tokens, outputs) = (self.wishes.len(), self.output_indices.len());
         let place = match usize::try_from(index) {

@@ -1,6 +1,5 @@
-//! Nothing allocates once it is constructed: a step is planned a thousand times under a counting
-//! allocator.
-#![expect(unsafe_code, reason = "a global allocator that counts can be written in no other way")]
+//! After construction nothing allocates: plans a thousand steps under a counting allocator.
+#![expect(unsafe_code, reason = "a counting global allocator requires unsafe code")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,17 +17,18 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a
-// destructor.
+// SAFETY: every call is forwarded to `System` unchanged. The counter is a plain thread-local
+// without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        // SAFETY: the caller upholds the contract of `alloc`, which is the same.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and the pointer came from `System`.
+        // SAFETY: the caller upholds the contract of `dealloc`, and the pointer was allocated by
+        // `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a batch accepts, how it is split, and where outputs are found.
+//! Validation of batches, splits, and the output map.
 
 use walla_plan::{
     Batch, BatchError, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputError,
@@ -182,12 +182,12 @@ fn if_nothing_is_said_the_last_token_is_the_output() {
         (0..checked.len()).map(|index| checked.output(index)).collect::<Vec<_>>()
     };
     assert_eq!(outputs(&mut batch), [Output::None, Output::None, Output::Sample]);
-    // A prefill chunk says that it wants nothing, and gets nothing.
+    // A prefill chunk requests no output and gets none.
     push(&mut batch, 0, Output::None);
     assert_eq!(outputs(&mut batch), [Output::None; 4]);
 }
 
-/// Splits by a rule until nothing is left; returns batch indices.
+/// Splits a batch completely; returns the batch indices of each micro-batch.
 fn split_all(
     batch: &mut Batch,
     ledger: &KvLedger,
@@ -205,7 +205,7 @@ fn split_all(
     all
 }
 
-/// Sequences of 3 and 7 tokens, the last of each an output.
+/// Sequences of 3 and 7 tokens; the last token of each is an output.
 fn three_and_seven() -> Batch {
     let mut batch = Batch::new(LIMITS);
     for (seq, tokens) in [(0, 3), (1, 7)] {
@@ -233,8 +233,8 @@ fn an_index_finds_its_row_or_says_why_not() {
     let mut batch = three_and_seven();
     push(&mut batch, 2, Output::Sample);
     split_all(&mut batch, &ledger, &mut outputs, |s, u| s.ragged(16, u));
-    // Ragged takes the single token of sequence 2 first; negative indices count in batch order all
-    // the same.
+    // Ragged takes the single token of sequence 2 first; negative indices still count in batch
+    // order.
     assert_eq!(outputs.out_ids(), [10, 2, 9]);
     assert_eq!((outputs.row(-1), outputs.row(-2), outputs.row(-3)), (Ok(0), Ok(2), Ok(1)));
     assert_eq!((outputs.logits_row(-2), outputs.logits_row(2)), (Ok(1), Ok(0)));
@@ -303,7 +303,7 @@ fn rows_know_their_neighbours() {
     let expected = [(4, None, false), (4, None, true), (5, Some(0), false), (6, Some(2), true)];
     assert_eq!(seen, expected);
     assert_eq!(ubatch.runs().len(), 3);
-    // In the next micro-batch the token before is in the cache.
+    // For the next micro-batch the preceding token is in the cache.
     assert!(split.simple(4, &mut ubatch));
     assert_eq!((ubatch.rows()[0].previous, ubatch.rows()[0].is_last), (None, true));
 }

@@ -1,4 +1,4 @@
-//! What every split of every batch keeps.
+//! Invariants of every split of every batch.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ proptest! {
         let order = seen.clone();
         seen.sort_unstable();
         prop_assert!(seen.iter().copied().eq(0..tokens.len() as u32));
-        // Output rows are numbered in split order, and only those.
+        // Output rows are numbered in split order, and only outputs have rows.
         let wanted = |index: &&u32| checked.output(**index).is_output();
         prop_assert!(order.iter().filter(wanted).eq(outputs.out_ids()));
     }

@@ -1,4 +1,4 @@
-//! The rules of the frame plan, one by one.
+//! The rules of the frame plan, each in its own test.
 
 use walla_plan::{
     AGED_CHUNK_TOKENS, AgentState, CostModel, Decode, Deferral, Deferred, Detail, KvCommands,
@@ -70,7 +70,7 @@ const ONE_STEP: Limits<'static> = Limits {
     cost: None,
 };
 
-/// 100 µs a step, 10 µs a row, nothing else.
+/// 100 µs per step and 10 µs per row.
 const COST: LinearCost = LinearCost {
     step_micros: 100.0,
     row_micros: 10.0,
@@ -201,7 +201,7 @@ fn context_is_what_attention_reads() {
     let ledger = ledger_with(64, &[10, 60, 30, 5]);
     let requests = [speaker(0), speaker(1), speaker(2), prompt(3, 8)];
     let frame = planned(&requests, &ledger, &limits);
-    // 11 + 61, then 31 does not fit; the prompt reads its 5 and up to 6 more.
+    // 11 + 61 fit, another 31 do not. The prompt reads 5 cached tokens and gets the 6 remaining rows.
     let reached = StepWork {
         decode_rows: 2,
         prefill_tokens: 6,
@@ -224,7 +224,7 @@ fn a_chunk_that_is_mostly_the_steps_own_time_is_no_reason_for_a_step() {
     };
     let ledger = ledger_with(64, &[0, 0, 5]);
     let requests = [prompt(0, 20), prompt(1, 3)];
-    // Five tokens are 150 µs, one is 110.
+    // Five tokens cost 150 µs, one costs 110 µs.
     let frame = planned(&requests, &ledger, &limits(150));
     assert_eq!(readers(&frame), [(1, 3)], "the whole of a short one, no part of the long one");
     assert_eq!(readers(&planned(&requests, &ledger, &limits(170))), [(0, 7)]);
@@ -256,7 +256,7 @@ fn who_has_waited_too_long_goes_first_even_beyond_the_budget() {
     requests.push(PlanRequest { waited_frames: 61, priority: -9, ..speaker(9) });
     let ledger = ledger_with(64, &[1; 10]);
     let frame = planned(&requests, &ledger, &ONE_STEP);
-    // One row in eight is for the aged; the longest wait wins it.
+    // One row in eight is for aged agents; the longest wait gets it.
     assert_eq!(speakers(&frame), [9, 0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(reason(&frame, 8), Some(Deferral::Rows));
 

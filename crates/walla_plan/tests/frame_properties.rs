@@ -1,4 +1,4 @@
-//! What every plan keeps, whatever is asked.
+//! Invariants of every plan, for arbitrary requests.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ fn wants(request: &PlanRequest) -> bool {
     request.state != AgentState::Prefill { tokens: 0 }
 }
 
-/// Does what the plan says; every append must find its pages.
+/// Executes a plan. Every append must find its pages.
 fn carry_out(frame: &Plan, ledger: &mut KvLedger) {
     let mut commands = KvCommands::with_capacity(256);
     for prefill in frame.prefill() {
@@ -168,7 +168,7 @@ proptest! {
         turned.rotate_left(rotation.min(requests.len()));
         turned.reverse();
         let (mut one, mut other) = (Plan::new(SEQUENCES), Plan::new(SEQUENCES));
-        plan(&turned, &ledger, &limits, &mut one).unwrap(); // leaves its traces in the scratch memory
+        plan(&turned, &ledger, &limits, &mut one).unwrap(); // leaves stale data in the scratch memory
         plan(&requests, &ledger, &limits, &mut one).unwrap();
         plan(&turned, &ledger, &limits, &mut other).unwrap();
         prop_assert_eq!(one.decode(), other.decode());

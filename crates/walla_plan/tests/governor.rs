@@ -1,5 +1,4 @@
-//! The governor with the real planner and ledger: what a frame may use, who pays for what, and that
-//! nobody waits for ever.
+//! The governor with the real planner and ledger: frame budgets, debt, and bounded waiting.
 
 mod common;
 
@@ -67,12 +66,12 @@ fn no_step_is_longer_than_a_launch_may_be() {
     let frame = stage.frame(|expected| expected);
     assert!(frame.longest_micros <= 500.0, "{frame:?}");
     assert!(frame.steps >= 4 && frame.rows == 100, "cut, not dropped: {frame:?}");
-    // One step just fits: that it cannot be much shorter is no reason for a longer one.
+    // One step just fits. A step close to the limit does not permit a longer one.
     let mut close = Stage::new(launch, cost(330.0, 10.0), speakers(100));
     let frame = close.frame(|expected| expected);
     assert!(frame.smallest_micros > 500.0 / OVERDRAFT, "{frame:?}");
     assert!(frame.rows > 0 && frame.longest_micros <= 500.0, "{frame:?}");
-    // A device on which nothing is that short: the smallest step is the measure.
+    // No step of this device is that short: the limit is relative to the smallest step.
     let mut slow = Stage::new(launch, cost(900.0, 10.0), speakers(100));
     let frame = slow.frame(|expected| expected);
     assert!(frame.rows > 1 && frame.longest_micros <= 910.0 * 1.2 * OVERDRAFT, "{frame:?}");
@@ -99,7 +98,7 @@ fn a_budget_too_small_for_any_step_is_kept_on_average() {
 
 #[test]
 fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
-    // 400 agents at a device that serves 300 a second: all of them have waited for more than a
+    // 400 agents on a device that serves 300 per second: every agent has waited for more than a
     // second.
     let mut stage = Stage::new(options(300), cost(280.0, 10.0), speakers(400));
     let mut used = 0.0;
@@ -111,8 +110,7 @@ fn a_crowd_that_waits_too_long_does_not_break_the_budget() {
     assert!(waits.clone().min() > Some(0) || waits.max() > Some(60));
 }
 
-/// Launches are limited by the same predictions: a margin that nothing lowers would keep them
-/// short.
+/// The same predictions limit launches: a margin that never decreased would keep launches short.
 #[test]
 fn caution_fades_after_the_budget_is_lifted() {
     let launch = GovernorOptions { budget_micros: Some(1_000), launch_micros_max: Some(600) };
@@ -182,8 +180,8 @@ fn a_device_that_turns_slow_is_known_after_a_few_frames() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Rules 1 to 3: budget less debt, or the smallest step when nothing fits, or one row of
-    /// somebody who waited too long.
+    /// Rules 1 to 3: the budget minus debt, or the smallest step if nothing fits, or one row of an
+    /// agent that has waited too long.
     #[test]
     fn no_frame_is_planned_beyond_its_budget(
         step_micros in 20.0f32..3_000.0,
@@ -222,7 +220,7 @@ proptest! {
         for n in 0..1_000 {
             stage.frame(|expected| expected * noise[n % noise.len()]);
             let longest = stage.requests.iter().map(|request| request.waited_frames).max();
-            // Each of the others can be followed by so many frames that pay for it.
+            // Each of the other agents can be followed by this number of frames that pay its debt.
             let bound = 60 + (DEBT_FRAMES_MAX + 2) * agents;
             prop_assert!(longest <= Some(bound), "{longest:?}");
         }
@@ -239,7 +237,7 @@ proptest! {
             let cost = cost(step_micros, row_micros);
             Stage::new(options(budget), cost, speakers(agents)).frame(|expected| expected).rows
         };
-        // A budget in which nothing fits is overdrawn: compare those in which something does.
+        // A budget in which nothing fits is overdrawn: compare budgets in which a step fits.
         let less = (1.2 * (step_micros + row_micros)).ceil() as u32 + beyond.0;
         let more = less + beyond.1;
         prop_assert!(rows_of(less) <= rows_of(more));

@@ -1,5 +1,5 @@
-//! The ledger's refusals, its commands and its promises, one by one. `ledger_model.rs` checks them
-//! together.
+//! The ledger's errors, commands and guarantees, each in its own test. `ledger_model.rs` checks
+//! their combinations.
 
 use walla_plan::{
     Batch, BatchLimits, Cell, InvalidLedger, KvCommand, KvCommands, KvLedger, LedgerError,
@@ -11,7 +11,7 @@ const A: SeqId = SeqId(0);
 const B: SeqId = SeqId(1);
 const C: SeqId = SeqId(2);
 
-/// Pages of 4 tokens, 8 to hand out, 4 a sequence, 3 sequences.
+/// Pages of 4 tokens, 8 usable pages, 4 per sequence, 3 sequences.
 const OPTIONS: LedgerOptions = LedgerOptions {
     page_tokens: 4,
     pages: 9,
@@ -151,13 +151,14 @@ fn a_shared_prefix_costs_its_memory_once() {
     assert_eq!((ledger.exclusive_pages(A), ledger.exclusive_pages(B)), (0, 0));
     commands.clear();
 
-    // B's pages are full, so it goes on in one of its own; C's last one is not, so it copies.
+    // B's pages are full, so it continues in a new page; C's last page is not full, so it is
+    // copied.
     ledger.append(B, 1, &mut commands).unwrap();
     assert!(commands.is_empty());
     assert_eq!(ledger.pages_wanted(C, 1), Ok(1));
     ledger.append(C, 1, &mut commands).unwrap();
     assert_eq!(commands.as_slice(), [KvCommand::CopyPage { from: PageId(3), to: PageId(5) }]);
-    // A is the last owner of the page now, and writes in place.
+    // A is now the last owner of the page and writes in place.
     commands.clear();
     ledger.append(A, 1, &mut commands).unwrap();
     assert!(commands.is_empty());
@@ -267,7 +268,7 @@ fn recurrent_state_is_whole_or_gone() {
 
     ledger.copy(A, B, .., &mut commands).unwrap();
     ledger.remove(A, .., &mut commands).unwrap();
-    ledger.remove(C, .., &mut commands).unwrap(); // is empty
+    ledger.remove(C, .., &mut commands).unwrap(); // C is empty
     let expected =
         [KvCommand::CopySequence { from: A, to: B }, KvCommand::ClearSequence { seq: A }];
     assert_eq!(commands.as_slice(), expected);
@@ -343,7 +344,7 @@ fn a_batch_gets_all_of_its_pages_or_none() {
             }
         }
     };
-    // C takes four pages, B two and a copy: one more than the six that are free.
+    // C needs four pages, B two and a copy: one more than the six free pages.
     fill(&mut batch, [(C, 16), (B, 9)]);
     let checked = batch.check(&ledger).unwrap();
     let refusal = LedgerError::NoPages { wanted_pages: 7, free_pages: 6, fenced_pages: 0 };

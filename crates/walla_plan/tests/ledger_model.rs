@@ -1,8 +1,8 @@
 //! The ledger against a naive model: lists of tokens, and a memory that executes every command.
 //!
-//! A cell of the memory remembers which token was written and at which position its key is rotated.
-//! After each step, every sequence read through its page table must be the model's list, with keys
-//! turned to where tokens now stand.
+//! A cell of the memory stores the written token and the position for which its key is rotated.
+//! After each step, every sequence read through its page table must equal the model's list, with
+//! keys rotated for the current positions.
 
 use std::collections::BTreeMap;
 
@@ -59,10 +59,10 @@ struct World {
     ledger: KvLedger,
     commands: KvCommands,
     model: Vec<Vec<u64>>,
-    /// First token of each sequence that the running step appends.
+    /// First token of each sequence that the current step appends.
     appended_from: Vec<usize>,
     memory: Vec<Option<Stored>>,
-    /// Pages that lost their last owner, and in which step.
+    /// Pages that lost their last owner, with the step in which they did.
     freed_in_step: BTreeMap<PageId, Fence>,
     released_up_to: Fence,
     step: Fence,
@@ -190,7 +190,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs the commands, then the forward pass, then lets old fences pass.
+    /// Runs the commands, then the forward pass, then passes old fences.
     fn end_step(&mut self, lag: u64) {
         for command in self.commands.as_slice() {
             run(*command, &mut self.memory, self.ledger.options().page_tokens as usize);
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// A page that was freed in step s comes back only after the fence of s has passed.
+    /// A page that was freed in step s is allocated again only after the fence of s has passed.
     fn check_fences(&mut self, before: &[PageId]) {
         let after = self.owned();
         for page in &after {
@@ -240,7 +240,7 @@ fn drain(list: &mut Vec<u64>, start: u32, len: u32) {
     list.drain((start as usize).min(end)..end);
 }
 
-/// What a device does with a command.
+/// Executes a command as a device would.
 fn run(command: KvCommand, memory: &mut [Option<Stored>], page_tokens: usize) {
     let cell = |cell: Cell| cell.page.index() * page_tokens + cell.slot as usize;
     match command {
@@ -288,7 +288,7 @@ proptest! {
             world.apply(operation);
         }
         world.end_step(0);
-        // With every fence passed and no limit, nothing has leaked.
+        // After all fences have passed and without a limit, no page is leaked.
         world.ledger.limit_pages(u32::MAX);
         world.ledger.confine(u32::MAX, &mut world.commands);
         world.ledger.clear(&mut world.commands).unwrap();
@@ -300,7 +300,7 @@ proptest! {
 
 #[test]
 fn the_model_sees_every_kind_of_success() {
-    // A property test that refused everything would prove nothing.
+    // Ensures that the property test also accepts operations.
     use Operation::*;
     let options = LedgerOptions {
         page_tokens: 4,

@@ -1,4 +1,4 @@
-//! A crowd of 500 through half a minute: budgets are kept, nobody is forgotten. In large:
+//! 500 agents for 30 seconds: budgets are kept, and every agent is served. Larger runs:
 //! `benches/src/simulate.rs`.
 
 #[path = "common/simulation/mod.rs"]
@@ -25,8 +25,8 @@ fn a_crowd_keeps_its_budget_and_nobody_is_forgotten() {
     for of in &mut report.details {
         assert!(of.replies > 100);
         let [waited] = of.waits().at([0.99]);
-        // A second until whoever is of low priority is served all the same, and some that have
-        // waited as long.
+        // After one second agents of low priority are served too, behind agents that have waited as
+        // long.
         assert!(waited <= 75.0, "{waited}");
     }
     let full = &report.details[0];
@@ -52,7 +52,7 @@ fn one_seed_one_story() {
 
 #[test]
 fn a_crowd_with_too_few_pages_goes_on() {
-    // Everybody is asked all the time, and there are pages for a tenth of all contexts.
+    // All agents get requests continuously, with pages for a tenth of all contexts.
     let settings = Settings {
         agents: 200,
         frames: 600,

@@ -19,11 +19,10 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// One agent's token stream with its own KV stream.
+/// One agent's token sequence. It has a separate KV stream.
 ///
-/// Sequence ids are small and dense: `0..sequences_max`. An id is also the index of the sequence's
-/// slot in everything that a device keeps per sequence (page table, recurrent state, recent
-/// tokens).
+/// Sequence ids are small and dense: `0..sequences_max`. An id is also the index of the sequence in
+/// all per-sequence device data (page table, recurrent state, recent tokens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct SeqId(pub u32);
@@ -42,5 +41,5 @@ impl fmt::Display for SeqId {
     }
 }
 
-/// Place of a token in its sequence, counted from 0.
+/// Position of a token in its sequence, counted from 0.
 pub type Position = u32;

@@ -1,6 +1,7 @@
-//! Ids, units, limits and sampling parameters that every walla crate shares.
+//! Ids, units, limits and sampling parameters shared by all walla crates.
 //!
-//! This is floor 0 of the house: it depends on no other walla crate and does no work of its own.
+//! This is floor 0 of the workspace: it depends on no other walla crate and has no runtime
+//! behaviour.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-/// Which numbers of a head rotate together in a rotary position embedding.
+/// Which elements of a head form a pair in a rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RopePairs {
     /// `(2i, 2i + 1)`: llama, smollm3.

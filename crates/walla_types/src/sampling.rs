@@ -2,39 +2,40 @@ use std::sync::Arc;
 
 use crate::{TokenId, TokenMask};
 
-/// Most recent tokens that a penalty can look back on.
+/// Maximum penalty window, in most recent tokens.
 ///
-/// Devices keep that many tokens of every sequence, so the number bounds device memory.
+/// Devices store this number of tokens for every sequence, so it bounds device memory.
 pub const PENALTY_WINDOW_MAX: u32 = 256;
 
-/// Logit biases that one agent can have.
+/// Maximum number of logit biases of one agent.
 pub const LOGIT_BIASES_MAX: usize = 32;
 
-/// Candidates with probabilities that one agent can ask for at each token.
+/// Maximum number of candidates with probabilities that an agent can request per token.
 pub const CANDIDATES_MAX: u32 = 16;
 
-/// Adds `bias` to the logit of `token` before anything else looks at it.
+/// Adds `bias` to the logit of `token` before all other sampling stages.
 ///
 /// Negative infinity forbids the token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogitBias {
     /// The token whose logit changes.
     pub token: TokenId,
-    /// What is added: finite, or negative infinity.
+    /// The value added: finite, or negative infinity.
     pub bias: f32,
 }
 
-/// How the next token is drawn from the logits: checked when it is built, so a value of this type
-/// is always valid.
+/// Parameters for sampling the next token from the logits. Validated by the builder, so a value of
+/// this type is always valid.
 ///
-/// The order is fixed: logit biases, penalties, the mask of allowed tokens, temperature, then
-/// top-k, top-p and min-p, then the draw. All three cuts look at the tempered distribution: top-k
-/// keeps the `k` likeliest tokens (ties broken by the lower id), top-p the shortest prefix of those
-/// whose probability, normalised over what top-k left, reaches `p`, min-p those at least `min_p`
-/// times as likely as the likeliest. At least one token always remains.
+/// The order of the stages is fixed: logit biases, penalties, the mask of allowed tokens,
+/// temperature, top-k, top-p, min-p, and the random draw. All three truncations use the
+/// distribution after temperature. Top-k keeps the `k` most likely tokens (ties: the lower id
+/// first). Top-p keeps the shortest prefix of those whose probability, normalised over the tokens
+/// kept by top-k, reaches `p`. Min-p keeps tokens that are at least `min_p` times as likely as the
+/// most likely one. At least one token always remains.
 ///
-/// The random number of a token depends on the agent's seed and the token's position alone, so a
-/// reply does not change with whatever else is in the batch.
+/// The random number of a token depends only on the agent's seed and the token's position. A reply
+/// therefore does not depend on the rest of the batch.
 ///
 /// # Examples
 /// ```
@@ -81,7 +82,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Always the likeliest token (the lower id of equals); no randomness, no penalties.
+    /// Always the most likely token (among equals the lower id); no randomness, no penalties.
     #[must_use]
     pub fn greedy() -> Self {
         Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..Self::default() }
@@ -97,13 +98,13 @@ impl Sampling {
         SamplingBuilder { draft: self.clone() }
     }
 
-    /// Divides the logits; 0 is greedy.
+    /// Divisor of the logits; 0 is greedy.
     #[must_use]
     pub fn temperature(&self) -> f32 {
         self.temperature
     }
 
-    /// Tokens that top-k keeps; 0 keeps all.
+    /// Number of tokens that top-k keeps; 0 keeps all.
     #[must_use]
     pub fn top_k(&self) -> u32 {
         self.top_k
@@ -115,13 +116,13 @@ impl Sampling {
         self.top_p
     }
 
-    /// Smallest probability relative to the likeliest token; 0 keeps all.
+    /// Minimum probability relative to the most likely token; 0 keeps all.
     #[must_use]
     pub fn min_p(&self) -> f32 {
         self.min_p
     }
 
-    /// Divides positive and multiplies negative logits of tokens in the window; 1 is off.
+    /// Divisor of positive and factor of negative logits of tokens in the window; 1 is off.
     #[must_use]
     pub fn repetition_penalty(&self) -> f32 {
         self.repetition_penalty
@@ -139,31 +140,31 @@ impl Sampling {
         self.frequency_penalty
     }
 
-    /// Most recent tokens of the sequence (prompt and reply) that the penalties count.
+    /// Number of most recent tokens of the sequence (prompt and reply) that the penalties count.
     #[must_use]
     pub fn penalty_window(&self) -> u32 {
         self.penalty_window
     }
 
-    /// Seed of the agent's random draws.
+    /// Seed of the agent's random numbers.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Candidates with probabilities reported with each token.
+    /// Number of candidates reported with each token, with probabilities.
     #[must_use]
     pub fn candidates(&self) -> u32 {
         self.candidates
     }
 
-    /// Biases, at most one a token.
+    /// Biases, at most one per token.
     #[must_use]
     pub fn biases(&self) -> &[LogitBias] {
         &self.biases
     }
 
-    /// The only tokens that may be drawn or be candidates; `None` allows all.
+    /// The only tokens that may be sampled or reported as candidates; `None` allows all.
     #[must_use]
     pub fn allowed_tokens(&self) -> Option<&Arc<TokenMask>> {
         self.allowed_tokens.as_ref()
@@ -179,7 +180,7 @@ impl Sampling {
     }
 }
 
-/// Collects parameters; [`SamplingBuilder::build`] checks them all.
+/// Builder of [`Sampling`]; [`SamplingBuilder::build`] validates all parameters.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SamplingBuilder {
@@ -193,7 +194,7 @@ impl SamplingBuilder {
         self
     }
 
-    /// Tokens kept; 0 keeps all.
+    /// Number of tokens kept; 0 keeps all.
     pub fn top_k(mut self, top_k: u32) -> Self {
         self.draft.top_k = top_k;
         self
@@ -205,7 +206,7 @@ impl SamplingBuilder {
         self
     }
 
-    /// Smallest relative probability, in `0..=1`.
+    /// Minimum relative probability, in `0..=1`.
     pub fn min_p(mut self, min_p: f32) -> Self {
         self.draft.min_p = min_p;
         self
@@ -229,19 +230,19 @@ impl SamplingBuilder {
         self
     }
 
-    /// Tokens that penalties look back on, at most [`PENALTY_WINDOW_MAX`].
+    /// Number of recent tokens that penalties count, at most [`PENALTY_WINDOW_MAX`].
     pub fn penalty_window(mut self, tokens: u32) -> Self {
         self.draft.penalty_window = tokens;
         self
     }
 
-    /// Seed of the random draws.
+    /// Seed of the random numbers.
     pub fn seed(mut self, seed: u64) -> Self {
         self.draft.seed = seed;
         self
     }
 
-    /// Candidates reported with each token, at most [`CANDIDATES_MAX`].
+    /// Number of candidates reported with each token, at most [`CANDIDATES_MAX`].
     pub fn candidates(mut self, candidates: u32) -> Self {
         self.draft.candidates = candidates;
         self
@@ -254,18 +255,18 @@ impl SamplingBuilder {
         self
     }
 
-    /// Forbids all other tokens, as draws and as candidates; `None` allows all again. A reply ends
-    /// by itself only if the mask allows a token that ends it. Agents that share one mask share its
-    /// memory on the device.
+    /// Excludes all other tokens from sampling and from candidates; `None` allows all tokens. If
+    /// the mask allows no end-of-generation token, a reply ends only at its length limit or when it
+    /// is cancelled. Agents that share one mask share its device memory.
     pub fn allowed_tokens(mut self, mask: impl Into<Option<Arc<TokenMask>>>) -> Self {
         self.draft.allowed_tokens = mask.into();
         self
     }
 
-    /// Checks every parameter.
+    /// Validates every parameter.
     ///
     /// # Errors
-    /// [`InvalidSampling`] names the first parameter that is out of range or not a number.
+    /// [`InvalidSampling`] names the first parameter that is out of range or NaN.
     pub fn build(self) -> Result<Sampling, InvalidSampling> {
         let s = self.draft;
         let check = |name, value: f32, ok: bool, range| {
@@ -298,34 +299,34 @@ impl SamplingBuilder {
     }
 }
 
-/// A sampling parameter that makes no sense.
+/// An invalid sampling parameter.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum InvalidSampling {
-    /// A number outside its range, or not a number.
+    /// A number outside its range, or NaN.
     #[error("{name} is {value}, expected {range}")]
     OutOfRange {
         /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: f32,
-        /// What is allowed.
+        /// The allowed range.
         range: &'static str,
     },
-    /// A penalty window longer than devices remember.
+    /// A penalty window longer than [`PENALTY_WINDOW_MAX`].
     #[error("penalty_window is {0} tokens, at most {PENALTY_WINDOW_MAX}")]
     PenaltyWindow(u32),
-    /// More candidates than a device reports.
+    /// More candidates than [`CANDIDATES_MAX`].
     #[error("{0} candidates, at most {CANDIDATES_MAX}")]
     Candidates(u32),
-    /// More biases than a step has room for.
+    /// More biases than [`LOGIT_BIASES_MAX`].
     #[error("{0} logit biases, at most {LOGIT_BIASES_MAX}")]
     TooManyBiases(usize),
-    /// A bias that is not a number or positive infinity.
+    /// A bias that is NaN or positive infinity.
     #[error("bias {bias} on token {token} is neither finite nor negative infinity")]
     Bias {
         /// The token.
         token: TokenId,
-        /// What was given.
+        /// The given bias.
         bias: f32,
     },
 }

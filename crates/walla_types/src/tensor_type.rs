@@ -1,8 +1,8 @@
 use core::fmt;
 
-/// How the numbers of a weight tensor are stored.
+/// Storage format of a weight tensor.
 ///
-/// Blocks and codes are those of ggml (`ggml_type` in GGUF files).
+/// Blocks and codes are as in ggml (`ggml_type` in GGUF files).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum TensorType {
@@ -85,7 +85,7 @@ impl TensorType {
         }
     }
 
-    /// Numbers in one block. A row's length is a multiple of it.
+    /// Elements per block. A row's length is a multiple of it.
     #[must_use]
     pub const fn block_elements(self) -> usize {
         match self {
@@ -95,7 +95,7 @@ impl TensorType {
         }
     }
 
-    /// Bytes of one block.
+    /// Bytes per block.
     #[must_use]
     pub const fn block_bytes(self) -> usize {
         match self {
@@ -112,7 +112,7 @@ impl TensorType {
         }
     }
 
-    /// Bytes of a row of `elements` numbers, or `None` if that is no whole number of blocks or
+    /// Bytes of a row of `elements` elements, or `None` if it is not a whole number of blocks or
     /// overflows.
     #[must_use]
     pub const fn row_bytes(self, elements: usize) -> Option<usize> {

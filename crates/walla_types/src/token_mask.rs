@@ -2,11 +2,11 @@ use std::fmt;
 
 use crate::TokenId;
 
-/// Tokens in a word of a mask.
+/// Tokens per word of a mask.
 const WORD_BITS: u32 = u32::BITS;
 
-/// Which tokens may be drawn: a bit for each token of a vocabulary, 32 a word, the lowest bit
-/// first.
+/// Set of tokens that may be sampled: one bit per token of the vocabulary, 32 per word, the lowest
+/// bit first.
 ///
 /// At least one token is allowed. Tokens beyond the mask's end are forbidden.
 ///
@@ -53,7 +53,7 @@ impl TokenMask {
         Self::from_words(words)
     }
 
-    /// Takes a mask that is packed already.
+    /// Uses a mask that is already packed.
     ///
     /// # Errors
     /// [`InvalidTokenMask::NothingAllowed`].
@@ -70,32 +70,32 @@ impl TokenMask {
         &self.words
     }
 
-    /// Whether the token may be drawn.
+    /// Whether the token is allowed.
     #[must_use]
     pub fn allows(&self, token: TokenId) -> bool {
         let word = self.words.get((token.0 / WORD_BITS) as usize).copied().unwrap_or_default();
         word >> (token.0 % WORD_BITS) & 1 == 1
     }
 
-    /// Whether anything of a vocabulary of `vocab` tokens may be drawn. Takes no time.
+    /// Whether any token of a vocabulary of `vocab` tokens is allowed. O(1).
     #[must_use]
     pub fn allows_some_of(&self, vocab: u32) -> bool {
         self.lowest.0 < vocab
     }
 }
 
-/// A mask that makes no sense.
+/// An invalid mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTokenMask {
-    /// Every token is forbidden: allow one at least.
+    /// Every token is forbidden: allow at least one.
     #[error("the mask forbids every token")]
     NothingAllowed,
-    /// The vocabulary has no such token.
+    /// The token is outside the vocabulary.
     #[error("token {token} is outside the vocabulary of {vocab} tokens")]
     OutsideVocabulary {
         /// The token.
         token: TokenId,
-        /// Tokens of the vocabulary.
+        /// Vocabulary size.
         vocab: u32,
     },
 }

@@ -1,5 +1,5 @@
-//! Any bytes as a saved conversation: a value within the limits or an error, and text that stays
-//! text.
+//! Arbitrary bytes as a saved conversation: the result is a value within the limits or an error,
+//! and text stays text.
 
 use std::sync::LazyLock;
 
@@ -15,13 +15,13 @@ static TEMPLATE: LazyLock<ChatTemplate> = LazyLock::new(|| {
     ChatTemplate::new(source, "", "").expect("a sound template")
 });
 
-/// Turns that are rendered; more add time and no case.
+/// Maximum number of turns rendered; more add time but no new case.
 const RENDERED_MAX: usize = 64;
 
 /// Loads `bytes`, saves and edits the conversation, and renders it as a prompt.
 ///
 /// # Panics
-/// If a limit does not hold, a saved conversation is loaded changed, or text becomes a marker.
+/// If a limit is exceeded, a saved conversation is loaded with changes, or text becomes a marker.
 pub fn check(bytes: &[u8]) {
     let Ok(talk) = serde_json::from_slice::<Conversation>(bytes) else { return };
     let text_bytes: usize = talk.turns().iter().map(|turn| turn.text.len()).sum();
@@ -71,7 +71,7 @@ fn trusted(prompt: &Prompt) -> String {
     of_template.map(Segment::text).collect()
 }
 
-/// Small saves of every form.
+/// Small saved conversations of every form.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let saves = [

@@ -1,4 +1,4 @@
-//! Any bytes as a model file: every answer is a value or an error.
+//! Arbitrary bytes as a model file: every result is a value or an error.
 
 use walla_model::chat::{ChatTemplate, LoadedText, Message, RenderOptions, Role};
 use walla_model::gguf::Strings;
@@ -7,14 +7,14 @@ use walla_model::tokenizer::{EncodeOptions, Tokenizer};
 use walla_model::{Gguf, ModelSpec, Value};
 use walla_types::TokenId;
 
-/// Text that touches every path of an encoder: words, digits, spaces, line breaks, several scripts,
-/// a marker, broken-looking bytes.
+/// Text that covers every path of an encoder: words, digits, spaces, line breaks, several scripts,
+/// a marker, unusual code points.
 const TEXT: &str = "Hello  wörld's 1234,\n\n\t猫🙂<|im_end|></s>\u{a0}\u{202e}x";
 
-/// Reads `bytes` as whoever loads a model does.
+/// Reads `bytes` with the calls that load a model.
 ///
 /// # Panics
-/// If something contradicts itself.
+/// If results are inconsistent.
 pub fn check(bytes: &[u8]) {
     let Ok(file) = Gguf::from_bytes(bytes) else { return };
     metadata(&file);
@@ -66,7 +66,7 @@ fn tensors(file: &Gguf) {
     }
 }
 
-/// A specification that was accepted has all its weights.
+/// An accepted specification has all its weights.
 fn weights(file: &Gguf, spec: &ModelSpec) {
     matrix(file, &spec.embedding);
     linear(file, &spec.head);

@@ -1,14 +1,14 @@
-//! Bytes as a source of choices: whatever they are, they say something.
+//! Bytes as a source of choices: every byte string is valid input.
 
-/// What is left of the bytes. At the end everything is zero and empty, so every program of choices
-/// comes to an end.
+/// The unread bytes. At the end every choice is zero or empty, so every sequence of choices
+/// terminates.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Input<'a> {
-    /// All of `bytes`.
+    /// Reads all of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -27,7 +27,7 @@ impl<'a> Input<'a> {
         byte
     }
 
-    /// One bit, for the price of a byte.
+    /// One bit; consumes a byte.
     pub fn flag(&mut self) -> bool {
         self.byte() & 1 == 1
     }
@@ -37,7 +37,7 @@ impl<'a> Input<'a> {
         u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// A number below `end`, 0 if there is none; `end` up to 2^16.
+    /// A number below `end`, or 0 if `end` is 0; `end` is at most 2^16.
     pub fn below(&mut self, end: usize) -> usize {
         let number = if end > 256 {
             usize::from(u16::from_le_bytes([self.byte(), self.byte()]))
@@ -47,13 +47,13 @@ impl<'a> Input<'a> {
         number.checked_rem(end).unwrap_or(0)
     }
 
-    /// One of `items`, which are not empty.
+    /// One of `items`, which must not be empty.
     pub fn pick<'t, T>(&mut self, items: &'t [T]) -> &'t T {
         &items[self.below(items.len())]
     }
 
-    /// Text up to the next byte 0xFF (which no UTF-8 has) or the end: mutations of the text stay
-    /// within it.
+    /// Text up to the next byte 0xFF (never part of UTF-8) or the end. The terminator keeps
+    /// mutations of the text within it.
     pub fn text(&mut self) -> String {
         let end = self.rest.iter().position(|&byte| byte == 0xff);
         let (text, rest) = match end {

@@ -1,4 +1,4 @@
-//! One module a target. Each `check` takes any bytes and panics only on a defect.
+//! One module per target. Each `check` accepts arbitrary bytes and panics only on a bug.
 
 pub mod gguf;
 pub mod input;

@@ -1,4 +1,4 @@
-//! Where fuzzing begins: small inputs that reach far.
+//! Seeds: small inputs with high coverage.
 
 use walla_model::synth::{self, Mixture, Model};
 
@@ -27,8 +27,8 @@ pub fn gguf() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Programs for the vocabulary builder: both kinds, with and without extra tokens and merges, and a
-/// text each.
+/// Inputs for the vocabulary builder: both kinds, with and without extra tokens and merges, each
+/// with a text.
 #[must_use]
 pub fn tokenizer() -> Vec<Vec<u8>> {
     const TEXTS: [&str; 3] = [
@@ -62,7 +62,7 @@ pub fn tokenizer() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Templates of our own in the manner of the published ones, each with a conversation.
+/// Our own templates in the style of the published ones, each with a conversation.
 #[must_use]
 pub fn template() -> Vec<Vec<u8>> {
     const SOURCES: [&str; 6] = [

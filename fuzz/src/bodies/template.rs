@@ -1,5 +1,4 @@
-//! Any template with any conversation: limits hold, and what players say never comes out as the
-//! template's own text.
+//! Arbitrary template and conversation: limits hold, and player text never becomes template text.
 
 use walla_model::chat::{
     ChatTemplate, Date, Message, OUTPUT_BYTES_MAX, RenderOptions, Role, Segment,
@@ -7,16 +6,16 @@ use walla_model::chat::{
 
 use super::input::Input;
 
-/// Compiles the first text of `bytes` as a template and renders the others as a conversation.
+/// Compiles the first text of `bytes` as a template and renders the rest as a conversation.
 ///
 /// # Panics
-/// If untrusted text comes out as template text, or a limit does not hold.
+/// If untrusted text becomes template text, or a limit is exceeded.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let source = input.text();
     let (bos, eos) = (input.text(), input.text());
     let Ok(template) = ChatTemplate::new(&source, &bos, &eos) else { return };
-    // What nobody can have guessed: it depends on every byte of the template.
+    // An unpredictable nonce: it depends on every byte of the input.
     let nonce = format!("Q{:016x}Q", fingerprint(bytes));
     if source.contains(&nonce) || bos.contains(&nonce) || eos.contains(&nonce) {
         return;
@@ -36,7 +35,7 @@ pub fn check(bytes: &[u8]) {
     let _ = template.check();
     let Ok(prompt) = template.render(&messages, &options) else { return };
     assert_eq!(prompt.text().len(), prompt.bytes());
-    // Lossy decoding can make three bytes of a torn one.
+    // Lossy decoding can replace one invalid byte by three.
     assert!(prompt.bytes() <= 3 * OUTPUT_BYTES_MAX);
     let mut before = None;
     for segment in &prompt.segments {

@@ -1,7 +1,7 @@
-//! Small vocabularies of both kinds, as right and wrong as the input wants them, and any text.
+//! Small vocabularies of both kinds, valid or invalid as the input selects, and arbitrary text.
 //!
-//! Laid out to be mutated: a few bytes of switches, then lists of texts, then the text to encode.
-//! Random bytes as a whole file would never get beyond its header.
+//! The format is designed for mutation: a few bytes of switches, then lists of texts, then the text
+//! to encode. Random bytes as a whole file would not pass the header.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use walla_types::TokenId;
 
 use super::input::Input;
 
-/// One name of every way of splitting, and one of none.
+/// One name of every pre-tokenizer, and one unknown name.
 pub const PRES: [&str; 15] = [
     "gpt-2",
     "llama-bpe",
@@ -32,7 +32,7 @@ pub const PRES: [&str; 15] = [
     "no-such-splitter",
 ];
 
-/// Texts that vocabularies have and mutations would not find soon.
+/// Texts of real vocabularies that mutations would rarely find.
 const MARKERS: [&str; 12] = [
     "<s>",
     "</s>",
@@ -54,25 +54,26 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const BYTE: i32 = 6;
 
-/// Tokens beyond the 256 bytes, merges: enough for every way of merging, few enough to be fast.
+/// Maximum number of tokens in addition to the 256 bytes, and of merges: enough to cover all kinds
+/// of merges, few enough to be fast.
 const EXTRAS_MAX: usize = 24;
 
-/// What the input makes.
+/// The vocabulary built from the input.
 struct Vocabulary {
     is_spm: bool,
     tokens: Vec<String>,
     kinds: Vec<i32>,
-    /// Whether every byte has a token of its own that text may become.
+    /// Whether every byte has a dedicated token that text may become.
     spells_all: bool,
-    /// What the file, or the default of its kind, calls the unknown token.
+    /// The unknown token of the file, or the default of its kind.
     unknown: Option<u32>,
     file: Vec<u8>,
 }
 
-/// Builds a vocabulary from `bytes`, encodes a text with it and checks what the tokenizer promises.
+/// Builds a vocabulary from `bytes`, encodes a text with it and checks the tokenizer's invariants.
 ///
 /// # Panics
-/// If a promise does not hold.
+/// If an invariant is violated.
 pub fn check(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let Some(vocabulary) = build(&mut input) else { return };
@@ -101,7 +102,7 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
             kinds.push(if is_spm { BYTE } else { NORMAL });
             scores.push(0.0);
         }
-        // Without a token of its own a space would be spelled as the three bytes of ▁, and decode
+        // Without a dedicated token a space would be encoded as the three bytes of ▁, and decoded
         // to them.
         tokens.push(if is_spm { "▁" } else { "ĠĠ" }.to_owned());
         kinds.push(NORMAL);
@@ -173,13 +174,13 @@ fn build(input: &mut Input<'_>) -> Option<Vocabulary> {
     Some(Vocabulary { is_spm, tokens, kinds, spells_all, unknown, file })
 }
 
-/// A token's text: raw, or in the letters that stand for bytes.
+/// A token's text: raw, or in the letters that represent bytes.
 fn token_text(input: &mut Input<'_>, is_raw: bool) -> String {
     let text = input.text();
     if is_raw { text } else { text.bytes().map(letter).collect() }
 }
 
-/// Merges of tokens, some of them of one that an earlier merge made, a few broken.
+/// Merges of tokens, some with the result of an earlier merge, a few invalid.
 fn merges(input: &mut Input<'_>, tokens: &[String]) -> Vec<String> {
     let mut merges: Vec<String> = Vec::new();
     for _ in 0..input.below(EXTRAS_MAX) {
@@ -200,7 +201,7 @@ fn merges(input: &mut Input<'_>, tokens: &[String]) -> Vec<String> {
     merges
 }
 
-/// Token by token gives the same text as all at once, and no delta is longer than promised.
+/// Streaming returns the same text as decoding at once, and no delta exceeds the guaranteed length.
 fn streaming(tokenizer: &Tokenizer, ids: &[TokenId]) {
     for control_text in [false, true] {
         for strip_space_prefix in [false, true] {
@@ -239,7 +240,7 @@ fn encoding(tokenizer: &Tokenizer, text: &str) {
             assert!(tokens.iter().all(|token| token.index() < tokenizer.vocab_size()));
             assert!(tokens.len() <= 4 * text.len() + 4, "{} tokens", tokens.len());
             assert_eq!(tokenizer.encode(text, options).as_ref(), Ok(&tokens));
-            // Each way of decoding once.
+            // Each decoding option once.
             let (control_text, strip_space_prefix) = (parse_special, add_special);
             streaming_with(tokenizer, &tokens, DecodeOptions { control_text, strip_space_prefix });
         }
@@ -249,7 +250,7 @@ fn encoding(tokenizer: &Tokenizer, text: &str) {
     );
 }
 
-/// Whether a text holds the text of a token that is found before splitting.
+/// Whether a text contains the text of a token that is matched before splitting.
 fn holds_special(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) -> bool {
     let mut specials = vocabulary.tokens.iter().enumerate().filter(|(id, token)| {
         tokenizer.special_token(token).is_some() || vocabulary.kinds[*id] != NORMAL
@@ -257,8 +258,8 @@ fn holds_special(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) -> 
     specials.any(|(_, token)| !token.is_empty() && text.contains(token.as_str()))
 }
 
-/// What was encoded decodes to itself, where every byte can be spelled. In SentencePiece's alphabet
-/// ▁ is a space, so it comes back as one.
+/// Encoded text decodes to itself if every byte has a token. In SentencePiece's alphabet ▁ is a
+/// space, so it decodes to a space.
 fn round_trip(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     if !vocabulary.spells_all || holds_special(vocabulary, tokenizer, text) {
         return;
@@ -268,8 +269,8 @@ fn round_trip(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     assert_eq!(tokenizer.decode(&tokens).as_deref(), Ok(expected.as_str()), "{tokens:?}");
 }
 
-/// Untrusted text never becomes a reserved token. (A vocabulary that lacks bytes has an unknown
-/// token for what it cannot spell.)
+/// Untrusted text never becomes a reserved token. Exception: in a vocabulary without some bytes,
+/// text that it cannot encode becomes the unknown token.
 fn untrusted(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     let prompt = Prompt { segments: vec![Segment::Untrusted(text.to_owned())] };
     let tokens = tokenizer.encode_prompt(&prompt).expect("a short text");
@@ -284,8 +285,8 @@ fn untrusted(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     raw(vocabulary, tokenizer, text);
 }
 
-/// Raw text never becomes a token that the file calls control, unknown or user-defined, nor one
-/// that ends a generation, but for white space and for bytes that no other token spells.
+/// Raw text never becomes a control, unknown, user-defined or end-of-generation token. Exceptions:
+/// white space, and bytes that no other token encodes.
 fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     let tokens = tokenizer.encode_untrusted(text).expect("a short text");
     assert!(tokens.iter().all(|token| token.index() < tokenizer.vocab_size()));
@@ -309,13 +310,13 @@ fn raw(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str) {
     }
 }
 
-/// White space alone, which SentencePiece writes as ▁.
+/// White space only, which SentencePiece writes as ▁.
 fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || c == '▁')
 }
 
-/// Whether a text holds a user-defined token of white space, which may take the white space behind
-/// it with it.
+/// Whether a text contains a user-defined token of white space, which may include the following
+/// white space.
 fn holds_blank(vocabulary: &Vocabulary, text: &str) -> bool {
     let mut blanks = vocabulary
         .tokens
@@ -325,7 +326,7 @@ fn holds_blank(vocabulary: &Vocabulary, text: &str) -> bool {
     blanks.any(|(token, _)| text.contains(token.as_str()))
 }
 
-/// Borders between segments change nothing about ordinary text.
+/// Segment boundaries do not change the tokens of ordinary text.
 fn segments(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str, cut: usize) {
     let options = EncodeOptions { add_special: true, parse_special: true };
     let mut whole = tokenizer.encode(text, options).expect("a short text");
@@ -350,8 +351,8 @@ fn segments(vocabulary: &Vocabulary, tokenizer: &Tokenizer, text: &str, cut: usi
     assert_eq!(tokenizer.encode_prompt(&Prompt { segments }), Ok(found));
 }
 
-/// GPT-2's letter for a byte: itself where it is visible in Latin-1, else the next of U+0100 and
-/// up.
+/// GPT-2's letter for a byte: the byte itself if visible in Latin-1, otherwise the next one from
+/// U+0100 on.
 pub fn letter(byte: u8) -> char {
     static LETTERS: LazyLock<[char; 256]> =
         LazyLock::new(|| std::array::from_fn(|byte| compute_letter(byte as u8)));

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub enum Expression {
     /// One licence, with its exception where it has one: `Apache-2.0 WITH LLVM-exception`.
     Licence(String),
-    /// All of them apply.
+    /// All licences apply.
     All(Vec<Expression>),
     /// The user chooses one.
     Any(Vec<Expression>),
@@ -28,7 +28,7 @@ impl Expression {
         }
     }
 
-    /// Whether the allowed licences are enough.
+    /// Whether the allowed licences satisfy the expression.
     pub fn is_met_by(&self, allowed: &BTreeSet<String>) -> bool {
         match self {
             Self::Licence(name) => allowed.contains(name),

@@ -69,7 +69,7 @@ fn faults(metadata: &Value, rules: &Rules) -> Vec<String> {
     faults
 }
 
-/// The fields of a package that the rules are about.
+/// The fields of a package that the rules use.
 struct Package<'a> {
     name: &'a str,
     version: &'a str,
@@ -126,8 +126,8 @@ fn wildcards(package: &Package<'_>) -> Vec<String> {
     ours.map(|d| format!("{package} accepts every version of {}", d["name"])).collect()
 }
 
-/// Crates with several versions, less the versions that the rules skip; and skipped versions that
-/// hide nothing.
+/// Crates with several versions, without the versions that the rules skip; and skipped versions
+/// that match no duplicate.
 fn duplicates(packages: &[Package<'_>], rules: &Rules) -> Vec<String> {
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in packages {

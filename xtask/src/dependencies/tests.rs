@@ -99,7 +99,7 @@ fn a_new_duplicate_is_found() {
     };
     assert_eq!(found(packages(), &skip(&["1.0.0"])).len(), 1, "two are left");
     assert_eq!(found(packages(), &skip(&["1.0.0", "1.1.0"])), [""; 0]);
-    // An entry that hides nothing today would hide a duplicate tomorrow.
+    // A skip entry without a duplicate would hide a future duplicate.
     let faults = found(packages(), &skip(&["1.0.0", "1.1.0", "0.9.0"]));
     assert!(faults[0].contains("a@0.9.0"), "{faults:?}");
     assert_eq!(found(vec![package("a", "1.0.0", "MIT")], &skip(&["1.0.0"])).len(), 1);

@@ -1,4 +1,4 @@
-//! nvcc, and what it makes.
+//! nvcc and its output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::{env, fs, thread};
 use super::sources::Sources;
 use super::{FLAGS, Kind, PTX_VERSION, Target, hazards};
 
-/// nvcc, where there is one.
+/// An nvcc that was found.
 #[derive(Debug)]
 pub struct Compiler {
     nvcc: PathBuf,
@@ -16,11 +16,11 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// The one that `NVCC` names, else the one on the path, or the one that was fetched: the first
-    /// of version `wanted`, or the first of all.
+    /// Looks for nvcc in `NVCC`, otherwise on the path, and then for the fetched one. Returns the
+    /// first of version `wanted`, or the first one if `wanted` is `None`.
     ///
     /// # Errors
-    /// Which one is missing, and which were found instead.
+    /// The missing version, and the versions that were found.
     pub fn find(fetched: &Path, wanted: Option<&str>) -> Result<Self, String> {
         let named = env::var_os("NVCC").map_or_else(|| PathBuf::from("nvcc"), PathBuf::from);
         let places = std::iter::once(named).chain(super::fetch::find(fetched));
@@ -51,10 +51,10 @@ impl Compiler {
         Some(Self { nvcc, version })
     }
 
-    /// An image for each target: records of the length of a name and the name, the length of its
-    /// content and the content; lengths are 32 bits, little-endian. The first record, `manifest`,
-    /// says what the image is; the others are kernel files: PTX with a zero at its end, or machine
-    /// code.
+    /// Builds an image for each target. An image is a list of records: length of the name, name,
+    /// length of the content, content; lengths are 32 bits, little-endian. The first record,
+    /// `manifest`, describes the image. The others are kernel files: PTX with a terminating zero,
+    /// or machine code.
     pub fn images(
         &self,
         sources: &Sources,
@@ -94,7 +94,7 @@ impl Compiler {
         Ok(images)
     }
 
-    /// What an image says of itself.
+    /// The manifest record of an image.
     fn manifest(&self, sources: &Sources, target: Target<'_>) -> Result<String, String> {
         let kind = match target.kind {
             Kind::Ptx => "ptx",
@@ -109,7 +109,7 @@ impl Compiler {
         ))
     }
 
-    /// A unit from the store, or compiled into it.
+    /// Reads a unit from the cache, or compiles it into the cache.
     fn stored(
         &self,
         sources: &Sources,
@@ -127,9 +127,9 @@ impl Compiler {
             Kind::Ptx => self.ptx(&sources.folder, unit, target, &out),
             Kind::Cubin => self.cubin(&sources.folder, unit, target, &out),
         };
-        let _ = fs::remove_file(&out); // it may not have come to be
+        let _ = fs::remove_file(&out); // it may not exist
         let code = code?;
-        // Renamed into place: two runs at once see whole files only.
+        // Renamed into place: concurrent runs see only complete files.
         fs::write(&out, &code).map_err(|e| format!("{}: {e}", out.display()))?;
         fs::rename(&out, &path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(code)
@@ -180,11 +180,12 @@ impl Compiler {
         Err(format!("{unit}.cu {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// Looks through the very machine code of an image: compiled again, it has other registers.
-    /// `false`: there is none, or no nvdisasm beside nvcc.
+    /// Checks the machine code of an image for hazards. A recompiled image would have other
+    /// registers, so the image itself is disassembled. Returns `false` if it has no machine code,
+    /// or if nvdisasm is not next to nvcc.
     ///
     /// # Errors
-    /// What writes to what products under way read.
+    /// Writes to registers that a product in flight reads.
     pub fn look_through(&self, image: &[u8], store: &Path) -> Result<bool, String> {
         let nvdisasm = self.nvcc.with_file_name("nvdisasm");
         let mut any = false;
@@ -210,7 +211,7 @@ impl Compiler {
         Ok(any)
     }
 
-    /// Lets the assembler check the lowered text: it refuses what the stated version does not have.
+    /// Runs the assembler on the lowered text: it refuses features that the stated version lacks.
     fn assemble(&self, ptx: &Path, target: Target<'_>) -> Result<(), String> {
         let ptxas = self.nvcc.with_file_name("ptxas");
         let output = Command::new(&ptxas)
@@ -235,10 +236,10 @@ fn append(image: &mut Vec<u8>, name: &str, content: &[u8]) -> Result<(), String>
     Ok(())
 }
 
-/// What machine code begins with.
+/// Magic number of machine code.
 const ELF: &[u8] = b"\x7fELF";
 
-/// The records of an image: what [`append`] was given.
+/// The records of an image, as written by [`append`].
 fn records(mut image: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
     let mut part = || {
         let (length, rest) = image.split_first_chunk::<4>()?;
@@ -254,7 +255,7 @@ fn records(mut image: &[u8]) -> Result<Vec<(String, &[u8])>, String> {
     Ok(records)
 }
 
-/// States [`PTX_VERSION`] and drops comments (they name the compiler's build).
+/// Replaces the version by [`PTX_VERSION`] and drops comments (they contain the compiler's build).
 fn lower(ptx: &str) -> Option<String> {
     let start = ptx.find(".version ")?;
     let (_, rest) = ptx.get(start..)?.split_once('\n')?;

@@ -1,14 +1,14 @@
-//! nvcc from the Python package index, in a virtual environment of its own, so that a machine
-//! without CUDA can compile the kernels.
+//! Installs nvcc from the Python package index into a dedicated virtual environment, so that a
+//! machine without CUDA can compile the kernels.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the fetched nvcc calls itself: the one that the shipped images are made with.
+/// Version that the fetched nvcc reports. The shipped images are built by this version.
 pub const VERSION: &str = "V13.0.88";
 
-/// What nvcc needs to compile to PTX and machine code, in the versions that the shipped images were
-/// made with, and what shows machine code as text.
+/// Packages for compiling to PTX and machine code, in the versions used for the shipped images, and
+/// the disassembler.
 const PACKAGES: &[&str] = &[
     "nvidia-cuda-nvcc==13.0.88",
     "nvidia-nvvm==13.0.88",
@@ -18,17 +18,17 @@ const PACKAGES: &[&str] = &[
     "nvidia-cuda-nvdisasm==13.5.37",
 ];
 
-/// The compiler in a virtual environment, where [`fetch`] has put it.
+/// The compiler installed by [`fetch`], if present.
 pub fn find(environment: &Path) -> Option<PathBuf> {
     let libraries = std::fs::read_dir(environment.join("lib")).ok()?;
     let nvcc = "site-packages/nvidia/cu13/bin/nvcc";
     libraries.flatten().map(|python| python.path().join(nvcc)).find(|path| path.is_file())
 }
 
-/// Installs the compiler into a virtual environment, unless it is there.
+/// Installs the compiler into a virtual environment, unless it is already there.
 ///
 /// # Errors
-/// What is missing, or what the installer says.
+/// The missing tool, or the installer's error output.
 pub fn fetch(environment: &Path) -> Result<PathBuf, String> {
     let is_whole = |nvcc: &PathBuf| nvcc.with_file_name("nvdisasm").is_file();
     if let Some(nvcc) = find(environment).filter(is_whole) {

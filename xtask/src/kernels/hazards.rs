@@ -1,14 +1,14 @@
-//! What products of warpgroups read while they are under way, checked in machine code.
+//! Checks machine code for writes to registers that warpgroup products in flight read.
 //!
-//! `wgmma` with its left side in registers reads them until it has been awaited, and nothing in the
-//! chip keeps others from writing to them meanwhile; nor does the assembler, which moves copies
-//! across the wait. So the loops of products are walked through twice: a product's registers are
-//! its own from its `HGMMA` to the `WARPGROUP.DEPBAR` that awaits its group.
+//! `wgmma` with its A operand in registers reads them until it has been awaited. Neither the
+//! hardware nor the assembler, which moves copies across the wait, prevents other instructions from
+//! writing to them. The check therefore walks through each loop with products twice: a product's
+//! registers are reserved from its `HGMMA` to the `WARPGROUP.DEPBAR` that awaits its group.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Instructions whose first register is read, not written to, but for those that set predicates.
+/// Instructions whose first register operand is read, not written. [`written`] handles `SETP`.
 const READERS: &[&str] = &[
     "BAR",
     "BRA",
@@ -33,17 +33,17 @@ const READERS: &[&str] = &[
     "WARPSYNC",
 ];
 
-/// A kernel: its instructions, and where labels are among them.
+/// A kernel: its instructions and the positions of its labels.
 struct Kernel<'a> {
     name: &'a str,
     code: Vec<&'a str>,
     labels: BTreeMap<&'a str, usize>,
 }
 
-/// Writes to registers of products that are under way, a line each.
+/// Writes to registers of products in flight, one line each.
 ///
 /// # Errors
-/// Products outside of loops, which are not looked through.
+/// Products outside of loops, which are not checked.
 pub fn find(disassembly: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     for kernel in kernels(disassembly) {
@@ -84,7 +84,7 @@ fn kernels(disassembly: &str) -> Vec<Kernel<'_>> {
     kernels
 }
 
-/// From where a branch leads back to, to the branch.
+/// Ranges from the target of a backward branch to the branch.
 fn loops<'a>(kernel: &'a Kernel<'_>) -> impl Iterator<Item = Range<usize>> + 'a {
     kernel.code.iter().enumerate().filter_map(|(at, instruction)| {
         let (_, rest) = instruction.split_once("BRA ")?;
@@ -98,19 +98,19 @@ fn is_product(instruction: &str) -> bool {
     instruction.contains("HGMMA.")
 }
 
-/// The registers that a product's left side is in.
+/// The registers of a product's A operand.
 fn left_side(instruction: &str) -> Option<Range<u32>> {
     let first = register(instruction.split(',').nth(1)?)?;
     Some(first..first + 4)
 }
 
-/// The number of a register: none for uniform ones and the zero register.
+/// The number of a register; `None` for uniform registers and the zero register.
 fn register(operand: &str) -> Option<u32> {
     let name = operand.trim().strip_prefix('R')?;
     name.split('.').next()?.parse().ok()
 }
 
-/// The registers that an instruction writes to.
+/// The registers that an instruction writes.
 fn written(instruction: &str) -> Range<u32> {
     let without_predicate = instruction
         .strip_prefix('@')
@@ -129,7 +129,7 @@ fn written(instruction: &str) -> Range<u32> {
     first..first + count
 }
 
-/// Instructions of a loop that write to what products under way read.
+/// Instructions of a loop that write to registers of products in flight.
 fn hazards<'a>(code: &[&'a str]) -> Vec<&'a str> {
     let (mut open, mut under_way) = (Vec::new(), VecDeque::<Vec<Range<u32>>>::new());
     let mut found = Vec::new();
@@ -157,8 +157,8 @@ fn hazards<'a>(code: &[&'a str]) -> Vec<&'a str> {
 mod tests {
     use super::*;
 
-    /// A loop with two groups of products; `load` is at its top, `wait` groups may be left at its
-    /// end.
+    /// A loop with two groups of products. `load` is at its top; `wait` groups may be in flight at
+    /// its end.
     fn disassembly(load: &str, wait: u32) -> String {
         let code = [
             "LDC R1, c[0x0][0x28]",
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(found("LDS.128 R70, [R57]", 1).len(), 1);
         assert_eq!(found("ISETP.GE.U32.AND P0, PT, R72, R3, PT", 1), Vec::<String>::new());
         assert_eq!(found("STS.128 [R57], R72", 1), Vec::<String>::new());
-        // Awaited, or other registers, those of the first group too.
+        // Awaited, or other registers, including registers of the first group.
         for load in ["LDS.128 R72, [R57]", "LDS.128 R56, [R57]"] {
             assert_eq!(found(load, 0), Vec::<String>::new());
         }

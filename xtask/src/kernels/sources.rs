@@ -1,4 +1,4 @@
-//! The kernels' sources and what follows from their text alone.
+//! The kernel sources and the properties derived from their text.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use super::{FLAGS, PTX_VERSION, TARGETS, Target};
 
-/// Begins the line that names a file's targets.
+/// Prefix of the line that names a file's targets.
 const MARKER: &str = "// walla: targets ";
 
-/// Begins the line that numbers the interface between kernels and host: raise it when a kernel's
-/// name, grid or meaning changes while its structs stay as they are.
+/// Prefix of the line with the interface number of kernels and host. Increment it when a kernel's
+/// name, grid or semantics change without a change of its structs.
 const INTERFACE: &str = "// walla: interface ";
 
-/// Every kernel source, in order of name.
+/// Every kernel source, ordered by name.
 pub struct Sources {
     pub folder: PathBuf,
     files: Vec<(String, String)>,
@@ -36,14 +36,14 @@ impl Sources {
         Ok(Self { folder: folder.to_path_buf(), files })
     }
 
-    /// Names of what is compiled for a target, without the ending.
+    /// Names of the files that are compiled for a target, without extension.
     pub fn units(&self, target: Target<'_>) -> Vec<&str> {
         let units = self.files.iter().filter(|(_, text)| Self::is_for(text, target));
         units.filter_map(|(name, _)| name.strip_suffix(".cu")).collect()
     }
 
-    /// Whether a file is compiled for a target: its first line may name the only ones, as in `//
-    /// walla: targets sm_90a`.
+    /// Whether a file is compiled for a target. Its first line may limit the targets, as in
+    /// `// walla: targets sm_90a`.
     pub fn is_for(text: &str, target: Target<'_>) -> bool {
         let marked = text.lines().next().and_then(|line| line.strip_prefix(MARKER));
         marked.is_none_or(|names| names.split_whitespace().any(|name| name == target.name))
@@ -53,7 +53,7 @@ impl Sources {
         self.files.iter().find(|(file, _)| file == name).map(|(_, text)| text.as_str())
     }
 
-    /// Over everything.
+    /// Hash over all sources, targets and flags.
     pub fn hash(&self) -> u64 {
         let mut hash = Fnv::of_flags();
         for target in TARGETS {
@@ -66,7 +66,7 @@ impl Sources {
         hash.get()
     }
 
-    /// Over one unit, what it includes, and how it is compiled.
+    /// Hash over one unit, its includes, and the compiler and flags.
     pub fn unit_hash(&self, unit: &str, target: Target<'_>, compiler: &str) -> u64 {
         let mut hash = Fnv::of_flags();
         hash.write(target.name.as_bytes());
@@ -79,7 +79,7 @@ impl Sources {
         hash.get()
     }
 
-    /// A file and every file of ours that it includes, directly or not.
+    /// A file and all project files that it includes, directly or indirectly.
     fn closure<'a>(&'a self, file: &str) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::new();
         let mut open = vec![file.to_owned()];
@@ -95,12 +95,12 @@ impl Sources {
         found
     }
 
-    /// What host and kernels must agree on: the number that `walla.cuh` states and a hash over
-    /// every struct of the sources, comments and spaces apart. An image with another interface is
+    /// Interface version of host and kernels: the number in `walla.cuh` and a hash over every
+    /// struct of the sources, without comments and spaces. An image with another interface is
     /// refused.
     ///
     /// # Errors
-    /// If `walla.cuh` states no number.
+    /// If `walla.cuh` has no number.
     pub fn interface(&self) -> Result<String, String> {
         let text = self.text("walla.cuh").unwrap_or_default();
         let number = text.lines().find_map(|line| line.strip_prefix(INTERFACE));
@@ -124,7 +124,7 @@ fn structs(text: &str) -> Vec<String> {
     bodies.map(|body| body.split_whitespace().collect()).collect()
 }
 
-/// FNV-1a over length-prefixed parts: finds staleness, not malice.
+/// FNV-1a over length-prefixed parts: detects staleness, not tampering.
 pub struct Fnv(u64);
 
 impl Default for Fnv {

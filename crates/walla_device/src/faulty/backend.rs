@@ -4,10 +4,10 @@ use crate::error::DeviceError;
 use crate::info::DeviceInfo;
 use crate::registry::{Backend, OpenOptions};
 
-/// Opens another backend's devices inside [`Faulty`], under their own names or an
+/// Opens another backend's devices wrapped in [`Faulty`], under their real names or an
 /// [alias](Self::alias).
 ///
-/// All devices that it opens share one [`FaultHandle`].
+/// All devices of one backend share one [`FaultHandle`].
 #[derive(Debug)]
 pub struct FaultyBackend<B> {
     inner: B,
@@ -16,7 +16,7 @@ pub struct FaultyBackend<B> {
     alias: Option<&'static str>,
 }
 
-/// Score of devices under another name: above every real one.
+/// Score of aliased devices: above every real one.
 const ALIAS_SCORE: i32 = 1_000;
 
 impl<B: Backend> FaultyBackend<B> {
@@ -26,20 +26,20 @@ impl<B: Backend> FaultyBackend<B> {
         Self { inner, plan, handle: FaultHandle::new(), alias: None }
     }
 
-    /// Calls the devices `name:0`, `name:1` and so on, and scores them above all others: a better
-    /// device that can be lost, beside one that can take over.
+    /// Names the devices `name:0`, `name:1` and so on, and scores them above all others: a better
+    /// device that can be lost, next to one that can take over.
     #[must_use]
     pub fn alias(self, name: &'static str) -> Self {
         Self { alias: Some(name), ..self }
     }
 
-    /// Counts calls and breaks devices.
+    /// A handle that counts calls and breaks devices.
     #[must_use]
     pub fn handle(&self) -> FaultHandle {
         self.handle.clone()
     }
 
-    /// What the inner backend calls a device.
+    /// The inner backend's name of a device.
     fn real_name(&self, name: &str) -> Result<String, DeviceError> {
         let Some(alias) = self.alias else { return Ok(name.to_owned()) };
         let devices = self.inner.devices();

@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::plan::Call;
 
-/// A test's hold on a [`Faulty`](super::Faulty) device that an engine owns: what was called, and a
-/// way to break it now.
+/// A test's handle on a [`Faulty`](super::Faulty) device that an engine owns: counts calls and can
+/// break the device at any time.
 #[derive(Clone, Debug)]
 pub struct FaultHandle {
     shared: Arc<Shared>,
@@ -24,19 +24,19 @@ impl FaultHandle {
         Self { shared: Arc::new(Shared { calls, lost, dropped }) }
     }
 
-    /// How often a call was made, faults included.
+    /// Number of calls of one kind, including faults.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
         self.shared.calls[call as usize].load(Ordering::Acquire)
     }
 
-    /// How many calls were made in all.
+    /// Number of all calls.
     #[must_use]
     pub fn calls_total(&self) -> u64 {
         self.shared.calls.iter().map(|calls| calls.load(Ordering::Acquire)).sum()
     }
 
-    /// Loses the device: its next call says so.
+    /// Loses the device: its next call returns `Lost`.
     pub fn lose(&self) {
         self.shared.lost.store(true, Ordering::Release);
     }
@@ -57,7 +57,7 @@ impl FaultHandle {
         self.shared.dropped.store(true, Ordering::Release);
     }
 
-    /// Counts a call; its number within its kind.
+    /// Counts a call. Returns its number within its kind.
     pub(super) fn count(&self, call: Call) -> u64 {
         self.shared.calls[call as usize].fetch_add(1, Ordering::AcqRel)
     }

@@ -54,7 +54,7 @@ impl Call {
         Self::ResizeCache,
     ];
 
-    /// Whether it belongs to play rather than to loading.
+    /// Whether the call is made during play, not while loading.
     #[must_use]
     pub fn is_play(self) -> bool {
         (Self::WriteHost as usize..Self::Synchronise as usize).contains(&(self as usize))
@@ -86,18 +86,18 @@ impl Call {
     }
 }
 
-/// How a call goes wrong.
+/// Kind of an injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// [`DeviceError::Failed`](crate::DeviceError::Failed): the work of this call does not happen.
+    /// [`DeviceError::Failed`](crate::DeviceError::Failed): the call has no effect.
     Failed,
-    /// [`DeviceError::Lost`](crate::DeviceError::Lost): the device is gone for good.
+    /// [`DeviceError::Lost`](crate::DeviceError::Lost): the device is permanently lost.
     Lost,
 }
 
-/// What goes wrong, and when. Without further calls nothing does.
+/// Faults to inject. A new plan has none.
 ///
-/// Numbers of calls count from 0. The same plan and the same calls give the same faults, always.
+/// Calls are numbered from 0. The same plan and the same calls always give the same faults.
 ///
 /// # Examples
 /// ```
@@ -118,7 +118,7 @@ pub struct FaultPlan {
     pub(super) clock: VirtualClock,
 }
 
-/// Call number `nth` of a kind (or of all) goes wrong.
+/// Fault of call number `nth`, of one kind or of all calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failure {
     call: Option<Call>,
@@ -126,7 +126,7 @@ pub(super) struct Failure {
     fault: Fault,
 }
 
-/// Output row `output` of launch number `launch` comes back as not finite.
+/// Output row `output` of launch number `launch` is reported as not finite.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Poison {
     pub(super) launch: u64,
@@ -134,58 +134,58 @@ pub(super) struct Poison {
 }
 
 impl FaultPlan {
-    /// Nothing goes wrong yet; `seed` decides whatever is random.
+    /// A plan without faults. `seed` determines all random choices.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
-    /// The `nth` call of all goes wrong.
+    /// Injects a fault into the `nth` call of any kind.
     #[must_use]
     pub fn fail(mut self, nth: u64, fault: Fault) -> Self {
         self.failures.push(Failure { call: None, nth, fault });
         self
     }
 
-    /// The `nth` call of one kind goes wrong.
+    /// Injects a fault into the `nth` call of one kind.
     #[must_use]
     pub fn fail_call(mut self, call: Call, nth: u64, fault: Fault) -> Self {
         self.failures.push(Failure { call: Some(call), nth, fault });
         self
     }
 
-    /// So many of a million calls of play fail, at random: they answer `Failed`.
+    /// Random calls during play return `Failed`, `per_million` of a million on average.
     #[must_use]
     pub fn fail_in_play(mut self, per_million: u32) -> Self {
         self.play_failures_per_million = per_million;
         self
     }
 
-    /// Allocations beyond so many bytes in all (weights, caches, buffers and pinned memory) are out
-    /// of memory.
+    /// Limits the total allocation (weights, caches, buffers and pinned memory) to `bytes`.
+    /// Allocations beyond it are out of memory.
     #[must_use]
     pub fn memory_bytes_max(mut self, bytes: u64) -> Self {
         self.memory_bytes_max = Some(bytes);
         self
     }
 
-    /// Each event completes, at the earliest, so many microseconds of the plan's
-    /// [clock](Self::clock) after it was recorded: a number drawn from the range. Streams keep
-    /// their order, and hosts that copies run on are in flight for as long.
+    /// Each event completes, at the earliest, after a delay in microseconds of the plan's
+    /// [clock](Self::clock), drawn from the range. Streams keep their order, and host buffers stay
+    /// in flight as long as their copies.
     #[must_use]
     pub fn delay_micros(mut self, range: RangeInclusive<u64>) -> Self {
         self.delay_micros = Some(range);
         self
     }
 
-    /// The `nth` record never completes, nor does anything after it on its stream: a kernel hangs.
+    /// The `nth` record never completes, nor does later work on its stream: a hung kernel.
     #[must_use]
     pub fn never_complete(mut self, nth: u64) -> Self {
         self.never.push(nth);
         self
     }
 
-    /// Output row `output` of the `nth` launch is reported as
+    /// Reports output row `output` of the `nth` launch as
     /// [`NOT_FINITE`](crate::step::ResultRow::NOT_FINITE).
     #[must_use]
     pub fn poison(mut self, nth: u64, output: u32) -> Self {
@@ -193,23 +193,23 @@ impl FaultPlan {
         self
     }
 
-    /// From step number `step` on, page tables point outside of all memory. This is a real fault,
-    /// not one that is told: a GPU reads an illegal address and its context is lost, devices that
-    /// check what they are given refuse the step.
+    /// From step number `step` on, page tables point outside of all memory. This fault is not
+    /// simulated: a GPU reads an illegal address and its context is lost; devices that validate
+    /// their inputs refuse the step.
     #[must_use]
     pub fn misdirect_from(mut self, step: u64) -> Self {
         self.misdirected_from = Some(step);
         self
     }
 
-    /// The clock that delays run on. Default: one of its own that stands still.
+    /// The clock of the delays. Default: a separate one that does not advance.
     #[must_use]
     pub fn clock(mut self, clock: &VirtualClock) -> Self {
         self.clock = clock.clone();
         self
     }
 
-    /// What happens to a call: number `of_all` of all calls, number `of_kind` of its kind.
+    /// The fault of a call: number `of_all` of all calls, number `of_kind` of its kind.
     pub(super) fn fault(&self, call: Call, of_kind: u64, of_all: u64) -> Option<Fault> {
         let planned = self.failures.iter().find(|failure| match failure.call {
             None => failure.nth == of_all,
@@ -223,7 +223,7 @@ impl FaultPlan {
         fails.then_some(Fault::Failed)
     }
 
-    /// Microseconds that record number `record` takes; `None`: for ever.
+    /// Delay of record number `record` in microseconds; `None`: never completes.
     pub(super) fn delay(&self, record: u64) -> Option<u64> {
         if self.never.contains(&record) {
             return None;
@@ -233,7 +233,7 @@ impl FaultPlan {
         Some(range.start() + u64::from(self.draw(1, record)) % span)
     }
 
-    /// Whether anything completes late.
+    /// Whether any completion is delayed.
     pub(super) fn delays(&self) -> bool {
         self.delay_micros.is_some() || !self.never.is_empty()
     }

@@ -7,23 +7,23 @@ use crate::device::{BufferId, GraphId, HostId};
 use crate::op::Program;
 use crate::step::{ResultHeader, ResultRow, StepHeader, StepLayout};
 
-/// Makes output rows of chosen launches come back as not finite.
+/// Reports output rows of chosen launches as not finite.
 ///
-/// It follows the data: which step an upload brings, which launch runs it, to which host buffers
-/// its result block is copied; and changes what is read there.
+/// It tracks the data flow: the step of each upload, the launch that runs it, and the host buffers
+/// to which its result block is copied. It changes the bytes that are read there.
 #[derive(Debug, Default)]
 pub(super) struct Poisoner {
     launches: u64,
     graphs: HashMap<GraphId, Bound>,
-    /// The step that was last uploaded to a step buffer.
+    /// The step that was last uploaded to each step buffer.
     steps: HashMap<BufferId, u64>,
-    /// Steps and outputs that are poisoned.
+    /// Poisoned steps and outputs.
     poisoned: Vec<(u64, u32)>,
-    /// Where result blocks were copied: host and offset of the block.
+    /// Copied result blocks: host buffer and offset of the block.
     copied: HashMap<(HostId, usize), StepLayout>,
 }
 
-/// What a program reads and writes.
+/// Buffers of a program.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     step: BufferId,
@@ -37,7 +37,7 @@ impl Poisoner {
         self.graphs.insert(graph, Bound { step, results, layout });
     }
 
-    /// `header`: the first bytes that are copied to a buffer.
+    /// `header`: the first bytes copied to a buffer.
     pub(super) fn upload(&mut self, to: BufferId, header: &[u8]) {
         if let Some(header) = header.get(..size_of::<StepHeader>()) {
             self.steps.insert(to, pod_read_unaligned::<StepHeader>(header).step);
@@ -63,8 +63,8 @@ impl Poisoner {
         }
     }
 
-    /// Changes `bytes`, read from `offset` of `host`, where a poisoned row lies. Blocks whose
-    /// header is not read stay as they are.
+    /// Changes the poisoned rows in `bytes`, which were read from `offset` of `host`. Blocks whose
+    /// header is not in `bytes` are unchanged.
     pub(super) fn change(&self, host: HostId, offset: usize, bytes: &mut [u8]) {
         let blocks = self.copied.iter().filter(|((of, _), _)| *of == host);
         for ((_, at), layout) in blocks {

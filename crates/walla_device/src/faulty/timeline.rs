@@ -3,13 +3,12 @@ use std::collections::HashMap;
 use super::plan::FaultPlan;
 use crate::device::{EventId, HostId, StreamId};
 
-/// When things complete, in microseconds of the plan's clock: never before they do on the wrapped
-/// device.
+/// Completion times, in microseconds of the plan's clock: never earlier than on the wrapped device.
 ///
-/// A stream is done with what was recorded on it when its latest record is due; records on one
-/// stream are due in order, and a wait moves the stream behind the event. A host with a copy is in
-/// flight until a record that comes after the copy, on the same stream, is due: without such a
-/// record nobody could know.
+/// A stream has completed its recorded work when its latest record is due. Records on one stream
+/// are due in order, and a wait orders the stream after the event. A host buffer with a copy is in
+/// flight until a later record on the same stream is due; without such a record the completion
+/// cannot be observed.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     records: u64,
@@ -23,7 +22,7 @@ pub(super) struct Timeline {
 enum Copying {
     /// No record has followed it on its stream.
     Unrecorded(StreamId),
-    /// Done at this time.
+    /// Complete at this time.
     Until(u64),
 }
 
@@ -68,7 +67,7 @@ impl Timeline {
         }
     }
 
-    /// Everything is done. When that is; `None`: never.
+    /// Completes all work. Returns its completion time; `None`: never.
     pub(super) fn synchronise(&mut self) -> Option<u64> {
         let last = self.streams.values().copied().max().unwrap_or(0);
         if last == NEVER {

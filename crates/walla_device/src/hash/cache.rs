@@ -11,11 +11,11 @@ use crate::step::{OutputRow, ResultRow, StepRow, StepView};
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     token: u32,
-    /// Position for which the key was turned.
+    /// Position for which the key is rotated.
     position: i64,
 }
 
-/// State of one sequence besides its pages.
+/// State of one sequence in addition to its pages.
 #[derive(Clone, Debug)]
 struct Sequence {
     last: u32,
@@ -41,7 +41,7 @@ pub(super) struct HashCache {
     sequences: Vec<Sequence>,
 }
 
-/// Place of a position in the ring of recent tokens.
+/// Index of a position in the ring of recent tokens.
 fn recent_index(position: u32) -> usize {
     (position % PENALTY_WINDOW_MAX) as usize
 }
@@ -60,12 +60,12 @@ impl HashCache {
         }
     }
 
-    /// Bytes of its pages.
+    /// Bytes of the pages.
     pub fn bytes(&self) -> u64 {
         self.page_bytes * self.pages as u64
     }
 
-    /// Keeps the first `pages` pages; what returns later holds zeros.
+    /// Keeps the first `pages` pages; pages that return later contain zeros.
     pub fn resize(&mut self, pages: u32) {
         self.pages = pages as usize;
         let kept = (self.pages * self.page_tokens).min(self.cells.len());
@@ -79,8 +79,8 @@ impl HashCache {
         is_there.then_some(page * self.page_tokens + position as usize % self.page_tokens)
     }
 
-    /// Appends all rows, then draws for each output. `None` if the block refers to anything that
-    /// does not exist.
+    /// Appends all rows, then samples for each output. `None` if the block contains an invalid
+    /// reference.
     pub fn evaluate(
         &mut self,
         step: &StepView<'_>,
@@ -129,7 +129,7 @@ impl HashCache {
         Some(())
     }
 
-    /// A hash of every cell that a row sees.
+    /// A hash of every cell that is visible to a row.
     fn context_hash(&self, table: &[u32], position: u32, state: u64) -> Option<u64> {
         (0..=position).try_fold(state, |hash, position| {
             let Cell { token, position } = *self.cells.get(self.cell(table, position)?)?;

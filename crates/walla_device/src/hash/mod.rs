@@ -1,9 +1,9 @@
 //! A device for tests that hashes tokens instead of evaluating a model, in virtual time.
 //!
-//! A token that [`HashDevice`] draws depends on every cache cell of its sequence up to the row's
-//! position, on the sampling parameters, and on nothing else, as on a real device. So a page table
-//! that is wrong by one entry, a cell that was overwritten or moved without its turn, a stale
-//! penalty window or a mask of another agent changes the output, at a cost of nanoseconds per cell.
+//! A token that [`HashDevice`] samples depends on every cache cell of its sequence up to the row's
+//! position and on the sampling parameters, and on nothing else, as on a real device. A page table
+//! with one wrong entry, a cell that was overwritten or moved without rotation, a stale penalty
+//! window or a mask of another agent changes the output, at a cost of nanoseconds per cell.
 //!
 //! Work is done when it is enqueued; it *completes* later, on a [`VirtualClock`], after the time
 //! that [`HashOptions`] gives each step. Result headers carry the begin and the end of a step on
@@ -41,7 +41,7 @@ use walla_types::{CANDIDATES_MAX, Sampling, TokenId};
 /// A host buffer.
 struct Host {
     bytes: AlignedBytes,
-    /// Copies run on it until then, in microseconds of the clock.
+    /// Completion time of the copies from or to it, in microseconds of the clock.
     busy_until_micros: u64,
 }
 
@@ -63,9 +63,9 @@ pub struct HashDevice {
     buffers: Vec<Buffer>,
     caches: Vec<HashCache>,
     programs: Vec<Program>,
-    /// When all work of each stream is done, in microseconds.
+    /// Completion time of each stream's work, in microseconds.
     streams: Vec<u64>,
-    /// When each event is due, in microseconds.
+    /// Completion time of each event, in microseconds.
     events: Vec<u64>,
     launches: u64,
     /// Reused: results of the step being run.
@@ -88,7 +88,7 @@ fn next(len: usize) -> Result<u32, DeviceError> {
 }
 
 impl HashDevice {
-    /// A device with nothing on it.
+    /// A device without any allocations.
     #[must_use]
     pub fn new(options: HashOptions) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl HashDevice {
         Ok(found)
     }
 
-    /// When work that is enqueued now on a stream begins, in microseconds.
+    /// Start time of work that is enqueued now on a stream, in microseconds.
     fn stream_time(&self, stream: StreamId) -> Result<u64, DeviceError> {
         let done = self.streams.get(stream.0 as usize).ok_or_else(|| invalid("stream"))?;
         Ok((*done).max(self.clock().now_micros()))
@@ -134,8 +134,8 @@ impl HashDevice {
         }
     }
 
-    /// Runs a program over its step block. Returns the microseconds at which its results are
-    /// complete.
+    /// Runs a program over its step block. Returns the completion time of its results, in
+    /// microseconds.
     fn run(&mut self, stream: StreamId, graph: GraphId) -> Result<u64, DeviceError> {
         let begin_micros = self.stream_time(stream)?;
         let Self { programs, buffers, caches, results, .. } = self;
@@ -157,7 +157,7 @@ impl HashDevice {
         let end_micros = begin_micros + self.options.step_micros(self.launches, header.rows);
         self.launches += 1;
         self.set_stream_time(stream, end_micros);
-        // An invalid block leaves no results: the host finds the results of an earlier step.
+        // An invalid block produces no results: the host then reads the results of an earlier step.
         if evaluated.is_some() {
             let result = ResultHeader {
                 step: header.step,
@@ -206,8 +206,9 @@ impl HashDevice {
     }
 }
 
-/// The token that a [`HashDevice`] draws after `tokens`, computed without a cache, a page table or
-/// a batch: the oracle for code that runs sequences on that device. `None` if no token is allowed.
+/// The token that a [`HashDevice`] samples after `tokens`, computed without a cache, a page table
+/// or a batch: the oracle for code that runs sequences on that device. `None` if no token is
+/// allowed.
 ///
 /// # Panics
 /// If `tokens` is empty.
@@ -452,7 +453,7 @@ impl Device for HashDevice {
         Ok(*due_micros <= self.clock().now_micros())
     }
 
-    /// Advances the clock until all work is done.
+    /// Advances the clock to the completion of all work.
     fn synchronise(&mut self) -> Result<(), DeviceError> {
         let last = self.streams.iter().copied().max().unwrap_or(0);
         self.clock().advance_to(last);

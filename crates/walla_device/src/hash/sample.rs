@@ -1,4 +1,4 @@
-//! Draws tokens from hashes.
+//! Samples tokens from hashes.
 
 use walla_types::PENALTY_WINDOW_MAX;
 
@@ -17,8 +17,7 @@ pub(super) fn cell_hash(hash: u64, token: u32, position: i64) -> u64 {
     mix(hash, u64::from(token) | (position as u64) << 32)
 }
 
-/// Mixes in the tokens that the penalties of an output look back on. `token_at` returns the token
-/// at a position.
+/// Mixes in the tokens in an output's penalty window. `token_at` returns the token at a position.
 pub(super) fn penalty_hash(output: &OutputRow, hash: u64, token_at: impl Fn(u32) -> u32) -> u64 {
     let is_off = output.repetition_penalty == 1.0
         && output.presence_penalty == 0.0
@@ -31,7 +30,7 @@ pub(super) fn penalty_hash(output: &OutputRow, hash: u64, token_at: impl Fn(u32)
     (first..=output.position).fold(hash, |hash, position| mix(hash, token_at(position).into()))
 }
 
-/// What all outputs of a step share.
+/// Inputs shared by all outputs of a step.
 pub(super) struct Sampler<'a> {
     pub vocab: u32,
     pub biases: &'a [BiasRow],
@@ -40,7 +39,7 @@ pub(super) struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// Draws a token from the hash of an output's context.
+    /// Samples a token from the hash of an output's context.
     pub fn draw(&self, output: &OutputRow, context: u64) -> ResultRow {
         let mut hash = mix(context, u64::from(output.temperature.to_bits()));
         if output.temperature > 0.0 {

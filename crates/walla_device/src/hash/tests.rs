@@ -67,7 +67,7 @@ impl Rig {
         Self { device, clock, stream, event, step_host, step, results, cache, number: 0 }
     }
 
-    /// Feeds tokens of one sequence from `position` on and draws from the last one.
+    /// Appends tokens of one sequence from `position` on and samples from the last one.
     fn draw(&mut self, seq: SeqId, table: [u32; 4], position: u32, tokens: &[i32]) -> u32 {
         self.number += 1;
         let number = self.number;

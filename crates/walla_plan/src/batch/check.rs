@@ -3,7 +3,7 @@ use walla_types::{Position, SeqId};
 use super::{Batch, BatchError, BatchLimits, Entry, Output, TokenInput};
 use crate::KvLedger;
 
-/// No slot, no next token.
+/// Marks an absent slot or an absent next token.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A sequence of a batch, in the order of first appearance.
@@ -20,7 +20,7 @@ pub(crate) struct SequenceSlot {
     next_position: Position,
 }
 
-/// What the check finds out about a token.
+/// Result of the check for one token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) position: Position,
@@ -30,20 +30,20 @@ pub(crate) struct Link {
     pub(crate) rank: u32,
     /// Batch index of its sequence's next token, or [`NONE`].
     pub(crate) next: u32,
-    /// What is wanted of it; never [`Output::Unsaid`].
+    /// Requested output; never [`Output::Unsaid`].
     pub(crate) output: Output,
 }
 
-/// Where each sequence's tokens are.
+/// Index of the tokens of each sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     links: Vec<Link>,
     slots: Vec<SequenceSlot>,
-    /// Slot of each sequence id, or [`NONE`]; only entries of `slots` differ from it.
+    /// Slot of each sequence id, or [`NONE`]. Only the sequences in `slots` have an entry.
     slot_of: Vec<u32>,
     outputs: u32,
     logits: u32,
-    /// Whether any token says what it wants.
+    /// Whether any token specifies its output.
     said: bool,
 }
 
@@ -69,13 +69,13 @@ impl Index {
 }
 
 impl Batch {
-    /// Checks the batch against the ledger's current lengths and settles positions and outputs;
+    /// Checks the batch against the ledger's current lengths and resolves positions and outputs.
     /// O(tokens).
     ///
-    /// A batch can be checked again, also after an error and after the ledger changed.
+    /// A batch can be checked again, also after an error and after a change of the ledger.
     ///
     /// # Errors
-    /// [`BatchError`] names the first thing that is wrong. The batch is as before.
+    /// [`BatchError`] names the first violation. The tokens of the batch are unchanged.
     pub fn check(&mut self, ledger: &KvLedger) -> Result<CheckedBatch<'_>, BatchError> {
         if self.entries.is_empty() {
             return Err(BatchError::Empty);
@@ -90,7 +90,7 @@ impl Batch {
         Ok(CheckedBatch { batch: self })
     }
 
-    /// Ties a token to the tokens of its sequence before it.
+    /// Links a token to the preceding tokens of its sequence.
     fn link(&mut self, index: u32, output: Output, ledger: &KvLedger) -> Result<(), BatchError> {
         let Entry { token, position, seq, .. } = self.entries[index as usize];
         let slot_index = self.slot(index, seq, ledger)?;
@@ -133,7 +133,7 @@ impl Batch {
         Ok(())
     }
 
-    /// The slot of a token's sequence, made if the token is its first one.
+    /// The slot of a token's sequence, created at the sequence's first token.
     fn slot(&mut self, index: u32, seq: SeqId, ledger: &KvLedger) -> Result<u32, BatchError> {
         let known = self.index.slot_of[seq.index()]; // `push` has checked the id
         if known != NONE {
@@ -177,7 +177,7 @@ impl Batch {
     }
 }
 
-/// A batch that has passed [`Batch::check`]: every token has its position, every sequence is whole.
+/// A batch that has passed [`Batch::check`]: every token has a position, and no sequence has a gap.
 ///
 /// Indices of its methods are below [`len`](Self::len).
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +192,7 @@ impl<'a> CheckedBatch<'a> {
         self.batch.len()
     }
 
-    /// Never: an empty batch does not pass the check.
+    /// Always `false`: an empty batch does not pass the check.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
@@ -201,7 +201,7 @@ impl<'a> CheckedBatch<'a> {
     /// The token at an index.
     ///
     /// # Panics
-    /// If the index is not below [`len`](Self::len); so do the next three.
+    /// If the index is not below [`len`](Self::len).
     #[must_use]
     pub fn token(&self, index: u32) -> TokenInput {
         self.batch.entries[index as usize].token
@@ -225,7 +225,7 @@ impl<'a> CheckedBatch<'a> {
         self.batch.entries[index as usize].seq
     }
 
-    /// What is wanted of the token at an index; never [`Output::Unsaid`].
+    /// The requested output of the token at an index; never [`Output::Unsaid`].
     ///
     /// # Panics
     /// If the index is not below [`len`](Self::len).
@@ -246,8 +246,8 @@ impl<'a> CheckedBatch<'a> {
         self.batch.index.logits
     }
 
-    /// The sequences and how many tokens each has, in the order of first appearance: what to
-    /// [`append`](KvLedger::append) to the ledger.
+    /// The sequences with their token counts, in the order of first appearance: the arguments for
+    /// [`append`](KvLedger::append).
     pub fn sequences(&self) -> impl ExactSizeIterator<Item = (SeqId, u32)> + use<'a> {
         self.batch.index.slots.iter().map(|slot| (slot.seq, slot.tokens))
     }

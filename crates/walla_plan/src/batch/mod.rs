@@ -1,4 +1,4 @@
-//! All tokens that one step wants evaluated, checked as a whole.
+//! The tokens of one step, validated as a whole.
 
 mod check;
 mod error;
@@ -9,42 +9,41 @@ pub use error::BatchError;
 
 use walla_types::{Position, SeqId, TokenId};
 
-/// What stands at a place of a batch.
+/// Input token of a batch entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenInput {
-    /// This token.
+    /// A given token.
     Id(TokenId),
-    /// The token that the device sampled last for the sequence: the host need not have read it yet.
-    /// Only the first token of a sequence in a batch can be one.
+    /// The token that the device sampled last for the sequence. The host need not have read it yet.
+    /// Only the first token of a sequence in a batch can be `LastSampled`.
     LastSampled,
 }
 
-/// What is wanted of a token's hidden state.
+/// Requested output of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Output {
-    /// Nothing is said. If nothing is said of any token of the batch, the last one is
-    /// [`Output::Sample`], as llama.cpp does without a `logits` array; otherwise it means
-    /// [`Output::None`].
+    /// Unspecified. If all tokens of the batch are unspecified, the last one is [`Output::Sample`],
+    /// as in llama.cpp without a `logits` array. Otherwise it means [`Output::None`].
     #[default]
     Unsaid,
-    /// Nothing: the token only fills the cache.
+    /// No output: the token only fills the KV cache.
     None,
-    /// The next token, drawn on the device.
+    /// The next token, sampled on the device.
     Sample,
     /// The row of logits, copied to the host.
     Logits,
-    /// Both.
+    /// A sample and the logits.
     SampleAndLogits,
 }
 
 impl Output {
-    /// Whether anything is wanted.
+    /// Whether the token has any output.
     #[must_use]
     pub const fn is_output(self) -> bool {
         self.samples() || self.has_logits()
     }
 
-    /// Whether a token is drawn.
+    /// Whether the device samples a token.
     #[must_use]
     pub const fn samples(self) -> bool {
         matches!(self, Self::Sample | Self::SampleAndLogits)
@@ -57,25 +56,27 @@ impl Output {
     }
 }
 
-/// Sizes that a batch is checked against; they are also what everything downstream allocates once.
+/// Limits that a batch is checked against. Downstream buffers are allocated once with these sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Tokens of the vocabulary: ids are below it.
+    /// Vocabulary size: token ids are below it.
+    /// Number of sequences: sequence ids are below it.
     pub vocab: u32,
     /// Sequences: ids are below it.
     pub sequences_max: u32,
-    /// Tokens of one batch (llama.cpp's `n_batch`).
+    /// Maximum number of tokens in one batch (llama.cpp's `n_batch`).
     pub tokens_max: u32,
-    /// Different sequences in one batch.
+    /// Maximum number of different sequences in one batch.
     pub batch_sequences_max: u32,
-    /// Outputs of one batch: rows of the pinned result block.
+    /// Maximum number of outputs of one batch: rows of the pinned result block.
     pub outputs_max: u32,
-    /// Outputs with logits of one batch: rows of the pinned logits block.
+    /// Maximum number of outputs with logits of one batch: rows of the pinned logits block.
     pub logits_max: u32,
 }
 
 impl BatchLimits {
-    /// Limits where every token of a batch can be of another sequence and an output with logits.
+    /// Limits for the worst case: every token is of a different sequence and is an output with
+    /// logits.
     #[must_use]
     pub const fn new(vocab: u32, sequences_max: u32, tokens_max: u32) -> Self {
         let batch_sequences_max =
@@ -93,14 +94,15 @@ pub(crate) struct Entry {
     pub(crate) output: Output,
 }
 
-/// Collects tokens for one step; reusable, and without allocation after construction.
+/// Collects the tokens of one step. Reusable; does not allocate after construction.
 ///
-/// It is llama.cpp's `llama_batch`, but for two things. A token belongs to exactly one sequence:
-/// what several sequences share is evaluated once and then shared by
-/// [`KvLedger::copy`](crate::KvLedger::copy), so that sequences never get coupled and every split
-/// works on every batch. And tokens of one sequence stand in ascending positions, without gaps,
-/// from the sequence's current length on (they may lie apart, with other sequences between them).
-/// Embeddings are no input.
+/// It corresponds to llama.cpp's `llama_batch`, with three differences:
+/// - A token belongs to exactly one sequence. A prefix that several sequences share is evaluated
+///   once and shared by [`KvLedger::copy`](crate::KvLedger::copy). Sequences are therefore never
+///   coupled, and every split works on every batch.
+/// - Tokens of one sequence have ascending positions without gaps, starting at the sequence's
+///   current length. They need not be adjacent in the batch.
+/// - Embeddings are not supported as input.
 ///
 /// # Examples
 /// ```
@@ -129,53 +131,54 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch with room for `limits.tokens_max` tokens.
+    /// An empty batch with capacity for `limits.tokens_max` tokens.
     #[must_use]
     pub fn new(limits: BatchLimits) -> Self {
         let entries = Vec::with_capacity(limits.tokens_max as usize);
         Self { limits, entries, index: check::Index::new(&limits) }
     }
 
-    /// The limits that it was made with.
+    /// The limits passed to [`new`](Self::new).
     #[must_use]
     pub fn limits(&self) -> &BatchLimits {
         &self.limits
     }
 
-    /// Tokens so far.
+    /// Number of tokens.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.entries.len() as u32 // at most `tokens_max`
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Forgets all tokens and keeps the room.
+    /// Removes all tokens and keeps the allocation.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// Forgets the tokens from index `len` on: takes back what was pushed for a request that turned
-    /// out wrong.
+    /// Removes the tokens from index `len` on, for example to roll back a request that failed to
+    /// build.
     pub fn truncate(&mut self, len: u32) {
         self.entries.truncate(len as usize);
     }
 
-    /// Takes out all tokens of a sequence, so that the others can go on without it. Later tokens
-    /// get lower indices; O(tokens).
+    /// Removes all tokens of a sequence, so that the step can run without it. Later tokens get
+    /// lower indices. O(tokens).
     pub fn remove_sequence(&mut self, seq: SeqId) {
         self.entries.retain(|entry| entry.seq != seq);
     }
 
-    /// Adds a token and returns its index. `position: None` is the next one of its sequence.
+    /// Adds a token and returns its index. `position: None` means the next position of its
+    /// sequence.
     ///
     /// # Errors
     /// [`BatchError::Full`], [`BatchError::TokenOutOfVocabulary`],
-    /// [`BatchError::SequenceOutOfRange`]; the batch is as before.
+    /// [`BatchError::SequenceOutOfRange`]; the batch is unchanged.
     pub fn push(
         &mut self,
         token: TokenInput,

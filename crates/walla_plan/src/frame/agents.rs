@@ -3,65 +3,66 @@ use walla_types::SeqId;
 use super::CostModel;
 use crate::governor::DEFAULT_BUDGET_MICROS;
 
-/// Tokens of a prompt that an aged agent gets at a time, if rows and budget allow.
+/// Maximum prompt tokens per frame for an aged agent, if rows and budget allow.
 pub const AGED_CHUNK_TOKENS: u32 = 16;
 
-/// What an agent is about to do.
+/// Next work of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AgentState {
-    /// Reads a prompt.
+    /// Evaluates a prompt.
     Prefill {
-        /// Tokens that are not evaluated yet, at least 1.
+        /// Prompt tokens that are not evaluated yet, at least 1.
         tokens: u32,
     },
-    /// Speaks: one token a step.
+    /// Decodes: one token per step.
     Decoding,
 }
 
-/// How much of the machine an agent is worth.
+/// Level of detail: limits the device time that an agent gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Detail {
-    /// All steps of a frame that its voice needs. Default.
+    /// All steps of a frame that its voice rate needs. Default.
     #[default]
     Full,
-    /// One step a frame at most.
+    /// At most one step per frame.
     Reduced,
-    /// What others leave; one step a frame at most. Nobody of more detail loses a cache to it.
+    /// Uses spare capacity only; at most one step per frame. No agent of higher detail is preempted
+    /// for it.
     Background,
 }
 
-/// What one agent wants of a frame.
+/// Work that one agent requests for a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanRequest {
-    /// The agent's sequence; a sequence can ask once.
+    /// The agent's sequence. Only the first request of a sequence counts.
     pub seq: SeqId,
-    /// What it is about to do.
+    /// The agent's next work.
     pub state: AgentState,
-    /// Higher goes first.
+    /// Higher values are served first.
     pub priority: i32,
-    /// How much it is worth.
+    /// Level of detail.
     pub detail: Detail,
-    /// Tokens by which it will be behind its voice at the frame's end, if it gets none: below 0 it
-    /// is ahead. `None`: it has no voice rate, is never ahead and takes steps that are left. NaN
-    /// counts as 0. Of prompts it says no more than which goes first.
+    /// Tokens by which the agent will be behind its voice at the end of the frame if it gets none.
+    /// Negative: it is ahead. `None`: it has no voice rate, is never ahead and uses spare steps.
+    /// NaN counts as 0. For prompts, only the order depends on it.
     pub due: Option<f32>,
-    /// Frames in a row in which it wanted something and got nothing.
+    /// Consecutive frames in which the agent requested work and got nothing.
     pub waited_frames: u32,
 }
 
 impl PlanRequest {
-    /// A request of an agent with priority 0, full detail and no voice rate that has not waited.
+    /// A request with priority 0, full detail and no voice rate, of an agent that has not waited.
     #[must_use]
     pub const fn new(seq: SeqId, state: AgentState) -> Self {
         Self { seq, state, priority: 0, detail: Detail::Full, due: None, waited_frames: 0 }
     }
 
-    /// Tokens behind, as a number that is never NaN.
+    /// Tokens behind; never NaN.
     pub(super) fn lateness(&self) -> f32 {
         self.due.filter(|due| !due.is_nan()).unwrap_or(0.0)
     }
 
-    /// Whether it speaks and its voice needs a token now.
+    /// Whether the agent decodes and its voice needs a token now.
     pub(super) fn is_due(&self) -> bool {
         self.state == AgentState::Decoding && self.lateness() >= 0.0
     }
@@ -74,37 +75,39 @@ impl PlanRequest {
     }
 }
 
-/// What a frame may use.
+/// Limits of one frame.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// Rows of one pass: decode rows and prompt tokens together. Default: `128`, the largest decode
-    /// bucket.
+    /// Maximum rows of one pass: decode rows and prompt tokens together. Default: `128`, the
+    /// largest decode bucket.
     pub rows_max: u32,
-    /// Prompt tokens of one frame. Default: `64`: a prompt may stretch a step, but not by a
-    /// multiple.
+    /// Maximum prompt tokens of one frame. Default: `64`: a prompt may lengthen a step, but not by
+    /// a multiple.
     pub prefill_tokens_max: u32,
-    /// A chunk of a prompt is no reason for a step that takes less than so many times as long as
-    /// one for a single token, unless the prompt ends with it: most of that time would be the
-    /// step's own. Default: `1.0`, any chunk is. A host that fills what is left of a frame asks for
-    /// more.
+    /// Minimum cost of a step that is started for a prompt chunk alone, as a multiple of the cost
+    /// of a step with one token. In a smaller step the fixed cost dominates. A chunk that finishes
+    /// its prompt is exempt. Default: `1.0`: any chunk is accepted. A host that fills the rest of a
+    /// frame uses a higher value.
     pub chunk_gain_min: f32,
-    /// Sequences of one pass. Default: `128`.
+    /// Maximum sequences of one pass. Default: `128`.
     pub sequences_max: u32,
-    /// Decode steps of one frame, cut to `1..=`[`STEPS_MAX`](super::STEPS_MAX). Default: `4`.
+    /// Maximum decode steps of one frame, clamped to `1..=`[`STEPS_MAX`](super::STEPS_MAX).
+    /// Default: `4`.
     pub steps_max: u32,
-    /// Frames after which a waiting agent goes before others. Default: `60`, a second at 60 Hz.
+    /// Frames after which a waiting agent is served before others. Default: `60`, one second at 60
+    /// Hz.
     pub wait_frames_max: u32,
-    /// Device time that the frame may use, in microseconds. Default: [`DEFAULT_BUDGET_MICROS`], a
+    /// Maximum device time of the frame, in microseconds. Default: [`DEFAULT_BUDGET_MICROS`], a
     /// quarter of a 60 Hz frame.
     pub device_micros_max: u32,
-    /// Device time of one step, in microseconds. Default: [`u32::MAX`], as long as the frame
-    /// allows.
+    /// Maximum device time of one step, in microseconds. Default: [`u32::MAX`], limited by the
+    /// frame only.
     pub step_micros_max: u32,
     /// Whether the first agent that has waited [`wait_frames_max`](Self::wait_frames_max) gets its
     /// row even beyond all time limits. Default: `true`. A host that plans a frame step by step
-    /// forbids it after the first.
+    /// sets `false` after the first step.
     pub forces: bool,
-    /// What work costs; without it time is not limited. Default: `None`.
+    /// Cost model. Without one, time is not limited. Default: `None`.
     pub cost: Option<&'a dyn CostModel>,
 }
 

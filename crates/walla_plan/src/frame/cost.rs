@@ -1,10 +1,11 @@
-/// Row counts that a device prepares programs for. Padding costs least where steps are most often:
-/// exact up to 4 rows, then at most half more rows than needed. Up to 128 rows are decode steps;
-/// prompt chunks fill the rest.
+/// Row counts that a device prepares programs for. Padding is smallest where steps are most
+/// frequent: exact up to 4 rows, then at most half more rows than needed. Decode steps have up to
+/// 128 rows; the rest is for prompt chunks.
 pub const BUCKETS: [u32; 18] =
     [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512];
 
-/// Decode steps of one frame at most, whatever the limits say: bounds what a plan stores.
+/// Maximum decode steps of one frame, independent of [`Limits`](super::Limits). Bounds the storage
+/// of a plan.
 pub const STEPS_MAX: u32 = 32;
 
 /// The smallest bucket that holds `rows`, or `None` if none does.
@@ -21,33 +22,33 @@ pub fn bucket_for(rows: u32) -> Option<u32> {
     BUCKETS.get(place).copied()
 }
 
-/// The place in [`BUCKETS`] of the smallest bucket that holds `rows`; of the largest if none does.
+/// Index in [`BUCKETS`] of the smallest bucket that holds `rows`, or of the largest bucket.
 pub(crate) fn bucket_index(rows: u32) -> usize {
     BUCKETS.partition_point(|&bucket| bucket < rows).min(BUCKETS.len() - 1)
 }
 
-/// What one step evaluates.
+/// Work of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StepWork {
-    /// Rows of speaking agents.
+    /// Rows of decoding agents.
     pub decode_rows: u32,
     /// Rows of prompts.
     pub prefill_tokens: u32,
-    /// Cached tokens that attention reads: for each sequence its length after the step.
+    /// Cached tokens that attention reads: the sum of the sequences' lengths after the step.
     pub context_tokens: u64,
-    /// Pairs of a prompt token and a token that it looks at: the arithmetic of a prompt's attention
-    /// grows with its length.
+    /// Pairs of a prompt token and a token that it attends to. The arithmetic of prompt attention
+    /// is proportional to it.
     pub prefill_pairs: u64,
 }
 
 impl StepWork {
-    /// Decode rows that read `context_tokens` together.
+    /// Decode rows whose sequences have `context_tokens` cached tokens in total.
     #[must_use]
     pub const fn decode(decode_rows: u32, context_tokens: u64) -> Self {
         Self { decode_rows, prefill_tokens: 0, context_tokens, prefill_pairs: 0 }
     }
 
-    /// A chunk of a prompt, behind `before` tokens of it that are cached.
+    /// A chunk of a prompt after `before` cached tokens.
     #[must_use]
     pub const fn prefill(prefill_tokens: u32, before: u32) -> Self {
         let (tokens, before) = (prefill_tokens as u64, before as u64);
@@ -59,13 +60,13 @@ impl StepWork {
         }
     }
 
-    /// All rows.
+    /// Decode rows and prompt tokens.
     #[must_use]
     pub const fn rows(&self) -> u32 {
         self.decode_rows + self.prefill_tokens
     }
 
-    /// Whether there is nothing to evaluate; such a step is not launched and costs nothing.
+    /// Whether the step has no rows. An empty step is not launched and costs nothing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows() == 0
@@ -74,27 +75,27 @@ impl StepWork {
 
 /// Predicts device time.
 ///
-/// More work must never cost less: the planner adds work until it no longer fits. A prediction that
-/// is not a number counts as too expensive.
+/// More work must never cost less: the planner adds work until it no longer fits. A NaN prediction
+/// counts as too expensive.
 pub trait CostModel {
-    /// Microseconds that a step of this work takes on the device.
+    /// Device time of a step with this work, in microseconds.
     fn predict_micros(&self, work: StepWork) -> f32;
 }
 
 /// `step + row * bucket_for(rows) + context_token * context_tokens + prefill_token *
 /// prefill_tokens`, in microseconds.
 ///
-/// The first two terms are the weights' bytes and the kernels' boundaries, the third the cache's
+/// The first two terms cover the weight bytes and the kernel boundaries, the third the KV cache
 /// bytes, the fourth the arithmetic of prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinearCost {
-    /// A step, however small.
+    /// Fixed cost of a step.
     pub step_micros: f32,
-    /// Each row of the bucket, padding included.
+    /// Cost per row of the bucket, padding included.
     pub row_micros: f32,
-    /// Each cached token read.
+    /// Cost per cached token read.
     pub context_token_micros: f32,
-    /// Each prompt token, on top of its row.
+    /// Additional cost per prompt token.
     pub prefill_token_micros: f32,
 }
 

@@ -1,12 +1,12 @@
-//! Giving one agent one thing, if every limit allows it.
+//! Grants work to one agent, within all limits.
 
 use super::planner::Planning;
 use super::{AgentState, Deferral, StepWork};
 use crate::LedgerError;
 
 impl Planning<'_> {
-    /// Gives a speaker one token in a step, if it fits; says whether it did. A grant that it had
-    /// before counts as `false`.
+    /// Grants one token in a step to a decoding agent, if it fits. Returns `true` if the token was
+    /// granted by this call.
     pub(super) fn try_decode(&mut self, index: u32, step: u32, forced: bool) -> bool {
         let request = &self.requests[index as usize];
         let grant = self.plan.scratch.grants[index as usize];
@@ -38,7 +38,7 @@ impl Planning<'_> {
         }
     }
 
-    /// Gives a prompt as many tokens as fit, up to `tokens_max` more than it has; returns how many.
+    /// Grants a prompt up to `tokens_max` further tokens. Returns the number granted.
     pub(super) fn try_prefill(&mut self, index: u32, tokens_max: u32, forced: bool) -> u32 {
         match self.fitting_chunk(index, tokens_max, forced) {
             Ok((tokens, pages)) => {
@@ -58,7 +58,7 @@ impl Planning<'_> {
         }
     }
 
-    /// The largest chunk of a prompt that fits, added to the first step, and the pages of the whole
+    /// The largest chunk of a prompt that fits into the first step, and the pages of the whole
     /// prompt.
     fn fitting_chunk(
         &mut self,
@@ -75,8 +75,7 @@ impl Planning<'_> {
         if self.prefill_left == 0 {
             return Err(Deferral::PrefillTokens);
         }
-        // A prompt starts only if pages are left for all of it: half a prompt is of no use to
-        // anyone.
+        // A prompt starts only if enough pages are free for all of it: a partial prompt is useless.
         let pages = self.pages_for(index, prompt)?;
         let rows_left = self.limits.rows_max.saturating_sub(self.plan.steps[0].rows());
         let most = (prompt - grant.prefill).min(tokens_max).min(self.prefill_left).min(rows_left);
@@ -106,8 +105,8 @@ impl Planning<'_> {
         Err(if most == 0 { Deferral::Rows } else { Deferral::Budget })
     }
 
-    /// The largest number up to `most` whose work fits the budget of the first step; more work
-    /// never costs less.
+    /// The largest number up to `most` whose work fits the budget of the first step (binary search:
+    /// cost is monotonic).
     fn largest_fitting(&self, most: u32, work: impl Fn(u32) -> StepWork) -> u32 {
         let (mut fits, mut too_many) = (0, most + 1);
         while too_many - fits > 1 {
@@ -132,7 +131,7 @@ impl Planning<'_> {
         }
     }
 
-    /// Pages that a sequence needs for `tokens` more tokens, if they are left.
+    /// Pages that a sequence needs for `tokens` more tokens, if enough are free.
     fn pages_for(&self, index: u32, tokens: u32) -> Result<u32, Deferral> {
         let granted = self.plan.scratch.grants[index as usize].pages;
         match self.ledger.pages_wanted(self.requests[index as usize].seq, tokens) {
@@ -149,7 +148,8 @@ impl Planning<'_> {
         *granted = pages.max(*granted);
     }
 
-    /// Why a step takes not even one more short row, if so: nobody else needs to be asked.
+    /// Returns why a step cannot take even one more minimal row, or `None` if it can. A closed step
+    /// needs no further requests.
     pub(super) fn closed(&self, step: usize) -> Option<Deferral> {
         let work = self.plan.steps[step];
         if work.rows() >= self.limits.rows_max {
@@ -164,27 +164,27 @@ impl Planning<'_> {
         (!fits).then_some(Deferral::Budget)
     }
 
-    /// Why the first step takes nobody who has nothing yet, if so.
+    /// Returns why the first step cannot take a further sequence, or `None` if it can.
     pub(super) fn closed_to_newcomers(&self) -> Option<Deferral> {
         self.closed(0).or_else(|| self.room_for_sequence().err())
     }
 
-    /// Predicted time of a step.
+    /// Predicted device time of a step.
     fn predict(&self, work: StepWork) -> f32 {
         self.limits.cost.map_or(0.0, |cost| cost.predict_micros(work))
     }
 
-    /// Whether a step may take this long, besides all others.
+    /// Whether a step of this duration fits with all other steps.
     fn is_within_budget(&self, step: usize, micros: f32) -> bool {
         let others = self.total_micros - f64::from(self.plan.scratch.micros[step]);
         let total = others + f64::from(micros);
-        // Not a number is not within a budget.
+        // Comparisons with NaN are false, so NaN is never within the budget.
         self.limits.cost.is_none()
             || (total <= f64::from(self.limits.device_micros_max)
                 && micros <= self.limits.step_micros_max as f32)
     }
 
-    /// Lets a step do `work`, if the budget allows it or it is forced.
+    /// Sets the work of a step to `work`, if the budget allows it or `forced` is set.
     fn fit(&mut self, step: usize, work: StepWork, forced: bool) -> Result<(), Deferral> {
         let micros = self.predict(work);
         if !forced && !self.is_within_budget(step, micros) {
@@ -196,7 +196,7 @@ impl Planning<'_> {
         Ok(())
     }
 
-    /// Notes why a request got nothing; the first reason counts.
+    /// Records why a request got nothing. Only the first reason is kept.
     fn defer(&mut self, index: u32, reason: Deferral) {
         let grant = &mut self.plan.scratch.grants[index as usize];
         if grant.is_empty() && grant.deferral.is_none() {

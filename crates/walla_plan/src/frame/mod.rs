@@ -1,29 +1,28 @@
-//! The frame plan: which agents get how many rows of the coming frame, and which have to wait, and
-//! why.
+//! The frame plan: which agents get how many rows of the next frame, which are deferred, and why.
 //!
-//! [`plan`] is a pure function of the agents' wishes, the ledger and the limits. It changes
-//! nothing: the caller appends to the ledger, fills batches and launches them.
+//! [`plan`] is a pure function of the requests, the ledger and the limits. It changes neither: the
+//! caller appends to the ledger, fills batches and launches them.
 //!
 //! # Order
-//! The limits are given away in this order; within a step of it by priority, then by lateness, then
-//! by waiting time, then by sequence id.
-//! 1. **Aged** agents, that have waited [`Limits::wait_frames_max`] frames: longest wait first, one
-//!    row each (a prompt gets a chunk of up to [`AGED_CHUNK_TOKENS`]), in at most an eighth of the
-//!    rows. The first gets its row even beyond the budget, so nobody waits for ever for a budget
-//!    that is too small.
-//! 2. **Due** speakers, one row each: no prompt can take it from them.
-//! 3. More steps for speakers that are late by more than one token.
+//! Capacity is granted in this order. Within each stage agents are ordered by priority, then by
+//! lateness, then by waiting time, then by sequence id.
+//! 1. **Aged** agents, which have waited [`Limits::wait_frames_max`] frames: longest wait first,
+//!    one row each (a prompt gets a chunk of up to [`AGED_CHUNK_TOKENS`]), in at most an eighth of
+//!    the rows. The first one gets its row even beyond the budget, so a budget that is too small
+//!    cannot starve an agent.
+//! 2. **Due** decoding agents, one row each. They have priority over all prompts.
+//! 3. More steps for decoding agents that are late by more than one token.
 //! 4. Prompts, in chunks.
-//! 5. **Spare**: speakers that are ahead of their voice, and agents in the background.
-//! 6. More steps for speakers without a voice rate.
+//! 5. **Spare**: decoding agents that are ahead of their voice, and agents in the background.
+//! 6. More steps for decoding agents without a voice rate.
 //!
-//! Whatever does not fit (rows, sequences, chunk, pages, predicted time) is not started, and is
+//! Work that does not fit (rows, sequences, chunk, pages, predicted time) is not started and is
 //! listed with the reason.
 //!
 //! # Waiting is bounded
-//! Among `n` agents, one that wants something that pages and context allow gets a row after at most
-//! `wait_frames_max + n` frames: whoever has waited longest is asked first, and every frame serves
-//! at least one aged agent, even against the budget.
+//! Among `n` agents, a request that pages and context allow gets a row after at most
+//! `wait_frames_max + n` frames: the agent with the longest wait is served first, and every frame
+//! serves at least one aged agent, even beyond the budget.
 
 mod agents;
 mod cost;

@@ -2,17 +2,18 @@ use walla_types::SeqId;
 
 use super::PlanRequest;
 
-/// Sequences in order of their keys, sorted only as far as anyone looks: of ten thousand agents a
-/// frame serves a hundred.
+/// Sequences ordered by key, sorted lazily: with ten thousand agents a frame serves about a
+/// hundred.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
-    /// Smallest first; the low 32 bits are the sequence, so keys differ and the order is total.
+    /// Smallest first. The low 32 bits are the sequence, so keys are distinct and the order is
+    /// total.
     keys: Vec<u128>,
-    /// Keys that are in their final place.
+    /// Length of the sorted prefix of `keys`.
     sorted: usize,
 }
 
-/// Keys that are sorted at first; each time more are needed, as many again.
+/// Keys sorted first. Each further sort doubles the sorted prefix.
 const SORTED_FIRST: usize = 256;
 
 impl Order {
@@ -29,7 +30,7 @@ impl Order {
         self.keys.push(key);
     }
 
-    /// The sequence at a place.
+    /// The sequence at a rank.
     pub(super) fn get(&mut self, place: usize) -> Option<SeqId> {
         if place >= self.keys.len() {
             return None;
@@ -68,10 +69,9 @@ fn high_first(priority: i32) -> u32 {
     !(priority.cast_unsigned() ^ 0x8000_0000)
 }
 
-/// Maps the latest agent to the lowest number: the bits of a float, made to ascend, then turned
-/// round.
+/// Maps the latest agent to the lowest number: makes the float's bits monotonic, then inverts them.
 fn late_first(request: &PlanRequest) -> u32 {
-    let bits = (request.lateness() + 0.0).to_bits(); // + 0.0 makes −0 a 0
+    let bits = (request.lateness() + 0.0).to_bits(); // + 0.0 turns −0 into 0
     let ascending = if bits >> 31 == 1 { !bits } else { bits | 0x8000_0000 };
     !ascending
 }

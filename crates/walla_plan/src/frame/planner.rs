@@ -8,14 +8,14 @@ use super::{
 };
 use crate::KvLedger;
 
-/// Plans a frame. The [module](super) says by which rules.
+/// Plans a frame by the rules of the [module](super).
 ///
-/// The result depends on nothing but the arguments, and not on the order of `requests` (of two
-/// requests of one sequence the first counts). O(agents), plus O(log agents) for each agent that is
-/// looked at.
+/// The result depends only on the arguments. It does not depend on the order of `requests`, except
+/// that the first of several requests of one sequence counts. O(agents), plus O(log agents) per
+/// visited agent.
 ///
 /// # Errors
-/// [`TooManyRequests`], with the plan empty.
+/// [`TooManyRequests`]; the plan is then empty.
 ///
 /// # Examples
 /// ```
@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// A plan in the making.
+/// A plan under construction.
 pub(super) struct Planning<'a> {
     pub(super) requests: &'a [PlanRequest],
     pub(super) ledger: &'a KvLedger,
@@ -88,7 +88,8 @@ pub(super) struct Planning<'a> {
     pub(super) plan: &'a mut Plan,
     pub(super) pages_left: u32,
     pub(super) prefill_left: u32,
-    /// Predicted time of all steps; a sum in `f64`, so that hundreds of corrections leave no trace.
+    /// Predicted time of all steps. In `f64`, because hundreds of corrections would accumulate
+    /// rounding errors in `f32`.
     pub(super) total_micros: f64,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Planning<'a> {
         Self { requests, ledger, limits, plan, pages_left, prefill_left, total_micros: 0.0 }
     }
 
-    /// Puts every request that wants something in the orders in which it is looked at.
+    /// Adds every request with work to the orders in which it is visited.
     fn sort_requests(&mut self) {
         let sequences = self.plan.sequences_max.min(self.ledger.options().sequences_max);
         let Scratch { grants, request_of, number, aged, due, prefill, spare, .. } =
@@ -170,7 +171,8 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Gives late speakers further steps: those behind by more than `k` tokens get step `k`.
+    /// Grants further steps to late agents: agents that are behind by more than `k` tokens get step
+    /// `k`.
     fn catch_up(&mut self) {
         self.add_steps(|request, step| request.lateness() > step as f32);
     }
@@ -184,7 +186,7 @@ impl<'a> Planning<'a> {
             self.try_prefill(index, u32::MAX, false);
             place += 1;
         }
-        // With all sequences taken, those that have begun as aged ones can still grow.
+        // At the sequence limit, prompts that started as aged ones can still grow.
         for place in 0..self.plan.scratch.reading.len() {
             self.try_prefill(self.plan.scratch.reading[place], u32::MAX, false);
         }
@@ -203,12 +205,13 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Gives speakers without a voice rate the steps that are left.
+    /// Grants the remaining steps to decoding agents without a voice rate.
     fn use_left_steps(&mut self) {
         self.add_steps(|request, _| request.due.is_none());
     }
 
-    /// Adds steps for speakers of full detail, as long as `wants` says so and everything fits.
+    /// Adds steps for decoding agents of full detail for which `wants` returns true, while they
+    /// fit.
     fn add_steps(&mut self, wants: impl Fn(&PlanRequest, u32) -> bool) {
         for step in 1..self.plan.steps.len() as u32 {
             for place in 0..self.plan.scratch.decoding.len() {
@@ -225,7 +228,7 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// The request at a place of an order.
+    /// The request at a rank of an order.
     pub(super) fn next(
         &mut self,
         order: impl Fn(&mut Scratch) -> &mut Order,
@@ -236,8 +239,8 @@ impl<'a> Planning<'a> {
     }
 
     fn write_down(&mut self) {
-        // Prompts are looked at until the frame's tokens are gone, everyone else until the first
-        // step takes nobody.
+        // Prompts are visited until the frame's prompt tokens are used up, other requests until the
+        // first step is closed.
         let full = self.closed_to_newcomers().unwrap_or(Deferral::PrefillTokens);
         let Plan { decode, prefill, deferred, steps, predicted_micros, scratch, .. } =
             &mut *self.plan;

@@ -3,25 +3,25 @@ use walla_types::SeqId;
 use super::order::Order;
 use super::{STEPS_MAX, StepWork, bucket_for};
 
-/// An agent that speaks in this frame.
+/// An agent that decodes in this frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decode {
-    /// Its sequence.
+    /// The agent's sequence.
     pub seq: SeqId,
-    /// Tokens that it gets: one in each of the first `steps` steps.
+    /// Tokens granted: one in each of the first `steps` steps.
     pub steps: u32,
 }
 
-/// An agent that reads a part of its prompt in this frame's first step.
+/// An agent whose prompt is prefilled, in part or completely, in this frame's first step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefill {
-    /// Its sequence.
+    /// The agent's sequence.
     pub seq: SeqId,
-    /// Tokens that it reads.
+    /// Prompt tokens granted in this frame.
     pub tokens: u32,
-    /// Tokens of the whole rest of its prompt, for which pages were counted:
-    /// [`reserve`](crate::KvLedger::reserve) them before the first chunk, and the prompt can be
-    /// finished whoever comes.
+    /// All remaining tokens of the prompt; the plan has counted their pages.
+    /// [`reserve`](crate::KvLedger::reserve) the pages before the first chunk, so that the prompt
+    /// can finish independently of other agents.
     pub prompt_tokens: u32,
 }
 
@@ -33,51 +33,51 @@ impl Prefill {
     }
 }
 
-/// Why an agent gets nothing.
+/// Reason why an agent gets nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deferral {
-    /// Others took the rows of the pass.
+    /// The rows of the pass are used up.
     Rows,
-    /// Others took the sequences of the pass.
+    /// The sequences of the pass are used up.
     Sequences,
-    /// Others took the prompt tokens of the frame.
+    /// The prompt tokens of the frame are used up.
     PrefillTokens,
-    /// It would not finish within the frame's device time.
+    /// The work would exceed the frame's device time.
     Budget,
-    /// Pages are missing: they come with fences, or somebody has to give up a cache. Who that is,
-    /// the host decides.
+    /// Not enough free pages. Passed fences free some; otherwise a sequence must be preempted. The
+    /// host chooses which.
     Pages {
-        /// Pages that it needs.
+        /// Pages that the agent needs.
         wanted_pages: u32,
     },
-    /// It does not fit in its context: shift, or end the reply.
+    /// The context limit is reached: shift, or end the reply.
     ContextFull,
-    /// The ledger knows no such sequence.
+    /// The sequence is unknown to the ledger.
     UnknownSequence,
-    /// The sequence has asked before in the same list.
+    /// An earlier request of the list has the same sequence.
     Duplicate,
 }
 
-/// An agent that gets nothing, and why.
+/// An agent that gets nothing, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deferred {
-    /// Its sequence.
+    /// The agent's sequence.
     pub seq: SeqId,
-    /// Why.
+    /// The reason.
     pub reason: Deferral,
 }
 
-/// More requests than the plan was made for.
+/// More requests than the plan has capacity for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{requests} requests, but the plan has room for {sequences_max} sequences")]
 pub struct TooManyRequests {
     /// Requests given.
     pub requests: usize,
-    /// Sequences that the plan was made for.
+    /// Capacity of the plan.
     pub sequences_max: u32,
 }
 
-/// What a frame does: filled by [`plan`](super::plan), reusable, without allocation after
+/// Work of one frame, filled by [`plan`](super::plan). Reusable; does not allocate after
 /// construction.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -90,12 +90,12 @@ pub struct Plan {
     pub(super) scratch: Scratch,
 }
 
-/// Working memory of the planner.
+/// Scratch memory of the planner.
 #[derive(Clone, Debug)]
 pub(super) struct Scratch {
-    /// What each request has got so far.
+    /// Grants of each request.
     pub(super) grants: Vec<Grant>,
-    /// For each sequence the plan that saw it last, and the index of its request there.
+    /// For each sequence, the last plan that contained it and the index of its request there.
     pub(super) request_of: Vec<(u64, u32)>,
     /// Number of this plan.
     pub(super) number: u64,
@@ -103,15 +103,15 @@ pub(super) struct Scratch {
     pub(super) due: Order,
     pub(super) prefill: Order,
     pub(super) spare: Order,
-    /// Requests that decode, in the order in which they were granted.
+    /// Decoding requests, in the order of their grants.
     pub(super) decoding: Vec<u32>,
-    /// Requests that read prompts, likewise.
+    /// Prefill requests, in the order of their grants.
     pub(super) reading: Vec<u32>,
     /// Predicted time of each step.
     pub(super) micros: Vec<f32>,
 }
 
-/// What a request has got so far.
+/// Work granted to a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Grant {
     pub(super) steps: u32,
@@ -154,44 +154,45 @@ impl Plan {
         }
     }
 
-    /// Agents that speak, those with the most steps first: step `k` (from 0) evaluates the first
-    /// `steps()[k].decode_rows`.
+    /// Agents that decode, ordered by descending number of steps: step `k` (from 0) evaluates the
+    /// first `steps()[k].decode_rows`.
     #[must_use]
     pub fn decode(&self) -> &[Decode] {
         &self.decode
     }
 
-    /// Agents that read prompts, in the first step.
+    /// Agents that prefill, in the first step.
     #[must_use]
     pub fn prefill(&self) -> &[Prefill] {
         &self.prefill
     }
 
-    /// Agents that want something and get nothing, in request order.
+    /// Agents that requested work and get nothing, in request order.
     #[must_use]
     pub fn deferred(&self) -> &[Deferred] {
         &self.deferred
     }
 
-    /// The steps to launch, none of them empty; only the first has prompt tokens.
+    /// The steps to launch. None is empty; only the first has prompt tokens.
     #[must_use]
     pub fn steps(&self) -> &[StepWork] {
         &self.steps
     }
 
-    /// Whether the frame does nothing.
+    /// Whether the frame has no work.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// The bucket of a step; `None` if there is no such step, or it has more rows than any bucket.
+    /// The bucket of a step. `None` if the step does not exist or has more rows than the largest
+    /// bucket.
     #[must_use]
     pub fn bucket(&self, step: usize) -> Option<u32> {
         self.steps.get(step).and_then(|work| bucket_for(work.rows()))
     }
 
-    /// Device time of all steps as the cost model sees it; 0 without one.
+    /// Predicted device time of all steps; 0 without a cost model.
     #[must_use]
     pub fn predicted_micros(&self) -> f32 {
         self.predicted_micros

@@ -1,39 +1,41 @@
-//! What steps really take: a fitted model, corrected by what was measured.
+//! Corrects a fitted cost model by measured step times.
 
 use super::StepCost;
 use crate::frame::{BUCKETS, CostModel, StepWork, bucket_index};
 
-/// Weight of a new measurement in the overall correction, once there have been some.
+/// Minimum weight of a new measurement in the overall correction; weight in the mean deviation.
 const GAIN: f32 = 1.0 / 32.0;
 
-/// Weight of a new measurement in a bucket's own correction and in the mean deviations.
+/// Minimum weight of a new measurement in a bucket's correction; weight in the `reads` correction
+/// and in the bucket's mean deviation.
 const GAIN_OF_BUCKET: f32 = 1.0 / 16.0;
 
-/// Mean deviations that a prediction is above the mean: for normally distributed noise 2.4 standard
-/// deviations, or all but one step in a hundred; [`Corrections::take_care`] does the rest.
+/// Margin of an upper prediction, in mean absolute deviations. For normally distributed noise this
+/// is 2.4 standard deviations: 99 % of steps are faster. [`Corrections::take_care`] corrects the
+/// rest.
 const DEVIATIONS: f32 = 3.0;
 
-/// What one frame over its budget adds to the margin.
+/// Increase of the margin after one frame over its budget.
 const CARE: f32 = 0.05;
 
-/// The share of frames over their budget that keeps the margin where it is.
+/// Share of frames over budget at which the caution margin stays constant.
 const OVER_SHARE: f32 = 0.001;
 
-/// The largest share that caution adds.
+/// Maximum of the caution margin, as a share of the prediction.
 const CARE_MAX: f32 = 1.0;
 
-/// One measurement changes the mean as if it were at most so much above or half as much below the
-/// prediction: a hiccup of the system says nothing about the next step.
+/// Maximum relative error that one measurement can contribute: `OUTLIER` above or half of it below
+/// the prediction. A single outlier does not predict the next step.
 const OUTLIER: f32 = 1.0;
 
-/// Programs of a bucket that are corrected apart: those of steps with and without prompt tokens.
+/// Number of programs with separate corrections: each bucket without and with prompt tokens.
 const PROGRAMS: usize = 2 * BUCKETS.len();
 
-/// Measurements that a fitted model counts as: the first steps of an engine often meet cold caches.
+/// Weight of a fitted model, in measurements. An engine's first steps often run with cold caches.
 const FIT_COUNTS: u32 = 8;
 
-/// A cost model with corrections. `expected = overall * (bucket_table * bucket + reads * (context +
-/// prompt terms))`.
+/// A cost model with multiplicative corrections:
+/// `expected = overall * (bucket_table * bucket + reads * (context + prompt terms))`.
 #[derive(Clone, Debug)]
 pub(super) struct Corrections {
     cost: StepCost,
@@ -45,9 +47,9 @@ pub(super) struct Corrections {
     deviation: f32,
     deviation_of_bucket: [f32; PROGRAMS],
     care: f32,
-    /// Upper predictions of the table's part, ascending: they follow from all above.
+    /// Upper predictions of the table term, ascending. Derived from the fields above.
     upper: [f32; PROGRAMS],
-    /// Factor of the upper predictions' other part.
+    /// Factor of the upper predictions' `reads` term.
     upper_reads: f32,
 }
 
@@ -60,7 +62,7 @@ impl Corrections {
             bucket: [1.0; PROGRAMS],
             measured: [0; PROGRAMS],
             measured_in_all: 0,
-            // Before anything was measured: a margin of 15 %.
+            // The initial margin is 15 % (3 mean deviations).
             deviation: 0.05,
             deviation_of_bucket: [0.0; PROGRAMS],
             care: 0.0,
@@ -71,7 +73,7 @@ impl Corrections {
         new
     }
 
-    /// Without margin.
+    /// The prediction without margin.
     pub fn expect_micros(&self, work: StepWork) -> f32 {
         let index = program(work);
         self.overall * (self.table_part(index) + self.reads * self.cost.reads_micros(work))
@@ -81,11 +83,11 @@ impl Corrections {
         self.cost.bucket_micros()[index % BUCKETS.len()] * self.bucket[index]
     }
 
-    /// A step took so long.
+    /// Updates the corrections with a measured step time.
     pub fn learn(&mut self, work: StepWork, micros: f32) {
         let index = program(work);
         let expected = self.expect_micros(work);
-        // Negated, so that what is not a number goes no further.
+        // The condition is negated so that NaN is refused.
         if !(expected > 0.0 && micros.is_finite() && micros > 0.0) {
             return;
         }
@@ -96,7 +98,7 @@ impl Corrections {
         self.measured[index] = seen.saturating_add(1);
         self.measured_in_all = seen_in_all.saturating_add(1);
         if seen_in_all == 0 && is_guess {
-            // It is told once how fast this machine is.
+            // The first measurement replaces the guessed speed.
             self.overall *= (1.0 + error).clamp(0.01, 100.0);
         } else {
             let reads_share = self.overall * self.reads * self.cost.reads_micros(work) / expected;
@@ -118,27 +120,27 @@ impl Corrections {
         self.predict_anew();
     }
 
-    /// Products of small steps cannot run away to where `f32` ends.
+    /// Limits the factors, so that repeated updates cannot overflow or underflow `f32`.
     fn keep_in_bounds(&mut self, index: usize) {
         for factor in [&mut self.overall, &mut self.reads, &mut self.bucket[index]] {
             *factor = factor.clamp(1e-3, 1e3);
         }
     }
 
-    /// The share that caution adds.
+    /// The caution margin, as a share of the prediction.
     pub fn care(&self) -> f32 {
         self.care
     }
 
-    /// A frame was over its budget, or one that used most of it was not.
+    /// Raises the caution margin after a frame over its budget; lowers it slightly otherwise.
     pub fn take_care(&mut self, is_over: bool) {
         let change = if is_over { CARE } else { -CARE * OVER_SHARE / (1.0 - OVER_SHARE) };
         self.care = (self.care + change).clamp(0.0, CARE_MAX);
         self.predict_anew();
     }
 
-    /// Makes the upper predictions: never less for more rows, nor for prompt tokens in place of
-    /// speakers, as a [`CostModel`] must be.
+    /// Recomputes the upper predictions. They never decrease with more rows, nor when prompt tokens
+    /// replace decode rows, as [`CostModel`] requires.
     fn predict_anew(&mut self) {
         let mut highest = 0.0_f32;
         for index in 0..PROGRAMS {
@@ -149,7 +151,8 @@ impl Corrections {
             let deviation = if is_known { self.deviation_of_bucket[index] } else { self.deviation };
             let margin = 1.0 + DEVIATIONS * deviation + self.care;
             highest = highest.max(self.overall * self.table_part(index) * margin);
-            // Steps with prompt tokens come second, and cost no less than those without.
+            // Programs with prompt tokens have the higher indices and cost at least as much as the
+            // ones without.
             let without = index.checked_sub(BUCKETS.len()).map_or(0.0, |same| self.upper[same]);
             highest = highest.max(without);
             self.upper[index] = highest;
@@ -159,7 +162,7 @@ impl Corrections {
     }
 }
 
-/// The place of a step's program: buckets without prompt tokens, then buckets with them.
+/// Index of a step's program: buckets without prompt tokens, then buckets with prompt tokens.
 fn program(work: StepWork) -> usize {
     bucket_index(work.rows()) + if work.prefill_tokens > 0 { BUCKETS.len() } else { 0 }
 }
@@ -196,7 +199,7 @@ mod tests {
         for rows in (1..100).cycle().take(3_000) {
             let work =
                 StepWork { decode_rows: rows, context_tokens: u64::from(rows) * 300, ..WORK };
-            // Slower than the model in all parts, and by another factor in each.
+            // Slower than the model by a different factor in each term.
             let truth = 1.4 * 500.0 + 13.0 * bucket_at(rows) + 0.3 * work.context_tokens as f32;
             known.learn(work, truth);
         }
@@ -244,7 +247,7 @@ mod tests {
     #[test]
     fn predictions_never_fall_when_work_grows() {
         let mut known = Corrections::new(cost());
-        // One bucket is slow and noisy; those above are not.
+        // One bucket is slow and noisy; larger buckets are not.
         for n in 0..100 {
             known.learn(WORK, if n % 2 == 0 { 4_000.0 } else { 1_000.0 });
         }

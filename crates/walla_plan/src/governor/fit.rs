@@ -1,64 +1,65 @@
-//! What a step costs, from measured steps.
+//! Fits a cost model to measured steps.
 
 use crate::frame::{BUCKETS, CostModel, LinearCost, StepWork, bucket_index};
 
-/// Samples that one fit looks at; more are left out.
+/// Maximum number of samples of one fit; further samples are ignored.
 pub const SAMPLES_MAX: usize = 64;
 
-/// Unknowns of a fit: what each bucket takes more than the one before it, and the rates.
+/// Unknowns of a fit: the increment of each bucket over the previous one, and the rates.
 const UNKNOWNS: usize = BUCKETS.len() + RATES;
 const RATES: usize = 5;
 
-/// Rounds of the fit in which samples far off lose weight.
+/// Rounds of the fit; each one reduces the weight of outliers.
 const ROBUST_ROUNDS: usize = 8;
 
-/// Sweeps over all unknowns in each round: the problems are small, and this many bring them below a
-/// thousandth.
+/// Coordinate-descent sweeps over all unknowns per round. For problems of this size the remaining
+/// error is below 0.1 %.
 const SWEEPS: usize = 400;
 
-/// Relative errors up to this count fully; beyond, a sample's pull stays the same however far off
-/// it is (Huber's loss).
+/// Relative errors up to this threshold count fully. Beyond it, the influence of a sample is
+/// constant (Huber loss).
 const USUAL_ERROR: f32 = 0.03;
 
 /// A measured step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostSample {
-    /// What it evaluated.
+    /// The evaluated work.
     pub work: StepWork,
-    /// How long it took on the device, in microseconds.
+    /// Measured device time, in microseconds.
     pub micros: f32,
 }
 
-/// Costs that no device has.
+/// The costs are negative, not finite, too large or decreasing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a cost model needs finite numbers that are not negative, and a table that does not fall")]
 pub struct InvalidCost;
 
-/// What a step costs on a device: a table over buckets (the weights' bytes, the kernels'
-/// boundaries, the arithmetic of rows) and [`Rates`] of all else, in microseconds.
+/// Cost of a step on a device, in microseconds: a table over buckets (weight bytes, kernel
+/// boundaries, arithmetic of rows) and [`Rates`] for everything else.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCost {
     bucket_micros: [f32; BUCKETS.len()],
     rates: Rates,
 }
 
-/// What a step costs beyond its bucket, in microseconds.
+/// Cost of a step in addition to its bucket, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// A cached token that is read: the cache's bytes.
+    /// Per cached token read: the bytes of the KV cache.
     pub context_token: f32,
-    /// A prompt token, beyond its row.
+    /// Per prompt token, in addition to its row.
     pub prefill_token: f32,
-    /// A prompt token's look at one cached token: its attention.
+    /// Per pair of a prompt token and a cached token: the arithmetic of attention.
     pub prefill_pair: f32,
-    /// A step with prompt tokens, however few: devices have other programs for those.
+    /// Per step with prompt tokens, independent of their number: devices use other programs for
+    /// them.
     pub prefill_step: f32,
-    /// A cached token that is read in such a step, beyond [`context_token`](Self::context_token).
+    /// Per cached token read in such a step, in addition to [`context_token`](Self::context_token).
     pub prefill_context_token: f32,
 }
 
 impl Rates {
-    /// In the order of the fields.
+    /// The rates in field order.
     #[must_use]
     pub const fn to_array(self) -> [f32; 5] {
         let Self { context_token, prefill_token, prefill_pair, .. } = self;
@@ -66,7 +67,7 @@ impl Rates {
         [context_token, prefill_token, prefill_pair, prefill_step, prefill_context_token]
     }
 
-    /// In the order of the fields.
+    /// Rates from an array in field order.
     #[must_use]
     pub const fn from_array(rates: [f32; 5]) -> Self {
         let [context_token, prefill_token, prefill_pair, prefill_step, prefill_context_token] =
@@ -75,7 +76,7 @@ impl Rates {
     }
 }
 
-/// How much of each rate a step has.
+/// Multiplier of each rate for a step.
 fn counts(work: StepWork) -> [f32; RATES] {
     let context = work.context_tokens as f32;
     let (is_mixed, mixed_context) =
@@ -84,7 +85,7 @@ fn counts(work: StepWork) -> [f32; RATES] {
 }
 
 impl StepCost {
-    /// A cost of known numbers: the table for [`BUCKETS`], and the rates.
+    /// A cost model with known values: the table for [`BUCKETS`], and the rates.
     ///
     /// # Errors
     /// [`InvalidCost`].
@@ -97,7 +98,7 @@ impl StepCost {
         Ok(Self { bucket_micros, rates })
     }
 
-    /// The same costs as a linear model.
+    /// A cost model equal to a linear one.
     #[must_use]
     pub fn from_linear(linear: LinearCost) -> Self {
         Self {
@@ -110,8 +111,8 @@ impl StepCost {
         }
     }
 
-    /// Costs of a device that nobody has measured: the shape of a small model on a fast GPU. The
-    /// first measured step says how far off they are.
+    /// Costs of an unmeasured device: typical of a small model on a fast GPU. The first measured
+    /// step scales them.
     #[must_use]
     pub fn guess() -> Self {
         Self::from_linear(LinearCost {
@@ -122,12 +123,12 @@ impl StepCost {
         })
     }
 
-    /// The cost that fits the samples best: least squares of relative errors, no unknown below 0,
-    /// and samples far off (somebody else had the machine) pull no harder than those a little off.
-    /// `None` without a sample that makes sense.
+    /// The cost model that fits the samples best: non-negative least squares of relative errors.
+    /// Outliers (for example, another process used the machine) have limited influence. Returns
+    /// `None` without a usable sample.
     ///
-    /// Buckets between measured ones lie on a line between them, those below the first are as the
-    /// first, those beyond the last go on as the line did.
+    /// Buckets between measured ones are interpolated linearly. Buckets below the first measured
+    /// one have its cost. Buckets above the last one are extrapolated.
     ///
     /// # Examples
     /// ```
@@ -151,19 +152,19 @@ impl StepCost {
         (fit.count > 0).then(|| fit.solve())
     }
 
-    /// The table, for [`BUCKETS`].
+    /// The table for [`BUCKETS`].
     #[must_use]
     pub fn bucket_micros(&self) -> &[f32; BUCKETS.len()] {
         &self.bucket_micros
     }
 
-    /// All else.
+    /// The rates.
     #[must_use]
     pub fn rates(&self) -> Rates {
         self.rates
     }
 
-    /// What does not depend on the bucket.
+    /// The part of the cost that does not depend on the bucket.
     pub(super) fn reads_micros(&self, work: StepWork) -> f32 {
         let each = self.rates.to_array().into_iter().zip(counts(work));
         each.map(|(rate, count)| rate * count).sum()
@@ -178,7 +179,8 @@ impl CostModel for StepCost {
 
 /// Non-negative least squares by coordinate descent, on the stack.
 struct Fit {
-    /// Each sample's factors of the unknowns, divided by its time: what they sum up to should be 1.
+    /// Coefficients of the unknowns for each sample, divided by its time: the target of each sum is
+    /// 1.
     factors: [[f32; UNKNOWNS]; SAMPLES_MAX],
     weights: [f32; SAMPLES_MAX],
     count: usize,
@@ -208,8 +210,7 @@ impl Fit {
     }
 
     fn solve(mut self) -> StepCost {
-        // A bucket that was not measured takes no more than the one before it: filled in
-        // afterwards.
+        // Buckets without measurements are excluded here and filled in by `table`.
         for (bucket, _) in self.is_measured.iter().enumerate().filter(|(_, is)| !**is) {
             self.factors[..self.count].iter_mut().for_each(|factors| factors[bucket] = 0.0);
         }
@@ -225,7 +226,7 @@ impl Fit {
         StepCost { bucket_micros: self.table(&unknowns), rates: Rates::from_array(rates) }
     }
 
-    /// Sets one unknown after the other to its best value, the others as they are.
+    /// Sets each unknown in turn to its optimum, with the others fixed.
     fn descend(&self, unknowns: &mut [f32; UNKNOWNS]) {
         let samples = || self.factors.iter().zip(&self.weights).take(self.count);
         let mut left = [0.0; SAMPLES_MAX];
@@ -249,7 +250,8 @@ impl Fit {
         }
     }
 
-    /// The table from what each measured bucket takes more than the one before.
+    /// The table: cumulative sum of the increments of measured buckets; other buckets are inter- or
+    /// extrapolated.
     fn table(&self, unknowns: &[f32; UNKNOWNS]) -> [f32; BUCKETS.len()] {
         let mut table = [0.0; BUCKETS.len()];
         let mut micros = 0.0;
@@ -286,7 +288,7 @@ fn product(factors: &[f32; UNKNOWNS], unknowns: &[f32; UNKNOWNS]) -> f32 {
 mod tests {
     use super::*;
 
-    /// A device: what it takes for a work.
+    /// The true cost of a simulated device.
     fn truth(work: StepWork) -> f32 {
         300.0
             + 6.0 * BUCKETS[bucket_index(work.rows())] as f32

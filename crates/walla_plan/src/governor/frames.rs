@@ -1,10 +1,10 @@
-//! What each frame used, and what it owes to the frames before it.
+//! Device time used by each frame, and its debt to later frames.
 
-/// Frames that steps can come back to, those that ran nothing included: more than a second at 60
-/// Hz, a quarter of one at 240 Hz.
+/// Frames that are kept for late measurements, including frames without steps: more than a second
+/// at 60 Hz, a quarter of a second at 240 Hz.
 const FRAMES_OPEN_MAX: usize = 64;
 
-/// Budgets that can be owed: a quarter of a second at 60 Hz.
+/// Maximum debt in budgets: a quarter of a second at 60 Hz.
 pub const DEBT_FRAMES_MAX: u32 = 15;
 
 /// One frame.
@@ -12,27 +12,27 @@ pub const DEBT_FRAMES_MAX: u32 = 15;
 struct Frame {
     number: u64,
     budget_micros: Option<u32>,
-    /// What frames before it used too much.
+    /// Time that earlier frames used beyond their budgets.
     debt_micros: f32,
-    /// Measured, or predicted for what is on its way.
+    /// Measured time, or predicted time for steps in flight.
     used_micros: f32,
-    /// A step was submitted that was predicted to take it beyond its budget.
+    /// Whether a submitted step was predicted to exceed the frame's budget.
     is_overdrawn: bool,
     steps: u32,
     steps_on_their_way: u32,
-    /// Its debts, and what it used too much so far.
+    /// Part of the debt and overrun that was forgiven.
     forgiven_micros: f32,
 }
 
 impl Frame {
-    /// What it leaves to be paid, however much that is.
+    /// The unpaid overrun of this frame, without upper limit.
     fn owed(&self) -> f32 {
         let Some(budget) = self.budget_micros else { return 0.0 };
         let owed = self.debt_micros + self.used_micros - budget as f32 - self.forgiven_micros;
         owed.max(0.0)
     }
 
-    /// What of that the frame after it owes.
+    /// The debt of the following frame: the overrun, limited to [`DEBT_FRAMES_MAX`] budgets.
     fn debt_after(&self) -> f32 {
         let budget = self.budget_micros.unwrap_or(0) as f32;
         self.owed().min(budget * DEBT_FRAMES_MAX as f32)
@@ -44,18 +44,18 @@ impl Frame {
 pub(super) struct Closed {
     pub used_micros: f32,
     pub budget_micros: Option<u32>,
-    /// It was planned to use more than that.
+    /// Whether the frame was planned to exceed its budget.
     pub is_overdrawn: bool,
 }
 
-/// The latest frames.
+/// The last [`FRAMES_OPEN_MAX`] frames.
 #[derive(Clone, Debug)]
 pub(super) struct Frames {
-    /// Index: number modulo their count. Frame 0 is before the first.
+    /// Indexed by frame number modulo the length. Frame 0 precedes the first frame.
     latest: [Frame; FRAMES_OPEN_MAX],
     /// Number of the current frame.
     number: u64,
-    /// Number of the last frame that was reported as closed, or left behind.
+    /// Last frame that was reported as closed, or skipped.
     reported: u64,
 }
 
@@ -79,18 +79,18 @@ impl Frames {
         self.number += 1;
         let number = self.number;
         *self.at(number) = Frame { number, budget_micros, debt_micros, ..Frame::default() };
-        // A frame that is overwritten before its steps came back is not counted.
+        // A frame that is overwritten before its steps are measured is not counted.
         self.reported = self.reported.max(number.saturating_sub(FRAMES_OPEN_MAX as u64));
     }
 
-    /// Lets the frame after the current one owe nothing of what is known to be owed now.
+    /// Cancels all debt known so far: the following frame starts without it.
     pub fn forgive(&mut self) {
         let number = self.number;
         let frame = self.at(number);
         frame.forgiven_micros += frame.owed();
     }
 
-    /// What is left of a budget.
+    /// Remaining part of a budget.
     pub fn left_micros(&self, budget_micros: u32) -> f32 {
         let Frame { debt_micros, used_micros, .. } = self.current();
         (budget_micros as f32 - debt_micros - used_micros).max(0.0)
@@ -100,22 +100,22 @@ impl Frames {
         self.current().debt_micros
     }
 
-    /// Whether the current frame has run something.
+    /// Whether the current frame has submitted a step.
     pub fn is_used(&self) -> bool {
         self.current().steps > 0
     }
 
-    /// Whether it has run nothing and owes nothing.
+    /// Whether the current frame has submitted no step and has no debt.
     pub fn is_fresh(&self) -> bool {
         !self.is_used() && self.current().debt_micros < 1.0
     }
 
-    /// Charges a step to the current frame; returns its number.
+    /// Charges a step to the current frame. Returns the frame's number.
     pub fn charge(&mut self, micros: f32) -> u64 {
         let number = self.number;
         let frame = self.at(number);
         frame.used_micros += micros;
-        // A thousandth for the rounding of sums.
+        // 0.1 % tolerance for rounding of sums.
         let budget = frame.budget_micros.map_or(f32::INFINITY, |budget| budget as f32);
         frame.is_overdrawn |= frame.used_micros > budget * 1.001;
         frame.steps += 1;
@@ -123,26 +123,26 @@ impl Frames {
         number
     }
 
-    /// A step that was charged has taken so long.
+    /// Replaces the charged time of a step by the measured time.
     pub fn settle(&mut self, number: u64, charged_micros: f32, micros: f32) {
         let current = self.number;
         let frame = self.at(number);
         if frame.number != number {
-            // Too long ago: the current frame pays what was not expected.
+            // The frame is no longer stored: the unexpected time is charged to the current frame.
             self.at(current).used_micros += (micros - charged_micros).max(0.0);
             return;
         }
         frame.used_micros = (frame.used_micros + micros - charged_micros).max(0.0);
         frame.steps_on_their_way = frame.steps_on_their_way.saturating_sub(1);
-        // What it used changes what the frames after it owe.
+        // Propagates the changed overrun through the debts of later frames.
         for number in number..current {
             let debt = self.at(number).debt_after();
             self.at(number + 1).debt_micros = debt;
         }
     }
 
-    /// The next frame, in order, that is over and whose steps have all been measured. Frames that
-    /// ran nothing are passed over.
+    /// The next frame, in order, that has ended and whose steps have all been measured. Frames
+    /// without steps are skipped.
     pub fn next_closed(&mut self) -> Option<Closed> {
         while self.reported + 1 < self.number {
             let frame = *self.at(self.reported + 1);
@@ -240,7 +240,8 @@ mod tests {
         assert_eq!(frames.debt_micros(), 0.0);
     }
 
-    /// Steps of a slow device come back several frames later: two steps of 60 ms at 240 Hz in 29.
+    /// Steps of a slow device complete several frames later: two steps of 60 ms take 29 frames at
+    /// 240 Hz.
     #[test]
     fn steps_that_come_back_many_frames_later_are_counted() {
         for late in [9, FRAMES_OPEN_MAX - 1] {

@@ -1,35 +1,36 @@
-//! The frame budget governor: turns a budget in device time into a plan's limits, and learns from
-//! what steps took.
+//! The frame budget governor. It converts a device-time budget into limits for the planner and
+//! updates its cost model from measured steps.
 //!
-//! | part | what it does |
+//! | part | purpose |
 //! |---|---|
-//! | [`StepCost`] | what a step costs on this device: a table over buckets, a rate for cached tokens, a rate for prompt tokens; fitted from [`CostSample`]s |
-//! | corrections | measured over predicted, averaged with exponential weights, overall and for each bucket; a margin of three mean deviations |
-//! | frames | what each frame used; what it used beyond its budget is a debt of the frames after it |
+//! | [`StepCost`] | bucket table and rates per cached/prompt token, fitted from [`CostSample`]s |
+//! | corrections | measured/predicted, exponentially averaged, overall and per bucket; margin |
+//! | frames | device time of each frame; time beyond the budget is charged to later frames |
 //!
-//! The governor is pure: no clock, no device, no allocation. A host tells it when a [frame
-//! begins](Governor::begin_frame), what was [submitted](Governor::submit) and what the device
-//! [measured](Governor::observe); it answers with [`Limits`] for [`plan`](crate::plan).
+//! The margin is three mean deviations. The governor is pure: no clock, no device, no allocation.
+//! The host reports when a [frame begins](Governor::begin_frame), each
+//! [submitted](Governor::submit) step and each [measured](Governor::observe) time. The governor
+//! returns [`Limits`] for [`plan`](crate::plan).
 //!
 //! # Rules
-//! 1. The steps of a frame are predicted, margin included, to take no longer than its budget less
-//!    its debt. What would not fit is not started.
-//! 2. **Debt.** What a frame used beyond its budget is taken from the grants of the next frames,
-//!    which sit out if nothing is left. At most [`DEBT_FRAMES_MAX`] budgets are owed, so that one
-//!    hiccup does not silence anyone for longer.
-//! 3. **Progress.** If the smallest step that anyone wants is longer than a whole budget, a frame
-//!    without debt runs it all the same, with as much company as fits in [`OVERDRAFT`] times its
-//!    time. So does the row of an agent that has waited for [`Limits::wait_frames_max`] frames. The
-//!    frames after it pay: over time, use is within the budget. A budget of zero is a pause:
-//!    [`Governor::limits`] leaves no row, however long an agent has waited. Among `n` agents the
+//! 1. **Budget.** The predicted time of a frame's steps, margin included, is at most the budget
+//!    minus the debt. Work that would exceed it is not started.
+//! 2. **Debt.** Time that a frame used beyond its budget is subtracted from the following frames. A
+//!    frame with nothing left runs no step. The debt is at most [`DEBT_FRAMES_MAX`] budgets, which
+//!    limits the pause after one outlier.
+//! 3. **Progress.** If the smallest requested step is longer than a whole budget, a frame without
+//!    debt runs it anyway, with as many other rows as fit in [`OVERDRAFT`] times its time. The same
+//!    holds for the row of an agent that has waited for [`Limits::wait_frames_max`] frames. Later
+//!    frames pay the debt: over time, use stays within the budget. A budget of zero is a pause:
+//!    [`Governor::limits`] then permits no row, independent of waiting times. Among `n` agents the
 //!    wait is at most `wait_frames_max + (DEBT_FRAMES_MAX + 2) * n` frames.
-//! 4. **Caution.** A frame over its budget that was not planned to be raises the margin of all
-//!    predictions at once, and the share of a frame that only its first step may use; frames within
-//!    their budgets, or without one, lower both, so slowly that one such frame in a thousand keeps
-//!    them where they are.
-//! 5. A new budget counts from the next frame on.
-//! 6. **Launches.** No step is predicted to take longer than `launch_micros_max`, unless the
-//!    smallest step does: then [`OVERDRAFT`] times that one.
+//! 4. **Caution.** A frame that exceeds its budget without being planned to immediately raises the
+//!    margin of all predictions and the share of a frame that only its first step may use. Frames
+//!    within their budgets, or without a budget, lower both slowly: at one such overrun per
+//!    thousand frames they stay constant.
+//! 5. A new budget applies from the next frame on.
+//! 6. **Launches.** The predicted time of a step is at most `launch_micros_max`. If the smallest
+//!    step is longer, the limit is [`OVERDRAFT`] times its time.
 //!
 //! # Examples
 //! ```
@@ -69,28 +70,28 @@ use self::correction::Corrections;
 use self::frames::{Closed, Frames};
 use crate::frame::{CostModel, Limits, StepWork};
 
-/// How much longer than the smallest step a step may be that no limit leaves room for.
+/// Limit of a step, relative to the smallest step, when even the smallest step exceeds the budget
+/// or the launch limit.
 pub const OVERDRAFT: f32 = 1.5;
 
-/// The largest share of a budget that is kept for hiccups once a frame has run something.
+/// Maximum share of a budget that is reserved for outliers after a frame's first step.
 const RESERVE_MAX: f32 = 0.6;
 
-/// Device time of a frame, in microseconds, unless something else is said: a quarter of a frame at
-/// 60 Hz.
+/// Default device time of a frame, in microseconds: a quarter of a frame at 60 Hz.
 pub const DEFAULT_BUDGET_MICROS: u32 = 4_166;
 
-/// The frame of steps that belong to none: frames count from 1.
+/// Frame number of steps that are charged to no frame. Frame numbers start at 1.
 const BESIDE: u64 = 0;
 
-/// What a governor keeps to.
+/// Settings of a governor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GovernorOptions {
-    /// Device time of a frame, in microseconds; `None`: no limit. Default:
+    /// Maximum device time of a frame, in microseconds; `None`: no limit. Default:
     /// [`DEFAULT_BUDGET_MICROS`].
     pub budget_micros: Option<u32>,
-    /// Device time of one step, in microseconds; `None`: no limit. Default: `2_000`: a renderer
-    /// that shares the device waits for a step that runs, so this is the longest that walla can
-    /// delay its next launch.
+    /// Maximum device time of one step, in microseconds; `None`: no limit. Default: `2_000`. A
+    /// renderer on the same device waits for the running step, so this bounds the delay of its next
+    /// launch by walla.
     pub launch_micros_max: Option<u32>,
 }
 
@@ -100,26 +101,26 @@ impl Default for GovernorOptions {
     }
 }
 
-/// A step on its way: give it back to [`Governor::observe`].
+/// A step in flight. Pass it to [`Governor::observe`] or [`Governor::forget`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct SubmittedStep {
     work: StepWork,
     frame: u64,
-    /// As predicted, without margin.
+    /// Predicted time without margin.
     expected_micros: f32,
-    /// What the frame was charged: with margin.
+    /// Time charged to the frame: predicted time with margin.
     charged_micros: f32,
 }
 
 impl SubmittedStep {
-    /// What it evaluates.
+    /// The work of the step.
     #[must_use]
     pub const fn work(&self) -> StepWork {
         self.work
     }
 
-    /// How long it should take, without margin, in microseconds.
+    /// Predicted device time without margin, in microseconds.
     #[must_use]
     pub const fn expected_micros(&self) -> f32 {
         self.expected_micros
@@ -135,22 +136,22 @@ pub struct GovernorStats {
     pub budget_micros: Option<u32>,
     /// Device time of the latest frame whose steps have all been measured, in microseconds.
     pub used_micros: u32,
-    /// What earlier frames used too much and the current one pays for, in microseconds.
+    /// Time that earlier frames used beyond their budgets and that is charged to the current frame,
+    /// in microseconds.
     pub debt_micros: u32,
     /// Frames that used more than their budget.
     pub frames_over: u64,
-    /// Those of them that were planned to, since not even the smallest step fits in a budget.
+    /// Frames over budget that were planned to be: even the smallest step exceeds the budget.
     pub frames_overdrawn: u64,
-    /// Frames in which somebody wanted something and nothing was run.
+    /// Frames with requests in which no step ran.
     pub frames_sat_out: u64,
-    /// How far measured steps are from their predictions, in the middle, over all buckets: 0.1 is
-    /// 10 %.
+    /// Median relative prediction error over all buckets: 0.1 is 10 %.
     pub error_p50: f32,
-    /// How far all but one in a hundred are.
+    /// 99th percentile of the relative prediction error.
     pub error_p99: f32,
 }
 
-/// See the [module](self).
+/// The frame budget governor. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Governor {
     options: GovernorOptions,
@@ -159,12 +160,12 @@ pub struct Governor {
     frames: Frames,
     errors: PredictionErrors,
     stats: GovernorStats,
-    /// Somebody wanted something in the current frame.
+    /// Whether the current frame has requests.
     is_wanted: bool,
 }
 
 impl Governor {
-    /// A governor that begins with these costs. No frame has begun: nothing is granted yet.
+    /// A governor with initial costs. No frame has begun, so nothing is granted yet.
     #[must_use]
     pub fn new(options: GovernorOptions, cost: StepCost) -> Self {
         Self {
@@ -178,24 +179,24 @@ impl Governor {
         }
     }
 
-    /// Changes the budget, in microseconds of a frame, from the next frame on.
+    /// Sets the budget per frame, in microseconds, from the next frame on.
     pub fn set_budget(&mut self, budget_micros: Option<u32>) {
         self.budget_wanted = budget_micros;
     }
 
-    /// The budget that the next frame will have.
+    /// The budget of the next frame.
     #[must_use]
     pub fn budget_micros(&self) -> Option<u32> {
         self.budget_wanted
     }
 
-    /// Forgets what is owed, because the device has rested meanwhile. What steps on their way take
-    /// too long still counts.
+    /// Cancels the debt, because the device was idle in the meantime. Overruns of steps in flight
+    /// still count.
     pub fn forgive(&mut self) {
         self.frames.forgive();
     }
 
-    /// Begins a frame: a new grant, less what is owed.
+    /// Begins a frame with a new budget, minus the debt.
     pub fn begin_frame(&mut self) {
         if self.is_wanted && self.stats.frames > 0 && !self.frames.is_used() {
             self.stats.frames_sat_out += 1;
@@ -209,12 +210,12 @@ impl Governor {
         self.stats.debt_micros = self.frames.debt_micros() as u32;
     }
 
-    /// Limits of the next step of this frame: `base`, with its times and costs as the [rules](self)
-    /// say. `smallest` is the smallest step that any request can use: one row of the agent with the
-    /// shortest context, a row of a prompt where there are only prompts.
+    /// Limits of the next step of this frame: `base` with times and costs set by the [rules](self).
+    /// `smallest` is the smallest step that any request can use: one row of the agent with the
+    /// shortest context, or one prompt row if all requests are prompts.
     ///
-    /// For one step at a time: plan with these limits, [`submit`](Self::submit) the step, ask
-    /// again.
+    /// Call it once per step: plan with these limits, [`submit`](Self::submit) the step, then call
+    /// it again.
     #[must_use]
     pub fn limits<'a>(&'a mut self, base: Limits<'a>, smallest: StepWork) -> Limits<'a> {
         if self.options.budget_micros == Some(0) {
@@ -242,19 +243,19 @@ impl Governor {
         limits
     }
 
-    /// Whether time is limited at all.
+    /// Whether a time limit is set.
     #[must_use]
     pub fn is_limiting(&self) -> bool {
         self.options.budget_micros.is_some() || self.options.launch_micros_max.is_some()
     }
 
-    /// Whether this frame has run something.
+    /// Whether this frame has submitted a step.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.frames.is_used()
     }
 
-    /// Whether this frame takes no further step, however small.
+    /// Whether this frame has no time left for another step.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.options
@@ -262,9 +263,9 @@ impl Governor {
             .is_some_and(|budget| self.frames.is_used() && self.left_micros(budget) < 1.0)
     }
 
-    /// What this frame may still use. After its first step some of the budget is kept in reserve:
-    /// many small steps in a row use up all that their margins leave, and then a hiccup of any of
-    /// them takes the frame over.
+    /// Remaining device time of this frame. After the first step a reserve is kept: many
+    /// consecutive small steps use up the whole budget including their margins, and then one
+    /// outlier exceeds it.
     fn left_micros(&self, budget: u32) -> f32 {
         let left = self.frames.left_micros(budget);
         if !self.frames.is_used() {
@@ -282,13 +283,14 @@ impl Governor {
         SubmittedStep { work, frame, expected_micros, charged_micros }
     }
 
-    /// A step that no frame pays for, because its budget has been lifted: only to learn from it.
+    /// A step that is charged to no frame, because its budget was lifted. It only updates the cost
+    /// model.
     pub fn submit_beside(&mut self, work: StepWork) -> SubmittedStep {
         let expected_micros = self.corrections.expect_micros(work);
         SubmittedStep { work, frame: BESIDE, expected_micros, charged_micros: 0.0 }
     }
 
-    /// A step took `device_nanos`, as the device measured it. Steps may come back in later frames.
+    /// Records the device time of a step, in nanoseconds. The step may belong to an earlier frame.
     pub fn observe(&mut self, step: SubmittedStep, device_nanos: u64) {
         let micros = device_nanos as f32 / 1e3;
         if step.frame != BESIDE {
@@ -301,7 +303,7 @@ impl Governor {
         self.stats.error_p99 = self.errors.all().p99;
     }
 
-    /// A step failed, or its time was not measured: its frame used what was predicted.
+    /// Records a step that failed or was not measured: its frame is charged the predicted time.
     pub fn forget(&mut self, step: SubmittedStep) {
         if step.frame != BESIDE {
             self.frames.settle(step.frame, step.charged_micros, step.charged_micros);
@@ -309,7 +311,7 @@ impl Governor {
         }
     }
 
-    /// Takes over another device's governor: what was set and counted, not its costs, debts and
+    /// Takes over settings and counters of another device's governor, but not its costs, debt and
     /// errors.
     pub fn inherit(&mut self, other: &Self) {
         self.budget_wanted = other.budget_wanted;
@@ -318,7 +320,7 @@ impl Governor {
         self.stats = GovernorStats { debt_micros: 0, error_p50, error_p99, ..other.stats };
     }
 
-    /// Counts the frames whose steps have all been measured by now.
+    /// Counts ended frames whose steps have all been measured.
     fn count_closed(&mut self) {
         while let Some(closed) = self.frames.next_closed() {
             let Closed { used_micros, budget_micros, is_overdrawn } = closed;
@@ -342,19 +344,19 @@ impl Governor {
         self.stats
     }
 
-    /// Prediction errors of each bucket.
+    /// Prediction errors per bucket.
     #[must_use]
     pub fn errors(&self) -> &PredictionErrors {
         &self.errors
     }
 
-    /// What steps cost, as far as is known: predictions with margin.
+    /// The current cost model, with margin.
     #[must_use]
     pub fn cost(&self) -> &dyn CostModel {
         &self.corrections
     }
 
-    /// How long a step of this work should take, without margin, in microseconds.
+    /// Predicted device time of a step without margin, in microseconds.
     #[must_use]
     pub fn expect_micros(&self, work: StepWork) -> f32 {
         self.corrections.expect_micros(work)

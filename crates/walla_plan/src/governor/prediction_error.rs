@@ -1,28 +1,28 @@
-//! How far predictions are off.
+//! Statistics of prediction errors.
 
 use crate::frame::{BUCKETS, StepWork, bucket_index};
 
-/// Upper ends of the bins of relative errors: 0.1 % to 1,840 % (2^14 times as much and a sixth of
-/// an octave), each a sixth of an octave more. Errors beyond are in the last.
+/// Histogram bins of relative errors, six per octave. Upper ends: 0.1 % to 1,840 % (2^(85/6) times
+/// the first). Larger errors are counted in the last bin.
 const BINS: usize = 86;
 const FIRST_BIN: f32 = 0.001;
 const BINS_PER_OCTAVE: f32 = 6.0;
 
-/// Counts at which a histogram is halved, so that it speaks of the recent past: a bit less than an
-/// hour of one bucket.
+/// Count at which a histogram is halved, so that recent steps dominate: 36 minutes of one bucket at
+/// 60 steps per second.
 const COUNT_MAX: u32 = 1 << 17;
 
-/// Errors of the steps of one bucket, or of all: `|measured / predicted - 1|`, predictions without
-/// their margin.
+/// Relative errors `|measured / predicted - 1|` of the steps of one bucket, or of all buckets.
+/// Predictions are without margin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BucketError {
-    /// Rows of the bucket; 0 for all together.
+    /// Rows of the bucket; 0 for all buckets together.
     pub bucket: u32,
     /// Steps measured.
     pub steps: u64,
-    /// Half of them are off by no more.
+    /// Median error.
     pub p50: f32,
-    /// All but one in a hundred are off by no more.
+    /// 99th percentile of the error.
     pub p99: f32,
 }
 
@@ -38,7 +38,7 @@ impl Histogram {
 
     fn add(&mut self, error: f32) {
         let bin = ((error.abs() / FIRST_BIN).log2() * BINS_PER_OCTAVE).ceil();
-        // The cast saturates, and makes 0 of what is not a number.
+        // The cast saturates and maps NaN to 0.
         let bin = (bin as usize).min(BINS - 1);
         self.counts[bin] += 1;
         self.count += 1;
@@ -70,7 +70,7 @@ impl Histogram {
 pub struct PredictionErrors {
     all: Histogram,
     buckets: [Histogram; BUCKETS.len()],
-    /// Kept up to date, but not with each step.
+    /// Updated every [`LOOK_AGAIN`] steps.
     summary: BucketError,
 }
 
@@ -84,8 +84,8 @@ impl Default for PredictionErrors {
     }
 }
 
-/// Steps after which the quantiles of all buckets together are looked up again: a look costs more
-/// than all the rest of a step.
+/// Steps between two updates of the quantiles of all buckets together. The update costs more than
+/// the rest of a step's accounting.
 const LOOK_AGAIN: u64 = 16;
 
 impl PredictionErrors {
@@ -98,13 +98,13 @@ impl PredictionErrors {
         }
     }
 
-    /// All buckets together, as of at most 16 steps ago.
+    /// Errors of all buckets together, at most 16 steps old.
     #[must_use]
     pub fn all(&self) -> BucketError {
         self.summary
     }
 
-    /// All [`BUCKETS`], also those that have not been measured.
+    /// Errors of every bucket of [`BUCKETS`], including buckets without measurements.
     #[must_use]
     pub fn each(&self) -> [BucketError; BUCKETS.len()] {
         std::array::from_fn(|index| summary(BUCKETS[index], &self.buckets[index]))

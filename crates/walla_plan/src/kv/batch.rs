@@ -1,18 +1,18 @@
-//! Whole batches at once: all of their sequences, or none.
+//! Batch operations: applied to all sequences of a batch, or to none.
 
 use super::{KvCommands, KvLedger, LedgerError};
 use crate::batch::CheckedBatch;
 
 impl KvLedger {
-    /// [`reserve`](Self::reserve)s what every sequence of a batch needs, or nothing.
+    /// [`reserve`](Self::reserve)s the pages of every sequence of a batch, or none.
     ///
-    /// A partly filled page that several sequences of the batch share is counted for each of them,
-    /// although the last one keeps it: with the last free pages that can refuse what one by one
-    /// would just fit.
+    /// A partly filled page that several sequences of the batch share is counted once per sequence,
+    /// although the last one keeps the page. When pages run out, a batch can therefore be refused
+    /// although separate calls would just fit.
     ///
     /// # Errors
-    /// [`LedgerError::NoPages`] and [`LedgerError::CommandsFull`] for all sequences together; the
-    /// others for the first sequence that is refused.
+    /// [`LedgerError::NoPages`] and [`LedgerError::CommandsFull`] refer to all sequences together;
+    /// other errors to the first sequence that is refused.
     pub fn reserve_batch(
         &mut self,
         batch: CheckedBatch<'_>,
@@ -38,7 +38,7 @@ impl KvLedger {
     /// [`append`](Self::append)s every token of a batch, or none.
     ///
     /// # Errors
-    /// Those of [`reserve_batch`](Self::reserve_batch).
+    /// The errors of [`reserve_batch`](Self::reserve_batch).
     pub fn append_batch(
         &mut self,
         batch: CheckedBatch<'_>,
@@ -49,9 +49,8 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Appends every token of a batch after [`reserve_batch`](Self::reserve_batch) has made room
-    /// for it, with nothing appended, copied or cut in between: asks nothing again, and cannot
-    /// fail.
+    /// Appends every token of a batch after [`reserve_batch`](Self::reserve_batch). Nothing may be
+    /// appended, copied or truncated in between. Checks nothing again and cannot fail.
     pub fn append_reserved(&mut self, batch: CheckedBatch<'_>) {
         for (seq, tokens) in batch.sequences() {
             debug_assert!(

@@ -3,10 +3,10 @@ use walla_types::SeqId;
 use super::{KvLedger, PageId};
 
 impl KvLedger {
-    /// Checks every invariant of the book: for tests and debug builds, O(pages of all tables).
+    /// Checks every invariant of the ledger, for tests and debug builds. O(pages of all tables).
     ///
     /// # Panics
-    /// If the ledger contradicts itself, which would be a defect of the ledger.
+    /// If the ledger is inconsistent, which is a bug in the ledger.
     pub fn assert_consistent(&self) {
         let mut owners = vec![0u32; self.pool.pages() as usize];
         owners[PageId::PADDING.index()] = 1;

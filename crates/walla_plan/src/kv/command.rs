@@ -11,24 +11,23 @@ pub struct Cell {
     pub slot: u32,
 }
 
-/// What a device does to its memory before the step's forward pass, in list order.
+/// A device memory operation, executed before the step's forward pass, in list order.
 ///
-/// Commands name physical pages, so they mean the same whatever later operations do to the page
-/// tables.
+/// Commands name physical pages. Later changes of the page tables do not affect them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvCommand {
     /// Copies a whole page, keys and values of every layer. The pages differ.
     CopyPage {
-        /// Read; other sequences still own it.
+        /// Source; other sequences still own it.
         from: PageId,
-        /// Written; exclusively owned.
+        /// Destination; exclusively owned.
         to: PageId,
     },
-    /// Moves cells of one page to one page and turns their keys by `turn` positions.
+    /// Moves cells from one page to one page and rotates their keys by `turn` positions.
     ///
-    /// Neither side crosses the end of its page. The sides can overlap (then `to` is not above
-    /// `from` in the same page), so a device reads all cells before it writes one. If `from == to`,
-    /// values stay and keys are turned in place.
+    /// Neither range crosses the end of its page. The ranges can overlap (then `to` is not above
+    /// `from` in the same page), so a device reads all cells before it writes the first. If `from
+    /// == to`, values stay and keys are rotated in place.
     MoveCells {
         /// First cell read.
         from: Cell,
@@ -36,43 +35,43 @@ pub enum KvCommand {
         to: Cell,
         /// Cells moved, at least 1.
         cells: u32,
-        /// Positions that the tokens advance by: negative, as tokens only move down.
+        /// Change of the tokens' positions: negative, because tokens only move down.
         turn: i32,
     },
-    /// Tells whatever remembers recent tokens by position (penalties) that those in `from..end`
-    /// advance by `turn`.
+    /// Adds `turn` to the positions in `from..end` wherever a device stores recent tokens by
+    /// position (penalties).
     ShiftRecent {
         /// The sequence.
         seq: SeqId,
-        /// First old position that moves.
+        /// First old position that is moved.
         from: Position,
-        /// One after the last old position.
+        /// End of the old positions, exclusive.
         end: Position,
-        /// Positions that the tokens advance by: negative.
+        /// Change of the positions: negative.
         turn: i32,
     },
-    /// Copies what a sequence keeps outside its pages: recurrent state, the last sampled token,
+    /// Copies the state of a sequence outside its pages: recurrent state, last sampled token,
     /// recent tokens.
     CopySequence {
-        /// Read.
+        /// Source.
         from: SeqId,
-        /// Written.
+        /// Destination.
         to: SeqId,
     },
-    /// Zeroes what a sequence keeps outside its pages. Emitted where there is recurrent state;
-    /// everything else is bounded by the sequence's length.
+    /// Zeroes the state of a sequence outside its pages. Emitted only with recurrent state; all
+    /// other state is bounded by the sequence's length.
     ClearSequence {
-        /// Written.
+        /// Destination.
         seq: SeqId,
     },
 }
 
 /// A list of commands with a capacity fixed at construction.
 ///
-/// An operation that needs more room than is left is refused with
+/// An operation that needs more free entries is refused with
 /// [`LedgerError::CommandsFull`](super::LedgerError::CommandsFull) and can be retried in the next
-/// step. An append emits at most one command, a copy or a removal of one sequence at most one, a
-/// shift at most two for each page that it writes and two more.
+/// step. Maximum number of commands: one for an append, a copy or a removal of one sequence; for a
+/// shift, two for each page that it writes and two more.
 #[derive(Clone, Debug)]
 pub struct KvCommands {
     commands: Vec<KvCommand>,
@@ -80,41 +79,41 @@ pub struct KvCommands {
 }
 
 impl KvCommands {
-    /// An empty list with room for `capacity` commands.
+    /// An empty list with a capacity of `capacity` commands.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self { commands: Vec::with_capacity(capacity), capacity }
     }
 
-    /// The commands in the order in which they run.
+    /// The commands in execution order.
     #[must_use]
     pub fn as_slice(&self) -> &[KvCommand] {
         &self.commands
     }
 
-    /// Commands that still fit.
+    /// Number of free entries.
     #[must_use]
     pub fn free(&self) -> usize {
         self.capacity - self.commands.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the list has no commands.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// Forgets all commands and keeps the room.
+    /// Removes all commands and keeps the allocation.
     pub fn clear(&mut self) {
         self.commands.clear();
     }
 
-    /// Forgets the first `count` commands, which a device has taken, and keeps the room.
+    /// Removes the first `count` commands, which a device has taken, and keeps the allocation.
     pub fn forget_first(&mut self, count: usize) {
         self.commands.drain(..count.min(self.commands.len()));
     }
 
-    /// Adds a command; the caller has checked [`free`](Self::free).
+    /// Adds a command. The caller has checked [`free`](Self::free).
     pub(super) fn push(&mut self, command: KvCommand) {
         debug_assert!(self.free() > 0, "room is checked before an operation changes anything");
         self.commands.push(command);

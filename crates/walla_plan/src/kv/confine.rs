@@ -1,24 +1,24 @@
-//! Pages that have no memory behind them for now.
+//! Withdraws pages from use, so that a device can unmap their memory.
 
 use walla_types::SeqId;
 
 use super::{KvCommand, KvCommands, KvLedger, PageId};
 
 impl KvLedger {
-    /// First page that is out of use: all that there are, unless [`confine`](Self::confine) said
-    /// otherwise.
+    /// First page that is out of use: the number of pages, unless [`confine`](Self::confine) has
+    /// lowered it.
     #[must_use]
     pub fn pages_end(&self) -> u32 {
         self.pool.end()
     }
 
-    /// Takes the pages from `end` on out of use, so that a device can do without their memory, or
-    /// brings those below back.
+    /// Withdraws the pages from `end` on, so that a device can release their memory, and returns
+    /// withdrawn pages below `end` to use.
     ///
-    /// What sequences hold there moves below, as far as there are free pages and room for commands.
-    /// Returns the pages that are still held at `end` and above: call again when the commands have
-    /// run, or when pages have become free. With 0 nothing will touch those pages again, once the
-    /// commands and the steps before them have run.
+    /// Owned pages at `end` and above are moved below it, limited by free pages and by the capacity
+    /// of `commands`. Returns the number of pages that are still owned at `end` and above: call
+    /// again after the commands have run, or when pages have become free. After a result of 0
+    /// nothing accesses those pages once the commands and the earlier steps have completed.
     ///
     /// # Examples
     /// ```
@@ -59,7 +59,7 @@ impl KvLedger {
         held
     }
 
-    /// Writes another page into every table that has this one.
+    /// Replaces a page in every table that contains it.
     fn replace(&mut self, from: PageId, to: PageId) {
         for seq in (0..self.options.sequences_max).map(SeqId) {
             let table = self.table(seq, self.sequences[seq.index()].pages);

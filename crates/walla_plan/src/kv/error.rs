@@ -2,18 +2,18 @@ use core::ops::Range;
 
 use walla_types::{Position, SeqId};
 
-/// Why an operation on the ledger was refused. Nothing has changed.
+/// Reason why an operation on the ledger was refused. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// The id is not below `sequences_max`: the caller's handle is stale or wrong.
+    /// The id is not below `sequences_max`: the caller's sequence id is stale or wrong.
     #[error("sequence {seq} does not exist, ids are below {sequences_max}")]
     UnknownSequence {
-        /// What was given.
+        /// The given sequence.
         seq: SeqId,
-        /// Sequences of the ledger.
+        /// Number of sequences of the ledger.
         sequences_max: u32,
     },
-    /// Retry after a fence passes (if `fenced_pages` covers the want) or after a sequence ends;
+    /// Retry after a fence passes (if `fenced_pages` is sufficient) or after a sequence ends;
     /// preempt otherwise.
     #[error("{wanted_pages} KV pages wanted, {free_pages} free, {fenced_pages} behind a fence")]
     NoPages {
@@ -21,32 +21,32 @@ pub enum LedgerError {
         wanted_pages: u32,
         /// Pages that are free now.
         free_pages: u32,
-        /// Pages that become free without anyone's end, as steps complete.
+        /// Pages that become free as steps complete, without preemption.
         fenced_pages: u32,
     },
-    /// The sequence has reached its context: end the reply or shift.
+    /// The sequence has reached its context limit: end the reply or shift.
     #[error("sequence {seq} would hold {wanted_tokens} tokens, its context holds {context_tokens}")]
     ContextFull {
         /// The sequence.
         seq: SeqId,
-        /// Length that was asked for.
+        /// Requested length.
         wanted_tokens: u64,
-        /// Tokens that a page table can hold.
+        /// Maximum tokens of a page table.
         context_tokens: u32,
     },
-    /// Tokens follow the range, and a sequence has no holes: use `remove_and_shift`.
+    /// Tokens follow the range, and a sequence cannot have holes: use `remove_and_shift`.
     #[error(
         "sequence {seq}: tokens follow {range:?} (length {len}); remove_and_shift closes the gap"
     )]
     MiddleRemoval {
         /// The sequence.
         seq: SeqId,
-        /// What was to go.
+        /// The range to remove.
         range: Range<Position>,
         /// Tokens of the sequence.
         len: u32,
     },
-    /// Recurrent state cannot be cut: only the whole sequence can be removed or copied.
+    /// Recurrent state cannot be truncated: only the whole sequence can be removed or copied.
     #[error(
         "sequence {seq} has recurrent state, which only whole removal and whole copy leave valid"
     )]
@@ -54,20 +54,20 @@ pub enum LedgerError {
         /// The sequence.
         seq: SeqId,
     },
-    /// The model or the device cannot turn stored keys: remove a tail or start anew.
+    /// The model or the device cannot rotate stored keys: remove a tail, or restart the sequence.
     #[error("sequence {seq} cannot be shifted: stored keys cannot be turned")]
     CannotShift {
         /// The sequence.
         seq: SeqId,
     },
-    /// Cells can only move down, over tokens that exist: a shift up would leave a hole.
+    /// Cells can only move down, over existing tokens: a shift up would leave a hole.
     #[error("sequence {seq}: a shift of {delta} from position {from} would leave a hole or pass 0")]
     ShiftLeavesHole {
         /// The sequence.
         seq: SeqId,
-        /// First position that was to move.
+        /// First position to move.
         from: Position,
-        /// What was to be added to positions.
+        /// Value to add to the positions.
         delta: i64,
     },
     /// Only a prefix can be shared: the range must start at 0.
@@ -75,7 +75,7 @@ pub enum LedgerError {
     CopyNotPrefix {
         /// The sequence copied from.
         seq: SeqId,
-        /// Start that was asked for.
+        /// Requested start.
         start: Position,
     },
     /// Remove the destination's tokens first.
@@ -83,10 +83,10 @@ pub enum LedgerError {
     DestinationNotEmpty {
         /// The destination.
         seq: SeqId,
-        /// Its tokens.
+        /// Number of its tokens.
         len: u32,
     },
-    /// The operation reads cells that this step has yet to write: run the step (`retire`) and
+    /// The operation reads cells that the current step will write: submit the step (`retire`) and
     /// retry.
     #[error(
         "sequence {seq} has {unwritten_tokens} appended tokens that no submitted step writes yet"
@@ -97,45 +97,44 @@ pub enum LedgerError {
         /// Tokens appended since the last `retire`.
         unwritten_tokens: u32,
     },
-    /// Run what is in the list and retry.
+    /// Execute the commands of the list and retry.
     #[error("{wanted} commands wanted, room for {free}")]
     CommandsFull {
-        /// Commands that the operation emits at most.
+        /// Maximum number of commands that the operation emits.
         wanted: usize,
-        /// Room in the list.
+        /// Free entries of the list.
         free: usize,
     },
 }
 
-/// Options that describe no possible ledger.
+/// Invalid ledger options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLedger {
-    /// A size is zero (one page is reserved, so there must be two).
+    /// A size is zero, or `pages` is below 2 (one page is reserved).
     #[error("{0} is too small: pages need to be at least 2, everything else at least 1")]
     TooSmall(&'static str),
-    /// Lower `sequences_max` or `pages_per_sequence_max`: the page tables alone would take more
-    /// than a gibibyte.
+    /// Lower `sequences_max` or `pages_per_sequence_max`: the page tables would exceed 1 GiB.
     #[error(
         "page tables of {sequences} sequences with {pages} pages each have more than 2^28 entries"
     )]
     TablesTooLarge {
-        /// Sequences.
+        /// Number of sequences.
         sequences: u32,
-        /// Pages of a sequence at most.
+        /// Maximum pages of a sequence.
         pages: u32,
     },
-    /// Lower `pages`: the book of them alone would take gibibytes.
+    /// Lower `pages`: the accounting would take gibibytes.
     #[error("{pages} pages are more than 2^28")]
     TooManyPages {
-        /// Pages.
+        /// Number of pages.
         pages: u32,
     },
     /// Positions are `u32`, and shifts must fit an `i32`.
     #[error("a context of {pages} pages of {page_tokens} tokens exceeds 2^31 - 1 tokens")]
     ContextTooLong {
-        /// Pages of a sequence at most.
+        /// Maximum pages of a sequence.
         pages: u32,
-        /// Tokens of a page.
+        /// Tokens per page.
         page_tokens: u32,
     },
 }

@@ -5,22 +5,21 @@ use walla_types::{Position, SeqId};
 use super::pool::PagePool;
 use super::{Fence, InvalidLedger, KvCommand, KvCommands, LedgerError, PageId};
 
-/// Sizes and abilities of a ledger, fixed for its life.
+/// Sizes and capabilities of a ledger, fixed at construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerOptions {
-    /// Tokens of a page. Default: `16`; 16 to 64 suit GPUs (larger wastes memory on short replies,
-    /// half a page a sequence on average; smaller makes attention chase more pointers).
+    /// Tokens per page. Default: `16`; 16 to 64 suit GPUs. Larger pages waste memory on short
+    /// replies (half a page per sequence on average); smaller pages add table lookups to attention.
     pub page_tokens: u32,
-    /// Pages of the arena, the reserved one included. Default: `1_025`: 16,384 tokens.
+    /// Pages of the arena, including the reserved one. Default: `1_025`: 16,384 tokens.
     pub pages: u32,
-    /// Pages of one sequence at most. Default: `128`: a context of 2,048 tokens.
+    /// Maximum pages of one sequence. Default: `128`: a context of 2,048 tokens.
     pub pages_per_sequence_max: u32,
-    /// Sequences: ids are below it. Default: `64`.
+    /// Number of sequences: ids are below it. Default: `64`.
     pub sequences_max: u32,
-    /// Whether sequences carry recurrent state, which cannot be cut. Default: `false`.
+    /// Whether sequences have recurrent state, which cannot be truncated. Default: `false`.
     pub recurrent: bool,
-    /// Whether stored keys can be turned by the device, so that tokens can move down. Default:
-    /// `true`.
+    /// Whether the device can rotate stored keys, so that tokens can move down. Default: `true`.
     pub can_shift: bool,
 }
 
@@ -37,7 +36,7 @@ impl Default for LedgerOptions {
     }
 }
 
-/// Host-side book of KV pages. The [module](crate::kv) explains cells, steps and rules.
+/// Host-side accounting of KV pages. The [module](crate::kv) explains cells, steps and rules.
 ///
 /// # Examples
 /// ```
@@ -69,29 +68,30 @@ pub struct KvLedger {
     pub(super) options: LedgerOptions,
     pub(super) pool: PagePool,
     pub(super) sequences: Vec<Sequence>,
-    /// Page tables: `[sequences_max, pages_per_sequence_max]`, rows filled from the left.
+    /// Page tables: `[sequences_max, pages_per_sequence_max]`; each row is filled from the start.
     pub(super) tables: Vec<PageId>,
-    /// Steps closed by `retire`; tells appended cells that are written from those that are not.
+    /// Number of the current step; `retire` increments it. Separates appended cells that are
+    /// written from cells that are not.
     pub(super) step: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sequence {
     pub(super) tokens: u32,
-    /// Pages in the table; more than `tokens` needs where some are reserved.
+    /// Pages in the table, including reserved ones.
     pub(super) pages: u32,
-    /// Tokens that submitted steps have written, if `append_step` is the current step; else all
-    /// are.
+    /// Tokens that submitted steps have written, if `append_step` is the current step. Otherwise
+    /// all tokens are written.
     pub(super) written: u32,
     append_step: u64,
 }
 
 impl KvLedger {
-    /// Makes a ledger with all pages free; it allocates nothing afterwards.
+    /// Creates a ledger with all pages free. It does not allocate afterwards.
     ///
     /// # Errors
-    /// [`InvalidLedger`] if a size is zero, a context exceeds what positions can count, or pages or
-    /// tables exceed all reason.
+    /// [`InvalidLedger`] if a size is zero, a context exceeds the range of positions, or the number
+    /// of pages or table entries exceeds 2^28.
     pub fn new(options: LedgerOptions) -> Result<Self, InvalidLedger> {
         let LedgerOptions { page_tokens, pages, pages_per_sequence_max, sequences_max, .. } =
             options;
@@ -125,13 +125,13 @@ impl KvLedger {
         })
     }
 
-    /// The options that it was made with.
+    /// The options passed to [`new`](Self::new).
     #[must_use]
     pub fn options(&self) -> &LedgerOptions {
         &self.options
     }
 
-    /// Tokens of a sequence, appended ones included; 0 for ids that do not exist.
+    /// Tokens of a sequence, including appended ones; 0 for unknown ids.
     ///
     /// It is also the position of the next token (llama.cpp's `seq_pos_max + 1`).
     #[must_use]
@@ -139,54 +139,54 @@ impl KvLedger {
         self.sequences.get(seq.index()).map_or(0, |sequence| sequence.tokens)
     }
 
-    /// Whether a sequence holds no tokens.
+    /// Whether a sequence has no tokens.
     #[must_use]
     pub fn is_empty(&self, seq: SeqId) -> bool {
         self.len(seq) == 0
     }
 
-    /// The page table of a sequence, reserved pages included; empty for ids that do not exist.
+    /// The page table of a sequence, including reserved pages; empty for unknown ids.
     #[must_use]
     pub fn pages(&self, seq: SeqId) -> &[PageId] {
         self.sequences.get(seq.index()).map_or(&[], |s| &self.tables[self.table(seq, s.pages)])
     }
 
-    /// Most tokens that a sequence can hold.
+    /// Maximum number of tokens of a sequence.
     #[must_use]
     pub fn context_tokens(&self) -> u32 {
         self.options.page_tokens * self.options.pages_per_sequence_max
     }
 
-    /// Pages that can be handed out now.
+    /// Pages that can be allocated now.
     #[must_use]
     pub fn free_pages(&self) -> u32 {
         self.pool.free_pages()
     }
 
-    /// Pages that nobody owns but a step in flight may still touch.
+    /// Pages without an owner that a step in flight may still access.
     #[must_use]
     pub fn fenced_pages(&self) -> u32 {
         self.pool.fenced_pages()
     }
 
-    /// Pages that sequences own.
+    /// Pages owned by sequences.
     #[must_use]
     pub fn used_pages(&self) -> u32 {
         self.pool.used_pages()
     }
 
-    /// Pages that sequences may own together: all but the reserved one, unless they were
+    /// Maximum number of pages that sequences may own together: all except the reserved one, unless
     /// [limited](Self::limit_pages).
     #[must_use]
     pub fn usable_pages(&self) -> u32 {
         self.pool.usable_pages()
     }
 
-    /// Lets sequences own `pages` pages together, at most as many as there are, and returns how
-    /// many they own beyond that.
+    /// Limits the pages that sequences may own together to `pages` (at most the pages of the
+    /// arena). Returns the number of pages currently owned above the limit.
     ///
-    /// No page is taken from anyone: while too many are owned, none is handed out. The caller
-    /// chooses who gives up.
+    /// No page is taken from a sequence: above the limit, no page is allocated. The caller chooses
+    /// which sequence to preempt.
     ///
     /// # Examples
     /// ```
@@ -207,14 +207,14 @@ impl KvLedger {
         self.used_pages().saturating_sub(self.usable_pages())
     }
 
-    /// Pages that only this sequence owns: what its end would give back (behind a fence).
+    /// Pages owned by this sequence alone: removing it frees them (after a fence).
     #[must_use]
     pub fn exclusive_pages(&self, seq: SeqId) -> u32 {
         let exclusive = self.pages(seq).iter().filter(|page| !self.pool.is_shared(**page));
         exclusive.count() as u32 // at most `pages_per_sequence_max`
     }
 
-    /// Free pages that [`append`](Self::append) of so many tokens would take.
+    /// Free pages that an [`append`](Self::append) of `tokens` tokens would allocate.
     ///
     /// # Errors
     /// [`LedgerError::UnknownSequence`], [`LedgerError::ContextFull`].
@@ -223,11 +223,11 @@ impl KvLedger {
         Ok(growth.pages())
     }
 
-    /// Makes room for `tokens` more tokens: a following `append` of as many cannot fail, unless the
-    /// sequence is copied or cut in between.
+    /// Reserves pages for `tokens` more tokens. A following `append` of the same number cannot
+    /// fail, unless the sequence is copied or truncated in between.
     ///
     /// # Errors
-    /// Those of [`append`](Self::append).
+    /// The errors of [`append`](Self::append).
     pub fn reserve(
         &mut self,
         seq: SeqId,
@@ -257,7 +257,7 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Appends `tokens` tokens that this step's forward pass writes, and returns their positions.
+    /// Appends `tokens` tokens that this step's forward pass will write. Returns their positions.
     ///
     /// Emits at most one command: a copy of the last page, if it is partly filled and shared.
     ///
@@ -274,7 +274,7 @@ impl KvLedger {
         Ok(self.count(seq, tokens))
     }
 
-    /// Counts tokens that room has been made for, and returns their positions.
+    /// Adds tokens whose pages are reserved. Returns their positions.
     pub(super) fn count(&mut self, seq: SeqId, tokens: u32) -> Range<Position> {
         let step = self.step;
         let sequence = &mut self.sequences[seq.index()];
@@ -287,21 +287,21 @@ impl KvLedger {
         start..sequence.tokens
     }
 
-    /// Closes a step: it has been submitted, and `fence` passes when the device has completed it.
+    /// Closes a step that has been submitted. `fence` passes when the device has completed it.
     ///
-    /// Pages freed since the last call wait for that fence. A fence below an earlier one counts as
-    /// that one.
+    /// Pages freed since the last call wait for this fence. A fence below an earlier one is treated
+    /// as the earlier one.
     pub fn retire(&mut self, fence: Fence) {
         self.pool.retire(fence);
         self.step += 1;
     }
 
-    /// Makes pages free whose fence is at most `fence`, and returns how many those are.
+    /// Frees pages whose fence is at most `fence`. Returns their number.
     pub fn release_up_to(&mut self, fence: Fence) -> u32 {
         self.pool.release_up_to(fence)
     }
 
-    /// What an append of `tokens` needs.
+    /// Pages needed to append `tokens` tokens.
     pub(super) fn growth(&self, seq: SeqId, tokens: u32) -> Result<Growth, LedgerError> {
         let sequence = self.sequence(seq)?;
         let wanted_tokens = u64::from(sequence.tokens) + u64::from(tokens);
@@ -310,13 +310,13 @@ impl KvLedger {
             return Err(LedgerError::ContextFull { seq, wanted_tokens, context_tokens });
         }
         let page_tokens = self.options.page_tokens;
-        // A decoding step asks this of everybody, and finds room in the last page: nothing is
-        // divided for it.
+        // Every decoding sequence takes this path in every step. The common case, a last page with
+        // free cells, avoids the division.
         let room = sequence.pages * page_tokens;
         let beyond = (sequence.tokens + tokens).saturating_sub(room);
         let new_pages = if beyond > 0 { beyond.div_ceil(page_tokens) } else { 0 };
-        // Only a partly filled page can be written and shared at once: full ones are never written
-        // again, and reserved ones are never shared.
+        // Only a partly filled page can be shared and written: full pages are not written again,
+        // and reserved pages are never shared.
         let last = sequence.pages.saturating_sub(1);
         let is_behind = sequence.tokens < last * page_tokens;
         let index = if is_behind { sequence.tokens / page_tokens } else { last };
@@ -340,7 +340,7 @@ impl KvLedger {
         start..start + pages as usize
     }
 
-    /// Takes a page after [`refuse_pages`](Self::refuse_pages) said that there is one.
+    /// Takes a page. [`refuse_pages`](Self::refuse_pages) has checked that one is free.
     pub(super) fn take_page(&mut self) -> PageId {
         let page = self.pool.take();
         debug_assert!(
@@ -350,7 +350,7 @@ impl KvLedger {
         page.unwrap_or(PageId::PADDING)
     }
 
-    /// Refuses to read the first `tokens` tokens of a sequence if this very step writes some of
+    /// Refuses to read the first `tokens` tokens of a sequence if the current step writes some of
     /// them.
     pub(super) fn refuse_unwritten(&self, seq: SeqId, tokens: u32) -> Result<(), LedgerError> {
         let sequence = self.sequence(seq)?;
@@ -380,7 +380,7 @@ impl KvLedger {
     }
 }
 
-/// Pages that an append takes.
+/// Pages that an append allocates.
 pub(super) struct Growth {
     new_pages: u32,
     /// Table index of a page to copy before it is written.
@@ -393,7 +393,7 @@ impl Growth {
     }
 }
 
-/// The part of a range that lies in `0..len`.
+/// The intersection of a range with `0..len`.
 pub(super) fn clip(range: impl RangeBounds<Position>, len: u32) -> Range<Position> {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,

@@ -8,12 +8,12 @@ use super::ledger::clip;
 use super::{KvCommand, KvCommands, KvLedger, LedgerError, PageId};
 
 impl KvLedger {
-    /// Removes the tail of a sequence, or all of it; reserved pages go back too.
+    /// Removes the tail of a sequence, or the whole sequence. Reserved pages are released too.
     ///
-    /// The range is cut to the tokens that exist; if nothing is left of it, nothing happens, but
-    /// that a sequence without tokens gives back what it has reserved. Tokens in the middle go with
-    /// [`remove_and_shift`](Self::remove_and_shift). Of a recurrent sequence only the whole can go,
-    /// which emits [`KvCommand::ClearSequence`].
+    /// The range is clipped to the existing tokens. An empty range changes nothing, except that a
+    /// sequence without tokens releases its reserved pages. To remove tokens from the middle, use
+    /// [`remove_and_shift`](Self::remove_and_shift). A recurrent sequence can only be removed as a
+    /// whole, which emits [`KvCommand::ClearSequence`].
     ///
     /// # Errors
     /// [`LedgerError::UnknownSequence`], [`LedgerError::MiddleRemoval`],
@@ -56,19 +56,18 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Gives the prefix `range` (which starts at 0) of `source` to the empty sequence
+    /// Shares the prefix `range` (which starts at 0) of `source` with the empty sequence
     /// `destination`.
     ///
-    /// Both then own the same pages; whoever writes first into a partly filled page gets a copy of
-    /// it ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). Pages that the
-    /// destination had reserved go back. So a persona's prompt is evaluated once and costs its
-    /// memory once, however many agents share it. Copying onto itself does nothing, as in
-    /// llama.cpp. Emits [`KvCommand::CopySequence`]. Of a recurrent sequence only the whole can be
-    /// copied.
+    /// Both sequences then own the same pages. The first one that writes to a partly filled page
+    /// gets a copy of it ([`KvCommand::CopyPage`], emitted by [`append`](Self::append)). Pages that
+    /// the destination had reserved are released. A persona's prompt is thus evaluated and stored
+    /// once for any number of agents. Copying a sequence to itself does nothing, as in llama.cpp.
+    /// Emits [`KvCommand::CopySequence`]. A recurrent sequence can only be copied as a whole.
     ///
     /// # Errors
     /// [`LedgerError::UnknownSequence`], [`LedgerError::CopyNotPrefix`],
-    /// [`LedgerError::DestinationNotEmpty`], [`LedgerError::Unwritten`] if this very step appends
+    /// [`LedgerError::DestinationNotEmpty`], [`LedgerError::Unwritten`] if the current step appends
     /// some of the tokens, [`LedgerError::Recurrent`], [`LedgerError::CommandsFull`].
     pub fn copy(
         &mut self,
@@ -99,17 +98,17 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Removes every sequence but `seq`; O(sequences).
+    /// Removes every sequence except `seq`. O(sequences).
     ///
     /// # Errors
-    /// [`LedgerError::UnknownSequence`]; [`LedgerError::CommandsFull`] if the list has no room for
-    /// one command for each recurrent sequence that goes.
+    /// [`LedgerError::UnknownSequence`]; [`LedgerError::CommandsFull`] if the list cannot take one
+    /// command for each recurrent sequence that is removed.
     pub fn keep(&mut self, seq: SeqId, commands: &mut KvCommands) -> Result<(), LedgerError> {
         self.sequence(seq)?;
         self.remove_all_but(Some(seq), commands)
     }
 
-    /// Removes every sequence; O(sequences).
+    /// Removes every sequence. O(sequences).
     ///
     /// # Errors
     /// [`LedgerError::CommandsFull`] as for [`keep`](Self::keep).
@@ -117,7 +116,7 @@ impl KvLedger {
         self.remove_all_but(None, commands)
     }
 
-    /// Gives back pages that were reserved and hold no token.
+    /// Releases reserved pages that hold no token.
     ///
     /// # Errors
     /// [`LedgerError::UnknownSequence`].
@@ -156,7 +155,7 @@ impl KvLedger {
         Ok(())
     }
 
-    /// Shortens an existing sequence and drops every page that the rest does not need.
+    /// Truncates an existing sequence and releases every page that the rest does not need.
     pub(super) fn cut_to(&mut self, seq: SeqId, tokens: u32) {
         let pages = self.sequences[seq.index()].pages;
         let kept = tokens.div_ceil(self.options.page_tokens);
@@ -171,9 +170,10 @@ impl KvLedger {
         sequence.pages = kept;
     }
 
-    /// Lets an existing empty sequence own the pages of the first `tokens` tokens of another.
+    /// Makes an existing empty sequence an owner of the pages of another sequence's first `tokens`
+    /// tokens.
     fn share_prefix(&mut self, source: SeqId, destination: SeqId, tokens: u32) {
-        self.cut_to(destination, 0); // a reservation of the destination goes back
+        self.cut_to(destination, 0); // releases pages that the destination has reserved
         let pages = tokens.div_ceil(self.options.page_tokens);
         let from = self.table(source, pages);
         let to = self.table(destination, pages).start;

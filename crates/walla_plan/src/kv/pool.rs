@@ -4,24 +4,23 @@ use super::{Fence, PageId};
 
 /// Pages with reference counts: free, owned, or retired behind a fence.
 ///
-/// A page is taken from the top of a stack, so allocation is O(1) and depends on nothing but the
-/// calls before it.
+/// Free pages form a stack, so allocation is O(1) and depends only on the previous calls.
 #[derive(Clone, Debug)]
 pub(super) struct PagePool {
-    /// Owners of each page; the reserved page counts one, for ever.
+    /// Number of owners of each page; always 1 for the reserved page.
     owners: Vec<u32>,
     /// Stack of free pages.
     free: Vec<PageId>,
-    /// Freed pages in the order of their fences, those without one yet last.
+    /// Freed pages in fence order; pages without a fence are last.
     retired: VecDeque<Retired>,
-    /// Entries at the end of `retired` that no fence covers yet.
+    /// Number of entries at the end of `retired` without a fence.
     unfenced: usize,
     last_fence: Fence,
-    /// Pages that may be owned at the same time.
+    /// Maximum number of pages owned at the same time.
     limit: u32,
-    /// Pages from here on are out of use: none of them is handed out.
+    /// Pages from this index on are out of use and not allocated.
     end: u32,
-    /// Those of them that nobody owns or waits for.
+    /// Pages out of use that are neither owned nor retired.
     outside: Vec<PageId>,
 }
 
@@ -48,7 +47,7 @@ impl PagePool {
         }
     }
 
-    /// Takes a free page for one owner; the caller has checked [`free_pages`](Self::free_pages).
+    /// Takes a free page for one owner. The caller has checked [`free_pages`](Self::free_pages).
     pub(super) fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop()?;
         self.owners[page.index()] = 1;
@@ -59,7 +58,7 @@ impl PagePool {
         self.owners[page.index()] += 1;
     }
 
-    /// Gives up one owner's claim; the last one retires the page.
+    /// Removes one owner. The last one retires the page.
     pub(super) fn drop_owner(&mut self, page: PageId) {
         let owners = &mut self.owners[page.index()];
         *owners -= 1;
@@ -102,30 +101,30 @@ impl PagePool {
         self.owners.len() as u32
     }
 
-    /// Pages that can be taken.
+    /// Pages that can be taken now.
     pub(super) fn free_pages(&self) -> u32 {
         let left = self.usable_pages().saturating_sub(self.used_pages() + self.fenced_pages());
         left.min(self.free.len() as u32)
     }
 
-    /// Pages that somebody owns; the reserved one is nobody's.
+    /// Owned pages, without the reserved one.
     pub(super) fn used_pages(&self) -> u32 {
         let unowned = self.free.len() + self.outside.len() + self.retired.len();
         self.pages() - 1 - unowned as u32
     }
 
-    /// Lets so many pages be owned at the same time, of those that there are.
+    /// Limits the number of pages owned at the same time, at most the pages of the arena.
     pub(super) fn limit(&mut self, pages: u32) {
         self.limit = pages.min(self.pages() - 1);
     }
 
-    /// Pages that become free as steps complete, without anyone's end: of those behind a fence, as
-    /// many as may be owned.
+    /// Retired pages that become available as steps complete, within the limit and without
+    /// preemption.
     pub(super) fn coming_pages(&self) -> u32 {
         self.usable_pages().saturating_sub(self.used_pages()) - self.free_pages()
     }
 
-    /// The limit.
+    /// The limit on owned pages, reduced by pages out of use.
     pub(super) fn usable_pages(&self) -> u32 {
         self.limit.min(self.end - 1)
     }
@@ -135,20 +134,20 @@ impl PagePool {
         self.end
     }
 
-    /// Takes pages from `end` on out of use, or brings those below back. Pages that are owned stay
-    /// their owners'.
+    /// Withdraws pages from `end` on, and returns withdrawn pages below `end` to use. Owned pages
+    /// keep their owners.
     pub(super) fn set_end(&mut self, end: u32) {
         self.end = end.clamp(1, self.pages());
         let end = self.end;
         self.outside.extend(self.free.extract_if(.., |page| page.0 >= end));
         let kept = self.free.len();
         self.free.extend(self.outside.extract_if(.., |page| page.0 < end));
-        // At the bottom of the stack, highest first, as at the start.
+        // Insert them at the bottom of the stack, highest first, as at construction.
         self.free[kept..].sort_unstable_by(|a, b| b.cmp(a));
         self.free.rotate_left(kept);
     }
 
-    /// All owners of a page own another instead, which was just taken; the old one retires.
+    /// Moves all owners of a page to another page that was just taken, and retires the old one.
     pub(super) fn move_owners(&mut self, from: PageId, to: PageId) {
         self.owners[to.index()] = std::mem::take(&mut self.owners[from.index()]);
         self.retired.push_back(Retired { page: from, fence: Fence::MAX });
@@ -163,7 +162,7 @@ impl PagePool {
         self.owners[page.index()]
     }
 
-    /// Pages that nobody owns: free ones, those out of use, then retired ones.
+    /// Pages without an owner: free, out of use, then retired.
     pub(super) fn unowned(&self) -> impl Iterator<Item = PageId> {
         let retired = self.retired.iter().map(|retired| retired.page);
         self.free.iter().chain(&self.outside).copied().chain(retired)

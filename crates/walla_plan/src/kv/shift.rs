@@ -1,4 +1,4 @@
-//! Removal from the middle: later cells move down and their keys turn back.
+//! Removal from the middle of a sequence: later cells move down, and their keys are rotated back.
 
 use core::ops::{Range, RangeBounds};
 
@@ -11,9 +11,9 @@ use super::{Cell, KvCommand, KvCommands, KvLedger, LedgerError, PageId};
 #[derive(Clone, Copy, Debug)]
 struct Closing {
     seq: SeqId,
-    /// First cell that is written.
+    /// First cell to write.
     start: u32,
-    /// Cells by which the rest moves down.
+    /// Cells by which the later tokens move down.
     gap: u32,
     /// Tokens of the sequence afterwards.
     len: u32,
@@ -21,22 +21,22 @@ struct Closing {
 }
 
 impl Closing {
-    /// Whether cells keep their slots, so that whole pages can change places in the table instead.
+    /// Whether cells keep their slots, so that whole pages can be swapped in the table.
     fn keeps_slots(self) -> bool {
         self.gap.is_multiple_of(self.page_tokens)
     }
 
-    /// Pages between a cell's old and new page, where slots are kept.
+    /// Distance in pages between a cell's old and new page, if slots are kept.
     fn gap_pages(self) -> u32 {
         self.gap / self.page_tokens
     }
 
-    /// Table indices (afterwards) of pages that receive cells.
+    /// Table indices (after the removal) of pages that receive cells.
     fn written_pages(self) -> Range<u32> {
         self.start / self.page_tokens..self.len.div_ceil(self.page_tokens)
     }
 
-    /// Whether the first written page also keeps cells from before the gap.
+    /// Whether the first written page also keeps cells in front of the gap.
     fn splits_a_page(self) -> bool {
         !self.start.is_multiple_of(self.page_tokens)
     }
@@ -47,13 +47,13 @@ impl Closing {
 }
 
 impl KvLedger {
-    /// Removes tokens anywhere in a sequence: those after the range move down to close the gap, and
-    /// their keys are turned back by its length. What follows behaves as if the removed tokens'
-    /// positions had never been (llama.cpp: `seq_rm(p0, p1)`, then `seq_add(p1, -1, p0 - p1)`).
+    /// Removes tokens anywhere in a sequence. Tokens after the range move down to close the gap,
+    /// and their keys are rotated back by its length. Later tokens behave as if the removed
+    /// positions had never existed (llama.cpp: `seq_rm(p0, p1)`, then `seq_add(p1, -1, p0 - p1)`).
     ///
-    /// Moved tokens keep the values that they computed while they still saw the removed ones; that
-    /// is what makes it cheap, and an approximation. If the range's length is a multiple of
-    /// `page_tokens`, pages change places in the table and only keys are turned in place; otherwise
+    /// This is an approximation, which makes it cheap: moved tokens keep the values that were
+    /// computed while the removed tokens were visible. If the range's length is a multiple of
+    /// `page_tokens`, pages are swapped in the table and only keys are rotated in place; otherwise
     /// cells move. Pages with other owners are replaced by copies before they are written. Emits at
     /// most two commands for each page that it writes, and two more.
     ///
@@ -115,11 +115,11 @@ impl KvLedger {
     /// delta)`).
     ///
     /// A sequence has no holes, so tokens can only move down, over the `-delta` tokens before
-    /// `from`, which are thereby removed. It does nothing if `delta` is 0 or no token is moved.
+    /// `from`, which are removed. Does nothing if `delta` is 0 or no token is moved.
     ///
     /// # Errors
-    /// [`LedgerError::ShiftLeavesHole`] if `delta` is positive or reaches below position 0; else
-    /// those of [`remove_and_shift`](Self::remove_and_shift).
+    /// [`LedgerError::ShiftLeavesHole`] if `delta` is positive or reaches below position 0;
+    /// otherwise the errors of [`remove_and_shift`](Self::remove_and_shift).
     pub fn shift(
         &mut self,
         seq: SeqId,
@@ -139,11 +139,10 @@ impl KvLedger {
         }
     }
 
-    /// Pages with other owners that closing the gap would write: as many free pages are needed.
+    /// Pages with other owners that closing the gap would write: the number of free pages needed.
     fn shared_pages_written(&self, closing: Closing) -> u32 {
         let pages = self.pages(closing.seq);
-        // Where pages change places, the page that is turned comes from further down; the one that
-        // is split stays.
+        // If pages are swapped, the rotated page comes from a higher index; a split page stays.
         let stays = |index: u32| {
             !closing.keeps_slots()
                 || (closing.splits_a_page() && index == closing.written_pages().start)
@@ -171,8 +170,8 @@ impl KvLedger {
             first += 1;
         }
         for index in first..pages.end {
-            // The row keeps each page exactly once, so the pages of the gap end up behind the rest,
-            // where they are cut.
+            // A swap keeps each page in the row exactly once. The pages of the gap end up after the
+            // remaining ones, where they are truncated.
             let to = row + index as usize;
             self.tables.swap(to, to + closing.gap_pages() as usize);
             let from = self.tables[to];
@@ -183,8 +182,8 @@ impl KvLedger {
         }
     }
 
-    /// Closes any other gap: cells move one page at a time, upwards, so that none is read after it
-    /// was written.
+    /// Closes any other gap. Cells move one page at a time in ascending order, so that no cell is
+    /// read after it was written.
     fn close_by_cells(&mut self, closing: Closing, commands: &mut KvCommands) {
         let row = self.table(closing.seq, 0).start;
         let page_tokens = closing.page_tokens;
@@ -217,7 +216,7 @@ impl KvLedger {
         }
     }
 
-    /// Makes the page at a table index exclusive; its cells are about to be overwritten.
+    /// Makes the page at a table index exclusive. Its cells will be overwritten.
     fn own_page(&mut self, place: usize) -> PageId {
         let old = self.tables[place];
         if !self.pool.is_shared(old) {

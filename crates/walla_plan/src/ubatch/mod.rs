@@ -1,4 +1,4 @@
-//! The parts of a batch that one forward pass takes.
+//! Micro-batches: the rows of one forward pass.
 
 mod split;
 
@@ -21,33 +21,33 @@ pub struct Row {
     pub position: Position,
     /// Its sequence.
     pub seq: SeqId,
-    /// Row of this micro-batch that holds the position before, of the same sequence. `None`: it is
-    /// in the cache, or there is none.
+    /// Row of this micro-batch with the preceding position of the same sequence. `None` if that
+    /// position is in the cache or this is position 0.
     pub previous: Option<u32>,
-    /// Whether no later row of this micro-batch is of the same sequence.
+    /// Whether this is the sequence's last row in this micro-batch.
     pub is_last: bool,
-    /// What is wanted; never [`Output::Unsaid`].
+    /// Requested output; never [`Output::Unsaid`].
     pub output: Output,
-    /// Row of the batch's outputs, if it is one.
+    /// Output row in the batch's output buffer, if the token is an output.
     pub output_row: Option<u32>,
-    /// Row of the batch's logits, if it has them.
+    /// Row in the batch's logits buffer, if the token has logits.
     pub logits_row: Option<u32>,
 }
 
-/// Rows of one sequence that stand side by side.
+/// Adjacent rows of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The sequence.
     pub seq: SeqId,
     /// First row.
     pub first_row: u32,
-    /// Rows, at least 1; their positions ascend by one.
+    /// Rows, at least 1; their positions are consecutive.
     pub rows: u32,
     /// Position of the first row.
     pub first_position: Position,
 }
 
-/// Rows for one forward pass: storage that the caller owns and reuses.
+/// Rows for one forward pass. The caller owns the storage and reuses it.
 #[derive(Clone, Debug)]
 pub struct UBatch {
     rows: Vec<Row>,
@@ -59,7 +59,7 @@ pub struct UBatch {
 }
 
 impl UBatch {
-    /// An empty micro-batch that takes up to `rows_max` rows (at least 1).
+    /// An empty micro-batch with a capacity of `rows_max` rows (at least 1).
     #[must_use]
     pub fn with_capacity(rows_max: u32) -> Self {
         let capacity = rows_max.max(1);
@@ -73,7 +73,7 @@ impl UBatch {
         }
     }
 
-    /// Rows that it takes at most.
+    /// Maximum number of rows.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.capacity
@@ -85,8 +85,8 @@ impl UBatch {
         &self.rows
     }
 
-    /// The rows' runs, in row order: every row is in exactly one. After an equal or ragged split
-    /// each sequence has one run.
+    /// The rows grouped into runs, in row order: every row is in exactly one run. After an equal or
+    /// ragged split each sequence has one run.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.runs
@@ -104,8 +104,9 @@ impl UBatch {
         self.rows.is_empty()
     }
 
-    /// Leading rows whose sequence has no other row left in the batch: what a decode kernel takes.
-    /// A ragged split puts all such sequences first; other splits count those that happen to be.
+    /// Leading rows whose sequence has no other row left in the batch: the rows for a decode
+    /// kernel. A ragged split puts all such sequences first. Other splits count only the leading
+    /// rows that satisfy the condition.
     #[must_use]
     pub fn decode_rows(&self) -> u32 {
         self.decode_rows
@@ -136,8 +137,7 @@ impl UBatch {
         self.logits_rows = logits_rows..logits_rows;
     }
 
-    /// Adds a row and returns its number. `is_decode`: it is the only one that its sequence has
-    /// left.
+    /// Adds a row and returns its index. `is_decode`: the row is the only one left of its sequence.
     #[inline]
     fn add(&mut self, row: Row, is_decode: bool) -> u32 {
         let number = self.len();

@@ -5,24 +5,24 @@ use crate::output::OutputMap;
 /// Reusable storage of a [`Split`].
 #[derive(Clone, Debug)]
 pub struct Splitter {
-    /// What is left of each sequence of the batch, in the order of first appearance.
+    /// Remaining tokens of each sequence of the batch, in the order of first appearance.
     cursors: Vec<Cursor>,
-    /// Sequences that the micro-batch in the making takes.
+    /// Sequences that the current micro-batch takes.
     chosen: Vec<u32>,
 }
 
-/// What is left of a sequence.
+/// Remaining tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
-    /// Batch index of its next token, or [`NONE`].
+    /// Batch index of the next token, or [`NONE`].
     next: u32,
     /// Tokens taken.
     taken: u32,
     /// Tokens left.
     left: u32,
-    /// Micro-batch that took the last one (counted from 1), and its row there.
+    /// Micro-batch that took the last token (counted from 1), and the token's row in it.
     last: (u32, u32),
-    /// Micro-batch that has chosen the sequence last.
+    /// Last micro-batch that chose the sequence.
     chosen_by: u32,
 }
 
@@ -48,7 +48,7 @@ impl Splitter {
 }
 
 impl<'a> CheckedBatch<'a> {
-    /// Starts to split the batch. Output rows are handed out as tokens are taken and noted in
+    /// Starts to split the batch. Output rows are assigned as tokens are taken, and recorded in
     /// `outputs`.
     #[must_use]
     pub fn split(self, splitter: &'a mut Splitter, outputs: &'a mut OutputMap) -> Split<'a> {
@@ -59,14 +59,14 @@ impl<'a> CheckedBatch<'a> {
     }
 }
 
-/// Takes a batch apart, one micro-batch a call; kinds of split can be mixed.
+/// Splits a batch, one micro-batch per call. Different kinds of split can be mixed.
 ///
-/// Every method fills `ubatch` with up to `rows_max` rows (cut to `1..=ubatch.capacity()`) and
-/// returns `false` when no token is left. Whatever the split, tokens of one sequence are taken in
-/// ascending positions, so that each finds all before it in the cache or in its own micro-batch.
+/// Every method fills `ubatch` with up to `rows_max` rows (clamped to `1..=ubatch.capacity()`) and
+/// returns `false` when no token is left. All splits take the tokens of one sequence in ascending
+/// positions. The preceding tokens of a row are therefore in the cache or in the same micro-batch.
 ///
 /// # Examples
-/// Agents 0, 1, 3 and 4 speak, agent 7 reads its prompt; holes in the active set cost nothing:
+/// Agents 0, 1, 3 and 4 decode, agent 7 prefills. Holes in the active set cost nothing:
 /// ```
 /// use walla_plan::{
 ///     Batch, BatchLimits, KvCommands, KvLedger, LedgerOptions, Output, OutputMap, Splitter, TokenInput, UBatch,
@@ -97,21 +97,21 @@ pub struct Split<'a> {
     batch: CheckedBatch<'a>,
     splitter: &'a mut Splitter,
     outputs: &'a mut OutputMap,
-    /// No token before this index is left.
+    /// All tokens before this index are taken.
     first_unused: u32,
     left: u32,
-    /// Micro-batches so far.
+    /// Micro-batches started so far.
     ubatch: u32,
 }
 
 impl Split<'_> {
-    /// Tokens that no micro-batch has taken.
+    /// Tokens that no micro-batch has taken yet.
     #[must_use]
     pub fn tokens_left(&self) -> u32 {
         self.left
     }
 
-    /// Takes the next tokens in batch order; O(rows), and O(tokens) once where other splits left
+    /// Takes the next tokens in batch order. O(rows), plus O(tokens) once if other splits left
     /// holes.
     pub fn simple(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         let rows = self.start(rows_max, ubatch);
@@ -126,26 +126,25 @@ impl Split<'_> {
         !ubatch.is_empty()
     }
 
-    /// Takes the same number of tokens from each sequence: as many as the shortest chosen one has
-    /// left, and as fit.
+    /// Takes the same number of tokens from each chosen sequence: the number that the shortest one
+    /// has left, limited by the free rows.
     ///
-    /// Sequences are chosen in the order in which their next tokens stand in the batch, up to
-    /// `rows_max`. O(tokens left).
+    /// Sequences are chosen in the batch order of their next tokens, at most `rows_max` of them.
+    /// O(tokens left).
     pub fn equal(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         self.equal_parts(rows_max, false, ubatch)
     }
 
-    /// Like [`equal`](Self::equal), but only sequences whose ids follow each other without a hole:
-    /// each chosen id is one above the one chosen before. (llama.cpp needs this for per-sequence KV
-    /// streams. Here nothing does: the active set {0, 1, 3, 4} would take two passes, where
-    /// [`ragged`](Self::ragged) takes one.)
+    /// Like [`equal`](Self::equal), but only with consecutive sequence ids: each chosen id is the
+    /// previous one plus 1. llama.cpp needs this for per-sequence KV streams. walla does not: the
+    /// active set {0, 1, 3, 4} would take two passes, where [`ragged`](Self::ragged) takes one.
     pub fn equal_sequential(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         self.equal_parts(rows_max, true, ubatch)
     }
 
-    /// Takes sequences with a single token left first, then chunks of the others, each sequence's
-    /// rows side by side, all in the order of first appearance; only the last chunk is cut to fit.
-    /// One pass takes everything if it fits. O(sequences + rows).
+    /// Takes sequences with a single token left first, then chunks of the others. The rows of a
+    /// sequence are adjacent. Both groups are in the order of first appearance, and only the last
+    /// chunk is cut to fit. One pass takes the whole batch if it fits. O(sequences + rows).
     pub fn ragged(&mut self, rows_max: u32, ubatch: &mut UBatch) -> bool {
         let rows = self.start(rows_max, ubatch);
         let sequences = self.splitter.cursors.len() as u32; // at most `batch_sequences_max`
@@ -209,14 +208,14 @@ impl Split<'_> {
         }
     }
 
-    /// Starts a micro-batch and returns how many rows it may have.
+    /// Starts a micro-batch and returns its maximum number of rows.
     fn start(&mut self, rows_max: u32, ubatch: &mut UBatch) -> u32 {
         ubatch.start(self.outputs.rows(), self.outputs.logits_rows());
         self.ubatch += 1;
         rows_max.clamp(1, ubatch.capacity())
     }
 
-    /// Moves the next token of a sequence (which has one) to the micro-batch.
+    /// Moves the next token of a sequence to the micro-batch. The sequence must have one.
     fn take(&mut self, slot: u32, ubatch: &mut UBatch) {
         let cursor = self.cursor(slot);
         let batch_index = cursor.next;
@@ -250,8 +249,8 @@ impl Split<'_> {
         self.splitter.cursors[slot as usize]
     }
 
-    /// Tokens of a sequence are taken in order, so a token is used if more have been taken than
-    /// stand before it.
+    /// Tokens of a sequence are taken in order: a token is used if its rank is below the number
+    /// taken.
     fn is_used(&self, index: u32) -> bool {
         let link = self.batch.link(index);
         link.rank < self.cursor(link.slot).taken

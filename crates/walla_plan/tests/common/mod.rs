@@ -1,22 +1,22 @@
-//! A frame loop as a host runs it: one step after the other, as long as the governor grants time.
+//! A host's frame loop: runs steps sequentially while the governor grants time.
 
 use walla_plan::{
     AgentState, CostModel, Governor, GovernorOptions, KvCommands, KvLedger, LedgerOptions, Limits,
     LinearCost, Plan, PlanRequest, StepCost, StepWork, plan,
 };
 
-/// A device with a constant and a share for each row.
+/// A device with a constant cost per step and per row.
 pub fn cost(step_micros: f32, row_micros: f32) -> StepCost {
     StepCost::from_linear(LinearCost { step_micros, row_micros, ..LinearCost::default() })
 }
 
-/// What one frame did.
+/// Device time of one frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FrameUse {
     pub debt_micros: f32,
     pub smallest_micros: f32,
-    /// When the last step was planned: what those before it took, and what it was predicted to
-    /// take, margin included.
+    /// When the last step was planned: the time of the steps before it plus its predicted time,
+    /// margin included.
     pub predicted_micros: f32,
     pub longest_micros: f32,
     pub measured_micros: f32,
@@ -27,8 +27,7 @@ pub struct FrameUse {
     pub longest_wait: u32,
 }
 
-/// Agents that want one thing for ever (prompts are read to their end, once), each at most one step
-/// a frame.
+/// Agents with one permanent request each (prompts are evaluated once), at most one step per frame.
 pub struct Stage {
     pub governor: Governor,
     pub requests: Vec<PlanRequest>,
@@ -58,12 +57,12 @@ impl Stage {
         }
     }
 
-    /// A frame on a device that takes as long as `device` makes of the expected time.
+    /// A frame on a device whose time is `device(expected time)`.
     pub fn frame(&mut self, device: impl Fn(f32) -> f32) -> FrameUse {
         self.run(|_, expected| device(expected))
     }
 
-    /// A frame on a device with costs of its own.
+    /// A frame on a device with the given true costs.
     pub fn frame_on(&mut self, device: &StepCost) -> FrameUse {
         self.run(|work, _| device.predict_micros(work))
     }
@@ -112,7 +111,7 @@ impl Stage {
     fn carry_out(&mut self) {
         let Self { plan, ledger, commands, requests, left, .. } = self;
         for decode in plan.decode() {
-            // At its end a reply makes way for the next.
+            // A finished reply frees its memory for the next one.
             if ledger.len(decode.seq) >= 3_000 {
                 ledger.remove(decode.seq, .., commands).unwrap();
             }

@@ -1,5 +1,5 @@
-//! A device that does everything at once: memory is bytes, and a launch samples one token for each
-//! output.
+//! A device that completes everything immediately: memory is bytes, and a launch samples one token
+//! for each output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ pub(super) struct Instant {
     buffers: Vec<Vec<u8>>,
     programs: Vec<Program>,
     handles: u32,
-    /// Calls that arrived.
+    /// Calls received.
     arrived: Arc<AtomicU64>,
-    /// Every call fails for good.
+    /// Every call returns `Lost`.
     dead: bool,
 }
 

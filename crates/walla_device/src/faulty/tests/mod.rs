@@ -126,7 +126,7 @@ impl Rig {
     }
 }
 
-/// Loads and runs three steps; how many calls that took.
+/// Loads and runs three steps. Returns the number of calls made.
 fn journey(plan: FaultPlan) -> (Result<(), DeviceError>, u64) {
     let mut arrived = None;
     let result = Rig::load(plan).and_then(|mut rig| {
@@ -266,7 +266,7 @@ fn one_row_of_one_launch_is_poisoned() {
         assert_eq!(flags, [ResultRow::SAMPLED, ResultRow::SAMPLED, last], "step {step}");
         assert_eq!(rows[2].token, if step == 1 { 0 } else { 3 });
     }
-    // A row that the layout does not have poisons nothing.
+    // A row beyond the layout poisons nothing.
     let mut rig = Rig::load(FaultPlan::new(0).poison(0, 99)).unwrap();
     assert!(rig.step(0).unwrap().iter().all(|row| row.flags == ResultRow::SAMPLED));
 }

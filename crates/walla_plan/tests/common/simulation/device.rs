@@ -1,4 +1,4 @@
-//! A device whose true costs are not its model's, and where chance comes from.
+//! A simulated device whose true costs differ from its model, and the source of randomness.
 
 use walla_plan::governor::{CostSample, Rates};
 use walla_plan::{BUCKETS, CostModel, StepCost, StepWork};
@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to below 1.
+    /// Uniform in `0.0..1.0`.
     pub fn share(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 24) as f32
     }
@@ -26,14 +26,14 @@ impl Random {
         (self.next() % u64::from(end.max(1))) as u32
     }
 
-    /// About normally distributed.
+    /// Approximately normally distributed.
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.share()).sum::<f32>() - 6.0
     }
 }
 
-/// A device whose true costs are not the model's: other factors for each bucket, noise, hiccups,
-/// slow drift, and spells in which somebody else has a part of it.
+/// A device whose true costs differ from the model: a factor per bucket, noise, outliers, slow
+/// drift, and periods in which another process uses a part of it.
 pub struct Device {
     model: StepCost,
     of_bucket: [f32; BUCKETS.len()],
@@ -67,7 +67,7 @@ impl Device {
         self.model.predict_micros(work) * self.of_bucket[bucket] * warm * shared * noise * hiccup
     }
 
-    /// What a calibration at load finds out.
+    /// The result of a calibration at load.
     pub fn calibrated(&mut self) -> StepCost {
         let works = [
             StepWork::decode(1, 16),

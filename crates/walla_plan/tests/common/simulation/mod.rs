@@ -1,8 +1,8 @@
-//! A crowd under a budget: the real planner, governor and ledger, a device that deviates from its
-//! model, and a clock that counts frames.
+//! Many agents under a budget: the real planner, governor and ledger, a device that deviates from
+//! its model, and a clock that counts frames.
 //!
-//! Used by the test `simulation.rs` in small and by `benches/src/simulate.rs` in large. One seed,
-//! one story.
+//! The test `simulation.rs` runs it at small scale, `benches/src/simulate.rs` at large scale. A run
+//! is determined by its seed.
 
 mod device;
 pub mod report;
@@ -19,23 +19,23 @@ use walla_types::SeqId;
 use self::device::{Device, Random};
 use self::report::{Report, Spread};
 
-/// Frames of a second.
+/// Frames per second.
 const HERTZ: f32 = 60.0;
 
-/// Tokens of a sequence at most.
+/// Maximum tokens of a sequence.
 const CONTEXT_TOKENS: u32 = 1_024;
 
-/// Tokens of a page.
+/// Tokens per page.
 const PAGE_TOKENS: u32 = 16;
 
-/// What to simulate.
+/// Settings of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub agents: u32,
     pub frames: u32,
     pub seed: u64,
     pub options: GovernorOptions,
-    /// Asks in a quiet frame, on average.
+    /// Average number of requests in a quiet frame.
     pub asks_per_frame: f32,
 }
 
@@ -54,9 +54,9 @@ struct Agent {
     voice_rate: f32,
     reply_tokens: u32,
     asked_frame: u32,
-    /// Frames in a row without anything, for the planner.
+    /// Consecutive frames without work, as reported to the planner.
     waited: u32,
-    /// Those of them in which its voice or its prompt wanted something.
+    /// The part of `waited` in which the voice or the prompt was due.
     waited_due: u32,
     taken: u32,
 }
@@ -70,12 +70,12 @@ struct World {
     commands: KvCommands,
     plan: Plan,
     agents: Vec<Agent>,
-    /// Agents that read or speak.
+    /// Agents that prefill or decode.
     active: Vec<u32>,
-    /// Agents that have fallen silent and still hold a cache, longest ago first.
+    /// Agents that have finished and still hold a cache, least recent first.
     idle: VecDeque<u32>,
     requests: Vec<PlanRequest>,
-    /// A step whose time is not known yet: one is launched ahead.
+    /// A step whose time is not known yet: one step is launched ahead.
     in_flight: Option<(SubmittedStep, StepWork)>,
     frame: u32,
     used_micros: f32,
@@ -83,7 +83,7 @@ struct World {
     report: Report,
 }
 
-/// Runs it.
+/// Runs a simulation.
 pub fn run(settings: Settings) -> Report {
     let mut world = World::new(settings);
     for _ in 0..settings.frames {
@@ -114,7 +114,7 @@ impl World {
         let pages_per_sequence_max = CONTEXT_TOKENS / PAGE_TOKENS;
         let ledger = LedgerOptions {
             page_tokens: PAGE_TOKENS,
-            // A tenth of the crowd can have full contexts.
+            // Capacity for full contexts of a tenth of the agents.
             pages: settings.agents * pages_per_sequence_max / 10 + 1,
             pages_per_sequence_max,
             sequences_max: settings.agents,
@@ -154,7 +154,7 @@ impl World {
         world
     }
 
-    /// An agent comes nearer or goes away.
+    /// Changes the distance of an agent.
     fn move_agent(&mut self, agent: u32) {
         let detail = match self.random.below(10) {
             0..4 => Detail::Full,
@@ -188,7 +188,7 @@ impl World {
         self.active.retain(|&agent| agents[agent as usize].doing != Doing::Silent);
     }
 
-    /// Quiet most of the time, with a rush of three seconds in every minute.
+    /// Quiet most of the time, with a rush of three seconds per minute.
     fn ask_some(&mut self) {
         let rush = if self.frame % 3_600 < 180 { 4.0 } else { 1.0 };
         let mut asks = self.settings.asks_per_frame * rush;
@@ -198,7 +198,7 @@ impl World {
             if self.agents[agent as usize].doing != Doing::Silent {
                 continue;
             }
-            // A question of some words, and at times a whole conversation.
+            // Usually a short question, sometimes a whole conversation.
             let tokens = match self.random.below(20) {
                 0 => 400 + self.random.below(400),
                 _ => 10 + self.random.below(90),
@@ -228,7 +228,7 @@ impl World {
                 let spoken = (self.frame - first_frame) as f32 / HERTZ * agent.voice_rate;
                 spoken - said as f32 + 1.0
             }
-            // In the order of the asks, but short ones may pass long ones.
+            // In the order of the requests, but short prompts may overtake long ones.
             Doing::Reading { tokens } => {
                 (self.frame - agent.asked_frame) as f32 / HERTZ - tokens as f32 / 1e3
             }
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Plans and runs one step. `false`: the frame has no more to do.
+    /// Plans and runs one step. Returns `false` if the frame has no more work.
     fn step(&mut self) -> bool {
         self.collect_requests();
         let lengths = self.requests.iter().map(|request| self.ledger.len(request.seq));
@@ -284,8 +284,8 @@ impl World {
         self.requests = requests;
     }
 
-    /// Who goes first where pages are scarce, as in the runtime: the background last, then by
-    /// priority, then by the age of the ask.
+    /// Order under page shortage, as in the runtime: background agents last, then by priority, then
+    /// by the age of the request.
     fn urgency(&self, agent: u32) -> (bool, i32, Reverse<(u32, u32)>) {
         let Agent { detail, priority, asked_frame, .. } = self.agents[agent as usize];
         (detail != Detail::Background, priority, Reverse((asked_frame, agent)))
@@ -307,8 +307,8 @@ impl World {
         (self.urgency(victim) < self.urgency(agent)).then_some(victim)
     }
 
-    /// Ends caches that nobody uses, longest unused first, and if there are none that of somebody
-    /// less urgent. `true`: try again.
+    /// Frees idle caches, least recently used first; if no idle cache exists, preempts a less
+    /// urgent agent. Returns `true` if the caller can retry.
     fn make_way(&mut self) -> bool {
         let lacks = |reason| matches!(reason, Deferral::Pages { .. });
         let deferred = self.plan.deferred().iter().filter(|deferred| lacks(deferred.reason));
@@ -341,7 +341,7 @@ impl World {
         ended
     }
 
-    /// The step in flight has come back.
+    /// The step in flight has completed.
     fn land(&mut self) {
         if let Some((step, work)) = self.in_flight.take() {
             let micros = self.device.micros(work, self.frame);
@@ -388,7 +388,7 @@ impl World {
         let Doing::Speaking { tokens_left, said, .. } = &mut agent.doing else { return };
         let of = &mut self.report.details[agent.detail as usize];
         of.tokens += 1;
-        // Due at 1 means due since the end of the frame before.
+        // A lateness of 1 means due since the end of the previous frame.
         let a_frame_ago = due - agent.voice_rate / HERTZ;
         of.tokens_late += u64::from(a_frame_ago > 1.0);
         *said += 1;
