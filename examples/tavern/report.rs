@@ -12,7 +12,7 @@ pub struct Run {
     pub work: Times,
     /// From the beginning of a frame to the beginning of the next.
     pub interval: Times,
-    /// CPU time of the plugin's systems per frame: total, and each.
+    /// Host time of the plugin's systems per frame: total, and each.
     plugin: Times,
     publish: Times,
     collect: Times,

@@ -1,4 +1,4 @@
-//! The model that is included in walla: its logits equal those of the training code, and its
+//! The model that is included in walla: its logits match the logits of the training code, and its
 //! replies are fixed word for word.
 
 use std::ops::ControlFlow;

@@ -59,7 +59,7 @@ fn start(registry: Registry) -> Engine {
         agents_max: 4,
         rows_max: 32,
         prefill_tokens_max: 16,
-        // Nothing is measured at load, so steps are those of replies.
+        // Nothing is measured at load, so that all counted steps belong to replies.
         budget: None,
         ..EngineOptions::new(ModelSource::Static(model()))
     };

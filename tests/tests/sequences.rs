@@ -111,7 +111,7 @@ fn a_removed_tail_leaves_no_trace() {
     assert_eq!(again, append(&mut evaluator, 1, &tokens(2, 6)));
 }
 
-/// In a model of one layer, keys and values depend only on their own token. So rotating keys to
+/// In a model of one layer, a token's keys and values depend on no other token. So rotating keys to
 /// their new positions gives the same result as evaluating the shorter sequence.
 #[test]
 fn shifted_keys_are_turned_to_their_new_places() {

@@ -177,7 +177,8 @@ impl VoiceRate {
 pub struct AgentPriority(pub i32);
 
 /// Importance of an agent within a frame. 0: every step that its voice rate needs. 1: at most one
-/// step per frame. 2 and more: only device time that other agents leave unused. Default: `0`.
+/// step per frame. 2 and more: at most one step per frame, from device time that other agents leave
+/// unused. Default: `0`.
 ///
 /// A change applies at once, also within a reply. Set it directly, or let
 #[cfg_attr(feature = "lod", doc = "[`LodByDistancePlugin`](crate::LodByDistancePlugin)")]

@@ -23,7 +23,7 @@ impl WallaDiagnosticsPlugin {
     /// Duration of the latest step on the device, in milliseconds.
     pub const STEP_MS: DiagnosticPath = DiagnosticPath::const_new("walla/step_ms");
 
-    /// CPU time of the plugin's systems in the latest frame, in microseconds.
+    /// Host time of the plugin's systems in the latest frame, in microseconds.
     pub const FRAME_MICROS: DiagnosticPath = DiagnosticPath::const_new("walla/frame_micros");
 
     /// Asks of this app whose reply has not begun.

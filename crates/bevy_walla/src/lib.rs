@@ -36,7 +36,7 @@
 //! |---|---|
 //! | [`Speech`] | the reply in progress: state, question, text so far |
 //! | [`Conversation`] | the history: readable, editable, saveable (feature `serialize`), restorable |
-//! | [`Walla`] | the engine: state, model, counters, CPU time of its systems |
+//! | [`Walla`] | the engine: state, model, counters, host time of its systems |
 //!
 //! | request | |
 //! |---|---|

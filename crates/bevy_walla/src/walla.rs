@@ -101,7 +101,7 @@ impl Walla {
         &self.stats
     }
 
-    /// CPU time of the plugin's systems in the latest complete frame.
+    /// Host time of the plugin's systems in the latest complete frame.
     #[must_use]
     pub fn frame_cost(&self) -> FrameCost {
         self.cost

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use walla::{AgentSpec, Engine, EngineOptions, Prompt, Reply, ReplyError, Speaker, Turn};
 
 #[path = "api/host.rs"]
-#[allow(dead_code, reason = "this file uses its part")]
+#[allow(dead_code, reason = "this file uses a part of it")]
 mod host;
 
 use host::{Keeper, begun, eventually, held, keep_pump, options, soon, speaker, working};

@@ -186,7 +186,7 @@ struct Hush {
     asks_before: usize,
 }
 
-/// CPU time of the plugin's systems in the latest frame, without the game's observers.
+/// Host time of the plugin's systems in the latest frame, without the game's observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameCost {
     /// [`WallaSystems::Publish`](crate::WallaSystems::Publish).

@@ -21,7 +21,7 @@
 //! | `0.70 of 4.17 ms a frame, longest 1.40` | device time of the frames since the last refresh, against the budget; the bar is its mean |
 //! | `in budget 99.98 % of 5031 frames` | since the engine's start |
 //! | `11 agents: 3 talking, 8 silent` | agents by state, also as a bar |
-//! | `22 tokens/s   step 0.92 ms   plugin 18 µs` | all agents together; the latest step; CPU time of the plugin's systems in the latest frame |
+//! | `22 tokens/s   step 0.92 ms   plugin 18 µs` | all agents together; the latest step; host time of the plugin's systems in the latest frame |
 //! | `frame 16.7 ms   p99 16.9   max 17.4` | of the latest 256 frames, as in the histogram below (heights are logarithmic) |
 
 mod meter;
@@ -61,7 +61,7 @@ pub struct WallaOverlay {
 
 /// A corner of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "names say it")]
+#[expect(missing_docs, reason = "the names are the documentation")]
 pub enum OverlayCorner {
     TopLeft,
     #[default]

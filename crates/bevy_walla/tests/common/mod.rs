@@ -1,5 +1,5 @@
 //! A headless app with agents from a script, where ambiguous system order is an error.
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::time::{Duration, Instant};
 

@@ -51,7 +51,7 @@ pub struct Results {
     pub drawn: Times,
     /// The renderer's part of that.
     pub rendering: Times,
-    /// CPU time of walla's systems per frame.
+    /// Host time of walla's systems per frame.
     pub plugin: Times,
     pub seconds: f64,
     pub frames: u64,

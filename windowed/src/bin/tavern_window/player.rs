@@ -36,7 +36,7 @@ pub struct Player {
 #[derive(Message, Clone, Copy, Debug)]
 pub struct Select(pub Option<Entity>);
 
-/// The player says something to the selected guest.
+/// A line from the player to the selected guest.
 #[derive(Message, Clone, Debug)]
 pub struct Say(pub String);
 
