@@ -1,14 +1,14 @@
-//! Answers conversations that come as lines of JSON, many at a time in one batch: for evaluations
-//! and data work.
+//! Answers conversations from lines of JSON, many at a time in one batch: for evaluations and data
+//! processing.
 //!
 //! ```text
 //! echo '{"messages": [{"role": "user", "content": "Hello"}], "seed": 1, "temperature": 0.7, "max_tokens": 64}' |
 //!     cargo run --release --example answer_lines
 //! ```
 //!
-//! In: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`, the last
-//! message the user's. Out, in the same order: `{"text", "finish"}` with `finish` one of `stop`,
-//! `length` and `failed`.
+//! Input: `{"messages": [{"role", "content"} …], "seed", "temperature", "max_tokens"}`; the last
+//! message is the user's. Output, in the same order: `{"text", "finish"}` with `finish` one of
+//! `stop`, `length` and `failed`.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, Write};
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use walla::{Agent, AgentSpec, Engine, FinishReason, Reply, Sampling, Speaker, Turn};
 use walla_examples::{ModelArgs, ModelSource, fail};
 
-/// Answers conversations that come as lines of JSON.
+/// Answers conversations from lines of JSON.
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
-    /// Conversations at the same time.
+    /// Number of conversations in parallel.
     #[arg(long, value_name = "N", default_value_t = 16)]
     agents: u32,
 }
@@ -56,7 +56,7 @@ async fn answer_all(arguments: &Arguments) -> Result<(), Failure> {
     while !waiting.is_empty() {
         finish_first(&mut waiting).await?;
     }
-    engine.stop().await; // in order: the device is closed before the program ends
+    engine.stop().await; // closes the device before the program ends
     Ok(())
 }
 
@@ -67,7 +67,7 @@ fn open(arguments: &Arguments) -> Result<walla::EngineBuilder, String> {
         ModelSource::Static(bytes) => Engine::from_static(bytes),
     };
     let builder = builder.device(&model.device).context_tokens(model.context);
-    // One more than speak: an agent that has just ended may not be gone yet.
+    // One slot more than active agents: the previous agent may not be removed yet.
     let builder = builder.agents_max(arguments.agents + 1).prefill_tokens_max(128);
     Ok(match model.threads {
         Some(threads) => builder.threads(threads),
@@ -75,7 +75,7 @@ fn open(arguments: &Arguments) -> Result<walla::EngineBuilder, String> {
     })
 }
 
-/// An agent with the conversation so far, and what is said to it now.
+/// An agent with the history, and the last message.
 fn request(line: &Value) -> Result<(AgentSpec, String), Failure> {
     let mut spec = AgentSpec::new("");
     let mut turns = Vec::new();

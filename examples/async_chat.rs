@@ -17,10 +17,10 @@ use walla_examples::{ModelArgs, ModelSource, REGULARS, fail};
 struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
-    /// What to ask.
+    /// The question.
     #[arg(default_value = "Have you heard any news?")]
     question: String,
-    /// Nobody speaks longer than this, in seconds.
+    /// Maximum duration of a reply, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     patience: f64,
 }
@@ -44,7 +44,7 @@ async fn talk(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         answer(keeper.name, &odo, &arguments.question, patience),
     );
     first.and(second)?;
-    engine.stop().await; // in order: the device is closed before the program ends
+    engine.stop().await; // closes the device before the program ends
     Ok(())
 }
 
@@ -60,7 +60,7 @@ fn open(arguments: &ModelArgs) -> Result<walla::EngineBuilder, String> {
     })
 }
 
-/// Prints what an agent answers, a sentence at a time.
+/// Prints an agent's answer, a sentence at a time.
 async fn answer(
     name: &str,
     agent: &Agent,
@@ -81,7 +81,7 @@ async fn answer(
         };
         sentences.push(delta?.text(), say);
     }
-    // Dropping `reply` cancels it: the engine stops at its next step, and this function does not
+    // Dropping `reply` cancels it: the engine stops it at its next step, and this function does not
     // wait for that.
     sentences.finish(|rest| println!("{name}: {rest} …"));
     let _ = std::io::stdout().flush();

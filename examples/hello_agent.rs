@@ -1,4 +1,4 @@
-//! The shortest talk: one agent, one question.
+//! The shortest dialogue: one agent, one question.
 //!
 //! ```text
 //! cargo run --release --example hello_agent [-- --model FILE.gguf]
@@ -17,7 +17,7 @@ use walla_examples::{ModelArgs, fail};
 struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
-    /// What to ask.
+    /// The question.
     #[arg(default_value = "What does a horseshoe cost?")]
     question: String,
 }

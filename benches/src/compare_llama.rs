@@ -1,4 +1,4 @@
-//! Decode steps of walla and of llama.cpp on the same files and device, in turns.
+//! Decode steps of walla and of llama.cpp on the same files and device.
 //!
 //! ```text
 //! cargo build --release -p walla && \
@@ -10,13 +10,13 @@
 //!     --agents 1,2,4,8,16,32,64 --contexts 128,1024 --json benches/results/cuda-vs-llama.json
 //! ```
 //!
-//! The two run alternately, several rounds; for each number the best round counts, because other
-//! work on the machine only ever adds time. Means of a round's steps are compared, since a mean is
-//! all that llama.cpp tells; the median of ours stands beside. A `walla` that is too old to tell
-//! its mean is compared by its median, which a few long steps do not move: the file and the table's
-//! last line say so. `llama-batched-bench` is found at the path given; nothing of it is part of
-//! this project. Results are written after every round, so whoever runs out of time keeps what was
-//! measured.
+//! The two run alternately, several rounds. For each value the best round counts, because other
+//! work on the machine only ever adds time. Means of a round's steps are compared, since llama.cpp
+//! reports only a mean; walla's median is listed in addition. A `walla` that is too old to report
+//! its mean is compared by its median, which a few long steps do not affect: the file and the
+//! table's last line note this. `llama-batched-bench` is run from the given path; it is not part of
+//! this project. Results are written after every round, so an aborted run keeps the completed
+//! rounds.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -28,13 +28,13 @@ use walla_benches::{machine, synthetic};
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The peer's `llama-batched-bench`
+    /// Path of llama.cpp's `llama-batched-bench`
     #[arg(long)]
     llama_batched_bench: PathBuf,
     /// More arguments for it
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     llama_args: String,
-    /// The `walla` command: `cargo build --release -p walla` makes it
+    /// The `walla` command, built by `cargo build --release -p walla`
     #[arg(long, default_value = "target/release/walla")]
     walla: PathBuf,
     /// Device of both: `cpu`, or a GPU such as `cuda:0`
@@ -55,10 +55,10 @@ struct Arguments {
     /// Rounds
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Models of random weights, `shape:types`, made if they are not there
+    /// Models of random weights, `shape:types`, created if they do not exist
     #[arg(long, value_delimiter = ',')]
     synth: Vec<String>,
-    /// The commit that `walla` was built from, where there is no git to ask
+    /// The commit that `walla` was built from, if git is not available
     #[arg(long)]
     commit: Option<String>,
     /// File to write
@@ -69,8 +69,8 @@ struct Arguments {
     models: Vec<PathBuf>,
 }
 
-/// A number of agents at a length of context: what every round gave, in milliseconds a step and
-/// prompt tokens a second.
+/// Values of every round for a number of agents and a context length, in milliseconds per step and
+/// prompt tokens per second.
 #[derive(Debug, Default)]
 struct Rounds {
     model: String,
@@ -78,9 +78,9 @@ struct Rounds {
     agents: u32,
     ours: Vec<Reading>,
     theirs: Vec<Reading>,
-    /// Whether a median of ours stands beside a mean of llama.cpp's.
+    /// Whether walla's value is a median and llama.cpp's a mean.
     is_of_medians: bool,
-    /// What the memory alone needs, and what walla spends beside the device: of the last round.
+    /// Lower bound by memory bandwidth, and walla's overhead outside the device: of the last round.
     floor_ms: f64,
     submit_us: f64,
     gap_us: f64,
@@ -88,15 +88,15 @@ struct Rounds {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Reading {
-    /// The mean of a round's steps, or what there is instead of it.
+    /// The mean of a round's steps, or the median if no mean was reported.
     step_ms: f64,
-    /// Their median, of ours.
+    /// Walla's median.
     step_ms_p50: Option<f64>,
     prefill: f64,
 }
 
 impl Reading {
-    /// The shortest step and the fastest prompt, whichever rounds they are of.
+    /// The shortest step and the fastest prefill, each over all rounds.
     fn best(all: &[Self]) -> Self {
         Self {
             step_ms: all.iter().map(|one| one.step_ms).fold(f64::INFINITY, f64::min),
@@ -105,7 +105,7 @@ impl Reading {
         }
     }
 
-    /// Of a row of `walla bench --json`.
+    /// walla's values in a row of `walla bench --json`.
     fn ours(row: &Value) -> Option<Self> {
         let step_ms_p50 = row["step_ms_p50"].as_f64();
         Some(Self {
@@ -115,7 +115,7 @@ impl Reading {
         })
     }
 
-    /// Of what such a row has of llama.cpp.
+    /// llama.cpp's values in such a row.
     fn theirs(row: &Value) -> Option<Self> {
         let prefill = row["prefill_tokens_per_second"].as_f64()?;
         Some(Self { step_ms: row["step_ms"].as_f64()?, step_ms_p50: None, prefill })
@@ -131,7 +131,7 @@ impl Reading {
 }
 
 impl Rounds {
-    /// Takes a row of `walla bench --json`.
+    /// Adds a row of `walla bench --json`.
     fn add(&mut self, row: &Value) {
         self.ours.extend(Reading::ours(row));
         self.theirs.extend(Reading::theirs(&row["llama_cpp"]));
@@ -241,7 +241,7 @@ fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One round: `walla bench` measures itself, then the peer beside it.
+/// One round: `walla bench` measures walla, then llama.cpp.
 fn round(
     arguments: &Arguments,
     model: &Path,

@@ -1,4 +1,4 @@
-//! What the measurements share: the machine that they are made on, and models to make them with.
+//! Code shared by the measurements: facts about the machine, and synthetic models.
 
 pub mod machine;
 mod synthetic;

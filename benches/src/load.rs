@@ -21,7 +21,7 @@ use walla_device::OpenOptions;
 use walla_exec::{ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
 
-/// Measures how long a model takes to load on the CPU, and how much memory.
+/// Measures time and memory of loading a model on the CPU.
 #[derive(Debug, Parser)]
 struct Args {
     /// Synthetic models, `SHAPE:TYPES`; files in the system's folder for temporary files, kept for
@@ -37,10 +37,10 @@ struct Args {
     /// Threads of the CPU device.
     #[arg(long, default_value_t = 2)]
     threads: u32,
-    /// Another build of this program, which takes turns with this one.
+    /// Another build of this program, run alternately with this one.
     #[arg(long)]
     before: Option<PathBuf>,
-    /// The commit, where git does not know it.
+    /// The commit, if git is not available.
     #[arg(long)]
     commit: Option<String>,
     /// Output file for the numbers as JSON.

@@ -1,4 +1,4 @@
-//! What the results were measured on: processor, commit, date, power and memory of a GPU.
+//! Facts about the machine and the build: processor, commit, date, power and memory of a GPU.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// What a GPU used while a cell ran, where `nvidia-smi` tells.
+/// Power and memory of a GPU during a cell, if `nvidia-smi` reports them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Power {
     /// Mean and largest reading.
@@ -19,13 +19,13 @@ pub struct Power {
 }
 
 impl Power {
-    /// The one that used more; where only one was read, that one.
+    /// The one with the higher reading; if only one has a reading, that one.
     pub fn larger(self, other: Self) -> Self {
         let key = |power: &Self| power.watts.map_or(-1.0, |watts| watts.1);
         if key(&other) > key(&self) { other } else { self }
     }
 
-    /// As [`to_json`](Self::to_json) wrote it.
+    /// Parses the output of [`to_json`](Self::to_json).
     pub fn of(value: &Value) -> Self {
         let number = |name: &str| value[name].as_f64();
         Self {
@@ -34,7 +34,7 @@ impl Power {
         }
     }
 
-    /// For a file of results; what was not read is null.
+    /// For a file of results; a missing reading is null.
     #[must_use]
     pub fn to_json(self) -> Value {
         json!({
@@ -45,12 +45,12 @@ impl Power {
     }
 }
 
-/// Reads power and memory twice a second, in the background.
+/// Reads power and memory twice a second on a background thread.
 pub struct PowerMeter(Option<(Child, JoinHandle<Vec<[f64; 2]>>)>);
 
 impl PowerMeter {
-    /// Starts if `device` is a GPU, the machine has the tool, and it is certain which of the tool's
-    /// GPUs is meant.
+    /// Starts if `device` is a GPU, `nvidia-smi` is installed, and the GPU's entry in its list is
+    /// certain.
     pub fn start(device: &str) -> Self {
         let Some(index) = device.strip_prefix("cuda:") else { return Self(None) };
         let Some(uuid) = index.parse().ok().and_then(uuid_of) else { return Self(None) };
@@ -67,7 +67,7 @@ impl PowerMeter {
         Self(Some((child, std::thread::spawn(move || lines().collect()))))
     }
 
-    /// What was read since the start.
+    /// The readings since the start.
     #[must_use]
     pub fn finish(self) -> Power {
         let Some((mut child, reader)) = self.0 else { return Power::default() };
@@ -83,7 +83,7 @@ impl PowerMeter {
     }
 }
 
-/// A GPU as `nvidia-smi` lists it: in the order of the bus, whatever the environment says.
+/// A GPU in the list of `nvidia-smi`: in bus order, independent of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Gpu {
     uuid: String,
@@ -104,10 +104,11 @@ fn uuid_of(index: usize) -> Option<String> {
     visible_gpu(index, visible.as_deref(), order.as_deref(), &gpus).map(|gpu| gpu.uuid.clone())
 }
 
-/// The GPU that has this number where `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are `visible`
-/// and `order`: CUDA numbers the GPUs that the first names, in its order. Numbers in there, and
-/// numbers without it, count by speed unless the second says `PCI_BUS_ID`, so they are clear where
-/// all GPUs are alike, too. `None` where it is not certain, as with parts of a GPU (MIG).
+/// The GPU with index `index` if `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` are `visible` and
+/// `order`: CUDA numbers the GPUs that the first lists, in its order. Indices in the list, and
+/// indices without a list, are in order of speed unless the second is `PCI_BUS_ID`, so they are
+/// also certain if all GPUs are of the same type. `None` if it is not certain, as with parts of a
+/// GPU (MIG).
 fn visible_gpu<'a>(
     index: usize,
     visible: Option<&str>,
@@ -122,12 +123,12 @@ fn visible_gpu<'a>(
         if let Ok(number) = name.parse() {
             return numbered(number);
         }
-        // The beginning of a UUID is enough if only one has it.
+        // The prefix of a UUID is enough if it is unique.
         let mut found =
             gpus.iter().filter(|gpu| name.starts_with("GPU-") && gpu.uuid.starts_with(name));
         found.next().filter(|_| found.next().is_none())
     };
-    // From the first name on that is no GPU's, CUDA sees none.
+    // CUDA ignores the list from the first name on that is not a GPU's.
     visible.split(',').map(|name| named(name.trim())).map_while(|gpu| gpu).nth(index)
 }
 
@@ -148,7 +149,7 @@ pub fn memory_bytes(key: &str) -> Result<u64, Box<dyn Error>> {
     Ok(kib << 10)
 }
 
-/// Where and when, and built from which commit, if that is known better than git can tell here.
+/// Facts for a file of results. `commit`: replaces git's answer.
 pub fn facts(commit: Option<&str>) -> Value {
     let commit =
         commit.map(str::to_owned).or_else(|| said("git", &["rev-parse", "--short", "HEAD"]));
@@ -163,8 +164,8 @@ pub fn facts(commit: Option<&str>) -> Value {
     })
 }
 
-/// The arguments as they were given, but of whole paths the last name alone: what a machine's
-/// folders are called is no part of a result.
+/// The command line, with absolute paths reduced to their file names: folder names of a machine are
+/// not part of a result.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let told = |argument: String| {
         let path = Path::new(&argument);

@@ -1,6 +1,6 @@
-//! The frame budget governor and a crowd: 10,000 agents, 100,000 frames of mixed load (28 minutes
-//! at 60 Hz) on a device whose true costs are not those of its model, by a clock that counts
-//! frames. Prints how well budgets are kept, who waits how long, and how far predictions are off.
+//! The frame budget governor with a crowd: 10,000 agents, 100,000 frames of mixed load (28 minutes
+//! at 60 Hz) on a simulated device whose true costs differ from its cost model. The clock counts
+//! frames. Prints how well budgets are kept, the waiting times, and the errors of predictions.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin simulate
@@ -22,13 +22,13 @@ use walla_plan::GovernorOptions;
 /// Simulates a crowd under a frame budget.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Agents, speaking or not.
+    /// Number of agents.
     #[arg(long, default_value_t = 10_000)]
     agents: u32,
     /// Frames, at 60 Hz.
     #[arg(long, default_value_t = 100_000)]
     frames: u32,
-    /// Device time of a frame in microseconds.
+    /// Device-time budget of a frame in microseconds.
     #[arg(long, default_value_t = 4_166)]
     budget_micros: u32,
     /// Device time of one step in microseconds.
@@ -37,10 +37,10 @@ struct Args {
     /// Asks in a quiet frame, on average; a rush has four times as many.
     #[arg(long, default_value_t = 2.0)]
     asks_per_frame: f32,
-    /// Begins the story.
+    /// Seed of the simulation.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the numbers go as JSON.
+    /// JSON file for the results.
     #[arg(long, default_value = "benches/results/governor-simulation.json")]
     output: PathBuf,
 }

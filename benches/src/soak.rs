@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use walla::Engine;
 use walla_benches::machine;
 
-/// Lets agents answer without a pause.
+/// Soak test with agents that answer continuously.
 #[derive(Debug, Parser)]
 struct Args {
     /// Duration of each of the two parts, in seconds.
@@ -38,7 +38,7 @@ struct Args {
 /// conversations grow to their bound.
 const GROWTH_KIB_MAX: u64 = 2 << 10;
 
-/// Longest wait for threads to end after their engine, and for the last replies.
+/// Timeout for threads to end after their engine, and for the last replies.
 const END_MAX: Duration = Duration::from_secs(30);
 
 const QUESTIONS: [&str; 5] = [
@@ -55,7 +55,7 @@ struct Counts {
     asked: u64,
     finished: u64,
     failed: u64,
-    /// Replies that ended by the model's own end of turn.
+    /// Replies that ended with the model's end-of-turn token.
     natural: u64,
     tokens: u64,
     /// Largest resident memory in KiB in each tenth of the time.
@@ -107,7 +107,7 @@ impl Counts {
     }
 }
 
-/// Resident memory of this process; 0 where the system does not report it.
+/// Resident memory of this process; 0 if the system does not report it.
 fn resident_kib() -> u64 {
     machine::memory_bytes("VmRSS:").unwrap_or(0) >> 10
 }
@@ -200,7 +200,7 @@ fn count_ends(
         soak.counts.failed += 1;
         *ends.0.entry(reply.generation.0).or_default() += 1;
     }
-    // A late second end would be a new entry: the newest thousands are enough to see one.
+    // A late second end would be a new entry: the newest thousands are enough to detect it.
     if ends.0.len() > 4_096 {
         let newest = ends.0.keys().copied().max().unwrap_or(0);
         ends.0.retain(|generation, _| newest - *generation < 1_024);
@@ -234,7 +234,7 @@ fn bevy_part(agents: usize, whole: Duration) -> Result<Counts, Box<dyn Error>> {
             soak.counts.look_at_memory(elapsed, whole);
         }
     }
-    // Frames in which nothing may end any more.
+    // Frames in which no further reply may end.
     for _ in 0..20 {
         app.update();
     }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use walla_model::synth::{self, Mixture, Model};
 
-/// A file of random weights, `shape:types`, in the system's folder for temporary files; made if it
-/// is not there.
+/// A file of random weights, `shape:types`, in the system's folder for temporary files. Created if
+/// it does not exist.
 ///
 /// # Errors
-/// No such shape or types, or what is wrong with the file.
+/// Unknown shape or types, or an error of the file.
 pub fn synthetic(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     let (shape, types) = name.split_once(':').ok_or("expected SHAPE:TYPES")?;
     let model = Model::named(shape).ok_or_else(|| format!("no shape {shape:?}"))?;
@@ -20,7 +20,7 @@ pub fn synthetic(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     if path.is_file() {
         return Ok(path);
     }
-    // Under another name until it is whole.
+    // Written under another name until it is complete.
     let part = path.with_extension("part");
     let mut out = BufWriter::with_capacity(1 << 20, File::create(&part)?);
     synth::write(&model, mixture, 0, &mut out)?;

@@ -1,5 +1,4 @@
-//! The frame-latency benchmark runs, and what it writes is whole. What the numbers are depends on
-//! the machine.
+//! The frame-latency benchmark runs, and its output is complete. The values depend on the machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -88,7 +87,7 @@ fn check_summary(summary: &Value) {
     assert!(summary["machine"]["date"].as_str().is_some_and(|date| date.len() == 10));
     let cells = summary["cells"].as_array().expect("cells");
     let modes: Vec<_> = cells.iter().filter_map(|cell| cell["mode"].as_str()).collect();
-    // No server of llama.cpp was named.
+    // Without a path to llama.cpp's server.
     assert_eq!(modes, ["off", "walla", "walla-no-overlap", "blocking"]);
     for cell in cells {
         let mode = &cell["mode"];
@@ -113,7 +112,7 @@ fn check_summary(summary: &Value) {
     assert!(cells[3]["device_time"]["over_budget_share_as_booked"].is_null(), "blocking has none");
 }
 
-/// An SVG with text, and a PNG of twice its size that is not of one colour.
+/// Checks an SVG with text, and a PNG of twice its size with more than one colour.
 fn check_picture(out: &Path, name: &str) {
     let svg = std::fs::read_to_string(out.join(format!("{name}.svg"))).expect("an SVG");
     assert!(svg.starts_with("<svg") && svg.contains("<text"), "{name}.svg");

@@ -1,4 +1,4 @@
-//! What the agent may make the robot do: a closed list, checked before anything moves.
+//! Actions that the agent can request: a closed list, checked before anything moves.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use crate::house::{self, Point};
 
-/// The longest pause that anybody can order.
+/// The longest pause that can be ordered.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
-/// Something that the robot can do.
+/// An action of the robot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Drive to a place.
     Go(&'static str, Point),
-    /// Stand still.
+    /// Stop.
     Stop,
-    /// Stand still for so long, then go on.
+    /// Stop for this duration, then continue.
     Wait(Duration),
-    /// Nothing but speak.
+    /// Speak without moving.
     Say,
 }
 
-/// An action that was checked, and what the robot says to it.
+/// A checked action, and the robot's spoken answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub action: Action,
@@ -33,7 +33,7 @@ impl Answer {
     /// Reads the first JSON object in `reply`: `{"action":…,"target":…,"say":…}`.
     ///
     /// # Errors
-    /// Why the robot will not do it.
+    /// The reason why the robot refuses.
     pub fn parse(reply: &str) -> Result<Self, String> {
         let start = reply.find('{').ok_or("no JSON in the reply")?;
         let json = reply.get(start..).unwrap_or_default();
@@ -54,8 +54,8 @@ fn action(name: &str, target: &str) -> Result<Action, String> {
         "stop" => Ok(Action::Stop),
         "say" | "refuse" => Ok(Action::Say),
         "" => Err("no action in the JSON".to_owned()),
-        // This robot has no arm to fetch with and no eyes to follow with, whatever its agent
-        // believes.
+        // This robot has no arm to fetch with and no camera to follow with, whether or not its
+        // agent claims them.
         other => Err(format!("I cannot do {other:?}")),
     }
 }

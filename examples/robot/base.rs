@@ -9,19 +9,19 @@ use crate::TICK;
 use crate::action::Action;
 use crate::house::{PLACES, Point};
 
-/// Between the wheels, in metres.
+/// Distance between the wheels, in metres.
 const TRACK_METRES: f64 = 0.4;
 
-/// Of a wheel, in metres a second.
+/// Maximum speed of a wheel, in metres per second.
 const WHEEL_SPEED_MAX: f64 = 0.8;
 
-/// Of a wheel, in metres a second each second.
+/// Maximum acceleration of a wheel, in metres per second squared.
 const WHEEL_ACCELERATION_MAX: f64 = 1.5;
 
-/// A place is reached from this far, in metres.
+/// Distance at which a place counts as reached, in metres.
 const REACHED_METRES: f64 = 0.1;
 
-/// Drives the base, a step in every frame.
+/// Drives the base by one step per frame.
 pub struct BasePlugin;
 
 impl Plugin for BasePlugin {
@@ -30,16 +30,16 @@ impl Plugin for BasePlugin {
     }
 }
 
-/// Where the base is and what it does.
+/// Position and motion of the base.
 #[derive(Resource, Debug)]
 pub struct Base {
     pub at: Point,
-    /// Direction, in radians, counted from the x axis.
+    /// Direction, in radians from the x axis.
     heading: f64,
-    /// Left and right, in metres a second.
+    /// Left and right, in metres per second.
     wheels: [f64; 2],
     order: Order,
-    /// Metres since the beginning.
+    /// Metres driven since the start.
     pub driven: f64,
 }
 
@@ -50,7 +50,7 @@ enum Order {
         ticks_left: u32,
     },
     GoTo(Point),
-    /// The round, towards the place of this number.
+    /// Following the path, towards the place with this number.
     Round(usize),
 }
 
@@ -67,7 +67,7 @@ impl Default for Base {
 }
 
 impl Base {
-    /// Takes an action that was checked.
+    /// Executes a checked action.
     pub fn act(&mut self, action: Action) {
         self.order = match action {
             Action::Go(_, point) => Order::GoTo(point),
@@ -109,7 +109,7 @@ impl Base {
         self.roll(wanted);
     }
 
-    /// Turns towards the point, and drives the straighter the faster.
+    /// Turns towards the point; the speed ahead grows with the alignment.
     fn wheels_towards(&self, point: Point) -> [f64; 2] {
         let bearing = (point.y - self.at.y).atan2(point.x - self.at.x);
         let off = (bearing - self.heading + PI).rem_euclid(TAU) - PI;

@@ -1,4 +1,4 @@
-//! Where the robot can go.
+//! The robot's destinations.
 
 /// A point on the floor, in metres.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,15 +1,15 @@
-//! How punctual the control loop is.
+//! Punctuality of the control loop.
 
 use std::time::Duration;
 
 use walla_examples::{Times, print_table};
 
-/// Times of all turns, apart for those in which the agent was silent and those in which it was not.
+/// Times of all ticks, separately for a silent and a speaking agent.
 #[derive(Default)]
 pub struct Jitter {
     silent: Turns,
     speaking: Turns,
-    /// Turns that were left out because the one before took too long.
+    /// Ticks that were skipped because the previous one took too long.
     pub overruns: u64,
 }
 
@@ -20,7 +20,7 @@ struct Turns {
 }
 
 impl Jitter {
-    /// Adds a turn: how late it began, and how long it took.
+    /// Adds a tick: its delay and its duration.
     pub fn add(&mut self, late: Duration, work: Duration, speaking: bool) {
         let turns = if speaking { &mut self.speaking } else { &mut self.silent };
         turns.late.add(late);

@@ -1,9 +1,9 @@
-//! A robot that listens: a control loop at 100 Hz, and a dialogue agent on the same frames.
+//! A robot with dialogue: a control loop at 100 Hz, and a dialogue agent on the same frames.
 //!
-//! A simulated base with two driven wheels follows a path through a small house. People tell it
-//! what to do; an agent turns their words into one JSON action, and only actions of a closed list
-//! reach the base. The loop's jitter is measured all the while, apart for the time in which the
-//! agent thinks and speaks.
+//! A simulated base with two driven wheels follows a path through a small house. People give it
+//! orders in words. An agent converts each order to one JSON action, and only actions of a closed
+//! list reach the base. The loop's jitter is measured throughout, separately for the time in which
+//! the agent thinks and speaks.
 //!
 //! ```text
 //! cargo run --release --example robot [-- --model FILE.gguf --seconds 30]
@@ -24,7 +24,7 @@ use clap::Parser;
 use jitter::Jitter;
 use walla_examples::{ModelArgs, fail};
 
-/// One turn of the control loop.
+/// Period of the control loop.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A robot that follows its path and orders, with a table of its control loop's jitter.
@@ -32,7 +32,7 @@ const TICK: Duration = Duration::from_millis(10);
 struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
-    /// How long it runs.
+    /// Duration of the run.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
 }
@@ -42,7 +42,7 @@ fn main() {
     let plugin = arguments.model.plugin(1).unwrap_or_else(|error| fail(error));
     let mut app = App::new();
     app.add_plugins((plugin, base::BasePlugin, talk::TalkPlugin));
-    // A loop of a few small systems is more punctual on one thread than handed out to several.
+    // A loop of a few small systems is more punctual on one thread than on several.
     for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
         schedule.set_executor(SingleThreadedExecutor::new());
     }
@@ -65,8 +65,8 @@ fn wait_for_the_model(app: &mut App) {
     }
 }
 
-/// Runs the app at fixed times, not after fixed pauses: a late turn does not move those that
-/// follow.
+/// Runs the app at fixed times, not after fixed pauses: a late tick does not delay the following
+/// ones.
 fn control_loop(app: &mut App, time: Duration) -> Jitter {
     let mut jitter = Jitter::default();
     let start = Instant::now();
@@ -78,7 +78,7 @@ fn control_loop(app: &mut App, time: Duration) -> Jitter {
         app.update();
         let speaking = talk::is_speaking(app.world_mut());
         jitter.add(woke.saturating_duration_since(due), woke.elapsed(), speaking);
-        // Turns that were slept through are left out, as a real base would do.
+        // Missed ticks are skipped, as on a real base.
         while due + TICK < Instant::now() {
             due += TICK;
             jitter.overruns += 1;

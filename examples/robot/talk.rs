@@ -1,4 +1,4 @@
-//! Orders in words, and what becomes of them.
+//! Orders in words, and their results.
 
 use bevy_app::prelude::*;
 use bevy_ecs::prelude::*;
@@ -7,12 +7,12 @@ use bevy_walla::prelude::*;
 use crate::action::Answer;
 use crate::base::Base;
 
-/// How the agent is told to answer. The robot checks all the same.
+/// The agent's instructions. The robot still checks every answer.
 const PERSONA: &str = "You are Pip, a courier robot in a house. Places: dock, kitchen, workshop, garden. \
     Actions: goto, deliver, clean, wait, stop, charge, say, refuse. \
     Answer with one JSON action with action, target and say.";
 
-/// What people say, every so many turns of the loop.
+/// Orders, one every [`ORDER_EVERY_TICKS`].
 const ORDERS: [&str; 8] = [
     "Bring this cup to the kitchen.",
     "Wait five seconds.",
@@ -24,10 +24,10 @@ const ORDERS: [&str; 8] = [
     "Go home and charge.",
 ];
 
-/// Turns from one order to the next: four seconds.
+/// Ticks from one order to the next: four seconds.
 const ORDER_EVERY_TICKS: u32 = 400;
 
-/// Lets people talk to the robot.
+/// Gives the robot its orders.
 pub struct TalkPlugin;
 
 impl Plugin for TalkPlugin {
@@ -66,7 +66,7 @@ fn order(mut orders: ResMut<Orders>, robot: Single<Entity, With<Agent>>, mut com
     commands.ask(*robot, order);
 }
 
-/// A reply is complete: it is checked, and then done or not.
+/// Checks a complete reply, then executes or refuses its action.
 fn obey(
     finished: On<ReplyFinished>,
     speech: Query<&Speech>,
@@ -87,12 +87,12 @@ fn obey(
     }
 }
 
-/// Whether the agent is asked something and has not answered.
+/// Whether the agent has an open ask.
 pub fn is_speaking(world: &mut World) -> bool {
     world.query::<&Speech>().iter(world).any(|speech| !speech.is_silent())
 }
 
-/// Prints what became of the orders.
+/// Prints the results of the orders.
 pub fn print_summary(world: &World) {
     let (orders, base) = (world.resource::<Orders>(), world.resource::<Base>());
     println!(

@@ -1,4 +1,4 @@
-//! What the examples share: the model to run, the people of Emberfall, and how to measure a loop.
+//! Code shared by the examples: the model to run, the people of Emberfall, and timing of a loop.
 
 mod measure;
 mod model;

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 pub struct Times(Histogram<u64>);
 
 impl Times {
-    /// None yet. All memory is taken here.
+    /// An empty collection. All memory is allocated here.
     ///
     /// # Panics
     /// Never: the bounds are valid.
@@ -21,18 +21,18 @@ impl Times {
         )
     }
 
-    /// Adds one.
+    /// Adds a duration.
     pub fn add(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
     }
 
-    /// How many there are.
+    /// Number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The duration that this share of them does not exceed; `1.0` is the longest.
+    /// The quantile `share`; `1.0` is the longest duration.
     #[must_use]
     pub fn at(&self, share: f64) -> Duration {
         if self.0.is_empty() {
@@ -85,15 +85,15 @@ pub fn print_table(head: &[&str], rows: &[(&str, Vec<String>)]) {
     }
 }
 
-/// Work that stands for the rest of a game: always the same amount, so that it takes longer when
-/// somebody else uses its core.
+/// Work in place of the rest of a game: always the same amount, so that it takes longer when its
+/// core is shared.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLoad {
     rounds: u64,
 }
 
 impl HostLoad {
-    /// Work that takes about so long on this machine when it is idle.
+    /// Work that takes about this time on this machine when it is idle.
     #[must_use]
     pub fn lasting(time: Duration) -> Self {
         const PROBE_ROUNDS: u64 = 200_000;
@@ -107,7 +107,7 @@ impl HostLoad {
         Self { rounds: (time.as_secs_f64() * rounds_per_second) as u64 }
     }
 
-    /// Does it.
+    /// Executes the work.
     pub fn work(self) {
         spin(self.rounds);
     }

@@ -1,11 +1,11 @@
-//! Which model an example runs.
+//! Model arguments of the examples.
 
 use std::path::PathBuf;
 
 use bevy_walla::{EngineOptions, ModelSource, WallaPlugin};
 use clap::Args;
 
-/// Flags that every example takes.
+/// Flags of every example.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
     /// A GGUF file, for instance a quantised chat model [default: the demo model]
@@ -23,10 +23,10 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The model that was named, or the one that comes along.
+    /// The model named on the command line, otherwise the demo model.
     ///
     /// # Errors
-    /// One line that says what to pass.
+    /// One line with the remedy.
     pub fn source(&self) -> Result<ModelSource, String> {
         match &self.model {
             Some(path) if path.is_file() => Ok(ModelSource::Path(path.clone())),
@@ -35,7 +35,7 @@ impl ModelArgs {
         }
     }
 
-    /// The engine's settings for so many agents.
+    /// The engine's settings for at most `agents` agents.
     ///
     /// # Errors
     /// As [`ModelArgs::source`].
@@ -49,7 +49,7 @@ impl ModelArgs {
         })
     }
 
-    /// The plugin for so many agents.
+    /// The plugin for at most `agents` agents.
     ///
     /// # Errors
     /// As [`ModelArgs::source`].
@@ -58,7 +58,7 @@ impl ModelArgs {
     }
 }
 
-/// The model that comes with walla.
+/// The model that is included in walla.
 fn default_model() -> ModelSource {
     ModelSource::demo()
 }

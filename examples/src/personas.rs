@@ -1,14 +1,13 @@
 //! The people of Emberfall, a town at the foot of a sleeping volcano.
 
-/// Somebody who sits in the tavern.
+/// A guest of the tavern.
 #[derive(Clone, Copy, Debug)]
 pub struct Persona {
-    /// What the others call them.
+    /// The guest's name.
     pub name: &'static str,
-    /// Who they are: the agent's persona. Plain sentences, one fact each, which small models follow
-    /// best.
+    /// The agent's persona. Short sentences with one fact each, which small models follow best.
     pub text: &'static str,
-    /// What a visitor asks them.
+    /// A question for a visitor to ask.
     pub question: &'static str,
 }
 
@@ -88,13 +87,13 @@ pub const REGULARS: [Persona; 12] = [
     },
 ];
 
-/// The persona for a place at the tables: the regulars, and beyond them their cousins.
+/// The persona of a place at the tables: the regulars in order, repeated beyond their number.
 #[must_use]
 pub fn persona(place: usize) -> Persona {
     REGULARS[place % REGULARS.len()]
 }
 
-/// The name for a place at the tables: unique however many come.
+/// The name of a place at the tables: unique for any number of places.
 #[must_use]
 pub fn name(place: usize) -> String {
     let regular = persona(place).name;

@@ -1,4 +1,4 @@
-//! Who talks with whom.
+//! The dialogues of guests and visitor.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use walla_examples::{name, persona};
 use crate::Arguments;
 use crate::printer::Line;
 
-/// After so many replies a table takes up another subject, because two agents tend to agree with
-/// each other for ever.
+/// A table changes its subject after this many replies, because two agents tend to agree with each
+/// other for ever.
 const REPLIES_PER_SUBJECT: u32 = 6;
 
-/// What a table can talk about, when it has talked enough of something else.
+/// Subjects of a table.
 const SUBJECTS: [&str; 8] = [
     "Have you heard any news?",
     "But enough of that. What do you sell?",
@@ -26,16 +26,16 @@ const SUBJECTS: [&str; 8] = [
     "How goes the work?",
 ];
 
-/// A listener answers when the words have been said, at so many bytes a second: brisk speech.
+/// Speech rate in bytes per second (brisk): a listener answers at the end of the speech.
 const SPEECH_BYTES_PER_SECOND: f64 = 20.0;
 
-/// The visitor goes to another guest this often.
+/// Interval of the visitor's questions.
 const VISIT_EVERY: Duration = Duration::from_secs(4);
 
-/// Tag of what the visitor asks; guests ask each other without one.
+/// Tag of the visitor's asks; guests ask each other without a tag.
 const VISITOR: u64 = 1;
 
-/// Seats the guests and lets them talk.
+/// Spawns the guests and runs their dialogues.
 pub struct DialoguePlugin {
     agents: usize,
     reply_tokens: u32,
@@ -48,15 +48,15 @@ struct Guest {
     place: usize,
     /// Replies to the neighbour.
     replies: u32,
-    /// Words on their way to the neighbour, and when they have been said.
+    /// Words for the neighbour, and the end of their speech.
     saying: Option<(Instant, String)>,
 }
 
-/// Who sits at the same table.
+/// The guest at the same table.
 #[derive(Component)]
 struct Neighbour(Entity);
 
-/// When the doors opened, and whom the visitor has seen.
+/// When the model was loaded, and the number of the visitor's questions.
 #[derive(Resource, Default)]
 struct Evening {
     began: Option<Instant>,
@@ -87,7 +87,7 @@ impl Plugin for DialoguePlugin {
     }
 }
 
-/// Two at each table; who is left over waits for the visitor.
+/// Two at each table; a guest without a neighbour waits for the visitor.
 fn seat(mut commands: Commands, agents: usize, reply_tokens: u32) {
     let guests: Vec<Entity> =
         (0..agents).map(|place| spawn(&mut commands, place, reply_tokens)).collect();
@@ -115,7 +115,7 @@ fn spawn(commands: &mut Commands, place: usize, reply_tokens: u32) -> Entity {
         .id()
 }
 
-/// When the model is loaded, one guest of each table is sat down with.
+/// When the model is loaded, the second guest of each table opens the dialogue with the first.
 fn open(
     _: On<WallaReady>,
     guests: Query<(Entity, &Guest, &Neighbour)>,
@@ -133,7 +133,7 @@ fn open(
     }
 }
 
-/// What a guest said to the neighbour will reach the neighbour when it has been said.
+/// Schedules a guest's words for the neighbour, at the end of their speech.
 fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Speech)>, hurry: bool) {
     if finished.tag == VISITOR {
         return;
@@ -149,14 +149,14 @@ fn said(finished: &ReplyFinished, mut guests: Query<(&mut Guest, &Speech)>, hurr
     guest.saying = Some((until, words.to_owned()));
 }
 
-/// A reply that failed is told; if it was for the neighbour, the talk at that table ends.
+/// Reports a failed reply; if it was for the neighbour, the dialogue at that table ends.
 fn unsaid(failed: On<ReplyFailed>, names: Query<&Name>, line: Res<Line>) {
     if let Ok(name) = names.get(failed.agent) {
         line.print(format!("          {name} says nothing: {}", failed.error));
     }
 }
 
-/// What has been said goes to the neighbour, word for word.
+/// Passes words to the neighbour unchanged at the end of their speech.
 fn pass_on(mut guests: Query<(&mut Guest, &Neighbour)>, mut commands: Commands) {
     let now = Instant::now();
     for (mut guest, neighbour) in &mut guests {
@@ -168,8 +168,7 @@ fn pass_on(mut guests: Query<(&mut Guest, &Neighbour)>, mut commands: Commands) 
     }
 }
 
-/// Every few seconds the visitor asks the next guest, who answers when the talk at the table leaves
-/// room.
+/// Every few seconds the visitor asks the next guest, who answers after the current reply.
 fn visit(
     guests: Query<(Entity, &Guest)>,
     mut evening: ResMut<Evening>,

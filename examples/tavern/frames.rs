@@ -1,4 +1,4 @@
-//! The game around the agents: its work, its frames, its end.
+//! The rest of the game: its work, its frames, its end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use walla_examples::HostLoad;
 
 use crate::report::Run;
 
-/// Works, measures frames, and ends the app after so many.
+/// Simulates work, measures frames, and ends the app after a number of frames.
 pub struct FramesPlugin {
     pub frames: u64,
     pub host_load: HostLoad,
@@ -59,7 +59,7 @@ fn end(mut frames: ResMut<Frames>, walla: Option<Res<Walla>>, mut exit: MessageW
     let frames = &mut *frames;
     let Some(start) = frames.frame_start else { return };
     if walla.as_ref().is_some_and(|walla| !walla.is_ready()) {
-        // Loading does not count.
+        // Frames during the load are not counted.
         frames.measured = Run::default();
         frames.frame_start = None;
         return;

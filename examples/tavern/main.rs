@@ -1,8 +1,8 @@
-//! An evening at the Cracked Kettle: everybody talks at once, and the frame does not notice.
+//! An evening at the Cracked Kettle: all guests talk at once, and the frame rate is not affected.
 //!
 //! A headless Bevy app at 60 frames a second. The guests of each table talk with each other, and a
-//! visitor walks around and asks questions. The program first runs as long without walla, then with
-//! it, and prints what the difference is.
+//! visitor walks around and asks questions. The program first runs for the same time without walla,
+//! then with it, and prints the difference.
 //!
 //! ```text
 //! cargo run --release --example tavern [-- --model FILE.gguf --agents 12 --seconds 20]
@@ -25,30 +25,30 @@ use printer::Printer;
 use report::Run;
 use walla_examples::{HostLoad, ModelArgs, fail};
 
-/// Frames a second, as far as the host load allows.
+/// Frames per second, if the host load allows it.
 const FRAME_RATE: u32 = 60;
 
-/// An evening at a tavern full of agents, with a table of what it cost the frame.
+/// A tavern full of agents, with a table of the cost per frame.
 #[derive(Parser, Clone)]
 struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
-    /// Guests of the tavern.
+    /// Number of guests.
     #[arg(long, default_value_t = 12)]
     agents: usize,
-    /// How long it goes on, each time.
+    /// Duration of each run.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
-    /// Frames instead of seconds.
+    /// Number of frames, instead of seconds.
     #[arg(long)]
     frames: Option<u64>,
-    /// Work of the rest of the game in each frame, in milliseconds.
+    /// Work of the rest of the game per frame, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 4.0)]
     host_load_ms: f64,
-    /// Guests answer at once, instead of when the other has finished speaking.
+    /// Guests answer at once, instead of at the end of the other's speech.
     #[arg(long)]
     hurry: bool,
-    /// Tokens of one reply, at most.
+    /// Maximum tokens of one reply.
     #[arg(long, value_name = "N", default_value_t = 60)]
     reply_tokens: u32,
 }
@@ -68,7 +68,7 @@ fn main() {
     report::print(&without, &with.unwrap_or_else(|error| fail(error)));
 }
 
-/// Loads the model before anything is measured: a file that does not work is told at once.
+/// Loads the model before the measurements: a broken file is reported at once.
 fn load(arguments: &Arguments) -> Result<Engine, String> {
     let agents = u32::try_from(arguments.agents).unwrap_or(u32::MAX);
     let engine =
@@ -83,7 +83,7 @@ fn load(arguments: &Arguments) -> Result<Engine, String> {
     }
 }
 
-/// Runs an app for so many frames.
+/// Runs an app for this number of frames.
 fn evening(
     frames: u64,
     host_load: HostLoad,

@@ -1,4 +1,4 @@
-//! Printing beside the frame: a terminal can be slow, and a frame should not wait even for that.
+//! Prints on another thread: a terminal can be slow, and the frame must not wait for it.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use bevy_ecs::prelude::*;
 
-/// Lines that wait for the terminal; more are left out.
+/// Maximum number of queued lines; further ones are dropped.
 const LINES_MAX: usize = 1_024;
 
 /// A thread that prints lines.
@@ -15,23 +15,23 @@ pub struct Printer {
     thread: JoinHandle<()>,
 }
 
-/// The way to the printer.
+/// A handle for printing.
 #[derive(Resource)]
 pub struct Line(SyncSender<String>);
 
 impl Printer {
-    /// Starts it.
+    /// Starts the thread.
     pub fn start() -> Self {
         let (lines, received) = sync_channel(LINES_MAX);
         Self { lines, thread: std::thread::spawn(move || print(&received)) }
     }
 
-    /// A way to it.
+    /// A handle for printing.
     pub fn line(&self) -> Line {
         Line(self.lines.clone())
     }
 
-    /// Waits until all is printed. All [`Line`]s must be gone.
+    /// Waits until all lines are printed. All [`Line`]s must be dropped before.
     pub fn finish(self) {
         drop(self.lines);
         if self.thread.join().is_err() {
@@ -41,7 +41,7 @@ impl Printer {
 }
 
 impl Line {
-    /// Prints a line, or nothing if the terminal is far behind.
+    /// Prints a line, or drops it if the queue is full.
     pub fn print(&self, line: String) {
         let _left_out = self.0.try_send(line);
     }
@@ -51,7 +51,7 @@ fn print(lines: &Receiver<String>) {
     let mut out = std::io::stdout().lock();
     for line in lines {
         if writeln!(out, "{line}").is_err() {
-            return; // nobody reads any more
+            return; // standard output is closed
         }
     }
 }

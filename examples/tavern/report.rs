@@ -1,4 +1,4 @@
-//! What an evening was like, in numbers.
+//! Measurements of an evening.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use walla_examples::{Times, print_table};
 pub struct Run {
     /// From the beginning of a frame to its end.
     pub work: Times,
-    /// From the beginning of a frame to that of the next.
+    /// From the beginning of a frame to the beginning of the next.
     pub interval: Times,
-    /// What the plugin's systems took of a frame: together, and each.
+    /// Host time of the plugin's systems per frame: total, and each.
     plugin: Times,
     publish: Times,
     collect: Times,
@@ -21,14 +21,14 @@ pub struct Run {
     pub first_token: Times,
     pub replies: u64,
     pub replies_failed: u64,
-    /// When the first frame was measured, and the tokens and steps counted by then.
+    /// When the first frame was measured, with the counters of tokens and steps at that time.
     since: Option<(Instant, u64, u64)>,
     elapsed: Duration,
     tokens: u64,
     steps: u64,
     step: Times,
     model: String,
-    /// Why there was no evening.
+    /// The reason for a failure.
     pub failure: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What the tests across the crates share: where the reference data lies, and how to load a model
-//! of it.
+//! Shared code of the tests across the crates: the location of the reference data, and loading of
+//! its models.
 
 #![expect(clippy::missing_panics_doc, reason = "test support panics where a test should fail")]
 
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 pub use oracle::{Class, Differences, OracleModel, OracleSequence, bits, oracle_models};
 
-/// The folder of reference data beside the checkout, if it is there.
+/// The folder of reference data next to the checkout, if it exists.
 ///
-/// Without it the tests that need it say so and pass: they have nothing to compare with.
-/// `WALLA_REQUIRE_DATA` in the environment makes them fail instead.
+/// Without it, the tests that need it report that they are skipped, and pass. `WALLA_REQUIRE_DATA`
+/// in the environment makes them fail instead.
 #[must_use]
 pub fn shared_data() -> Option<PathBuf> {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data"));
@@ -27,8 +27,8 @@ pub fn shared_data() -> Option<PathBuf> {
     None
 }
 
-/// Says that a test does nothing here, and why, where it is heard: what a passing test prints is
-/// not.
+/// Reports on standard error that a test is skipped, and why: the standard output of a passing test
+/// is not shown.
 pub fn say_skipped(why: impl Display) {
     let _ = writeln!(io::stderr(), "SKIPPED: {why}");
 }

@@ -10,46 +10,46 @@ use walla_exec::{Evaluator, ExecOptions, Executor};
 use walla_model::{Gguf, ModelSpec};
 use walla_types::{SeqId, TokenId};
 
-/// A model file, what it should compute, and how far off an engine may be.
+/// A model file, its reference logits, and the tolerances of an engine.
 #[derive(Debug)]
 pub struct OracleModel {
-    /// File name without its ending.
+    /// File name without its extension.
     pub name: String,
     /// The GGUF file.
     pub path: PathBuf,
     /// The description.
     pub json: Value,
-    /// `[rows, vocab]`.
+    /// Reference logits, `[rows, vocab]`.
     pub logits: Vec<f32>,
-    /// Numbers in a row.
+    /// Logits per row.
     pub vocab: usize,
 }
 
 /// One sequence of an oracle.
 #[derive(Clone, Debug)]
 pub struct OracleSequence {
-    /// Its name.
+    /// Its name in the reference data.
     pub id: String,
-    /// What goes in.
+    /// The input.
     pub tokens: Vec<TokenId>,
     /// Positions whose logits are known.
     pub kept: Vec<usize>,
-    /// Row of the first of them.
+    /// Index of the first of their rows.
     pub first_row: usize,
-    /// Context that it is to be run with.
+    /// Context length to evaluate it with.
     pub context_tokens: u32,
     /// Sequences of one group are evaluated as one batch.
     pub group: Option<String>,
 }
 
-/// A tolerance class: what the engine rounds.
+/// A tolerance class: the values that an engine rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Nothing.
+    /// None.
     Exact,
-    /// Keys and values to f16.
+    /// Keys and values are rounded to f16.
     Half,
-    /// Activations too.
+    /// Activations are rounded as well.
     Rounded,
 }
 
@@ -63,12 +63,13 @@ impl Class {
     }
 }
 
-/// How far an engine is from the truth over many rows.
+/// Differences between an engine's logits and the reference, over many rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Differences {
-    /// Largest.
+    /// Largest absolute difference.
     pub max_abs: f64,
-    /// Largest loss of the engine's best token against the best.
+    /// Largest difference in the reference between its best logit and the logit of the engine's
+    /// best token.
     pub max_regret: f64,
     squares: f64,
     numbers: usize,
@@ -80,7 +81,7 @@ impl Differences {
         assert_eq!(truth.len(), row.len());
         for (&t, &r) in truth.iter().zip(row) {
             let difference = f64::from(r) - f64::from(t);
-            // NaN must not pass for small.
+            // NaN must not count as a small difference.
             assert!(difference.is_finite(), "a logit is not finite");
             self.max_abs = self.max_abs.max(difference.abs());
             self.squares += difference * difference;
@@ -129,10 +130,10 @@ impl OracleModel {
         Self { name, json, logits: numbers.collect(), vocab, path }
     }
 
-    /// Its sequences.
+    /// The model's sequences.
     #[must_use]
     pub fn sequences(&self) -> Vec<OracleSequence> {
-        // A key that is missing or named otherwise must not pass for nothing to compare.
+        // A missing or renamed key must not count as an empty list.
         let number = |value: &Value| value.as_u64().expect("a number") as usize;
         let list = |s: &Value, key: &str| -> Vec<usize> {
             let numbers = s[key].as_array().unwrap_or_else(|| panic!("{}: {key}", self.name));
@@ -151,7 +152,7 @@ impl OracleModel {
         sequences.iter().map(sequence).collect()
     }
 
-    /// The limits of a class.
+    /// The limits of a class: maximum difference, rms, regret.
     #[must_use]
     pub fn tolerance(&self, class: Class) -> (f64, f64, f64) {
         let limits = &self.json["tolerance"][class.name()];
@@ -159,11 +160,11 @@ impl OracleModel {
         (limit("max_abs"), limit("rms"), limit("max_regret"))
     }
 
-    /// Whether `differences` are within the limits of the class, the largest difference's and the
-    /// rms's times `times` (regret's is never more); if not, a line that says by how much.
+    /// Whether `differences` are within the limits of the class. `times` multiplies the limits of
+    /// the largest difference and of the rms; the limit of the regret is not multiplied.
     ///
     /// # Errors
-    /// The differences beside their limits.
+    /// One line with the differences and their limits.
     pub fn within(
         &self,
         class: Class,
@@ -194,7 +195,7 @@ impl OracleModel {
         assert!(within.is_ok(), "{}", within.unwrap_err());
     }
 
-    /// The known rows of a sequence, by position.
+    /// The reference row of a sequence at a position, if it is stored.
     #[must_use]
     pub fn truth(&self, sequence: &OracleSequence, position: usize) -> Option<&[f32]> {
         let index = sequence.kept.iter().position(|&kept| kept == position)?;
@@ -202,8 +203,8 @@ impl OracleModel {
         self.logits.get(row * self.vocab..(row + 1) * self.vocab)
     }
 
-    /// The model on a device, with room for `sequences` sequences of `context_tokens` and steps of
-    /// `rows`.
+    /// The model on a device, with capacity for `sequences` sequences of `context_tokens` tokens
+    /// and steps of `rows` rows.
     #[must_use]
     pub fn evaluator(
         &self,
@@ -230,7 +231,7 @@ impl OracleModel {
         Evaluator::new(executor).expect("capacities make a ledger")
     }
 
-    /// Its sequences by the context that they are to be run with, in order of first appearance.
+    /// The sequences, grouped by context length in order of first appearance.
     #[must_use]
     pub fn by_context(&self) -> Vec<(u32, Vec<OracleSequence>)> {
         let mut groups: Vec<(u32, Vec<OracleSequence>)> = Vec::new();
@@ -243,11 +244,11 @@ impl OracleModel {
         groups
     }
 
-    /// Logits after every token of sequences that are evaluated together, `[tokens, vocab]` of
-    /// each; afterwards they are forgotten.
+    /// Logits after every token of sequences that are evaluated together, `[tokens, vocab]` for
+    /// each. The sequences are removed afterwards.
     ///
-    /// At most `tokens_max` tokens of a sequence go in at once, and no step has more rows than the
-    /// evaluator has room for.
+    /// A step takes at most `tokens_max` tokens of a sequence, and at most the evaluator's maximum
+    /// number of rows.
     #[must_use]
     pub fn logits(
         &self,
@@ -281,7 +282,7 @@ impl OracleModel {
         logits
     }
 
-    /// Evaluates sequences together and compares every known row.
+    /// Evaluates sequences together and compares every stored row.
     #[must_use]
     pub fn compare(&self, evaluator: &mut Evaluator, sequences: &[OracleSequence]) -> Differences {
         let logits = self.logits(evaluator, sequences, usize::MAX);
@@ -299,8 +300,8 @@ impl OracleModel {
         differences
     }
 
-    /// Evaluates every sequence alone and then all of them together: the differences of each, with
-    /// its name.
+    /// Evaluates every sequence alone and then all of them together. Returns the differences of
+    /// each, with its name.
     #[must_use]
     pub fn compare_all(
         &self,
@@ -333,8 +334,8 @@ impl OracleModel {
 }
 
 impl OracleModel {
-    /// Panics if how sequences are cut into steps or who else is in a step changes a bit of their
-    /// logits: one token of each at once, seven, or all that fit; alone or together.
+    /// Panics if the logits of sequences depend in any bit on the batch composition: one token of
+    /// each per step, seven, or as many as fit; alone or together.
     pub fn assert_same_bits_in_any_company(
         &self,
         evaluator: &mut Evaluator,
@@ -360,7 +361,7 @@ impl OracleModel {
     }
 }
 
-/// Bits of floating-point numbers, which tell apart what `==` does not.
+/// Bit patterns of floating-point numbers, which also distinguish values that `==` does not.
 #[must_use]
 pub fn bits(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|number| number.to_bits()).collect()

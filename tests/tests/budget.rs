@@ -1,5 +1,5 @@
-//! Measuring steps at load leaves no trace, whatever a model's layers keep: replies under a budget
-//! are those without one.
+//! Measuring steps at load does not change any state of a model's layers: replies are the same with
+//! and without a budget.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use walla_types::{Sampling, TokenId};
 const MODELS: [&str; 6] =
     ["gemma3-f16", "lfm2-f16", "llama2-f16", "llama32-q4_k_m", "phi3-f16", "qwen3-f16"];
 
-/// Longer than any reply takes on any machine: a defect must fail, not hang.
+/// Timeout, longer than any reply takes: a defect must fail, not hang.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
 fn reply(model: &Path, budget: Option<Duration>) -> String {

@@ -1,5 +1,5 @@
-//! The model that ships with walla: what training computed, walla computes; and what it says, word
-//! for word.
+//! The model that is included in walla: its logits match the logits of the training code, and its
+//! replies are fixed word for word.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use walla_runtime::{
 };
 use walla_types::{Sampling, SeqId, TokenId};
 
-/// 100 prompts with the logits that PyTorch computed for the next token, in float32.
+/// 100 prompts with the next token's logits as computed by PyTorch in float32.
 const PARITY: &str = include_str!("../../crates/walla_demo_model/tests/parity.json");
 
 struct Reference {
@@ -109,8 +109,8 @@ fn prompts_are_encoded_as_in_training() {
     }
 }
 
-/// The trained weights lie on Q8_0's grid, so the shipped file is the same function as the float32
-/// one.
+/// The trained weights are exactly representable in Q8_0, so the shipped file computes the same
+/// function as the float32 model.
 #[test]
 fn the_scalar_variant_computes_what_training_computed() {
     let references = references();
@@ -141,8 +141,8 @@ fn the_fast_variant_ranks_the_same_token_first() {
     assert!(agree >= 98, "{agree} of 100");
 }
 
-/// Greedy replies of the scalar variant. After a new training: run, read what is said, and write it
-/// here if it is sensible.
+/// Greedy replies of the scalar variant. After a new training, run the test, read the replies, and
+/// copy them here if they are sensible.
 #[test]
 fn it_says_what_it_said() {
     const GRETA: &str = "You are Greta, the smith of Emberfall. You are cheerful. A horseshoe costs 3 silver. \
@@ -173,7 +173,7 @@ fn it_says_what_it_said() {
     };
     let engine = Engine::start_with(options, registry).expect("options are valid");
     let client = engine.client(Pacing::FreeRunning).expect("there is room");
-    // All at once: one batch, and still each says what it would say alone.
+    // All in one batch: each reply equals the reply of an agent alone.
     let mut replies = Vec::new();
     for (persona, question, _) in golden {
         let agent = client.new_agent();

@@ -1,5 +1,5 @@
-//! An engine ends on a real GPU with 64 agents in mid-reply: when hosts know, when the memory is
-//! free again. Needs a GPU: without one it reports that it skips.
+//! An engine ends on a real GPU with 64 agents in mid-reply: measures when hosts are notified and
+//! when the memory is free again. Needs a GPU: without one it reports that it is skipped.
 //!
 //! `WALLA_TEST_EXIT_CYCLES` sets the number of engines (default 3), `WALLA_TEST_EXIT_LAYERS` the
 //! layers of the model (default 4; 16 is the whole shape of Llama 3.2 1B).
@@ -18,13 +18,13 @@ use walla_types::TokenId;
 
 const AGENTS: u32 = 64;
 
-/// The longest that dropping the last handle may take: 300 ms, and time for a busy machine.
+/// Maximum time of dropping the last handle: 300 ms, and a margin for a busy machine.
 const DROP_MAX: Duration = Duration::from_millis(400);
 
-/// The longest until every reply has ended after a stop: the memory is freed later.
+/// Maximum time until every reply has ended after a stop: the memory is freed later.
 const TOLD_MAX: Duration = Duration::from_millis(40);
 
-/// The longest until device and memory are given back.
+/// Maximum time until device and memory are released.
 const FREED_MAX: Duration = Duration::from_secs(5);
 
 fn number(name: &str, default: u32) -> u32 {
@@ -98,7 +98,7 @@ fn an_exit_with_64_agents_in_flight_is_bounded_and_frees_the_memory() {
         }
         let freed = begin.elapsed();
         drop((client, engine));
-        // Dropped in mid-reply, as at the end of an app.
+        // Dropped within a reply, as at the end of an app.
         let (engine, client) = speaking(model);
         let begin = Instant::now();
         drop((client, engine));

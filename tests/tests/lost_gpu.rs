@@ -1,5 +1,5 @@
-//! A real GPU is lost under an engine in mid-conversation, in a process of its own. Needs a GPU:
-//! without one it says that it skips.
+//! A real GPU is lost under an engine in mid-conversation, in a separate process. Needs a GPU:
+//! without one it reports that it is skipped.
 
 use std::process::Command as Process;
 use std::sync::OnceLock;
@@ -59,7 +59,7 @@ fn start(registry: Registry) -> Engine {
         agents_max: 4,
         rows_max: 32,
         prefill_tokens_max: 16,
-        // Nothing is measured at load, so steps are those of replies.
+        // Nothing is measured at load, so that all counted steps belong to replies.
         budget: None,
         ..EngineOptions::new(ModelSource::Static(model()))
     };
@@ -72,7 +72,7 @@ fn ask(client: &Client, agent: AgentId, prompt: Prompt) -> GenerationId {
     generation
 }
 
-/// Events until so many replies have ended.
+/// Events until this number of replies have ended.
 fn hear(client: &Client, replies: usize) -> Vec<Event> {
     let start = Instant::now();
     let mut events: Vec<Event> = Vec::new();
@@ -86,7 +86,8 @@ fn hear(client: &Client, replies: usize) -> Vec<Event> {
     events
 }
 
-/// Two agents with two asks each: what each reply said, in order, after checks that hold for any.
+/// Two agents with two asks each: returns the text of each reply, in order, after checks that hold
+/// for any reply.
 fn conversation(engine: &Engine) -> Vec<String> {
     let client = engine.client(Pacing::FreeRunning).expect("a seat");
     let asks: Vec<_> = (0..2_u32)
@@ -137,8 +138,8 @@ fn child() {
     );
     let same = heard.iter().zip(&undisturbed).filter(|(a, b)| a == b).count();
     println!("lost: {same} of {} replies are what the GPU alone says", heard.len());
-    // The CPU rounds otherwise, so a word may differ from where it took over; what was said before
-    // does not.
+    // The CPU rounds differently, so the text may differ after the switch to the CPU, but not
+    // before. Only the first byte is compared.
     for (heard, undisturbed) in heard.iter().zip(&undisturbed) {
         assert!(!heard.is_empty());
         assert_eq!(heard.as_bytes().first(), undisturbed.as_bytes().first());

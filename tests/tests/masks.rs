@@ -1,5 +1,5 @@
-//! Masks of allowed tokens at the executor: what they allow, what is refused, and how often they
-//! are copied.
+//! Masks of allowed tokens in the executor: their effect, refused masks, and how often they are
+//! copied.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn with_mask(mask: &Arc<TokenMask>) -> Sampling {
     Sampling::greedy().to_builder().allowed_tokens(Arc::clone(mask)).build().expect("valid")
 }
 
-/// One token of each sequence, drawn as it says; the tokens drawn.
+/// One token of each sequence, sampled with its sampling. Returns the tokens.
 fn step(sequences: &mut Sequences, samplings: &[Sampling]) -> Result<Vec<u32>, StepError> {
     let mut batch = Batch::new(sequences.limits());
     for seq in 0..samplings.len() as u32 {
@@ -72,7 +72,7 @@ fn each_row_draws_from_its_own_mask_and_a_mask_is_copied_once() {
             let allowed = sampling.allowed_tokens();
             assert!(allowed.is_none_or(|mask| mask.allows(TokenId(*token))), "{token}");
         }
-        // The step block, and perhaps masks.
+        // The step block, and possibly masks.
         assert_eq!(device.calls(Call::Upload) - before, 1 + copies, "{samplings:?}");
         drawn
     };
@@ -81,11 +81,11 @@ fn each_row_draws_from_its_own_mask_and_a_mask_is_copied_once() {
     copies(&[ten.clone(), free.clone()], 1);
     copies(&[ten.clone(), ten.clone(), free.clone()], 0);
     copies(&[two_hundred.clone(), ten.clone()], 1);
-    // Both are there, in whatever company.
+    // Both are cached, for any batch composition.
     copies(&[ten.clone(), two_hundred.clone()], 0);
     copies(&[free.clone(), two_hundred.clone()], 0);
     copies(&[free], 0);
-    // A third one takes the place of another.
+    // A third mask evicts another.
     let third = mask(100);
     copies(&[with_mask(&third)], 1);
     copies(&[with_mask(&third), ten], 1);
@@ -111,6 +111,6 @@ fn masks_that_cannot_be_are_refused_before_anything_runs() {
         "{refused:?}"
     );
     assert_eq!(device.calls(Call::Upload) + device.calls(Call::Launch), before);
-    // The executor goes on.
+    // The executor continues.
     step(&mut sequences, &[with_mask(&three[0])]).expect("it runs");
 }

@@ -1,5 +1,5 @@
-//! In the steady state nobody allocates: not the host, not the device thread, not the CPU device's
-//! own threads.
+//! In the steady state nothing allocates: neither the host, nor the device thread, nor the CPU
+//! device's threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 #[expect(unsafe_code, reason = "an allocator that counts")]
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A model that begins to reason in chats.
+/// A model whose chat template opens a reasoning block.
 fn model() -> &'static [u8] {
     let shape = Model { context_train: 1_024, ..Model::TINY };
     let template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}<think>\n";
@@ -46,7 +46,7 @@ fn model() -> &'static [u8] {
     Vec::leak(file.expect("a vector takes everything"))
 }
 
-/// Draws at random, but never an end of turn or of reasoning.
+/// Samples at random, but never an end of turn or of reasoning.
 fn endless(file: &Gguf, seed: u64) -> Sampling {
     let tokenizer = Tokenizer::from_gguf(file).expect("synthetic models have a tokenizer");
     let markers =
@@ -79,7 +79,7 @@ fn nobody_allocates_while_agents_speak() {
         };
         client.try_send(Command::AddAgent { agent, spec: Box::new(spec) }).expect("there is room");
         let generation = client.new_generation();
-        // Half of them reason all the time; half of the context would be left to speech.
+        // Half of the agents only reason: the limit would leave half of the context to speech.
         let prompt = match seed % 2 {
             0 => Prompt::Tokens(vec![TokenId(65 + seed as u32)]),
             _ => Prompt::Chat("Hi".into()),
@@ -103,7 +103,7 @@ fn nobody_allocates_while_agents_speak() {
             assert!(Instant::now() < deadline, "it speaks: {:?}", engine.stats());
         }
     };
-    // Queues, scratch and texts reach their sizes.
+    // Warm-up: queues, scratch and texts reach their sizes.
     tokens(8 * 100);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     tokens(8 * 500);

@@ -11,7 +11,7 @@ fn scalar() -> Box<dyn Device> {
     Box::new(CpuDevice::new(options).expect("the scalar variant runs everywhere"))
 }
 
-/// Kernels as a player runs them: on threads.
+/// Kernels in the usual configuration, with threads.
 fn cpu(variant: Variant) -> Box<dyn Device> {
     let options = CpuOptions { variant: Some(variant), threads: Some(2), ..CpuOptions::default() };
     Box::new(CpuDevice::new(options).expect("the variant is supported"))
@@ -46,7 +46,7 @@ fn an_f16_cache_is_in_the_half_class() {
 }
 
 /// Every other variant of this machine rounds activations of quantised products to 8 bits, as
-/// llama.cpp does, and nothing else but the cache.
+/// llama.cpp does, and otherwise only the cache.
 #[test]
 fn the_vector_variants_round_as_they_say() {
     let Some(data) = shared_data() else { return };
@@ -105,9 +105,9 @@ fn the_tiny_real_model_tells_its_story() {
     assert!(same >= near_tie.min(200), "differs at token {same}, the near-tie is at {near_tie}");
 }
 
-/// How a prompt is cut into steps and who else is in them changes no bit, by any kernels that run
-/// here. Attention knows nothing of the weights' type, so 8 bits, and company for the scalar
-/// kernels, which are slow, are tried with one type of each architecture.
+/// The batch composition and the split of a prompt into steps do not change any bit, for all
+/// kernels that run here. Attention does not depend on the weights' type. So the 8-bit cache, and
+/// batch composition with the slow scalar kernels, are tested with one type of each architecture.
 #[test]
 fn steps_of_any_size_and_any_company_give_the_same_bits() {
     let Some(data) = shared_data() else { return };

@@ -1,5 +1,5 @@
 //! Every reference model on a GPU: alone, batched, in chunks and token by token. Needs a GPU and
-//! the reference data: without either it says that it skips.
+//! the reference data: without either it reports that it is skipped.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use walla_cuda::CudaBackend;
 use walla_device::{Backend, Device, KvType, OpenOptions};
 use walla_tests::{Class, Differences, OracleModel, oracle_models, say_skipped, shared_data};
 
-/// The reference data, if there is a GPU to compare with it.
+/// The reference data, if a GPU is available.
 fn data() -> Option<PathBuf> {
     if let Err(reason) = CudaBackend::from_env().devices() {
         say_skipped(reason);
@@ -17,19 +17,20 @@ fn data() -> Option<PathBuf> {
     shared_data()
 }
 
-/// The first GPU, or the one that `WALLA_TEST_DEVICE` names.
+/// The first GPU, or the GPU that `WALLA_TEST_DEVICE` names.
 fn gpu() -> Box<dyn Device> {
     let name = std::env::var("WALLA_TEST_DEVICE").unwrap_or_else(|_| "cuda:0".to_owned());
     CudaBackend::from_env().open(&name, &OpenOptions::default()).expect("the GPU opens")
 }
 
-/// How many times the limits of its class a model may be off, in its largest difference and in the
-/// rms: see `benches/results/cuda-oracle.md`.
+/// Factors on the limits of a model's class, for its largest difference and for the rms: see
+/// `benches/results/cuda-oracle.md`.
 ///
 /// Weights of Q4_K and Q5_K are rounded three times: scale and minimum of a block of 32 (products
-/// of an f16 and 6 bits), and the number they make. That is 5e-4 of a product of random numbers;
-/// rounding rows of x is 2e-4, and so is rounding such a weight once. The rms is what that comes
-/// to; the largest of some 100,000 differences depends on the one row that is most sensitive.
+/// of an f16 and 6 bits), and the resulting weight. The error is 5e-4 of a product of random
+/// numbers; rounding rows of x gives 2e-4, and so does rounding such a weight once. The factor of
+/// the rms follows from these. The largest of about 100,000 differences depends on the most
+/// sensitive row.
 fn times_the_limits(model: &OracleModel) -> (f64, f64) {
     let types = model.json["tensor_types"].as_object().expect("types are listed");
     let is_rounded = |name: &String| matches!(name.as_str(), "Q4_K" | "Q5_K");
@@ -37,7 +38,7 @@ fn times_the_limits(model: &OracleModel) -> (f64, f64) {
 }
 
 /// Rows of x, dequantised weights, keys and values are rounded to f16, sums are f32: the class of
-/// an engine that does so. Prints the differences of each model, all of its sequences together.
+/// such an engine. Prints the differences of each model over all of its sequences.
 #[test]
 fn every_model_is_in_the_half_class() {
     let Some(data) = data() else { return };
@@ -68,8 +69,8 @@ fn every_model_is_in_the_half_class() {
     assert!(beyond.is_empty(), "{}", beyond.join("\n"));
 }
 
-/// How sequences are cut into steps and who else is in a step changes no bit: one token of each at
-/// once, seven, or all that fit; alone or together.
+/// The batch composition and the split into steps do not change any bit: one token of each per
+/// step, seven, or as many as fit; alone or together.
 #[test]
 fn steps_of_any_size_and_any_company_give_the_same_bits() {
     let Some(data) = data() else { return };

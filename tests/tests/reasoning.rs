@@ -1,5 +1,5 @@
-//! A model that writes its markers as plain text, behind a template that opens the block: what it
-//! writes before `</think>` is not speech.
+//! A model that writes its reasoning markers as plain text, with a template that opens the block:
+//! text before `</think>` is not speech.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ struct Heard {
     end: Option<(FinishReason, Usage)>,
 }
 
-/// The replies of one agent, one after the other.
+/// The replies of one agent to successive questions.
 fn replies(spec: AgentSpec, questions: &[&str]) -> Vec<Heard> {
     let cpu = CpuOptions { threads: Some(2), ..CpuOptions::default() };
     let registry = Registry::new().with(CpuBackend::new(cpu));
@@ -79,8 +79,8 @@ fn reasoning_in_plain_text_is_not_speech_and_its_limit_makes_the_model_speak() {
         reasoning_tokens_max,
         ..AgentSpec::new(EXAMPLES)
     };
-    // The demo model knows no markers: left alone it ends its turn in the block, and nothing of
-    // that is speech.
+    // The demo model does not know the markers: without a limit it ends its turn in the block, and
+    // none of that is speech.
     for heard in replies(spec(512), &["Q: 1+1?", "Who are you?"]) {
         let Some((FinishReason::EndOfTurn, usage)) = heard.end else { panic!("{heard:?}") };
         assert_eq!((&*heard.speech, usage.reply_tokens), ("", 0));
@@ -98,7 +98,7 @@ fn reasoning_in_plain_text_is_not_speech_and_its_limit_makes_the_model_speak() {
         assert!(heard.speech.len() > 4 && !heard.speech.starts_with(char::is_whitespace));
         assert!(!heard.speech.contains("think>"), "{heard:?}");
     }
-    // What was thought is not read again: only persona, questions and speech grow the prompt.
+    // Reasoning is not prefilled again: only persona, questions and speech are part of the prompt.
     let prompt_tokens =
         |heard: &Heard| heard.end.as_ref().map_or(0, |(_, usage)| usage.prompt_tokens);
     let turn = |speaker, text: &str| Turn { speaker, text: text.to_owned() };

@@ -64,7 +64,8 @@ fn append(evaluator: &mut Evaluator, seq: u32, tokens: &[TokenId]) -> Vec<f32> {
 #[test]
 fn a_shared_prefix_is_as_good_as_an_own_one() {
     let mut evaluator = Evaluator::new(executor(2, OPTIONS)).expect("a ledger");
-    // 37 tokens: two full pages, which are shared, and a part, which is copied on the first write.
+    // 37 tokens: two full pages, which are shared, and a partial one, which is copied on the first
+    // write.
     let (prefix, tail_a, tail_b) = (tokens(1, 37), tokens(2, 9), tokens(3, 9));
     append(&mut evaluator, 0, &prefix);
     let sequences = evaluator.sequences();
@@ -110,8 +111,8 @@ fn a_removed_tail_leaves_no_trace() {
     assert_eq!(again, append(&mut evaluator, 1, &tokens(2, 6)));
 }
 
-/// In a model of one layer keys and values depend on their own token alone, so turning keys to
-/// their new positions gives what evaluating the shorter sequence gives.
+/// In a model of one layer, a token's keys and values depend on no other token. So rotating keys to
+/// their new positions gives the same result as evaluating the shorter sequence.
 #[test]
 fn shifted_keys_are_turned_to_their_new_places() {
     for removed in [5..21, 3..10] {
@@ -148,7 +149,7 @@ fn the_ring_and_the_bucket_have_bounds() {
     };
     assert_eq!(step(&mut sequences).expect("one"), 0);
     assert_eq!(step(&mut sequences).expect("two"), 1);
-    // The third would begin a page, which is not reserved before there is room.
+    // The third would begin a page, which is not reserved before a slot is free.
     let (pages, length) = (sequences.ledger.used_pages(), sequences.ledger.len(SeqId(0)));
     let full = step(&mut sequences);
     let Err(StepError::Exec(full)) = full else { panic!("{full:?}") };
@@ -163,14 +164,14 @@ fn the_ring_and_the_bucket_have_bounds() {
     assert_eq!(sampled, Some((0, walla_device::step::ResultRow::SAMPLED)));
     sequences.release(completed);
     assert_eq!(step(&mut sequences).expect("three"), 2);
-    // It has taken the place of the first, whose results are gone.
+    // It has overwritten the slot of the first step, whose results are lost.
     let read = &mut |_: &ResultView<'_>| panic!("results of another step are seen by nobody");
     let gone = sequences.executor.read_results(completed, read);
     assert!(matches!(gone, Err(ExecError::ForeignResults { step: 0, found: 2 })), "{gone:?}");
 }
 
-/// A step that the device refuses has no results, and those of the step that had its slot before
-/// are not taken for them.
+/// A refused step has no results, and the results of the previous step in its slot are not returned
+/// for it.
 #[test]
 fn a_refused_step_leaves_no_results() {
     let faulty = Faulty::new(cpu(), FaultPlan::new(0).misdirect_from(2));

@@ -1,5 +1,5 @@
-//! Steps and upkeep that a device fails once: what may be done afterwards is what the low-level API
-//! says.
+//! Steps and cache operations that a device fails once: the low-level API defines which calls are
+//! allowed afterwards.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ const OPTIONS: ExecOptions = ExecOptions {
     ring: 2,
 };
 
-/// A model of one layer with random weights on a device that breaks as planned.
+/// A model of one layer with random weights on a device that fails as planned.
 fn executor(options: ExecOptions, plan: FaultPlan) -> (Executor, FaultHandle) {
     let shape = Model { layers: 1, ..Model::TINY };
     let bytes =
@@ -50,7 +50,7 @@ fn tokens(seed: u32, count: u32) -> Vec<TokenId> {
     (0..count).map(|index| TokenId((seed * 31 + index * 7) % 256)).collect()
 }
 
-/// Submits tokens of one sequence, the last of which draws.
+/// Submits tokens of one sequence; the last one samples.
 fn submit(sequences: &mut Sequences, seq: u32, tokens: &[TokenId]) -> Result<u64, StepError> {
     let mut batch = Batch::new(sequences.limits());
     for (index, &token) in tokens.iter().enumerate() {
@@ -114,7 +114,7 @@ fn append(evaluator: &mut Evaluator, seq: u32, tokens: &[TokenId]) -> Result<Vec
 
 #[test]
 fn upkeep_that_failed_goes_on_where_it_failed() {
-    // Two pages of keys are turned in place, each by one command; the second fails once.
+    // Two pages of keys are rotated in place, by one command each; the second command fails once.
     let shifted = |plan: FaultPlan| {
         let mut evaluator = Evaluator::new(executor(OPTIONS, plan).0).expect("a ledger");
         append(&mut evaluator, 0, &tokens(1, 64)).expect("nothing fails");
@@ -145,7 +145,7 @@ fn logits_are_those_of_the_tokens_asked_for_after_a_call_that_failed() {
     }
 }
 
-/// Two sequences of 100 pages each, the first of which has gone: pages 101 to 200 are held.
+/// Two sequences of 100 pages each. The first is removed: pages 101 to 200 are in use.
 fn high_pages(plan: FaultPlan) -> (Sequences, FaultHandle) {
     let options =
         ExecOptions { sequences_max: 2, page_tokens: 1, rows_max: 100, pages: 257, ..OPTIONS };
@@ -165,8 +165,8 @@ fn highest_page(sequences: &Sequences) -> Option<u32> {
 
 #[test]
 fn memory_is_given_back_only_behind_what_has_moved() {
-    // The list has room for 72 commands, so pages move in two rounds, and the second cannot begin.
-    // Then memory fails once, to stop there.
+    // The list has capacity for 72 commands, so pages move in two rounds, and the second cannot
+    // begin. Then resizing the memory fails once, which stops the sequence there.
     let plan = FaultPlan::new(1).fail_call(Call::Maintain, 40, Fault::Failed);
     let (mut sequences, device) = high_pages(plan.fail_call(Call::ResizeCache, 0, Fault::Failed));
     sequences.resize(100).expect_err("moving fails once");

@@ -1,7 +1,7 @@
-//! The programs, run as a player would run them, on a virtual display with software rendering.
+//! The programs with the input of a player, on a virtual display with software rendering.
 //!
-//! Wants `Xvfb` in the path and a Vulkan driver, for instance Debian's `xvfb` and
-//! `mesa-vulkan-drivers`; without them the tests say so and pass.
+//! Needs `Xvfb` in the path and a Vulkan driver, for instance Debian's `xvfb` and
+//! `mesa-vulkan-drivers`. Without them the tests report that they are skipped, and pass.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Software rendering on a busy machine takes its time.
+/// Timeout: software rendering on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Mesa's software Vulkan, on Debian.
@@ -80,14 +80,15 @@ fn the_benchmark_draws_its_scene_and_reports_all_modes() {
     assert!(scene.colors() > 200, "only {} colours: nothing drawn?", scene.colors());
 }
 
-/// A virtual display, until it is dropped.
+/// A virtual display; stopped when dropped.
 struct Display {
     server: Child,
     name: String,
 }
 
 impl Display {
-    /// None, and a loud word, where there is no such thing.
+    /// `None`, with a report on standard error, if the machine has no virtual display or no Vulkan
+    /// driver.
     fn start() -> Option<Self> {
         if !has_vulkan() {
             return None;
@@ -128,7 +129,7 @@ fn has_vulkan() -> bool {
     known
 }
 
-/// A folder of this test's own.
+/// A separate folder for each test.
 fn scratch(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _first_time = fs::remove_dir_all(&dir);
@@ -136,7 +137,7 @@ fn scratch(name: &str) -> PathBuf {
     dir
 }
 
-/// Runs a program to its end, which must be a good one and come in time.
+/// Runs a program, which must exit successfully before the timeout.
 fn run(command: &mut Command) {
     if std::env::var_os("VK_DRIVER_FILES").is_none() && Path::new(SOFTWARE_VULKAN).exists() {
         command.env("VK_DRIVER_FILES", SOFTWARE_VULKAN);
@@ -192,7 +193,7 @@ impl Picture {
         self.pixels.chunks_exact(3).collect::<BTreeSet<_>>().len()
     }
 
-    /// The share of the pixels in a window that are not the same.
+    /// Fraction of the pixels in a window that differ.
     fn differs_from(
         &self,
         other: &Self,

@@ -1,17 +1,17 @@
-//! What to measure.
+//! Arguments: the cells to measure.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-/// What dialogue costs a game's frames.
+/// Measures the cost of dialogue for a game's frames.
 #[derive(Clone, Debug, Parser)]
 pub struct Arguments {
     /// A GGUF file [default: the demo model]
     #[arg(long, value_name = "FILE")]
     pub model: Option<PathBuf>,
-    /// Instead: random weights of a real shape, such as llama-3.2-1b:q4_k_m, kept in the system's
+    /// Instead: random weights of a real shape, such as llama-3.2-1b:q4_k_m, stored in the system's
     /// folder for temporary files
     #[arg(long, value_name = "SHAPE:TYPES", conflicts_with = "model")]
     pub synth: Option<String>,
@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Tokens of each agent's context
     #[arg(long, value_name = "N", default_value_t = 1_024)]
     pub context: u32,
-    /// Frames a second: 60 and 120 for games, 100 for a robot
+    /// Frames per second: 60 and 120 for games, 100 for a robot
     #[arg(long, value_delimiter = ',', default_value = "60,120,100")]
     pub rates: Vec<u32>,
     /// Numbers of agents; 0 is the game alone, which is always measured
@@ -36,36 +36,36 @@ pub struct Arguments {
     /// Measured frames of each cell
     #[arg(long, value_name = "N", default_value_t = 1_800)]
     pub frames: usize,
-    /// Measured frames of the game alone [default: as many]; 0 leaves it out
+    /// Measured frames of the game alone [default: as many]; 0 omits it
     #[arg(long, value_name = "N")]
     pub alone_frames: Option<usize>,
-    /// Frames before them, counted from when everybody has begun to speak
+    /// Frames before them, counted from when all agents have begun to speak
     #[arg(long, value_name = "N", default_value_t = 180)]
     pub warm_up: usize,
-    /// Times that every cell runs, in turns, so that background load on the machine hits all of
-    /// them alike
+    /// Number of runs of every cell, interleaved, so that background load on the machine affects
+    /// all of them equally
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub rounds: u32,
     /// Work of the rest of the game in each frame, in milliseconds on an idle machine [default: 8,
-    /// but half of a period at most]
+    /// at most half of a period]
     #[arg(long, value_name = "MS")]
     pub host_load_ms: Option<f64>,
-    /// Threads of the game's task pools, all together [default: all cores]
+    /// Threads of all the game's task pools [default: all cores]
     #[arg(long, value_name = "N")]
     pub host_threads: Option<usize>,
-    /// Device time of a frame, in milliseconds [default: a quarter of the period]
+    /// Device-time budget of a frame, in milliseconds [default: a quarter of the period]
     #[arg(long, value_name = "MS")]
     pub budget_ms: Option<f64>,
-    /// Tokens a second that speech needs: later tokens miss their deadline
+    /// Tokens per second that speech needs: later tokens miss their deadline
     #[arg(long, value_name = "N", default_value_t = 6.0)]
     pub voice_rate: f32,
-    /// Tokens of one reply, at most
+    /// Maximum tokens of one reply
     #[arg(long, value_name = "N", default_value_t = 120)]
     pub reply_tokens: u32,
-    /// In the middle of each cell a newcomer arrives with a prompt of so many tokens; 0: nobody
+    /// Prompt tokens of a new agent in the middle of each cell; 0: no new agent
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub prefill_event: u32,
-    /// llama.cpp's server: without it, its mode is left out
+    /// llama.cpp's server: without it, its mode is skipped
     #[arg(long, value_name = "PATH", env = "WALLA_LLAMA_SERVER")]
     pub llama_server: Option<PathBuf>,
     /// More flags for llama.cpp's server, separated by spaces
@@ -75,37 +75,37 @@ pub struct Arguments {
     /// ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Write every frame as well, so that `--merge` can make one result of several runs
+    /// Also write every frame, so that `--merge` can combine several runs
     #[arg(long)]
     pub part: bool,
-    /// Run nothing: make one result of the parts in these folders
+    /// Run nothing: combine the parts in these folders
     #[arg(long, value_name = "FOLDER", num_args = 1.., conflicts_with_all = ["part", "quick"])]
     pub merge: Vec<PathBuf>,
     /// Folder for the results
     #[arg(long, value_name = "FOLDER", default_value = "target/frame-latency")]
     pub out: PathBuf,
-    /// Commit that this was built from [default: what git says where it runs]
+    /// Commit that this was built from [default: reported by git in the current folder]
     #[arg(long, value_name = "HASH")]
     pub commit: Option<String>,
-    /// Seconds instead of minutes, to see that it runs: the numbers say little
+    /// Seconds instead of minutes, to check that it runs: the values are not meaningful
     #[arg(long)]
     pub quick: bool,
 }
 
-/// How a model is run.
+/// Mode of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Mode {
     /// The game alone
     #[value(skip)]
     Off,
-    /// As walla means it: the device works while the game does
+    /// Standard use of walla: the device works in parallel to the game
     Walla,
     /// The same, but each frame waits for its step
     WallaNoOverlap,
-    /// Each frame waits for its step, and no budget bounds the step: everybody's next token, and
-    /// 512 tokens of prompts
+    /// Each frame waits for its step, without a budget: one decode token per agent, and 512 tokens
+    /// of prompts
     Blocking,
-    /// llama.cpp's server beside the game
+    /// llama.cpp's server in parallel to the game
     Llama,
 }
 
@@ -127,7 +127,7 @@ impl Mode {
         all.into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Whether a budget bounds its frames.
+    /// Whether a budget bounds the mode's frames.
     pub fn is_governed(self) -> bool {
         matches!(self, Self::Walla | Self::WallaNoOverlap)
     }

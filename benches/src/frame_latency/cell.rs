@@ -1,16 +1,16 @@
-//! What one run is.
+//! Parameters of one run.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::args::{Arguments, Mode};
 
-/// One run: a way to run the model, where, how fast the frames come, and who speaks.
+/// One run: mode, device, frame rate and number of agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     pub mode: Mode,
     pub device: String,
-    /// Frames a second.
+    /// Frames per second.
     pub rate: u32,
     pub agents: usize,
     pub budget: Duration,
@@ -39,8 +39,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// All runs, the game alone first at each rate. Modes take turns within a number of agents, so that
-/// background load on the machine hits them alike.
+/// All runs, the game alone first at each rate. Modes are interleaved within a number of agents, so
+/// that background load on the machine affects them equally.
 pub fn cells(arguments: &Arguments) -> Vec<Cell> {
     let mut cells = Vec::new();
     for device in &arguments.devices {

@@ -1,5 +1,5 @@
-//! A newcomer with a long prompt, while everybody speaks: how much later does anybody's next token
-//! come?
+//! A new agent with a long prompt while all others speak: measures the delay of the others' next
+//! tokens.
 
 use std::error::Error;
 use std::fmt;
@@ -15,52 +15,52 @@ use crate::parts;
 use crate::talk;
 use crate::voices::Voices;
 
-/// Frames after which the newcomer is given up.
+/// Frames after which the wait for the new agent ends.
 const FRAMES_MAX: u64 = 3_000;
 
-/// Who the newcomer is.
+/// Persona of the new agent.
 const PERSONA: &str = "You are a bard with a long song.";
 
-/// What a chat template adds to a persona and a question, about.
+/// Approximate number of tokens that a chat template adds to a persona and a question.
 const TEMPLATE_TOKENS: u32 = 15;
 
-/// The newcomer.
+/// The new agent.
 #[derive(Resource, Debug, Default)]
 pub struct Newcomer {
     /// The frame in which it asked.
     asked: Option<u64>,
-    /// Tokens that had missed their deadline by then.
+    /// Tokens that had missed their deadline before the ask.
     late_before: u64,
     prompt_tokens: u32,
-    /// What came of it.
+    /// Effect of the prompt.
     pub met: Option<Met>,
 }
 
 #[derive(Component)]
 struct IsNewcomer;
 
-/// What the prompt did to those who spoke.
+/// Effect of the prompt on the speaking agents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Met {
     pub prompt_tokens: u32,
-    /// Whether the newcomer said anything before the run ended.
+    /// Whether the new agent's reply began before the run ended.
     pub was_answered: bool,
-    /// Frames from the ask to the newcomer's first token, or to the end.
+    /// Frames from the ask to the new agent's first token, or to the end.
     pub frames: u64,
-    /// Those who spoke meanwhile.
+    /// Number of agents that spoke meanwhile.
     pub speaking: usize,
-    /// Frames between two tokens of one agent, usually.
+    /// Median number of frames between two tokens of one agent.
     pub gap_usual: u64,
-    /// The longest wait for a token, in frames more than usual.
+    /// The longest wait for a token, in frames above the median.
     pub moved_max: u64,
-    /// Agents for whom some token came later than usual by more than one frame.
+    /// Agents with a token that was later than the median by more than one frame.
     pub moved_agents: usize,
     /// Tokens that missed their deadline meanwhile.
     pub tokens_late: u64,
 }
 
 impl Met {
-    /// As [`to_json`](Self::to_json) wrote it.
+    /// Parses the output of [`to_json`](Self::to_json).
     pub fn of(value: &Value) -> Result<Self, Box<dyn Error>> {
         let count = |name: &str| parts::count(&value[name]);
         Ok(Self {
@@ -137,7 +137,7 @@ fn started(started: On<ReplyStarted>, who: Query<&IsNewcomer>, mut newcomer: Res
     }
 }
 
-/// Lets the newcomer arrive, with a song to ask about.
+/// Adds the new agent, which asks about `song`.
 pub fn arrive(app: &mut App, song: String) {
     let world = app.world_mut();
     let parts = (IsNewcomer, Agent::persona(PERSONA), ReplyLimits::tokens(4));
@@ -150,7 +150,7 @@ pub fn arrive(app: &mut App, song: String) {
     world.trigger(Ask::new(agent, song));
 }
 
-/// The run is over: whoever waits still, has waited that long.
+/// Ends the run: a wait that is not over counts with its duration so far.
 pub fn end(app: &mut App) {
     let world = app.world_mut();
     world.resource_scope(|world, voices: Mut<Voices>| {
@@ -160,11 +160,10 @@ pub fn end(app: &mut App) {
     });
 }
 
-/// Everything that agents and those who ask them say, over and over, in as many of the model's
-/// tokens as make a prompt of `tokens`.
+/// The agents' personas and questions, repeated to a prompt of `tokens` tokens of the model.
 ///
 /// # Errors
-/// What is wrong with the model's file.
+/// An error of the model's file.
 pub fn song(model: &ModelSource, tokens: u32) -> Result<String, Box<dyn Error>> {
     let tokenizer = Tokenizer::from_gguf(&model.open()?)?;
     let count = |text: &str| tokenizer.encode(text, EncodeOptions::default()).map(|all| all.len());
@@ -176,7 +175,8 @@ pub fn song(model: &ModelSource, tokens: u32) -> Result<String, Box<dyn Error>> 
         words.iter().cycle().take(words_in_all).flat_map(|word| [*word, " "]).collect()
     };
     let wanted = (tokens.saturating_sub(TEMPLATE_TOKENS) as usize).saturating_sub(count(PERSONA)?);
-    // Tokens are at least as many as words, about: the most words whose tokens are not too many.
+    // There are at least about as many tokens as words: searches the maximum number of words within
+    // the limit.
     let (mut enough, mut too_many) = (1, wanted + 2);
     while too_many - enough > 1 {
         let middle = enough.midpoint(too_many);

@@ -6,20 +6,20 @@ use bevy_app::{TaskPoolOptions, TaskPoolPlugin, prelude::*};
 use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 
-/// Things that move.
+/// Entities that move, in parallel.
 const BODIES: usize = 4_096;
 
-/// Things that decide, on one thread beside those that move.
+/// Entities that decide, on one thread in parallel to the moving ones.
 const MINDS: usize = 256;
 
-/// Frames that calibration looks at, each time: other work on the machine only ever adds time, so
-/// the fastest counts.
+/// Frames of each calibration step: other work on the machine only ever adds time, so the fastest
+/// counts.
 const FRAMES_PROBED: usize = 12;
 
 /// Work of a frame.
 #[derive(Resource, Clone, Copy, Debug)]
 pub struct Load {
-    /// Steps of arithmetic for each thing.
+    /// Steps of arithmetic per entity.
     rounds: u32,
 }
 
@@ -29,16 +29,16 @@ struct Body([f32; 4]);
 #[derive(Component)]
 struct Mind(u64);
 
-/// The sum of all minds: what the frame ends with, on one thread, when all else is done.
+/// The sum of all minds, computed on one thread at the end of the frame.
 #[derive(Resource, Default)]
 struct Outcome(u64);
 
-/// Adds the game to an app: a third of its work moves bodies on the task pool, beside it minds
-/// think in one system, and a system at the end settles what came of it. As in any game there is a
-/// system before the update and one after it, on the frame's thread: Bevy's executor skips a
-/// schedule that has none, and a plugin alone in there would pay for the executor's start.
+/// Adds the game to an app: a third of its work moves bodies on the task pool. In parallel, minds
+/// think in one system, and a system at the end sums the results. As in any game there is a system
+/// before the update and one after it, on the frame's thread: Bevy's executor skips a schedule
+/// without systems, and a plugin alone in there would pay for the executor's start.
 pub fn add_game(app: &mut App, load: Load, threads: Option<usize>) {
-    // The pools are the process's: the first app makes them.
+    // The pools belong to the process: the first app creates them.
     let task_pool_options =
         threads.map_or_else(TaskPoolOptions::default, TaskPoolOptions::with_num_threads);
     app.add_plugins(TaskPoolPlugin { task_pool_options })
@@ -51,7 +51,7 @@ pub fn add_game(app: &mut App, load: Load, threads: Option<usize>) {
 }
 
 impl Load {
-    /// Work that takes so long on this machine when it is idle.
+    /// Work that takes this time on this machine when it is idle.
     pub fn lasting(time: Duration, threads: Option<usize>) -> Self {
         let mut load = Self { rounds: 64 };
         if time.is_zero() {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_load_lasts_about_as_long_as_was_asked() {
         let load = Load::lasting(Duration::from_millis(3), None);
-        // Other tests run beside this one, which only adds time.
+        // Other tests run in parallel, which only adds time.
         let fastest = load.fastest_frame(None);
         assert!(fastest > Duration::from_millis(1), "{fastest:?} for {load:?}");
     }

@@ -1,13 +1,13 @@
-//! What dialogue costs a game's frames: a headless Bevy app with a calibrated load, with and
+//! Cost of dialogue for a game's frames: a headless Bevy app with a calibrated load, with and
 //! without agents that speak.
 //!
 //! ```text
 //! cargo run --release -p walla_benches --bin frame_latency -- --agents 0,12 --out benches/results/frame-latency-cpu
 //! ```
 //!
-//! A cell is one way to run a model (mode), one device, one frame rate and one number of agents;
-//! each cell runs an app of its own for the same number of frames with the same work in them, and
-//! agents who speak all the time. See `benches/README.md` for how to read what comes out:
+//! A cell is one way to run a model (mode), one device, one frame rate and one number of agents.
+//! Each cell runs a separate app for the same number of frames with the same work per frame, and
+//! agents that speak continuously. See `benches/README.md` for how to read the results:
 //! `summary.json`, `table.md`, a `.hgrm` file for each distribution, and plots as PNG and SVG.
 
 mod args;
@@ -60,8 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     end
 }
 
-/// Runs every cell in every round. Of the first that fails the error comes back, and what was
-/// measured before stays in `outcomes`.
+/// Runs every cell in every round. Returns the first error; results measured before it stay in
+/// `outcomes`.
 fn run_all(
     bench: &mut Bench<'_>,
     arguments: &Arguments,
@@ -79,7 +79,7 @@ fn run_all(
     Ok(())
 }
 
-/// Writes files and pictures, and shows the table.
+/// Writes files and plots, and prints the table.
 fn publish(
     arguments: &Arguments,
     facts: &Facts,

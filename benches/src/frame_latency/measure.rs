@@ -22,7 +22,7 @@ impl Times {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
     }
 
-    /// Adds all of another collection.
+    /// Adds all durations of another collection.
     pub fn add_all(&mut self, other: &Self) {
         // Both have the same bounds.
         let _added = self.0.add(&other.0);
@@ -32,8 +32,7 @@ impl Times {
         self.0.len()
     }
 
-    /// The duration that this share of them does not exceed; `1.0` is the longest, zero if there
-    /// are none.
+    /// The quantile `share`; `1.0` is the longest duration. Zero without durations.
     pub fn at(&self, share: f64) -> Duration {
         let nanos = if self.0.is_empty() { 0 } else { self.0.value_at_quantile(share) };
         Duration::from_nanos(nanos)
@@ -59,7 +58,7 @@ impl Times {
         })
     }
 
-    /// Nanoseconds (to three digits) and how often: what [`from_counts`](Self::from_counts) takes.
+    /// Pairs of nanoseconds (to three digits) and count, for [`from_counts`](Self::from_counts).
     pub fn counts(&self) -> Vec<[u64; 2]> {
         self.0
             .iter_recorded()
@@ -67,7 +66,7 @@ impl Times {
             .collect()
     }
 
-    /// The same distribution.
+    /// The distribution with these counts.
     pub fn from_counts(counts: &[[u64; 2]]) -> Self {
         let mut times = Self::default();
         for [nanos, count] in counts {
@@ -76,8 +75,8 @@ impl Times {
         times
     }
 
-    /// As HdrHistogram's tools write and plot it (`.hgrm`): value in milliseconds, share, count up
-    /// to there, 1 / (1 - share).
+    /// In the format of HdrHistogram's tools (`.hgrm`): value in milliseconds, quantile, cumulative
+    /// count, 1 / (1 - quantile).
     pub fn to_hgrm(&self) -> String {
         let mut text = "       Value     Percentile TotalCount 1/(1-Percentile)\n\n".to_owned();
         let mut counted = 0;
@@ -100,7 +99,7 @@ impl Times {
     }
 
     /// Points of a percentile curve: (nines, milliseconds), where 1 nine is 90 %, 2 are 99 %. Ends
-    /// where less than one value is left.
+    /// where less than one value remains.
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let nines_max = (self.count().max(1) as f64).log10();
         let steps = (nines_max * 40.0).ceil() as usize;
@@ -109,7 +108,7 @@ impl Times {
     }
 }
 
-/// Four digits behind the point are more than a clock gives in milliseconds.
+/// Rounds to four decimals, which exceeds a clock's resolution in milliseconds.
 pub fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

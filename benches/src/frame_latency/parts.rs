@@ -1,9 +1,9 @@
-//! Parts of a long run: what `--part` writes and `--merge` reads, so that runs which are cut by a
-//! time limit make one result.
+//! Parts of a long run, written by `--part` and read by `--merge`, so that runs that are cut by a
+//! time limit give one result.
 //!
-//! `part.json` holds every frame (in nanoseconds) and every count of the cells that ran, and the
-//! machine's facts. Merging adds the frames of equal cells, as rounds of one run are added, and
-//! measures nothing.
+//! `part.json` contains every frame (in nanoseconds) and every count of the finished cells, and the
+//! machine's facts. Merging adds the frames of equal cells, like rounds of one run, and measures
+//! nothing.
 
 use std::error::Error;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::measure::Times;
 use crate::run::{Bucket, Frame, Outcome};
 use crate::voices::Heard;
 
-/// In the folder of a part.
+/// File name in the folder of a part.
 pub const FILE: &str = "part.json";
 
-/// What a part says beside its cells.
+/// Data of a part besides its cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     pub machine: Value,
@@ -43,10 +43,10 @@ pub fn write(folder: &Path, facts: &Facts, outcomes: &[Outcome]) -> std::io::Res
     std::fs::write(folder.join(FILE), format!("{part}\n"))
 }
 
-/// Reads parts and adds equal cells up, in the order of the folders.
+/// Reads parts and adds equal cells, in the order of the folders.
 ///
 /// # Errors
-/// What is not a part, or not a part of the same: another machine, commit, model or voice rate.
+/// A folder without a valid part, or a part with another machine, commit, model or voice rate.
 pub fn read(folders: &[impl AsRef<Path>]) -> Found<(Facts, Vec<Outcome>)> {
     let mut all: Option<Facts> = None;
     let mut outcomes = Vec::new();

@@ -14,23 +14,23 @@ use crate::parts::Facts;
 use crate::run::{Frame, Outcome};
 use crate::voices::Heard;
 
-/// Everything that was measured.
+/// All results.
 pub struct Results<'a> {
     pub arguments: &'a Arguments,
     pub facts: &'a Facts,
     pub outcomes: &'a [Outcome],
 }
 
-/// The numbers of a cell.
+/// Statistics of a cell.
 pub struct Summary {
     pub interval: Times,
     pub work: Times,
     pub side: Times,
     pub device: Times,
-    /// Frames begun more than 1.5 periods after the one before.
+    /// Frames that began more than 1.5 periods after the previous one.
     pub stutters: usize,
-    /// Share of frames whose device time was over the budget: by arrival of results, and as the
-    /// engine booked it.
+    /// Fraction of frames with device time over the budget: by arrival of results, and as accounted
+    /// by the engine.
     pub over_budget: f64,
     pub over_budget_engine: Option<f64>,
     pub tokens_per_second: f64,
@@ -61,7 +61,7 @@ impl Summary {
     }
 }
 
-/// Whether the device's time is known: llama.cpp does not tell.
+/// Whether the device time is known: llama.cpp does not report it.
 pub fn has_device_time(cell: &Cell) -> bool {
     !matches!(cell.mode, Mode::Off | Mode::Llama)
 }
@@ -75,7 +75,7 @@ impl Results<'_> {
         })
     }
 
-    /// Writes all files but the plots.
+    /// Writes all files except the plots.
     pub fn write(&self) -> io::Result<()> {
         let out = &self.arguments.out;
         let cells: Vec<Value> = self.outcomes.iter().map(|outcome| self.to_json(outcome)).collect();
@@ -98,8 +98,8 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// How much more p99 of the frames' work is than that of the game alone in the same round, in
-    /// milliseconds, in order. Background load that lasts longer than a round is in both.
+    /// Sorted differences of the p99 of the frames' work to the game alone in the same round, in
+    /// milliseconds. Background load that lasts longer than a round is in both values.
     fn more_by_round(&self, outcome: &Outcome) -> Vec<f64> {
         let alone = self.alone(&outcome.cell).filter(|_| outcome.cell.mode != Mode::Off);
         let alone = alone.map(|alone| alone.work_p99.as_slice()).unwrap_or_default();
@@ -157,7 +157,7 @@ impl Results<'_> {
         })
     }
 
-    /// The table that goes into a page.
+    /// The table as Markdown.
     pub fn table(&self) -> String {
         let mut table = "| mode | device | Hz | agents | frame work p50 / p99 / p99.9 ms | p99 more than alone | stutters | frame side p99 µs | \
              device p50 / p99 ms | budget | frames within | tokens late | tokens/s | first token p50 / p99 ms |\n\
@@ -169,8 +169,8 @@ impl Results<'_> {
         table
     }
 
-    /// What does not fit in the table, a line each: what frames were over the budget, what a GPU
-    /// used, and what became of a newcomer.
+    /// Results that do not fit in the table, one per line: frames over the budget, differences by
+    /// round, failed replies, power and memory of a GPU, and the effect of a new agent.
     pub fn notes(&self) -> String {
         let mut notes = String::new();
         for outcome in self.outcomes {
@@ -249,7 +249,7 @@ impl Results<'_> {
     }
 }
 
-/// The median of numbers in order: of an even number of them, the mean of the two in the middle.
+/// The median of sorted numbers: for an even number, the mean of the two in the middle.
 fn median(sorted: &[f64]) -> Option<f64> {
     let half = sorted.len() / 2;
     let upper = sorted.get(half)?;
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// The page of some outcomes: table and notes.
+    /// The report of some outcomes: table and notes.
     fn page(outcomes: &[Outcome]) -> String {
         let arguments = Arguments::parse_from(["frame_latency"]);
         let model = "a model".into();

@@ -1,4 +1,4 @@
-//! Runs a cell: an app of its own, its frames in a loop.
+//! Runs a cell: a separate app, whose frames run in a loop.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -25,21 +25,21 @@ use crate::talk;
 use crate::voices::{Heard, Voices};
 use crate::waiting::Waiting;
 
-/// Frames of a trace, and of a timeline in the plots.
+/// Frames of a trace, and of a timeline plot.
 pub const FRAMES_SHOWN: usize = 300;
 
-/// Frames to wait for agents who do not say anything.
+/// Maximum number of frames to wait for agents that do not speak.
 const SILENCE_MAX: usize = 3_600;
 
-/// What cells share.
+/// State shared by cells.
 pub struct Bench<'a> {
     arguments: &'a Arguments,
     loads: HashMap<Duration, Load>,
-    /// One at a time, so that one cell's memory is not another's.
+    /// Only one at a time, so that cells do not share memory.
     engine: Option<(EngineKey, Engine)>,
     pub model: String,
     trace: Option<&'a std::path::Path>,
-    /// What a newcomer asks about, where one arrives.
+    /// The text that a new agent asks about, if there is one.
     song: Option<String>,
 }
 
@@ -52,18 +52,17 @@ struct EngineKey {
 /// One frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Frame {
-    /// From its begin to the next one's.
+    /// From its beginning to the beginning of the next.
     pub interval: Duration,
-    /// From its begin to its end.
+    /// From its beginning to its end.
     pub work: Duration,
-    /// Of it in walla's systems, waiting included.
+    /// Time in walla's systems, including waits.
     pub side: Duration,
-    /// What the device worked on steps whose results this frame saw.
+    /// Device time of the steps whose results this frame received.
     pub device: Duration,
 }
 
-/// How far the governor's predictions of one bucket were off, as shares, since the engine was
-/// started.
+/// Relative errors of the governor's predictions for one bucket since the engine was started.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     pub rows: u64,
@@ -78,7 +77,7 @@ impl Bucket {
         json!({ "rows": rows, "steps": steps, "p50": rounded(p50), "p99": rounded(p99) })
     }
 
-    /// As [`to_json`](Self::to_json) wrote it.
+    /// Parses the output of [`to_json`](Self::to_json).
     pub fn of(value: &Value) -> Option<Self> {
         Some(Self {
             rows: value["rows"].as_u64()?,
@@ -89,7 +88,7 @@ impl Bucket {
     }
 }
 
-/// What a cell gave.
+/// Results of a cell.
 pub struct Outcome {
     pub cell: Cell,
     pub frames: Vec<Frame>,
@@ -97,18 +96,18 @@ pub struct Outcome {
     pub work_p99: Vec<Duration>,
     pub heard: Heard,
     pub elapsed: Duration,
-    /// The engine's counters when each round's measurement began and when it ended.
+    /// The engine's counters at the beginning and end of each round's measurement.
     pub stats: Vec<(EngineStats, EngineStats)>,
-    /// Of the round with the most steps, buckets that ran.
+    /// Buckets that ran in the round with the most steps.
     pub buckets: Vec<Bucket>,
-    /// Of the round that used most.
+    /// Power of the round with the highest reading.
     pub power: Power,
-    /// Of the round in which somebody waited longest.
+    /// Effect of a new agent, in the round with the longest wait.
     pub met: Option<Met>,
 }
 
 impl Outcome {
-    /// Adds a run to those of earlier rounds.
+    /// Adds a run to the runs of earlier rounds.
     pub fn collect(outcomes: &mut Vec<Self>, outcome: Self) {
         let Some(same) = outcomes.iter_mut().find(|other| other.cell == outcome.cell) else {
             return outcomes.push(outcome);
@@ -129,7 +128,7 @@ impl Outcome {
         }
     }
 
-    /// A counter of the engine, over all rounds.
+    /// Difference of an engine counter, summed over all rounds.
     pub fn counted(&self, counter: impl Fn(&EngineStats) -> u64) -> u64 {
         let of_round = |(before, after): &(EngineStats, EngineStats)| {
             counter(after).saturating_sub(counter(before))
@@ -137,7 +136,7 @@ impl Outcome {
         self.stats.iter().map(of_round).sum()
     }
 
-    /// A distribution over all frames.
+    /// Distribution of a duration over all frames.
     pub fn times(&self, part: impl Fn(&Frame) -> Duration) -> Times {
         times(&self.frames, part)
     }
@@ -158,7 +157,7 @@ impl<'a> Bench<'a> {
         Ok(Self { arguments, loads, engine: None, model, trace, song })
     }
 
-    /// Runs a cell; `None` if this machine has not what it needs.
+    /// Runs a cell; `None` if this machine lacks a requirement.
     pub fn run(&mut self, cell: &Cell) -> Result<Option<Outcome>, Box<dyn Error>> {
         let threads = self.arguments.host_threads;
         let load = self.loads.entry(cell.load).or_insert_with(|| Load::lasting(cell.load, threads));
@@ -213,7 +212,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The engine for a cell: loaded if it is not the one of the cell before.
+    /// The engine for a cell: loaded if it differs from the previous cell's.
     fn engine(&mut self, cell: &Cell) -> Result<Engine, Box<dyn Error>> {
         let key = EngineKey { device: cell.device.clone(), governed: cell.mode.is_governed() };
         if self.engine.as_ref().is_none_or(|(loaded, _)| *loaded != key) {
@@ -239,15 +238,16 @@ impl<'a> Bench<'a> {
             threads: arguments.threads,
             context_tokens: arguments.context,
             agents_max: u32::try_from(agents).unwrap_or(u32::MAX),
-            // Everybody's next token and part of a prompt; whole buckets of 64.
+            // One decode token per agent and part of a prompt; whole buckets of 64.
             rows_max: (agents as u32 + 63).next_multiple_of(64).clamp(128, 512),
             ..EngineOptions::new(source(arguments)?)
         };
         if key.governed {
             return Ok(options);
         }
-        // What a game does that calls a library from its frame, but for prompts: those are read 512
-        // tokens a step, the most that the engine takes, where a library would read a whole one.
+        // Like a game that calls a library from its frame, except for prompts: those are prefilled
+        // by 512 tokens per step, the engine's maximum, while a library would prefill a whole
+        // prompt.
         Ok(EngineOptions {
             rows_max: 512,
             prefill_tokens_max: 512,
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The agents of the cell before are gone when the engine has seen their client go.
+    /// Waits until the engine has removed the agents of the previous cell's client.
     fn wait_until_empty(&self) {
         let start = Instant::now();
         while self.engine.as_ref().is_some_and(|(_, engine)| engine.stats().agents > 0)
@@ -275,7 +275,7 @@ impl<'a> Bench<'a> {
         let mut pacer = Pacer::new(cell.period());
         let mut watch = Watch::default();
         let mut warm = 0;
-        // Everybody reads a prompt at once in the beginning, which is no game's every day.
+        // At the beginning all prompts are prefilled at once, which is not typical of a game.
         for _ in 0..warm_up + SILENCE_MAX {
             if warm == warm_up {
                 break;
@@ -333,7 +333,7 @@ fn source(arguments: &Arguments) -> Result<ModelSource, Box<dyn Error>> {
     }
 }
 
-/// Refuses to measure a crowd of which somebody never spoke, with the first reason that was given.
+/// Fails if an agent never spoke, with the first reported reason.
 fn has_begun(voices: &Voices, agents: usize) -> Result<(), Box<dyn Error>> {
     let silent = voices.silent();
     if silent == 0 {
@@ -358,8 +358,8 @@ fn wait_until_ready(engine: &Engine) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Begins frames at a rate, as a display does. A frame that comes late does not hurry those after
-/// it.
+/// Starts frames at a fixed rate, like a display. A late frame does not shorten the following
+/// intervals.
 struct Pacer {
     period: Duration,
     due: Instant,
@@ -381,7 +381,7 @@ impl Pacer {
     }
 }
 
-/// Measures frames one after the other.
+/// Measures successive frames.
 #[derive(Default)]
 struct Watch {
     begin: Option<Instant>,
@@ -389,7 +389,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Runs a frame. Its interval is the one that ends with its begin.
+    /// Runs a frame. Its interval is the one that ends at its beginning.
     fn frame(&mut self, app: &mut App, pacer: &mut Pacer) -> Frame {
         pacer.wait();
         app.world_mut().resource_mut::<Voices>().frame += 1;

@@ -1,4 +1,4 @@
-//! Agents who speak all the time, through the plugin.
+//! Agents that speak continuously, through the plugin.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use bevy_walla::prelude::*;
 
 use crate::voices::Voices;
 
-/// Who they are: one is who its place modulo eight says.
+/// Personas, selected by place modulo eight.
 const PERSONAS: [&str; 8] = [
     "You are Greta, the smith of Emberfall. You are cheerful. A horseshoe costs 3 silver. A sword costs 40 silver.",
     "You are Odo, the innkeeper of Emberfall. You sell ale for 1 silver and a bed for 4 silver. Your dog is called Biscuit.",
@@ -20,7 +20,7 @@ const PERSONAS: [&str; 8] = [
     "You are Hesper, the weaver. You are 89 years old. You were born in Dunmere. A wool blanket costs 6 silver.",
 ];
 
-/// What they are asked, in turn.
+/// Questions, in rotation.
 const QUESTIONS: [&str; 6] = [
     "Who are you?",
     "What do you sell?",
@@ -38,14 +38,14 @@ pub fn question(turn: usize) -> &'static str {
     QUESTIONS[turn % QUESTIONS.len()]
 }
 
-/// An agent by its place.
+/// An agent's place.
 #[derive(Component)]
 pub struct Place {
     pub place: usize,
     turns: usize,
 }
 
-/// Seats the agents and keeps them talking.
+/// Spawns the agents and keeps them talking.
 pub fn add_talk(app: &mut App, agents: usize, reply_tokens: u32, voice_rate: f32) {
     app.add_systems(Startup, move |mut commands: Commands| {
         for place in 0..agents {
@@ -69,7 +69,7 @@ pub fn add_talk(app: &mut App, agents: usize, reply_tokens: u32, voice_rate: f32
     });
 }
 
-/// Asks everybody who is silent: at first, and again when a reply has ended.
+/// Sends an ask to every silent agent: at first, and again when a reply has ended.
 fn open(
     mut agents: Query<(Entity, &mut Place, &Speech)>,
     mut voices: ResMut<Voices>,

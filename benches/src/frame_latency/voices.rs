@@ -1,4 +1,4 @@
-//! What agents say, seen from the frame: when tokens arrive, and which of them are late for speech.
+//! Tokens as received by the frame: their arrival, and which of them are late for speech.
 
 use std::time::{Duration, Instant};
 
@@ -6,24 +6,24 @@ use bevy_ecs::prelude::*;
 
 use crate::measure::Times;
 
-/// One speaker.
+/// Statistics of one agent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Voice {
     asked: Option<Instant>,
     /// When the first token of this reply arrived.
     began: Option<Instant>,
     said: u32,
-    /// In this reply or one before.
+    /// Whether this or an earlier reply had a token.
     has_spoken: bool,
-    /// The frame of the latest token.
+    /// Frame of the latest token.
     heard_frame: u64,
-    /// The longest and the number of waits between tokens, in frames, while an event is watched.
+    /// Maximum and number of waits between tokens, in frames, while an event is watched.
     gap_max: u64,
     tokens_watched: u32,
 }
 
-/// Everybody's tokens. Token `k` of a reply (from 0) is due `k / rate` seconds after the first one,
-/// when speech gets there.
+/// Tokens of all agents. Token `k` of a reply (from 0) is due `k / rate` seconds after the first
+/// one, when the speech reaches it.
 #[derive(Resource, Debug)]
 pub struct Voices {
     voices: Vec<Voice>,
@@ -39,15 +39,15 @@ pub struct Heard {
     pub tokens_late: u64,
     pub replies: u64,
     pub replies_failed: u64,
-    /// Why the first of them did.
+    /// Error of the first failed reply.
     pub error: Option<String>,
     pub first_token: Times,
-    /// Frames between two tokens of one reply: how many there were of each, the last for all longer
-    /// ones.
+    /// Histogram of the frames between two tokens of one reply; the last entry counts all longer
+    /// gaps.
     pub gaps: [u64; GAPS],
 }
 
-/// Gaps that are told apart.
+/// Entries of the histogram of gaps.
 const GAPS: usize = 64;
 
 impl Default for Heard {
@@ -65,7 +65,7 @@ impl Default for Heard {
 }
 
 impl Heard {
-    /// Adds another round's.
+    /// Adds the sums of another round.
     pub fn add(&mut self, other: &Self) {
         self.tokens += other.tokens;
         self.tokens_late += other.tokens_late;
@@ -84,7 +84,7 @@ impl Heard {
         self.gaps[(frames as usize).min(GAPS - 1)] += 1;
     }
 
-    /// Frames between two tokens, usually.
+    /// Median number of frames between two tokens.
     pub fn gap_median(&self) -> u64 {
         let total: u64 = self.gaps.iter().sum();
         let mut left = total / 2;
@@ -116,7 +116,7 @@ impl Voices {
         }
     }
 
-    /// Tokens that arrived in this frame.
+    /// Records tokens that arrived in this frame.
     pub fn heard(&mut self, agent: usize, tokens: u32, now: Instant) {
         let (rate, frame) = (self.rate, self.frame);
         let Some(voice) = self.voices.get_mut(agent) else { return };
@@ -148,12 +148,12 @@ impl Voices {
         voice.heard_frame = frame;
     }
 
-    /// How many have said nothing since the beginning.
+    /// Number of agents that have not spoken since the beginning.
     pub fn silent(&self) -> usize {
         self.voices.iter().filter(|voice| !voice.has_spoken).count()
     }
 
-    /// A reply ended: well, or with an error.
+    /// Records the end of a reply, with its error.
     pub fn ended(&mut self, agent: usize, error: Option<String>) {
         if agent < self.voices.len() {
             self.measured.replies += 1;
@@ -162,16 +162,16 @@ impl Voices {
         }
     }
 
-    /// Begins to watch an event: how long does anybody who speaks wait for a token from now on?
+    /// Begins to watch an event: the maximum wait of every speaking agent is measured from now on.
     pub fn watch(&mut self) {
         for voice in &mut self.voices {
             (voice.gap_max, voice.tokens_watched) = (0, 0);
         }
     }
 
-    /// For everybody who spoke since [`Voices::watch`], or waits for the next token of a reply: the
-    /// longest wait for a token, in frames. A wait that is not over counts with what it has come
-    /// to.
+    /// The longest wait for a token, in frames, of every agent that spoke since [`Voices::watch`]
+    /// or waits for the next token of a reply. A wait that is not over counts with its duration so
+    /// far.
     pub fn gaps_watched(&self, since_frame: u64) -> Vec<u64> {
         let speaks = |voice: &&Voice| voice.began.is_some() || voice.tokens_watched > 0;
         let gap = |voice: &Voice| {
@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(voices.gaps_watched(10), [3], "the wait of 8 frames was before");
     }
 
-    /// What [`Voices::gaps_watched`] says in frame 80, of one agent who speaks since frame 9, was
-    /// watched from frame 10 on and got a token in each of `frames`.
+    /// Result of [`Voices::gaps_watched`] in frame 80 for one agent that speaks since frame 9, was
+    /// watched from frame 10 on and received a token in each of `frames`.
     fn watched(frames: &[u64], asked_again: Option<u64>) -> Vec<u64> {
         let mut voices = Voices::new(1, 1.0);
         let now = Instant::now();

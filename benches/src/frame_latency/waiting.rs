@@ -1,5 +1,5 @@
-//! What walla spares a game: a link that waits in the frame until the device has done the frame's
-//! step.
+//! The opposite of walla's design, for comparison: a link that blocks the frame until the device
+//! has finished the frame's step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use bevy_walla::{
     AgentId, Client, Command, EngineStats, Event, GenerationId, Link, TrySendError, WallaState,
 };
 
-/// How long to wait for a step to begin: while prompts are being encoded there is none.
+/// Timeout of a step's start: no step runs while prompts are being encoded.
 const BEGIN_MAX: Duration = Duration::from_millis(1);
 
-/// How long to wait for its end.
+/// Timeout of its end.
 const END_MAX: Duration = Duration::from_secs(2);
 
-/// A client that waits.
+/// A client that blocks.
 #[derive(Clone)]
 pub struct Waiting(Arc<Client>);
 
@@ -23,7 +23,7 @@ impl Waiting {
         Self(Arc::new(client))
     }
 
-    /// Looks every few microseconds; sleeping would add the system's own slack to the step.
+    /// Polls every few microseconds; sleeping would add the system's timer slack to the step.
     fn wait_for_step(&self) {
         let before = self.0.engine().stats().steps;
         self.0.frame();

@@ -1,4 +1,4 @@
-//! What the plugin costs a game's frame, apart from any model: agents speak from a script.
+//! CPU cost of the plugin per frame, without a model: agents reply from a script.
 //!
 //! ```text
 //! cargo bench -p bevy_walla --bench frame_side [-- --frames 1000 --json FILE --parallel --cold MIB]
@@ -6,13 +6,13 @@
 //!
 //! Every agent says one word in every frame, all of it published as messages and events, with one
 //! observer on each agent. Columns: *systems* is the time inside the plugin's systems, as the
-//! plugin itself measures it; *frame* is a whole `App::update` less that of an app without the
-//! plugin, so it holds Bevy's share (running schedules, applying commands, observers) and the
-//! script's. Both in microseconds. *allocations* are of the whole process, per frame. Schedules run
-//! on one thread; with `--parallel` they run as in most games, on Bevy's task pools, and frames
-//! have a pause between them in which its threads fall asleep. With `--cold` so many MiB are
-//! written between frames, as a game's own work would, so that the plugin finds little of what it
-//! needs in the core's caches.
+//! plugin itself measures it. *frame* is a whole `App::update` minus that of an app without the
+//! plugin, so it includes Bevy's share (running schedules, applying commands, observers) and the
+//! script's. Both are in microseconds. *allocations* are of the whole process, per frame. Schedules
+//! run on one thread. With `--parallel` they run as in most games, on Bevy's task pools, with a
+//! pause between frames in which the pools' threads go to sleep. `--cold MIB` writes this many MiB
+//! between frames, as a game's own work would, so that most of the plugin's data is evicted from
+//! the core's caches.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +29,8 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-#[expect(unsafe_code, reason = "counting allocations takes an allocator")]
-// SAFETY: every call goes to the system's allocator unchanged.
+#[expect(unsafe_code, reason = "an allocator that counts")]
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -53,11 +53,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Frames before the measured ones: buffers find their size, caches warm up.
+/// Warm-up frames: buffers reach their final size, caches are filled.
 const FRAMES_WARM_UP: usize = 300;
 
-/// With the warm-up, so many words fit into the 16 KiB that the plugin reserves for a reply at
-/// most; a longer one would grow it.
+/// Including the warm-up, the words of this many frames fit in the 16 KiB that the plugin reserves
+/// for a reply at most. A longer reply would grow its buffer.
 const FRAMES_MAX: usize = 3_000;
 
 /// Words of 5 bytes, 11 to a sentence.
@@ -144,8 +144,8 @@ fn measure(agents: usize, frames: usize, bare: Duration, between: &mut Between) 
 /// How schedules run.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Bevy's parallel executor allocates a task for each system it runs, and hands it to another
-    /// thread: measured apart from it.
+    /// Bevy's parallel executor allocates a task for each system and passes it to another thread.
+    /// This mode measures without it.
     OneThread,
     Parallel,
 }
@@ -161,10 +161,10 @@ impl Kind {
     }
 }
 
-/// What happens between frames.
+/// Work between frames.
 struct Between {
     kind: Kind,
-    /// Memory that takes the caches' place.
+    /// Memory that is written to evict the caches.
     evicted: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What makes an entity an agent: [`Agent`] and the small components that come with it.
+//! Components of an agent: [`Agent`] and the components that it requires.
 
 use bevy_ecs::change_detection::DetectChanges;
 use bevy_ecs::lifecycle::HookContext;
@@ -16,21 +16,22 @@ use crate::conversation::Conversation;
 use crate::hub::Hub;
 use crate::speech::Speech;
 
-/// Makes an entity speak: insert it, then [`Ask`](crate::Ask) it something.
+/// An agent of the engine: insert it, then send it an [`Ask`](crate::Ask).
 ///
-/// Everything else about the agent is in required components, which are inserted with their
+/// All other properties of the agent are in required components, which are inserted with their
 /// defaults: [`AgentSampling`], [`AgentSeed`], [`VoiceRate`], [`AgentPriority`], [`LevelOfDetail`],
 /// [`ReplyLimits`], [`AgentContext`], [`AgentReasoning`], and two that the plugin writes,
-/// [`Conversation`] and [`Speech`]. All of them can be changed at any time; a change counts from
+/// [`Conversation`] and [`Speech`]. All of them can be changed at any time. A change applies from
 /// the agent's next reply on, a level of detail at once.
 ///
-/// Removing the component, or despawning the entity, cancels what the agent is saying and frees its
+/// Removing the component, or despawning the entity, cancels the agent's replies and frees its
 /// memory.
 ///
-/// An agent that is [`Disabled`](bevy_ecs::entity_disabling::Disabled) stays one: it speaks on,
-/// remembers, and answers when it is asked. One that is spawned disabled, in a pool say, takes none
-/// of the engine's room before it is asked something. Disabling components of a game's own hide an
-/// agent from the plugin: what changes meanwhile, the engine does not hear of.
+/// A [`Disabled`](bevy_ecs::entity_disabling::Disabled) agent remains active: it continues its
+/// reply, keeps its conversation, and answers asks. An agent that is spawned disabled, for instance
+/// in a pool, takes no slot of the engine before its first ask. Disabling components that a game
+/// defines itself hide an agent from the plugin: changes made in the meantime are not sent to the
+/// engine.
 ///
 /// # Examples
 /// ```
@@ -64,8 +65,8 @@ use crate::speech::Speech;
     Speech
 )]
 pub struct Agent {
-    /// Who the agent is: the system text of its conversation. Whatever stands here, it never
-    /// becomes a control token.
+    /// The system text of the conversation. It is encoded as plain text and never becomes a control
+    /// token.
     pub persona: String,
 }
 
@@ -87,7 +88,7 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
     }
 }
 
-/// How the agent's words are drawn. Default: temperature 0.7, top-k 40, top-p 0.95, min-p 0.05.
+/// Sampling of the agent's tokens. Default: temperature 0.7, top-k 40, top-p 0.95, min-p 0.05.
 #[derive(Component, Clone, Debug, Default, PartialEq)]
 #[cfg_attr(
     feature = "reflect",
@@ -97,7 +98,7 @@ fn agent_removed(mut world: DeferredWorld, context: HookContext) {
 pub struct AgentSampling(pub Sampling);
 
 impl AgentSampling {
-    /// Always the likeliest word: for robots and for tests.
+    /// Always the likeliest token: for robots and for tests.
     #[must_use]
     pub fn greedy() -> Self {
         Self(Sampling::greedy())
@@ -110,10 +111,10 @@ impl From<Sampling> for AgentSampling {
     }
 }
 
-/// Seed of the agent's random draws, added to the seed of its [`AgentSampling`]. Default: `0`.
+/// Seed of the agent's random numbers, added to the seed of its [`AgentSampling`]. Default: `0`.
 ///
-/// Two agents with the same persona, conversation, sampling and seed say the same: give each member
-/// of a crowd its own.
+/// Two agents with the same persona, conversation, sampling and seed give the same replies. Give
+/// each member of a crowd a different seed.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -123,7 +124,7 @@ impl From<Sampling> for AgentSampling {
 pub struct AgentSeed(pub u64);
 
 impl AgentSeed {
-    /// A seed from a name, the same on every machine (64-bit FNV-1a).
+    /// Hashes a name to a seed, the same on every machine (64-bit FNV-1a).
     #[must_use]
     pub const fn from_name(name: &str) -> Self {
         let bytes = name.as_bytes();
@@ -137,8 +138,8 @@ impl AgentSeed {
     }
 }
 
-/// How fast the agent speaks, in tokens a second: a deadline that the planner tries to keep, not a
-/// maximum of effort. Default: none, as fast as the agent's turn in the batch comes.
+/// Speech rate of the agent, in tokens per second: a deadline that the planner tries to meet, not a
+/// maximum. Default: none; the agent then decodes as fast as its turn in the batch allows.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(
     feature = "reflect",
@@ -151,22 +152,22 @@ impl VoiceRate {
     /// No deadline.
     pub const NONE: Self = Self(None);
 
-    /// A rate in tokens a second: calm speech is about 4, a fast reader takes 10.
+    /// A rate in tokens per second: calm speech is about 4, a fast reader takes 10.
     ///
-    /// A rate that is not a positive number is no deadline.
+    /// A rate that is not a positive number sets no deadline.
     #[must_use]
     pub fn tokens_per_second(rate: f32) -> Self {
         Self(Self(Some(rate)).get())
     }
 
-    /// The rate in tokens a second, if there is one.
+    /// The rate in tokens per second, if a deadline is set.
     #[must_use]
     pub fn get(self) -> Option<f32> {
         self.0.filter(|rate| rate.is_finite() && *rate > 0.0)
     }
 }
 
-/// Agents of higher priority go first when not all fit in a frame. Default: `0`.
+/// Agents of higher priority are scheduled first if not all fit in a frame. Default: `0`.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -175,10 +176,11 @@ impl VoiceRate {
 )]
 pub struct AgentPriority(pub i32);
 
-/// How much of each frame an agent is worth: 0 is all that its voice needs, 1 is one step a frame
-/// at most, 2 and more is what others leave. Default: `0`.
+/// Importance of an agent within a frame. 0: every step that its voice rate needs. 1: at most one
+/// step per frame. 2 and more: at most one step per frame, from device time that other agents leave
+/// unused. Default: `0`.
 ///
-/// It counts at once, also in mid-sentence. Set it yourself, or let
+/// A change applies at once, also within a reply. Set it directly, or let
 #[cfg_attr(feature = "lod", doc = "[`LodByDistancePlugin`](crate::LodByDistancePlugin)")]
 #[cfg_attr(not(feature = "lod"), doc = "`LodByDistancePlugin` (feature `lod`)")]
 /// set it by distance.
@@ -191,7 +193,7 @@ pub struct AgentPriority(pub i32);
 pub struct LevelOfDetail(pub u8);
 
 impl LevelOfDetail {
-    /// As the engine counts it.
+    /// The engine's level of detail.
     #[must_use]
     pub const fn detail(self) -> Detail {
         match self.0 {
@@ -202,7 +204,7 @@ impl LevelOfDetail {
     }
 }
 
-/// Where a reply ends at the latest.
+/// Limits of a reply.
 #[derive(Component, Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "reflect",
@@ -210,24 +212,24 @@ impl LevelOfDetail {
     reflect(Component, Default, Clone, Debug, PartialEq)
 )]
 pub struct ReplyLimits {
-    /// Tokens of one reply, without reasoning. Default: `256`, about a minute of speech.
+    /// Maximum tokens of one reply, without reasoning. Default: `256`, about a minute of speech.
     pub tokens_max: u32,
-    /// A reply ends before any of these appears in its speech. Default: none.
+    /// Strings that end the speech of a reply; the reply ends before the string. Default: none.
     pub stop_strings: Vec<String>,
-    /// A reply ends at any of these tokens in its speech, besides the model's own end of turn.
+    /// Tokens that end the speech of a reply, in addition to the model's end-of-turn tokens.
     /// Default: none.
     #[cfg_attr(feature = "reflect", reflect(ignore, clone))]
     pub stop_tokens: Vec<TokenId>,
 }
 
 impl ReplyLimits {
-    /// At most so many tokens.
+    /// At most `tokens_max` tokens.
     #[must_use]
     pub fn tokens(tokens_max: u32) -> Self {
         Self { tokens_max, ..Self::default() }
     }
 
-    /// Also ends before `text`.
+    /// Adds `text` to the stop strings.
     #[must_use]
     pub fn stop_at(mut self, text: impl Into<String>) -> Self {
         self.stop_strings.push(text.into());
@@ -241,8 +243,8 @@ impl Default for ReplyLimits {
     }
 }
 
-/// What happens when a conversation outgrows the agent's context. Default: the oldest turns are
-/// forgotten, the persona stays. The [`Conversation`] component keeps them all the same.
+/// Policy for a conversation that exceeds the agent's context. Default: the oldest turns are
+/// dropped from the prompt, the persona stays. The [`Conversation`] component keeps all turns.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -251,9 +253,9 @@ impl Default for ReplyLimits {
 )]
 pub struct AgentContext(pub ContextPolicy);
 
-/// Whether a model reasons before it speaks, and for how long. It has an effect on models with
-/// markers of reasoning only. Reasoning is never spoken; [`ReplyReasoning`](crate::ReplyReasoning)
-/// carries it.
+/// Whether a model reasons before it speaks, and for how long. It has an effect only on models with
+/// reasoning markers. Reasoning is never spoken; [`ReplyReasoning`](crate::ReplyReasoning) carries
+/// it.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "reflect",
@@ -261,17 +263,17 @@ pub struct AgentContext(pub ContextPolicy);
     reflect(Component, Default, Clone, Debug, PartialEq, Hash)
 )]
 pub struct AgentReasoning {
-    /// Reason where the chat template has a switch for that
+    /// Enables reasoning if the chat template has a switch for it
     /// ([`ModelCard::thinking_switch`](crate::ModelCard::thinking_switch)). Default: `false`, since
     /// it takes seconds.
     pub thinking: bool,
-    /// Tokens of reasoning in one reply, at most; [`ReplyLimits`] does not count them. At the limit
-    /// the engine closes the block, and the model speaks. Default: `512`.
+    /// Maximum tokens of reasoning in one reply; [`ReplyLimits`] does not count them. At the limit
+    /// the engine closes the reasoning block, and the model speaks. Default: `512`.
     pub tokens_max: u32,
 }
 
 impl AgentReasoning {
-    /// Reasons where the template has a switch for that, with at most this many tokens.
+    /// Enables reasoning if the template has a switch for it, with at most this many tokens.
     #[must_use]
     pub fn thinking(tokens_max: u32) -> Self {
         Self { thinking: true, tokens_max }
@@ -284,8 +286,8 @@ impl Default for AgentReasoning {
     }
 }
 
-/// Everything that tells the engine who an agent is. A component that somebody removed counts as
-/// its default.
+/// All components that define an agent for the engine. A component that was removed counts as its
+/// default.
 #[derive(QueryData)]
 pub(crate) struct AgentParts {
     agent: Ref<'static, Agent>,
@@ -300,7 +302,7 @@ pub(crate) struct AgentParts {
 }
 
 impl AgentPartsItem<'_, '_> {
-    /// Whether the agent is another than when the asking system last ran.
+    /// Whether the agent has changed since the querying system last ran.
     pub(crate) fn is_changed(&self) -> bool {
         fn changed<T: Component>(part: &Option<Ref<T>>) -> bool {
             part.as_ref().is_some_and(DetectChanges::is_changed)
@@ -315,17 +317,17 @@ impl AgentPartsItem<'_, '_> {
             || changed(&self.reasoning)
     }
 
-    /// Whether its level of detail is another than when the asking system last ran.
+    /// Whether its level of detail has changed since the querying system last ran.
     pub(crate) fn is_detail_changed(&self) -> bool {
         self.detail.as_ref().is_some_and(DetectChanges::is_changed)
     }
 
-    /// How much of each frame it is worth.
+    /// The engine's level of detail of the agent.
     pub(crate) fn detail(&self) -> Detail {
         self.detail.as_ref().map_or(Detail::Full, |level| level.detail())
     }
 
-    /// The agent as the engine wants it, without a history.
+    /// The engine's description of the agent, without a history.
     pub(crate) fn spec(&self) -> AgentSpec {
         let sampling = self.sampling.as_ref().map(|s| s.0.clone()).unwrap_or_default();
         let seed = self.seed.as_ref().map_or(0, |s| s.0);
@@ -346,7 +348,7 @@ impl AgentPartsItem<'_, '_> {
         }
     }
 
-    /// Tokens of one reply, at most.
+    /// Maximum tokens of one reply.
     pub(crate) fn reply_tokens_max(&self) -> u32 {
         self.limits.as_ref().map_or_else(|| ReplyLimits::default().tokens_max, |l| l.tokens_max)
     }
@@ -357,7 +359,7 @@ fn with_seed(sampling: Sampling, seed: u64) -> Sampling {
         return sampling;
     }
     let seed = sampling.seed().wrapping_add(seed);
-    // A sampling is valid whatever its seed.
+    // A sampling is valid with any seed.
     sampling.to_builder().seed(seed).build().unwrap_or(sampling)
 }
 

@@ -1,5 +1,5 @@
-//! How a game asks and interrupts: [`Ask`], [`Cancel`] and [`Interrupt`], as events, as messages or
-//! by a method of `Commands`.
+//! Asks and interruptions: [`Ask`], [`Cancel`] and [`Interrupt`], as events, as messages or by a
+//! method of `Commands`.
 
 use bevy_ecs::message::Messages;
 use bevy_ecs::prelude::*;
@@ -14,17 +14,17 @@ use walla_runtime::GenerationId;
 use crate::hub::{Hub, HushId};
 use crate::sentence::SentenceSpoken;
 
-/// Asks an agent something: trigger it, write it as a message, or call [`AskCommands::ask`].
+/// A question to an agent: trigger it, write it as a message, or call [`AskCommands::ask`].
 ///
-/// The answer comes as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s
+/// The answer arrives as [`ReplyStarted`](crate::ReplyStarted), [`ReplyDelta`](crate::ReplyDelta)s
 /// and [`SentenceSpoken`](crate::SentenceSpoken)s, and ends with exactly one of
-/// [`ReplyFinished`](crate::ReplyFinished) and [`ReplyFailed`](crate::ReplyFailed). An agent that
-/// still speaks answers when it has finished; before the model is loaded, asks wait for it. The
-/// text may come from a player: it never becomes a control token, except in an ask of the kind
-/// [`AskKind::RawTrusted`].
+/// [`ReplyFinished`](crate::ReplyFinished) and [`ReplyFailed`](crate::ReplyFailed). If the agent is
+/// still speaking, the answer follows the current reply. Asks made before the model is loaded wait
+/// for it. The text may come from a player: it never becomes a control token, except in an ask of
+/// the kind [`AskKind::RawTrusted`].
 ///
-/// Whichever way it is asked, the ask can be read as a message until the next frame, for instance
-/// to show the question.
+/// In all three cases the ask can be read as a message until the next frame, for instance to show
+/// the question.
 ///
 /// # Examples
 /// ```
@@ -48,39 +48,39 @@ pub struct Ask {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
     pub agent: Entity,
-    /// What is asked.
+    /// The question.
     pub text: String,
     /// How the model reads the text. Default: [`AskKind::Chat`].
     #[cfg_attr(feature = "reflect", reflect(default))]
     pub kind: AskKind,
-    /// Tells this ask from others: whatever the game likes, for instance a number that it counts
-    /// up, what the answer is for, or who asked ([`Entity::to_bits`]).
+    /// Identifies this ask with any value that is useful to the game: for instance a counter, the
+    /// purpose of the answer, or the entity that asked ([`Entity::to_bits`]).
     /// [`ReplyStarted`](crate::ReplyStarted), [`ReplyFinished`](crate::ReplyFinished) and
-    /// [`ReplyFailed`](crate::ReplyFailed) say it again. Default: `0`.
+    /// [`ReplyFailed`](crate::ReplyFailed) carry a copy. Default: `0`.
     pub tag: u64,
 }
 
 impl Ask {
-    /// Asks `agent` something, with tag 0.
+    /// An ask of the kind [`AskKind::Chat`] with tag 0.
     #[must_use]
     pub fn new(agent: Entity, text: impl Into<String>) -> Self {
         Self { agent, text: text.into(), kind: AskKind::Chat, tag: 0 }
     }
 
-    /// The same as [raw text](AskKind::Raw) to continue.
+    /// Changes the kind to [raw text](AskKind::Raw) to continue.
     #[must_use]
     pub fn raw(self) -> Self {
         Self { kind: AskKind::Raw, ..self }
     }
 
-    /// The same as [raw text with markers](AskKind::RawTrusted) to continue. Never with text from a
-    /// player.
+    /// Changes the kind to [raw text with markers](AskKind::RawTrusted) to continue. Never use it
+    /// with text from a player.
     #[must_use]
     pub fn raw_trusted(self) -> Self {
         Self { kind: AskKind::RawTrusted, ..self }
     }
 
-    /// The same with this tag.
+    /// Sets the tag.
     #[must_use]
     pub fn tagged(self, tag: u64) -> Self {
         Self { tag, ..self }
@@ -94,18 +94,18 @@ pub enum AskKind {
     /// The next turn of the agent's conversation, through the model's chat template.
     #[default]
     Chat,
-    /// Text to continue, without template, persona and conversation; the reply does not become part
-    /// of the conversation. The text may come from a player: no special token comes of it
+    /// Text to continue, without template, persona and conversation. The reply does not become part
+    /// of the conversation. The text may come from a player: it is never parsed for special tokens
     /// ([`Prompt::Raw`]).
     Raw,
-    /// As [`Raw`](Self::Raw), but markers such as `<|im_start|>` become their tokens
-    /// ([`Prompt::RawTrusted`]): for a chat format that the game writes itself. Never with text
-    /// from a player.
+    /// As [`Raw`](Self::Raw), but markers such as `<|im_start|>` are parsed as special tokens
+    /// ([`Prompt::RawTrusted`]): for a chat format that the game writes itself. Never use it with
+    /// text from a player.
     RawTrusted,
 }
 
 impl AskKind {
-    /// The prompt with this text.
+    /// The engine's prompt for this text.
     pub(crate) fn prompt(self, text: String) -> Prompt {
         match self {
             Self::Chat => Prompt::Chat(text),
@@ -115,16 +115,16 @@ impl AskKind {
     }
 }
 
-/// Ends what an agent is saying and forgets what else it was asked: trigger it, write it as a
+/// Cancels the reply in progress and all waiting asks of an agent: trigger it, write it as a
 /// message, or call [`AskCommands::hush`].
 ///
-/// Each of those replies finishes with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled),
-/// usually a frame later. What was said so far stays in the conversation. Without effect on a
-/// silent agent.
+/// Each of the replies finishes with [`FinishReason::Cancelled`](crate::FinishReason::Cancelled),
+/// usually a frame later. The text so far stays in the conversation. It has no effect on a silent
+/// agent.
 ///
-/// The order counts: what was asked before it is forgotten, what is asked after it, also in the
-/// same frame, is answered. Only a `Cancel` that is written as a message has no place among the
-/// asks of its frame, and counts as if it came before them.
+/// The order matters: asks made before it are cancelled, asks made after it, also in the same
+/// frame, are answered. Only a `Cancel` that is written as a message has no position among the asks
+/// of its frame. It counts as made before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Event, Clone, Debug, PartialEq))]
 pub struct Cancel {
@@ -136,12 +136,12 @@ pub struct Cancel {
 /// Cancels all asks of an agent and shortens its reply to the heard part: trigger it or write it as
 /// a message. [`Cancel`] keeps all text that the model has generated.
 ///
-/// A voice is slower than a model: when the player interrupts, the text may be far ahead of the
-/// voice, or complete. The [`Conversation`](crate::Conversation) and the engine then keep the heard
-/// part, cut at the last whole character. Later replies were not heard and are removed from the
-/// conversation. If no byte was heard, the exchange is removed too. The last 16 replies of an agent
-/// can be shortened, until its conversation is replaced. The order among asks counts as it does for
-/// [`Cancel`].
+/// Speech output is slower than a model: when the player interrupts, the text may be far ahead of
+/// the voice, or complete. The [`Conversation`](crate::Conversation) and the engine then keep the
+/// heard part, cut at the last whole character. Later replies were not heard and are removed from
+/// the conversation. If no byte was heard, the exchange is removed too. The last 16 replies of an
+/// agent can be shortened, until its conversation is replaced. The order among asks matters as it
+/// does for [`Cancel`].
 ///
 /// # Examples
 /// ```
@@ -160,7 +160,7 @@ pub struct Interrupt {
     /// An entity with an [`Agent`](crate::Agent).
     #[event_target]
     pub agent: Entity,
-    /// Which reply. `None`: the one in progress, or else the latest.
+    /// The reply. `None`: the one in progress, otherwise the latest.
     #[cfg_attr(feature = "reflect", reflect(ignore))]
     pub generation: Option<GenerationId>,
     /// Bytes of the reply's text that were heard.
@@ -185,14 +185,13 @@ impl Interrupt {
 
 /// [`Ask`] and [`Cancel`] as methods of [`Commands`].
 pub trait AskCommands {
-    /// Asks `agent` something: triggers [`Ask`].
+    /// Triggers [`Ask`] for `agent`.
     fn ask(&mut self, agent: Entity, text: impl Into<String>) -> &mut Self;
 
-    /// Asks `agent` something with a [tag](Ask::tag), which what becomes of it carries: triggers
-    /// [`Ask`].
+    /// Triggers [`Ask`] for `agent` with a [tag](Ask::tag), which the events of the reply carry.
     fn ask_tagged(&mut self, agent: Entity, text: impl Into<String>, tag: u64) -> &mut Self;
 
-    /// Ends what `agent` is saying and forgets what it was asked so far: triggers [`Cancel`].
+    /// Triggers [`Cancel`] for `agent`: cancels the reply in progress and all asks so far.
     fn hush(&mut self, agent: Entity) -> &mut Self;
 }
 
@@ -214,14 +213,13 @@ impl AskCommands for Commands<'_, '_> {
 
 /// [`Ask`] and [`Cancel`] as methods of [`EntityCommands`].
 pub trait AskEntityCommands {
-    /// Asks this agent something: triggers [`Ask`].
+    /// Triggers [`Ask`] for this agent.
     fn ask(&mut self, text: impl Into<String>) -> &mut Self;
 
-    /// Asks this agent something with a [tag](Ask::tag), which what becomes of it carries: triggers
-    /// [`Ask`].
+    /// Triggers [`Ask`] for this agent with a [tag](Ask::tag), which the events of the reply carry.
     fn ask_tagged(&mut self, text: impl Into<String>, tag: u64) -> &mut Self;
 
-    /// Ends what this agent is saying and forgets what it was asked so far: triggers [`Cancel`].
+    /// Triggers [`Cancel`] for this agent: cancels the reply in progress and all asks so far.
     fn hush(&mut self) -> &mut Self;
 }
 
@@ -243,13 +241,13 @@ impl AskEntityCommands for EntityCommands<'_> {
     }
 }
 
-// Events become messages, so that there is one way in.
+// Events are forwarded as messages, so that the collect system has a single input.
 
 pub(crate) fn forward_ask(ask: On<Ask>, mut asks: ResMut<Messages<Ask>>) {
     asks.write(ask.event().clone());
 }
 
-/// Two kinds of messages have no order among each other, so the hub notes it.
+/// Messages of two types have no order relative to each other, so the hub records it.
 pub(crate) fn forward_cancel(
     cancel: On<Cancel>,
     mut cancels: ResMut<Messages<Cancel>>,
@@ -270,7 +268,7 @@ pub(crate) fn forward_interrupt(
     hub.hushed(HushId::Interrupt(interrupt.id), asks_written(&asks));
 }
 
-/// Asks that were ever written: the number of the next one.
+/// Number of asks ever written, which is the number of the next one.
 pub(crate) fn asks_written(asks: &Messages<Ask>) -> usize {
     asks.oldest_message_count() + asks.len()
 }

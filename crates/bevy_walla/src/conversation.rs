@@ -1,4 +1,4 @@
-//! What was said: readable, saveable, restorable.
+//! The conversation of an agent: readable, saveable, restorable.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use bevy_ecs::prelude::*;
 use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 use walla_runtime::{EXCHANGES_KNOWN_MAX, GenerationId, Speaker, Turn};
 
-/// Names one state that a host gave to a conversation, so that the plugin's own additions are told
-/// apart from edits.
+/// Identifies one state that the game gave to a conversation. It distinguishes the game's edits
+/// from the plugin's own additions.
 ///
 /// Every edit, copy or new conversation takes the next number of the process: two conversations
-/// with the same number have the same edits behind them.
+/// with the same number have the same history of edits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EditId(u64);
 
 impl EditId {
-    /// No conversation at all.
+    /// No conversation.
     pub(crate) const NONE: Self = Self(u64::MAX);
 
     fn next() -> Self {
@@ -26,10 +26,10 @@ impl EditId {
     }
 }
 
-/// The turns of an agent and whoever talks to it, oldest first.
+/// The turns of an agent and its partners, oldest first.
 ///
 /// The plugin adds both turns of an exchange when the reply ends; the reply in progress is in
-/// [`Speech`](crate::Speech). The text of a cancelled or failed reply is kept, of an
+/// [`Speech`](crate::Speech). A cancelled or failed reply keeps its text, an
 /// [interrupted](crate::Interrupt) reply its heard part. A question whose reply never began is not
 /// added.
 ///
@@ -58,7 +58,7 @@ impl EditId {
 pub struct Conversation {
     turns: Vec<Turn>,
     edit: EditId,
-    /// Turns that were pushed since the edit.
+    /// Number of turns pushed since the edit.
     pushed: u32,
     /// The latest exchanges, oldest first: the reply and the index of its question.
     exchanges: VecDeque<(GenerationId, usize)>,
@@ -78,15 +78,15 @@ impl Conversation {
         &self.turns
     }
 
-    /// What the agent said last.
+    /// The agent's latest turn.
     #[must_use]
     pub fn last_reply(&self) -> Option<&str> {
         let of_agent = |turn: &&Turn| turn.speaker == Speaker::Agent;
         self.turns.iter().rev().find(of_agent).map(|turn| turn.text.as_str())
     }
 
-    /// Appends a turn that never went through the engine: an observation, a memory, a line of the
-    /// plot. The agent knows it from its next reply on.
+    /// Appends a turn that did not pass through the engine: an observation, a memory, a line of the
+    /// plot. It is part of the prompt from the agent's next reply on.
     ///
     /// Open asks are not cancelled. Exchanges of asks from earlier frames are inserted before the
     /// turn when their replies end; exchanges of asks from the same frame follow it.
@@ -95,14 +95,14 @@ impl Conversation {
         self.pushed = self.pushed.wrapping_add(1);
     }
 
-    /// Forgets everything that was said.
+    /// Removes all turns.
     pub fn clear(&mut self) {
         self.turns.clear();
         self.edited();
     }
 
-    /// Forgets the last exchange: the agent's last turn and what it answered. Returns the question,
-    /// ready to be asked again.
+    /// Removes the last exchange: the last question and the turns after it. Returns the question,
+    /// so that it can be asked again.
     pub fn forget_last_exchange(&mut self) -> Option<String> {
         let question = self.turns.iter().rposition(|turn| turn.speaker == Speaker::User)?;
         let text = self.turns.drain(question..).next().map(|turn| turn.text);
@@ -110,7 +110,7 @@ impl Conversation {
         text
     }
 
-    /// The conversation is another one now.
+    /// Marks the conversation as replaced.
     fn edited(&mut self) {
         self.edit = EditId::next();
         self.pushed = 0;
@@ -121,13 +121,13 @@ impl Conversation {
         self.edit
     }
 
-    /// Turns that were pushed since the edit. Wraps around.
+    /// Number of turns pushed since the edit. Wraps around.
     pub(crate) fn pushed(&self) -> u32 {
         self.pushed
     }
 
-    /// Makes room for so many more exchanges, dropping the oldest ones above `turns_max`, so that
-    /// [`Self::add_exchange`] allocates nothing.
+    /// Reserves memory for this number of exchanges, and drops the oldest turns above `turns_max`.
+    /// [`Self::add_exchange`] then allocates nothing.
     pub(crate) fn reserve_exchanges(&mut self, exchanges: usize, turns_max: usize) {
         let surplus = (self.turns.len() + 2 * exchanges).saturating_sub(turns_max);
         let dropped = self.drop_oldest(surplus.min(self.turns.len()));
@@ -137,13 +137,13 @@ impl Conversation {
             is_kept
         });
         if let Some(last) = self.turns.last_mut() {
-            last.text.shrink_to_fit(); // it was reserved for the longest reply
+            last.text.shrink_to_fit(); // its capacity was reserved for the longest reply
         }
         self.turns.reserve(2 * exchanges);
         self.exchanges.reserve(EXCHANGES_KNOWN_MAX.saturating_sub(self.exchanges.len()));
     }
 
-    /// Drops turns, and a reply whose question is among them. Returns how many.
+    /// Drops the oldest turns, and also a reply whose question is among them. Returns their number.
     fn drop_oldest(&mut self, turns: usize) -> usize {
         let is_agents = |turn: Option<&Turn>| turn.is_some_and(|t| t.speaker == Speaker::Agent);
         let last = turns.checked_sub(1).and_then(|last| self.turns.get(last));
@@ -153,8 +153,8 @@ impl Conversation {
         dropped
     }
 
-    /// Adds the exchange of a reply that has ended, before the last `turns_after` turns, which were
-    /// pushed later.
+    /// Adds the exchange of a reply that has ended. It is inserted before the last `turns_after`
+    /// turns, which were pushed later.
     pub(crate) fn add_exchange(
         &mut self,
         generation: GenerationId,
@@ -170,12 +170,12 @@ impl Conversation {
         self.exchanges.push_back((generation, at));
     }
 
-    /// The latest reply that went through the engine, as far as it is known.
+    /// The latest reply that passed through the engine, among the exchanges stored here.
     pub(crate) fn latest_reply(&self) -> Option<GenerationId> {
         self.exchanges.iter().map(|(generation, _)| *generation).max()
     }
 
-    /// The reply and all later ones, as far as they are known, oldest first. `None`: only the
+    /// The reply and all later ones among the exchanges stored here, oldest first. `None`: only the
     /// latest.
     pub(crate) fn replies_from(&self, generation: Option<GenerationId>) -> Vec<GenerationId> {
         let mut known = self.exchanges.iter().map(|(generation, _)| *generation);
@@ -185,7 +185,7 @@ impl Conversation {
         }
     }
 
-    /// Keeps of a reply only the beginning that was heard, as the engine does: see
+    /// Shortens a reply to the beginning that was heard, as the engine does: see
     /// [`Command::Interrupt`](crate::Command::Interrupt).
     pub(crate) fn shorten_reply(&mut self, generation: GenerationId, heard_bytes: u32) {
         let Some(at) = self.exchanges.iter().position(|(known, _)| *known == generation) else {
@@ -205,7 +205,7 @@ impl Conversation {
     }
 }
 
-/// Cuts a text at a byte, or before the character that contains this byte.
+/// Truncates a text at a byte index, or at the start of the character that contains this byte.
 pub(crate) fn cut_text(text: &mut String, bytes: u32) {
     text.truncate(text.floor_char_boundary(bytes as usize));
 }
@@ -217,7 +217,7 @@ impl Default for Conversation {
 }
 
 impl Clone for Conversation {
-    /// A copy counts as an edit wherever it is put: that is how a saved conversation is restored.
+    /// A copy counts as an edit wherever it is inserted. A saved conversation is restored this way.
     fn clone(&self) -> Self {
         Self::new(self.turns.iter().cloned())
     }
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(left(&[Agent, User, Agent], 4), [User, Agent]);
         assert_eq!(left(&[Observation, User, Agent, Observation], 4), [Observation]);
         assert_eq!(left(&[Observation, Agent, User, Agent], 5), [User, Agent]);
-        // Several replies in a row: only the first one answers.
+        // Only the first of several replies in a row is an answer.
         assert_eq!(left(&[User, Agent, Agent, Agent], 4), [Agent, Agent]);
         assert_eq!(left(&[User, Agent, User], 0), []);
     }

@@ -7,32 +7,32 @@ use bevy_ecs::prelude::*;
 use crate::systems::WallaSystems;
 use crate::walla::Walla;
 
-/// Adds what walla does to Bevy's diagnostics: tokens a second, step and frame times, queue, pages,
-/// agents.
+/// Adds walla's counters to Bevy's diagnostics: tokens per second, step and frame times, queue,
+/// pages, agents.
 ///
-/// Add it beside [`WallaPlugin`](crate::WallaPlugin), and Bevy's `LogDiagnosticsPlugin` to see the
-/// numbers on the console.
+/// Add it together with [`WallaPlugin`](crate::WallaPlugin), and Bevy's `LogDiagnosticsPlugin` to
+/// print the values to the console.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WallaDiagnosticsPlugin;
 
 impl WallaDiagnosticsPlugin {
-    /// Tokens that all agents of the engine spoke, a second.
+    /// Tokens decoded for all agents of the engine, per second.
     pub const TOKENS_PER_SECOND: DiagnosticPath =
         DiagnosticPath::const_new("walla/tokens_per_second");
 
     /// Duration of the latest step on the device, in milliseconds.
     pub const STEP_MS: DiagnosticPath = DiagnosticPath::const_new("walla/step_ms");
 
-    /// Time of the latest frame that the plugin's systems took from the game, in microseconds.
+    /// Host time of the plugin's systems in the latest frame, in microseconds.
     pub const FRAME_MICROS: DiagnosticPath = DiagnosticPath::const_new("walla/frame_micros");
 
-    /// Asks of this app that no agent has begun with.
+    /// Asks of this app whose reply has not begun.
     pub const ASKS_WAITING: DiagnosticPath = DiagnosticPath::const_new("walla/asks_waiting");
 
     /// Agents that speak or wait to speak.
     pub const AGENTS_ACTIVE: DiagnosticPath = DiagnosticPath::const_new("walla/agents_active");
 
-    /// Agents that were asked and wait for a slot of the engine.
+    /// Agents with an open ask that wait for a slot of the engine.
     pub const AGENTS_WAITING: DiagnosticPath = DiagnosticPath::const_new("walla/agents_waiting");
 
     /// KV pages in use.
@@ -41,7 +41,7 @@ impl WallaDiagnosticsPlugin {
     /// Memory that the device holds for KV pages, in MiB.
     pub const KV_MIB: DiagnosticPath = DiagnosticPath::const_new("walla/kv_mib");
 
-    /// Device time that a frame may use, in milliseconds; not measured while there is no limit.
+    /// Device time that a frame may use, in milliseconds; not measured without a limit.
     pub const BUDGET_MS: DiagnosticPath = DiagnosticPath::const_new("walla/budget_ms");
 
     /// Device time of the latest frame whose steps have been measured, in milliseconds.
@@ -50,24 +50,24 @@ impl WallaDiagnosticsPlugin {
     /// Frames that used more than their budget, since the start.
     pub const FRAMES_OVER: DiagnosticPath = DiagnosticPath::const_new("walla/frames_over_budget");
 
-    /// How far all but one in a hundred steps are from their predicted time, in per cent.
+    /// 99th percentile of the error of predicted step times, in per cent.
     pub const PREDICTION_ERROR: DiagnosticPath =
         DiagnosticPath::const_new("walla/prediction_error_p99");
 
-    /// Prompt tokens that the latest frame was granted.
+    /// Prompt tokens granted in the latest frame.
     pub const PREFILL_TOKENS: DiagnosticPath = DiagnosticPath::const_new("walla/prefill_tokens");
 
-    /// Agents that wanted something of the latest frame and got nothing.
+    /// Agents whose request was deferred in the latest frame.
     pub const AGENTS_DEFERRED: DiagnosticPath = DiagnosticPath::const_new("walla/agents_deferred");
 
     /// Programs of the device that are launched op by op although they could have been graphs.
     pub const GRAPH_FALLBACKS: DiagnosticPath = DiagnosticPath::const_new("walla/graph_fallbacks");
 
-    /// Calls of the device's driver for each step, on average since the start.
+    /// Calls of the device's driver per step, mean since the start.
     pub const DRIVER_CALLS: DiagnosticPath =
         DiagnosticPath::const_new("walla/driver_calls_per_step");
 
-    /// Takes the measurements of a frame.
+    /// Records the measurements of a frame.
     pub fn diagnostic_system(
         mut diagnostics: Diagnostics,
         walla: Res<Walla>,

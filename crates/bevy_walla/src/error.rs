@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use walla_runtime::EngineError;
 
-/// Why the plugin has no engine. Agents stay silent and every ask fails; the game goes on.
+/// Why the plugin has no engine. Agents stay silent, every ask fails, and the game continues.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WallaError {
@@ -12,7 +12,7 @@ pub enum WallaError {
     /// The engine could not start, or stopped: its message names the file, tensor, key or device.
     #[error("{0}")]
     Engine(Arc<EngineError>),
-    /// The engine was shut down by somebody else who holds it.
+    /// Another owner shut the engine down.
     #[error("the engine was stopped")]
     Stopped,
 }

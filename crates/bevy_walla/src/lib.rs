@@ -1,4 +1,5 @@
-//! Bevy plugin: every NPC's or robot's dialogue as one batch a frame, without blocking the frame.
+//! Bevy plugin: runs the dialogue of all NPCs or robots as one batch per frame and never blocks the
+//! frame.
 //!
 //! # Getting started
 //! ```no_run
@@ -16,113 +17,113 @@
 //!     })
 //!     .run();
 //! ```
-//! An agent is an entity, its persona a component. Asking is an event; what it says comes back as
-//! events on the entity, as messages, and in components. [`WallaPlugin::default`] speaks with the
-//! small demo model, [`WallaPlugin::model`] with a GGUF file of yours. The model loads and runs on
-//! a thread of its own: the frame only passes notes.
+//! An agent is an entity, and its persona is a component. An ask is an event. The reply arrives as
+//! events on the entity, as messages and in components. [`WallaPlugin::default`] uses the small
+//! demo model, [`WallaPlugin::model`] a GGUF file. The model loads and runs on a dedicated thread;
+//! the frame only exchanges messages with it.
 //!
-//! # What there is
-//! | to describe an agent | default |
+//! # Overview
+//! | component of an agent | default |
 //! |---|---|
-//! | [`Agent`] | the persona; brings all the others |
+//! | [`Agent`] | the persona; requires all the others |
 //! | [`AgentSampling`], [`AgentSeed`] | temperature 0.7, top-k 40, top-p 0.95, min-p 0.05; seed 0 |
 //! | [`VoiceRate`], [`AgentPriority`] | no deadline; 0 |
-//! | [`LevelOfDetail`] | 0: all that its voice needs (feature `lod`: set by distance) |
-//! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; the oldest turns are forgotten |
-//! | [`AgentReasoning`] | no thinking; 512 tokens of reasoning at most |
+//! | [`LevelOfDetail`] | 0: every step that its voice rate needs (feature `lod`: set by distance) |
+//! | [`ReplyLimits`], [`AgentContext`] | 256 tokens, no stop strings; oldest turns dropped |
+//! | [`AgentReasoning`] | no thinking; at most 512 tokens of reasoning |
 //!
-//! | to read | |
+//! | state | |
 //! |---|---|
-//! | [`Speech`] | what the agent is saying: state, question, text so far |
-//! | [`Conversation`] | what was said: readable, editable, saveable (feature `serialize`), restorable |
-//! | [`Walla`] | the engine: state, model, counters, what the frame paid |
+//! | [`Speech`] | the reply in progress: state, question, text so far |
+//! | [`Conversation`] | the history: readable, editable, saveable (feature `serialize`), restorable |
+//! | [`Walla`] | the engine: state, model, counters, host time of its systems |
 //!
-//! | to tell | |
+//! | request | |
 //! |---|---|
 //! | [`Ask`], [`Cancel`] | trigger them, write them as messages, or call [`commands.ask(…)`](AskCommands) and `hush` |
-//! | [`Interrupt`] | like [`Cancel`], for a voice: the conversation keeps the heard part |
+//! | [`Interrupt`] | like [`Cancel`], for speech output: the conversation keeps the part that was heard |
 //!
-//! | to hear, as event and as message | |
+//! | event and message | |
 //! |---|---|
-//! | [`ReplyStarted`] | the agent begins to read the prompt; words come with [`ReplyDelta`] |
+//! | [`ReplyStarted`] | prefill of the prompt begins; text arrives with [`ReplyDelta`] |
 //! | [`ReplyDelta`] | more text |
-//! | [`ReplyReasoning`] | more text that the model writes for itself: never spoken |
+//! | [`ReplyReasoning`] | more reasoning text, which is never spoken |
 //! | [`SentenceSpoken`] | a sentence for speech synthesis and subtitles |
-//! | [`TokenDrawn`] | a token and its alternatives, for those who asked for candidates |
+//! | [`TokenDrawn`] | a token and its alternatives, if the agent's sampling requests candidates |
 //! | [`ReplyFinished`], [`ReplyFailed`] | the end: exactly one of them for each ask |
-//! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or never will be |
+//! | [`WallaReady`], [`WallaFailed`] | the model is loaded, or failed to load |
 //!
 //! Systems run in the sets of [`WallaSystems`]: `Publish` in `PreUpdate`, `Collect` and `Submit` in
-//! `PostUpdate`. [`WallaDiagnosticsPlugin`] adds the numbers to Bevy's diagnostics,
-//! `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the game; [`WallaSettings`]
+//! `PostUpdate`. [`WallaDiagnosticsPlugin`] adds the counters to Bevy's diagnostics.
+//! `overlay::WallaOverlayPlugin` (feature `overlay`) draws them over the game. [`WallaSettings`]
 //! bounds the work of a frame.
 //!
-//! # What a frame pays
-//! Nothing in a frame waits: not for a lock, not for the device, not when an agent goes. Only the
-//! last handle of an engine, usually the end of its app, gives the device's thread up to 300 ms to
-//! free the memory. With 64 agents speaking at once a real frame pays some 40 µs, 6 µs where caches
-//! are warm, and allocates nothing (`benches/README.md`, `cargo bench -p bevy_walla`,
-//! `tests/no_allocation.rs`). When the engine's mailbox is full, what there is to say waits for the
-//! next frame; nothing is lost.
+//! # Cost on the host
+//! The frame never waits: not for a lock, not for the device, not when an agent is despawned. The
+//! only exception is the drop of an engine's last handle, usually at the end of its app: it gives
+//! the device thread up to 300 ms to free the memory. With 64 agents speaking at once, the systems
+//! take about 40 µs of a real frame (6 µs with warm caches) and allocate nothing
+//! (`benches/README.md`, `cargo bench -p bevy_walla`, `tests/no_allocation.rs`). If the engine's
+//! mailbox is full, the remaining commands are sent in the next frame; no command is lost.
 //!
-//! # What the device pays
-//! A frame may use a quarter of a 60 Hz frame of the device's time, unless you say otherwise
-//! ([`WallaPlugin::budget`], in play [`Walla::set_budget`]): work that is predicted not to fit
-//! waits for the next one. Agents that matter go first ([`AgentPriority`], [`LevelOfDetail`]),
-//! voices that are due before prompts, and nobody waits for ever. [`Walla::stats`] and
-//! [`WallaDiagnosticsPlugin`] say how the budget is kept.
+//! # Cost on the device
+//! Each frame has a device-time budget. Default: a quarter of a frame at 60 Hz
+//! ([`WallaPlugin::budget`], at run time [`Walla::set_budget`]). Work that is predicted not to fit
+//! waits for the next frame. Agents with a higher priority or a better level of detail are
+//! scheduled first ([`AgentPriority`], [`LevelOfDetail`]), and due decode tokens before prompts. No
+//! request starves. [`Walla::stats`] and [`WallaDiagnosticsPlugin`] report how the budget is kept.
 //!
 //! # Questions
-//! **Several characters, one model?** That is the point: all agents share the model and run as one
-//! batch. A second agent costs its context's memory and a little time, not a second model.
+//! **Several characters, one model?** All agents share the model and run as one batch. A second
+//! agent costs KV cache memory for its context and a little time, not a second model.
 //!
-//! **How do I know which reply an event belongs to?** Events are on the agent's entity, and an
-//! agent answers one thing at a time. [`ReplyStarted`], [`ReplyFinished`] and [`ReplyFailed`] carry
-//! the [`tag`](Ask::tag) of the ask, which is yours to choose; `generation` tells the deltas and
-//! sentences of one reply from those of another. Replies begin in the order of the asks, but an ask
-//! that never comes to a reply (refused, cancelled) may end before those that were asked earlier.
+//! **Which reply does an event belong to?** Events are on the agent's entity, and an agent answers
+//! one ask at a time. [`ReplyStarted`], [`ReplyFinished`] and [`ReplyFailed`] carry the
+//! [`tag`](Ask::tag) that the game gave the ask. `generation` identifies the reply of a delta or
+//! sentence. Replies begin in the order of the asks, but an ask without a reply (refused,
+//! cancelled) may end before asks that were made earlier.
 //!
-//! **More agents than the engine has slots?** They take turns: an agent that is asked waits for a
-//! slot, and the agent that has been idle longest loses its own. Conversations stay
+//! **More agents than slots in the engine?** Slots are shared: an agent with an open ask waits for
+//! a slot, and the agent that has been idle longest loses its slot. Conversations are kept
 //! ([`WallaPlugin::agents_max`], [`WallaPlugin::wait_for_slot`]).
 //!
 //! **Pausing the game?** [`WallaSettings::pause_with_time`] pauses agents with `Time<Virtual>`,
-//! [`WallaSettings::paused`] whenever the game likes. Later they continue with the same words.
+//! [`WallaSettings::paused`] at any time. The pause does not change the replies.
 //!
-//! **What if the agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its
+//! **What if an agent dies in mid-sentence?** Despawn it. Its replies end as cancelled and its
 //! memory is freed.
 //!
 //! **Can players break out of the persona by typing control tokens?** No: persona, question and
 //! history are encoded as plain text. So is the text of [`Ask::raw`]; only [`Ask::raw_trusted`]
 //! parses markers.
 //!
-//! **What does an agent see?** Push an observation into its [`Conversation`]: a turn of
+//! **How does an agent perceive the world?** Push an observation to its [`Conversation`]: a turn of
 //! [`Speaker::Observation`], such as "Odo leaves the room". A conversation may have any order of
-//! turns: an agent may speak first, and observations may come at any place.
+//! turns: an agent may speak first, and observations may be anywhere.
 //!
-//! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with it,
-//! and it goes on from there; what the model must read again, it reads when it is asked. A hostile
-//! or damaged save is an error of the format that reads it, within the limits
+//! **Saving a game?** Save [`Conversation`] with the rest of the entity. Spawn the agent with the
+//! saved component to continue the conversation. The history is prefilled again at the next ask. A
+//! hostile or damaged save is an error of the format's deserializer, within the limits
 //! [`Conversation::TURNS_MAX`] and [`Conversation::TEXT_BYTES_MAX`].
 //!
-//! **Inspectors, scenes, the remote protocol?** With the feature `reflect` components, settings and
-//! asks are registered by their names. [`AgentSampling`], [`AgentContext`] and [`Conversation`] are
-//! whole values there, to be copied and replaced; the others have their fields, but for
+//! **Inspectors, scenes, the remote protocol?** With the feature `reflect`, components, settings
+//! and asks are registered by name. [`AgentSampling`], [`AgentContext`] and [`Conversation`] are
+//! opaque values, which can be cloned and replaced. The others expose their fields, except
 //! [`ReplyLimits::stop_tokens`].
 //!
-//! **Testing without a model?** [`scripted::ScriptedEngine`] speaks from a script, one word a
+//! **Testing without a model?** [`scripted::ScriptedEngine`] replies from a script, one word per
 //! frame.
 //!
-//! **Where does the time of a frame go?** Run with `WALLA_TRACE=trace.json` in the environment, or
-//! ask [`WallaPlugin::trace`], and open the file in
-//! <https://ui.perfetto.dev>: host frame, device thread, device and copies, one above the other.
+//! **How is the time of a frame spent?** Set `WALLA_TRACE=trace.json` in the environment, or call
+//! [`WallaPlugin::trace`], and open the file in <https://ui.perfetto.dev>. It shows host frame,
+//! device thread, device and copies on separate tracks.
 //!
-//! **A model without a chat template?** [`WallaReady`] has the reason why asks will fail.
-//! [`WallaPlugin::template`] chooses another one, for instance `"chatml"`.
+//! **A model without a chat template?** [`WallaReady`] contains the reason why asks will fail.
+//! [`WallaPlugin::template`] selects another template, for instance `"chatml"`.
 //!
-//! **No model, broken file, no memory?** [`WallaFailed`] reports what to do, asks fail with it, and
-//! the game continues. Defects of the file that do not prevent loading are in
-//! [`ModelCard::warnings`] and in the log.
+//! **No model, broken file, no memory?** [`WallaFailed`] reports the reason and the remedy, asks
+//! fail with the same error, and the game continues. Defects of the file that do not prevent
+//! loading are in [`ModelCard::warnings`] and in the log.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The frame's side of an engine.
+//! Interface between the frame and an engine.
 
 use walla_runtime::{
     AgentId, Client, Command, EngineState, EngineStats, Event, GenerationId, TrySendError,
@@ -11,7 +11,7 @@ use crate::error::WallaError;
 pub enum WallaState {
     /// The model is being loaded; asks wait.
     Loading {
-        /// How much of it is there: 0 to 1.
+        /// Fraction that is loaded: 0 to 1.
         fraction: f32,
     },
     /// Agents can speak.
@@ -34,44 +34,45 @@ impl WallaState {
     }
 }
 
-/// What the plugin needs of an engine: try-operations only, none of them waits.
+/// An engine's interface to the plugin: only non-blocking operations.
 ///
-/// An engine's [`Client`] is one. A [`ScriptedEngine`](crate::scripted::ScriptedEngine) is another,
-/// for a game's own tests; write a third to record or replay what agents say.
+/// [`Client`] implements it for an engine, and [`ScriptedEngine`](crate::scripted::ScriptedEngine)
+/// for a game's own tests. Implement it to record or replay the dialogue of agents.
 pub trait Link: Send + Sync + 'static {
-    /// A name for a new agent, unique among all links of the same engine.
+    /// A new agent id, unique among all links of the same engine.
     fn new_agent(&self) -> AgentId;
 
-    /// A name for a new reply, unique among all links of the same engine.
+    /// A new reply id, unique among all links of the same engine.
     fn new_generation(&self) -> GenerationId;
 
     /// Sends a command. Commands arrive in order.
     ///
     /// # Errors
-    /// The command comes back: [`TrySendError::Full`] for now, [`TrySendError::Closed`] for ever.
+    /// The command is returned: [`TrySendError::Full`] is temporary, [`TrySendError::Closed`]
+    /// permanent.
     fn try_send(&self, command: Command) -> Result<(), TrySendError<Command>>;
 
-    /// The next thing that happened, if there is one.
+    /// The next event, if there is one.
     fn try_recv(&self) -> Option<Event>;
 
-    /// Takes up to `most` of the next things that happened, in order, and appends them to `events`,
-    /// which has room for them.
+    /// Receives up to `most` events, in order, and appends them to `events`, whose capacity
+    /// suffices.
     fn try_recv_many(&self, most: usize, events: &mut Vec<Event>) {
         events.extend(core::iter::from_fn(|| self.try_recv()).take(most));
     }
 
-    /// Grants the steps of one frame. Called in each frame in which anything is asked; commands
-    /// arrive without it.
+    /// Grants the steps of one frame. Called in each frame with an open ask; commands arrive
+    /// without it.
     fn frame(&self);
 
     /// Begins or ends a pause of all agents of this link. No frame is granted in a pause, so an
-    /// engine that works in frames alone need not do anything.
+    /// engine that works only in frames can ignore it.
     fn set_paused(&self, _is_paused: bool) {}
 
     /// Whether the engine can answer.
     fn state(&self) -> WallaState;
 
-    /// Its counters.
+    /// The engine's counters.
     fn stats(&self) -> EngineStats;
 }
 

@@ -11,10 +11,10 @@ use crate::agent::{Agent, LevelOfDetail};
 use crate::systems::WallaSystems;
 
 /// Sets the [`LevelOfDetail`] of every agent with a `GlobalTransform` by its distance from the
-/// nearest [`Listener`], and by whether it is [in view](InView): agents next to the player speak
-/// first, those far away with what is left.
+/// nearest [`Listener`], and by whether it is [in view](InView): agents near the player have
+/// precedence, distant agents use the remaining device time.
 ///
-/// Without a listener all levels stay as they are. Distances are in [`LodDistances`], a resource.
+/// Without a listener all levels stay unchanged. Distances are in the resource [`LodDistances`].
 ///
 /// # Examples
 /// ```
@@ -34,20 +34,22 @@ use crate::systems::WallaSystems;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LodByDistancePlugin;
 
-/// Who listens: on the player, or the camera. With several, the nearest counts.
+/// Marks the listener: the player, or the camera. With several, the nearest counts.
 #[derive(Component, Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Clone, Debug))]
 pub struct Listener;
 
-/// Whether an agent can be seen; one that cannot is worth a level less. Agents without it count as
-/// seen.
+/// Whether an agent can be seen. The level of an agent out of view is worse by one. Agents without
+/// this component count as seen.
 ///
-/// With Bevy's renderer, copy its `ViewVisibility` here; a game without one knows best itself.
+/// With Bevy's renderer, copy its `ViewVisibility` here; a game without one sets it by its own
+/// rules.
 #[derive(Component, Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Clone, Debug, PartialEq))]
 pub struct InView(pub bool);
 
-/// Distances of [`LodByDistancePlugin`], in the units of transforms. Change it at any time.
+/// Distances of [`LodByDistancePlugin`], in the units of transforms. They can be changed at any
+/// time.
 #[derive(Resource, Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(
     feature = "reflect",
@@ -55,12 +57,12 @@ pub struct InView(pub bool);
     reflect(Resource, Default, Clone, Debug, PartialEq)
 )]
 pub struct LodDistances {
-    /// Up to here an agent has level 0. Default: `10.0`, where a voice is understood.
+    /// Up to this distance an agent has level 0. Default: `10.0`, where a voice is understood.
     pub near: f32,
-    /// Up to here it has level 1, beyond it 2. Default: `40.0`, where a voice is heard.
+    /// Up to this distance it has level 1, beyond it 2. Default: `40.0`, where a voice is heard.
     pub far: f32,
-    /// How much farther than that an agent must go to lose a level, as a share: nobody flickers
-    /// between two. Default: `0.1`.
+    /// Relative distance beyond a limit at which an agent loses a level, so that levels do not
+    /// oscillate. Default: `0.1`.
     pub hysteresis: f32,
 }
 
@@ -71,12 +73,12 @@ impl Default for LodDistances {
 }
 
 impl LodDistances {
-    /// The level at a distance, for an agent that has `now`.
+    /// The level at a distance, for an agent with the current level `now`.
     fn level(&self, distance_squared: f32, is_seen: bool, now: u8) -> u8 {
         let unseen = u8::from(!is_seen);
         let had = now.saturating_sub(unseen);
         let is_beyond = |limit: f32, level: u8| {
-            // Whoever is inside stays inside a little longer.
+            // An agent inside a limit loses its level a little farther out.
             let limit = if had < level { limit * (1.0 + self.hysteresis) } else { limit };
             distance_squared > limit * limit
         };
@@ -89,7 +91,7 @@ impl LodDistances {
     }
 }
 
-/// An agent where it is.
+/// An agent with its position.
 type Placed = (&'static GlobalTransform, Option<&'static InView>, &'static mut LevelOfDetail);
 
 fn set_levels(

@@ -19,12 +19,12 @@ use crate::systems;
 use crate::trace;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
-/// Makes entities with an [`Agent`](crate::Agent) speak.
+/// Adds dialogue to entities with an [`Agent`](crate::Agent).
 ///
-/// The model loads on a thread of its own while the game starts; asks wait for it. A file that is
-/// missing or broken is a [`WallaFailed`] message, not a panic. The plugin needs no other plugin
-/// and no window. Adding it twice to one app is Bevy's usual error for plugins; two apps in a
-/// process are fine, each with its own engine or both with [one](Self::with_engine).
+/// The model loads on a dedicated thread while the game starts; asks wait for it. A missing or
+/// broken file is a [`WallaFailed`] message, not a panic. The plugin needs no other plugin and no
+/// window. Adding it twice to one app is Bevy's usual error for plugins. Two apps in a process may
+/// each have an engine or share [one](Self::with_engine).
 ///
 /// # Examples
 /// ```no_run
@@ -50,52 +50,52 @@ enum Source {
 }
 
 impl WallaPlugin {
-    /// Agents speak with the model in this GGUF file, on the best device.
+    /// Uses the model in this GGUF file, on the best device.
     #[must_use]
     pub fn model(path: impl Into<PathBuf>) -> Self {
         Self::with_options(EngineOptions::new(ModelSource::Path(path.into())))
     }
 
-    /// Agents speak with a GGUF file inside the program, for instance by `include_bytes!`.
+    /// Uses a GGUF file inside the program, for instance by `include_bytes!`.
     #[must_use]
     pub fn model_bytes(gguf: &'static [u8]) -> Self {
         Self::with_options(EngineOptions::new(ModelSource::Static(gguf)))
     }
 
-    /// All settings of the engine.
+    /// Uses these engine options.
     #[must_use]
     pub fn with_options(options: EngineOptions) -> Self {
         Self::new(Source::Options(Box::new(options)))
     }
 
-    /// Agents speak through an engine that runs already, shared with other apps or with code
-    /// outside of Bevy.
+    /// Uses a running engine, shared with other apps or with code outside of Bevy.
     #[must_use]
     pub fn with_engine(engine: Engine) -> Self {
         Self::new(Source::Engine(engine))
     }
 
-    /// Agents speak through links of your own, for instance those of a
+    /// Uses the links that `linker` returns, for instance the links of a
     /// [`ScriptedEngine`](crate::scripted::ScriptedEngine) in a test.
     #[must_use]
     pub fn with_link(linker: impl Fn() -> Box<dyn Link> + Send + Sync + 'static) -> Self {
         Self::new(Source::Link(Box::new(linker)))
     }
 
-    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`,
-    /// `"mistral"`, or the path of a file with Jinja source. One that does not work is a
-    /// [`WallaFailed`] message.
+    /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
+    /// the path of a file with Jinja source. A template that does not work is a [`WallaFailed`]
+    /// message.
     ///
-    /// Without it a model whose own template is absent or does not work loads, and asks fail with
-    /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`WallaReady`] has the reason.
+    /// Without this setting, a model whose own template is absent or does not work is loaded, and
+    /// asks fail with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`WallaReady`]
+    /// contains the reason.
     #[must_use]
     pub fn template(self, template: impl Into<TemplateChoice>) -> Self {
         let template = Some(template.into());
         self.change(|options| options.template = template)
     }
 
-    /// Which device runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Of no effect on an
-    /// engine that runs already, as all settings of the engine.
+    /// The device that runs the model: `auto`, `cpu`, `cuda:0`. Default: `auto`. Like all settings
+    /// of the engine, it has no effect on an engine that already runs.
     #[must_use]
     pub fn device(self, name: impl Into<String>) -> Self {
         let name = name.into();
@@ -108,18 +108,19 @@ impl WallaPlugin {
         self.change(|options| options.threads = Some(threads))
     }
 
-    /// In which context a GPU device works: one of its own (the default), one on a part of the
+    /// The context of a GPU device: a dedicated one (the default), one with a share of the
     /// multiprocessors (`GpuContext::Share { percent: 25 }`: the rest is always free for the
-    /// renderer), or one that the program has already. What driver or platform do not have is no
-    /// error: `walla devices` tells.
+    /// renderer), or an existing context of the program. A feature that the driver or platform
+    /// lacks is not an error: `walla devices` reports it.
     #[must_use]
     pub fn gpu_context(self, context: impl Into<GpuContext>) -> Self {
         let context = context.into();
         self.change(|options| options.gpu_context = context)
     }
 
-    /// Agents that can speak at the same time; their memory is reserved when the model loads. More
-    /// agents take turns, unless [`wait_for_slot`](Self::wait_for_slot) is off. Default: `64`.
+    /// Number of agents that can speak at the same time; their memory is reserved when the model
+    /// loads. More agents share the slots, unless [`wait_for_slot`](Self::wait_for_slot) is off.
+    /// Default: `64`.
     #[must_use]
     pub fn agents_max(self, agents: u32) -> Self {
         self.change(|options| options.agents_max = agents)
@@ -133,7 +134,8 @@ impl WallaPlugin {
         self.change(|options| options.wait_for_slot = waits)
     }
 
-    /// Agents beyond [`agents_max`](Self::agents_max) that the engine keeps. Default: `16_384`.
+    /// Maximum number of agents beyond [`agents_max`](Self::agents_max) that the engine keeps.
+    /// Default: `16_384`.
     #[must_use]
     pub fn agents_parked_max(self, agents: u32) -> Self {
         self.change(|options| options.agents_parked_max = agents)
@@ -145,25 +147,25 @@ impl WallaPlugin {
         self.change(|options| options.context_tokens = tokens)
     }
 
-    /// How the model's tokenizer splits text before merging, overriding the file: for files without
-    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or
-    /// with a name that walla does not know. Default: the file's own.
+    /// The tokenizer's pre-tokenizer, instead of the file's: for files without `tokenizer.ggml.pre`
+    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or with a name that walla
+    /// does not know. Default: the file's.
     #[must_use]
     pub fn pre_tokenizer(self, name: impl Into<String>) -> Self {
         let name = name.into();
         self.change(|options| options.pre_tokenizer = Some(name))
     }
 
-    /// Device time that each frame may use; what is predicted not to fit is not started. `None`: no
-    /// limit. Default: 4,166 µs, a quarter of a frame at 60 Hz. [`Walla::set_budget`] changes it at
-    /// run time.
+    /// Device time that each frame may use. Work that is predicted not to fit is not started.
+    /// `None`: no limit. Default: 4,166 µs, a quarter of a frame at 60 Hz. [`Walla::set_budget`]
+    /// changes it at run time.
     #[must_use]
     pub fn budget(self, budget: impl Into<Option<Duration>>) -> Self {
         let budget = budget.into();
         self.change(|options| options.budget = budget)
     }
 
-    /// When a device that hangs is given up, and when a reply ends early. Default: see
+    /// When a hung device is declared lost, and when a reply ends early. Default: see
     /// [`Deadlines`].
     #[must_use]
     pub fn deadlines(self, deadlines: Deadlines) -> Self {
@@ -171,15 +173,15 @@ impl WallaPlugin {
     }
 
     /// Steps that each frame grants the engine; a step is at most one token of each agent. Default:
-    /// `1`, which at 60 frames a second is far faster than speech. At least one: `0` counts as `1`.
+    /// `1`, which at 60 frames a second is far faster than speech. Minimum: `0` counts as `1`.
     #[must_use]
     pub fn steps_per_frame(mut self, steps: u32) -> Self {
         self.pacing = Pacing::PerFrame { steps: steps.max(1) };
         self
     }
 
-    /// The engine works as fast as the device goes, whatever the frames do: for tools and robots
-    /// that have the device to themselves.
+    /// Runs the engine as fast as the device allows, independently of frames: for tools and robots
+    /// that do not share the device.
     #[must_use]
     pub fn free_running(mut self) -> Self {
         self.pacing = Pacing::FreeRunning;
@@ -193,9 +195,9 @@ impl WallaPlugin {
         self
     }
 
-    /// Writes a trace of every frame into this file, for <https://ui.perfetto.dev>: what the host,
-    /// the device thread and the device did, and when ([`walla_trace::TraceFile`]).
-    /// `WALLA_TRACE=file.json` in the environment does the same for a game that is built.
+    /// Writes a trace of every frame to this file, for <https://ui.perfetto.dev>: activity of the
+    /// host, the device thread and the device over time ([`walla_trace::TraceFile`]).
+    /// `WALLA_TRACE=file.json` in the environment has the same effect without a rebuild.
     #[must_use]
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
         self.trace = Some(path.into());
@@ -214,7 +216,7 @@ impl WallaPlugin {
         self
     }
 
-    /// The engine, if there is one, and the way to it.
+    /// Starts the engine, if there is one, and returns a link to it.
     fn start(&self) -> (Option<Engine>, Result<Box<dyn Link>, WallaError>) {
         let engine = match &self.source {
             #[cfg(not(feature = "demo"))]
@@ -234,8 +236,8 @@ impl WallaPlugin {
 }
 
 impl Default for WallaPlugin {
-    /// The small demo model (feature `demo`). Without the feature there is no model, and a
-    /// [`WallaFailed`] message says so.
+    /// Uses the small demo model (feature `demo`). Without the feature no model is available, and
+    /// the engine fails with a [`WallaFailed`] message.
     fn default() -> Self {
         #[cfg(feature = "demo")]
         return Self::with_options(EngineOptions::new(ModelSource::demo()));

@@ -1,4 +1,4 @@
-//! The plugin's types by their names: for inspectors, scenes and Bevy's remote protocol.
+//! Registers the plugin's types by name: for inspectors, scenes and Bevy's remote protocol.
 
 use bevy_app::App;
 

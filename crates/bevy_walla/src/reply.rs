@@ -1,9 +1,8 @@
-//! What comes back: one type for each thing that happens to a reply, as an entity event and as a
-//! message.
+//! Events of a reply: one type for each, as an entity event and as a message.
 //!
 //! All of them are published in [`WallaSystems::Publish`](crate::WallaSystems::Publish): the
-//! message at once, the event when that schedule's commands are applied, both in the order in which
-//! things happened. Texts are inside the values: publishing allocates nothing.
+//! message at once, the event when that schedule's commands are applied, both in the order of
+//! occurrence. Texts are stored inline: publishing allocates nothing.
 
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
@@ -11,28 +10,28 @@ use walla_runtime::{
     DELTA_BYTES_MAX, FinishReason, GenerationId, InlineText, ReplyError, TokenDetail, Usage,
 };
 
-/// An agent begins with a question: its prompt is encoded, the model begins to read it. The first
-/// word comes later, with the first [`ReplyDelta`].
+/// A reply begins: its prompt is encoded and prefill begins. The first text arrives later, with the
+/// first [`ReplyDelta`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyStarted {
-    /// Who answers.
+    /// The agent that answers.
     #[event_target]
     pub agent: Entity,
-    /// Which of its replies.
+    /// The reply.
     pub generation: GenerationId,
-    /// The [`Ask::tag`](crate::Ask::tag) of what it answers.
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
     /// Tokens of persona, conversation and question.
     pub prompt_tokens: u32,
 }
 
-/// More text of a reply. All deltas of a reply joined are the reply, without reasoning.
+/// More text of a reply. The concatenation of all deltas is the reply, without reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyDelta {
-    /// Who speaks.
+    /// The agent that speaks.
     #[event_target]
     pub agent: Entity,
-    /// Which of its replies.
+    /// The reply.
     pub generation: GenerationId,
     /// Whole characters, spaces included.
     pub text: InlineText<DELTA_BYTES_MAX>,
@@ -40,18 +39,18 @@ pub struct ReplyDelta {
     pub tokens: u32,
 }
 
-/// More reasoning of an agent: text that the model writes for itself and that is never spoken. It
-/// is in no [`ReplyDelta`], no [`SentenceSpoken`](crate::SentenceSpoken), not in
+/// More reasoning of an agent: text that the model writes before its answer and that is never
+/// spoken. It is in no [`ReplyDelta`], no [`SentenceSpoken`](crate::SentenceSpoken), not in
 /// [`Speech`](crate::Speech) and not in [`Conversation`](crate::Conversation).
 ///
-/// Comes from models with markers of reasoning only; [`AgentReasoning`](crate::AgentReasoning) has
-/// the settings.
+/// Only models with reasoning markers produce it. [`AgentReasoning`](crate::AgentReasoning) has the
+/// settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyReasoning {
     /// The agent that reasons.
     #[event_target]
     pub agent: Entity,
-    /// Which of its replies.
+    /// The reply.
     pub generation: GenerationId,
     /// Whole characters, spaces included.
     pub text: InlineText<DELTA_BYTES_MAX>,
@@ -59,47 +58,48 @@ pub struct ReplyReasoning {
     pub tokens: u32,
 }
 
-/// A token was drawn, with the likeliest alternatives: only of agents whose
+/// A token was sampled. Carries the likeliest alternatives. Published only for agents whose
 /// [`Sampling::candidates`](walla_types::Sampling::candidates) is above 0.
 #[derive(Clone, Debug, PartialEq, EntityEvent, Message)]
 pub struct TokenDrawn {
-    /// Who speaks.
+    /// The agent that speaks.
     #[event_target]
     pub agent: Entity,
-    /// Which of its replies.
+    /// The reply.
     pub generation: GenerationId,
     /// The token and its alternatives.
     pub detail: Arc<TokenDetail>,
 }
 
-/// A reply is over. Its text is in [`Speech`](crate::Speech) and, with the question, in
+/// A reply has finished. Its text is in [`Speech`](crate::Speech) and, with the question, in
 /// [`Conversation`](crate::Conversation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyFinished {
-    /// Who spoke. May be gone: despawning an agent finishes its replies as cancelled.
+    /// The agent that spoke. May no longer exist: despawning an agent finishes its replies as
+    /// cancelled.
     #[event_target]
     pub agent: Entity,
-    /// Which of its replies.
+    /// The reply.
     pub generation: GenerationId,
-    /// The [`Ask::tag`](crate::Ask::tag) of what it answered.
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
-    /// Why it ended.
+    /// Why the reply ended.
     pub reason: FinishReason,
     /// Counts and times.
     pub usage: Usage,
 }
 
-/// A reply is over, badly: the error says what to do. Other agents go on, unless the error is
+/// A reply has failed. The error describes the remedy. Other agents continue, unless the error is
 /// [`ReplyError::EngineGone`].
 #[derive(Clone, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct ReplyFailed {
-    /// Who was asked.
+    /// The agent that was asked.
     #[event_target]
     pub agent: Entity,
-    /// Which of its replies.
+    /// The reply.
     pub generation: GenerationId,
-    /// The [`Ask::tag`](crate::Ask::tag) of what was asked.
+    /// The [`Ask::tag`](crate::Ask::tag) of the ask.
     pub tag: u64,
-    /// Why.
+    /// The reason.
     pub error: ReplyError,
 }

@@ -26,7 +26,7 @@ pub enum ConversationError {
     },
 }
 
-/// The part of both limits that is left.
+/// The remaining part of both limits.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     turns: usize,

@@ -1,7 +1,7 @@
-//! An engine that speaks from a script: for the tests of games, and of this crate.
+//! An engine that replies from a script: for the tests of games, and of this crate.
 //!
-//! No model, no thread, no clock: agents speak one word each time a frame is granted, so a test of
-//! dialogue runs in microseconds and comes out the same everywhere.
+//! It has no model, thread or clock. An agent says one word each time a frame is granted, so a test
+//! of dialogue runs in microseconds and gives the same result on every machine.
 //!
 //! ```
 //! use bevy_app::App;
@@ -30,19 +30,19 @@ use walla_runtime::{
 use crate::error::WallaError;
 use crate::link::{Link, WallaState};
 
-/// Commands that can wait for a frame.
+/// Capacity of the command queue.
 const COMMAND_QUEUE_DEFAULT: usize = 1_024;
 
-/// Commands that [`ScriptedEngine::commands`] remembers.
+/// Maximum number of commands that [`ScriptedEngine::commands`] returns.
 const LOG_MAX: usize = 4_096;
 
-/// A handle on a scripted engine; clones are the same engine.
+/// A handle of a scripted engine; clones share the engine.
 #[derive(Clone)]
 pub struct ScriptedEngine {
     inner: Arc<Mutex<Inner>>,
 }
 
-/// Persona and question to reply.
+/// Maps persona and question to a reply.
 type Script = Box<dyn Fn(&str, &str) -> String + Send>;
 
 struct Inner {
@@ -68,7 +68,7 @@ struct Actor {
 /// A reply in progress.
 struct Line {
     generation: GenerationId,
-    /// Written before the text.
+    /// Published before the text.
     reasoning: String,
     reasoned_bytes: usize,
     reasoning_tokens: u32,
@@ -80,7 +80,7 @@ struct Line {
 }
 
 impl ScriptedEngine {
-    /// An engine that is ready and answers with what `script` makes of persona and question.
+    /// An engine that is ready. `script` maps persona and question to the answer.
     pub fn new(script: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
         let inner = Inner {
             script: Box::new(script),
@@ -99,31 +99,30 @@ impl ScriptedEngine {
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Replies begin again when they are over, until they are cancelled: for tests of the steady
-    /// state.
+    /// Replies restart after their end, until they are cancelled: for tests of the steady state.
     #[must_use]
     pub fn endless(self) -> Self {
         self.lock().endless = true;
         self
     }
 
-    /// Agents whose [`thinking`](AgentSpec::thinking) is on reason before they speak. The script
-    /// makes the reasoning from persona and question; a frame publishes one word of it, up to the
-    /// agent's limit of tokens.
+    /// Agents with [`thinking`](AgentSpec::thinking) reason before they speak. The script maps
+    /// persona and question to the reasoning. A frame publishes one word of it, up to the agent's
+    /// limit of tokens.
     #[must_use]
     pub fn reasoning(self, script: impl Fn(&str, &str) -> String + Send + 'static) -> Self {
         self.lock().reasoning = Some(Box::new(script));
         self
     }
 
-    /// At most so many commands wait for a frame; more are refused.
+    /// Sets the capacity of the command queue; further commands are refused.
     #[must_use]
     pub fn command_queue(self, commands: usize) -> Self {
         self.lock().command_queue = commands;
         self
     }
 
-    /// Begins in this state instead of ready.
+    /// Starts in this state instead of ready.
     #[must_use]
     pub fn starting_in(self, state: WallaState) -> Self {
         self.set_state(state);
@@ -136,26 +135,26 @@ impl ScriptedEngine {
         move || Box::new(engine.clone())
     }
 
-    /// Changes the state. Failing ends every reply, as an engine does that fails.
+    /// Changes the state. A failed state ends every reply, as in an engine that fails.
     pub fn set_state(&self, state: WallaState) {
         let mut inner = self.lock();
         inner.state = state;
         inner.die_if_failed();
     }
 
-    /// The commands that arrived so far, in order (the first 4,096 of them).
+    /// The commands received so far, in order (the first 4,096 of them).
     #[must_use]
     pub fn commands(&self) -> Vec<Command> {
         self.lock().log.clone()
     }
 
-    /// How many agents there are.
+    /// Number of agents.
     #[must_use]
     pub fn agents(&self) -> usize {
         self.lock().agents.len()
     }
 
-    /// How many frames were granted.
+    /// Number of granted frames.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.lock().frames
@@ -309,7 +308,7 @@ impl Inner {
         });
     }
 
-    /// One word of everybody who was asked something.
+    /// Produces one word for every agent with an open ask.
     fn step(&mut self) {
         let Self { agents, events, endless, stats, .. } = self;
         stats.steps += 1;
@@ -389,8 +388,8 @@ impl Line {
     }
 }
 
-/// The next word with the space before it, as most tokenizers cut. `said_bytes` of the text have
-/// been said.
+/// The next word with the space before it, as most tokenizers split. `said_bytes`: bytes of the
+/// text that were already published.
 fn next_word(text: &str, said_bytes: &mut usize) -> InlineText<DELTA_BYTES_MAX> {
     let rest = text.get(*said_bytes..).unwrap_or_default();
     let word_bytes = rest.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(i, _)| i);

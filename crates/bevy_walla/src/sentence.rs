@@ -1,8 +1,8 @@
 use bevy_ecs::prelude::*;
 use walla_runtime::{GenerationId, InlineText, SentenceSplitter};
 
-/// Bytes of text that one [`SentenceSpoken`] carries at most: about 40 English words. Longer
-/// sentences come in parts.
+/// Maximum bytes of text in one [`SentenceSpoken`]: about 40 English words. Longer sentences are
+/// split.
 pub const SENTENCE_BYTES_MAX: usize = 240;
 
 /// A splitter whose sentences fit into [`SentenceSpoken`].
@@ -10,17 +10,17 @@ pub(crate) fn splitter() -> SentenceSplitter {
     SentenceSplitter::with_bytes_max(SENTENCE_BYTES_MAX)
 }
 
-/// A sentence is complete: what speech synthesis wants.
+/// A complete sentence, for speech synthesis.
 ///
-/// A sentence longer than [`SENTENCE_BYTES_MAX`] comes in parts, cut between words. Surrounding
-/// spaces are left out. The cut end of a reply that was cancelled, interrupted or failed is no
+/// A sentence longer than [`SENTENCE_BYTES_MAX`] is split between words. Surrounding spaces are
+/// removed. The truncated end of a reply that was cancelled, interrupted or failed is not a
 /// sentence: [`WallaSettings::publish_fragments`](crate::WallaSettings::publish_fragments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EntityEvent, Message)]
 pub struct SentenceSpoken {
-    /// Who speaks.
+    /// The agent that speaks.
     #[event_target]
     pub agent: Entity,
-    /// Which of its replies.
+    /// The reply.
     pub generation: GenerationId,
     /// The sentence, never empty.
     pub text: InlineText<SENTENCE_BYTES_MAX>,
@@ -32,8 +32,8 @@ pub struct SentenceSpoken {
     pub is_fragment: bool,
 }
 
-/// Where a sentence ends in a text that was split up to `begin`: nothing but white space is left
-/// out between sentences.
+/// End of a sentence in a text that was split up to `begin`: only white space is omitted between
+/// sentences.
 pub(crate) fn end_of(sentence: &str, text: &str, begin: usize) -> usize {
     let rest = text.get(begin..).unwrap_or_default();
     let skipped = rest.len() - rest.trim_start().len();

@@ -1,4 +1,4 @@
-//! What an agent is saying right now.
+//! The reply in progress of an agent.
 
 use bevy_ecs::prelude::*;
 #[cfg(feature = "reflect")]
@@ -6,38 +6,38 @@ use bevy_reflect::{Reflect, std_traits::ReflectDefault};
 
 /// Bytes reserved for each token that a reply may have.
 ///
-/// English runs at about 4.5 bytes a token, Chinese and Japanese at 3 to 6. A reply that needs more
-/// grows its buffer, which allocates; none does in practice.
+/// English takes about 4.5 bytes per token, Chinese and Japanese 3 to 6. A longer reply grows its
+/// buffer, which allocates; this does not occur in practice.
 const REPLY_BYTES_PER_TOKEN: usize = 8;
 
-/// Bytes that are reserved for a reply at most, whatever its limit of tokens says.
+/// Maximum number of bytes reserved for a reply, for any token limit.
 const REPLY_BYTES_RESERVED_MAX: usize = 16 * 1024;
 
-/// Bytes to reserve for a reply of so many tokens.
+/// Bytes to reserve for a reply of at most `reply_tokens_max` tokens.
 pub(crate) fn reply_bytes(reply_tokens_max: u32) -> usize {
     (reply_tokens_max as usize).saturating_mul(REPLY_BYTES_PER_TOKEN).min(REPLY_BYTES_RESERVED_MAX)
 }
 
-/// How far an agent is with its answer.
+/// Progress of an agent's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Default, Clone, Debug, PartialEq, Hash))]
 pub enum SpeechState {
-    /// Nothing is asked, or all is answered.
+    /// No ask is open.
     #[default]
     Silent,
-    /// Something is asked; the agent has not begun with it.
+    /// An ask is open; its reply has not begun.
     Asked,
-    /// The engine reads the prompt, or the model reasons.
+    /// The prompt is in prefill, or the model reasons.
     Thinking,
-    /// Words are coming.
+    /// Text is arriving.
     Talking,
 }
 
-/// What an agent is saying right now: for speech bubbles, animation and lip movement.
+/// The reply in progress of an agent: for speech bubbles, animation and lip movement.
 ///
-/// The plugin writes it in [`WallaSystems::Publish`](crate::WallaSystems::Publish) and, when
-/// something is asked, in [`WallaSystems::Collect`](crate::WallaSystems::Collect). The text of the
-/// last reply stays until the next one begins.
+/// The plugin writes it in [`WallaSystems::Publish`](crate::WallaSystems::Publish) and, for a new
+/// ask, in [`WallaSystems::Collect`](crate::WallaSystems::Collect). The text of the last reply
+/// stays until the next reply begins.
 #[derive(Component, Debug, Default)]
 #[cfg_attr(feature = "reflect", derive(Reflect), reflect(Component, Default, Debug))]
 #[component(clone_behavior = Ignore)]
@@ -48,31 +48,31 @@ pub struct Speech {
 }
 
 impl Speech {
-    /// How far the agent is.
+    /// Progress of the answer.
     #[must_use]
     pub fn state(&self) -> SpeechState {
         self.state
     }
 
-    /// Whether nothing is asked or everything is answered.
+    /// Whether no ask is open.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.state == SpeechState::Silent
     }
 
-    /// The reply so far, or the last reply whole.
+    /// The reply so far, or the complete last reply.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What is being answered; empty while the agent is silent.
+    /// The question of the reply in progress; empty while the agent is silent.
     #[must_use]
     pub fn question(&self) -> &str {
         &self.question
     }
 
-    /// Something was asked whose answer may take `bytes`.
+    /// Records an ask whose answer may take `bytes`.
     pub(crate) fn asked(&mut self, bytes: usize) {
         self.text.reserve(bytes.saturating_sub(self.text.len()));
         if self.state == SpeechState::Silent {
@@ -92,20 +92,20 @@ impl Speech {
         self.text.push_str(delta);
     }
 
-    /// An ask is over. `waiting`: whether something else is asked.
+    /// Records the end of a reply. `waiting`: another ask is open.
     pub(crate) fn end(&mut self, waiting: bool) {
         self.state = if waiting { SpeechState::Asked } else { SpeechState::Silent };
         self.question.clear();
     }
 
-    /// An ask is over that never began.
+    /// Records the end of an ask whose reply never began.
     pub(crate) fn end_unbegun(&mut self, waiting: bool) {
         if self.state == SpeechState::Asked {
             self.end(waiting);
         }
     }
 
-    /// The agent is no longer one.
+    /// The entity is no longer an agent.
     pub(crate) fn fall_silent(&mut self) {
         self.end(false);
     }

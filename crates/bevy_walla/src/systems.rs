@@ -3,31 +3,31 @@ use bevy_ecs::prelude::*;
 
 use crate::hub;
 
-/// When the plugin works: order your systems around these sets.
+/// System sets of the plugin, to order other systems against.
 ///
-/// | set | schedule | what it does |
+/// | set | schedule | work |
 /// |---|---|---|
-/// | [`Publish`](Self::Publish) | [`PreUpdate`] | takes what was said since the last frame: [`Speech`](crate::Speech), [`Conversation`](crate::Conversation), messages, events |
-/// | [`Collect`](Self::Collect) | [`PostUpdate`] | looks for new and changed agents and for asks |
-/// | [`Submit`](Self::Submit) | [`PostUpdate`], after `Collect` | tells the engine, and grants the steps of this frame |
+/// | [`Publish`](Self::Publish) | [`PreUpdate`] | publishes the engine's events since the last frame: [`Speech`](crate::Speech), [`Conversation`](crate::Conversation), messages, events |
+/// | [`Collect`](Self::Collect) | [`PostUpdate`] | collects new and changed agents and asks |
+/// | [`Submit`](Self::Submit) | [`PostUpdate`], after `Collect` | sends commands to the engine and grants the steps of this frame |
 ///
-/// What is asked in `Update` thus goes to the engine in the same frame, and what is said is there
+/// An ask made in `Update` is thus sent to the engine in the same frame, and new text is available
 /// before `Update`.
 #[derive(SystemSet, Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WallaSystems {
-    /// What agents said becomes components, messages and events.
+    /// Publishes the engine's events as components, messages and events.
     Publish,
-    /// Changes and asks are seen.
+    /// Collects changes and asks.
     Collect,
-    /// The engine is told, and the frame's steps are granted.
+    /// Sends commands to the engine and grants the frame's steps.
     Submit,
 }
 
 /// All three take a [`NonSendMarker`](bevy_ecs::system::NonSendMarker), so they run on the thread
-/// that runs the schedule. They take some 40 µs with 64 agents; handing them to a thread of the
-/// task pool, and waking the frame's thread when that is done, costs as much usually and up to half
-/// a millisecond now and then (benches/README.md), which the frame would wait for. What else is in
-/// the schedule runs beside them as before.
+/// that runs the schedule. They take about 40 µs with 64 agents. Moving them to a thread of the
+/// task pool, and waking the frame's thread afterwards, usually costs as much and occasionally up
+/// to half a millisecond (benches/README.md), which the frame would wait for. Other systems of the
+/// schedule still run in parallel to them.
 pub(crate) fn add_systems(app: &mut App) {
     app.configure_sets(PreUpdate, WallaSystems::Publish)
         .configure_sets(PostUpdate, (WallaSystems::Collect, WallaSystems::Submit).chain())

@@ -8,15 +8,15 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::system::NonSendMarker;
 use walla_trace::{TraceFile, host_span, now_nanos};
 
-/// Lives as long as the app.
+/// Exists as long as the app.
 #[derive(Resource)]
 struct Tracing {
-    /// None if the environment names the file: then the engine's thread writes it.
+    /// `None` if the environment names the file: then the engine's thread writes it.
     _file: Option<TraceFile>,
     frame_begin_nanos: u64,
 }
 
-/// Adds the file at `path`, and the marks of frames if anybody writes a file.
+/// Starts the file at `path`, and marks frames if any trace file is written.
 pub(crate) fn add(app: &mut App, path: Option<&Path>) {
     let file = path.and_then(TraceFile::start_or_log);
     if file.is_none() && !TraceFile::is_in_environment() {
@@ -27,8 +27,8 @@ pub(crate) fn add(app: &mut App, path: Option<&Path>) {
         .add_systems(Last, end);
 }
 
-/// On the frame's own thread, as the plugin's other systems: another thread would have to wake up
-/// first.
+/// Runs on the frame's thread, like the plugin's other systems: another thread would have to wake
+/// up first.
 fn begin(mut tracing: ResMut<Tracing>, _here: NonSendMarker) {
     tracing.frame_begin_nanos = now_nanos();
 }

@@ -1,4 +1,4 @@
-//! The engine as a game sees it: [`Walla`], and what it says about itself.
+//! The engine's state for the game: [`Walla`], [`WallaReady`] and [`WallaFailed`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,22 +39,22 @@ impl Walla {
         Self { engine, ..Self::default() }
     }
 
-    /// The engine itself: clone it to share the model with another app or with code outside of
-    /// Bevy. None if it did not start, or if agents speak from a script.
+    /// The engine itself. Clone it to share the model with another app or with code outside of
+    /// Bevy. `None` if it did not start, or if agents reply from a script.
     #[must_use]
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
     }
 
-    /// What was loaded, and on which device; none until agents can speak.
+    /// The loaded model and its device; `None` until agents can speak.
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
         self.engine.as_ref().and_then(Engine::model)
     }
 
     /// The model's tokenizer: for [biases](walla_types::LogitBias), [stop
-    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::TokenMask), or to count what a
-    /// persona takes of a context. None until agents can speak, or if they speak from a script.
+    /// tokens](crate::ReplyLimits::stop_tokens) and [masks](crate::TokenMask), or to count the
+    /// tokens of a persona. `None` until agents can speak, or if they reply from a script.
     ///
     /// # Examples
     /// ```
@@ -77,7 +77,7 @@ impl Walla {
         self.engine.as_ref().and_then(Engine::tokenizer)
     }
 
-    /// Whether agents can speak.
+    /// The loading state of the model.
     #[must_use]
     pub fn state(&self) -> &WallaState {
         &self.state
@@ -89,7 +89,7 @@ impl Walla {
         self.state.is_ready()
     }
 
-    /// Whether no agent will speak.
+    /// Whether the engine failed: no agent will speak.
     #[must_use]
     pub fn is_failed(&self) -> bool {
         matches!(self.state, WallaState::Failed(_))
@@ -101,31 +101,31 @@ impl Walla {
         &self.stats
     }
 
-    /// What the plugin's systems took of the latest whole frame.
+    /// Host time of the plugin's systems in the latest complete frame.
     #[must_use]
     pub fn frame_cost(&self) -> FrameCost {
         self.cost
     }
 
-    /// Asks of this app that no agent has begun with, wherever they wait: for the model, for their
-    /// agent, for room.
+    /// Asks of this app whose reply has not begun, because the model is loading, their agent is
+    /// busy, or the engine has no free capacity.
     #[must_use]
     pub fn asks_waiting(&self) -> usize {
         self.asks_waiting
     }
 
-    /// Events since the start that named an agent or a reply which the plugin does not know. They
-    /// are dropped. More than zero means a defect of the [`Link`](crate::Link).
+    /// Events since the start that refer to an unknown agent or reply. They are dropped. A number
+    /// above zero means a defect of the [`Link`](crate::Link).
     #[must_use]
     pub fn events_unknown(&self) -> u64 {
         self.events_unknown
     }
 
-    /// Changes the device time of a frame, from the next frame on; `None`: no limit. Zero pauses
-    /// all agents of the engine in all apps;
+    /// Changes the device-time budget of each frame, from the next frame on; `None`: no limit. Zero
+    /// pauses all agents of the engine in all apps;
     /// [`WallaSettings::paused`](crate::WallaSettings::paused) pauses the agents of this app.
     /// Budget and use are in [`stats().budget`](Self::stats). Without an engine (agents from a
-    /// script) it does nothing.
+    /// script) it has no effect.
     ///
     /// # Examples
     /// ```
@@ -142,12 +142,12 @@ impl Walla {
         }
     }
 
-    /// Changes how many tokens all conversations together keep on the device, up to what was
-    /// reserved when the model was loaded. If they hold more, idle agents lose their cache first,
-    /// then those of the lowest priority; they read their history again when there is room. Memory
-    /// goes back to the system where the device can: `stats().kv_bytes` tells, and `pages_refused`
-    /// what could not come back. Without an engine of its own (agents from a script) it does
-    /// nothing.
+    /// Changes the number of tokens that all conversations together may keep in the KV cache, up to
+    /// the number that was reserved when the model was loaded. If they hold more, idle agents lose
+    /// their cache first, then agents of the lowest priority. Their history is prefilled again when
+    /// memory is free. Memory is returned to the system where the device supports it:
+    /// `stats().kv_bytes` reports the size, and `pages_refused` the pages for which no memory was
+    /// free. Without an engine (agents from a script) it has no effect.
     pub fn set_kv_tokens(&self, tokens: u32) {
         if let Some(engine) = &self.engine {
             engine.set_kv_tokens(tokens);
@@ -166,7 +166,7 @@ impl Walla {
     }
 }
 
-/// The model is loaded: agents begin to answer. Told once, as an event and as a message.
+/// The model is loaded and agents begin to answer. Published once, as an event and as a message.
 ///
 /// # Examples
 /// ```
@@ -180,16 +180,16 @@ impl Walla {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Event, Message)]
 pub struct WallaReady {
-    /// Which chat template the model speaks with, or why none works: then asks fail with
+    /// The chat template of the model, or the reason why none works: then asks fail with
     /// [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). `None` for agents from a script.
     pub template: Option<TemplateState>,
 }
 
-/// No agent will speak, and every ask fails; the game goes on. Told once, as an event and as a
-/// message.
+/// The engine failed: no agent will speak, every ask fails, and the game continues. Published once,
+/// as an event and as a message.
 #[derive(Clone, Debug, Event, Message)]
 pub struct WallaFailed {
-    /// Why.
+    /// The reason.
     pub error: WallaError,
 }
 

@@ -227,7 +227,7 @@ fn a_cancel_that_is_a_message_comes_before_the_asks_of_its_frame() {
     assert_eq!(log(&app).only("finished"), ["EndOfTurn", "Cancelled"]);
 }
 
-/// What became of asks, by their tags.
+/// How asks ended, by their tags.
 #[derive(Resource, Default)]
 struct Tags(Vec<(&'static str, u64)>);
 
@@ -250,7 +250,7 @@ fn what_becomes_of_an_ask_carries_its_tag() {
     commands.ask(odo, "one").ask_tagged(odo, "two", 2).ask_tagged(odo, "three", u64::MAX);
     commands.entity(stone).ask_tagged("four", 4);
     app.world_mut().flush();
-    // A refused ask ends before those that were asked earlier, so their order tells nothing.
+    // A refused ask ends before earlier asks, so the relative order is not defined.
     let refused = [("failed", u64::MAX), ("failed", 4)];
     let answered = [("began", 0), ("ended", 0), ("began", 2), ("ended", 2)];
     assert_eq!(told(&mut app, 20), [&refused[..], &answered[..]].concat());

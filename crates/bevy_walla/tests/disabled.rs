@@ -1,4 +1,4 @@
-//! Agents that are disabled: Bevy's queries pass them by, the plugin does not.
+//! Disabled agents: Bevy's queries skip them, the plugin does not.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn an_agent_of_a_pool_takes_no_room_and_answers_when_it_is_taken_out() {
     let [odo, greta] =
         ["Odo", "Greta"].map(|name| app.world_mut().spawn((Agent::persona(name), Disabled)).id());
     updates(&mut app, 5);
-    // What happens in the pool counts, too.
+    // Changes in the pool take effect, too.
     app.world_mut().get_mut::<Agent>(odo).unwrap().persona = "Sir Odo".into();
     app.world_mut().get_mut::<LevelOfDetail>(odo).unwrap().0 = 1;
     *app.world_mut().get_mut::<Conversation>(odo).unwrap() = old;

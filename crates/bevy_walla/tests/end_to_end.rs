@@ -1,5 +1,5 @@
-//! With a real engine on the CPU and a tiny random model: it says nothing sensible, but all of it
-//! goes the whole way.
+//! A real engine on the CPU with a tiny random model: the text is meaningless, but it passes
+//! through the whole engine.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn plugin() -> WallaPlugin {
     on_one_thread(WallaPlugin::model_bytes(tiny()))
 }
 
-/// Says 24 words on every machine: an end of turn is none of them.
+/// Generates 24 words on every machine: its token mask excludes the end of turn.
 fn guest(app: &mut App, place: u64) -> Entity {
     let words = TokenMask::allow(Model::TINY.vocab, WORDS.map(TokenId)).unwrap();
     let sampling = Sampling::builder().allowed_tokens(Arc::new(words)).build().unwrap();
@@ -48,7 +48,7 @@ fn guest(app: &mut App, place: u64) -> Entity {
     app.world_mut().spawn(parts).id()
 }
 
-/// All deltas of each agent, joined.
+/// The concatenated deltas of each agent.
 #[derive(Resource, Default)]
 struct Heard(BTreeMap<Entity, String>);
 
@@ -63,7 +63,7 @@ fn listen(app: &mut App) {
     );
 }
 
-/// What guest 0 says among so many.
+/// The reply of guest 0 among this many guests.
 fn first_guest_among(guests: u64) -> String {
     let mut app = app_with(plugin());
     listen(&mut app);
@@ -253,7 +253,7 @@ fn app_that_listens(plugin: WallaPlugin) -> App {
 
 #[test]
 fn a_game_learns_which_template_its_model_has() {
-    // The same model with a broken template: the first byte of its tag is another one.
+    // The same model with a broken template: the first byte of its tag is replaced.
     let mut bytes = tiny().to_vec();
     let tag = b"{% for message in messages %}";
     let at = bytes.windows(tag.len()).position(|window| window == tag).unwrap();
@@ -282,8 +282,7 @@ fn a_game_learns_which_template_its_model_has() {
     assert!(log(&app).only("failed").concat().contains("no/such/file.jinja"));
 }
 
-/// An agent who has spoken first, and one who has seen something, with a template that refuses
-/// both.
+/// An agent that has spoken first, and one with an observation, with a template that rejects both.
 #[test]
 fn conversations_begin_with_anybody() {
     let mut app = app_with(plugin().template("gemma"));

@@ -13,7 +13,7 @@ use walla_model::Gguf;
 use walla_model::gguf::Writer;
 use walla_model::synth::{self, Mixture, Model};
 
-/// The prompts that the engine was sent.
+/// The prompts that were sent to the engine.
 fn prompts(engine: &bevy_walla::scripted::ScriptedEngine) -> Vec<Prompt> {
     let asks = engine.commands().into_iter().filter_map(|command| match command {
         Command::Ask { prompt, .. } => Some(prompt),

@@ -1,5 +1,4 @@
-//! A game that does everything at random, by seed: whatever happens, every ask ends exactly once
-//! and nothing is left over.
+//! A game with random actions, by seed: every ask ends exactly once, and no state is left over.
 
 mod common;
 
@@ -59,7 +58,7 @@ fn watch(app: &mut App) {
         .add_observer(|e: On<ReplyFailed>, mut ends: ResMut<Ends>| ends.ended(e.generation, e.tag));
 }
 
-/// One thing that a game may do. Each ask has the next tag.
+/// One random action of a game. Each ask has the next tag.
 fn something(app: &mut App, agents: &mut Vec<Entity>, dice: &mut Dice, asked: &mut u64) {
     let mut next = |agent, text| {
         *asked += 1;
@@ -141,7 +140,7 @@ fn journey(seed: u64, engine_fails: bool) {
         app.update();
     }
     app.world_mut().resource_mut::<WallaSettings>().paused = false;
-    // What is on its way arrives, and then nothing more does.
+    // Events in flight arrive, and then no more follow.
     for _ in 0..3_000 {
         app.update();
         if app.world().resource::<Ends>().ends.len() as u64 >= asked {

@@ -1,4 +1,4 @@
-//! Levels of detail travel to the engine, by hand and by distance.
+//! Levels of detail reach the engine, set by hand and by distance.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn a_changed_agent_takes_its_level_along() {
     app.update();
     assert_eq!(details(&engine.commands()), [Detail::Full, Detail::Reduced]);
     assert_eq!(engine.commands().len(), 2);
-    // Gone in the same frame as its level changed: nothing but the removal is told.
+    // Despawned in the frame in which its level changed: only the removal is sent.
     app.world_mut().entity_mut(greta).insert(LevelOfDetail(2));
     app.world_mut().despawn(greta);
     app.update();

@@ -99,8 +99,8 @@ fn asks_belong_to_the_agent_that_was_there_when_they_were_made() {
 
 #[test]
 fn a_full_mailbox_loses_nothing() {
-    // One command a frame for 20 agents with two asks each, half of which go away before they could
-    // be told.
+    // One command per frame for 20 agents with two asks each. Half of the agents are despawned
+    // before their asks could be sent.
     let engine = echo().command_queue(1);
     let mut app = app(&engine);
     let agents: Vec<_> = (0..20).map(|_| spawn(&mut app, "A")).collect();

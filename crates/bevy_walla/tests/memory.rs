@@ -14,7 +14,7 @@ use bevy_walla::{TokenId, TokenMask};
 use common::*;
 use walla_model::synth::{self, Mixture, Model};
 
-/// No wait of these tests takes longer on a machine that works.
+/// Maximum time of a wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn model() -> &'static [u8] {
@@ -23,7 +23,7 @@ fn model() -> &'static [u8] {
     MODEL.get_or_init(|| synth::write(&shape, Mixture::Q8_0, 7, Vec::new()).unwrap())
 }
 
-/// Numbers from a seed: xorshift, as Marsaglia has it.
+/// Random numbers from a seed: xorshift (Marsaglia).
 struct Dice(u64);
 
 impl Dice {

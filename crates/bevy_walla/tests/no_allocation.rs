@@ -15,8 +15,8 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-#[expect(unsafe_code, reason = "counting allocations takes an allocator")]
-// SAFETY: every call goes to the system's allocator unchanged.
+#[expect(unsafe_code, reason = "an allocator that counts")]
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a game does with replies: reads messages, observes agents.
+/// Typical uses of replies in a game: reads messages, observes agents.
 #[derive(Resource, Default)]
 struct Heard {
     deltas: usize,
@@ -56,14 +56,14 @@ fn read(
     heard.bubble_bytes = bubbles.iter().map(|speech| speech.text().len()).sum();
 }
 
-/// 64 agents who say the same over and over, each observed.
+/// 64 agents that repeat the same text, each with an observer.
 fn crowd(text: &'static str, tokens_max: u32) -> App {
     let engine = ScriptedEngine::new(|_, _| text.to_owned()).endless();
     let mut app = App::new();
     app.add_plugins((WallaPlugin::with_link(engine.linker()), WallaDiagnosticsPlugin))
         .init_resource::<Heard>()
         .add_systems(Update, read);
-    // The parallel executor of Bevy allocates a task for each system it runs: not ours to count.
+    // Bevy's parallel executor allocates a task for each system it runs, which must not be counted.
     for (_, schedule) in app.world_mut().resource_mut::<Schedules>().iter_mut() {
         schedule.set_executor(SingleThreadedExecutor::new());
     }
@@ -98,15 +98,15 @@ fn sixty_four_speaking_agents_cost_no_allocation() {
     assert!(heard.bubble_bytes > 64 * 4_000, "{} bytes shown", heard.bubble_bytes);
     assert_eq!(allocations, 0, "in 1,200 frames of 64 speaking agents");
 
-    // The end of a reply is free, too: both turns go into reserved room. The first round lets
-    // Bevy's message buffers grow to 64 ends in one frame.
+    // The end of a reply does not allocate either: both turns use reserved memory. The first round
+    // lets Bevy's message buffers grow to 64 ends in one frame.
     let agents: Vec<Entity> =
         app.world_mut().query_filtered::<Entity, With<Agent>>().iter(app.world()).collect();
     for round in 0..2 {
         for &agent in &agents {
             app.world_mut().trigger(Cancel { agent });
         }
-        app.update(); // the commands to cancel go out, the events come back
+        app.update(); // sends the cancels; the events arrive in later frames
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         app.update();
         app.update();

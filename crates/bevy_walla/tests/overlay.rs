@@ -1,4 +1,4 @@
-//! The overlay, without a window: what it says, and that it can be hidden.
+//! The overlay without a window: its text, and that it can be hidden.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use bevy_walla::overlay::{ToggleWallaOverlay, WallaOverlay, WallaOverlayPlugin};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
-/// Two agents, one of whom talks without end.
+/// Two agents; one of them talks endlessly.
 fn app() -> App {
     let engine = ScriptedEngine::new(|_, _| "So it was and so it is.".to_owned()).endless();
     let overlay = WallaOverlay { refreshes_per_second: 10.0, ..Default::default() };

@@ -112,7 +112,7 @@ fn a_reply_without_speech_is_no_exchange() {
     updates(&mut app, 9);
     assert_eq!(log(&app).only("finished"), ["EndOfTurn"]);
     assert_eq!(turns(&app, greta), Vec::<String>::new());
-    // Without reasoning, silence is an answer.
+    // Without reasoning, an empty reply is an answer.
     let odo = spawn(&mut app, "Odo");
     ask(&mut app, odo, "How much?");
     updates(&mut app, 9);

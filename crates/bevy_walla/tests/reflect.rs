@@ -1,5 +1,4 @@
-//! What inspectors, scenes and the remote protocol see and change, they see and change by
-//! reflection.
+//! Inspectors, scenes and the remote protocol access the plugin's types by reflection.
 
 mod common;
 
@@ -12,7 +11,7 @@ use bevy_walla::{AgentSpec, Command};
 
 use common::{app, echo, spawn, speech, updates};
 
-/// By the name that a scene or a tool would use.
+/// Finds a component by the name that a scene or a tool would use.
 fn component(world: &World, name: &str) -> ReflectComponent {
     let registry = world.resource::<AppTypeRegistry>().read();
     let registered = registry.get_with_short_type_path(name);
@@ -27,7 +26,7 @@ fn set<T: Reflect>(app: &mut App, agent: Entity, (name, path): (&str, &str), val
     *component.path_mut::<T>(path).unwrap() = value;
 }
 
-/// What the engine was told last.
+/// The latest change that was sent to the engine.
 fn changed(engine: &ScriptedEngine) -> Box<AgentSpec> {
     match engine.commands().pop() {
         Some(Command::ChangeAgent { spec, .. }) => spec,
@@ -84,7 +83,7 @@ fn what_an_agent_says_can_be_watched_and_asked_for() {
     assert_eq!((said.as_str(), heard.state()), (heard.text(), SpeechState::Silent));
 }
 
-/// Scenes and tools that know no kinds of asks ask as before.
+/// Scenes and tools without knowledge of `AskKind` still work.
 #[test]
 fn an_ask_by_reflection_may_leave_out_its_kind() {
     let engine = echo();

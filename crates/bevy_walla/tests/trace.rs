@@ -1,4 +1,4 @@
-//! A trace of a real app, read back: stages nest, and the device works under the host's frame.
+//! A trace of a real app, read back: spans nest, and steps on the device overlap the host's frame.
 #![cfg(feature = "demo")]
 
 mod common;
@@ -28,7 +28,7 @@ fn work() {
     }
 }
 
-/// Four agents answer, one frame after the other.
+/// Four agents reply to one question each, until all replies have ended.
 fn run(path: &Path) {
     let plugin =
         WallaPlugin::default().device("cpu").threads(1).agents_max(4).budget(None).trace(path);
@@ -87,7 +87,7 @@ fn named<'a>(spans: &'a Spans, name: &'a str) -> impl Iterator<Item = &'a Range<
 #[test]
 fn the_device_works_under_the_hosts_frame() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trace.json");
-    // A machine that has other work may let the device's thread wait while the frame's runs.
+    // On a busy machine the device thread may wait while the frame's thread runs.
     let mut shares = Vec::new();
     while shares.len() < 5 {
         run(&path);
@@ -99,7 +99,7 @@ fn the_device_works_under_the_hosts_frame() {
     panic!("of the steps these shares ran while the host worked on a frame: {shares:?}");
 }
 
-/// Checks a trace; the share of the device's steps that ran while the host worked on a frame.
+/// Checks a trace. Returns the share of device steps that overlapped a host frame.
 fn share_under_frames(tracks: &BTreeMap<String, Spans>) -> f64 {
     let names: Vec<_> = tracks.keys().map(String::as_str).collect();
     assert_eq!(names, ["device", "device copies", "device thread", "host frame", "text thread"]);
@@ -122,7 +122,7 @@ fn share_under_frames(tracks: &BTreeMap<String, Spans>) -> f64 {
     for ((step, launch), read) in
         steps.iter().zip(named(thread, "launch")).zip(named(thread, "read"))
     {
-        // The clocks' estimate may be early by their drift since it was made.
+        // The offset between the clocks may have drifted since it was estimated.
         assert!(step.start + 20_000 >= launch.start, "{step:?} begins after its {launch:?}");
         assert!(step.end <= read.end, "and ends before its results have been read");
     }

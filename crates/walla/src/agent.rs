@@ -5,21 +5,22 @@ use walla_runtime::{AgentSpec, Prompt, ReplyError, Turn};
 use crate::hub::{Changes, Hub};
 use crate::reply::Reply;
 
-/// Somebody who speaks. Dropping it cancels what it says and frees its memory; nothing here waits.
+/// An agent. Dropping it cancels its replies and frees its memory; no call blocks.
 ///
-/// An agent beyond the engine's [slots](crate::EngineBuilder::agents_max) takes turns with others
-/// when it is asked, or fails at once
-/// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation stays.
+/// An agent beyond the engine's [slots](crate::EngineBuilder::agents_max) waits for a slot when it
+/// is asked, or fails at once
+/// ([`EngineBuilder::wait_for_slot`](crate::EngineBuilder::wait_for_slot)). Its conversation is
+/// kept.
 ///
-/// The conversation is in the engine, which does not report it. To save it, keep each question and
-/// the text of its reply, once that has begun
-/// ([`ReplyEvent::Started`](crate::ReplyEvent::Started)), however it ended: these are the turns
-/// that the agent remembers. An exchange without text is remembered only if the model ended the
-/// reply and did not reason.
+/// The conversation is stored in the engine, which does not return it. To save it, keep each
+/// question and the text of its reply once the reply has begun
+/// ([`ReplyEvent::Started`](crate::ReplyEvent::Started)), however it ended: these are the turns of
+/// the engine's conversation. An exchange without text is kept only if the model ended the reply
+/// and did not reason.
 #[derive(Debug)]
 pub struct Agent {
     hub: Arc<Hub>,
-    /// None if there were too many agents.
+    /// `None` if there were too many agents.
     changes: Option<Arc<Changes>>,
 }
 
@@ -29,11 +30,11 @@ impl Agent {
         Self { hub, changes }
     }
 
-    /// Says something to the agent; its reply comes as a stream.
+    /// Asks the agent; its reply is a stream.
     ///
-    /// Asks of one agent are answered one after the other; with eight waiting, the next one fails
-    /// with [`ReplyError::Busy`](crate::ReplyError::Busy). What is said and replied becomes part of
-    /// the conversation.
+    /// Asks of one agent are answered in order. While eight are waiting, the next one fails with
+    /// [`ReplyError::Busy`](crate::ReplyError::Busy). Question and reply become part of the
+    /// conversation.
     ///
     /// Beyond the bounds of [all open asks](crate::EngineBuilder::asks_max) the reply fails at once
     /// with [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks), and the text is dropped.
@@ -43,16 +44,16 @@ impl Agent {
         self.ask_with(Prompt::Chat(text.into()))
     }
 
-    /// Like [`ask`](Self::ask), with raw text or tokens if wanted: those are continued as they are,
-    /// without template and conversation. [`Prompt::Raw`] may contain text from anyone;
-    /// [`Prompt::RawTrusted`] parses markers.
+    /// Like [`ask`](Self::ask), also with raw text or tokens, which are continued without template
+    /// and conversation. [`Prompt::Raw`] may contain untrusted text; [`Prompt::RawTrusted`] parses
+    /// markers.
     #[must_use = "dropping the reply cancels it"]
     pub fn ask_with(&self, prompt: Prompt) -> Reply {
         let refused = |refused: TryAskError| Reply::refused(Arc::clone(&self.hub), refused.reason);
         self.try_ask_with(prompt).unwrap_or_else(refused)
     }
 
-    /// Like [`ask`](Self::ask), but a refusal returns the text: try again when a reply has ended.
+    /// Like [`ask`](Self::ask), but a refusal returns the text. Retry when a reply has ended.
     ///
     /// # Errors
     /// [`TryAskError`] with the text and the reason.
@@ -60,7 +61,7 @@ impl Agent {
         self.try_ask_with(Prompt::Chat(text.into()))
     }
 
-    /// Like [`try_ask`](Self::try_ask), with raw text or tokens if wanted.
+    /// Like [`try_ask`](Self::try_ask), also with raw text or tokens.
     ///
     /// # Errors
     /// [`TryAskError`] with the prompt and the reason.
@@ -76,17 +77,17 @@ impl Agent {
         }
     }
 
-    /// Changes everything but the conversation (`history` is ignored); takes effect with the next
-    /// ask.
+    /// Changes everything except the conversation (`history` is ignored). Takes effect with the
+    /// next ask.
     pub fn change(&self, spec: AgentSpec) {
         if let Some(changes) = &self.changes {
             self.hub.change(changes, spec);
         }
     }
 
-    /// Replaces the conversation, which may have any order of turns and hold observations
-    /// ([`Speaker::Observation`](crate::Speaker::Observation)). A reply in progress is cancelled,
-    /// and so are the asks that wait behind it.
+    /// Replaces the conversation, which may have any order of turns and contain observations
+    /// ([`Speaker::Observation`](crate::Speaker::Observation)). Cancels the reply in progress and
+    /// all waiting asks.
     pub fn set_conversation(&self, turns: Vec<Turn>) {
         if let Some(changes) = &self.changes {
             self.hub.set_conversation(changes, turns);
@@ -108,7 +109,7 @@ impl Drop for Agent {
 pub struct TryAskError {
     /// The refused prompt.
     pub prompt: Prompt,
-    /// [`ReplyError::TooManyAsks`], or [`ReplyError::TooManyAgents`] of an agent that was not
+    /// [`ReplyError::TooManyAsks`], or [`ReplyError::TooManyAgents`] for an agent that was not
     /// added.
     pub reason: ReplyError,
 }

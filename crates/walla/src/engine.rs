@@ -13,10 +13,10 @@ use walla_runtime::{
 use crate::agent::Agent;
 use crate::hub::{BoundsMax, Hub};
 
-/// Margin of the bound on agents, for programs that replace many agents at once.
+/// Margin of the limit on agents, for programs that replace many agents at once.
 const AGENTS_SPARE: u32 = 1_024;
 
-/// Where a model is and what it may use. Made by [`Engine::open`].
+/// Source and settings of a model. Created by [`Engine::open`].
 #[derive(Debug)]
 #[must_use]
 pub struct EngineBuilder {
@@ -27,7 +27,7 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Nobody counts frames here, so there is no budget unless somebody sets one.
+    /// A host without frames has no default budget.
     fn new(model: ModelSource) -> Self {
         Self::with(EngineOptions { budget: None, ..EngineOptions::new(model) })
     }
@@ -36,13 +36,13 @@ impl EngineBuilder {
         Self { options, registry: None, asks_max: 4_096, ask_bytes_max: 16 << 20 }
     }
 
-    /// A chat template instead of the model file's own: `"chatml"`, `"llama3"`, `"gemma"`,
-    /// `"mistral"`, or the path of a file with Jinja source. One that does not work fails
+    /// Replaces the model file's chat template: `"chatml"`, `"llama3"`, `"gemma"`, `"mistral"`, or
+    /// the path of a file with Jinja source. A template that does not work fails
     /// [`start`](Self::start).
     ///
-    /// Without it a model whose own template is absent or does not work starts, and asks through it
-    /// fail with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate). [`ModelCard::template`]
-    /// has the reason.
+    /// Without this setting, a model whose own template is absent or does not work starts, and chat
+    /// asks fail with [`ReplyError::NoTemplate`](crate::ReplyError::NoTemplate).
+    /// [`ModelCard::template`] has the reason.
     pub fn template(mut self, template: impl Into<TemplateChoice>) -> Self {
         self.options.template = Some(template.into());
         self
@@ -60,21 +60,21 @@ impl EngineBuilder {
         self
     }
 
-    /// In which context a GPU device works: one of its own (the default), one on a part of the
-    /// multiprocessors, or one that the program has already.
+    /// The context of a GPU device: a dedicated one (the default), one with a share of the
+    /// multiprocessors, or an existing context of the program.
     pub fn gpu_context(mut self, context: impl Into<GpuContext>) -> Self {
         self.options.gpu_context = context.into();
         self
     }
 
-    /// Tokens that one agent's conversation may have. Default 1,024; the model's own limit caps it.
+    /// Maximum tokens of one agent's context. Default 1,024; capped by the model's own limit.
     pub fn context_tokens(mut self, tokens: u32) -> Self {
         self.options.context_tokens = tokens;
         self
     }
 
-    /// Agents that can speak at the same time; their memory is reserved when the model loads. More
-    /// agents take turns. Default 64.
+    /// Number of agents that can speak at the same time; their memory is reserved when the model
+    /// loads. More agents share the slots. Default 64.
     pub fn agents_max(mut self, agents: u32) -> Self {
         self.options.agents_max = agents;
         self
@@ -89,15 +89,15 @@ impl EngineBuilder {
         self
     }
 
-    /// Agents beyond [`agents_max`](Self::agents_max) that the engine keeps. Default 16,384:
-    /// [`EngineOptions::agents_parked_max`].
+    /// Maximum number of agents beyond [`agents_max`](Self::agents_max) that the engine keeps.
+    /// Default 16,384: [`EngineOptions::agents_parked_max`].
     pub fn agents_parked_max(mut self, agents: u32) -> Self {
         self.options.agents_parked_max = agents;
         self
     }
 
     /// Maximum number of open asks, of all agents together: an ask is open until its reply ends.
-    /// Default 4,096: each takes some 4 KB and its text, 16 MB in all. Beyond that
+    /// Default 4,096: each takes about 4 KB and its text, 16 MB in all. Beyond that
     /// [`Agent::try_ask`] returns the text, and [`Agent::ask`] fails with
     /// [`ReplyError::TooManyAsks`](crate::ReplyError::TooManyAsks).
     pub fn asks_max(mut self, asks: u32) -> Self {
@@ -105,35 +105,35 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes that the prompts of all open asks may have together: text, or 4 for each token.
-    /// Default 16 MiB, 4 KiB for each of 4,096 asks.
+    /// Maximum bytes of the prompts of all open asks: text, or 4 per token. Default 16 MiB, 4 KiB
+    /// for each of 4,096 asks.
     pub fn ask_bytes_max(mut self, bytes: usize) -> Self {
         self.ask_bytes_max = bytes;
         self
     }
 
-    /// Tokens that all agents' conversations together keep on the device. Default: every agent's
-    /// whole context.
+    /// Maximum tokens of all agents' conversations in the KV cache. Default: every agent's whole
+    /// context.
     pub fn kv_tokens(mut self, tokens: u32) -> Self {
         self.options.kv_tokens = Some(tokens);
         self
     }
 
-    /// Prompt tokens of one step, at most. Default 64: longer chunks read prompts faster and make
-    /// speaking agents wait longer.
+    /// Maximum prompt tokens of one step. Default 64: longer chunks prefill faster and delay the
+    /// decode of other agents.
     pub fn prefill_tokens_max(mut self, tokens: u32) -> Self {
         self.options.prefill_tokens_max = tokens;
         self
     }
 
-    /// How keys and values are stored. Default f16.
+    /// Number format of the KV cache. Default f16.
     pub fn kv_type(mut self, kv_type: KvType) -> Self {
         self.options.kv_type = kv_type;
         self
     }
 
-    /// Device time that all agents together may use in each 1/60 s: what is left is the host's.
-    /// Default: no limit, the engine works as fast as the device goes. [`Engine::set_budget`]
+    /// Device time that all agents together may use in each 1/60 s; the rest is left to the host.
+    /// Default: no limit, the engine runs as fast as the device allows. [`Engine::set_budget`]
     /// changes it later.
     pub fn budget(mut self, budget: Duration) -> Self {
         self.options.budget = Some(budget);
@@ -141,39 +141,39 @@ impl EngineBuilder {
         self
     }
 
-    /// A folder in which measured costs of steps are kept, so that a [budget](Self::budget) needs
-    /// no measuring at the next start.
+    /// A folder that caches measured costs of steps, so that a [budget](Self::budget) needs no
+    /// measurement at the next start.
     pub fn cost_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.cost_cache = Some(folder.into());
         self
     }
 
-    /// When a device that hangs is given up, and when a reply ends early. Default: see
+    /// When a hung device is declared lost, and when a reply ends early. Default: see
     /// [`Deadlines`].
     pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
         self.options.deadlines = deadlines;
         self
     }
 
-    /// How the model's tokenizer splits text before merging, overriding the file: for files without
-    /// `tokenizer.ggml.pre` ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or
-    /// with a name that walla does not know. Default: the file's own.
+    /// The tokenizer's pre-tokenizer, instead of the file's: for files without `tokenizer.ggml.pre`
+    /// ([`ModelCard::warnings`](crate::ModelCard::warnings) reports it) or with a name that walla
+    /// does not know. Default: the file's.
     pub fn pre_tokenizer(mut self, name: impl Into<String>) -> Self {
         self.options.pre_tokenizer = Some(name.into());
         self
     }
 
-    /// Devices to choose from, instead of those that walla was built with.
+    /// Replaces the registry of devices that walla was built with.
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = Some(registry);
         self
     }
 
     /// The model's tokenizer, for [stop tokens](walla_runtime::AgentSpec::stop_tokens),
-    /// [masks](crate::TokenMask) and [prompts of tokens](crate::Prompt::Tokens): needs no engine.
-    /// It honours [`template`](Self::template) and [`pre_tokenizer`](Self::pre_tokenizer).
+    /// [masks](crate::TokenMask) and [prompts of tokens](crate::Prompt::Tokens). It needs no engine
+    /// and respects [`template`](Self::template) and [`pre_tokenizer`](Self::pre_tokenizer).
     ///
-    /// Reads the vocabulary from the file and blocks meanwhile: nothing to do in play.
+    /// Reads the vocabulary from the file and blocks: do not call it in a game loop.
     ///
     /// # Errors
     /// [`EngineError::InFile`] with the file's path and its defect, [`EngineError::File`] if the
@@ -183,19 +183,19 @@ impl EngineBuilder {
         self.options.tokenizer()
     }
 
-    /// Loads the model on a thread of its own and waits until it is ready.
+    /// Loads the model on a dedicated thread and waits until it is ready.
     ///
     /// # Errors
-    /// What is wrong with the options, the file or the device.
+    /// An error of the options, the file or the device.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the load, and does not wait for that.
+    /// Dropping the future aborts the load without waiting for it.
     pub async fn start(self) -> Result<Engine, EngineError> {
         self.start_with_progress(|_| {}).await
     }
 
-    /// Like [`start`](Self::start); `progress` hears the share done, from 0 to 1, on the caller's
-    /// task.
+    /// Like [`start`](Self::start); `progress` receives the fraction loaded, from 0 to 1, on the
+    /// caller's task.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -220,12 +220,12 @@ impl EngineBuilder {
         }
     }
 
-    /// Begins to load. What comes back holds the only handle but the pump's: dropping it never
-    /// waits.
+    /// Begins to load. The returned [`Hub`] has the only handle besides the pump's: dropping it
+    /// never waits.
     fn launch(self) -> Result<(Hub, UnboundedReceiver<f32>), EngineError> {
         let slots = self.options.agents_max;
-        // A dropped agent counts until the engine has removed it. The engine has a bound of its
-        // own; this one limits the queue before it.
+        // A dropped agent counts until the engine has removed it. The engine has its own limit;
+        // this one bounds the queue before it.
         let agents = slots.saturating_add(self.options.agents_parked_max).saturating_mul(2);
         let bounds = BoundsMax {
             asks: self.asks_max,
@@ -242,11 +242,11 @@ impl EngineBuilder {
     }
 }
 
-/// A model on a device, ready to speak. Clones share it; it stops when the last clone, agent and
-/// reply are gone.
+/// A model on a device, ready to speak. Clones share it. It stops when the last clone, agent and
+/// reply are dropped.
 ///
-/// Dropping the last of them does not wait for that: device and memory are given back a little
-/// later. [`stop`](Self::stop) waits.
+/// Dropping the last of them does not block: device and memory are released a little later.
+/// [`stop`](Self::stop) waits for the release.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) hub: Arc<Hub>,
@@ -258,7 +258,7 @@ impl Engine {
         EngineBuilder::new(ModelSource::Path(path.into()))
     }
 
-    /// The small model that comes with walla: tavern characters and a robot's JSON actions.
+    /// The small model that is included in walla: tavern characters and a robot's JSON actions.
     #[cfg(feature = "demo")]
     pub fn demo() -> EngineBuilder {
         EngineBuilder::new(ModelSource::demo())
@@ -269,14 +269,14 @@ impl Engine {
         EngineBuilder::new(ModelSource::Static(bytes))
     }
 
-    /// An engine with these options, as `bevy_walla` takes them. A [budget](EngineOptions::budget)
-    /// holds here only with [`budget_free_running`](EngineOptions::budget_free_running), which
+    /// An engine with these options, which `bevy_walla` uses too. A [budget](EngineOptions::budget)
+    /// applies here only with [`budget_free_running`](EngineOptions::budget_free_running), which
     /// [`EngineBuilder::budget`] sets.
     pub fn with_options(options: EngineOptions) -> EngineBuilder {
         EngineBuilder::with(options)
     }
 
-    /// Adds an agent with this persona and defaults for all else.
+    /// Adds an agent with this persona and default settings.
     #[must_use]
     pub fn agent(&self, persona: impl Into<String>) -> Agent {
         self.agent_with(AgentSpec::new(persona))
@@ -288,15 +288,15 @@ impl Engine {
         Agent::new(Arc::clone(&self.hub), spec)
     }
 
-    /// What was loaded, and onto what.
+    /// The loaded model and its device.
     #[must_use]
     pub fn model(&self) -> Option<&ModelCard> {
         self.hub.engine().model()
     }
 
     /// The model's tokenizer: for biases, [stop tokens](walla_runtime::AgentSpec::stop_tokens),
-    /// [masks](crate::TokenMask), [prompts of tokens](crate::Prompt::Tokens), or to count what a
-    /// text takes of a context. [`EngineBuilder::tokenizer`] has it without an engine.
+    /// [masks](crate::TokenMask), [prompts of tokens](crate::Prompt::Tokens), or to count the
+    /// tokens of a text. [`EngineBuilder::tokenizer`] returns it without an engine.
     #[must_use]
     pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
         self.hub.engine().tokenizer()
@@ -308,15 +308,15 @@ impl Engine {
         self.hub.engine().set_budget(budget);
     }
 
-    /// Pauses all agents, or lets them go on with the same tokens. In a pause no step runs and the
-    /// device thread sleeps; asks queue, cancels and dropped agents count at once. The time of a
-    /// pause does not count in [`Usage`](crate::Usage).
+    /// Pauses or resumes all agents; a pause does not change the replies. In a pause no step runs
+    /// and the device thread sleeps. Asks queue; cancels and dropped agents take effect at once.
+    /// The duration of a pause does not count in [`Usage`](crate::Usage).
     pub fn set_paused(&self, is_paused: bool) {
         self.hub.set_paused(is_paused);
     }
 
-    /// Changes how many tokens all agents' conversations together keep on the device, up to what
-    /// was reserved at the start. Who has to make way reads its history again later; no word is
+    /// Changes the maximum tokens of all agents' conversations in the KV cache, up to the number
+    /// reserved at the start. The history of an evicted agent is prefilled again later; no text is
     /// lost.
     pub fn set_kv_tokens(&self, tokens: u32) {
         self.hub.engine().set_kv_tokens(tokens);
@@ -328,20 +328,20 @@ impl Engine {
         self.hub.engine().stats()
     }
 
-    /// How the engine is.
+    /// State of the engine.
     #[must_use]
     pub fn state(&self) -> EngineState {
         self.hub.engine().state()
     }
 
-    /// Stops the engine for all that have a part in it, and waits until its device and memory are
-    /// given back: before another model takes their place, or at the end of a program. Replies that
-    /// have not ended fail with [`ReplyError::EngineGone`](crate::ReplyError::EngineGone).
+    /// Stops the engine for all its owners, and waits until its device and memory are released:
+    /// before another model is loaded, or at the end of a program. Replies that have not ended fail
+    /// with [`ReplyError::EngineGone`](crate::ReplyError::EngineGone).
     ///
-    /// A device that hangs never ends, and this waits as long.
+    /// If the device hangs for ever, this never returns.
     ///
     /// # Cancel safety
-    /// Once it was polled, the engine stops whether or not somebody waits.
+    /// Once polled, the engine stops even if the future is dropped.
     pub async fn stop(&self) {
         self.hub.engine().stop();
         self.hub.ended().await;

@@ -1,26 +1,28 @@
-//! What hosts hold of an engine: a way to its [pump], which does all that could take time.
+//! The hosts' side of an engine: a channel to its [pump], which does all work that can take time.
 //!
-//! | what | hosts | pump |
+//! | data | hosts | pump |
 //! |---|---|---|
 //! | messages | send | receives |
 //! | [`Changes`] of each agent | set | takes |
 //! | [`Bounds`] | reserve | releases |
 //! | the client's commands and events | never | sends, receives |
 //! | state, counters, names, settings of the engine (atomics) | read, set | reads |
-//! | replies in progress, commands that wait for room | never | all of it |
+//! | replies in progress, commands that wait for capacity | never | owns |
 //!
 //! Rules:
-//! 1. A host's call is one send into a channel without locks, whatever the pump is at. What one
-//!    thread sends arrives in order.
-//! 2. The pump asks engine and channel to wake it *before* it looks at them, and sleeps only after
-//!    a look that found nothing.
-//! 3. A reply ends by the engine's terminal event if the engine took the ask, else by the reason
-//!    for which the pump refused it. Nothing else ends one: an engine that has ended may still
-//!    have events in flight.
-//! 4. Everything that hosts send is bounded. Asks are [reserved](Bounds) before they are sent.
-//!    Changes of an agent are not messages: [`Changes`] keeps the latest of each kind, and one
-//!    message announces them. The pump reads no message while the engine's queue is full.
-//! 5. The last handle of an engine waits for its device thread. That is the pump's: hosts give
+//! 1. A host's call is one send into a channel without locks, in any state of the pump. Messages of
+//!    one thread arrive in order.
+//! 2. The pump registers its waker with engine and channel *before* it polls them, and sleeps only
+//!    after a poll that found nothing.
+//! 3. A reply ends by the engine's terminal event if the engine accepted the ask, otherwise by the
+//!    reason for which the pump refused it. Nothing else ends a reply: an engine that has ended may
+//!    still have events in flight.
+//! 4. All host input is bounded. Asks are [reserved](Bounds) before they are sent. Changes of an
+//!    agent are not messages: [`Changes`] keeps the latest of each kind, and one message announces
+//!    them. The pump reads no message while the engine's queue is full.
+//! 5. The drop of an engine's last handle waits for its device thread. This must happen in the
+//!    pump: hosts drop their handles before the channel closes, and the pump keeps its own until
+//!    then.
 //!    theirs up before the channel closes, and the pump keeps its own until then.
 
 mod bounds;
@@ -42,7 +44,7 @@ use pump::Pump;
 
 /// From a host to the pump.
 enum Message {
-    /// There are changes of this agent.
+    /// The agent has pending changes.
     Changed(Arc<Changes>),
     Ask {
         agent: Arc<Changes>,
@@ -51,24 +53,25 @@ enum Message {
         events: UnboundedSender<ReplyEvent>,
         permit: AskPermit,
     },
-    /// Ends a reply. `heard_bytes`: the host heard no more of it.
+    /// Cancels a reply. `heard_bytes`: the part of its text that was heard, if it is to be
+    /// shortened.
     Cancel { agent: AgentId, generation: GenerationId, heard_bytes: Option<u32> },
-    /// Waits for the end of the device thread.
+    /// Replies after the device thread has ended.
     AwaitEnd(oneshot::Sender<()>),
 }
 
-/// All handles of an engine share one.
+/// Shared by all handles of an engine.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    // Before the channel, which closes when it goes: rule 5.
+    // Declared before the channel, so that it is dropped before the channel closes: rule 5.
     client: Arc<Client>,
     messages: UnboundedSender<Message>,
     bounds: Arc<Bounds>,
 }
 
 impl Hub {
-    /// Starts the pump. The channel tells the share loaded and closes when the engine is ready or
-    /// over.
+    /// Starts the pump. The channel reports the fraction loaded and closes when the engine is ready
+    /// or has ended.
     pub fn start(
         client: Client,
         bounds_max: BoundsMax,
@@ -104,16 +107,16 @@ impl Hub {
         ReplyError::TooManyAgents { agents_max: self.bounds.max().slots }
     }
 
-    /// Changes all but the conversation.
+    /// Changes everything except the conversation.
     pub fn change(&self, agent: &Arc<Changes>, spec: AgentSpec) {
         if agent.set_spec(spec) {
             self.send(Message::Changed(Arc::clone(agent)));
         }
     }
 
-    /// Replaces the conversation, and cancels all that was asked before.
+    /// Replaces the conversation, and cancels all earlier asks.
     pub fn set_conversation(&self, agent: &Arc<Changes>, turns: Vec<Turn>) {
-        // Names count up: earlier asks have lower names.
+        // Generations are increasing: earlier asks have lower ones.
         let asked_before = self.client.new_generation();
         if agent.set_turns(turns, asked_before) {
             self.send(Message::Changed(Arc::clone(agent)));
@@ -126,8 +129,8 @@ impl Hub {
         }
     }
 
-    /// Asks; what happens to the reply comes through the channel, which closes without a terminal
-    /// event only if the pump has gone.
+    /// Sends an ask. The reply's events arrive through the channel, which closes without a terminal
+    /// event only if the pump has ended.
     ///
     /// # Errors
     /// [`ReplyError::TooManyAsks`] with the prompt.
@@ -155,7 +158,7 @@ impl Hub {
     pub async fn ended(&self) {
         let (told, end) = oneshot::channel();
         self.send(Message::AwaitEnd(told));
-        // An error: the pump has gone, and nobody else could tell.
+        // An error means that the pump has ended, and the device thread cannot be awaited.
         let _gone = end.await;
     }
 
@@ -163,8 +166,8 @@ impl Hub {
         if self.engine().is_forked() {
             return; // There is no pump in this process. The message's channels close, which reports it.
         }
-        // The pump goes after the last hub. If it broke, the channels in the message close, which
-        // says so.
+        // The pump ends after the last hub. If it panicked, the channels in the message close,
+        // which reports the failure.
         let _broken = self.messages.send(message);
     }
 }

@@ -1,10 +1,10 @@
 //! An embedded async LLM runtime for games and robots.
 //!
 //! Every agent (an NPC, a robot) is a token sequence; all of them run as one batch on one device
-//! thread. This crate is the async face for any tokio program; Bevy apps use `bevy_walla`.
+//! thread. This crate is the async interface for any tokio program; Bevy apps use `bevy_walla`.
 //!
-//! No call and no drop waits for that thread or for a lock: what is said to the engine is one send
-//! into a channel, which a thread `walla-async` empties. Only futures wait, and they do not block.
+//! No call and no drop blocks on that thread or on a lock: each call is one send into a channel,
+//! which a thread `walla-async` drains. Only futures wait, and they do not block.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,11 +20,11 @@
 //! # }
 //! ```
 //!
-//! | type | what it is |
+//! | type | purpose |
 //! |---|---|
-//! | [`EngineBuilder`] | where the model is and what it may use |
+//! | [`EngineBuilder`] | source and settings of a model |
 //! | [`Engine`] | a loaded model on a device; clones share it |
-//! | [`Agent`] | who speaks: persona, sampling, conversation; dropping it frees its memory |
+//! | [`Agent`] | persona, sampling, conversation; dropping it frees its memory |
 //! | [`Reply`] | a stream of deltas with a terminal event; dropping it cancels |
 
 #![forbid(unsafe_code)]

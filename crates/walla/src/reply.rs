@@ -33,22 +33,22 @@ impl Delta {
     }
 }
 
-/// A reply that has ended well.
+/// A reply that the model or a limit ended, without an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// What [`Reply::finish`] collected (all text that [`Reply::next`] had not returned before).
+    /// The text that [`Reply::finish`] collected (everything that [`Reply::next`] had not
+    /// returned).
     pub text: String,
     /// All [reasoning](ReplyEvent::Reasoning) of the reply: text between the model's markers, which
     /// is not speech.
     pub reasoning: String,
-    /// Why it ended.
+    /// Why the reply ended.
     pub reason: FinishReason,
-    /// Counts.
+    /// Counts and times.
     pub usage: Usage,
 }
 
-/// A reply as it comes: a stream of deltas. Dropping it cancels what has not been said, and never
-/// waits.
+/// A reply as a stream of deltas. Dropping it cancels the rest, and never blocks.
 ///
 /// It keeps the engine alive, but not its agent: dropping the [`Agent`](crate::Agent) cancels the
 /// reply.
@@ -56,24 +56,24 @@ pub struct Finished {
 pub struct Reply {
     hub: Arc<Hub>,
     source: Source,
-    /// Reasoning that was taken from the events.
+    /// Reasoning received so far.
     reasoning: String,
-    /// How it ended, once the terminal event was taken.
+    /// How it ended, once the terminal event was received.
     end: Option<Result<(FinishReason, Usage), ReplyError>>,
 }
 
-/// Where the events of a reply come from.
+/// Source of a reply's events.
 #[derive(Debug)]
 enum Source {
     Engine {
         agent: AgentId,
         generation: GenerationId,
         events: UnboundedReceiver<ReplyEvent>,
-        /// One message of each kind at most, so that what waits for the pump is bounded.
+        /// At most one message of each kind, so that the pump's queue is bounded.
         is_cancelled: AtomicBool,
         is_interrupted: AtomicBool,
     },
-    /// It was not asked. Holds no channel: a host may have very many.
+    /// The ask was refused. It has no channel, since a host may have very many of these.
     Refused(ReplyError),
 }
 
@@ -106,12 +106,12 @@ impl Reply {
         std::future::poll_fn(|context| self.poll_delta(context)).await
     }
 
-    /// Waits for the next thing that happens, all of it: the prompt is encoded, text, reasoning,
-    /// each token with its log-probability and the likeliest others (for agents with
+    /// Waits for the next event of any kind: the prompt is encoded, text, reasoning, each token
+    /// with its log-probability and the likeliest alternatives (for agents with
     /// [`Sampling::candidates`](crate::Sampling::candidates) above 0, before its text), the end.
     /// `None` after [`ReplyEvent::Finished`] or [`ReplyEvent::Failed`].
     ///
-    /// [`next`](Self::next) and [`finish`](Self::finish) go on from there.
+    /// [`next`](Self::next) and [`finish`](Self::finish) continue from there.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -122,7 +122,7 @@ impl Reply {
     /// Waits for the end and returns the rest of the text.
     ///
     /// # Errors
-    /// [`ReplyError`] if the reply failed, also if [`next`](Self::next) has said so before.
+    /// [`ReplyError`] if the reply failed, also if [`next`](Self::next) has already returned it.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the reply, since it owns it.
@@ -136,22 +136,22 @@ impl Reply {
         Ok(Finished { text, reasoning, reason, usage })
     }
 
-    /// All reasoning of the reply that [`next`](Self::next) has skipped or
-    /// [`next_event`](Self::next_event) has returned so far. It is never part of a [`Delta`].
+    /// All reasoning that [`next`](Self::next) has skipped or [`next_event`](Self::next_event) has
+    /// returned so far. It is never part of a [`Delta`].
     #[must_use]
     pub fn reasoning(&self) -> &str {
         &self.reasoning
     }
 
-    /// Why the reply ended and its counts, once [`next`](Self::next) has returned `None` and it has
-    /// not failed.
+    /// The reason for the end and the usage, once [`next`](Self::next) has returned `None` and the
+    /// reply has not failed.
     #[must_use]
     pub fn end(&self) -> Option<(FinishReason, Usage)> {
         self.end.as_ref()?.as_ref().ok().copied()
     }
 
-    /// Ends the reply early: [`next`](Self::next) still returns what was said until then, then
-    /// `None`. Never waits; without effect if it has ended.
+    /// Cancels the reply: [`next`](Self::next) still returns the text up to then, then `None`.
+    /// Never blocks; without effect after the end.
     ///
     /// The conversation keeps the text so far. [`cancel_heard`](Self::cancel_heard) shortens it to
     /// the heard part.
@@ -162,13 +162,13 @@ impl Reply {
         }
     }
 
-    /// Ends the reply early and shortens it to the heard part: the conversation keeps the first
+    /// Cancels the reply and shortens it to the heard part: the conversation keeps the first
     /// `heard_bytes` bytes of its text, cut at the last whole character. If no byte is left, the
     /// question is removed as well.
     ///
-    /// A voice is slower than a model, so this also works after the end of the reply, as long as it
-    /// is one of the last [16](crate::EXCHANGES_KNOWN_MAX) of its agent. Replies after it stay.
-    /// Never waits; the first call counts.
+    /// Speech output is slower than the model, so this also works after the end of the reply, while
+    /// it is one of the last [16](crate::EXCHANGES_KNOWN_MAX) of its agent. Later replies are kept.
+    /// Never blocks; only the first call has an effect.
     pub fn cancel_heard(&self, heard_bytes: usize) {
         let Source::Engine { agent, generation, is_interrupted, .. } = &self.source else { return };
         if !is_interrupted.swap(true, Ordering::Relaxed) {
@@ -211,8 +211,7 @@ impl Reply {
     }
 }
 
-/// The pump ends every reply before it goes, so this is a fork of the engine's process, or a
-/// defect.
+/// The pump ends every reply before it exits, so this is a forked process, or a defect.
 fn pump_gone(hub: &Hub) -> ReplyError {
     let reason = match hub.engine().state() {
         EngineState::Failed(error) => error.to_string(),

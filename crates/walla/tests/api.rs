@@ -1,4 +1,4 @@
-//! The async API on a tiny model, on devices that work only when a test says so, or that break.
+//! The async API with a tiny model, on devices that a test advances step by step, or that fail.
 
 #[path = "api/agents.rs"]
 mod agents;

@@ -1,4 +1,4 @@
-//! Hosts that send without end: memory is bounded, and a refusal returns the payload.
+//! Hosts that send without limit: memory is bounded, and a refusal returns the payload.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use walla::{AgentSpec, Engine, EngineOptions, Prompt, Reply, ReplyError, Speaker, Turn};
 
 #[path = "api/host.rs"]
-#[allow(dead_code, reason = "this file uses its part")]
+#[allow(dead_code, reason = "this file uses a part of it")]
 mod host;
 
 use host::{Keeper, begun, eventually, held, keep_pump, options, soon, speaker, working};
 
-/// Counts the bytes that are allocated now, and the most that ever were.
+/// Counts the allocated bytes and their maximum.
 struct Counting;
 
 static BYTES: AtomicI64 = AtomicI64::new(0);
@@ -24,7 +24,7 @@ fn count(bytes: i64) {
 }
 
 #[expect(unsafe_code, reason = "an allocator that counts")]
-// SAFETY: every call is passed to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes that `work` has at a time.
+/// Maximum number of bytes allocated during `work`.
 async fn bytes_most<T>(work: impl Future<Output = T>) -> (T, i64) {
     let before = BYTES.load(Ordering::Relaxed);
     BYTES_MOST.store(before, Ordering::Relaxed);
@@ -65,8 +65,8 @@ async fn whatever_hosts_send_takes_a_bounded_amount_of_memory() {
     agents_that_come_and_go_while_the_pump_is_kept().await;
 }
 
-/// The device does not work. The host owns the replies; the rest is at most 4,096 times 4 KB and
-/// some buffers.
+/// The device is held. The host owns the replies; the rest is at most 4,096 times 4 KB and some
+/// buffers.
 async fn asks_before_the_first_answer() {
     const ASKS: usize = 300_000;
     let (engine, _clock) = held(EngineOptions { agents_max: 64, ..options() }).await;
@@ -111,7 +111,7 @@ async fn asks_that_are_large() {
     let builder = Engine::with_options(options()).asks_max(100).ask_bytes_max(1_000_000);
     let engine = soon("it starts", builder.start()).await.unwrap();
     let agent = engine.agent_with(speaker(1, 300));
-    // Taken by the engine, and larger than the context.
+    // Accepted by the engine, and larger than the context.
     let text = "x".repeat(300_000);
     let ask = async { (0..1_000).map(|_| agent.ask(text.clone())).collect::<Vec<_>>() };
     let (replies, most) = bytes_most(ask).await;
@@ -126,7 +126,7 @@ async fn asks_that_are_large() {
     soon("it stops", engine.stop()).await;
 }
 
-/// A waker of the host keeps the thread that reads messages.
+/// A waker of the host blocks the thread that reads messages.
 async fn changes_while_the_pump_is_kept() {
     let (engine, clock) = held(options()).await;
     let agent = engine.agent_with(speaker(1, 20));
@@ -146,7 +146,7 @@ async fn changes_while_the_pump_is_kept() {
     };
     let ((), most) = bytes_most(change).await;
     assert!(most < MIB, "{most} bytes for 300,000 changes");
-    // The later conversation cancels an ask between the two, although the pump has read neither.
+    // The later conversation cancels an ask between the two, although the pump has not read either.
     let between = agent.ask("Between?");
     agent.set_conversation(turns(20));
     let after = agent.ask("After?");

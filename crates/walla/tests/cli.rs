@@ -1,4 +1,4 @@
-//! The `walla` command from outside: what it prints, what it writes, how it fails.
+//! The `walla` command: its output, its files, its failures.
 
 #[path = "cli/command.rs"]
 mod command;

@@ -33,7 +33,7 @@ fn in_child(engine: Engine, agent: Agent) -> i32 {
 fn asks_in_a_forked_child_end_with_an_error() {
     let engine = block_on(Engine::demo().device("cpu").agents_max(2).start()).expect("it starts");
     let agent = engine.agent("You are Greta, the smith of Emberfall.");
-    // SAFETY: the child takes no lock that another thread may hold, but for the allocator's, which
+    // SAFETY: the child takes no lock that another thread may hold, except the allocator's, which
     // glibc and musl reset in a fork, and ends by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {

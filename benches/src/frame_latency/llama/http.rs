@@ -1,23 +1,23 @@
-//! As much of HTTP/1.1 as a stream of tokens from a local server needs.
+//! The part of HTTP/1.1 that a stream of tokens from a local server needs.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long a server may keep silent.
+/// Read timeout.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// As much of an error's page as is shown.
+/// Maximum length of an error's body in a message.
 const REASON_BYTES_MAX: u64 = 400;
 
-/// Asks for a page and returns the status.
+/// Requests a page and returns the status.
 pub fn get(port: u16, path: &str) -> io::Result<u16> {
     let mut stream = connect(port)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     Ok(head(&mut BufReader::new(stream))?.status)
 }
 
-/// Posts JSON and returns the body as it comes.
+/// Posts JSON and returns the body as a stream.
 pub fn post(port: u16, path: &str, body: &str) -> io::Result<Box<dyn BufRead>> {
     let mut stream = connect(port)?;
     let length = body.len();
@@ -29,7 +29,7 @@ pub fn post(port: u16, path: &str, body: &str) -> io::Result<Box<dyn BufRead>> {
     let mut reader = BufReader::new(stream);
     let head = head(&mut reader)?;
     if head.status != 200 {
-        // The reason is in the body; what cannot be read of it is not worth an error of its own.
+        // The reason is in the body; a body that cannot be read is cut without a separate error.
         let mut reason = Vec::new();
         let _ended_early = reader.take(REASON_BYTES_MAX).read_to_end(&mut reason);
         let reason = String::from_utf8_lossy(&reason);
@@ -72,8 +72,8 @@ fn head(reader: &mut impl BufRead) -> io::Result<Head> {
     }
 }
 
-/// The inside of a body that comes in chunks: each has its length in a line of hexadecimal digits
-/// before it (RFC 9112, section 7.1).
+/// The content of a chunked body: each chunk is preceded by its length in a line of hexadecimal
+/// digits (RFC 9112, section 7.1).
 struct Chunked<R> {
     inner: R,
     left: u64,

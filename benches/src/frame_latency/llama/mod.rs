@@ -1,8 +1,8 @@
-//! llama.cpp's server beside the game: found at run time, never a dependency.
+//! llama.cpp's server in parallel to the game: found at run time, never a dependency.
 //!
-//! The server runs as a process of its own with a slot for each agent; a thread for each agent asks
-//! and reads the stream of tokens, and the frame only empties a queue. That is how a game would use
-//! it today.
+//! The server runs as a separate process with a slot for each agent. One thread per agent sends
+//! requests and reads the stream of tokens; the frame only drains a queue. A game would use it
+//! today in this way.
 
 mod http;
 
@@ -26,16 +26,16 @@ use crate::cell::Cell;
 use crate::talk;
 use crate::voices::Voices;
 
-/// How long the server may take to load.
+/// Timeout of the server's load.
 const LOAD_MAX: Duration = Duration::from_secs(180);
 
-/// What the server says, in the folder of the results.
+/// Output of the server, in the folder of the results.
 const LOG: &str = "llama-server.log";
 
-/// Things that happened and that no frame has seen.
+/// Capacity of the queue of events for the frame.
 const QUEUE: usize = 65_536;
 
-/// A running server and those who talk with it.
+/// A running server and its client threads.
 pub struct Llama {
     server: Child,
     is_over: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ pub struct Llama {
 enum Said {
     Asked(Instant),
     Token,
-    /// With what went wrong, if it did.
+    /// With the error, if it failed.
     Ended(Option<String>),
 }
 
@@ -53,8 +53,8 @@ enum Said {
 struct Ears(Mutex<Receiver<(usize, Said)>>);
 
 impl Llama {
-    /// Starts the server and lets agents talk with it from `app`'s frames. `None` where there is no
-    /// server or no model file for it.
+    /// Starts the server and the agents' threads, and adds the systems to `app`. `None` without a
+    /// server or without a model file for it.
     pub fn start(
         arguments: &Arguments,
         cell: &Cell,

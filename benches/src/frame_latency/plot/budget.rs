@@ -1,4 +1,4 @@
-//! The device's time in a frame against the budget.
+//! Device time per frame against the budget.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -25,7 +25,7 @@ pub struct Budgets {
 }
 
 impl Budgets {
-    /// With names of files.
+    /// All plots with their file names.
     pub fn all(results: &Results<'_>) -> Vec<(String, Self)> {
         let mut all: Vec<(String, Self)> = Vec::new();
         for outcome in results.outcomes.iter().filter(|outcome| has_device_time(&outcome.cell)) {
@@ -47,7 +47,7 @@ impl Budgets {
         all
     }
 
-    /// Height of the plot: what keeps to a budget is shown whole, what does not is cut at three
+    /// Height of the plot: bars of governed modes are shown in full, others are cut at three
     /// budgets.
     fn top(&self) -> f64 {
         let longest = |bars: &mut dyn Iterator<Item = &Bar>| {
@@ -75,8 +75,8 @@ impl Budgets {
         agents
     }
 
-    /// Where a bar begins: those of as many agents stand side by side, in the middle of their
-    /// place.
+    /// Left edge of a bar: bars with the same number of agents are adjacent and centred in their
+    /// group.
     fn left(&self, bar: &Bar, agents: &[usize], modes: &[Mode], width: f64) -> f64 {
         let group = agents.iter().position(|&agents| agents == bar.agents).unwrap_or(0);
         let is_beside = |mode: &&Mode| {

@@ -19,33 +19,33 @@ use crate::cell::Cell;
 use crate::report::{Results, has_device_time};
 use crate::run::Outcome;
 
-/// Where a plot is drawn.
+/// Drawing area of a plot.
 type Area<'a, DB> = DrawingArea<DB, Shift>;
 
-/// What a backend can answer.
+/// Result of drawing.
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 /// A plot over numbers.
 type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// The font of all text: registered for PNG; a viewer of SVG takes its own.
+/// The font of all text: registered for PNG; an SVG viewer uses its own.
 const FONT: &str = "sans-serif";
 
-/// Of axes and what is not data.
+/// Colour of axes and text.
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(225, 225, 225);
-/// Of lines that should not be crossed.
+/// Colour of limits.
 const LIMIT: RGBColor = RGBColor(0, 0, 0);
 
-/// Something to draw.
+/// A plot.
 trait Picture {
     /// Width and height in pixels, at scale 1.
     fn size(&self) -> (u32, u32);
     fn draw<DB: DrawingBackend>(&self, area: &Area<'_, DB>, look: Look) -> Drawn<DB>;
 }
 
-/// How large everything is: a PNG is drawn at twice the size, so that text is sharp where pixels
-/// are small.
+/// Scale of all sizes: a PNG is drawn at twice the size, so that text is sharp on displays with low
+/// resolution.
 #[derive(Clone, Copy)]
 struct Look {
     scale: i32,
@@ -85,7 +85,7 @@ fn chart<'a, DB: DrawingBackend>(
         .build_cartesian_2d(0.0..x_max, 0.0..y_max)
 }
 
-/// A dashed line that should not be crossed, from side to side.
+/// A dashed horizontal line for a limit.
 fn limit<'a, DB: DrawingBackend + 'a>(
     chart: &mut Chart<'a, DB>,
     y: f64,
@@ -102,7 +102,7 @@ fn limit<'a, DB: DrawingBackend + 'a>(
     Ok(())
 }
 
-/// What the colours stand for; `width` is that of a sample.
+/// The legend of the colours; `width` is the width of a sample.
 fn legend<'a, DB: DrawingBackend + 'a>(
     chart: &mut Chart<'a, DB>,
     width: i32,
@@ -119,7 +119,7 @@ fn legend<'a, DB: DrawingBackend + 'a>(
         .draw()
 }
 
-/// Colours that people with any kind of colour vision tell apart (Okabe and Ito, 2008).
+/// Colours that are distinguishable with any kind of colour vision (Okabe and Ito, 2008).
 fn colour(mode: Mode) -> RGBColor {
     match mode {
         Mode::Off => RGBColor(120, 120, 120),
@@ -130,7 +130,7 @@ fn colour(mode: Mode) -> RGBColor {
     }
 }
 
-/// How plots call a mode.
+/// Label of a mode.
 fn label(mode: Mode) -> &'static str {
     match mode {
         Mode::Off => "game alone",
@@ -141,7 +141,7 @@ fn label(mode: Mode) -> &'static str {
     }
 }
 
-/// Draws everything that the results have enough of.
+/// Draws every plot that has enough results.
 pub fn draw(results: &Results<'_>) -> Result<(), Box<dyn Error>> {
     let font = epaint_default_fonts::UBUNTU_LIGHT;
     register_font(FONT, FontStyle::Normal, font).map_err(|_| "the font is none")?;
@@ -162,7 +162,7 @@ pub fn draw(results: &Results<'_>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs that differ in nothing but their mode, the game alone among them.
+/// Runs that differ only in their mode, including the game alone.
 struct Group<'a> {
     agents: usize,
     outcomes: Vec<&'a Outcome>,

@@ -1,4 +1,4 @@
-//! Percentile curves: how long frames take, for ever rarer frames.
+//! Percentile curves of frame times.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -19,7 +19,7 @@ impl Curve {
     }
 }
 
-/// Height of the plot.
+/// Height of the plot, in frame periods.
 const PERIODS_SHOWN: f64 = 3.0;
 
 pub struct Percentiles {
@@ -43,7 +43,7 @@ impl Percentiles {
     }
 }
 
-/// `3` is 99.9 %.
+/// Formats nines as a percentage: `3` is 99.9 %.
 fn percent(nines: &f64) -> String {
     if (nines - nines.round()).abs() > 1e-6 {
         return String::new();
@@ -66,7 +66,8 @@ impl Picture for Percentiles {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let x_max = points().map(|point| point.0).fold(1.0, f64::max);
         let y_max = points().map(|point| point.1).fold(self.period_ms, f64::max);
-        // Beyond three periods a frame is lost anyway: the curves that matter should not be flat.
+        // A frame beyond three periods is lost anyway; a larger range would flatten the relevant
+        // curves.
         let y_max = round_up(y_max.min(PERIODS_SHOWN * self.period_ms) * 1.02);
         let mut chart = chart(area, &self.title, (x_max, y_max), look)?;
         chart
@@ -79,7 +80,7 @@ impl Picture for Percentiles {
             .y_labels(9)
             .y_label_formatter(&|ms: &f64| ms.to_string())
             .x_desc("frames that take no longer, in percent")
-            // Here no curve runs through it.
+            // No curve crosses the label here.
             .y_desc(format!("milliseconds (dashed: the period of {:.2})", self.period_ms))
             .label_style(look.text(18))
             .axis_desc_style(look.text(18))

@@ -1,5 +1,5 @@
-//! A strip of frames for each mode: what the game's frame took (up) and what the device did
-//! meanwhile (down).
+//! A strip of frames for each mode: host time per frame (upwards) and device time of the same frame
+//! (downwards).
 
 use plotters::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::run::FRAMES_SHOWN;
 
 struct Strip {
     mode: Mode,
-    /// Work of the host, of the device, and whether the frame began late; milliseconds.
+    /// Host time and device time in milliseconds, and whether the frame began late.
     frames: Vec<(f64, f64, bool)>,
     budget_ms: Option<f64>,
 }
@@ -24,7 +24,7 @@ pub struct Timeline {
 const HEAD: i32 = 76;
 const STRIP: i32 = 190;
 
-/// A frame that began more than half a period late.
+/// Colour of a frame that began more than half a period late.
 const STUTTER: RGBColor = RGBColor(213, 94, 0);
 const HOST: RGBColor = RGBColor(150, 150, 150);
 const DEVICE: RGBColor = RGBColor(86, 180, 233);
@@ -83,8 +83,8 @@ impl Timeline {
         area: &Area<'_, DB>,
         look: Look,
     ) -> Drawn<DB> {
-        // Room for what is over the budget, too; the same in all strips, so that heights can be
-        // compared.
+        // Includes values over the budget. The scale is the same in all strips, so that heights can
+        // be compared.
         let budget_ms = self.strips.iter().filter_map(|strip| strip.budget_ms).fold(0.0, f64::max);
         let (up, down) = (1.7 * self.period_ms, (1.3 * budget_ms).max(0.6 * self.period_ms));
         let frames = strip.frames.len().max(1) as f64;

@@ -11,8 +11,8 @@ use crate::conversation::Conversation;
 use crate::settings::WallaSettings;
 use crate::speech::{Speech, reply_bytes};
 
-/// An agent with what it carries along for the plugin to write, disabled or not: changes are seen
-/// in the frame in which they are new, or never.
+/// An agent with the components that the plugin writes. Disabled agents are included: change
+/// detection reports a change only in the frame in which it is new.
 pub(super) type Agents = (
     Entity,
     AgentParts,
@@ -21,8 +21,8 @@ pub(super) type Agents = (
     Option<&'static mut Conversation>,
 );
 
-/// Sees new and changed agents, replaced conversations, asks and cancels, and notes what the engine
-/// must be told.
+/// Collects new and changed agents, replaced conversations, asks and cancels, and records the
+/// pending changes.
 pub(crate) fn collect(
     mut hub: ResMut<Hub>,
     settings: Res<WallaSettings>,
@@ -46,7 +46,7 @@ pub(crate) fn collect(
             hub.conversation_changed(entity, &conversation);
         }
     }
-    // Frames without cancels, which are most, allocate nothing here.
+    // A frame without cancels allocates nothing here.
     let cancels = cancels
         .read_with_id()
         .map(|(cancel, number)| (hub.asks_before(HushId::Cancel(number.id)), cancel.agent, None));
@@ -91,7 +91,8 @@ impl Hub {
         let Some(record) = self.records.get_mut(&id) else { return };
         record.wants.spec = true;
         record.reply_bytes = reply_bytes(parts.reply_tokens_max());
-        // Who is spawned disabled, as a pool is, takes no room at the engine until asked something.
+        // An agent that is spawned disabled, as in a pool, takes no slot of the engine before its
+        // first ask.
         if record.added || !is_disabled {
             self.want(id);
         }
@@ -106,7 +107,7 @@ impl Hub {
         }
     }
 
-    /// None without an engine: its asks fail before they need an agent.
+    /// Returns `None` without an engine: its asks fail before they need an agent.
     fn agent_appeared(
         &mut self,
         entity: Entity,
@@ -120,8 +121,8 @@ impl Hub {
         Some(id)
     }
 
-    /// The change tick moves with the plugin's own turns as well; the edit and the count of pushed
-    /// turns distinguish them.
+    /// The plugin's own turns trigger change detection as well. The edit and the number of pushed
+    /// turns distinguish them from the game's changes.
     fn conversation_changed(&mut self, entity: Entity, conversation: &Conversation) {
         let Some(&id) = self.of_entity.get(&entity) else { return };
         let Some(record) = self.records.get_mut(&id) else { return };
@@ -139,7 +140,7 @@ impl Hub {
         for ask in &mut record.asks {
             ask.outdated = true;
         }
-        // Who is not added yet will be with the conversation of that moment.
+        // An agent that is added later is sent with its conversation at that time.
         if record.added {
             record.wants.conversation = true;
             self.want(id);
@@ -147,14 +148,14 @@ impl Hub {
         self.cancel_all(id);
     }
 
-    /// Turns were pushed after all asks so far.
+    /// Records turns that were pushed after all asks so far.
     fn turns_pushed(&mut self, id: AgentId, turns: u32) {
         let Some(record) = self.records.get_mut(&id) else { return };
         let most = u16::try_from(turns).unwrap_or(u16::MAX);
         for ask in &mut record.asks {
             ask.turns_after = ask.turns_after.saturating_add(most);
         }
-        // An agent that is added later gets the conversation of that moment.
+        // An agent that is added later is sent with its conversation at that time.
         if record.added {
             record.unsent_turns = record.unsent_turns.saturating_add(turns);
             self.want(id);

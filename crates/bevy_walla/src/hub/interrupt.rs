@@ -9,7 +9,7 @@ use super::{Hub, Record, Stage};
 use crate::ask::Interrupt;
 
 impl Hub {
-    /// Cancels all asks of an agent. Shortens the named reply to its heard part, and removes later
+    /// Cancels all asks of an agent. Shortens the given reply to its heard part, and removes later
     /// replies, which were not heard.
     pub(super) fn interrupt(&mut self, interrupt: &Interrupt, agents: &mut Query<Agents>) {
         let Some(&id) = self.of_entity.get(&interrupt.agent) else { return };
@@ -68,7 +68,7 @@ impl Record {
         {
             *heard = heard_bytes.min(*heard);
         } else if self.shortened.len() < EXCHANGES_KNOWN_MAX {
-            // The engine knows no more exchanges.
+            // The engine stores no more exchanges.
             self.shortened.push((generation, heard_bytes));
         }
     }

@@ -3,9 +3,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use walla_runtime::AgentId;
 
-/// A map from agents. Their ids are counted up by the engine, never chosen by a player, so a
-/// multiplication spreads them well enough: 2⁶⁴ divided by the golden ratio, as Knuth has it in
-/// volume 3, section 6.4.
+/// A map keyed by agent. The engine assigns ids sequentially and no player can choose them, so a
+/// multiplicative hash distributes them well enough: 2⁶⁴ divided by the golden ratio (Knuth, volume
+/// 3, section 6.4).
 pub(super) type AgentMap<T> = HashMap<AgentId, T, BuildHasherDefault<IdHasher>>;
 
 #[derive(Clone, Copy, Default)]

@@ -1,23 +1,24 @@
-//! The plugin's memory: which agents there are, what each was asked, what the engine does not know
-//! yet.
+//! State of the plugin: the known agents, their open asks and the changes that are not sent to the
+//! engine yet.
 //!
-//! Nothing here waits and nothing is lost. What the engine must be told is kept as *wants* of each
-//! agent, not as a queue of commands: a hundred edits of a persona in one frame are one change, and
-//! the memory is bounded by the number of agents and of asks, both of which are bounded. At most
-//! one command is held back, when the engine's mailbox is full, and goes first in the next frame.
+//! Nothing here blocks and nothing is lost. Pending changes are stored as *wants* of each agent,
+//! not as a queue of commands: a hundred edits of a persona in one frame are one change. The memory
+//! is bounded by the number of agents and the number of asks, and both numbers are bounded. If the
+//! engine's mailbox is full, at most one command is held back. It is sent before all others in the
+//! next frame.
 //!
 //! Rules:
-//! 1. A record lives from the frame that sees the agent until the agent is gone *and* each of its
-//!    asks has ended *and* the engine was told to remove it.
-//! 2. An ask ends exactly once: by a terminal event of the engine if it was sent, else here
-//!    ([`Hub::ended`]). Either way [`publish`] tells the game.
-//! 3. The conversation of the component is the truth. Replacing it outdates every ask made before:
-//!    each is cancelled, and whatever it still says is not written down. An exchange is written
-//!    down if its reply began, however it ended; where the engine may see that otherwise, it is
-//!    told the conversation again.
+//! 1. A record is created in the frame that first sees the agent. It is removed when the agent is
+//!    gone *and* each of its asks has ended *and* its removal was sent to the engine.
+//! 2. An ask ends exactly once: by a terminal event of the engine if it was sent, otherwise here
+//!    ([`Hub::ended`]). In both cases [`publish`] reports the end to the game.
+//! 3. The component's conversation is authoritative. Replacing it outdates every ask made before:
+//!    each is cancelled, and text that its reply still produces is not recorded. An exchange is
+//!    recorded if its reply began, however it ended. Where the engine may have decided differently,
+//!    the conversation is sent to it again.
 //! 4. A turn that the game pushes follows the exchanges of all asks that were collected before it
-//!    and precedes all others, in the component and in the engine, which receives asks and turns in
-//!    this order.
+//!    and precedes all others. This holds in the component and in the engine, which receives asks
+//!    and turns in this order.
 
 mod collect;
 mod interrupt;
@@ -46,86 +47,87 @@ pub(crate) use collect::collect;
 pub(crate) use publish::publish;
 pub(crate) use submit::submit;
 
-/// Everything the plugin knows.
+/// State of the plugin.
 #[derive(Resource)]
 pub(crate) struct Hub {
-    /// None if the engine could not even be started.
+    /// `None` if the engine could not be started.
     link: Option<Box<dyn Link>>,
-    /// Why no agent will speak.
+    /// The reason why agents cannot speak.
     failure: Option<WallaError>,
     was_ready: bool,
     records: AgentMap<Record>,
     of_entity: EntityHashMap<AgentId>,
-    /// Agents with wants, in the order in which they came up.
+    /// Agents with pending changes, in the order of their first one.
     wanting: VecDeque<AgentId>,
-    /// A command that found the mailbox full.
+    /// A command that was refused because the mailbox was full.
     held_back: Option<Command>,
-    /// Asks that ended on this side.
+    /// Asks that ended without the engine.
     ended: VecDeque<Ended>,
-    /// Cancels and interruptions of this frame that were triggered, in order.
+    /// Cancels and interruptions that were triggered in this frame, in order.
     hushes: Vec<Hush>,
-    /// Agents that were removed in this frame. Numbers of asks before the removal are lower.
+    /// Agents that were removed in this frame. Asks with a lower number were made before the
+    /// removal.
     gone: EntityHashMap<usize>,
     /// Number of the next ask to be read.
     asks_read: usize,
     /// The link is paused.
     is_paused: bool,
-    /// As in the settings.
+    /// Copy of `WallaSettings::publish_fragments`.
     publishes_fragments: bool,
     generations_named_here: u64,
-    /// Asks that no agent has begun with.
+    /// Asks whose reply has not begun.
     asks_waiting: usize,
-    /// Events about agents or replies that are not known here.
+    /// Events about unknown agents or replies.
     events_unknown: u64,
-    /// Room for events that are taken at once; empty between frames.
+    /// Buffer for one batch of events; empty between frames.
     inbox: Vec<Event>,
     cost: FrameCost,
 }
 
-/// An agent, as the plugin sees it.
+/// An agent's state in the plugin.
 struct Record {
     entity: Entity,
     wants: Wants,
-    /// The engine was sent [`Command::AddAgent`].
+    /// [`Command::AddAgent`] was sent to the engine.
     added: bool,
-    /// The entity is no agent any more.
+    /// The entity is no longer an agent.
     gone: bool,
     /// The state of the conversation that the engine knows.
     edit: EditId,
-    /// Turns that the game has pushed to it, as far as they were seen. Wraps around.
+    /// Turns that the game has pushed since then and that were collected. Wraps around.
     pushed: u32,
-    /// The latest of them, which were not sent to the engine.
+    /// The latest of them that were not sent to the engine.
     unsent_turns: u32,
-    /// Ended replies with their heard bytes, not sent to the engine yet.
+    /// Ended replies with their heard bytes that were not sent to the engine.
     shortened: Vec<(GenerationId, u32)>,
     /// Heard bytes of the reply in progress.
     heard_bytes: u32,
     /// Bytes of the reply in progress up to the end of its latest sentence.
     sentence_end: usize,
-    /// An ask ended before its reply began: only the engine knows whether the question counts as
-    /// asked.
+    /// An ask ended before its reply began: only the engine knows whether the question is part of
+    /// the conversation.
     in_doubt: bool,
-    /// The latest reply in the conversation when the engine was last sent the whole: of this and
-    /// earlier replies it knows the text only, not which reply it was.
+    /// The latest reply in the conversation when the whole conversation was last sent to the
+    /// engine. Of this and earlier replies the engine knows only the text, not the generation.
     whole_sent: Option<GenerationId>,
     reply_bytes: usize,
-    /// Oldest first: sent ones, at most [`ASKS_WAITING_MAX`], before unsent ones.
+    /// Oldest first. Sent asks, at most [`ASKS_WAITING_MAX`], precede unsent ones.
     asks: VecDeque<OpenAsk>,
     sentences: SentenceSplitter,
 }
 
-/// What the engine must be told about an agent.
+/// Changes of an agent that are not sent to the engine yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wants {
     /// The agent is in [`Hub::wanting`].
     queued: bool,
-    /// Send the whole agent, or, if it was added, its changes.
+    /// Send the whole agent, or only its changes if it was added.
     spec: bool,
     /// Send the level of detail, unless the whole agent is sent.
     detail: bool,
     /// Send the conversation.
     conversation: bool,
-    /// Look through the asks: some can be sent or are to be cancelled.
+    /// Check the asks: some can be sent or must be cancelled.
     asks: bool,
     /// Remove the agent.
     removal: bool,
@@ -135,24 +137,24 @@ struct Wants {
 struct OpenAsk {
     generation: GenerationId,
     tag: u64,
-    /// Without a capacity, so that an ask takes one cache line.
+    /// A boxed `str`, which stores no capacity: an ask fits in one cache line.
     question: Box<str>,
     kind: AskKind,
     /// Reserved for the reply's turn in the conversation, so that the end of a reply allocates
     /// nothing.
     turn: String,
     stage: Stage,
-    /// To be cancelled, and not told to the engine yet.
+    /// To be cancelled; the cancel is not sent to the engine yet.
     cancel: bool,
-    /// Asked in a conversation that was replaced since.
+    /// The conversation was replaced after this ask.
     outdated: bool,
     /// The reply is shortened to its heard part: see [`Record::heard_bytes`].
     interrupted: bool,
-    /// Turns that the game has pushed since.
+    /// Turns that the game has pushed after this ask.
     turns_after: u16,
 }
 
-/// An ask in a cache line.
+/// An ask fits in a cache line.
 const _: () = assert!(size_of::<OpenAsk>() <= 64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +164,7 @@ enum Stage {
     Started,
 }
 
-/// The end of an ask that the engine never saw.
+/// The end of an ask that was not sent to the engine.
 struct Ended {
     entity: Entity,
     generation: GenerationId,
@@ -170,21 +172,21 @@ struct Ended {
     how: Result<FinishReason, ReplyError>,
 }
 
-/// The number of a [`Cancel`](crate::Cancel) or an [`Interrupt`](crate::Interrupt) as a message.
+/// Message number of a [`Cancel`](crate::Cancel) or an [`Interrupt`](crate::Interrupt).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HushId {
     Cancel(usize),
     Interrupt(usize),
 }
 
-/// The position of one among the asks.
+/// Position of a cancel or an interruption in the order of the asks.
 struct Hush {
     id: HushId,
-    /// Numbers of the asks before it are lower.
+    /// Asks with a lower number were made before it.
     asks_before: usize,
 }
 
-/// Time that the plugin's systems took in the latest frame. Observers of the game are not in it.
+/// Host time of the plugin's systems in the latest frame, without the game's observers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameCost {
     /// [`WallaSystems::Publish`](crate::WallaSystems::Publish).
@@ -196,7 +198,7 @@ pub struct FrameCost {
 }
 
 impl FrameCost {
-    /// All three.
+    /// Sum of all three.
     #[must_use]
     pub fn total(&self) -> Duration {
         self.publish + self.collect + self.submit
@@ -231,22 +233,22 @@ impl Hub {
         }
     }
 
-    /// Notes a cancel before which so many asks were written, of all that ever were.
+    /// Records a cancel. `asks_before`: number of asks ever written before it.
     pub(crate) fn hushed(&mut self, id: HushId, asks_before: usize) {
         self.hushes.push(Hush { id, asks_before });
     }
 
-    /// How many asks were written before this cancel; none if nobody knows.
+    /// Number of asks that were written before this cancel; 0 if it was not recorded.
     fn asks_before(&self, id: HushId) -> usize {
         let noted = self.hushes.iter().find(|hush| hush.id == id);
         noted.map_or(0, |hush| hush.asks_before)
     }
 
-    /// The entity is no agent any more: its asks are cancelled. `asks_before`: numbers of those
-    /// asks are lower. Called by the component's hook.
+    /// Called by the component's hook when the entity is no longer an agent. Cancels its asks. Asks
+    /// with a number below `asks_before` were made before the removal.
     pub(crate) fn agent_removed(&mut self, entity: Entity, asks_before: usize) {
         if asks_before > self.asks_read {
-            // Some ask has not been collected yet.
+            // An ask has not been collected yet.
             self.gone.insert(entity, asks_before);
         }
         let Some(id) = self.of_entity.remove(&entity) else { return };
@@ -257,12 +259,12 @@ impl Hub {
         self.want(id);
     }
 
-    /// Whether any ask has not ended. Looks no further than the first agent who is asked something.
+    /// Whether any ask is open. The search ends at the first agent with an open ask.
     fn is_anything_asked(&self) -> bool {
         self.records.values().any(|record| !record.asks.is_empty())
     }
 
-    /// Puts an agent on the list of those with wants.
+    /// Adds an agent to the list of agents with pending changes.
     fn want(&mut self, id: AgentId) {
         if let Some(record) = self.records.get_mut(&id)
             && !record.wants.queued
@@ -272,7 +274,7 @@ impl Hub {
         }
     }
 
-    /// Cancels everything that an agent was asked.
+    /// Cancels all asks of an agent.
     fn cancel_all(&mut self, id: AgentId) {
         let Some(record) = self.records.get_mut(&id) else { return };
         if record.asks.is_empty() {
@@ -285,7 +287,7 @@ impl Hub {
         self.want(id);
     }
 
-    /// Ends an ask that the engine never saw.
+    /// Ends an ask that was not sent to the engine.
     fn end_here(
         &mut self,
         entity: Entity,
@@ -295,8 +297,8 @@ impl Hub {
         self.ended.push_back(Ended { entity, generation, tag, how });
     }
 
-    /// A name for a reply. Without an engine they count down from the top, where no engine's names
-    /// ever come.
+    /// A new generation. Without an engine, generations count down from the maximum, which no
+    /// engine ever reaches.
     fn new_generation(&mut self) -> GenerationId {
         if let Some(link) = &self.link {
             return link.new_generation();
@@ -305,7 +307,7 @@ impl Hub {
         GenerationId(u64::MAX - self.generations_named_here)
     }
 
-    /// Forgets the record of an agent that is gone and done with (rule 1).
+    /// Removes the record of an agent that is gone, once rule 1 allows it.
     fn forget_if_done(&mut self, id: AgentId) {
         if let Some(record) = self.records.get(&id)
             && record.gone
@@ -343,13 +345,13 @@ impl Record {
         }
     }
 
-    /// Whether anything but the ask that ends now is asked.
+    /// Whether any ask is open that is not cancelled.
     fn is_asked_more(&self) -> bool {
         self.asks.iter().any(|ask| !ask.cancel)
     }
 }
 
-/// Measures one of the plugin's systems, and shows it to whoever traces.
+/// Measures one of the plugin's systems and records a trace span.
 struct Stopwatch {
     start: Instant,
     _mark: walla_trace::Entered,

@@ -21,10 +21,10 @@ use crate::settings::WallaSettings;
 use crate::speech::Speech;
 use crate::walla::{Walla, WallaFailed, WallaReady};
 
-/// Events that are taken from the engine at once: they come from the device thread's core together.
+/// Maximum number of events received at once; the device thread publishes them in batches.
 pub(super) const EVENTS_AT_ONCE: u32 = 64;
 
-/// What the plugin writes on an agent. The game may have removed either.
+/// Components that the plugin writes. The game may have removed either.
 type Voices<'w, 's> = Query<
     'w,
     's,
@@ -32,7 +32,7 @@ type Voices<'w, 's> = Query<
     Allow<Disabled>,
 >;
 
-/// Takes what happened since the last frame and tells the game: components, messages, events.
+/// Receives the engine's events since the last frame and publishes components, messages and events.
 pub(crate) fn publish(
     mut hub: ResMut<Hub>,
     mut walla: ResMut<Walla>,
@@ -76,18 +76,19 @@ struct Sentence<'a> {
     is_fragment: bool,
 }
 
-/// How a reply ended, for its text.
+/// End of a reply, for its text.
 #[derive(Clone, Copy)]
 struct End {
-    /// The model ended the reply, perhaps without text. A reply that only reasoned is no answer.
+    /// The model ended the reply, perhaps without text. A reply with only reasoning is not an
+    /// answer.
     is_finished: bool,
     /// The text may end within a sentence.
     is_cut: bool,
-    /// Publish a sentence that is cut.
+    /// Publish a truncated sentence.
     publishes_fragment: bool,
 }
 
-/// The ways out to the game.
+/// Outputs to the game.
 #[derive(SystemParam)]
 pub(crate) struct Announcer<'w, 's> {
     commands: Commands<'w, 's>,
@@ -105,7 +106,7 @@ pub(crate) struct Announcer<'w, 's> {
 impl Announcer<'_, '_> {
     fn said(&mut self, agent: Entity, generation: GenerationId, sentence: Sentence<'_>) {
         let mut text = InlineText::new();
-        text.push(sentence.text); // all of it: the splitter's sentences are no longer
+        text.push(sentence.text); // never truncated: the splitter's sentences are not longer
         let Sentence { end_bytes, is_fragment, .. } = sentence;
         let spoken = SentenceSpoken { agent, generation, text, end_bytes, is_fragment };
         self.sentence_spoken.write(spoken);
@@ -132,7 +133,7 @@ impl Announcer<'_, '_> {
 }
 
 impl Hub {
-    /// Says once that agents can speak, or that none will.
+    /// Publishes once that the engine is ready, or that it failed.
     fn publish_state(&mut self, walla: &mut Walla, out: &mut Announcer) {
         let state = match (&self.failure, &self.link) {
             (Some(failure), _) => WallaState::Failed(failure.clone()),
@@ -159,7 +160,7 @@ impl Hub {
         walla.update(state, stats, self.cost, (self.asks_waiting, self.events_unknown));
     }
 
-    /// Tells of an ask that the engine never saw.
+    /// Publishes the end of an ask that was not sent to the engine.
     fn ended_here(&self, ended: Ended, voices: &mut Voices, out: &mut Announcer) {
         let Ended { entity, generation, tag, how } = ended;
         if let Ok((Some(mut speech), _)) = voices.get_mut(entity) {
@@ -215,7 +216,7 @@ impl Hub {
             ReplyEvent::Finished { reason, usage } => {
                 let tag = record.tag(at);
                 let is_complete = reason != FinishReason::Cancelled;
-                // Reasoning without a word of speech answers nothing, here as in the engine.
+                // Reasoning without any speech is not an answer, here as in the engine.
                 let is_finished = is_complete && usage.reasoning_tokens == 0;
                 let is_cut = matches!(
                     reason,
@@ -246,8 +247,8 @@ impl Hub {
         }
     }
 
-    /// After an ask has ended: forgets an agent that is gone, sends an ask for which there is room
-    /// now, and lets the engine know the conversation if the two may differ.
+    /// Resynchronises after the end of an ask: removes the record of an agent that is gone, sends
+    /// an ask that now has capacity, and sends the conversation if the engine's copy may differ.
     fn put_right(&mut self, id: AgentId) {
         self.forget_if_done(id);
         let Some(record) = self.records.get_mut(&id) else { return };
@@ -269,7 +270,7 @@ impl Record {
         self.asks.get(at).map_or(0, |ask| ask.tag)
     }
 
-    /// Whether the ask waited until now.
+    /// Marks an ask as started. Returns whether it had been waiting.
     fn started(&mut self, at: usize, speech: Option<&mut Speech>) -> bool {
         let Some(ask) = self.asks.get_mut(at) else { return false };
         let waited = std::mem::replace(&mut ask.stage, Stage::Started) != Stage::Started;
@@ -301,11 +302,11 @@ impl Record {
         });
     }
 
-    /// Closes an ask; what was said goes into the conversation, if there is one to go into. Whether
-    /// its reply had begun.
+    /// Closes an ask and adds the exchange to the conversation, if the agent has one. Returns
+    /// whether the reply had begun.
     ///
-    /// A reply that failed or was cancelled before a word was heard is no exchange, here as in the
-    /// engine: it would be an example of answering with silence.
+    /// A reply that failed or was cancelled before its first text is not an exchange, here as in
+    /// the engine: it would be an example of an empty answer.
     fn end(
         &mut self,
         at: usize,
@@ -342,10 +343,10 @@ impl Record {
             }
         }
         let is_answered = (end.is_finished && heard_bytes.is_none()) || !ask.turn.is_empty();
-        // Raw text is no part of a conversation, here as in the engine.
+        // Raw text is not part of a conversation, here as in the engine.
         if let Some(conversation) = conversation
             && ask.kind == AskKind::Chat
-            // Replaced, and perhaps not seen yet.
+            // Replaced, and possibly not collected yet.
             && !ask.outdated
             && conversation.edit() == self.edit
             && is_answered

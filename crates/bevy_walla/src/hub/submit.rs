@@ -14,12 +14,11 @@ use crate::error::WallaError;
 use crate::link::WallaState;
 use crate::settings::WallaSettings;
 
-/// Who agents are, for telling the engine.
+/// Components of agents that are sent to the engine.
 pub(super) type Specs<'w, 's> =
     Query<'w, 's, (AgentParts, Option<&'static Conversation>), Allow<Disabled>>;
 
-/// Tells the engine what it must know, as far as its mailbox takes it, and grants the frame's
-/// steps.
+/// Sends pending changes to the engine, up to its mailbox's capacity, and grants the frame's steps.
 pub(crate) fn submit(
     mut hub: ResMut<Hub>,
     settings: Res<WallaSettings>,
@@ -36,7 +35,7 @@ pub(crate) fn submit(
     } else {
         let mut outbox = Outbox { commands_left: settings.commands_per_frame_max.max(1) };
         hub.send_wants(&mut outbox, &specs);
-        // Granting a frame wakes the device's thread: not while nobody is asked anything.
+        // Granting a frame wakes the device thread, so it is skipped without open asks.
         if let Some(link) = &hub.link
             && !hub.is_paused
             && hub.is_anything_asked()
@@ -47,12 +46,12 @@ pub(crate) fn submit(
     hub.cost.submit = watch.read();
 }
 
-/// What a frame may still send.
+/// Number of commands that this frame may still send.
 pub(super) struct Outbox {
     commands_left: u32,
 }
 
-/// The mailbox takes no more in this frame.
+/// The mailbox accepts no more commands in this frame.
 pub(super) struct NoMore;
 
 impl Hub {
@@ -83,8 +82,7 @@ impl Hub {
         }
     }
 
-    /// Sends everything that the engine does not know of one agent, in the order that makes sense
-    /// to it.
+    /// Sends all pending changes of one agent, in the order that the engine requires.
     fn send_wants_of(
         &mut self,
         id: AgentId,
@@ -150,7 +148,7 @@ impl Hub {
         self.send(Command::SetConversation { agent: id, turns }, outbox)
     }
 
-    /// Cancels what is to be cancelled: sent asks at the engine, unsent ones here.
+    /// Sends the pending cancels: sent asks are cancelled in the engine, unsent ones here.
     fn send_cancels(&mut self, id: AgentId, outbox: &mut Outbox) -> Result<(), NoMore> {
         loop {
             let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
@@ -176,7 +174,7 @@ impl Hub {
     }
 
     /// Sends as many asks as the engine keeps, and the turns that were pushed before, between and
-    /// after them, all in their order. The end of each ask wants the next one sent
+    /// after them, all in order. The end of each ask triggers sending the next one
     /// ([`Hub::put_right`]).
     fn send_asks(&mut self, id: AgentId, outbox: &mut Outbox, specs: &Specs) -> Result<(), NoMore> {
         loop {
@@ -197,8 +195,8 @@ impl Hub {
         }
     }
 
-    /// Sends a command now or, if the mailbox is full, first thing next frame: either way it is on
-    /// its way, in order.
+    /// Sends a command or, if the mailbox is full, holds it back as the first command of the next
+    /// frame. In both cases the order is kept.
     pub(super) fn send(&mut self, command: Command, outbox: &mut Outbox) -> Result<(), NoMore> {
         let Some(link) = &self.link else { return Err(NoMore) };
         match link.try_send(command) {
@@ -217,7 +215,7 @@ impl Hub {
         }
     }
 
-    /// The engine is gone: an ask that it never took ends here; the next frame gives up the rest.
+    /// The engine is gone: an ask in this command ends here. The next frame ends the rest.
     fn refused_for_ever(&mut self, command: Command) {
         if let Some(WallaState::Failed(error)) = self.link.as_ref().map(|link| link.state()) {
             self.failure.get_or_insert(error);
@@ -226,8 +224,8 @@ impl Hub {
         self.give_up(command);
     }
 
-    /// Ends all asks that the engine never saw, and forgets all wants. Those it saw, it ends
-    /// itself.
+    /// Ends all asks that were not sent to the engine, and drops all pending changes. The engine
+    /// ends the asks that were sent to it.
     fn give_up_all(&mut self) {
         if let Some(command) = self.held_back.take() {
             self.give_up(command);
@@ -249,7 +247,7 @@ impl Hub {
         }
     }
 
-    /// Ends the ask in a command that will never arrive.
+    /// Ends the ask in a command that cannot be sent any more.
     fn give_up(&mut self, command: Command) {
         let Command::Ask { agent, generation, .. } = command else { return };
         let Some(gone) = self.engine_gone() else { return };
@@ -265,7 +263,7 @@ impl Hub {
 }
 
 impl Record {
-    /// Pushed turns that follow some ask that was not sent.
+    /// Number of pushed turns that follow an unsent ask.
     fn turns_behind_asks(&self) -> u32 {
         let unsent = self.asks.iter().find(|ask| ask.stage == Stage::Unsent);
         unsent.map_or(0, |ask| ask.turns_after.into())
@@ -287,7 +285,7 @@ impl Record {
         turns[..turns.len().saturating_sub(self.unsent_turns as usize)].to_vec()
     }
 
-    /// Pushed turns that can be sent now, if there are any.
+    /// Pushed turns that can be sent now; `None` without any.
     fn take_turns_due(&mut self, specs: &Specs) -> Option<Vec<Turn>> {
         let due = self.unsent_turns.saturating_sub(self.turns_behind_asks());
         if due == 0 || self.gone || !self.added {
@@ -296,7 +294,7 @@ impl Record {
         let unsent = self.unsent_turns as usize;
         self.unsent_turns -= due;
         let (_, conversation) = specs.get(self.entity).ok()?;
-        // The oldest may have been dropped since: a conversation has a bound.
+        // The oldest may have been dropped since: a conversation is bounded.
         let turns = conversation.map(|talk| self.collected_turns(talk)).unwrap_or_default();
         let end = turns.len().saturating_sub(self.unsent_turns as usize);
         let begin = turns.len().saturating_sub(unsent);

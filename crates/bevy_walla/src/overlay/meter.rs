@@ -1,20 +1,20 @@
-//! What is counted between two refreshes. No clock of its own, no allocation.
+//! Counters between two refreshes. Time is passed in, and nothing allocates.
 
 use std::time::{Duration, Instant};
 
 use bevy_ecs::prelude::*;
 
-/// Frames that the histogram looks back on: about four seconds at 60 Hz.
+/// Frames of the histogram: about four seconds at 60 Hz.
 const FRAMES: usize = 256;
 
-/// Bars of the histogram.
+/// Number of bars of the histogram.
 pub(super) const BARS: usize = 40;
 
-/// Widths that a bar may have, in microseconds. 40 bars of a millisecond reach to 40 ms; the last
-/// bar holds all that is longer.
+/// Possible widths of a bar, in microseconds. 40 bars of a millisecond reach to 40 ms. The last bar
+/// counts all longer frames.
 const BAR_MICROS: [u32; 5] = [1_000, 2_000, 5_000, 10_000, 25_000];
 
-/// All that is counted.
+/// All counters.
 #[derive(Resource, Default)]
 pub(super) struct Meters {
     pub frames: FrameTimes,
@@ -22,7 +22,7 @@ pub(super) struct Meters {
     pub tokens: Rate,
     /// When the latest frame began.
     pub frame_start: Option<Instant>,
-    /// When the panel was last brought up to date.
+    /// When the panel was last refreshed.
     pub refreshed: Option<Instant>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct FrameTimes {
     len: usize,
 }
 
-/// How the latest frame times lie, in microseconds.
+/// Distribution of the latest frame times, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spread {
     pub p50: u32,
@@ -48,14 +48,14 @@ impl Default for FrameTimes {
 }
 
 impl FrameTimes {
-    /// Adds one; the oldest goes.
+    /// Adds a frame time and drops the oldest.
     pub fn add(&mut self, time: Duration) {
         self.micros[self.next] = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         self.next = (self.next + 1) % FRAMES;
         self.len = (self.len + 1).min(FRAMES);
     }
 
-    /// Median, 99th percentile (nearest rank) and maximum; zeros if there is none.
+    /// Median, 99th percentile (nearest rank) and maximum; zeros without frames.
     pub fn spread(&self) -> Spread {
         let mut sorted = self.micros;
         let Some(sorted) = sorted.get_mut(..self.len).filter(|frames| !frames.is_empty()) else {
@@ -72,8 +72,8 @@ impl FrameTimes {
         BAR_MICROS.iter().find(reaches).copied().unwrap_or(25_000)
     }
 
-    /// Heights of the bars of this width, 0 to 1. Logarithmic: one frame of 256 that stutters is a
-    /// bar of an eighth, and not invisible.
+    /// Heights of the bars of this width, 0 to 1, on a logarithmic scale: a single slow frame of
+    /// 256 is a bar of an eighth and thus visible.
     pub fn bars(&self, bar_micros: u32) -> [f32; BARS] {
         let mut counts = [0_u16; BARS];
         for micros in &self.micros[..self.len] {
@@ -86,7 +86,7 @@ impl FrameTimes {
 /// Device time of the frames since the last refresh.
 #[derive(Default)]
 pub(super) struct DeviceTime {
-    /// The engine's count at the last refresh.
+    /// The engine's total at the last refresh.
     before: Option<Duration>,
     frames: u32,
     longest: Duration,
@@ -100,27 +100,26 @@ pub(super) struct DeviceUse {
 }
 
 impl DeviceTime {
-    /// Adds a frame; `latest` is the device time of the latest frame that is known.
+    /// Adds a frame; `latest` is the device time of the latest measured frame.
     pub fn add_frame(&mut self, latest: Duration) {
         self.frames += 1;
         self.longest = self.longest.max(latest);
     }
 
-    /// What the frames since the last call used, now that the engine has counted `total` since its
-    /// start.
+    /// Device time of the frames since the last call. `total`: the engine's total since its start.
     pub fn take(&mut self, total: Duration) -> DeviceUse {
         let used = total.saturating_sub(self.before.unwrap_or(total));
         let mean = used.checked_div(self.frames).unwrap_or_default();
-        // A frame that used nothing is not told: the latest that did would look as if it went on
-        // for ever. And what a slow game's latest frame used may be known in total before it is
-        // known by frame.
+        // The engine does not report a frame without device time, so `latest` would repeat the last
+        // frame with some for ever: hence zero. In a slow game, the total may include the latest
+        // frame before its own measurement is available: hence the maximum with the mean.
         let longest = if used.is_zero() { Duration::ZERO } else { self.longest.max(mean) };
         *self = Self { before: Some(total), ..Self::default() };
         DeviceUse { mean, longest }
     }
 }
 
-/// A counter's growth a second, calmed down over about a second.
+/// Growth of a counter per second, smoothed over about a second.
 #[derive(Default)]
 pub(super) struct Rate {
     since: Option<(Instant, u64)>,
@@ -128,7 +127,7 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// The rate, now that the counter stands at `count`.
+    /// The rate at the counter value `count`.
     pub fn update(&mut self, now: Instant, count: u64) -> f64 {
         if let Some((then, before)) = self.since.replace((now, count)) {
             let seconds = now.saturating_duration_since(then).as_secs_f64();

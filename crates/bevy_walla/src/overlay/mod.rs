@@ -1,8 +1,8 @@
-//! What walla costs and does, drawn over the game (feature `overlay`).
+//! Cost and activity of walla, drawn over the game (feature `overlay`).
 //!
-//! A panel in a corner: the device time of a frame against its budget, agents by state, tokens a
-//! second, and a histogram of the game's own frame times, the number that dialogue must not move. A
-//! key shows and hides it.
+//! A panel in a corner shows the device time of a frame against its budget, agents by state, tokens
+//! per second, and a histogram of the game's own frame times, which dialogue must not affect. A key
+//! shows and hides it.
 //!
 //! ```no_run
 //! # use bevy_app::App;
@@ -12,17 +12,17 @@
 //!     .add_plugins((WallaPlugin::default(), WallaOverlayPlugin::default())) // beside DefaultPlugins with `ui`
 //!     .run();
 //! ```
-//! It only reads: [`Walla`](crate::Walla), [`Speech`](crate::Speech), and the clock. Counting costs
-//! a frame well under a microsecond and allocates nothing; texts and bars change some times a
-//! second ([`WallaOverlay::refreshes_per_second`]), and while it is hidden not at all.
+//! It only reads [`Walla`](crate::Walla), [`Speech`](crate::Speech), and the clock. Counting takes
+//! well under a microsecond per frame and allocates nothing. Texts and bars change a few times a
+//! second ([`WallaOverlay::refreshes_per_second`]), and not at all while the panel is hidden.
 //!
-//! | line | what it says |
+//! | line | meaning |
 //! |---|---|
 //! | `0.70 of 4.17 ms a frame, longest 1.40` | device time of the frames since the last refresh, against the budget; the bar is its mean |
 //! | `in budget 99.98 % of 5031 frames` | since the engine's start |
-//! | `11 agents: 3 talking, 8 silent` | and a bar of the same |
-//! | `22 tokens/s   step 0.92 ms   plugin 18 µs` | all agents together; the latest step; what the plugin's systems took of the latest frame |
-//! | `frame 16.7 ms   p99 16.9   max 17.4` | of the latest 256 frames, as below in the histogram (heights are logarithmic) |
+//! | `11 agents: 3 talking, 8 silent` | agents by state, also as a bar |
+//! | `22 tokens/s   step 0.92 ms   plugin 18 µs` | all agents together; the latest step; host time of the plugin's systems in the latest frame |
+//! | `frame 16.7 ms   p99 16.9   max 17.4` | of the latest 256 frames, as in the histogram below (heights are logarithmic) |
 
 mod meter;
 mod panel;
@@ -37,31 +37,31 @@ use bevy_input::{ButtonInput, InputSystems};
 
 use crate::systems::WallaSystems;
 
-/// Draws [`WallaOverlay`]. Needs Bevy's `UiPlugin` and its renderer to be seen; without them it
-/// counts, and shows nothing.
+/// Draws [`WallaOverlay`]. It needs Bevy's `UiPlugin` and its renderer to be visible; without them
+/// it only counts.
 #[derive(Clone, Debug, Default)]
 pub struct WallaOverlayPlugin {
-    /// How it begins.
+    /// Initial settings.
     pub overlay: WallaOverlay,
 }
 
-/// The overlay's settings, a resource: change it at any time.
+/// Settings of the overlay, as a resource. They can be changed at any time.
 #[derive(Resource, Clone, Debug, PartialEq)]
 pub struct WallaOverlay {
     /// Whether it is shown. Default: `true`.
     pub visible: bool,
-    /// The key that shows and hides it, where there is a keyboard. Default: F3, as games do. None
-    /// for a game that does it by [`ToggleWallaOverlay`] or by `visible`.
+    /// Key that shows and hides it, if there is a keyboard. Default: F3, as in other games. `None`:
+    /// the game uses [`ToggleWallaOverlay`] or `visible`.
     pub toggle_key: Option<KeyCode>,
-    /// How often texts and bars change. Default: `5.0`, as fast as one reads; kept within 1 and 10.
+    /// Refreshes of texts and bars per second. Default: `5.0`, a readable rate; clamped to 1 to 10.
     pub refreshes_per_second: f32,
-    /// Where it is. Default: top right.
+    /// Its corner. Default: top right.
     pub corner: OverlayCorner,
 }
 
 /// A corner of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "names say it")]
+#[expect(missing_docs, reason = "the names are the documentation")]
 pub enum OverlayCorner {
     TopLeft,
     #[default]
@@ -89,7 +89,7 @@ impl WallaOverlay {
     /// Time between two refreshes.
     fn period(&self) -> Duration {
         let rate = self.refreshes_per_second;
-        // Not a number is as slow as can be.
+        // Not a number counts as the lowest rate.
         Duration::from_secs_f32(if rate >= 1.0 { rate.min(10.0).recip() } else { 1.0 })
     }
 }

@@ -16,34 +16,34 @@ pub(super) struct Panel;
 /// A line of text.
 #[derive(Component, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Which model, where, how it is.
+    /// Model, device and state.
     Engine,
     /// Device time against the budget.
     Budget,
-    /// How often the budget was kept.
+    /// Share of frames within the budget.
     Kept,
     /// Agents by state.
     Agents,
-    /// Tokens a second, and the latest step.
+    /// Tokens per second, and the latest step.
     Voice,
     /// Frame times.
     Frames,
-    /// A mark below the histogram, at so many quarters of its width.
+    /// An axis label below the histogram, at this many quarters of its width.
     Mark(u8),
 }
 
-/// A bar whose width or height says something.
+/// A bar whose width or height shows a value.
 #[derive(Component, Clone, Copy, PartialEq)]
 pub(super) enum Bar {
     /// Device time of the mean frame; its width is the share of the budget.
     Budget,
     /// The share of agents in this state.
     Agents(SpeechState),
-    /// Frames that took so long.
+    /// Frames in this bar of the histogram.
     Frames(usize),
 }
 
-/// States in the order in which they are shown, most alive first.
+/// States in the order of display, most active first.
 pub(super) const STATES: [(SpeechState, &str, Color); 4] = [
     (SpeechState::Talking, "talking", GREEN),
     (SpeechState::Thinking, "thinking", BLUE),
@@ -65,7 +65,7 @@ const WIDTH_PX: f32 = 300.0;
 const MARGIN_PX: f32 = 12.0;
 const HISTOGRAM_PX: f32 = 44.0;
 
-/// Above most of what a game draws, below what it puts at the very top.
+/// Above most of the game's UI, below its topmost layers.
 const LAYER: i32 = 1_000;
 
 pub(super) fn spawn(mut commands: Commands) {

@@ -1,4 +1,4 @@
-//! Counting in each frame, and bringing the panel up to date some times a second.
+//! Counts every frame and refreshes the panel a few times a second.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -26,10 +26,10 @@ pub(super) fn count(mut meters: ResMut<Meters>, walla: Option<Res<Walla>>) {
     }
 }
 
-/// What the panel says at one moment.
+/// Values of the panel at one time.
 struct Reading {
     device: DeviceUse,
-    /// What a frame may use; none: no limit.
+    /// Device-time budget of a frame; `None`: no limit.
     budget: Option<Duration>,
     /// Agents in each of [`STATES`].
     agents: [u32; STATES.len()],
@@ -39,7 +39,7 @@ struct Reading {
     bars: [f32; BARS],
 }
 
-/// Brings the panel up to date, if it is shown and it is time.
+/// Refreshes the panel if it is visible and due.
 pub(super) fn refresh(
     overlay: Res<WallaOverlay>,
     mut meters: ResMut<Meters>,
@@ -181,7 +181,7 @@ fn write_engine(walla: &Walla, out: &mut String) -> std::fmt::Result {
     }
 }
 
-/// Green with room, amber when the budget is nearly used, red beyond it.
+/// Green below 80 % of the budget, amber up to 100 %, red beyond it.
 fn budget_color(share: f64) -> Color {
     match share {
         share if share <= 0.8 => GREEN,
@@ -190,8 +190,8 @@ fn budget_color(share: f64) -> Color {
     }
 }
 
-/// Green for a frame that a 60 Hz display shows in time, amber for one that it shows once late, red
-/// beyond.
+/// Green for a frame within a 60 Hz refresh, amber for one that misses one refresh, red beyond
+/// that.
 fn frame_color(micros: u32) -> Color {
     match micros {
         0..=17_000 => GREEN,
@@ -200,8 +200,8 @@ fn frame_color(micros: u32) -> Color {
     }
 }
 
-/// Sets a length to a share of 0 to 1, whole percents, and marks the node as changed only if it is
-/// another: layout follows changes.
+/// Sets a length to a share of 0 to 1, in whole percents. Marks the node as changed only if the
+/// value differs, since a change triggers layout.
 fn set(node: &mut Mut<Node>, length: impl Fn(&mut Node) -> &mut Val, share: f32) {
     let value = percent((share.clamp(0.0, 1.0) * 100.0).round());
     let current = length(node.bypass_change_detection());

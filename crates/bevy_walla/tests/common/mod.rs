@@ -1,5 +1,5 @@
 //! A headless app with agents from a script, where ambiguous system order is an error.
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use bevy_ecs::schedule::{LogLevel, ScheduleBuildSettings};
 use bevy_walla::prelude::*;
 use bevy_walla::scripted::ScriptedEngine;
 
-/// Everything that happened to replies, one line each, in the order of the events.
+/// All events of replies, one line each, in order.
 #[derive(Resource, Default)]
 pub struct Log(pub Vec<String>);
 
@@ -19,7 +19,7 @@ pub fn echo() -> ScriptedEngine {
     ScriptedEngine::new(|persona, question| format!("{persona}: {question}"))
 }
 
-/// How long an engine may take in a test.
+/// Timeout of the engine in a test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs frames until `done`.
@@ -66,7 +66,7 @@ impl Log {
         self.0.push(format!("{what} {text}").trim_end().to_owned());
     }
 
-    /// Only the lines that begin so.
+    /// The lines with this prefix, without it.
     pub fn only(&self, what: &str) -> Vec<&str> {
         self.0.iter().filter_map(|line| line.strip_prefix(what)).map(str::trim).collect()
     }

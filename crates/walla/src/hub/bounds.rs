@@ -1,4 +1,4 @@
-//! Limits of a program: open asks, their bytes, agents. Atomic counters, so that no host waits.
+//! Limits of a program: open asks, their bytes, agents. Atomic counters, so that no host blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use walla_runtime::{Prompt, ReplyError};
 use walla_types::TokenId;
 
-/// The largest counts.
+/// The limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BoundsMax {
     pub asks: u32,
@@ -16,7 +16,7 @@ pub(crate) struct BoundsMax {
     pub slots: u32,
 }
 
-/// The counts now.
+/// The current counts.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     max: BoundsMax,

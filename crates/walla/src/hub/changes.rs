@@ -1,5 +1,4 @@
-//! Pending changes of an agent: the latest of each kind, so that a flood of changes takes the
-//! memory of one.
+//! Pending changes of an agent: only the latest of each kind, so that their memory is bounded.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,15 +8,15 @@ use walla_runtime::{AgentId, AgentSpec, Command, GenerationId, Turn};
 
 use super::bounds::AgentPermit;
 
-/// Another conversation.
+/// A new conversation.
 #[derive(Debug)]
 struct NewTurns {
     turns: Vec<Turn>,
-    /// It cancels asks with lower names.
+    /// Asks with lower generations are cancelled.
     asked_before: GenerationId,
 }
 
-/// No host waits for a lock.
+/// No host blocks on a lock.
 const _: () = assert!(
     AtomicCell::<Option<Box<AgentSpec>>>::is_lock_free()
         && AtomicCell::<Option<Box<NewTurns>>>::is_lock_free()
@@ -33,9 +32,9 @@ pub(crate) struct Changes {
     turns: AtomicCell<Option<Box<NewTurns>>>,
     is_removed: AtomicBool,
     is_told: AtomicBool,
-    /// Asks with lower names are cancelled. Written by the pump alone.
+    /// Asks with lower generations are cancelled. Written only by the pump.
     asked_before: AtomicU64,
-    /// The agent was sent to the engine. Written by the pump alone.
+    /// The agent was sent to the engine. Written only by the pump.
     is_added: AtomicBool,
     _permit: AgentPermit,
 }
@@ -47,7 +46,7 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// Of a new agent. The first message is the caller's to send.
+    /// Changes of a new agent. The caller sends the first message.
     pub fn new(id: AgentId, mut spec: AgentSpec, permit: AgentPermit) -> Self {
         let turns = std::mem::take(&mut spec.history);
         let turns = NewTurns { turns, asked_before: GenerationId(0) };
@@ -67,7 +66,7 @@ impl Changes {
         self.id
     }
 
-    /// Stores another specification. `true`: the caller sends a message.
+    /// Stores a new specification. `true`: the caller sends a message.
     #[must_use]
     pub fn set_spec(&self, mut spec: AgentSpec) -> bool {
         spec.history = Vec::new();
@@ -75,7 +74,7 @@ impl Changes {
         self.tell()
     }
 
-    /// Stores another conversation. `true`: the caller sends a message.
+    /// Stores a new conversation. `true`: the caller sends a message.
     #[must_use]
     pub fn set_turns(&self, turns: Vec<Turn>, asked_before: GenerationId) -> bool {
         self.turns.store(Some(Box::new(NewTurns { turns, asked_before })));
@@ -124,7 +123,7 @@ impl Changes {
         }
     }
 
-    /// Whether a later change has cancelled an ask that the pump reads now. Called by the pump.
+    /// Whether a later change has cancelled an ask that the pump has just read. Called by the pump.
     pub fn cancels(&self, generation: GenerationId) -> bool {
         self.is_removed.load(Ordering::SeqCst)
             || generation.0 < self.asked_before.load(Ordering::Relaxed)

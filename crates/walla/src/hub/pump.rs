@@ -1,5 +1,5 @@
-//! The thread between the engine's queues and the hosts' channels. See the rules of the [module
-//! above](super).
+//! The thread between the engine's queues and the hosts' channels. See the rules of the [parent
+//! module](super).
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -19,34 +19,34 @@ use walla_runtime::{
 use super::Message;
 use super::bounds::AskPermit;
 
-/// How often to look for what nobody wakes us for: room in the command queue, the end of the device
-/// thread.
+/// Polling interval for conditions without a waker: capacity in the command queue, the end of the
+/// device thread.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often to look how far a load is: a progress bar needs no more.
+/// Polling interval of the load's progress, sufficient for a progress bar.
 const LOOK_AT_LOAD: Duration = Duration::from_millis(20);
 
-/// Messages between two looks at the events: a flood of asks does not keep replies from those who
-/// wait for them.
+/// Maximum messages between two polls of the events, so that a flood of asks does not delay
+/// replies.
 const MESSAGES_AT_ONCE: usize = 256;
 
-/// Events that are taken from the engine's queue together.
+/// Maximum number of events received together.
 const EVENTS_AT_ONCE: usize = 256;
 
 pub(super) struct Pump {
     client: Arc<Client>,
     inbox: UnboundedReceiver<Message>,
-    /// While the engine loads: whoever waits for it.
+    /// Receiver of the progress while the engine loads.
     loading: Option<UnboundedSender<f32>>,
     fraction_told: f32,
     /// Commands of one message, in order, while the engine's queue is full.
     backlog: VecDeque<Command>,
-    /// Replies that have not ended. Unbounded channels, but each reply's is bounded by the tokens
-    /// that it may have.
+    /// Replies that have not ended. Their channels are unbounded, but the reply's token limit
+    /// bounds each.
     replies: HashMap<GenerationId, (UnboundedSender<ReplyEvent>, AskPermit)>,
-    /// Whoever waits for the end of the device thread.
+    /// Hosts that wait for the end of the device thread.
     awaiting_end: Vec<oneshot::Sender<()>>,
-    /// Room for events that are taken together; empty between rounds.
+    /// Buffer for events that are received together; empty between rounds.
     events: Vec<Event>,
 }
 
@@ -68,8 +68,8 @@ impl Pump {
         }
     }
 
-    /// Until the last host has gone. Then the engine stops, and its last handle, which waits for
-    /// that, is the one that goes here.
+    /// Runs until the last host has dropped its handle. Then the engine stops. Its last handle,
+    /// whose drop waits for the device thread, is dropped here.
     pub fn run(mut self) {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
@@ -88,12 +88,12 @@ impl Pump {
         }
     }
 
-    /// Takes some messages; `true` if no more can be taken now. Breaks when no host is left.
+    /// Receives some messages; `true` if no more can be received now. Breaks when no host is left.
     fn hear_hosts(&mut self, context: &mut Context<'_>) -> ControlFlow<(), bool> {
         for _ in 0..MESSAGES_AT_ONCE {
             self.send_on();
             if !self.backlog.is_empty() {
-                // The channel is bounded; commands of further messages are not.
+                // Messages in the channel are bounded; a backlog of their commands would not be.
                 let is_over = self.inbox.is_closed();
                 return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(true) };
             }
@@ -124,7 +124,7 @@ impl Pump {
                 backlog.push_back(Command::Interrupt { agent, generation, heard_bytes });
             }
             Message::Cancel { agent, generation, heard_bytes: None } => {
-                // Otherwise it has ended, and the host has not read the end yet.
+                // Otherwise the reply has ended, and the host has not read the end yet.
                 if self.replies.contains_key(&generation) {
                     backlog.push_back(Command::Cancel { agent, generation });
                 }
@@ -136,10 +136,10 @@ impl Pump {
         }
     }
 
-    /// The last event of a reply.
+    /// Publishes the last event of a reply.
     fn end(&mut self, generation: GenerationId, what: ReplyEvent) {
         let Some((events, permit)) = self.replies.remove(&generation) else { return };
-        // First, so that the host can ask again when it sees the end.
+        // Before the event, so that the host can ask again when it receives the end.
         drop(permit);
         notify(|| _ = events.send(what));
         // Closing the channel wakes its receiver too.
@@ -158,12 +158,12 @@ impl Pump {
         if what.is_terminal() {
             self.end(generation, what);
         } else if let Some((events, _)) = self.replies.get(&generation) {
-            // A reply that was dropped does not listen: its events end here.
+            // The receiver of a dropped reply is closed: its events are discarded here.
             notify(|| _ = events.send(what));
         }
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends the backlog, up to the queue's capacity.
     fn send_on(&mut self) {
         while let Some(command) = self.backlog.pop_front() {
             match self.client.try_send(command) {
@@ -177,7 +177,7 @@ impl Pump {
         }
     }
 
-    /// The engine is over and has not taken this.
+    /// Ends an ask that the engine did not accept before it ended.
     fn refuse(&mut self, command: &Command) {
         let Command::Ask { generation, .. } = command else { return };
         let reason = match self.client.engine().state() {
@@ -208,7 +208,7 @@ impl Pump {
         }
     }
 
-    /// How long to sleep at most.
+    /// Maximum time to sleep.
     fn pause(&self) -> Option<Duration> {
         if !self.backlog.is_empty() || !self.awaiting_end.is_empty() {
             Some(LOOK)
@@ -218,9 +218,9 @@ impl Pump {
     }
 }
 
-/// Sends something to a host, or closes a channel to it. Both run a waker of the host, whose panic
-/// loses its own wake-up and nothing else: other replies, and the state of the engine, do not
-/// depend on it.
+/// Sends an event to a host, or closes a channel to it. Both run a waker of the host. A panic of
+/// the waker only loses its own wake-up: other replies and the state of the engine are not
+/// affected.
 fn notify(send: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(send)).is_err() {
         tracing::error!(target: "walla::host", "a waker of the host panicked: its task is not woken");

@@ -1,4 +1,4 @@
-//! Agents: changed, told another past, removed, too many.
+//! Agents: changed, given another history, removed, too many.
 
 use walla::{
     AgentSpec, EngineError, EngineOptions, FinishReason, Prompt, ReplyError, Speaker,
@@ -37,7 +37,7 @@ async fn another_conversation_cancels_what_was_asked_in_the_one_before() {
         let end = soon("the end", reply.finish()).await.unwrap();
         assert_eq!(end.reason, FinishReason::Cancelled);
     }
-    // What the agent remembers now is what one remembers that began with it.
+    // The agent's conversation equals that of an agent that began with these turns.
     let restored = engine.agent_with(AgentSpec { history: turns(), ..speaker(2, 8) });
     agent.change(speaker(2, 8));
     let both = async {
@@ -159,7 +159,7 @@ async fn what_was_heard_is_what_the_agent_remembers() {
     while let Some(delta) = soon("a delta", first.next()).await {
         said.push_str(delta.unwrap().text());
     }
-    // The model is done, the voice was at the fifth letter.
+    // The reply is complete; five bytes of it were heard.
     first.cancel_heard(5);
     first.cancel_heard(30); // Without effect.
     let second = soon("the end", agent.ask("And then?").finish()).await.unwrap();
@@ -198,7 +198,7 @@ async fn the_ninth_ask_that_would_wait_is_refused() {
     assert_eq!(speaking.finish().await.unwrap().usage.reply_tokens, 2);
 }
 
-/// Agents who speak first and users who speak twice, with templates that refuse both.
+/// Agents that speak first and users that speak twice, with templates that refuse both.
 #[tokio::test]
 async fn any_history_is_answered() {
     let turn = |speaker, text: &str| Turn { speaker, text: text.into() };
@@ -232,7 +232,7 @@ async fn a_template_that_does_not_work_is_reported_and_another_one_can_be_chosen
     let error = with(Some("no/such.jinja".into())).tokenizer().unwrap_err();
     assert!(error.to_string().contains("no/such.jinja"), "{error}");
 
-    // The same model with a broken template: the first byte of its tag is another one.
+    // The same model with a broken template: the first byte of its tag is replaced.
     let mut bytes = crate::host::model().to_vec();
     let tag = b"{% for message in messages %}";
     let at = bytes.windows(tag.len()).position(|window| window == tag).unwrap();

@@ -1,4 +1,4 @@
-//! Engines that end: nothing of a reply is lost, and the reason is told.
+//! Engines that end: no text of a reply is lost, and the reason is reported.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use walla_device::FaultPlan;
 
 use crate::host::{Keeper, begun, engine, eventually, held, keep_pump, on, options, soon, speaker};
 
-/// The tokens of what it still says, and why it ends.
+/// The tokens that the reply still produces, and its error.
 async fn rest(mut reply: Reply) -> (u64, Option<ReplyError>) {
     let mut tokens = 0;
     while let Some(delta) = soon("the end", reply.next()).await {
@@ -29,7 +29,7 @@ async fn a_lost_device_is_the_reason_of_every_reply() {
         replies.extend(agents.iter().map(|agent| agent.ask("And then?")));
         soon("a delta", replies[0].next()).await.unwrap().unwrap();
         device.lose();
-        // The first may be told by the engine, the second by its closed queue.
+        // The first may fail by the engine's event, the second by its closed queue.
         replies.push(agents[0].ask("Are you there?"));
         for reply in replies {
             let (_, end) = rest(reply).await;
@@ -42,8 +42,8 @@ async fn a_lost_device_is_the_reason_of_every_reply() {
     }
 }
 
-/// The engine is over long before its last words, which its queue of two events has no room for,
-/// are passed on.
+/// The engine ends long before its last events are passed on, which do not fit in its queue of two
+/// events.
 #[tokio::test]
 async fn all_that_was_said_before_the_end_is_heard() {
     let (engine, clock) = held(EngineOptions { event_queue: 2, ..options() }).await;
@@ -68,7 +68,7 @@ async fn all_that_was_said_before_the_end_is_heard() {
         matches!(engine.state(), EngineState::Stopped)
     })
     .await;
-    // An agent that goes now meets a closed queue.
+    // An agent that is dropped now finds a closed queue.
     drop(one);
     keeper.let_go();
     let mut tokens = 0;
@@ -117,8 +117,8 @@ async fn what_queues_have_no_room_for_comes_through_in_order() {
         }
     }
     for (tokens, reply) in replies {
-        // A change counts for whatever has not begun, so a reply may have the length of a later
-        // one.
+        // A change applies to every reply that has not begun, so a reply may have the length of a
+        // later one.
         let said = soon("the end", reply.finish()).await.unwrap().usage.reply_tokens;
         assert!((tokens..9).contains(&said), "{said} of {tokens}");
     }
@@ -132,8 +132,8 @@ impl std::task::Wake for Panics {
     }
 }
 
-/// A host's waker that panics runs on the thread that passes events on: its own reply loses a
-/// wake-up, and all else continues.
+/// A host's waker that panics runs on the thread that passes events on. Its own reply loses a
+/// wake-up; everything else continues.
 #[tokio::test]
 async fn a_waker_that_panics_harms_nothing_else() {
     let engine = engine().await;
@@ -145,7 +145,7 @@ async fn a_waker_that_panics_harms_nothing_else() {
         let polled = std::pin::pin!(hostile.next()).as_mut().poll(&mut context);
         assert!(polled.is_pending() || matches!(polled, std::task::Poll::Ready(Some(Ok(_)))));
         soon("the other reply", other.finish()).await.unwrap();
-        // Nothing of the reply itself is lost.
+        // No text of the reply itself is lost.
         let (_, end) = rest(hostile).await;
         assert_eq!(end, None);
     }

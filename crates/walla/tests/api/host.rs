@@ -1,4 +1,4 @@
-//! Engines for tests, and ways to wait for what must happen.
+//! Engines for tests, and waits with a timeout.
 
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -12,7 +12,7 @@ use walla_device::faulty::FaultHandle;
 use walla_device::{FaultPlan, FaultyBackend, VirtualClock};
 use walla_model::synth::{self, Mixture, Model};
 
-/// Longer than anything here takes on a machine that is busy elsewhere.
+/// Timeout, longer than any of these tests takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 pub fn model() -> &'static [u8] {
@@ -24,7 +24,7 @@ pub fn cpu() -> CpuBackend {
     CpuBackend::new(CpuOptions { inline: true, ..CpuOptions::default() })
 }
 
-/// Without a budget: nothing is measured at load.
+/// No budget, so that nothing is measured at load.
 pub fn options() -> EngineOptions {
     EngineOptions {
         device: "cpu".into(),
@@ -41,19 +41,19 @@ pub fn on(plan: FaultPlan, options: EngineOptions) -> (EngineBuilder, FaultHandl
     (Engine::with_options(options).registry(Registry::new().with(backend)), handle)
 }
 
-/// An engine that works as fast as it can.
+/// A free-running engine.
 pub async fn engine() -> Engine {
     on(FaultPlan::new(0), options()).0.start().await.unwrap()
 }
 
-/// An engine that does a step or two whenever its clock advances, and nothing else.
+/// An engine that only runs a step or two whenever its clock advances.
 pub async fn held(options: EngineOptions) -> (Engine, VirtualClock) {
     let clock = VirtualClock::new();
     let plan = FaultPlan::new(0).delay_micros(1..=1).clock(&clock);
     (on(plan, options).0.start().await.unwrap(), clock)
 }
 
-/// Says exactly so many letters: nothing that ends a reply is allowed.
+/// Generates exactly this many letters: its mask excludes tokens that end a reply.
 pub fn speaker(seed: u64, tokens: u32) -> AgentSpec {
     static LETTERS: OnceLock<Arc<TokenMask>> = OnceLock::new();
     let letters = LETTERS.get_or_init(|| {
@@ -72,12 +72,12 @@ pub fn speaker(seed: u64, tokens: u32) -> AgentSpec {
     }
 }
 
-/// What must happen, however busy the machine is: a test that would wait for ever fails.
+/// Waits with a timeout, so that a test fails instead of hanging.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
-/// The same for what has to be looked at.
+/// The same for a condition that has to be polled.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -115,7 +115,7 @@ pub fn poll<T>(future: impl Future<Output = T>, waker: &Waker) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(waker))
 }
 
-/// A waker that keeps the thread that calls it: what is waiting for that thread waits, too.
+/// A waker that blocks its calling thread, and thereby everything that waits for that thread.
 #[derive(Debug, Default)]
 pub struct Keeper {
     state: Mutex<(bool, bool)>,
@@ -123,7 +123,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Whether it keeps somebody.
+    /// Whether it blocks a thread.
     pub fn keeps(&self) -> bool {
         self.state.lock().unwrap().0
     }
@@ -142,8 +142,8 @@ impl Wake for Keeper {
     }
 }
 
-/// Has the thread that brings events wait in `keeper` as soon as the reply says something. The
-/// reply has begun.
+/// Blocks the thread that passes events on in `keeper` as soon as the reply has text. The reply has
+/// begun.
 pub async fn keep_pump(reply: &mut Reply, keeper: &Arc<Keeper>, clock: &VirtualClock) {
     let waker = Waker::from(Arc::clone(keeper));
     assert!(poll(reply.next_event(), &waker).is_pending());

@@ -54,7 +54,7 @@ async fn cancel_keeps_what_was_said() {
     assert!(soon("the end", reply.next()).await.is_none());
 }
 
-/// The device stands still, so the first reply cannot have ended by itself when the second begins.
+/// The device is held, so the first reply cannot have ended when the second begins.
 #[tokio::test]
 async fn a_dropped_reply_is_cancelled() {
     let (engine, clock) = held(options()).await;

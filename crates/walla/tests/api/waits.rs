@@ -1,4 +1,4 @@
-//! Who waits for what: never a host.
+//! Waits: no host ever blocks.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
@@ -18,11 +18,11 @@ use crate::host::{
     Keeper, begun, cpu, eventually, held, keep_pump, on, options, poll, soon, speaker, working,
 };
 
-/// A CPU that opens when it is told to.
+/// A CPU backend that opens on command.
 struct Closed {
     inner: CpuBackend,
     open: Mutex<Receiver<()>>,
-    /// Goes with the device thread, which owns all of this.
+    /// Dropped with the device thread, which owns all of this.
     _life: Arc<()>,
 }
 
@@ -48,16 +48,16 @@ impl Backend for Closed {
     }
 
     fn open(&self, name: &str, options: &OpenOptions) -> Result<Box<dyn Device>, DeviceError> {
-        // An error: nobody will say so any more.
+        // An error means that the sender is gone.
         let _told = self.open.lock().unwrap().recv();
         self.inner.open(name, options)
     }
 }
 
-/// Threads that have waited for a device thread in vain.
+/// Threads whose wait for a device thread timed out.
 static WAITED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Hears the message of such a thread, the only one of that module.
+/// Records the message of such a thread, the only one of that module.
 struct Messages;
 
 impl Subscriber for Messages {
@@ -112,7 +112,7 @@ async fn stop_waits_until_all_is_given_back() {
     assert_eq!(Arc::strong_count(&life), 1);
 }
 
-/// The load waits for the device, half-way; the device for somebody who hears how far it is.
+/// The load waits half-way for the device, and the device waits for the receiver of the progress.
 #[tokio::test]
 async fn progress_is_heard_while_the_model_loads() {
     let clock = VirtualClock::new();

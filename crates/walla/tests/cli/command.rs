@@ -1,4 +1,4 @@
-//! Running the command, and models to run it on.
+//! Runs the command; models for it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use walla_model::synth::{self, Mixture, Model};
 
-/// The command with the CPU's exact kernels, one thread, and nothing of the caller's settings.
+/// The command with the CPU's exact kernels, one thread, and none of the caller's settings.
 pub fn walla(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_walla"));
     command.args(arguments).env("WALLA_CPU_VARIANT", "scalar").stdin(Stdio::null());
     command
 }
 
-/// What came of it. Standard output is text everywhere.
+/// Result of a run. Standard output is always text.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -34,7 +34,7 @@ pub fn run(arguments: &[&str]) -> Ran {
     Ran::new(walla(arguments).output().expect("the command starts"))
 }
 
-/// Runs what must succeed, gives standard output.
+/// Runs a command that must succeed, and returns its standard output.
 pub fn succeed(arguments: &[&str]) -> String {
     let ran = run(arguments);
     assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.err);
@@ -50,7 +50,7 @@ pub fn run_with_input(arguments: &[&str], input: &str) -> Ran {
     Ran::new(child.wait_with_output().unwrap())
 }
 
-/// Standard output as JSON, which is one line.
+/// Parses standard output as JSON on a single line.
 pub fn json_line(out: &str) -> Value {
     assert_eq!(out.lines().count(), 1, "{out}");
     serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}: {out}"))
@@ -62,12 +62,12 @@ pub fn folder() -> &'static Path {
     FOLDER.get_or_init(|| tempfile::tempdir().unwrap()).path()
 }
 
-/// A path in it.
+/// A path in the test's folder.
 pub fn scratch(name: &str) -> String {
     folder().join(name).to_str().unwrap().to_owned()
 }
 
-/// A tiny synthetic model: it says nothing sensible, but it says it through every part of the
+/// A tiny synthetic model: its text is meaningless, but it passes through every part of the
 /// command.
 pub fn tiny() -> &'static str {
     static TINY: OnceLock<String> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! The verbs that look into files: inspect, tokenize, detokenize, synth, devices.
+//! The verbs for files: inspect, tokenize, detokenize, synth, devices.
 
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ fn inspect_is_for_people_too() {
 #[test]
 fn tokens_are_a_json_array_on_one_line() {
     let model = tiny();
-    // The synthetic vocabulary has its bytes first: GPT-2's letters for them are tokens 0 to 255.
+    // The synthetic vocabulary begins with its bytes: GPT-2's letters for them are tokens 0 to 255.
     assert_eq!(succeed(&["tokenize", model, "Az"]), "[65,122]\n");
     assert_eq!(succeed(&["tokenize", model, ""]), "[]\n");
     assert_eq!(succeed(&["tokenize", model, "-x"]), "[45,120]\n");
@@ -58,7 +58,7 @@ fn special_tokens_are_parsed_where_asked_for() {
     let plain = json_line(&succeed(&["tokenize", model, "<|im_end|>"]));
     assert_eq!(plain.as_array().unwrap().len(), "<|im_end|>".len());
     assert_eq!(succeed(&["tokenize", model, "--special", "<|im_end|>"]), "[299]\n");
-    // A control token has no text for readers.
+    // A control token has no visible text.
     assert_eq!(succeed(&["detokenize", model, "299", "65"]), "A\n");
 }
 
@@ -91,7 +91,7 @@ fn tokens_are_those_of_the_reference() {
             arguments.extend(case["add_special"].as_bool().unwrap().then_some("--bos"));
             arguments.push(case["text"].as_str().unwrap());
             if arguments.iter().any(|argument| argument.contains('\0')) {
-                continue; // no command line can hold it
+                continue; // too long for a command line
             }
             assert_eq!(json_line(&succeed(&arguments)), case["ids"], "{arguments:?}");
         }
@@ -123,7 +123,7 @@ fn an_open_device_says_how_it_runs_programs() {
     assert!(text.contains("are graphs, 0 are launched op by op (none)"), "{text}");
 }
 
-/// The smallest real shape: 135 million weights at 4.5 bits are 100 MB on a disk, so this is the
+/// The smallest real shape: 135 million weights at 4.5 bits take 100 MB on a disk, so it is the
 /// only one here.
 #[test]
 fn synth_writes_what_inspect_reads() {

@@ -1,4 +1,4 @@
-//! Flags and verbs of comparable programs: the refusal names walla's own.
+//! Flags and verbs of comparable programs: the refusal names walla's equivalent.
 
 use crate::command::{run, tiny};
 use crate::refusals::refused;

@@ -1,4 +1,4 @@
-//! `walla logits` and `walla bench`: numbers.
+//! `walla logits` and `walla bench`.
 
 use serde_json::Value;
 
@@ -52,8 +52,8 @@ fn a_long_sequence_has_all_its_rows() {
     assert!(apart < 1e-4, "{apart}");
 }
 
-/// The reference's own numbers, within the tolerance of what the scalar kernels round: nothing but
-/// the weights.
+/// The reference's logits, within the tolerance of the scalar kernels, which round only the
+/// weights.
 #[test]
 fn logits_are_those_of_the_reference() {
     for name in ["llama2-f16", "qwen3-q8_0", "gemma3-f16", "lfm2-q8_0"] {

@@ -1,10 +1,10 @@
-//! What cannot be done is said in one line on standard error, and the exit code says so too.
+//! Failures are reported in one line on standard error and by the exit code.
 
 use std::process::Stdio;
 
 use crate::command::{run, scratch, shared, tiny, walla};
 
-/// One line that holds all of `words`, no output, a failure.
+/// One line that contains all of `words`, no output, a failure.
 pub fn refused(arguments: &[&str], words: &[&str]) {
     let ran = run(arguments);
     assert!(matches!(ran.code, Some(code) if code != 0), "{arguments:?} succeeded");
@@ -15,7 +15,7 @@ pub fn refused(arguments: &[&str], words: &[&str]) {
     }
 }
 
-/// Every verb that reads a model, with all that it needs.
+/// Every verb that reads a model, with its required arguments.
 fn on(model: &str) -> Vec<Vec<&str>> {
     vec![
         vec!["inspect", model],
@@ -46,7 +46,7 @@ fn a_file_that_is_no_model() {
     refused(&["inspect", folder], &[folder, "directory"]);
 }
 
-/// Each kind of file is named by every verb, and none of them waits for a FIFO's writer.
+/// Each kind of file is reported by every verb, and no verb waits for the writer of a FIFO.
 #[test]
 fn files_of_other_kinds_are_named() {
     for (name, bytes, expected) in [
@@ -110,8 +110,8 @@ fn a_device_that_is_not_there() {
             refused(&arguments, &[device]);
         }
     }
-    // The reason comes with it.
-    // A build with the feature may find a GPU here, just none of this number.
+    // The error contains the reason. A build with the feature may find a GPU here, but none with
+    // this number.
     let reason = if cfg!(feature = "cuda") { "cuda:99" } else { "feature `cuda`" };
     refused(&["generate", model, "--prompt", "x", "--device", "cuda:99"], &["cpu", reason]);
 }
@@ -174,7 +174,7 @@ fn tokens_outside_the_vocabulary() {
     refused(&["logits", tiny(), "--tokens", "1,300", "--out", &scratch("unfit.f32")], &["300"]);
 }
 
-/// `walla … | head` is no failure, and nothing to talk about.
+/// A closed pipe in `walla … | head` is neither a failure nor reported.
 #[test]
 #[cfg(unix)]
 fn a_reader_that_leaves_is_no_failure() {

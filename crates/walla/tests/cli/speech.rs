@@ -8,8 +8,8 @@ use walla_model::synth::{self, Dialect, Mixture, Model};
 use crate::command::{run, run_with_input, scratch, shared, shared_json, succeed, tiny, walla};
 
 /// From the beginning-of-text token alone, the story that was published with the model. The scalar
-/// kernels round activations to f16, so from the near-tie that the reference names the text may go
-/// another way, not before.
+/// kernels round activations to f16, so the text may differ from the near-tie that the reference
+/// records, not before it.
 #[test]
 fn the_published_story() {
     let (Some(model), Some(json)) =
@@ -32,7 +32,7 @@ fn the_published_story() {
         "cpu",
     ]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    // The reference leaves out the single leading space of a text in this vocabulary.
+    // The reference omits the single leading space of a text in this vocabulary.
     let found = ran.out.strip_prefix(' ').unwrap_or(&ran.out);
     assert!(found.starts_with(certain), "{found:?}\nis not\n{expected:?}");
     assert!(ran.err.contains("200 tokens at") && ran.err.contains("tokens/s"), "{}", ran.err);
@@ -49,7 +49,7 @@ fn a_prompt_is_continued_as_the_reference_does() {
     for case in json["greedy"].as_array().unwrap().iter().skip(1) {
         let prompt = case["prompt"].as_str().unwrap();
         let gaps = case["top1_gaps"].as_array().unwrap();
-        // Tokens up to the first choice that rounding may turn.
+        // Tokens before the first choice that rounding may change.
         let certain = gaps.iter().take_while(|gap| gap.as_f64().unwrap() > 0.05).count();
         let prompt_ids = case["prompt_ids"].as_array().unwrap().len();
         let ids: Vec<String> = case["ids"].as_array().unwrap()[prompt_ids..][..certain]
@@ -124,7 +124,7 @@ fn a_budget_changes_no_word_and_its_costs_are_kept() {
     }
 }
 
-/// The device thread, which writes it, has ended before the program does.
+/// The device thread, which writes the trace, has ended before the program exits.
 #[test]
 fn a_trace_is_whole() {
     let path = scratch("trace.json");
@@ -143,12 +143,12 @@ fn chat_answers_each_line_and_ends_with_the_input() {
     let ran = run_with_input(&arguments, "Hello\n\nWho are you?\n");
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert_eq!(ran.err, "");
-    // Three prompts were answered or skipped, the fourth met the end.
+    // Three prompts were answered or skipped, the fourth reached the end of input.
     assert_eq!(ran.out.matches("> ").count(), 4, "{:?}", ran.out);
 }
 
-/// A model that reasons because its template begins so. Speech alone is on standard output;
-/// reasoning is on standard error, if it is wanted.
+/// A model that reasons because its template opens a reasoning block. Standard output contains only
+/// speech; reasoning is on standard error, if requested.
 #[test]
 fn chat_keeps_reasoning_off_standard_output() {
     let template =
@@ -183,14 +183,14 @@ fn chat_keeps_reasoning_off_standard_output() {
     }
 }
 
-/// Sends what Ctrl-C sends.
+/// Sends SIGINT, like Ctrl-C.
 #[cfg(unix)]
 fn interrupt(child: &Child) {
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
 }
 
-/// Reads until the text ends with `end`, and gives it.
+/// Reads until the text ends with `end`, and returns it.
 #[cfg(unix)]
 fn read_until(out: &mut ChildStdout, end: &[u8]) -> Vec<u8> {
     let (mut text, mut byte) = (Vec::new(), [0]);
@@ -201,7 +201,7 @@ fn read_until(out: &mut ChildStdout, end: &[u8]) -> Vec<u8> {
     text
 }
 
-/// During a reply Ctrl-C ends the reply, before the next line it ends the program.
+/// Ctrl-C during a reply ends the reply; before the next line it ends the program.
 #[test]
 #[cfg(unix)]
 fn ctrl_c_stops_the_reply_and_not_the_program() {
@@ -229,7 +229,7 @@ fn ctrl_c_stops_the_reply_and_not_the_program() {
     let (mut input, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     read_until(&mut out, b"> ");
     input.write_all(b"Tell me a long story.\n").unwrap();
-    read_until(&mut out, b" "); // it speaks
+    read_until(&mut out, b" "); // the reply has text
     interrupt(&child);
     let rest = read_until(&mut out, b"\n> ");
     assert!(rest.len() < TOKENS, "{} bytes after Ctrl-C", rest.len());

@@ -2,7 +2,7 @@
 
 use crate::command::{Ran, json_line, run, run_with_input, scratch, shared, succeed, tiny};
 
-/// A copy of the tiny model whose template has other text, filled up with spaces.
+/// A copy of the tiny model with another template, padded with spaces.
 fn with_template(name: &str, template: &str) -> String {
     const BEGIN: &[u8] = b"{% for message in messages %}";
     const END: &[u8] = b"assistant\\n' }}{% endif %}";
@@ -27,7 +27,7 @@ fn chat(model: &str, more: &[&str]) -> Ran {
     run_with_input(&[&["chat", model], &OPTIONS[..], more].concat(), "Hello\n")
 }
 
-/// Tries to talk to a model: the command ends before it reads its input.
+/// Checks that a chat is refused: the command ends before it reads its input.
 fn refused(model: &str, more: &[&str]) -> Ran {
     let ran = run(&[&["chat", model], &OPTIONS[..], more].concat());
     assert_eq!((ran.code, &*ran.out), (Some(1), ""), "{model}");
@@ -79,14 +79,15 @@ fn a_template_is_chosen_by_name_or_file() {
         let report = json_line(&report);
         let used = report["chat_template"]["used"].as_str().unwrap();
         assert!(used.contains(template), "{used}");
-        // This vocabulary has the markers of ChatML only, and the file's are no known ones.
+        // This vocabulary has only the markers of ChatML, and the file's template has no known
+        // ones.
         let warnings = report["warnings"].as_array().unwrap();
         assert_eq!(warnings.len(), usize::from(template != "chatml"), "{warnings:?}");
         let lines = warnings.iter().map(|w| format!("walla: warning: {}\n", w.as_str().unwrap()));
         assert_eq!(ran.err, lines.collect::<String>(), "{template}");
         assert!(warnings.is_empty() || ran.err.contains("no tokens for the markers"));
     }
-    // ChatML is the model's own, too.
+    // ChatML is also the model's template.
     assert_eq!(chat(tiny(), &["--template", "chatml"]).out, chat(tiny(), &[]).out);
 }
 

@@ -1,5 +1,5 @@
-//! Defects of a file that do no harm, pre-tokenizers by name, and the reason for the end of a
-//! reply: all on standard error.
+//! Harmless defects of a file, pre-tokenizers by name, and the reason for the end of a reply: all
+//! on standard error.
 
 use walla_model::Gguf;
 use walla_model::gguf::Writer;
@@ -76,7 +76,7 @@ fn metadata_that_cannot_be_read_is_a_warning_that_names_the_key() {
     assert!(warnings(&ran)[0].contains("duplicate texts"), "{}", ran.err);
 }
 
-/// Standard output is the reply alone.
+/// Standard output contains only the reply.
 #[test]
 fn generate_reports_why_it_stopped() {
     let generate = |model: &str, more: &[&str]| {
@@ -91,7 +91,7 @@ fn generate_reports_why_it_stopped() {
     assert_eq!(stopped, "stopped: 1 tokens, the limit of -n");
     let (_, stopped) = generate(tiny(), &["-n", "500", "--context", "16"]);
     assert_eq!(stopped, "stopped: the context of 16 tokens is full (see --context)");
-    // The same model, which now ends at the token that it draws first.
+    // The same model with another end-of-sequence token: the one that it samples first.
     let first = json_line(&succeed(&["tokenize", tiny(), reply.strip_suffix('\n').unwrap()]));
     let [first] = &first.as_array().unwrap()[..] else { panic!("{first} is one token") };
     let key = "tokenizer.ggml.eos_token_id";
@@ -117,8 +117,8 @@ fn special_tokens_of_a_prompt_are_parsed_where_asked_for() {
     assert_eq!(prompt_tokens(&["--special"]), 4);
 }
 
-/// `walla tokenize` matches user-defined tokens, as llama.cpp does; with `--untrusted` it encodes
-/// as raw prompts are.
+/// `walla tokenize` matches user-defined tokens, as llama.cpp does. With `--untrusted` it encodes
+/// like a raw prompt.
 #[test]
 fn user_defined_tokens_are_matched_unless_the_text_is_untrusted() {
     let key = "tokenizer.ggml.token_type";
@@ -132,7 +132,7 @@ fn user_defined_tokens_are_matched_unless_the_text_is_untrusted() {
     assert_eq!(both.code, Some(2), "{}", both.err);
 }
 
-/// A wrong path in `WALLA_TRACE` costs no file; the program runs without a trace.
+/// A wrong path in `WALLA_TRACE` overwrites no file; the program runs without a trace.
 #[test]
 fn a_trace_never_replaces_another_file() {
     let path = scratch("precious.txt");

@@ -1,4 +1,4 @@
-//! Agents of a game who never stop talking while it is their turn.
+//! Agents of a game that speak continuously during their turn.
 
 use bevy::prelude::*;
 use bevy_walla::prelude::*;
@@ -15,7 +15,7 @@ pub struct DialoguePlugin {
 #[derive(Resource, Default)]
 pub struct Talk(pub bool);
 
-/// What they are asked, one after the other.
+/// Their questions, in rotation.
 const QUESTIONS: [&str; 4] = [
     "Have you heard any news?",
     "What do you sell?",

@@ -1,5 +1,5 @@
-//! A decoder that knows nothing of frames: what a background thread with a model of its own does to
-//! a renderer.
+//! A decoder without pacing by frames: the effect on a renderer of a background thread with its own
+//! model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,24 +13,24 @@ use walla_examples::name;
 
 use crate::{FREE, REPLY_TOKENS};
 
-/// Sequences that decode as fast as the device goes, while they are on.
+/// Sequences that decode as fast as the device allows, while they are on.
 #[derive(Resource)]
 pub struct FreeDecoder {
     engine: Engine,
     on: Arc<AtomicBool>,
 }
 
-/// One sequence, and what it is saying.
+/// One sequence and its reply in progress.
 struct Sequence {
     agent: AgentId,
     generation: Option<GenerationId>,
 }
 
 impl FreeDecoder {
-    /// Starts the thread that asks; the engine decodes on its own.
+    /// Starts the thread that sends asks; the engine decodes without frames.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     pub fn start(engine: Engine, sequences: u32) -> Result<Self, String> {
         let client = engine.client(FREE).map_err(|error| error.to_string())?;
         let on = Arc::new(AtomicBool::new(false));
@@ -83,7 +83,7 @@ fn drive(client: &Client, on: &AtomicBool, sequences: u32) {
 }
 
 impl Sequence {
-    /// Asks when it is silent and should speak; cancels when it speaks and should not.
+    /// Sends an ask if it is silent and should speak; cancels if it speaks and should not.
     fn step(&mut self, client: &Client, on: bool) -> Result<(), ()> {
         let agent = self.agent;
         let (command, next) = match (on, self.generation) {
@@ -97,7 +97,7 @@ impl Sequence {
         };
         match client.try_send(command) {
             Ok(()) => self.generation = next,
-            Err(TrySendError::Full(_)) => {} // next time
+            Err(TrySendError::Full(_)) => {} // retried at the next step
             Err(TrySendError::Closed(_)) => return Err(()),
         }
         Ok(())

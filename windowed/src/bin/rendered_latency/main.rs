@@ -1,15 +1,15 @@
-//! What dialogue costs a rendered frame: the frame times of a real Bevy scene with and without it,
+//! Cost of dialogue for a rendered frame: the frame times of a real Bevy scene with and without it,
 //! on one GPU.
 //!
-//! The scene is drawn into a texture through Vulkan, without a window and without waiting for a
-//! display. Three modes take turns in one process, several rounds of each, so that all of them see
-//! the same machine:
+//! The scene is rendered to a texture through Vulkan, without a window and without waiting for a
+//! display. Three modes alternate in one process, with several rounds of each, so that all of them
+//! run under the same conditions:
 //!
-//! | mode | what runs beside the renderer |
+//! | mode | work concurrent with the renderer |
 //! |---|---|
-//! | `off` | nothing: the model is loaded, nobody speaks |
+//! | `off` | none: the model is loaded, no agent speaks |
 //! | `on` | walla as a game uses it: all agents speak, within the frame budget |
-//! | `free` | as many sequences of the same model, decoded as fast as the device goes: what a background thread does |
+//! | `free` | as many sequences of the same model, decoded as fast as the device allows, as on a background thread |
 //!
 //! ```text
 //! cargo run --release --ignore-rust-version --features cuda --bin rendered_latency -- \
@@ -47,10 +47,10 @@ struct Arguments {
     /// Agents that speak.
     #[arg(long, default_value_t = 16)]
     agents: u32,
-    /// Device time that walla may use of a frame, in milliseconds; 0: no limit.
+    /// Device time per frame that walla may use, in milliseconds; 0: no limit.
     #[arg(long, value_name = "MS", default_value_t = 4.166)]
     budget_ms: f64,
-    /// Tokens due to each agent a second.
+    /// Voice rate of each agent, in tokens per second.
     #[arg(long, value_name = "TOKENS", default_value_t = 10.0)]
     voice_rate: f32,
     /// Pixels of a frame.
@@ -59,19 +59,19 @@ struct Arguments {
     /// Cubes in the scene.
     #[arg(long, default_value_t = 4_000)]
     cubes: u32,
-    /// Frames a second; 0: as many as there can be.
+    /// Frames per second; 0: unlimited.
     #[arg(long, default_value_t = 0)]
     rate: u32,
-    /// What runs beside the renderer.
+    /// Work concurrent with the renderer.
     #[arg(long, value_delimiter = ',', default_value = "off,on,free")]
     modes: Vec<Mode>,
     /// Frames of each mode in each round.
     #[arg(long, default_value_t = 600)]
     frames: u32,
-    /// How often each mode has its turn.
+    /// Number of rounds of each mode.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Frames at the beginning of each turn that do not count.
+    /// Frames at the beginning of each turn that are not counted.
     #[arg(long, default_value_t = 60)]
     settle: u32,
     /// Writes the results to this file.
@@ -82,7 +82,7 @@ struct Arguments {
     picture: Option<PathBuf>,
 }
 
-/// What runs beside the renderer.
+/// Work concurrent with the renderer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
     Off,
@@ -151,7 +151,7 @@ fn main() -> AppExit {
     app.run()
 }
 
-/// Starts an engine and waits until the model is loaded: nothing is measured before.
+/// Starts an engine and waits until the model is loaded, before the measurements.
 fn start(options: EngineOptions) -> Engine {
     let engine = Engine::start(options).unwrap_or_else(|error| fail(error));
     loop {
@@ -164,8 +164,9 @@ fn start(options: EngineOptions) -> Engine {
     }
 }
 
-/// The pacing of a decoder that knows nothing of frames.
+/// Pacing of a decoder that is independent of frames.
 const FREE: Pacing = Pacing::FreeRunning;
 
-/// Tokens of a reply: long, so that most of the work is speaking and not reading the next question.
+/// Tokens of a reply: long, so that most of the work is decode and not prefill of the next
+/// question.
 const REPLY_TOKENS: u32 = 256;

@@ -1,11 +1,11 @@
-//! When a frame begins, and when the GPU has drawn it.
+//! When a frame begins, and when the GPU has finished it.
 //!
-//! Without a display nobody holds a renderer back, and frames would pile up in the GPU's queue. So
-//! the render thread waits for each frame's work at its end, as a display with one picture in
-//! flight would; the game's own thread is a frame ahead meanwhile, as always in Bevy. Frames as
-//! fast as can be thus follow each other at the pace of the slower of game and renderer, and a
-//! frame is drawn about two such intervals after it began; at a fixed rate, the interval is the
-//! rate's, and the second time tells.
+//! Without a display nothing throttles the renderer, and frames would pile up in the GPU's queue.
+//! So the render thread waits for each frame's GPU work at its end, as a display with one frame in
+//! flight would. The game's main thread is a frame ahead, as always in Bevy. Without a fixed rate,
+//! the interval between frames is thus that of the slower of game and renderer, and a frame is
+//! finished about two intervals after it began. At a fixed rate, the interval is constant, and the
+//! time to the end of a frame is the relevant measurement.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -19,39 +19,39 @@ use hdrhistogram::Histogram;
 
 pub struct MeterPlugin;
 
-/// The frame that the game is at.
+/// The frame of the main thread.
 #[derive(Resource, Clone, Copy, Debug)]
 pub struct Frame {
     pub began: Instant,
-    /// Which turn it belongs to; none while things settle.
+    /// The turn that it belongs to; `None` while a mode settles.
     pub turn: Option<usize>,
 }
 
-/// The frame that the renderer is at, and when the game handed it over.
+/// The frame of the renderer, and when it was extracted from the main world.
 #[derive(Resource, Clone, Copy)]
 struct Rendering {
     frame: Frame,
     since: Instant,
 }
 
-/// A frame that has been drawn.
+/// A finished frame.
 pub struct Drawn {
     pub turn: Option<usize>,
     /// From the beginning of the frame to the end of its work on the GPU.
     pub since_begin: Duration,
-    /// The renderer's part of it: its work on the CPU, then that on the GPU.
+    /// The renderer's part of it: its CPU work, then its GPU work.
     pub rendering: Duration,
 }
 
 #[derive(Resource)]
 struct Sends(Sender<Drawn>);
 
-/// Frames that have been drawn since they were last asked for.
+/// Finished frames that were not taken yet.
 #[derive(Resource)]
 pub struct DrawnFrames(Mutex<Receiver<Drawn>>);
 
 impl DrawnFrames {
-    /// Takes them, oldest first.
+    /// Takes the frames, oldest first.
     pub fn take(&self) -> Vec<Drawn> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).try_iter().collect()
     }
@@ -78,7 +78,7 @@ fn drawn(device: Res<RenderDevice>, frame: Option<Res<Rendering>>, sends: Res<Se
     }
     if let Some(Rendering { frame, since }) = frame.as_deref() {
         let (since_begin, rendering) = (frame.began.elapsed(), since.elapsed());
-        // Nobody listens any more when the app ends.
+        // The receiver is gone when the app ends.
         let _unheard = sends.0.send(Drawn { turn: frame.turn, since_begin, rendering });
     }
 }
@@ -88,7 +88,7 @@ fn drawn(device: Res<RenderDevice>, frame: Option<Res<Rendering>>, sends: Res<Se
 pub struct Times(Histogram<u64>);
 
 impl Times {
-    /// None yet.
+    /// An empty collection.
     ///
     /// # Panics
     /// Never: the bounds are valid.
@@ -96,22 +96,22 @@ impl Times {
         Self(Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("valid bounds"))
     }
 
-    /// Adds one.
+    /// Adds a duration.
     pub fn add(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
     }
 
-    /// How many there are.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// Milliseconds that this share of them does not exceed; 1.0: the longest.
+    /// The quantile `share` in milliseconds; 1.0: the longest.
     pub fn millis(&self, share: f64) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.value_at_quantile(share) as f64 / 1e6 }
     }
 
-    /// How many took longer than so many milliseconds.
+    /// Number of durations longer than `millis` milliseconds.
     pub fn longer_than(&self, millis: f64) -> u64 {
         self.0.len() - self.0.count_between(0, (millis * 1e6) as u64)
     }

@@ -1,4 +1,4 @@
-//! The table, and the same as JSON.
+//! Output as a table and as JSON.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::Mode;
 use crate::meter::Times;
 use crate::session::{Results, Session, period};
 
-/// A frame that takes this much longer than it should is seen.
+/// A frame that exceeds its expected time by this factor counts as a stutter.
 const STUTTER: f64 = 1.5;
 
 pub fn print(session: &Session, adapter: &RenderAdapterInfo, model: Option<&ModelCard>) {
@@ -72,7 +72,7 @@ pub fn print(session: &Session, adapter: &RenderAdapterInfo, model: Option<&Mode
     print_table(&spread_head, &rows(&|results| spread_row(&results.rendering)));
 }
 
-/// What a frame should take: the period, or the median without dialogue where there is none.
+/// Expected time of a frame: the period, or the median without dialogue if there is no fixed rate.
 fn expected_millis(session: &Session) -> f64 {
     let off = session.results.iter().find(|results| results.mode == Mode::Off);
     period(session.arguments.rate)

@@ -1,5 +1,5 @@
-//! The scene: a field of turning cubes on a plane, one light with a shadow, a camera that goes
-//! around it.
+//! The scene: a field of rotating cubes on a plane, one light with a shadow, a camera that orbits
+//! it.
 
 use bevy::camera::RenderTarget;
 use bevy::core_pipeline::tonemapping::Tonemapping;
@@ -13,19 +13,19 @@ pub struct ScenePlugin {
     pub cubes: u32,
 }
 
-/// Where the camera's picture goes.
+/// Render target of the camera.
 #[derive(Resource)]
 pub struct Canvas(pub Handle<Image>);
 
-/// Turns about its axis, in radians a second.
+/// Rotation about an axis, in radians per second.
 #[derive(Component)]
 struct Spin(Vec3);
 
-/// Goes around the middle.
+/// Orbits the centre.
 #[derive(Component)]
 struct Orbit;
 
-/// Edge of the cell that a cube has for itself.
+/// Edge of the cell of one cube.
 const CELL: f32 = 1.6;
 
 impl Plugin for ScenePlugin {
@@ -58,8 +58,7 @@ fn camera(commands: &mut Commands, images: &mut Assets<Image>, (width, height): 
         Camera3d::default(),
         RenderTarget::Image(canvas.clone().into()),
         Tonemapping::AcesFitted, // the default needs a table that is not built in
-        // Data-centre GPUs have few units that rasterise: a scene that leaves a 60 Hz frame some
-        // room.
+        // Data-centre GPUs have few raster units: this scene does not use all of a 60 Hz frame.
         Msaa::Off,
         Orbit,
         Transform::default(),

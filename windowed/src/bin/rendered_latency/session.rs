@@ -1,4 +1,4 @@
-//! The modes take turns.
+//! Alternates the modes.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::report;
 use crate::scene::Canvas;
 use crate::{Arguments, Mode};
 
-/// Frames before the first turn: shaders are compiled and buffers find their sizes.
+/// Frames before the first turn: shaders are compiled and buffers reach their sizes.
 const WARM_UP_FRAMES: u32 = 90;
 
 pub struct SessionPlugin {
@@ -28,30 +28,30 @@ pub struct SessionPlugin {
 #[derive(Resource)]
 pub struct Session {
     pub arguments: Arguments,
-    /// One for each of the modes.
+    /// One entry per mode.
     pub results: Vec<Results>,
-    /// Turns so far; each mode has one in each round.
+    /// Turns so far; each mode has one turn per round.
     turns: usize,
     /// Frames of this turn so far.
     frames: u32,
     warmed_up: bool,
-    /// When the counted frames of this turn began, with the counters by then.
+    /// When the counted frames of this turn began, with the counters at that time.
     since: Option<(Instant, EngineStats)>,
     /// When the last frame began, and its turn.
     last: Option<(Instant, Option<usize>)>,
     finished: bool,
 }
 
-/// What was measured in a mode, all rounds together.
+/// Measurements of a mode, all rounds together.
 pub struct Results {
     pub mode: Mode,
-    /// From the beginning of a frame to that of the next.
+    /// From the beginning of a frame to the beginning of the next.
     pub interval: Times,
     /// From the beginning of a frame to the end of its work on the GPU.
     pub drawn: Times,
     /// The renderer's part of that.
     pub rendering: Times,
-    /// What walla's systems took of a frame.
+    /// Host time of walla's systems per frame.
     pub plugin: Times,
     pub seconds: f64,
     pub frames: u64,
@@ -61,7 +61,7 @@ pub struct Results {
     pub frames_over: u64,
 }
 
-/// Time from frame to frame at a rate; none where frames follow as fast as they can.
+/// Time from frame to frame at a rate; `None` without a fixed rate.
 pub fn period(rate: u32) -> Option<Duration> {
     (rate > 0).then(|| Duration::from_secs(1) / rate)
 }
@@ -114,7 +114,7 @@ impl Results {
 }
 
 impl Session {
-    /// Which of the modes has its turn.
+    /// Index of the current mode.
     fn place(&self) -> usize {
         self.turns % self.results.len().max(1)
     }
@@ -124,7 +124,7 @@ impl Session {
     }
 }
 
-/// Switches the modes and notes when the frame begins.
+/// Switches the modes and records when the frame begins.
 fn begin(
     mut session: ResMut<Session>,
     mut frame: ResMut<Frame>,
@@ -167,7 +167,7 @@ fn counters(mode: Option<Mode>, walla: &Walla, free: Option<&FreeDecoder>) -> En
     }
 }
 
-/// Counts the frame; ends the turn, and after the last one the program.
+/// Counts the frame; ends the turn, and the program after the last one.
 fn end(
     mut session: ResMut<Session>,
     walla: Res<Walla>,

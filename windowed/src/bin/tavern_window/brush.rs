@@ -1,4 +1,4 @@
-//! Flat shapes with little code.
+//! Helpers for flat shapes.
 
 use bevy::asset::RenderAssetUsages;
 use bevy::ecs::system::SystemParam;
@@ -8,7 +8,7 @@ use bevy::render::render_resource::{Extent3d, TextureDimension, TextureFormat};
 /// A shape to spawn.
 pub type Painted = (Mesh2d, MeshMaterial2d<ColorMaterial>, Transform);
 
-/// Makes shapes that are drawn as they are described.
+/// Creates shapes from their descriptions.
 #[derive(SystemParam)]
 pub struct Brush<'w> {
     meshes: ResMut<'w, Assets<Mesh>>,
@@ -26,7 +26,7 @@ impl Brush<'_> {
         )
     }
 
-    /// A rectangle of so much width and height.
+    /// A rectangle.
     pub fn rect(&mut self, size: (f32, f32), color: Color, at: impl Into<Vec3>) -> Painted {
         self.shape(Rectangle::new(size.0, size.1), color, at)
     }
@@ -36,7 +36,7 @@ impl Brush<'_> {
         self.shape(Circle::new(radius), color, at)
     }
 
-    /// Light around a point: brightest in the middle, nothing at the edge.
+    /// Light around a point: brightest in the centre, transparent at the edge.
     pub fn glow(&mut self, radius: f32, color: Color, at: impl Into<Vec3>) -> (Sprite, Transform) {
         const SIDE: u32 = 64;
         let image = glow_image(SIDE, color.to_srgba());
@@ -51,7 +51,7 @@ impl Brush<'_> {
     }
 }
 
-/// A square picture of light; its strength falls with the square of what is left to the edge.
+/// A square image of light; its strength falls with the square of the distance to the edge.
 fn glow_image(side: u32, color: Srgba) -> Image {
     let middle = (side as f32 - 1.0) / 2.0;
     let [red, green, blue] = [color.red, color.green, color.blue].map(|part| (part * 255.0) as u8);

@@ -6,17 +6,17 @@ use bevy_walla::prelude::*;
 use crate::guest::{Guest, HEAD_TOP};
 use crate::mouth::Mouth;
 
-/// Less than from one seat at the wall to the next.
+/// Less than the distance between two seats at the wall.
 const WIDTH_PX: f32 = 174.0;
 const TAIL_PX: f32 = 11.0;
 const PAPER: Color = Color::srgb(0.972, 0.952, 0.905);
 const INK: Color = Color::srgb(0.150, 0.115, 0.090);
 const GOLD: Color = Color::srgb(0.920, 0.690, 0.230);
 
-/// Bytes of a bubble: about six lines. Of a longer speech the beginning goes out of sight.
+/// Maximum bytes of a bubble: about six lines. The beginning of a longer speech is cut off.
 const BYTES_MAX: usize = 140;
 
-/// A bubble, and whose it is.
+/// A bubble and its guest.
 #[derive(Component)]
 struct Bubble(Entity);
 
@@ -84,7 +84,7 @@ fn spawn(mut commands: Commands, guests: Query<Entity, With<Guest>>) {
     }
 }
 
-/// Puts each bubble over its head, and hides those that are empty.
+/// Positions each bubble over its head, and hides empty ones.
 fn place(
     mut bubbles: Query<(&Bubble, &mut Node)>,
     guests: Query<(&GlobalTransform, &Mouth, &Speech), With<Guest>>,
@@ -124,7 +124,7 @@ fn write(
     }
 }
 
-/// What the bubble says, if there is one.
+/// The text of the bubble, if there is one.
 fn shown<'a>(mouth: &'a Mouth, speech: &Speech) -> Option<&'a str> {
     let words = mouth.words();
     if !words.is_empty() {
@@ -136,7 +136,7 @@ fn shown<'a>(mouth: &'a Mouth, speech: &Speech) -> Option<&'a str> {
     }
 }
 
-/// The end of a text, from the beginning of a word on.
+/// The end of a text, starting at a word.
 fn last_bytes(text: &str, bytes_max: usize) -> &str {
     let Some(surplus) = text.len().checked_sub(bytes_max) else { return text };
     let from = (surplus..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());

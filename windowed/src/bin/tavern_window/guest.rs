@@ -12,24 +12,24 @@ use crate::mouth::Mouth;
 use crate::player::Select;
 use crate::seats::{SEATS, Seat};
 
-/// Seats so many guests.
+/// Spawns the guests.
 pub struct GuestPlugin {
     pub guests: usize,
 }
 
-/// Somebody in the tavern. Their place is their feet.
+/// A guest in the tavern. The origin of its transform is at its feet.
 #[derive(Component)]
 pub struct Guest {
-    /// Who it is.
+    /// The guest's persona.
     pub persona: Persona,
-    /// The number of their seat.
+    /// Index of the guest's seat.
     pub seat: usize,
 }
 
-/// Where a bubble points to, above the feet.
+/// Height above the feet that a bubble points to.
 pub const HEAD_TOP: f32 = 116.0;
 
-/// What shows that the player talks with this guest; a child of the guest.
+/// Marks the guest that the player talks with; a child of the guest.
 #[derive(Component)]
 pub struct Halo;
 
@@ -40,14 +40,14 @@ struct Lips;
 /// Tokens of a reply: two sentences, which fit in a bubble.
 const REPLY_TOKENS: u32 = 48;
 
-/// What everybody knows about where they are.
+/// Shared part of all personas.
 const SCENE: &str =
     "You sit in the tavern and talk with the other guests. Answer in one or two sentences.";
 
 impl Plugin for GuestPlugin {
     fn build(&self, app: &mut App) {
         let guests = self.guests;
-        // A guest is clicked anywhere near, not on painted pixels only.
+        // Clicks near a guest count too, not only clicks on opaque pixels.
         app.insert_resource(SpritePickingSettings {
             picking_mode: SpritePickingMode::BoundingBox,
             ..default()
@@ -81,7 +81,7 @@ fn seat(mut commands: Commands, mut brush: Brush, guests: usize) {
     }
 }
 
-/// What somebody looks like.
+/// Appearance of a guest.
 #[derive(Clone, Copy)]
 struct Look {
     skin: Color,
@@ -89,7 +89,7 @@ struct Look {
     clothes: Color,
     head: Head,
     beard: bool,
-    /// 1 for somebody of common height.
+    /// 1 for average height.
     size: f32,
 }
 
@@ -185,7 +185,7 @@ fn draw(commands: &mut Commands, brush: &mut Brush, figure: Entity, seat: &Seat,
 const SHADOW: Color = Color::srgba(0.0, 0.0, 0.0, 0.28);
 const PLATE: Color = Color::srgba(0.08, 0.06, 0.05, 0.82);
 
-/// Face, hair, and what is worn on it.
+/// Face, hair, and headwear.
 fn head(commands: &mut Commands, brush: &mut Brush, look: &Look) -> Vec<Entity> {
     let Look { skin, hair, clothes, head, beard, .. } = *look;
     let up = HEAD_Y;
@@ -259,7 +259,7 @@ fn head(commands: &mut Commands, brush: &mut Brush, look: &Look) -> Vec<Entity> 
     parts
 }
 
-/// Lips move while somebody talks.
+/// Moves the lips of speaking guests.
 fn move_lips(
     time: Res<Time>,
     mouths: Query<(Entity, &Mouth)>,
@@ -282,7 +282,7 @@ fn move_lips(
     }
 }
 
-/// Nobody sits quite still.
+/// Moves all guests slightly.
 fn breathe(
     time: Res<Time>,
     guests: Query<(&Guest, &Children)>,

@@ -1,19 +1,19 @@
-//! An evening at the Cracked Kettle, in a window: click somebody and talk.
+//! An evening at the Cracked Kettle, in a window: click a guest and talk.
 //!
-//! Everybody in the room is an agent of one model; neighbours talk with each other until you
-//! interrupt. All shapes are drawn by code.
+//! Each guest is an agent of one model; neighbours talk with each other until the player
+//! interrupts. All shapes are drawn by code.
 //!
 //! ```text
 //! cargo run --release --ignore-rust-version --bin tavern_window [-- --model FILE.gguf --guests 10]
 //! ```
 //!
-//! | input | what it does |
+//! | input | effect |
 //! |---|---|
-//! | click on a guest | talk to them |
-//! | `1` to `4`, or a click on a question | ask it |
-//! | typing, then Enter | ask that |
-//! | Escape | leave them to their table |
-//! | F3 | the overlay: what walla costs and does |
+//! | click on a guest | talk to the guest |
+//! | `1` to `4`, or a click on a question | ask the question |
+//! | typing, then Enter | ask the typed text |
+//! | Escape | end the conversation with the guest |
+//! | F3 | show the overlay: cost and activity of walla |
 
 mod brush;
 mod bubble;
@@ -37,7 +37,7 @@ use walla_examples::{ModelArgs, fail};
 
 use script::{Script, Step};
 
-/// The room's size in world units, which are pixels until somebody resizes the window.
+/// The room's size in world units, which are pixels until the window is resized.
 const ROOM: Vec2 = Vec2::new(1_280.0, 720.0);
 
 /// A tavern full of agents, in a window.
@@ -45,23 +45,23 @@ const ROOM: Vec2 = Vec2::new(1_280.0, 720.0);
 struct Arguments {
     #[command(flatten)]
     model: ModelArgs,
-    /// Guests of the tavern.
+    /// Number of guests.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u8).range(1..=11))]
     guests: u8,
-    /// Begins with the overlay shown.
+    /// Shows the overlay at the start.
     #[arg(long)]
     overlay: bool,
-    /// Steps of somebody who is not there, separated by `;`: `ready`, `wait FRAMES`, `click NAME`,
-    /// `press KEY`, `type TEXT`, `reply`, `screenshot FILE.png`, `quit`.
+    /// Scripted input, as steps separated by `;`: `ready`, `wait FRAMES`, `click NAME`, `press
+    /// KEY`, `type TEXT`, `reply`, `screenshot FILE.png`, `quit`.
     #[arg(long, value_name = "STEPS")]
     script: Option<Script>,
-    /// Saves a picture and quits; short for a script.
+    /// Saves a picture and quits; a shorthand for a script.
     #[arg(long, value_name = "FILE.png", conflicts_with = "script")]
     screenshot: Option<PathBuf>,
-    /// Frames before that picture, counted from when the model is loaded.
+    /// Frames before that picture, counted from the end of the load.
     #[arg(long, value_name = "N", default_value_t = 600)]
     after_frames: u32,
-    /// Writes what was asked and answered to this file, a line each.
+    /// Writes questions and answers to this file, one per line.
     #[arg(long, value_name = "FILE")]
     transcript: Option<PathBuf>,
 }
@@ -84,7 +84,7 @@ fn main() -> AppExit {
     app.add_plugins(
         DefaultPlugins
             .set(WindowPlugin { primary_window: Some(window()), ..default() })
-            // Drivers and displays have much to say that does not matter here.
+            // Drivers and displays log much that is irrelevant here.
             .set(LogPlugin {
                 filter: "warn,wgpu_hal=off,winit=error,walla::reply=error".into(),
                 ..default()
@@ -102,7 +102,7 @@ fn main() -> AppExit {
         player::plugin,
         script::ScriptPlugin { script: arguments.script(), transcript: arguments.transcript },
     ));
-    // Frames go on behind other windows: the talk does too.
+    // Frames, and thus the dialogue, continue while other windows have the focus.
     app.insert_resource(WinitSettings::continuous());
     app.run()
 }
@@ -116,7 +116,7 @@ fn window() -> Window {
 }
 
 fn overlay(visible: bool) -> WallaOverlayPlugin {
-    let corner = OverlayCorner::TopLeft; // nobody sits below it
+    let corner = OverlayCorner::TopLeft; // no guest sits below it
     WallaOverlayPlugin { overlay: WallaOverlay { visible, corner, ..default() } }
 }
 
@@ -130,7 +130,7 @@ fn camera(mut commands: Commands) {
     ));
 }
 
-/// Makes a proportional font the default one: speech in typewriter letters looks like a log.
+/// Makes a proportional font the default: speech in a monospaced font looks like a log.
 fn font(mut fonts: ResMut<Assets<Font>>) {
     let ubuntu = Font::from_bytes(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
     if let Err(error) = fonts.insert(AssetId::default(), ubuntu) {

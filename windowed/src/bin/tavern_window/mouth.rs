@@ -1,44 +1,44 @@
-//! Words become visible one by one, at the speed of speech, however fast the model is.
+//! Shows words one by one, at the speed of speech, independently of the model's speed.
 
 use bevy::prelude::*;
 use bevy_walla::GenerationId;
 use bevy_walla::prelude::*;
 
-/// Seconds that a word takes: a short pause and its letters, about 16 letters a second.
+/// Seconds per word: a short pause and its letters, about 16 letters a second.
 const WORD_SECONDS: f32 = 0.06;
 const LETTER_SECONDS: f32 = 0.055;
 
-/// A line stays readable this long after its last word.
+/// Time that a line stays visible after its last word.
 const LINGER_SECONDS: f32 = 2.4;
 
-/// Tag of what the player asks; guests ask each other without one.
+/// Tag of the player's asks; guests ask each other without a tag.
 pub const BY_PLAYER: u64 = 1;
 
-/// What somebody is saying aloud.
+/// The line that a guest is saying aloud.
 #[derive(Component, Default)]
 pub struct Mouth {
     line: String,
-    /// Bytes of it that have been said.
+    /// Bytes of it that are shown.
     said: usize,
-    /// Whether no more text comes.
+    /// Whether the line is complete.
     complete: bool,
-    /// Whether the player is meant.
+    /// Whether the line is addressed to the player.
     to_player: bool,
-    /// The reply that the line is of, if a model thinks of it.
+    /// The reply of the line, if a model generates it.
     reply: Option<GenerationId>,
-    /// Seconds until the next word, or, after the last, until the bubble goes.
+    /// Seconds until the next word or, after the last, until the bubble is hidden.
     wait: f32,
     announced: bool,
 }
 
-/// Somebody has said a whole line.
+/// A guest has finished a line.
 #[derive(Message, Clone, Debug)]
 pub struct LineSpoken {
-    /// Who.
+    /// The guest.
     pub guest: Entity,
-    /// What.
+    /// The line.
     pub line: String,
-    /// Whether the player was meant.
+    /// Whether it was addressed to the player.
     pub to_player: bool,
 }
 
@@ -52,40 +52,40 @@ pub fn plugin(app: &mut App) {
 }
 
 impl Mouth {
-    /// Says something that no model has thought of.
+    /// Says a line that is not from a model.
     pub fn say(&mut self, line: &str) {
         self.hush();
         self.line.push_str(line);
         self.complete = true;
     }
 
-    /// Stops in the middle of the line.
+    /// Stops within the line.
     pub fn hush(&mut self) {
         self.line.clear();
         *self = Self { line: std::mem::take(&mut self.line), ..Self::default() };
     }
 
-    /// Whether the player is meant.
+    /// Whether the line is addressed to the player.
     pub fn is_to_player(&self) -> bool {
         self.to_player
     }
 
-    /// The words said so far; empty when there is nothing to show.
+    /// The words shown so far; empty without a line.
     pub fn words(&self) -> &str {
         self.line.get(..self.said).unwrap_or_default().trim()
     }
 
-    /// Whether words are coming.
+    /// Whether more words follow.
     pub fn is_talking(&self) -> bool {
         self.said > 0 && !(self.complete && self.said == self.line.len())
     }
 
-    /// Whether there is nothing more to say and the last line has been read.
+    /// Whether no line is left, and the last one has been visible long enough.
     pub fn is_quiet(&self) -> bool {
         self.line.is_empty()
     }
 
-    /// Goes on for so many seconds; true when the last word has just been said.
+    /// Advances by `seconds`; true when the last word has just been shown.
     fn advance(&mut self, seconds: f32) -> bool {
         self.wait -= seconds;
         while self.wait <= 0.0 {
@@ -101,7 +101,7 @@ impl Mouth {
                 self.hush();
                 return false;
             } else {
-                self.wait = 0.0; // the model is thinking
+                self.wait = 0.0; // waits for the model
                 return false;
             }
         }
@@ -109,8 +109,8 @@ impl Mouth {
     }
 }
 
-/// Where the next word ends, if it is known: a word is whole when a space follows it, or when no
-/// more text comes.
+/// End of the next word, if it is known: a word is complete if a space follows it, or if the line
+/// is complete.
 fn word_end(line: &str, said: usize, complete: bool) -> Option<usize> {
     let rest = line.get(said..)?;
     let word = rest.find(|letter: char| !letter.is_whitespace())?;
@@ -137,7 +137,7 @@ fn hear(delta: On<ReplyDelta>, mut mouths: Query<&mut Mouth>) {
 fn finish(finished: On<ReplyFinished>, mut mouths: Query<&mut Mouth>) {
     let Ok(mut mouth) = mouths.get_mut(finished.agent) else { return };
     if mouth.reply != Some(finished.generation) {
-        return; // it never began, or was hushed
+        return; // it never began, or was cancelled
     }
     if finished.reason == FinishReason::Cancelled {
         mouth.hush();

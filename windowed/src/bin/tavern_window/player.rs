@@ -1,4 +1,4 @@
-//! The player: whom they talk with, what they ask, and the panel at the lower edge.
+//! The player: the guest of the conversation, the questions, and the panel at the lower edge.
 
 use bevy::input::ButtonState;
 use bevy::input::keyboard::{Key, KeyboardInput};
@@ -8,7 +8,7 @@ use bevy_walla::prelude::*;
 use crate::guest::{Guest, Halo};
 use crate::mouth::{BY_PLAYER, LineSpoken, Mouth};
 
-/// Characters that the player may type.
+/// Maximum number of typed characters.
 const TYPED_MAX: usize = 90;
 
 /// Height of the panel; guests sit above it.
@@ -22,21 +22,21 @@ const PALE: Color = Color::srgb(0.930, 0.890, 0.820);
 const DIM: Color = Color::srgb(0.640, 0.590, 0.520);
 const GOLD: Color = Color::srgb(0.920, 0.690, 0.230);
 
-/// Whom the player talks with.
+/// The player's conversation.
 #[derive(Resource, Default)]
 pub struct Player {
-    /// None: with nobody.
+    /// The guest that the player talks with.
     pub guest: Option<Entity>,
-    /// Whether an answer is due.
+    /// Whether the answer is not complete yet.
     pub waits: bool,
     typed: String,
 }
 
-/// The player turns to somebody, or to nobody.
+/// Selects the guest that the player talks with; `None` ends the conversation.
 #[derive(Message, Clone, Copy, Debug)]
 pub struct Select(pub Option<Entity>);
 
-/// The player says something to whom they talk with.
+/// A line from the player to the selected guest.
 #[derive(Message, Clone, Debug)]
 pub struct Say(pub String);
 
@@ -52,7 +52,7 @@ enum Label {
 #[derive(Component)]
 struct Chip;
 
-/// What is there only while the player talks with somebody.
+/// Visible only while the player talks with a guest.
 #[derive(Component)]
 struct WhileTalking;
 
@@ -64,7 +64,7 @@ pub fn plugin(app: &mut App) {
         .add_systems(Update, (keys, select, say, hear, halo, labels).chain());
 }
 
-/// Four questions that are worth asking.
+/// Four questions for a guest.
 fn questions(guest: &Guest) -> [&'static str; 4] {
     let mut common = [
         "What is your name?",
@@ -164,7 +164,7 @@ fn ask_prepared(
     }
 }
 
-/// Digits ask until something is typed; then they are typed like all else.
+/// Digits select a question until text is typed; then they are typed too.
 fn keys(
     mut typing: MessageReader<KeyboardInput>,
     mut player: ResMut<Player>,
@@ -211,7 +211,7 @@ fn select(mut selects: MessageReader<Select>, mut player: ResMut<Player>) {
     }
 }
 
-/// Whoever is asked stops in mid-sentence.
+/// Interrupts the guest and asks the player's question.
 fn say(
     mut says: MessageReader<Say>,
     mut player: ResMut<Player>,

@@ -24,10 +24,10 @@ const FOAM: Color = Color::srgb(0.965, 0.945, 0.885);
 const FIRELIGHT: Color = Color::srgba(1.0, 0.620, 0.220, 0.50);
 const LAMPLIGHT: Color = Color::srgba(1.0, 0.780, 0.420, 0.42);
 
-/// Light that flickers.
+/// A light that flickers.
 #[derive(Component)]
 struct Flicker {
-    /// So that no two move alike.
+    /// Phase, so that no two lights flicker in step.
     phase: f32,
 }
 
@@ -49,7 +49,7 @@ fn walls(mut commands: Commands, mut brush: Brush) {
         let x = seam as f32 * 88.0;
         commands.spawn(brush.rect((3.0, wall_height), WALL_SEAM, (x, wall_middle, 0.1)));
     }
-    // Boards get wider towards us.
+    // Boards get wider towards the viewer.
     let mut y = WALL_Y;
     let mut width = 14.0;
     while y > -ROOM.y / 2.0 {

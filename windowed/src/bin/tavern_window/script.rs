@@ -1,7 +1,7 @@
-//! Somebody who is not there: clicks, keys and pictures from a list of steps, for tests and
-//! screenshots.
+//! Scripted input: clicks, keys and pictures from a list of steps, for tests and screenshots.
 //!
-//! Clicks and keys go in where the window's would: what a script can do, a player can.
+//! Clicks and keys are injected as the window's events, so a script can do exactly what a player
+//! can.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,24 +24,24 @@ use crate::guest::Guest;
 use crate::mouth::LineSpoken;
 use crate::player::{Player, Say};
 
-/// One thing to do; the next follows in the next frame.
+/// One step; the next follows in the next frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Waits for the model.
     Ready,
-    /// Waits for so many frames.
+    /// Waits for this number of frames.
     Wait(u32),
     /// Moves the pointer to a guest.
     Point(String),
-    /// Presses or releases the mouse button there.
+    /// Presses or releases the mouse button at the pointer.
     Button(ButtonState),
     /// Presses and releases a key.
     Press(KeyCode, Key),
     /// Types a text.
     Type(String),
-    /// Waits until the player has heard the whole answer.
+    /// Waits until the whole answer to the player is shown.
     Reply,
-    /// Saves what is seen.
+    /// Saves a screenshot.
     Screenshot(PathBuf),
     /// Ends the program.
     Quit,
@@ -105,7 +105,7 @@ fn press(key: &str) -> Result<Step, String> {
     Ok(Step::Press(code, key))
 }
 
-/// Plays a script, and writes down who says what.
+/// Plays a script, and records the dialogue.
 pub struct ScriptPlugin {
     pub script: Option<Script>,
     pub transcript: Option<PathBuf>,
@@ -138,7 +138,7 @@ impl Plugin for ScriptPlugin {
     }
 }
 
-/// Where clicks and keys go in.
+/// Outputs for clicks and keys.
 #[derive(bevy::ecs::system::SystemParam)]
 struct Hands<'w, 's> {
     keys: MessageWriter<'w, KeyboardInput>,
@@ -261,14 +261,15 @@ fn save(image: &Image, path: &Path) {
     }
 }
 
-/// A script whose guests cannot speak would wait for ever.
+/// Fails if the model does, since the script would wait for ever.
 fn give_up(walla: Res<Walla>) {
     if let WallaState::Failed(error) = walla.state() {
         fail(error);
     }
 }
 
-/// A JSON object a line: who says what, and whether to the player.
+/// Writes one JSON object per line: the speaker, the line, and whether it was addressed to the
+/// player.
 fn write_down(
     mut transcript: ResMut<Transcript>,
     mut said: MessageReader<Say>,

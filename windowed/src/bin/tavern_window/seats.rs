@@ -1,25 +1,25 @@
-//! Who sits where.
+//! Seats of the guests.
 
 use bevy::prelude::*;
 
-/// A place in the room.
+/// A seat.
 #[derive(Clone, Copy, Debug)]
 pub struct Seat {
-    /// Which of [`walla_examples::REGULARS`].
+    /// Index in [`walla_examples::REGULARS`].
     pub persona: usize,
-    /// Where the feet are.
+    /// Position of the feet.
     pub feet: Vec2,
-    /// Who they talk with, by number of seat.
+    /// Index of the seat of the guest's partner.
     pub partner: Option<usize>,
 }
 
-/// Height of the floor's edge: the wall begins here.
+/// Upper edge of the floor, where the wall begins.
 pub const WALL_Y: f32 = -8.0;
 
-/// Where those in front sit, just above the player's questions.
+/// Front row, just above the player's questions.
 pub const FRONT_Y: f32 = -250.0;
 
-/// Where those in the back sit.
+/// Back row.
 pub const BACK_Y: f32 = -2.0;
 
 const fn seat(persona: usize, x: f32, y: f32, partner: usize) -> Seat {
@@ -27,7 +27,7 @@ const fn seat(persona: usize, x: f32, y: f32, partner: usize) -> Seat {
 }
 
 /// Three tables in front, one at the wall, the bar with the innkeeper (persona 1) behind it, and
-/// the bard by the fire. Those who come first sit with somebody.
+/// the bard by the fire. The first guests are paired.
 pub const SEATS: [Seat; 11] = [
     seat(0, -105.0, FRONT_Y, 1),      // Greta
     seat(4, 105.0, FRONT_Y, 0),       // Voss

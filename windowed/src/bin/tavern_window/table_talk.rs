@@ -8,14 +8,14 @@ use crate::mouth::{LineSpoken, Mouth};
 use crate::player::Player;
 use crate::seats::SEATS;
 
-/// After so many replies a table takes up another subject, because two agents tend to agree with
-/// each other for ever.
+/// A table changes its subject after this many replies, because two agents tend to agree with each
+/// other for ever.
 const REPLIES_PER_SUBJECT: u32 = 4;
 
-/// Silence before somebody takes up a new subject, in seconds.
+/// Silence before a new subject, in seconds.
 const SUBJECT_PAUSE: f32 = 1.2;
 
-/// What a table can talk about.
+/// Subjects of a table.
 const SUBJECTS: [&str; 7] = [
     "Good evening! Have you heard any news?",
     "How goes the work?",
@@ -26,15 +26,15 @@ const SUBJECTS: [&str; 7] = [
     "What do you sell these days?",
 ];
 
-/// Two who talk, or one who talks to the room.
+/// Two guests that talk with each other, or one that talks to the room.
 #[derive(Component)]
 struct Table {
     guests: [Entity; 2],
-    /// Who has said what, and waits for an answer.
+    /// The last line and its speaker, while it waits for an answer.
     said: Option<(Entity, String)>,
     replies: u32,
     subject: usize,
-    /// Seconds without a word.
+    /// Seconds of silence.
     silence: f32,
 }
 
@@ -50,20 +50,20 @@ fn lay(mut commands: Commands, guests: Query<(Entity, &Guest)>) {
         let Some(guest) = at(number) else { continue };
         let partner = seat.partner.and_then(at);
         if partner.is_some() && seat.partner < Some(number) {
-            continue; // the table is laid
+            continue; // the table exists
         }
         commands.spawn(Table {
             guests: [guest, partner.unwrap_or(guest)],
             said: None,
             replies: 0,
             subject: number,
-            // One after the other, so that not everybody opens the mouth at once.
+            // Staggered, so that the tables do not all start at once.
             silence: SUBJECT_PAUSE - 0.45 * number as f32,
         });
     }
 }
 
-/// What one says at a table is what the other answers.
+/// The line of one guest becomes the question to the other.
 fn listen(mut spoken: MessageReader<LineSpoken>, mut tables: Query<&mut Table>) {
     for LineSpoken { guest, line, to_player } in spoken.read() {
         let table = tables.iter_mut().find(|table| table.guests.contains(guest));
@@ -109,7 +109,7 @@ fn talk(
         table.silence = 0.0;
         table.replies = 0;
         if left == right {
-            commands.ask(left, *subject); // somebody calls it through the room
+            commands.ask(left, *subject); // called from the room
         } else if let Ok((mut mouth, _)) = guests.get_mut(left) {
             mouth.say(subject);
         }

@@ -1,4 +1,4 @@
-//! What the command understands.
+//! Arguments of the command.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use walla_device::{GpuContext, OpenOptions};
 use walla_model::chat::TemplateChoice;
 
-/// Talking agents for games and robots: look into model files, try them, measure them.
+/// Run language model agents for games and robots: inspect model files, try them, measure them.
 #[derive(Debug, Parser)]
 #[command(name = "walla", version, arg_required_else_help = true)]
 pub struct Arguments {
@@ -17,15 +17,15 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Show what a model file holds
+    /// Show the contents of a model file
     Inspect(Inspect),
-    /// Text to token ids
+    /// Convert text to token ids
     Tokenize(Tokenize),
-    /// Token ids to text
+    /// Convert token ids to text
     Detokenize(Detokenize),
     /// Evaluate token sequences as one batch and write all logits
     Logits(Logits),
-    /// Continue a prompt as it is: raw text, without a chat template, reasoning not separated
+    /// Continue a prompt as raw text, without a chat template, reasoning not separated
     Generate(Generate),
     /// Talk to an agent
     Chat(Chat),
@@ -48,10 +48,10 @@ pub struct Inspect {
     pub template: TemplateArgs,
 }
 
-/// Which chat template.
+/// Chat template.
 #[derive(Debug, Args)]
 pub struct TemplateArgs {
-    /// Chat template instead of the model's own: chatml, llama3, gemma, mistral, or a Jinja file
+    /// Chat template instead of the model's: chatml, llama3, gemma, mistral, or a Jinja file
     #[arg(long, value_name = "NAME|FILE")]
     pub template: Option<TemplateChoice>,
 }
@@ -67,7 +67,7 @@ pub struct Tokenize {
     /// user-defined tokens are matched, as by llama.cpp)
     #[arg(long, conflicts_with = "special")]
     pub untrusted: bool,
-    /// Add the tokens that the model wants around a text (BOS)
+    /// Add the tokens that the model requires around a text (BOS)
     #[arg(long)]
     pub bos: bool,
     /// The text
@@ -91,15 +91,15 @@ pub struct Detokenize {
     pub pre: PreArgs,
 }
 
-/// How text is split before merging.
+/// Pre-tokenizer.
 #[derive(Debug, Args)]
 pub struct PreArgs {
-    /// Pre-tokenizer, instead of the file's own: llama-bpe, qwen2, … [default: tokenizer.ggml.pre]
+    /// Pre-tokenizer, instead of the file's: llama-bpe, qwen2, … [default: tokenizer.ggml.pre]
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
 }
 
-/// Where and how a model runs.
+/// Device and threads.
 #[derive(Debug, Args)]
 pub struct DeviceArgs {
     /// Device: auto, cpu, cuda:0 (see `walla devices`)
@@ -113,32 +113,32 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// As a registry takes it.
+    /// As options of a registry.
     pub fn open_options(&self) -> OpenOptions {
         let gpu_context = self.share.gpu_context();
         OpenOptions { threads: self.threads, gpu_context, ..OpenOptions::default() }
     }
 }
 
-/// How much of a GPU.
+/// Share of a GPU.
 #[derive(Debug, Args)]
 pub struct ShareArgs {
-    /// Per cent of a GPU's multiprocessors, where driver and GPU can part them [default: all]
+    /// Per cent of a GPU's multiprocessors, if driver and GPU can partition them [default: all]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub gpu_share: Option<u32>,
 }
 
 impl ShareArgs {
-    /// The context that it asks for.
+    /// The requested context.
     pub fn gpu_context(&self) -> GpuContext {
         self.gpu_share.map_or(GpuContext::Own, |percent| GpuContext::Share { percent })
     }
 }
 
-/// What is left of the machine for others.
+/// Device-time budget.
 #[derive(Debug, Args)]
 pub struct BudgetArgs {
-    /// Milliseconds of the device that each 1/60 s may use [default: no limit]
+    /// Milliseconds of device time per 1/60 s [default: no limit]
     #[arg(long, value_name = "MS", value_parser = milliseconds)]
     pub budget: Option<Duration>,
 }
@@ -159,22 +159,23 @@ pub struct Logits {
     /// File to write: little-endian f32 rows
     #[arg(long)]
     pub out: PathBuf,
-    /// How keys and values are stored
+    /// Number format of the KV cache
     #[arg(long, value_enum, default_value_t = Kv::F16)]
     pub kv: Kv,
-    /// Context that rotations are chosen for, where a model has several [default: the model's own]
+    /// Context length that selects the rotary embedding, if a model has several [default: the
+    /// model's]
     #[arg(long)]
     pub context: Option<u32>,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
 
-/// Number format of the cache.
+/// Number format of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kv {
     F16,
     F32,
-    /// 8 bits and a scale for each head's key and value: half of the memory
+    /// 8 bits, and a scale for each head's key and value: half of the memory
     Q8,
 }
 
@@ -201,7 +202,7 @@ impl std::str::FromStr for IdList {
     }
 }
 
-/// How tokens are drawn.
+/// Sampling of tokens.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
     /// Always the likeliest token
@@ -222,7 +223,7 @@ pub struct SamplingArgs {
     /// Divides the logits of recent tokens; 1 is off [default: 1]
     #[arg(long, allow_negative_numbers = true)]
     pub repetition_penalty: Option<f32>,
-    /// Seed of the random draws [default: 0]
+    /// Seed of the random numbers [default: 0]
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }
@@ -255,7 +256,7 @@ pub struct Generate {
     /// Parse the texts of special tokens in it
     #[arg(long)]
     pub special: bool,
-    /// Tokens, at most
+    /// Maximum number of tokens
     #[arg(short = 'n', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
     /// Tokens of prompt and reply together
@@ -275,22 +276,22 @@ pub struct Generate {
 pub struct Chat {
     /// GGUF file [default: the demo model]
     pub model: Option<PathBuf>,
-    /// Who the agent is (system text)
+    /// Persona of the agent (system text)
     #[arg(long, default_value = "")]
     pub persona: String,
-    /// Tokens of a reply, at most, without reasoning
+    /// Maximum tokens of a reply, without reasoning
     #[arg(short = 'n', default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
-    /// Reason before speaking, where the model's chat template has a switch for that [default: off]
+    /// Reason before speaking, if the model's chat template has a switch for that [default: off]
     #[arg(long, value_enum, value_name = "SWITCH")]
     pub thinking: Option<Switch>,
-    /// Tokens of reasoning in a reply, at most; behind them the model has to speak
+    /// Maximum tokens of reasoning in a reply; then the reasoning block is closed
     #[arg(long, value_name = "TOKENS", default_value_t = 1_024)]
     pub reasoning_tokens: u32,
-    /// Whether reasoning is written, on standard error
+    /// Whether reasoning is written to standard error
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Visibility::Auto)]
     pub reasoning: Visibility,
-    /// Tokens of the conversation
+    /// Tokens of the agent's context
     #[arg(long, default_value_t = 4_096)]
     pub context: u32,
     #[command(flatten)]
@@ -312,7 +313,7 @@ pub enum Switch {
     Off,
 }
 
-/// Whether something is written.
+/// Whether reasoning is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Visibility {
     /// On a terminal, dimmed
@@ -334,23 +335,22 @@ pub struct Bench {
     /// Measured steps
     #[arg(long, default_value_t = 64)]
     pub tokens: u32,
-    /// Tokens of a prompt that one step reads
+    /// Prompt tokens per prefill step
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub prefill_rows: u32,
-    /// How keys and values are stored
+    /// Number format of the KV cache
     #[arg(long, value_enum, default_value_t = Kv::F16)]
     pub kv: Kv,
-    /// Copy results to the host behind an event even where programs can write them there
+    /// Copy results to the host after an event even if kernels can write them to host memory
     #[arg(long)]
     pub copied_results: bool,
     /// Compare agents 0, 1, 3, 4 of eight with agents 0, 1, 2, 3
     #[arg(long)]
     pub holes: bool,
-    /// Run this llama-batched-bench on the same file and device, beside; it takes the whole of a
-    /// GPU
+    /// Also run this llama-batched-bench on the same file and device; it uses the whole GPU
     #[arg(long, value_name = "PATH", conflicts_with = "gpu_share")]
     pub llama: Option<PathBuf>,
-    /// More arguments for it: some builds keep a cache of 8 bits only with "-fa on"
+    /// More arguments for it: some builds keep an 8-bit cache only with "-fa on"
     #[arg(
         long,
         value_name = "ARGS",
@@ -368,8 +368,8 @@ pub struct Bench {
 
 #[derive(Debug, Args)]
 pub struct Devices {
-    /// Open each device: free memory, what its driver was asked, how many programs are graphs and
-    /// why others are not
+    /// Open each device: free memory, driver calls, number of programs that are graphs and the
+    /// reasons why others are not
     #[arg(short, long)]
     pub verbose: bool,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! `walla bench`: milliseconds per step of N agents in lockstep, against the time that the memory
-//! alone needs.
+//! `walla bench`: milliseconds per step of N agents in lockstep, against the minimum time of the
+//! memory traffic.
 
 mod bandwidth;
 mod llama;
@@ -23,7 +23,7 @@ use crate::Failure;
 use crate::args::Bench;
 use crate::load;
 
-/// Sequences of an engine of which some are silent.
+/// Sequences of an engine with inactive ones.
 const HOLES_SEQUENCES: u32 = 8;
 
 pub fn run(arguments: &Bench) -> Result<(), Failure> {
@@ -32,7 +32,7 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
     if lists.iter().any(|list| list.is_empty() || list.contains(&0)) || arguments.tokens == 0 {
         return Err("agents, context and tokens are at least 1".into());
     }
-    // Before anything is measured: nobody wants to wait for numbers that cannot be written.
+    // Opened before the measurements, so that an unwritable path fails at once.
     let json_file = arguments.json.as_ref().map(|path| {
         File::create(path).map_err(|error| load::named(path, &error)).map(|file| (path, file))
     });
@@ -47,11 +47,11 @@ pub fn run(arguments: &Bench) -> Result<(), Failure> {
     report.write(arguments, &file, bytes_per_second, (path, json_out))
 }
 
-/// What goes into the file of numbers.
+/// Contents of the JSON file.
 #[derive(Default)]
 struct Report {
     device: Option<DeviceInfo>,
-    /// Of each context.
+    /// One entry per context length.
     load_seconds: Vec<f64>,
     rows: Vec<Value>,
     holes: Vec<Value>,
@@ -117,7 +117,8 @@ fn bench_context(
     let load_seconds = start.elapsed().as_secs_f64();
     let device = executor.device().info().clone();
     let weight_bytes = executor.device().memory().weight_bytes;
-    // A row of the embedding is looked up, the matrix is not read: only a tied one is, by the head.
+    // A row of the embedding is looked up without reading the matrix. Only a tied matrix is read,
+    // by the output head.
     let embedding = if model.is_tied() { 0 } else { matrix_bytes(&model.embedding) };
     let bytes = StepBytes {
         weights: weight_bytes.saturating_sub(embedding),
@@ -139,7 +140,7 @@ fn bench_context(
     if arguments.holes {
         report.holes.push(holes(&mut lockstep, run, &model, out)?);
     }
-    // The peer wants the memory.
+    // Frees the device memory for llama.cpp.
     drop(lockstep);
     if let Some(path) = &arguments.llama {
         let theirs = llama::run(path, arguments, context, &device)?;
@@ -151,7 +152,7 @@ fn bench_context(
     Ok(())
 }
 
-/// What a step has to read at least.
+/// Minimum number of bytes that a step reads.
 struct StepBytes {
     weights: u64,
     /// Keys and values of one token of one agent.
@@ -159,8 +160,8 @@ struct StepBytes {
 }
 
 impl StepBytes {
-    /// Weights once and every agent's keys and values once, at the context in the middle of the
-    /// run.
+    /// Weights once and every agent's keys and values once, at the context length in the middle of
+    /// the run.
     fn of(&self, agents: u32, run: Run) -> u64 {
         self.weights + u64::from(agents) * u64::from(run.context_mean()) * self.per_token
     }
@@ -179,7 +180,7 @@ fn sequences(numbers: impl IntoIterator<Item = u32>) -> Vec<SeqId> {
     numbers.into_iter().map(SeqId).collect()
 }
 
-/// Four agents without and with a silent one between them, in turns.
+/// Four agents without and with an inactive sequence between them, measured alternately.
 fn holes(
     lockstep: &mut Lockstep,
     run: Run,

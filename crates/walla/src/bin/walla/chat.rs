@@ -1,7 +1,7 @@
-//! `walla chat`: talk to an agent. Ctrl-C stops the reply and not the program; Ctrl-D or an empty
-//! Ctrl-C ends it.
+//! `walla chat`: talk to an agent. Ctrl-C during a reply cancels only the reply. Ctrl-D, or Ctrl-C
+//! without a reply, ends the program.
 //!
-//! Standard output has speech alone; reasoning is written to standard error.
+//! Standard output contains only speech; reasoning is written to standard error.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -26,7 +26,7 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
     let Chat { device, budget, pre, context, .. } = arguments;
     let model = arguments.model.as_deref();
     let template = arguments.template.template.as_ref();
-    // Before the weights are read, which can take long.
+    // Checked before the weights are loaded, which can take long.
     if let Some(model) = model {
         check_template(model, template)?;
     }
@@ -36,7 +36,7 @@ async fn chat(arguments: &Chat) -> Result<(), Failure> {
     result
 }
 
-/// Refuses a model without a chat template that works, and names the ways out.
+/// Refuses a model without a working chat template, and lists the remedies.
 fn check_template(model: &Path, choice: Option<&TemplateChoice>) -> Result<(), Failure> {
     let file = load::open_quietly(model)?;
     match ChatTemplate::resolve(&file, choice) {
@@ -50,7 +50,7 @@ fn display(choice: Option<&TemplateChoice>) -> String {
     choice.map(ToString::to_string).unwrap_or_default()
 }
 
-/// Remedies for a model without a chat template that works.
+/// Remedies for a model without a working chat template.
 pub const WAYS_OUT: &str = "choose a template with --template chatml, llama3, gemma, mistral or a \
 Jinja file, or continue raw text with `walla generate`";
 
@@ -105,7 +105,7 @@ async fn answer(agent: &Agent, line: String, mut reasoning: Reasoning) -> Result
                     out.flush()?;
                 }
                 Some(ReplyEvent::Reasoning { text, .. }) => reasoning.write(&text)?,
-                // One reply failed; the conversation goes on.
+                // One reply failed; the conversation continues.
                 Some(ReplyEvent::Failed(error)) => {
                     reasoning.end()?;
                     write!(out, "[{error}]")?;
@@ -149,7 +149,7 @@ impl Reasoning {
         write!(err, "{text}")
     }
 
-    /// Speech or the end follows.
+    /// Ends the reasoning before speech or the end of the reply.
     fn end(&mut self) -> std::io::Result<()> {
         if !std::mem::take(&mut self.is_open) {
             return Ok(());

@@ -42,13 +42,13 @@ pub fn run(arguments: &Devices) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is known about one device.
+/// Report of one device.
 struct Report {
     info: DeviceInfo,
     score: i32,
-    /// What opening it asked of its driver, by kind, if it was opened.
+    /// Driver calls made to open it, by kind, if it was opened.
     calls: Option<Vec<(&'static str, u64)>>,
-    /// How it runs programs, if it was opened.
+    /// Its programs, if it was opened.
     programs: Option<Programs>,
     /// Why it could not be opened.
     failure: Option<String>,
@@ -127,10 +127,10 @@ impl Report {
     }
 }
 
-/// How a device runs the programs of a tiny model: as graphs, or op by op and why.
+/// How a device runs the programs of a tiny model: as graphs, or op by op with reasons.
 struct Programs {
     graphs: usize,
-    /// Reasons in the device's words, with the number of programs.
+    /// The device's reasons, each with the number of programs.
     op_by_op: Vec<(String, usize)>,
     fallbacks: GraphFallbacks,
 }
@@ -190,7 +190,7 @@ impl Programs {
     }
 }
 
-/// What a person who looks for a reason wants to know of a GPU.
+/// Facts about a GPU, for troubleshooting.
 fn describe(text: &mut String, gpu: &GpuFacts) {
     let (major, minor) = gpu.compute_capability;
     let (driver_major, driver_minor) =

@@ -49,7 +49,7 @@ async fn speak(engine: &Engine, arguments: &Generate) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The reason for the end of a reply, in words.
+/// The reason for the end of a reply, as text.
 fn because(reason: FinishReason, arguments: &Generate) -> String {
     match reason {
         FinishReason::EndOfTurn => "the model ended the text".into(),
@@ -65,7 +65,7 @@ fn because(reason: FinishReason, arguments: &Generate) -> String {
     }
 }
 
-/// Tokens a second, on standard error.
+/// Prints tokens per second to standard error.
 pub fn report(usage: Option<walla::Usage>) {
     let Some(usage) = usage else { return };
     let decode_micros = usage.total_micros.saturating_sub(usage.first_token_micros);

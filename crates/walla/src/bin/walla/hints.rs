@@ -6,7 +6,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::Arguments;
 
-/// Flags with one meaning, and walla's flags for it: the first one that the verb has is named.
+/// Flags with one meaning, and walla's flags for it: the hint names the first one that the verb
+/// has.
 const FLAGS: &[(&[&str], &[&str])] = &[
     (
         &[
@@ -71,11 +72,11 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["--add-bos", "--add-special"], &["--bos"]),
 ];
 
-/// Flags that name the model, which is no flag here.
+/// Flags that name the model, which is a positional argument in walla.
 const MODEL: &[&str] =
     &["-m", "-hf", "-hfr", "--model", "--model-path", "--model-file", "--gguf", "--hf-repo"];
 
-/// Flags that begin a conversation, which is a verb here.
+/// Flags that begin a conversation, which is a verb in walla.
 const CONVERSATION: &[&str] = &["-cnv", "-i", "--conversation", "--interactive"];
 
 /// Verbs with another name.
@@ -90,7 +91,7 @@ const VERBS: &[(&[&str], &str)] = &[
     (&["pull", "download"], "walla reads GGUF files that are on this machine"),
 ];
 
-/// The name here of the first argument that clap refused, if it has one.
+/// Walla's name for the first argument that clap refused, if it has one.
 pub fn hint(error: &clap::Error, arguments: &[String]) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => of_verb(error),
@@ -103,7 +104,7 @@ pub fn hint(error: &clap::Error, arguments: &[String]) -> Option<String> {
             let similar = || text(error, ContextKind::SuggestedArg).filter(|_| !is_known(&whole));
             of_peer.or_else(|| similar().map(|flag| format!("similar: {flag}")))
         }
-        // A short flag of ours and the rest as its value, as in `-ngl 99`.
+        // A short flag of walla with the rest as its value, as in `-ngl 99`.
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
             let is_long = |argument: &&String| argument.len() > 2 && is_short(argument);
             let mut long = arguments.iter().filter(is_long);
@@ -125,15 +126,15 @@ fn is_short(argument: &str) -> bool {
     argument.starts_with('-') && !argument.starts_with("--")
 }
 
-/// Clap refuses the letters of `-sys` one by one; this finds the argument that they are from.
+/// Clap refuses the letters of `-sys` one by one; this finds the whole argument.
 fn whole_name(refused: &str, arguments: &[String]) -> String {
     let is_it = |argument: &&String| is_short(refused) && argument.starts_with(refused);
     let name = arguments.iter().find(is_it).map_or(refused, String::as_str);
     name.split('=').next().unwrap_or(name).to_owned()
 }
 
-/// The flag in front of a refused value, where a verb took the flag for its text: `walla tokenize
-/// MODEL -f FILE`.
+/// The flag before a refused value, if a verb took the flag as its text: `walla tokenize MODEL -f
+/// FILE`.
 fn taken_as_text<'a>(refused: &str, arguments: &'a [String]) -> Option<&'a str> {
     let at = arguments.iter().position(|argument| argument == refused)?;
     let before = arguments.get(at.checked_sub(1)?)?;
@@ -156,7 +157,7 @@ fn is_known(name: &str) -> bool {
     FLAGS.iter().any(|(peers, _)| peers.contains(&name.as_str()))
 }
 
-/// Long names with hyphens.
+/// Replaces underscores in long names by hyphens.
 fn in_our_style(name: &str) -> String {
     if name.starts_with("--") { name.replace('_', "-") } else { name.to_owned() }
 }

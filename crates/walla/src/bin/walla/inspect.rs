@@ -1,4 +1,4 @@
-//! `walla inspect`: what a model file holds.
+//! `walla inspect`: shows the contents of a model file.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::args::Inspect;
 use crate::chat::WAYS_OUT;
 use crate::load;
 
-/// Elements of an array that are shown.
+/// Maximum number of array elements shown.
 const SHOWN_MAX: usize = 8;
 
 pub fn run(arguments: &Inspect) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ fn warnings(
     if let Ok(loaded) = loaded {
         return loaded.warnings.clone();
     }
-    // Warnings of the parts that can be read.
+    // Warnings of the parts that can be loaded.
     let of_file = file.warnings().into_iter().map(|warning| warning.to_string());
     let tokenizer = Tokenizer::from_gguf(file).ok();
     let of_tokenizer = tokenizer.iter().flat_map(Tokenizer::warnings).map(ToString::to_string);
@@ -64,7 +64,7 @@ fn warnings(
     of_file.chain(of_tokenizer).chain(of_template).collect()
 }
 
-/// Bytes and number of tensors by type, and the list itself.
+/// Bytes and number of tensors by type, and the list of tensors.
 fn tensors(file: &Gguf) -> Json {
     let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let mut list = Vec::new();
@@ -115,7 +115,7 @@ fn tokenizer(file: &Gguf, loaded: &Result<LoadedText, LoadError>) -> Json {
     let (tokenizer, markers) = match loaded {
         Ok(loaded) => (loaded.tokenizer.clone(), &*loaded.reserved_markers),
         Err(LoadError::Vocabulary(error)) => return json!({"error": error.to_string()}),
-        // It is the chosen template that does not work.
+        // The selected template does not work.
         Err(LoadError::Template { .. }) => match Tokenizer::from_gguf(file) {
             Ok(tokenizer) => (tokenizer, &[][..]),
             Err(error) => return json!({"error": error.to_string()}),
@@ -137,12 +137,12 @@ fn tokenizer(file: &Gguf, loaded: &Result<LoadedText, LoadError>) -> Json {
         "eos": tokenizer.eos().map(|token| token.0),
         "end_of_generation": ends,
         "adds_bos": tokenizer.adds_bos(),
-        // Stored as ordinary tokens, although the chat template prints them as markers.
+        // Stored as ordinary tokens, although the chat template uses them as markers.
         "reserved_markers": markers,
     })
 }
 
-/// Which template works, or why none does and what can be done about it.
+/// The template that works, or the reason why none does and the remedy.
 fn template(
     file: &Gguf,
     choice: Option<&TemplateChoice>,
@@ -174,7 +174,7 @@ fn template(
     })
 }
 
-/// The role that the template gives to observations.
+/// The template's role for observations.
 fn role_of_observations(template: &ChatTemplate) -> &'static str {
     let message = |role| Message { role, content: "x" };
     let messages = [Role::User, Role::Assistant, Role::Observation].map(message);
@@ -202,7 +202,7 @@ fn to_json(value: &Value<'_>) -> Json {
     }
 }
 
-/// Indented lines: `key: value`, one tensor a line.
+/// Prints indented lines: `key: value`, one tensor per line.
 fn print(out: &mut dyn Write, value: &Json, depth: usize) -> std::io::Result<()> {
     let Json::Object(map) = value else { return Ok(()) };
     let pad = "  ".repeat(depth);

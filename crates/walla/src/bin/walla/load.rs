@@ -1,4 +1,4 @@
-//! Opening what most verbs need, with a progress bar where it takes long.
+//! Opens models and engines for most verbs, with a progress bar for long loads.
 
 use std::env;
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use walla_model::{Gguf, ModelSpec};
 use crate::Failure;
 use crate::args::{BudgetArgs, DeviceArgs, PreArgs};
 
-/// Opens a model file; errors begin with its name, and defects that do no harm are warnings.
+/// Opens a model file. Errors begin with its name, and harmless defects are warnings.
 pub fn open(path: &Path) -> Result<Gguf, Failure> {
     let file = open_quietly(path)?;
     warn(file.warnings());
@@ -36,14 +36,14 @@ pub fn tokenizer(path: &Path, pre: &PreArgs) -> Result<Tokenizer, Failure> {
     Ok(tokenizer)
 }
 
-/// Prints warnings on standard error, one a line.
+/// Prints warnings to standard error, one per line.
 pub fn warn<W: Display>(warnings: impl IntoIterator<Item = W>) {
     for warning in warnings {
         eprintln!("walla: warning: {warning}");
     }
 }
 
-/// An error with the file that it is about.
+/// Prefixes an error with the name of its file.
 pub fn named(path: &Path, error: &dyn std::error::Error) -> Failure {
     let (name, text) = (path.display().to_string(), error.to_string());
     if text.contains(&name) { text.into() } else { format!("{name}: {text}").into() }
@@ -69,7 +69,7 @@ pub fn executor(
     executor.map_err(|error| named(path, &error))
 }
 
-/// A bar on standard error; hidden where that is no terminal.
+/// A progress bar on standard error; hidden if that is not a terminal.
 pub fn bar() -> ProgressBar {
     let bar = ProgressBar::new(1_000);
     if let Ok(style) = ProgressStyle::with_template("loading {bar:40} {percent:>3} %") {
@@ -122,14 +122,13 @@ pub async fn engine(
     Ok(engine)
 }
 
-/// Ends an engine in order: its device is closed, a trace is whole. A device that hangs does not
-/// keep the program.
+/// Shuts an engine down: closes its device and completes a trace. A hung device does not block the
+/// program's exit.
 pub async fn stop(engine: &Engine) {
     let _in_time = tokio::time::timeout(Duration::from_secs(5), engine.stop()).await;
 }
 
-/// Where programs of this user keep what can be measured again; `None` where the system does not
-/// say.
+/// The user's cache folder for measurements; `None` if the system does not define one.
 fn cache_folder() -> Option<PathBuf> {
     let folder = |name: &str| env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     let of_user = if cfg!(windows) {

@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::args::Logits;
 use crate::load;
 
-/// Rows of logits that one step brings: bounds the memory for large vocabularies.
+/// Maximum rows of logits per step: bounds the memory for large vocabularies.
 const ROWS_MAX: u32 = 64;
 
 pub fn run(arguments: &Logits) -> Result<(), Failure> {
@@ -41,7 +41,8 @@ pub fn run(arguments: &Logits) -> Result<(), Failure> {
     let executor = load::executor(&arguments.model, &file, &model, &arguments.device, options)?;
     let mut evaluator = Evaluator::new(executor)?;
 
-    // Rows come in the order of the steps and lie in the file in the order of the sequences.
+    // Rows are computed in the order of the steps and written at their position in the order of the
+    // sequences.
     let mut out =
         File::create(&arguments.out).map_err(|error| load::named(&arguments.out, &error))?;
     let row_bytes = model.vocab as u64 * size_of::<f32>() as u64;

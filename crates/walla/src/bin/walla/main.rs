@@ -19,7 +19,7 @@ use clap::error::ErrorKind;
 
 use args::{Arguments, Verb};
 
-/// What went wrong, in one line for a person.
+/// An error, as one line for the user.
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has read enough (`walla … | head`): that is no failure of ours.
+        // The reader of our output has closed the pipe (`walla … | head`): not a failure.
         Err(failure) if is_broken_pipe(&*failure) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("walla: {}", one_line(&failure.to_string()));
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version as clap prints them; what is wrong in one line, like any other failure.
+/// Prints help and version as clap does, and an error in one line, like any other failure.
 fn refuse(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -57,10 +57,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
         error.kind(),
         DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        let _ = error.print(); // nobody reads it: nobody minds
+        let _ = error.print(); // a closed pipe is not an error
         return code;
     }
-    // The first paragraph says what is wrong; tips and usage follow.
+    // The first paragraph is the error; tips and usage follow.
     let text = error.render().to_string();
     let what = text.split("\n\n").next().unwrap_or_default();
     let what = what.strip_prefix("error: ").unwrap_or(what);

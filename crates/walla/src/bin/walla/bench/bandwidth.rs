@@ -1,11 +1,11 @@
-//! Bytes a second that a device reads its memory with: what a floor is made of.
+//! Memory bandwidth of a device, which gives the lower bound of a step's time.
 
 use std::time::Instant;
 
 use crate::Failure;
 use crate::args::DeviceArgs;
 
-/// Opens the device for this alone: what the measurement allocates goes when it is closed.
+/// Opens the device only for this measurement, so that closing it frees all its memory.
 pub fn measure(device: &DeviceArgs) -> Result<f64, Failure> {
     let registry = walla_runtime::default_registry();
     let mut device = registry.open(&device.device, &device.open_options())?;
@@ -16,7 +16,7 @@ pub fn measure(device: &DeviceArgs) -> Result<f64, Failure> {
     })
 }
 
-/// Bytes a second that `threads` threads read from memory: the best of five passes over a buffer
+/// Read bandwidth of `threads` threads in bytes per second: the best of five passes over a buffer
 /// larger than any cache.
 fn of_threads(threads: u32) -> f64 {
     const WORDS_PER_THREAD: usize = 16 << 20;

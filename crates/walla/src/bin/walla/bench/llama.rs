@@ -1,4 +1,4 @@
-//! The peer, if it is installed: its `llama-batched-bench` on the same file and device.
+//! Comparison with llama.cpp, if installed: its `llama-batched-bench` on the same file and device.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use walla_device::{DeviceInfo, DeviceKind};
 use crate::Failure;
 use crate::args::{Bench, Kv};
 
-/// Its numbers for one number of agents.
+/// llama.cpp's result for one number of agents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Theirs {
     pub agents: u32,
@@ -27,7 +27,7 @@ pub fn run(
     command.arg("-m").arg(&arguments.model);
     command.args(options(arguments, context, device));
     if device.kind == DeviceKind::Cpu {
-        // A build for GPUs would read prompts on one all the same.
+        // A GPU build would still run prompts on a GPU.
         command.env("CUDA_VISIBLE_DEVICES", "");
     }
     let output = command.output().map_err(|error| format!("{}: {error}", program.display()))?;
@@ -40,7 +40,7 @@ pub fn run(
     Ok(parse(&said))
 }
 
-/// The same work on the same device, and after that whatever the caller wants otherwise.
+/// Options for the same work on the same device, followed by the caller's own.
 fn options(arguments: &Bench, context: u32, device: &DeviceInfo) -> Vec<String> {
     let agents_max = arguments.agents.iter().max().copied().unwrap_or(1);
     let cells = agents_max * (context + arguments.tokens) + 64;
@@ -64,7 +64,7 @@ fn options(arguments: &Bench, context: u32, device: &DeviceInfo) -> Vec<String> 
             let threads = device.threads.to_string();
             options.extend([("-ngl", "0".into()), ("-t", threads.clone()), ("-tb", threads)]);
         }
-        // All layers, and on this GPU alone: unasked it takes every one that it finds.
+        // All layers, and only on this GPU: by default it uses all GPUs.
         DeviceKind::Cuda => {
             let place = device.name.rsplit(':').next().unwrap_or_default().to_owned();
             options.extend([("-ngl", "999".into()), ("-sm", "none".into()), ("-mg", place)]);
@@ -74,7 +74,7 @@ fn options(arguments: &Bench, context: u32, device: &DeviceInfo) -> Vec<String> 
     ours.chain(arguments.llama_args.split_whitespace().map(str::to_owned)).collect()
 }
 
-/// One row of numbers a line; other lines are talk.
+/// Each line of JSON is a row; other lines are ignored.
 fn parse(said: &str) -> Vec<Theirs> {
     let rows = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let theirs = rows.filter_map(|row| {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::args::{Arguments, Verb};
 
-    /// What it is told for a command line of ours.
+    /// The options that it gets for a command line of `walla bench`.
     fn told(line: &str, kind: DeviceKind, name: &str) -> String {
         let line =
             ["walla", "bench", "m.gguf", "--llama", "peer"].into_iter().chain(line.split(' '));

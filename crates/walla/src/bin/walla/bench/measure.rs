@@ -9,17 +9,17 @@ use walla_types::{SeqId, TokenId};
 
 use crate::Failure;
 
-/// Steps before the measured ones: caches and clocks settle.
+/// Warm-up steps: caches are filled and clocks settle.
 const WARM_UP_STEPS: u32 = 4;
 
-/// How long a run is.
+/// Length of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Tokens of context before the first step.
     pub context: u32,
-    /// Measured steps: once awaited one by one, once launched ahead.
+    /// Measured steps: first awaited one by one, then launched ahead.
     pub tokens: u32,
-    /// Tokens of a prompt that one step reads.
+    /// Prompt tokens per prefill step.
     pub prefill_rows: u32,
 }
 
@@ -33,13 +33,13 @@ impl Run {
         self.context.saturating_add(self.steps())
     }
 
-    /// In the middle of the steps that are launched ahead.
+    /// Context length in the middle of the steps that are launched ahead.
     pub fn context_mean(self) -> u32 {
         self.context_max().saturating_sub(self.tokens / 2)
     }
 }
 
-/// Numbers, sorted.
+/// Sorted values.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted(Vec<f64>);
 
@@ -49,31 +49,31 @@ impl Sorted {
         Self(numbers)
     }
 
-    /// The number below which a share `q` of them lie; 0 if there are none.
+    /// The quantile `q`; 0 without values.
     pub fn quantile(&self, q: f64) -> f64 {
         let index = (self.0.len().saturating_sub(1) as f64 * q).round() as usize;
         self.0.get(index).copied().unwrap_or_default()
     }
 
-    /// Their sum by their number; 0 if there are none. Of the times between ends of steps that is
-    /// the time of all by their number.
+    /// The mean; 0 without values. For times between ends of steps, it is the total time divided by
+    /// the number of steps.
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len().max(1) as f64
     }
 }
 
-/// What was measured for one set of agents.
+/// Measurements of one set of agents.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// From one step's end to the next one's, the next one launched ahead: as in play.
+    /// From one step's end to the next, with one step launched ahead, as in a game.
     pub step_ms: Sorted,
-    /// From submitting a step to knowing its tokens, nothing launched ahead.
+    /// From submitting a step to receiving its tokens, with no step launched ahead.
     pub awaited_ms: Sorted,
-    /// The device's part of a step, where it stamps its results.
+    /// Device time of a step, if the device time-stamps its results.
     pub device_ms: Sorted,
-    /// Idle between two steps on the device, where it stamps its results.
+    /// Idle time of the device between two steps, if it time-stamps its results.
     pub gap_us: Sorted,
-    /// Of the host, to submit a step.
+    /// Host time to submit a step.
     pub submit_us: Sorted,
     pub prefill_tokens_per_second: f64,
     /// Driver calls of the steps launched ahead.
@@ -81,7 +81,7 @@ pub struct Measured {
     pub steps: u32,
 }
 
-/// Measures some of an executor's sequences.
+/// Measures a subset of an executor's sequences.
 pub fn measure(
     lockstep: &mut Lockstep,
     active: Vec<SeqId>,
@@ -134,7 +134,7 @@ fn awaited(lockstep: &mut Lockstep, run: Run) -> Result<Vec<f64>, Failure> {
     Ok(steps_ms)
 }
 
-/// Steps of which one is always launched ahead of the one that is awaited.
+/// Measurements with one step always launched ahead of the awaited one.
 struct Ahead {
     nanos: Vec<StepNanos>,
     /// From one result to the next, by the host's clock.

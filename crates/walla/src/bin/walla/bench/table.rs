@@ -1,4 +1,4 @@
-//! The numbers for people, and for programs.
+//! Output as a table and as JSON.
 
 use std::io::{Result, Write};
 
@@ -66,7 +66,7 @@ pub fn row(out: &mut impl Write, agents: u32, measured: &Measured, floor_ms: f64
         measured.device_ms.quantile(0.5),
         measured.gap_us.quantile(0.5),
         measured.submit_us.quantile(0.5),
-        // Whoever waits asks as often as it likes; in play a frame asks once.
+        // Without queries: a waiting host polls in a loop, while a game polls once per frame.
         (measured.calls.total() - measured.calls.event_queries - measured.calls.stream_queries)
             as f64
             / f64::from(measured.steps),
@@ -108,7 +108,7 @@ pub fn to_json(agents: u32, context: u32, measured: &Measured, floor_ms: f64) ->
     })
 }
 
-/// Both, side by side: means, since the peer tells the time of all its steps together.
+/// Compares both by means, since llama.cpp reports only the total time of its steps.
 pub fn beside(out: &mut impl Write, rows: &mut [Value], theirs: &[Theirs]) -> Result<()> {
     writeln!(
         out,
