@@ -10,7 +10,7 @@
 //
 // The parts of a record, in order:
 //
-// | type | quants (32 numbers of a lane) | high (same) | scales (per row and block) | supers (per row; of its 256 numbers) |
+// | type | quants (a lane's 32) | high (same) | scales (row, block) | supers (row, 256 numbers) |
 // |---|---|---|---|---|
 // | F32, F16 | the numbers | | | |
 // | Q8_0 | bytes, excess 128 | | f16 d | |

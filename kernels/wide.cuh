@@ -26,7 +26,7 @@
 // Grid: (persistent blocks, or groups of tiles * splits; rows of x / N); for a pair of products
 // (IN_CLUSTER, LEFT) the blocks of one, then of the other. Bound: bytes of W up to some 32 rows of
 // x, then reads of x from L2.
-// Oracle: walla_cpu's scalar linear; the bits equal those of few.cuh and matmul.cuh.
+// Oracle: walla_cpu's scalar linear; the bits equal the results of few.cuh and matmul.cuh.
 #pragma once
 
 #include "bulk.cuh"
@@ -520,7 +520,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c++) sum[c] = kept_of(c) + sum[c];
         if (IS_LATE) arrive_in_cluster_silently();
-        // Loads the epilogue inputs of its own first tile while it waits for the other blocks: a
+        // Loads the epilogue inputs of the block's first tile while it waits for the other blocks: a
         // warp has eight rows of x, a lane four outputs.
         static_assert(N / 8 <= WARPS);
         const uint32_t quad = lane % quads, n = warp * 8 + lane / quads;
