@@ -520,8 +520,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c++) sum[c] = kept_of(c) + sum[c];
         if (IS_LATE) arrive_in_cluster_silently();
-        // Loads the epilogue inputs of the block's first tile while it waits for the other blocks: a
-        // warp has eight rows of x, a lane four outputs.
+        // Loads the epilogue inputs of the block's first tile while it waits for the other blocks:
+        // a warp has eight rows of x, a lane four outputs.
         static_assert(N / 8 <= WARPS);
         const uint32_t quad = lane % quads, n = warp * 8 + lane / quads;
         const bool writes = warp < N / 8 && lane < 8 * quads;
