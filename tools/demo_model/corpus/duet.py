@@ -239,7 +239,7 @@ class Duet:
             return [reaction] if reaction else []
         return []
 
-    # Answers, each of which leaves something to react to
+    # Answers that invite a reaction
 
     def _answer(self, speaker: Side, listener: Side, key: str) -> str:
         persona = speaker.persona
