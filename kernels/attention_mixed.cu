@@ -17,8 +17,8 @@
 
 constexpr uint32_t ROWS_MAX = 512;  // of the largest step
 // Runs of up to RUN_COLUMNS columns use the decode path while columns times chunks are fewer than
-// RUN_WORK, because more blocks can share the work. Runs that fit one unit of the
-// prefill path always use the decode path.
+// RUN_WORK, because more blocks can share the work. Runs that fit one unit of the prefill path
+// always use the decode path.
 constexpr uint32_t RUN_COLUMNS = 256, RUN_WORK = 8192;
 
 // Prefill path: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks; the ring has one

@@ -133,7 +133,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 #if __CUDA_ARCH__ >= 900
     const uint32_t early = p.early_stages;
 #else
-    const uint32_t early = p.depth;  // earlier copies than x's would delay it
+    const uint32_t early = p.depth;  // before sm_90 no predecessor is running
 #endif
     const ptrdiff_t apart = halves_apart<RECORD>(p);
     const uint32_t ring_at = shared_at + warp * ring_bytes;
