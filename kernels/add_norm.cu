@@ -1,5 +1,7 @@
-// add_norm: x[r] += y[r] * weight * rsqrt(mean(y[r]^2) + eps). x, y: [rows, width] f32. For models that norm what they add.
-// One block a row. Memory-bound: 12 * width bytes a row. Oracle: walla_cpu's scalar project with a post norm.
+// add_norm: x[r] += y[r] * weight * rsqrt(mean(y[r]^2) + eps), for models with post norms. x, y:
+// [rows, width] f32.
+// Grid: one block per row. Bound: memory, 12 * width bytes per row. Oracle: walla_cpu's scalar
+// project with a post norm.
 #include "step.cuh"
 
 struct AddNormParams {

@@ -1,7 +1,9 @@
-// append: from the products of Q, K and V: q = rope(head_norm(Q n)), and rope(head_norm(K n)) and V n into the row's cell.
-// products: [rows, (heads + 2 * kv_heads) * head_dim] f32, query heads first, then keys, then values; q: [rows, heads * head_dim].
-// head_dim <= 256.
-// Grid: (heads + 2 * kv_heads over 4, rows), a warp a head. Memory-bound, some KiB a row. Oracle: walla_cpu's scalar qkv.
+// append: q = rope(head_norm(Q n)); the row's cell gets rope(head_norm(K n)) and V n, from the
+// products of Q, K and V.
+// products: [rows, (heads + 2 * kv_heads) * head_dim] f32, query heads first, then keys, then
+// values; q: [rows, heads * head_dim]. head_dim <= 256.
+// Grid: (heads + 2 * kv_heads over 4, rows), one warp per head. Bound: memory, some KiB per row.
+// Oracle: walla_cpu's scalar qkv.
 #include "head.cuh"
 
 struct AppendParams {

@@ -1,33 +1,38 @@
-// Attention of up to COLUMNS columns that see one sequence: the warps of a block share out the chunks.
+// Attention of up to COLUMNS columns over one sequence: the warps of a block divide the chunks.
 //
-// Every warp fetches its own chunks through a ring of its own, RING tiles in two halves (4 tiles of keys, then 4 of values make a
-// chunk), and never waits for another warp but once a round, when the block folds the WARPS chunks of the round in order.
-// At least half of the ring is on its way at any time: with 16 warps a multiprocessor, 64 KiB; the memory wants some 40.
+// Every warp fetches its chunks through its own ring, RING tiles in two halves (4 tiles of keys,
+// then 4 of values are a chunk). Warps wait for each other only once per round, when the block
+// folds the round's WARPS chunks in order. At least half of the ring is in flight at any time: 64
+// KiB with 16 warps per multiprocessor; saturating the memory takes some 40 KiB.
 #pragma once
 
 #include "attend_heads.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Rows that have one table and one head group (a unit), as one block or several take them: chunks `first .. end` out of the unit's `unit_first .. unit_end`. A unit
-// begins with a span, of which chunks before `seen_first` are out of sight. Shares are a round of a block each, or whole spans.
+// KV split of a unit. A unit is rows with one page table and one head group, processed by one block
+// or several; a share is the chunks `first .. end` of the unit's `unit_first .. unit_end`. A unit
+// begins at a span boundary; its chunks before `seen_first` are not visible. Shares are one round
+// of a block each, or whole spans.
 struct Share {
     uint32_t row, rows;
-    uint32_t group;  // of all groups
+    uint32_t group;  // index among all groups
     uint32_t unit_first, unit_end, seen_first;
     uint32_t first, end;
-    uint32_t slot;   // the unit's first
-    uint32_t each;   // chunks of all shares but the last
+    uint32_t slot;   // the unit's first slot
+    uint32_t each;   // chunks of each share but the last
     uint32_t shares;
 
-    // Whether later shares leave spans, or chunks.
+    // Whether later shares write span results rather than chunk results.
     __device__ __forceinline__ bool leaves_spans() const { return each >= SPAN; }
-    // Where a later share leaves chunk `c`, or the span that it is of. The first share has slot 0.
+    // Slot of chunk `c` of a later share, or of its span. The first share has slot 0.
     __device__ __forceinline__ uint32_t slot_of(uint32_t c) const {
         const uint32_t later = c - unit_first - each;
         return 1 + (leaves_spans() ? later / SPAN : later);
     }
-    // The first round's first chunk. Rounds begin with multiples of the warps; the first share begins with the round that sees something, others leave all that they have.
+    // First chunk of the first round. Rounds begin at multiples of the warps. The first share
+    // begins with the first round that has visible cells; other shares write results for all their
+    // chunks.
     __device__ __forceinline__ uint32_t first_round(uint32_t warps) const {
         return first == unit_first ? max(first, seen_first / warps * warps) : first;
     }
@@ -42,16 +47,18 @@ struct Few {
     static constexpr uint32_t HALF = RING / 2;
     static_assert(HALF == TILES || HALF == TILES / 2, "tiles have fixed places");
     static constexpr uint32_t STRIDE = T::SUM_STRIDE;
-    // Numbers of the folded result that a thread holds, neighbours of one column.
+    // Numbers of the folded result per thread, neighbours of one column.
     static constexpr uint32_t EACH = COLUMNS * DIM / THREADS;
     static_assert(EACH % 2 == 0 && DIM % EACH == 0, "read in pairs");
-    // Whether spans are kept in shared memory: blocks of two warps are for chips that have no room for them.
+    // Whether spans are kept in shared memory. Blocks of two warps are for chips with too little of
+    // it.
     static constexpr bool KEEPS_HERE = WARPS > 2;
 
     struct Shared {
         __align__(128) uint8_t ring[WARPS][RING][T::BYTES];
-        __align__(16) float sums[WARPS][COLUMNS][STRIDE];  // before the first round: heads in the making
-        // What spans came to, but for the one in hand.
+        // before the first round: heads in preparation
+        __align__(16) float sums[WARPS][COLUMNS][STRIDE];
+        // Result of the earlier spans, without the current one.
         __align__(16) float spans[KEEPS_HERE ? COLUMNS : 1][KEEPS_HERE ? DIM : 4];
         Folded of_spans[KEEPS_HERE ? COLUMNS : 2];
         RowHeads<DIM, Number> heads;
@@ -62,13 +69,15 @@ struct Few {
     };
     static_assert(WARPS * DIM <= WARPS * COLUMNS * STRIDE, "a head in the making for each warp");
 
-    // Ring, tables and position of one warp in its chunks `first + warp`, `first + warp + WARPS` ...
+    // A warp's pipeline: ring, page tables and position for its chunks `first + warp`, `first +
+    // warp + WARPS` ...
     struct Pipe {
         const Cells& cells;
         Pages<Number> keys, values;
         uint32_t ring;
         uint32_t end;
-        uint32_t places, next_places;  // lane t: the first cell of tile t, of the chunk in hand and of the warp's next
+        // lane t: first cell of tile t, for the current chunk and the warp's next chunk
+        uint32_t places, next_places;
 
         __device__ __forceinline__ uint32_t look_up(uint32_t chunk) const {
             const uint32_t first = chunk * CHUNK + threadIdx.x % TILES * TILE;
@@ -83,7 +92,7 @@ struct Few {
                     const uint32_t cell = __shfl_sync(FULL_MASK, tile_places, i % TILES);
                     T::fetch(place(i), pages, cell, chunk * CHUNK + i % TILES * TILE, cells.begin, cells.end);
                 }
-                // All tiles' scales at once: a lane has the place of its tile.
+                // Scales of all tiles at once: each lane has the address of its tile.
                 const uint32_t tile = threadIdx.x % TILES, half = threadIdx.x % WARP / TILES;
                 if (half < 2 && tile / HALF == t % TILES / HALF)
                     T::fetch_scales(place(t / TILES * TILES + tile), pages, tile_places, half, chunk * CHUNK + tile * TILE, cells.begin,
@@ -92,7 +101,8 @@ struct Few {
             close_copies();
         }
         __device__ __forceinline__ uint32_t place(uint32_t t) const { return ring + t % RING * T::BYTES; }
-        // After the half from tile `t` of `chunk` on has been read: fetches what comes RING tiles later.
+        // Call it after the half from tile `t` of `chunk` on was read: fetches the half RING tiles
+        // later.
         __device__ __forceinline__ void refill(uint32_t chunk, uint32_t t) const {
             __syncwarp();
             if (t + RING < 2 * TILES)
@@ -102,7 +112,8 @@ struct Few {
         }
     };
 
-    // One chunk: leaves its maxima, masses and sums in shared memory. `own`: position of the row's own cell, or none.
+    // Processes one chunk: writes its maxima, masses and sums to shared memory. `own`: position of
+    // the row's own cell, or none.
     static __device__ __forceinline__ void chunk(const AttendParams& p, Shared& sh, Pipe& pipe, uint32_t c,
                                                  const uint32_t (&q)[1][DIM / 16][2], const Sight (&sight)[2], bool all_seen,
                                                  uint32_t columns, uint32_t own) {
@@ -150,13 +161,14 @@ struct Few {
         }
     }
 
-    // Where a chunk or a span that is not folded at once goes: sums [columns, DIM], then maxima, then masses.
+    // Slot in memory of a chunk or span result that another block folds: sums [columns, DIM], then
+    // maxima, then masses.
     static __device__ __forceinline__ float* slot(const AttendParams& p, const Share& share, uint32_t groups, uint32_t columns,
                                                   uint32_t index) {
         return p.partials + (size_t(share.slot + index) * groups + share.group) * columns * (DIM + 2);
     }
 
-    // The folded result, spread over the threads: EACH numbers of [COLUMNS, DIM] side by side.
+    // The folded result, spread over the threads: EACH contiguous numbers of [COLUMNS, DIM].
     struct Result {
         float sums[EACH];
         Folded folded;
@@ -169,7 +181,7 @@ struct Few {
         static __device__ __forceinline__ uint32_t column() { return threadIdx.x * EACH / DIM; }
         static __device__ __forceinline__ uint32_t number() { return threadIdx.x * EACH % DIM; }
 
-        // Puts what is kept of earlier spans before this one. A column's numbers are one warp's.
+        // Prepends the kept result of earlier spans. A column's numbers belong to one warp.
         static_assert(DIM / EACH <= WARP && WARP % (DIM / EACH) == 0);
         __device__ __forceinline__ void follow(const Shared& sh, const Result& kept) {
             Folded all = KEEPS_HERE ? sh.of_spans[column()] : kept.folded;
@@ -178,7 +190,7 @@ struct Few {
             for (uint32_t i = 0; i < EACH; i++) sums[i] = fold(KEEPS_HERE ? sh.spans[column()][number() + i] : kept.sums[i], sums[i], factor);
             folded = all;
         }
-        // Keeps it, and begins the next span.
+        // Keeps the result, and starts the next span.
         __device__ __forceinline__ void keep(Shared& sh, Result& kept) {
             if constexpr (KEEPS_HERE) {
 #pragma unroll
@@ -191,14 +203,14 @@ struct Few {
             }
             clear();
         }
-        // Folds in what a span came to, and begins the next.
+        // Folds in a span's result, and starts the next span.
         __device__ __forceinline__ void take(Result& span) {
             const float2 factor = folded.grow(span.folded.maximum, span.folded.mass);
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++) sums[i] = fold(sums[i], span.sums[i], factor);
             span.clear();
         }
-        // Leaves it in a slot.
+        // Writes the result to a slot.
         __device__ __forceinline__ void leave(float* to, uint32_t slot_columns) const {
 #pragma unroll
             for (uint32_t i = 0; i < EACH; i++) to[column() * DIM + number() + i] = sums[i];
@@ -208,8 +220,9 @@ struct Few {
             }
         }
 
-        // Folds in `count` chunks, at most BATCH, in order: `at(chunk, number)` answers two numbers, `maximum(chunk)`, `mass(chunk)`.
-        // All are read before the first is used, so that reading takes the time of one.
+        // Folds in `count` chunks, at most BATCH, in order: `at(chunk, number)` returns two
+        // numbers; `maximum(chunk)` and `mass(chunk)` return one. All loads are issued before the
+        // first use, so that they take the latency of one.
         template <uint32_t BATCH, typename At, typename Maximum, typename Mass>
         __device__ __forceinline__ void take(uint32_t count, At at, Maximum maximum, Mass mass) {
             float maxima[BATCH], masses[BATCH];
@@ -236,8 +249,8 @@ struct Few {
         }
     };
 
-    // The rounds of a share. On entry the pipe is filled and the columns lie in shared memory, behind a barrier.
-    // `store(column, d, values)` takes the result, one number or four.
+    // The rounds of a share. On entry the pipeline is filled, and the columns are in shared memory,
+    // after a barrier. `store(column, d, values)` receives the result, one number or four.
     template <typename Store>
     static __device__ __forceinline__ void run(const AttendParams& p, Shared& sh, Pipe& pipe, const Share& share, uint32_t groups,
                                                uint32_t slot_columns, uint32_t columns, uint32_t seen_first, uint32_t seen_end,
@@ -309,12 +322,14 @@ struct Few {
         }
     }
 
-    // Whether all other shares of the unit are in memory; they can be seen then.
+    // Whether all other shares of the unit are complete. If so, their results are visible.
     static __device__ __forceinline__ bool ends_last(const AttendParams& p, Shared& sh, const Share& share, uint32_t groups) {
         __syncthreads();
         if (threadIdx.x == 0) {
             uint32_t* arrivals = p.arrivals + size_t(share.row) * groups + share.group;
-            uint32_t before;  // releases all that the barrier ordered before it, and acquires what others released
+            // acq_rel: publishes this block's writes (ordered by the barrier), and acquires the
+            // writes of others
+            uint32_t before;
             asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrivals) : "memory");
             sh.is_last = before == share.shares - 1;
             if (sh.is_last) *arrivals = 0;
@@ -329,10 +344,11 @@ struct Few {
         result.clear(), span.clear();
         const uint32_t slots = share.slot_of(share.unit_end - 1) + 1;
         const size_t stride = size_t(groups) * slot_columns * (DIM + 2);
-        constexpr uint32_t BATCH = EACH > 16 ? 4 : 8;  // registers hold their numbers
+        constexpr uint32_t BATCH = EACH > 16 ? 4 : 8;  // as many as fit in registers
         const uint32_t column = Result::column();
         if (column >= columns) return;
-        // Chunks of several spans are read up to the end of a span. The first slot has `each`.
+        // Chunk results of several spans are read up to the end of a span. The first slot holds
+        // `each` chunks.
         const bool is_of_chunks = !share.leaves_spans() && share.unit_end - share.unit_first > SPAN;
         for (uint32_t first = 0, count; first < slots; first += count) {
             const uint32_t to_end = is_of_chunks ? SPAN - (share.each + first - 1) % SPAN : slots;
@@ -352,18 +368,23 @@ struct Few {
     }
 };
 
-// Who takes what -------------------------------------------------------------------------------------------------------------
+// Distribution of shares --------------------------------------------------------------------------
 
-// Shares of all units of a step, made by the first warp of every block alike, from lengths in the step block: as many chunks a
-// share as spread the step over the grid, but a round of the block at least.
+// KV splits of all units of a step. The first warp of every block computes the same ones from the
+// lengths in the step block: enough chunks per share to spread the step over the grid, but at least
+// one round of the block.
 struct Shares {
-    uint32_t* first_share;  // [units + 1], of each unit, counted over all units
+    uint32_t* first_share;  // [units + 1], index of each unit's first share
     uint32_t* first_slot;   // [units + 1]
-    uint32_t* chunks;       // [units]: chunks, and from bit PARTS_AT on parts of COLUMNS columns beyond the first: a unit that has some goes the way of prompts
+    // [units]: chunks; from bit PARTS_AT on: parts of COLUMNS columns beyond the first (a unit with
+    // several is processed as a prompt)
+    uint32_t* chunks;
     uint32_t units, segment;
 
-    // Chunks of all shares of a unit but the last, and how many shares. The smallest segment is one round of a block: a second round costs less than sharing does. Larger
-    // shares are whole spans, and so are those of many chunks, so that few results are left. (A division takes some 30 instructions, which come before a block's first load.)
+    // `each`: chunks of a unit's shares but the last. The smallest segment is one round of a block:
+    // a second round costs less than a split. Larger shares are whole spans, and so are shares of
+    // many chunks, to limit the number of results. (A division takes some 30 instructions, before a
+    // block's first load.)
     struct Cut {
         uint32_t each, shares;
     };
@@ -376,22 +397,23 @@ struct Shares {
         return Cut{each, segment > warps ? min(shares, near) : shares};
     }
 
-    // The same for the way of prompts, where a block takes a chunk in the time of a round: whole spans. Rounded down, since one share more than there are blocks has all
-    // wait for another turn.
+    // The same for prompts, where a block processes one chunk in the time of a round: whole spans.
+    // Rounded down: one share more than there are blocks would add a wave.
     static __device__ __forceinline__ Cut cut_prompt(uint32_t chunks, uint32_t segment, uint32_t warps) {
         const uint32_t near = max(1u, chunks * warps / segment);
         const uint32_t each = div_up(div_up(chunks, SPAN), near) * SPAN;
         return Cut{each, div_up(chunks, each)};
     }
 
-    // Slots that a part of a unit leaves.
+    // Slots that a part of a unit writes.
     static __device__ __forceinline__ uint32_t slots_of(uint32_t chunks, const Cut& cut) {
         if (cut.shares == 1) return 0;
         const uint32_t later = chunks - cut.each;
         return 1 + (cut.each >= SPAN ? div_up(later, SPAN) : later);
     }
 
-    // Where share `index` of a unit begins and ends. `last`: the last chunk; the first that is seen is `seen_first`.
+    // Sets begin and end of share `index` of a unit. `last`: the last chunk; `seen_first`: the
+    // first visible one.
     static __device__ __forceinline__ void place(Share& share, uint32_t index, uint32_t seen_first, uint32_t last, const Cut& cut) {
         share.seen_first = seen_first;
         share.unit_first = seen_first / SPAN * SPAN, share.unit_end = last + 1;
@@ -399,14 +421,15 @@ struct Shares {
         share.first = share.unit_first + index * cut.each;
         share.end = index + 1 < cut.shares ? share.first + cut.each : share.unit_end;
     }
-    // Chunks of a unit, those out of sight included with which its first span begins.
+    // Chunks of a unit, including the invisible ones at the beginning of its first span.
     static __device__ __forceinline__ uint32_t count(uint32_t seen_first, uint32_t last) { return last + 1 - seen_first / SPAN * SPAN; }
 
     static constexpr uint32_t PARTS_AT = 28;
     static __device__ __forceinline__ uint32_t chunks_of(uint32_t unit) { return unit & ((1u << PARTS_AT) - 1); }
     static __device__ __forceinline__ uint32_t parts_of(uint32_t unit) { return (unit >> PARTS_AT) + 1; }
 
-    // By the first warp. Without HAS_PROMPTS no unit goes their way. Needs a barrier before others read.
+    // Called by the first warp. Without HAS_PROMPTS no unit is processed as a prompt. Needs a
+    // barrier before other warps read.
     template <bool HAS_PROMPTS>
     __device__ __forceinline__ void make(uint32_t groups, uint32_t warps, uint32_t slots_max, uint32_t* segment_out) const {
         const uint32_t lane = threadIdx.x % WARP;
@@ -449,7 +472,7 @@ struct Shares {
             if (slots <= slots_max) break;
         }
     }
-    // Chunks that blocks leave one by one.
+    // Most chunks of a unit for which blocks write chunk results one by one.
     static constexpr uint32_t CHUNKS_FEW = 32;
 
     // The unit of a share.

@@ -1,17 +1,18 @@
-// From a row's products, or their splits, to what decoding attention needs of them, in the same launch: columns in shared memory, and the row's own key
-// and value, in its cell and beside the columns.
+// Inputs of decode attention from a row's products, or their splits, in the same launch: columns in
+// shared memory, and the row's own key and value, in its cell and in shared memory.
 #pragma once
 
 #include "attend.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Neighbouring numbers of a head: those of a lane.
+// A lane's neighbouring numbers of a head.
 template <uint32_t EACH>
 struct Numbers {
     float number[EACH];
 
-    // Those that another kernel has left, where `is_there`, or zeros: asked for in the order of the calls, without a branch, so that all of a lane's are on their way at once.
+    // Loads the numbers that another kernel wrote, or zeros unless `is_there`. Loads are issued in
+    // the order of the calls, without a branch, so that all loads of a lane are in flight at once.
     __device__ __forceinline__ void ask(const float* from, bool is_there) {
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++) number[i] = 0.0f;
@@ -30,10 +31,10 @@ struct Numbers {
     }
 };
 
-// What a block of decoding attention keeps of its row.
+// Shared memory of a decode attention block for its row.
 template <uint32_t DIM, typename Number>
 struct RowHeads {
-    static constexpr uint32_t EACH = DIM / WARP;  // numbers of a head that a lane has
+    static constexpr uint32_t EACH = DIM / WARP;  // numbers of a head per lane
     static constexpr bool MAY_BE_LEFT = DIM <= LEFT_DIM_MAX;
     using Numbers = ::Numbers<EACH>;
     __align__(16) __half columns[COLUMNS][DIM + 8];
@@ -45,8 +46,9 @@ struct RowHeads {
             for (uint32_t i = threadIdx.x; i < head.pairs; i += threads) turns[i] = turn_of(head, position, i);
     }
 
-    // Query heads of the group, then, if `has_own`, the key and the value: a warp each, all on their way at once. `at`: room for
-    // the head in the making, of the warp's own. `own_cell`: index of the row's cell. Needs a barrier before others read.
+    // Prepares the query heads of the group and, if `has_own`, the key and the value, one warp
+    // each; all loads are in flight at once. `at`: the warp's buffer for one head. `own_cell`:
+    // index of the row's cell. Needs a barrier before other warps read.
     template <uint32_t WARPS>
     __device__ __forceinline__ void make(const AttendParams& p, uint32_t row, const Group& group, bool has_own, size_t own_cell,
                                          float* at) {

@@ -1,11 +1,15 @@
-// attention: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p of the row's sequence.
-// q, out: [rows, heads * head_dim] f32; pages as in kv.cuh. Softmax and sums in f32.
+// attention: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p of
+// the row's sequence.
+// q, out: [rows, heads * head_dim] f32; pages as in kv.cuh. Softmax and sums in f32. head_dim <= 8
+// * LANES, a multiple of 8: LANES lanes share a cell, 8 numbers each, so a load is 16 bytes of f16,
+// or 8 of 8 bits.
 //
-// A block takes one row, one KV head with up to GROUP of its query heads, and CHUNK cells; the block that ends last for a row and
-// head merges the chunks in order. Chunks start at the row's first cell, so a row's sums depend on its position alone.
-// Grid: (kv_heads * query groups, chunks of context_max, rows); blocks beyond a row's chunks return. head_dim <= 8 * LANES, a
-// multiple of 8: LANES lanes share a cell, 8 numbers each, so a load is 16 bytes of f16, or 8 of 8 bits.
-// Memory-bound: keys and values read once a row. Oracle: walla_cpu's scalar attention.
+// A block takes one row, one KV head with up to GROUP of its query heads, and CHUNK cells; the last
+// block to finish for a row and head merges the chunks in order. Chunks start at the row's first
+// cell, so a row's sums depend on its position alone.
+// Grid: (kv_heads * query groups, chunks of context_max, rows); blocks beyond a row's chunks
+// return.
+// Bound: memory, keys and values read once per row. Oracle: walla_cpu's scalar attention.
 #include "kv.cuh"
 #include "packed.cuh"
 
@@ -13,7 +17,7 @@ struct AttentionParams {
     StepRef step;
     KvRef kv;
     const float* q;
-    float* out;         // unless it is packed
+    float* out;         // unless packed
     PackedRef packed;
     float* partials;     // [rows, heads, chunks_max, head_dim + 2]: sums, then maximum and mass
     uint32_t* arrivals;  // [rows, grid.x], zero between launches
@@ -36,7 +40,7 @@ __device__ __forceinline__ void store_out(const AttentionParams& p, uint32_t r, 
         p.out[(size_t(r) * p.heads + head) * dim + d] = value;
 }
 
-// Cells whose keys or values a thread has on their way at once.
+// Cells per thread whose keys or values are in flight at once.
 constexpr uint32_t AHEAD = 4;
 
 template <typename Number, uint32_t GROUP, uint32_t LANES>
@@ -99,7 +103,8 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
             for (uint32_t i = 0; i < 8; i++) q[g][i] = 0.0f;
             if (g < heads && inside) load_eight(p.q + (size_t(r) * p.heads + head0 + g) * dim + d0, q[g]);
         }
-        // All lanes of a warp take the same number of rounds: the sums below are of whole warps.
+        // All lanes of a warp run the same number of iterations: the sums below are over whole
+        // warps.
         for (uint32_t c0 = 0; c0 < count; c0 += CELLS * AHEAD) {
             float dots[AHEAD][GROUP];
 #pragma unroll
@@ -113,7 +118,7 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
                     for (uint32_t i = 0; i < 8; i++) dots[a][g] = fmaf(q[g][i], key[i], dots[a][g]);
                 }
             }
-            // The next keys, or the first values, are on their way while the lanes add up.
+            // The next keys, or the first values, are in flight during the lanes' reduction.
             const bool more = c0 + CELLS * AHEAD < count;
             fetch(!more, more ? c0 + CELLS * AHEAD : 0);
 #pragma unroll
@@ -162,7 +167,7 @@ __device__ __forceinline__ void attention(const AttentionParams& p) {
         if (c0 + CELLS * AHEAD < count) fetch(true, c0 + CELLS * AHEAD);
 #pragma unroll
         for (uint32_t a = 0; a < AHEAD; a++) {
-            // Beyond the last cell the values are zeros and the scores, up to CHUNK, too.
+            // Beyond the last cell the values are zero, and so are the scores up to CHUNK.
             const uint32_t c = min(c0 + a * CELLS + cell0, CHUNK - 1);
             float value[8];
             now[a].decode(value);

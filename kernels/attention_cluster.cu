@@ -1,17 +1,22 @@
-// attention_cluster: attention_decode for few rows, where latency counts: the same bits. head_dim 64, 128 or 256. From sm_90 on.
+// attention_cluster: attention_decode for few rows, where latency is the bound: the same formula
+// and the same bits. head_dim 64, 128 or 256. From sm_90 on.
 //
-// Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each. Block `rank` has the row's chunks rank,
-// rank + RANKS, ...; a team of four warps takes a chunk: a tile of cells each for the scores, then a quarter of the numbers each. What
-// a chunk comes to goes to the shared memory of all blocks of the cluster, of which each folds its part of the numbers: a barrier there counts the bytes, since a
-// barrier of the cluster that publishes them would wait for everything that was written, the row's own key and value in memory too.
-// A team's first chunk, the page table and the turns are read before the products: see attention_decode. Oracle: the same.
+// Grid: (RANKS * groups, rows), in clusters of RANKS blocks: one row and one group each. Block
+// `rank` has the row's chunks rank, rank + RANKS, .... A team of four warps takes a chunk: each
+// warp one tile of cells for the scores, then a quarter of the numbers. A chunk's result is written
+// to the shared memory of all blocks of the cluster; each block folds its part of the numbers. An
+// mbarrier there counts the bytes, because a cluster barrier with release semantics would wait for
+// all earlier writes, including the row's own key and value in memory.
+// A team's first chunk, the page table and the RoPE factors are read before the products: see
+// attention_decode. Oracle: the same.
 #include "attend_heads.cuh"
 #include "bulk.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 constexpr uint32_t TEAM_WARPS = TILES;
-// A head's numbers in parts that one block folds: the upper or the lower rows of one warp's products.
+// Parts of a head's numbers; one block folds a part: the upper or the lower rows of one warp's
+// products.
 constexpr uint32_t PARTS = 2 * TEAM_WARPS;
 
 __device__ __forceinline__ void team_barrier(uint32_t team) {
@@ -20,17 +25,19 @@ __device__ __forceinline__ void team_barrier(uint32_t team) {
 
 template <uint32_t DIM, uint32_t RANKS, uint32_t TEAMS, typename Number>
 struct Cluster {
-    // Large clusters are for four rows and fewer: short ones stay in the second cache from step to step.
+    // Large clusters are for four rows and fewer: their short contexts stay in L2 from step to
+    // step.
     using T = Tile<DIM, Number, RANKS <= 2>;
     static constexpr uint32_t WARPS = TEAMS * TEAM_WARPS, THREADS = WARPS * WARP;
-    static constexpr uint32_t RING = 2;             // chunks of a team: one in hand, one on its way
-    static constexpr uint32_t PRODUCTS = DIM / 64;  // of a warp: 16 numbers each
-    static constexpr uint32_t OWN = PARTS / RANKS;  // parts that the block folds
-    static constexpr uint32_t ROUND = 4 * RANKS;    // chunks of the row between two meetings of the cluster
+    static constexpr uint32_t RING = 2;             // chunks per team: one in use, one in flight
+    static constexpr uint32_t PRODUCTS = DIM / 64;  // per warp: 16 numbers each
+    static constexpr uint32_t OWN = PARTS / RANKS;  // parts folded by the block
+    // chunks of the row between two cluster barriers
+    static constexpr uint32_t ROUND = 4 * RANKS;
 
     struct Shared {
         __align__(128) uint8_t ring[TEAMS][RING][2 * TILES][T::BYTES];
-        // Of this round's chunks: what this block folds.
+        // This block's parts of the round's chunks.
         __align__(16) float sums[ROUND][OWN][PRODUCTS][8][COLUMNS];
         __align__(16) float bases[ROUND][COLUMNS];
         __align__(16) float masses[ROUND][COLUMNS];
@@ -41,7 +48,8 @@ struct Cluster {
         uint64_t arrived;  // counts the bytes of a round
     };
 
-    // Bytes of a chunk that a block gets: its parts of the sums, bases and masses, of two columns each.
+    // Bytes of a chunk that a block receives: its parts of the sums, bases and masses, of two
+    // columns each.
     static __device__ __forceinline__ uint32_t bytes_of(uint32_t heads) { return div_up(heads, 2) * 8 * (OWN * PRODUCTS * 8 + 2); }
 };
 
@@ -67,7 +75,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const Pages<Number> keys{reinterpret_cast<const Number*>(p.kv.keys), p.kv.key_scales};
     const Pages<Number> values{reinterpret_cast<const Number*>(p.kv.values), p.kv.value_scales};
 
-    // Chunk i of the row is the block's chunk i / RANKS; these the teams take in turn.
+    // Chunk i of the row is the block's chunk i / RANKS; the teams take them round-robin.
     const auto fetch = [&](uint32_t turn) {
         const uint32_t i = (turn * TEAMS + team) * RANKS + rank;
         if (i < chunks) {
@@ -88,7 +96,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const uint32_t arrived = shared_of(&sh.arrived);
     if (threadIdx.x == 0) init_barrier(arrived, 1), publish_barriers();
     __syncwarp();
-    // All blocks and their barriers are there from here on, so that others may write to them.
+    // All blocks are resident and their barriers initialised before any block stores to another.
     arrive_in_cluster_silently();
     __syncthreads();
     wait_for_predecessors();
@@ -103,11 +111,11 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
     const Sight sight[2] = {{begin, position + 1}, {begin, position + 1}};
     const uint32_t g = lane / 4, t4 = lane % 4;
 
-    // What this block folds: number `g` of 8 of each product for each column.
+    // Numbers that this block folds: number `g` of 8 of each product for each column.
     constexpr uint32_t PLACES = C::OWN * C::PRODUCTS * 8 * COLUMNS;
     constexpr uint32_t EACH = (PLACES + C::THREADS - 1) / C::THREADS;
     const uint32_t column = threadIdx.x % COLUMNS;
-    // The spans so far, and the chunks of the one in hand.
+    // Result of the complete spans, and of the current span's chunks.
     float result[EACH] = {}, span[EACH] = {};
     Folded folded = Folded::none(), of_span = Folded::none();
     const auto close_span = [&] {
@@ -142,7 +150,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             find_base(s[0], scale_of(p), base);
             if (g == 0) *reinterpret_cast<float2*>(&sh.maxima[team][part][t4 * 2]) = make_float2(base[0], base[1]);
             team_barrier(team);
-            // All of the team have done with the chunk before.
+            // All warps of the team have finished with the previous chunk.
             fetch(turn + 1);
 #pragma unroll
             for (uint32_t t = 0; t < TILES; t++) {
@@ -198,7 +206,7 @@ __device__ __forceinline__ void attend_in_cluster(const AttendParams& p) {
             }
         }
         if (round_end < chunks) {
-            // Everybody has read this round's.
+            // All blocks have read the results of this round.
             arrive_in_cluster();
             await_cluster();
         }

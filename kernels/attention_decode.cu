@@ -1,17 +1,22 @@
-// attention_decode: appends and attends in one launch, for steps in which every row is of another sequence (a program's promise).
-// q = rope(head_norm(Q n)); key and value of the row to its cell as append does it; out[r] = softmax(scale * q K^T) V over the
-// cells max(0, p + 1 - window) ..= p. input: products as in append.cu; pages f16 or 8 bits; head_dim 64, 128 or 256.
+// attention_decode: appends and attends in one launch, for steps in which all rows belong to
+// different sequences (the program guarantees it). q = rope(head_norm(Q n)); the key and value of
+// the row are written to its cell as append does; out[r] = softmax(scale * q K^T) V over the cells
+// max(0, p + 1 - window) ..= p.
+// input: products as in append.cu; pages f16 or 8 bits; head_dim 64, 128 or 256.
 //
-// Grid: as many blocks as the device holds at once or fewer; each takes shares (attend_few.cuh) in turn. Lengths are read here.
-// Memory-bound: 4 * head_dim bytes a cell and KV head, half of that for 8 bits. Oracle: walla_cpu's scalar qkv and attention.
+// Grid: at most as many blocks as are resident at once; each takes shares (attend_few.cuh)
+// round-robin. Lengths are read on the device.
+// Bound: memory, 4 * head_dim bytes per cell and KV head, half of that for 8 bits. Oracle:
+// walla_cpu's scalar qkv and attention.
 //
-// Cells before the row's own were written by earlier steps or by the cache's upkeep. Whatever comes first in a program is
-// launched without overlap, so all earlier work of the stream is complete before any kernel of this step starts; so this kernel
-// reads the step block and fetches old cells before it waits for its predecessor, and waits only for the products. Half a ring comes
-// early, no more: cells take their turn with weights that the products still wait for.
+// Cells before the row's own were written by earlier steps or by cache ops. A program's first
+// kernels launch without overlap, so all earlier work of the stream is complete before any kernel
+// of this step starts. This kernel therefore reads the step block and fetches old cells before it
+// waits for its predecessor, and waits only for the products. It fetches no more than half a ring
+// early: cells compete for bandwidth with weights that the products still need.
 #include "attend_few.cuh"
 
-// The instructions are of sm_80; older chips run the plain kernels.
+// The instructions need sm_80; older chips use attention.cu.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 template <uint32_t DIM, uint32_t WARPS, uint32_t RING, typename Number>

@@ -1,22 +1,28 @@
-// attention_mixed: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p of the row's sequence, for any
-// step; append runs before it. input: q [rows, heads * head_dim] f32; pages f16 or 8 bits; head_dim 64, 128 or 256.
+// attention_mixed: out[r] = softmax(scale * q[r] K^T) V over the cells max(0, p + 1 - window) ..= p
+// of the row's sequence, for any step; append runs before it.
+// input: q [rows, heads * head_dim] f32; pages f16 or 8 bits; head_dim 64, 128 or 256.
 //
-// Neighbouring rows of one sequence are taken together: their columns (a row's query heads of one KV head, side by side) share one
-// reading of keys and values. Up to 8 columns go the way of decoding (attend_few.cuh: warps share out the cells), more go the way
-// of prompts: each warp has 8 or 16 columns of up to 64, and all warps read the same tiles. Both share spans out to several blocks, and leave the same bits (attend.cuh).
-// Grid: as many blocks as the device holds at once; each takes shares in turn, from the step's last row backwards: of a prompt the last rows see most.
-// Memory-bound for few columns, else bound by the tensor cores. Oracle: walla_cpu's scalar attention.
+// Neighbouring rows of one sequence are processed together: their columns (a row's query heads of
+// one KV head are neighbours) share one pass over keys and values. Up to 8 columns use the decode
+// path (attend_few.cuh: warps divide the cells). More columns use the prefill path: each warp has 8
+// or 16 columns of up to 64, and all warps read the same tiles. Both split spans over several
+// blocks and compute the same bits (attend.cuh).
+// Grid: as many blocks as are resident at once. Each takes shares round-robin, from the step's last
+// row backwards, because the last rows of a prompt see the most cells.
+// Bound: memory for few columns, otherwise tensor cores. Oracle: walla_cpu's scalar attention.
 #include "attend_few.cuh"
 
-// The instructions are of sm_80; older chips run the plain kernels.
+// The instructions need sm_80; older chips use attention.cu.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-constexpr uint32_t ROWS_MAX = 512;  // of the longest step
-// Runs of up to so many columns go the way of decoding while columns times chunks are fewer than RUN_WORK: more blocks can share the work then. Runs that fill no more than
-// one unit of the way of prompts always do.
+constexpr uint32_t ROWS_MAX = 512;  // of the largest step
+// Runs of up to RUN_COLUMNS columns use the decode path while columns times chunks are fewer than
+// RUN_WORK, because more blocks can share the work. Runs that fit one unit of the prefill path
+// always use the decode path.
 constexpr uint32_t RUN_COLUMNS = 256, RUN_WORK = 8192;
 
-// The way of prompts: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks, of one where there is no room for two.
+// Prefill path: WARPS * NS * 8 columns over all chunks, in a ring of whole chunks; the ring has one
+// stage if two do not fit.
 template <typename F, uint32_t NS>
 struct Many {
     using T = typename F::T;
@@ -27,7 +33,7 @@ struct Many {
     static constexpr uint32_t STAGES = F::WARPS * F::RING * T::BYTES / STAGE_BYTES;
     static_assert(TILES % WARPS == 0 && STAGES >= 1, "each warp fetches as many tiles of keys and of values");
 
-    // What cells came to for a part, COLUMNS columns: as products leave it, two columns a lane.
+    // Result of a part, COLUMNS columns, in the products' layout: two columns per lane.
     struct Part {
         float sums[DIM / 16][4];
         Folded folded[2];
@@ -51,7 +57,7 @@ struct Many {
             for (uint32_t i = 0; i < 2; i++) factor[i] = folded[i].grow(next.folded[i].maximum, next.folded[i].mass);
             take(next.sums, factor);
         }
-        // To and from a slot. Its sums are in the order of lanes: nobody else reads them.
+        // Writes to and reads from a slot. Its sums are in lane order: only this kernel reads them.
         __device__ __forceinline__ void leave(float* slot) const {
             const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
@@ -75,7 +81,7 @@ struct Many {
         }
     };
 
-    // Columns `first` .. of the unit as right-hand sides; columns beyond are zeros.
+    // Columns `first` .. of the unit as right-hand sides; missing columns are zeros.
     static __device__ __forceinline__ void load(const AttendParams& p, const Share& share, const Group& group, uint32_t columns,
                                                 uint32_t first, uint32_t (&q)[NS][DIM / 16][2]) {
         const uint32_t lane = threadIdx.x % WARP;
@@ -126,7 +132,8 @@ struct Many {
         const uint32_t first_column = warp * NS * COLUMNS;
         uint32_t q[NS][DIM / 16][2];
         load(p, share, group, columns, first_column, q);
-        // What each of the lane's columns sees, and what all and any of the warp's do. Columns beyond the last see what it sees.
+        // Visible ranges of the lane's columns, and their intersection and union over the warp.
+        // Missing columns have the range of the last.
         const auto end_of = [&](uint32_t column) { return position + min(column, columns - 1) / group.heads + 1; };
         const auto begin_of = [&](uint32_t end) { return p.window && end > p.window ? end - p.window : 0; };
         Sight sight[NS][2];
@@ -140,17 +147,17 @@ struct Many {
         const uint32_t end_min = end_of(first_column), end_max = end_of(first_column + NS * COLUMNS - 1);
         const uint32_t begin_min = begin_of(end_min), begin_max = begin_of(end_max);
 
-        // A part of the unit's is slot `index` of its own.
+        // The slot of the warp's part n within the unit's slot `index`.
         const uint32_t parts = div_up(columns, COLUMNS);
         const auto slot = [&](uint32_t index, uint32_t n) {
             return F::slot(p, share, groups, COLUMNS, index * parts + warp * NS + n);
         };
         const auto is_there = [&](uint32_t n) { return warp * NS + n < parts; };
-        // The spans so far, and the chunks of the one in hand.
+        // Result of the complete spans, and of the current span's chunks.
         Part result[NS], span[NS];
 #pragma unroll
         for (uint32_t n = 0; n < NS; n++) result[n].clear(), span[n].clear();
-        // Ends the span that chunk `c` is of: the first share folds it in, others leave it.
+        // Ends the span of chunk `c`: the first share folds it in, other shares write it to a slot.
         const auto close_span = [&](uint32_t c) {
 #pragma unroll
             for (uint32_t n = 0; n < NS; n++) {
@@ -163,7 +170,8 @@ struct Many {
         };
         for (uint32_t c = begin; c < share.end; c++) {
             if constexpr (STAGES == 1) {
-                // Room for one chunk: it comes when all have done with the one before.
+                // One stage only: the chunk is fetched after all warps have finished with the
+                // previous one.
                 __syncthreads();
                 fetch(c);
                 await_copies<0>();
@@ -228,7 +236,8 @@ struct Many {
             }
     }
 
-    // What the first share came to, then the spans of the others, in order. Some are read before the first is folded in.
+    // Folds the first share's result, then the spans of the others, in order. Several are loaded
+    // before the first is folded in.
     template <typename Slot, typename IsThere>
     static __device__ __forceinline__ void merge(const Share& share, Slot slot, IsThere is_there, Part (&result)[NS]) {
         constexpr uint32_t BATCH = DIM > 128 ? 1 : 4 * 64 / DIM;
@@ -249,9 +258,10 @@ struct Many {
     }
 };
 
-// Rows of a step in units: runs of neighbouring rows with one table and consecutive positions, cut into pieces.
+// Cuts a step's rows into units: runs of neighbouring rows with one page table and consecutive
+// positions, cut into pieces.
 struct Units {
-    // Where runs begin, a bit for each row, and one beyond the last.
+    // A bit per row that begins a run, and one for the end of the last row.
     uint32_t* starts;  // [(rows_max + 1) / 32, rounded up]
 
     __device__ __forceinline__ uint32_t run_begin(uint32_t r) const {
@@ -265,7 +275,8 @@ struct Units {
         return word * WARP + __ffs(bits) - 1;
     }
 
-    // By the first warp of a block; `work_of(row, rows)` is columns times chunks of a run. Answers how many units there are; `add(unit, row, rows)` hears of each.
+    // Called by the first warp of a block; `work_of(row, rows)` is columns times chunks of a run.
+    // Returns the number of units; calls `add(unit, row, rows)` for each.
     template <typename WorkOf, typename Add>
     __device__ __forceinline__ uint32_t cut(const StepRef& step, uint32_t heads, uint32_t columns_max, WorkOf work_of, Add add) const {
         const uint32_t lane = threadIdx.x % WARP;
@@ -317,7 +328,8 @@ __device__ __forceinline__ void mixed(const AttendParams& p) {
     const uint32_t heads_max = min(COLUMNS, p.head.heads / p.kv.kv_heads);
     const uint32_t length = p.rows_max + 1;
     Shares shares{lists, lists + length, lists + 2 * length, 0, 0};
-    uint32_t* places = lists + 3 * length;  // of each unit: its first row, and in the upper half how many
+    // per unit: its first row, and in the upper half its number of rows
+    uint32_t* places = lists + 3 * length;
     const auto begin_of = [&](uint32_t position) {
         return p.window && position + 1 > p.window ? position + 1 - p.window : 0;
     };

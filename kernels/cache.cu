@@ -1,8 +1,9 @@
-// Upkeep of a cache between steps, one small launch a command: copy_page, move_cells, shift_recent, copy_sequence,
-// clear_sequence. See walla_device's CacheCommand. Memory-bound. Oracle: walla_cpu's cache.
+// Cache ops between steps, one small launch per command: copy_page, move_cells, shift_recent,
+// copy_sequence, clear_sequence (walla_device's CacheCommand).
+// Bound: memory. Oracle: walla_cpu's cache.
 #include "kv.cuh"
 
-// What one layer keeps: pages (state is null), or a convolution's states (keys is null).
+// A layer's cache: pages (state is null), or a convolution's states (keys is null).
 struct LayerRef {
     uint8_t* keys;
     uint8_t* values;
@@ -27,7 +28,7 @@ struct CacheParams {
     uint32_t page_tokens;
     uint32_t number_bytes;
     uint32_t from;       // page, sequence or first old position
-    uint32_t from_cell;  // or end of the old positions
+    uint32_t from_cell;  // first cell, or end of the old positions
     uint32_t to;         // page or sequence
     uint32_t to_cell;
     uint32_t cells;
@@ -54,8 +55,10 @@ extern "C" __global__ void __launch_bounds__(256) copy_page(const __grid_constan
     for (size_t i = first; i < cells; i += stride) scales[p.to * cells + i] = scales[p.from * cells + i];
 }
 
-// Grid: (KV heads of the widest layer, layers). Cells in order, and a thread owns its numbers in all of them: where source and
-// destination overlap, a cell is overwritten only after the same thread has read it.
+// move_cells: values are copied; keys are rotated by `turn` positions. Grid: (KV heads of the
+// widest layer, layers).
+// A thread owns its numbers in all cells and takes the cells in order. If source and destination
+// overlap, a cell is overwritten only after the same thread has read it.
 template <typename Number>
 __device__ __forceinline__ void move_cells(const CacheParams& p) {
     wait_for_predecessors();
@@ -95,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(128) move_cells_f16(const __grid_co
     move_cells<__half>(p);
 }
 
-// The same of 8 bits: a cell's key is rounded anew after its turn, so one warp has all of it; the others have the values.
+// The same for 8 bits: a cell's key is quantised again after its rotation, so one warp has all of
+// it; the other warps copy the values.
 constexpr uint32_t MOVE_THREADS = 128;
 constexpr uint32_t HEAD_DIM_MAX = 256;
 extern "C" __global__ void __launch_bounds__(MOVE_THREADS) move_cells_q8(const __grid_constant__ CacheParams p) {
@@ -138,7 +142,8 @@ extern "C" __global__ void __launch_bounds__(MOVE_THREADS) move_cells_q8(const _
     }
 }
 
-// One block of PENALTY_WINDOW_MAX threads: `from` first old position, `from_cell` old end, `to` sequence.
+// Grid: one block of PENALTY_WINDOW_MAX threads. `from`: first old position; `from_cell`: old end;
+// `to`: sequence.
 extern "C" __global__ void __launch_bounds__(PENALTY_WINDOW_MAX) shift_recent(const __grid_constant__ CacheParams p) {
     wait_for_predecessors();
     uint32_t* recent = p.recent + p.to * PENALTY_WINDOW_MAX;
@@ -150,7 +155,8 @@ extern "C" __global__ void __launch_bounds__(PENALTY_WINDOW_MAX) shift_recent(co
     if (moves) recent[(position + uint32_t(p.turn)) % PENALTY_WINDOW_MAX] = token;
 }
 
-// Grid: (1, layers + 1). The last block takes what is not of a layer. `clear` writes zeros.
+// Grid: (1, layers + 1). The last block copies the data that belongs to no layer. `clear` writes
+// zeros.
 __device__ __forceinline__ void sequence(const CacheParams& p, bool clear) {
     wait_for_predecessors();
     if (blockIdx.y < p.layer_count) {

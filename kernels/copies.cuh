@@ -1,4 +1,5 @@
-// Copies to shared memory that nobody waits for until their group is awaited: cp.async from sm_80 on, loads and stores before.
+// Asynchronous copies to shared memory, awaited in groups: cp.async from sm_80 on, loads and stores
+// before.
 #pragma once
 
 #include "walla.cuh"
@@ -31,7 +32,7 @@ __device__ __forceinline__ void await_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #endif
 }
-// Waits until at most `left` of this thread's closed groups are under way.
+// Waits until at most `left` of this thread's closed groups are in flight.
 __device__ __forceinline__ void await_copies(uint32_t left) {
     switch (left) {
         case 0: await_copies<0>(); break;

@@ -1,6 +1,8 @@
-// embed: x[r] = table[token(r)] * scale; the token is also written to its sequence's recent tokens.
-// table: [vocab, width] of any type; x: [rows, width] f32. token(r) is the row's own or the sequence's last sampled one.
-// One block a row. Memory-bound: a row of the table read, 4 * width bytes written. Oracle: walla_cpu's scalar embed.
+// embed: x[r] = table[token(r)] * scale; also writes the token to its sequence's recent tokens.
+// table: [vocab, width] of any type; x: [rows, width] f32. token(r) is the row's own token, or the
+// sequence's last sampled one.
+// Grid: one block per row. Bound: memory, one row of the table read, 4 * width bytes written.
+// Oracle: walla_cpu's scalar embed.
 #include "step.cuh"
 #include "weight.cuh"
 
@@ -20,14 +22,15 @@ extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ 
     let_successors_start();
     wait_for_predecessors();
     const uint32_t r = blockIdx.x;
-    // The first kernel that works on the step: it begins here.
+    // The first kernel that works on the step records its begin.
     if (r == 0 && threadIdx.x == 0) p.results.header(p.step.header().ring_slot).begin_nanos = nanos();
     if (r >= p.step.header().rows) return;
     const StepRow row = p.step.row(r);
     const uint32_t wanted = row.token < 0 ? p.last_sampled[row.sequence] : uint32_t(row.token);
-    // A token outside the vocabulary is refused by the planner; here it must only do no harm.
+    // The planner rejects tokens outside the vocabulary; here the access must only stay in bounds.
     const uint32_t token = min(wanted, p.table.rows - 1);
-    // Of a sequence's rows, which are neighbours, those that share a place lie a window apart: the latest stays.
+    // Rows of a sequence are neighbours. Rows that share an entry are a window apart: the latest
+    // one writes it.
     const uint32_t later = r + PENALTY_WINDOW_MAX;
     const bool is_latest = later >= p.step.header().rows || p.step.row(later).sequence != row.sequence;
     if (threadIdx.x == 0 && is_latest) p.recent[row.sequence * PENALTY_WINDOW_MAX + row.position % PENALTY_WINDOW_MAX] = token;

@@ -1,35 +1,43 @@
-// few: a product (product.cuh) for groups of up to 8 rows of x, a group a block: for 1 to 8 rows bound by the bytes of W, and by the latency of a node that has few of them.
-// More rows are its work only where no other kernel fits: the blocks of a tile's groups run side by side, so that the second cache has W for all but one.
+// few: skinny GEMM (product.cuh) for groups of up to 8 rows of x, one group per block.
+// Bound for 1 to 8 rows: bytes of W, and the node's latency if it has few of them. It takes more
+// rows only if no other kernel fits: the blocks of a tile's groups run concurrently, so that all
+// but one read W from L2.
 //
-// A block has 8 warps, and two share a multiprocessor, or 16 where tiles are too few for that or two do not fit. It takes `turn_tiles` tiles a turn; a team of as many warps as a split has runs takes a split of a
-// tile, a run each. What a warp multiplies comes through a ring of its own, `chunk` segments a stage: two copies, for the two half tiles. The runs' sums meet in shared memory, where a thread adds
-// those of an output in order.
+// A block has 8 warps, and two blocks share a multiprocessor; or 16 warps if there are too few
+// tiles for that or two blocks do not fit. It takes `turn_tiles` tiles per wave. A team has as many
+// warps as a split has runs; it computes one split of a tile, one run per warp. Weights reach each
+// warp through its own ring, `chunk` segments per stage, by two copies, for the two half tiles. The
+// runs' sums meet in shared memory, where one thread adds the sums of an output in order.
 //
-// Weights never change: a block asks for as many as its ring holds, or for some of them where its predecessor needs the memory to its end, unpacks the first AHEAD segments of each warp and finds
-// out where its results go before it waits for its predecessor, and lets its successor start at once. What is left after the wait is short: x comes near,
-// tensor cores multiply, sums are added and written. Registers that do not suffice cost more than everything else: what is spilled goes to
-// the first cache, of which shared memory leaves next to nothing. So what is known ahead of an output waits in shared memory. Code that runs once costs some 12 cycles an
-// instruction, so it is kept short, and its loops are not unrolled.
+// Weights never change. Before a block waits for its predecessor it starts copies for all stages of
+// its ring (or for some, if the predecessor needs the memory bandwidth until its end), unpacks the
+// first AHEAD segments of each warp and computes where its results go. It lets its successor start
+// at once. Little work remains after the wait: x is copied, the tensor cores multiply, sums are
+// added and written. Register spills cost more than everything else: they go to L1, and shared
+// memory leaves almost none of it. Data that is known in advance about an output is therefore kept
+// in shared memory. Code that runs once costs some 12 cycles per instruction, so it is short and
+// its loops are not unrolled.
 //
-// x is in shared memory as a whole, or `x_splits` splits of it at a time.
-// Grid: (blocks, rows of x / 8); of a pair the blocks of one product, then of the other. Oracle: walla_cpu's scalar linear.
+// Shared memory holds all of x, or `x_splits` splits of it at a time.
+// Grid: (blocks, rows of x / 8); for a pair the blocks of one product, then of the other. Oracle:
+// walla_cpu's scalar linear.
 #pragma once
 
 #include "half_tile.cuh"
 #include "product.cuh"
 #include "ring.cuh"
 
-constexpr uint32_t FEW_WARPS = 8;         // of a block; two share a multiprocessor
-constexpr uint32_t FEW_WARPS_LARGE = 16;  // of one that has a multiprocessor for itself
-constexpr uint32_t FIRST_OUTPUTS = 64;    // that are found out before x comes
-constexpr uint32_t AHEAD = 2;             // segments that are unpacked before x comes
-constexpr uint32_t SPLITS_AT_ONCE = 4;    // that an output's sums are loaded of
+constexpr uint32_t FEW_WARPS = 8;         // per block; two blocks share a multiprocessor
+constexpr uint32_t FEW_WARPS_LARGE = 16;  // per block that has a multiprocessor alone
+constexpr uint32_t FIRST_OUTPUTS = 64;    // outputs located before x is read
+constexpr uint32_t AHEAD = 2;             // segments unpacked before x is read
+constexpr uint32_t SPLITS_AT_ONCE = 4;    // splits of an output that are loaded at once
 static_assert(FIRST_OUTPUTS <= FEW_WARPS * WARP, "a thread each");
 static_assert(FEW_WARPS >= 8, "a norm factor each");
 
-// An output of a turn: where it goes, and what is known of it before x comes.
+// An output of a wave: its address, and its inputs that are known before x is read.
 struct Output {
-    uint8_t tile, n, m;  // of the turn, of the group, of the tile
+    uint8_t tile, n, m;  // index in the wave, in the group, in the tile
     bool is_there;
     float* out;
     uint8_t* packed;
@@ -62,7 +70,7 @@ __device__ __forceinline__ Output output_of(const MatmulParams& p, uint32_t inde
     return at;
 }
 
-// Writes an output. All lanes of a warp come here together, 16 of them for a tile's row of x.
+// Writes an output. All lanes of a warp call it together, 16 of them for a tile's row of x.
 __device__ __forceinline__ void write_one(const MatmulParams& p, const Output& at, uint32_t base, uint32_t row0, float factor, float old, float near,
                                           float value, float up) {
     float y = value * (factor * at.scale[0]) + at.bias[0];
@@ -81,7 +89,7 @@ __device__ __forceinline__ void write_one(const MatmulParams& p, const Output& a
     if (at.is_there && at.m == 0) p.next_squares[size_t(row0 + at.n) * p.next_squares_count + base + at.tile] = squares;
 }
 
-// What a block shares, besides what is as large as a launch asks for.
+// Static shared memory of a block.
 struct FewShared {
     __align__(8) uint64_t full[FEW_WARPS_LARGE * DEPTH_MAX];
     float factor[8];
@@ -109,20 +117,23 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     const uint32_t rows_here = min(8, p.rows_max - row0);
     const auto row_of = [&](uint32_t n) { return p.by_output ? min(p.step.output(row0 + n).row, p.rows_last) : row0 + n; };
 
-    // Teams of one or two warps.
+    // A team has one or two warps.
     static_assert(RUNS_MAX == 2);
     const uint32_t team = warp >> (p.warps - 1), run = warp & (p.warps - 1);
     const auto splits_from = [&](uint32_t first_split) { return min(p.x_splits, p.splits - first_split); };
     const auto begin_of = [&](uint32_t split) { return split * p.split_segments + run * p.run; };
     const auto end_of = [&](uint32_t split) { return min(min(begin_of(split) + p.run, (split + 1) * p.split_segments), segments); };
-    // What this warp multiplies with comes in stages, which are numbered through all turns: tasks of a turn's pass (a split of a tile each; splits whose x is here at once go
-    // tile by tile, teams take them in turns), and stages of a task. Some are empty. Nothing comes before it is asked for, so the way to the first request is short: the host
-    // knows where a warp's first stage is in its block. A lane knows where one of the next 32 stages lies, so all of them are found at once, while the first is on its way.
+    // A warp's weights arrive in stages, numbered through all waves: the tasks of a wave's pass,
+    // then the stages of a task. A task is one split of a tile; the splits whose x is in shared
+    // memory are ordered tile by tile, and teams take them round-robin. Some stages are empty. The
+    // path to the first copy is short, because nothing arrives before it: the host computes each
+    // warp's first stage. Each lane then locates one of the next 32 stages, so all of them are
+    // found at once, while the first copy is in flight.
     const uint32_t task_stages = p.stages, tasks = p.tasks;
 #if __CUDA_ARCH__ >= 900
     const uint32_t early = p.early_stages;
 #else
-    const uint32_t early = p.depth;  // what copies before x would wait for x's
+    const uint32_t early = p.depth;  // before sm_90 no predecessor is running
 #endif
     const ptrdiff_t apart = halves_apart<RECORD>(p);
     const uint32_t ring_at = shared_at + warp * ring_bytes;
@@ -138,7 +149,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         coming = first_half<RECORD>(p, tile, begin);
         coming_bytes = min(p.chunk, end - begin) * RECORD;
     };
-    // Asks for the stage after those that have been asked for; on sm_90 an elected lane's call.
+    // Starts the copies of the next stage; on sm_90 one elected lane calls it.
     const auto ask = [&](uint32_t slot, const uint8_t* from, uint32_t bytes) {
         const uint32_t to = ring_at + slot * stage_bytes;
 #if __CUDA_ARCH__ >= 900
@@ -156,7 +167,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         close_copies();
 #endif
     };
-    // Asks for the next stage but the first, if there is one.
+    // Starts the copies of the next stage after the first, if one is left.
     const auto fetch = [&](uint32_t slot) {
 #if __CUDA_ARCH__ >= 900
         if (fetched >= p.all_stages) return;
@@ -190,7 +201,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
     const uint32_t task_sums = rows * SUM_STRIDE;
     const uint32_t pass_sums = p.turn_tiles * p.x_splits * p.warps * task_sums;
     float* sums = reinterpret_cast<float*>(shared + rings_bytes + x_segments * rows * 256);
-    // What splits come to whose rows of x were here before.
+    // Sums over the splits of earlier passes.
     float2* totals = reinterpret_cast<float2*>(sums + 2 * pass_sums);
     const uint32_t outputs = p.turn_tiles * rows_here * (gated ? 8 : 16);
     if (threadIdx.x < FIRST_OUTPUTS) first_outputs[threadIdx.x] = output_of(p, threadIdx.x, base0, row0, rows_here);
@@ -211,7 +222,8 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
         }
         close_copies();
     };
-    // The norm's factor of a row is a warp's work: what it is made of comes near with x, the rest is done when the products are.
+    // One warp computes the norm's factor of a row: it loads the inputs together with x, and
+    // finishes after the products.
     float squares = 0.0f, used = 1.0f;
     const auto fetch_squares = [&] {
         const uint32_t r = row_of(warp);
@@ -235,7 +247,7 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 #pragma unroll 1
         for (uint32_t d = early; d < p.depth; d++) fetch(d);
         await_copies<0>();
-        // Warps come from different places.
+        // Warps reach this barrier from different call sites.
         asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
         has_x = true;
     };
@@ -245,7 +257,8 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
 
     // Row lane % 8 of piece lane / 8; rows that are not there repeat the last.
     const uint32_t x_lane = x_at + (lane / 8 * rows + min(lane % 8, rows - 1)) * 16;
-    // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of x's rows.
+    // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1
+    // if c is odd) of x's rows.
     const uint32_t sum_at = run * task_sums + lane % 4 * 2 * SUM_STRIDE + lane / 4;
     bool odd = false, is_first = true;
     uint32_t slot = 0;
@@ -277,7 +290,8 @@ __device__ __forceinline__ void few(const MatmulParams& p, FewShared& of_block, 
                     await_copies(p.depth - 1);
                     __syncwarp();
 #endif
-                    // A warp whose first stage is empty unpacks what lies there, since x wants all warps and its code is to be here once.
+                    // A warp whose first stage is empty unpacks the slot's undefined contents:
+                    // loading x needs all warps, and its code shall exist once.
                     for (uint32_t s = stage; s < stage_end || !has_x; s += AHEAD, from += AHEAD * RECORD) {
                         uint32_t a[AHEAD][4][2][4];
 #pragma unroll

@@ -1,7 +1,11 @@
 // walla: targets sm_90a
-// fold: adds the splits that blocks of a product have left in memory (wide.cuh, `IN_MEMORY`), in order, to the hidden state, and leaves the sums as the next norm's input, as a product in mode ADD does
-// (product.cuh). One matrix of whole tiles without a bias; rows of x need no factor.
-// A warp takes a tile's sums with eight rows of x. Grid: (tiles / FOLD_WARPS, rows of x / 8). Bound: latency, and 64 * splits bytes of the second cache a row of a tile. Oracle: walla_cpu's scalar linear.
+// fold: split-K reduction of wide.cuh's `IN_MEMORY`: adds the splits in order to the hidden state,
+// and writes the next norm's input as a product in mode ADD does (product.cuh). One matrix of whole
+// tiles without a bias; rows of x need no factor.
+// partials: [splits, groups, tiles, lanes, 4] f32 (split_sums). A warp takes a tile's sums with
+// eight rows of x.
+// Grid: (tiles / FOLD_WARPS, rows of x / 8). Bound: latency, and 64 * splits bytes of L2 per row of
+// a tile. Oracle: walla_cpu's scalar linear.
 #include "copies.cuh"
 #include "product.cuh"
 
@@ -11,7 +15,7 @@ __device__ __forceinline__ void set(float (&to)[4], const float4& four) { to[0] 
 
 extern "C" __global__ void __launch_bounds__(FOLD_WARPS * WARP) fold(const __grid_constant__ MatmulParams p) {
     __shared__ __align__(16) float turned[FOLD_WARPS][8 * SUM_STRIDE];
-    // The splits, then what is added to.
+    // The splits, then the old value.
     __shared__ float4 fetched[FOLD_WARPS][WIDE_SPLITS_MAX + 1][WARP];
     __shared__ float factors[FOLD_WARPS][WARP];
     let_successors_start();
@@ -28,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(FOLD_WARPS * WARP) fold(const __gri
     float norm[4] = {};
     if (p.next_norm) set(norm, *reinterpret_cast<const float4*>(p.next_norm + row));
     wait_for_predecessors();
-    // All on their way at once: the compiler puts loads to registers where they are used.
+    // All in flight at once: the compiler would sink register loads to their uses.
 #pragma unroll
     for (uint32_t s = 0; s < WIDE_SPLITS_MAX; s++)
         if (s < p.splits) copy_ahead(shared_of(&its[s][lane]), from + s * apart);
@@ -55,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(FOLD_WARPS * WARP) fold(const __gri
     for (uint32_t c = 0; c < 4; c++) y[c] = old[c] + y[c] * unscale;
     if (is_there) *out = make_float4(y[0], y[1], y[2], y[3]);
     if (!p.next_norm) return;
-    // Added as `write_four` adds them.
+    // In the order of `write_four`.
     float squares = (y[0] * y[0] + y[1] * y[1]) + (y[2] * y[2] + y[3] * y[3]);
     squares += __shfl_xor_sync(FULL_MASK, squares, 1);
     squares += __shfl_xor_sync(FULL_MASK, squares, 2);

@@ -1,5 +1,7 @@
-// gate: h[r] = activation(products[r][..hidden]) * products[r][hidden..], for a gate and an up matrix of different types.
-// products: [rows, 2 * hidden] f32; h: [rows, hidden] f32. Grid: (hidden / 256, rows). Memory-bound: 12 bytes a number.
+// gate: h[r] = activation(products[r][..hidden]) * products[r][hidden..], for gate and up matrices
+// of different types.
+// products: [rows, 2 * hidden] f32; h: [rows, hidden] f32. Grid: (hidden / 256, rows). Bound:
+// memory, 12 bytes per number.
 // Oracle: walla_cpu's scalar gate_up.
 #include "linear.cuh"
 

@@ -1,6 +1,8 @@
-// gather: the rows of x that outputs name (packed.cuh), with what their norm's factors follow from, in the order of outputs. So the head
-// multiplies with rows that lie side by side.
-// Grid: a block an output. Memory-bound: 4 bytes a number. Oracle: copies, bit by bit.
+// gather: to[n] = from[output(n).row]: copies the rows of x that outputs name (packed.cuh), with
+// their sums of squares and factors, in the order of outputs, so that the head multiplies
+// contiguous rows.
+// from, to: packed f16; squares: [rows, squares_count] f32. Grid: one block per output. Bound:
+// memory, 4 bytes per number. Oracle: copies, bit by bit.
 #include "packed.cuh"
 #include "step.cuh"
 
@@ -13,7 +15,7 @@ struct GatherParams {
     const float* used;     // [rows]
     float* used_to;        // [outputs]
     uint32_t squares_count;
-    uint32_t rows_last;  // no row of x is beyond
+    uint32_t rows_last;  // index of the last row of x
 };
 static_assert(sizeof(GatherParams) == 120, "as in params.rs");
 
@@ -21,10 +23,10 @@ constexpr uint32_t GATHER_THREADS = 256;
 
 extern "C" __global__ void __launch_bounds__(GATHER_THREADS) gather(const __grid_constant__ GatherParams p) {
     let_successors_start();
-    // What outputs name is in the step block, which is there.
+    // Outputs' rows are in the step block, which is complete.
     const uint32_t n = blockIdx.x, r = min(p.step.output(n).row, p.rows_last), i = threadIdx.x;
     wait_for_predecessors();
-    // All on their way at once: a thread's first numbers of each sort.
+    // A thread's first loads of each array are in flight at once.
     const bool has_squares = p.squares && i < p.squares_count / 4;
     const float4* from = reinterpret_cast<const float4*>(p.squares + size_t(r) * p.squares_count);
     const float4 first = has_squares ? from[i] : float4();

@@ -1,4 +1,5 @@
-// Weights on their way from a record (weight.cuh) to the tensor cores: eight rows of 128 columns, a lane's share of them, as f16.
+// Weights from a record (weight.cuh) to f16 operands of the tensor cores: a lane's share of eight
+// rows of 128 columns.
 #pragma once
 
 #include "tensor.cuh"
@@ -8,7 +9,8 @@ __device__ __forceinline__ __half2 as_half2(uint32_t bits) { return *reinterpret
 __device__ __forceinline__ uint32_t as_bits(__half2 two) { return *reinterpret_cast<const uint32_t*>(&two); }
 __device__ __forceinline__ __half2 both(float value) { return __float2half2_rn(value); }
 
-// Eight of W's rows (half a tile) in a segment of 128 columns: a record (weight.cuh), and what a lane needs of it.
+// A lane's share of half a tile, eight rows of W in a segment of 128 columns: one record
+// (weight.cuh).
 template <uint32_t TYPE>
 struct HalfTile {
     using Planes = Record<TYPE>;
@@ -39,7 +41,8 @@ struct HalfTile {
         if constexpr (Planes::SUPERS == 16) supers = __half2half2(reinterpret_cast<const __half*>(from + Planes::SUPERS_AT)[row]);
     }
 
-    // The factors of block j's numbers 0 .. 16 and 16 .. 32, each twice: scale of integers in the lowest bits of a half, scale of those four bits up, and what is added.
+    // Factors of block j's numbers 0 .. 16 and 16 .. 32, each twice: scale of integers in the
+    // lowest bits of a half, scale of integers four bits up, and the addend.
     struct Factors {
         __half2 scale[2][2];
         __half2 minimum[2];
@@ -56,7 +59,7 @@ struct HalfTile {
             // Scales of blocks j and j + 1, or of the two halves of block j.
             __half2 two;
             if constexpr (TYPE == Q6K) {
-                // Both bytes as halves at once: 1024 + byte, less 1024 and the excess.
+                // Both bytes as halves at once: 1024 + byte, minus 1024 and the excess.
                 const __half2 bytes = __hsub2(as_half2(__byte_perm(scales[j / 2], 0x64646464u, j % 2 ? 0x4342 : 0x4140)), both(1152.0f));
                 two = __hmul2(supers, bytes);
             } else {
@@ -74,12 +77,12 @@ struct HalfTile {
         return f;
     }
 
-    // Numbers 2 p and 2 p + 1 of block j's eight, as the tensor cores take them.
+    // Numbers 2 p and 2 p + 1 of block j's eight, as an operand of the tensor cores.
     __device__ __forceinline__ uint32_t halves(uint32_t j, uint32_t p, const Factors& f) const {
         if constexpr (TYPE == F16) return (&quants[j].x)[p];
-        // An integer below 1024 is a subnormal half, 2^-24 of itself, and exact: a mask is all that it takes.
+        // An integer below 1024 is a subnormal half, exactly 2^-24 times itself: a mask suffices.
         uint32_t bits;
-        uint32_t up = 0;  // bits that it lies higher
+        uint32_t up = 0;  // position of the integer's lowest bit
         if constexpr (TYPE == Q8_0) {
             const uint32_t word = (&quants[j / 2].x)[j % 2 * 2 + p / 2];
             bits = __byte_perm(word, 0, p % 2 ? 0x4342 : 0x4140);
@@ -93,7 +96,7 @@ struct HalfTile {
     }
 };
 
-// Block j of a tile's segment as the tensor cores take it: multiplication, register.
+// Block j of a tile's segment as operands of the tensor cores: [mma][register].
 template <uint32_t TYPE>
 __device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const HalfTile<TYPE> (&w)[2], uint32_t j) {
     const typename HalfTile<TYPE>::Factors f[2] = {w[0].factors(j), w[1].factors(j)};

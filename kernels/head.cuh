@@ -1,5 +1,5 @@
-// From the product of a head to what is used and kept: head norm, then rotation. Attention that appends and append alone share
-// this, so both leave the same bits.
+// Head norm, then RoPE, of one head's product. append and decode attention share this code, so both
+// compute the same bits.
 #pragma once
 
 #include "kv.cuh"
@@ -17,15 +17,17 @@ struct HeadRef {
 };
 static_assert(sizeof(HeadRef) == 48, "as in params.rs");
 
-// Sine and cosine of pair i at a position, times the magnitude. The angle is f32(position) * frequency[i], rounded to f32.
+// Sine and cosine of pair i at a position, times the magnitude. The angle is
+// f32(position) * frequency[i], rounded to f32.
 __device__ __forceinline__ float2 turn_of(const HeadRef& h, uint32_t position, uint32_t i) {
     float sine, cosine;
     sincosf(float(position) * h.frequencies[i], &sine, &cosine);
     return make_float2(sine * h.magnitude, cosine * h.magnitude);
 }
 
-// Norm (`norm` may be null) and rotation (`turns`: of a pair its sine and cosine; not called without frequencies) of the head of
-// `dim` numbers that a warp has in `at`, in place. Lanes must have synchronised after writing `at`; they have again on return.
+// Norm (`norm` may be null) and RoPE of a warp's head of `dim` numbers in `at`, in place.
+// `turns(i)` returns sine and cosine of a pair; it is not called without frequencies. Lanes must
+// synchronise after writing `at`; on return they have synchronised again.
 template <typename Turns>
 __device__ __forceinline__ void finish_head(const HeadRef& h, float* at, uint32_t dim, uint32_t lane, const float* norm,
                                             float eps, Turns turns) {

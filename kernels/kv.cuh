@@ -1,5 +1,6 @@
-// Pages of keys and values: [pages, kv_heads, page_tokens, head_dim] of f32, f16 or 8 bits. Of 8 bits each cell has a scale besides,
-// [pages, kv_heads, page_tokens] f16: a number is scale * q, q in -127 ..= 127, the scale the largest magnitude over 127.
+// KV pages: [pages, kv_heads, page_tokens, head_dim] of f32, f16 or 8 bits. With 8 bits each cell
+// also has a scale, [pages, kv_heads, page_tokens] f16: a number is scale * q, q in -127 ..= 127,
+// and the scale is the largest magnitude / 127.
 #pragma once
 
 #include "step.cuh"
@@ -16,15 +17,16 @@ struct KvRef {
 };
 static_assert(sizeof(KvRef) == 48, "as in params.rs");
 
-// Index of a cell: of its scale, and times head_dim of its first number. `table` is the page table of the token's sequence. The product with the magic is the exact
-// quotient for positions below 2^32 / page_tokens.
+// Index of a cell: of its scale, and times head_dim of its first number. `table` is the page table
+// of the token's sequence. The product with the magic is the exact quotient for positions below
+// 2^32 / page_tokens.
 __device__ __forceinline__ size_t cell_of(const KvRef& kv, const uint32_t* table, uint32_t head, uint32_t position) {
     const uint32_t index = kv.page_magic ? __umulhi(position, kv.page_magic) : position;
     const uint32_t cell = position - index * kv.page_tokens;
     return (size_t(table[index]) * kv.kv_heads + head) * kv.page_tokens + cell;
 }
 
-// A number of 8 bits as it is stored: q + 128. Zeroed pages are zeros still: their scales are 0.
+// A number of 8 bits in storage format: q + 128. Zeroed pages decode to zeros: their scales are 0.
 struct Biased {
     uint8_t number;
 };
@@ -35,7 +37,8 @@ __device__ __forceinline__ void store_number(__half* to, float value) { *to = __
 __device__ __forceinline__ float load_number(const float* from) { return *from; }
 __device__ __forceinline__ float load_number(const __half* from) { return __half2float(*from); }
 
-// How the key or the value that a warp has in `at` becomes numbers of pages: made by the whole warp, asked for each number.
+// Converts a warp's key or value in `at` to a page's number type. The whole warp constructs it,
+// then calls `store` for each number.
 template <typename Number>
 struct Encoder {
     __device__ __forceinline__ Encoder(const float*, uint32_t, uint32_t) {}
@@ -45,7 +48,7 @@ struct Encoder {
 template <>
 struct Encoder<Biased> {
     __half scale;
-    // A lost row stays lost: its scale is none.
+    // A row that is not finite gets a NaN scale, so that the error remains visible.
     __device__ __forceinline__ Encoder(const float* at, uint32_t dim, uint32_t lane) {
         float largest = 0.0f;
         bool finite = true;
@@ -67,7 +70,7 @@ struct Encoder<Biased> {
 };
 __device__ __forceinline__ float load_number(const Biased* from, float scale) { return scale * float(int(from->number) - 128); }
 
-// Has a warp store what it has in `at` as the key or value of a cell.
+// A warp stores its key or value in `at` in a cell.
 template <typename Number>
 __device__ __forceinline__ void store_head(const KvRef& kv, bool is_value, size_t cell, const float* at, uint32_t lane) {
     const Encoder<Number> encoder(at, kv.head_dim, lane);
@@ -76,7 +79,7 @@ __device__ __forceinline__ void store_head(const KvRef& kv, bool is_value, size_
     encoder.store_scale((is_value ? kv.value_scales : kv.key_scales) + cell, lane);
 }
 
-// Eight numbers side by side, aligned to their size.
+// Eight contiguous numbers, aligned to their size.
 __device__ __forceinline__ void load_eight(const float* from, float (&out)[8]) {
     const float4 a = *reinterpret_cast<const float4*>(from);
     const float4 b = *reinterpret_cast<const float4*>(from + 4);
@@ -84,7 +87,8 @@ __device__ __forceinline__ void load_eight(const float* from, float (&out)[8]) {
     out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
 }
 
-// Eight numbers as they lie in memory: loading and using them are apart, so that many loads can be under way.
+// Eight numbers in storage format. Loading and decoding are separate, so that many loads can be in
+// flight.
 template <typename Number>
 struct Eight;
 template <>
@@ -131,7 +135,7 @@ struct Eight<Biased> {
     }
 };
 
-// Which numbers of a head form pair `i` of `pairs`.
+// The two indices in a head of pair `i` of `pairs`.
 __device__ __forceinline__ uint2 pair_of(uint32_t i, uint32_t pairs, bool neighbours) {
     return neighbours ? make_uint2(2 * i, 2 * i + 1) : make_uint2(i, i + pairs);
 }

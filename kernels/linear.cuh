@@ -1,11 +1,14 @@
-// linear: out[r, m] (+)= sum_k W[m, k] * n(x[r])[k] (+ bias[m]), n the RMS norm or nothing, in f32 throughout.
+// linear: out[r, m] (+)= sum_k W[m, k] * n(x[r])[k] (+ bias[m]), n the RMS norm or the identity, in
+// f32 throughout.
 // mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two segments.
 //
-// x: [rows, cols] f32; W: [rows of the segment, cols]; out: f32 with its own stride. Up to three matrices of one type (query, key
-// and value) are segments of one launch. With `by_output` row r is the row that output r names (the head).
-// Grid: (pairs of W's rows / WARPS, rows of x / N). A warp makes two of W's rows for N rows of x; lane l takes units l, l + 32, …
-// in order, then a butterfly adds the lanes: the order depends on nothing but the width.
-// Memory-bound at N = 1 (bytes of W), then by shared memory reads. Oracle: walla_cpu's scalar linear.
+// x: [rows, cols] f32; W: [rows of the segment, cols]; out: f32 with its own stride. Up to three
+// matrices of one type (query, key and value) are segments of one launch. With `by_output` row r is
+// the row that output r names (the head).
+// Grid: (pairs of W's rows / WARPS, rows of x / N). A warp computes two rows of W for N rows of x;
+// lane l takes units l, l + 32, … in order, then a butterfly adds the lanes: the order depends on
+// the width alone.
+// Bound: memory at N = 1 (bytes of W), then shared-memory reads. Oracle: walla_cpu's scalar linear.
 #pragma once
 
 #include "step.cuh"
@@ -16,7 +19,7 @@ struct Segment {
     const float* bias;  // or null
     float* out;
     uint32_t out_stride;
-    uint32_t first_pair;  // of the grid's pairs
+    uint32_t first_pair;  // first of the grid's pairs
 };
 static_assert(sizeof(Segment) == 48, "as in params.rs");
 
@@ -27,7 +30,7 @@ struct LinearParams {
     const float* x;
     const float* norm;  // weight, or null
     uint32_t x_stride;
-    uint32_t width;  // numbers of x in a row; the matrices' columns are padded beyond
+    uint32_t width;  // numbers per row of x; the matrices' columns are padded beyond
     float eps;
     uint32_t mode;
     uint32_t by_output;
@@ -38,9 +41,10 @@ static_assert(sizeof(LinearParams) == 216, "as in params.rs");
 
 constexpr uint32_t LINEAR_THREADS = 256;
 constexpr uint32_t LINEAR_WARPS = LINEAR_THREADS / WARP;
-// Columns staged at once: a multiple of a warp's widest stride (32 lanes * 32 numbers), so staging changes no lane's share.
+// Columns staged at once: a multiple of a warp's widest stride (32 lanes * 32 numbers), so staging
+// does not change a lane's share.
 constexpr uint32_t LINEAR_COLS = 2048;
-// Every 32 staged numbers take the room of 36, so that lanes 32 numbers apart read different banks.
+// Padding: 32 staged numbers occupy 36, so that lanes 32 numbers apart read different banks.
 __host__ __device__ constexpr uint32_t padded(uint32_t k) { return k + k / 32 * 4; }
 
 __device__ __forceinline__ float activate(float gate, uint32_t mode) {
@@ -77,7 +81,7 @@ __device__ __forceinline__ void linear(const LinearParams& p) {
         factor[n] = p.norm ? norm_factor(x[n], p.width, p.eps, scratch) : 1.0f;
     }
 
-    // Which two of W's rows this warp makes.
+    // The two rows of W that this warp computes.
     const uint32_t pair = blockIdx.x * LINEAR_WARPS + threadIdx.x / WARP;
     const bool gated = p.mode >= GATE_SILU;
     uint32_t s = 0;

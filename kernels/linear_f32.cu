@@ -1,4 +1,5 @@
-// linear for F32 matrices: see linear.cuh. One file a type, so that a model loads the code of its own types alone.
+// linear for F32 matrices: see linear.cuh. One file per type, so that a model loads only the code
+// of its types.
 #include "linear.cuh"
 
 LINEARS(F32, f32)

@@ -1,11 +1,15 @@
-// matmul: products (product.cuh) for more than 8 rows of x, or 5 and more long ones, where wide.cuh does not make them: GROUPS groups of 8, 2 or 4.
+// matmul: mma GEMM (product.cuh) for more than 8 rows of x, or 5 and more if K is large, if
+// wide.cuh does not compute them: GROUPS groups of 8 rows, 2 or 4.
 //
-// A team of one or two warps makes a tile a turn; each of its warps takes a run of neighbouring segments of 128 columns. Weights come through a ring in shared memory that is each
-// warp's own, `chunk` segments at a time (from sm_90 on by bulk copies), the first of them before the kernel waits for its predecessor, since weights never change. The
-// rows of x of a split stay in shared memory; every split has blocks of its own, the last of which adds them.
+// A team of one or two warps computes a tile at a time; each of its warps takes a run of
+// neighbouring segments of 128 columns. Weights arrive through a ring in shared memory per warp,
+// `chunk` segments at a time (from sm_90 on by bulk copies). The first copies start before the
+// kernel waits for its predecessor, since weights never change. The rows of x of a split stay in
+// shared memory. Every split has separate blocks; the last block to finish adds the splits.
 //
-// Grid: (blocks whose teams take turns, rows of x / (8 * GROUPS), splits); small blocks share a multiprocessor. Memory-bound (bytes of W) up to some 32 rows, then by the tensor cores.
-// Oracle: walla_cpu's scalar linear; what differs is the rounding of x and W to f16.
+// Grid: (blocks whose teams take tiles round-robin, rows of x / (8 * GROUPS), splits); small blocks
+// share a multiprocessor. Bound: memory (bytes of W) up to some 32 rows, then tensor cores.
+// Oracle: walla_cpu's scalar linear; the difference is the rounding of x and W to f16.
 #pragma once
 
 #include "few.cuh"
@@ -25,16 +29,16 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     __shared__ __align__(8) uint64_t barriers[MATMUL_WARPS_MAX * DEPTH_MAX + 1];
     __shared__ float factor[COLUMNS];
     __shared__ bool is_last;
-    // Teams of warps make tiles of their own; only the rows of x are common to the block.
+    // Teams compute separate tiles; only the rows of x are common to the block.
     const uint32_t lane = threadIdx.x % WARP, warps = p.warps, threads = warps * WARP;
-    const uint32_t team = threadIdx.x / WARP >> (warps - 1);  // of one warp or two
+    const uint32_t team = threadIdx.x / WARP >> (warps - 1);  // of one or two warps
     const uint32_t thread = threadIdx.x - team * threads, warp = thread / WARP;
     const uint32_t tile0 = blockIdx.x * p.teams + team, tile_step = gridDim.x * p.teams;
     const uint32_t segments = p.x.segments;
     const bool gated = p.mode >= GATE_SILU;
     const uint32_t split = blockIdx.z, first_segment = split * p.split_segments;
     const uint32_t segments_here = min(segments - first_segment, p.split_segments);
-    // This warp's run of them; the last may be empty.
+    // This warp's run of the split's segments; the last may be empty.
     const uint32_t run_begin = warp * p.run, run_end = min(run_begin + p.run, segments_here);
     constexpr uint32_t SEGMENT_BYTES = 8 * 256;  // of a group's rows of x
     const uint32_t group_bytes = segments_here * SEGMENT_BYTES;
@@ -48,7 +52,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     Ring now = {shared_at + ring_at, barriers_at + threadIdx.x / WARP * (DEPTH_MAX * 8), p.depth, 0, 0};
     Ring ahead = now;
 
-    // What is fetched next: both halves of the tile, from this segment on. Nothing for an empty run.
+    // Next stage to copy: both halves of the tile, from this segment on. An empty run has none.
     uint32_t tile_ahead = run_begin < run_end ? tile0 : p.tiles, segment_ahead = run_begin;
     const uint8_t* tile_from = tile0 < p.tiles ? first_half<RECORD>(p, tile0, first_segment) : nullptr;
     const ptrdiff_t apart = halves_apart<RECORD>(p);
@@ -112,7 +116,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     const bool copies_whole = false;
 #endif
     if (!copies_whole) {
-        // Row by row: of each block of 32 its four pieces.
+        // Row by row: the four pieces of each block of 32.
         for (uint32_t s = threadIdx.x / WARP; s < segments_here; s += blockDim.x / WARP)
             for (uint32_t g = 0; g < GROUPS; g++) {
                 const uint32_t n = min(row0 + g * 8 + lane / 4, p.rows_max - 1);
@@ -188,7 +192,8 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
             __syncwarp();
             fetch();
         }
-        // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4) (+ 1 for odd ones) of the group.
+        // Sum c of a lane: row lane / 4 (+ 8 from the third on) of the tile, column 2 * (lane % 4)
+        // (+ 1 if c is odd) of the group.
         float* to = sums + warp * SUMS + sum_at;
 #pragma unroll
         for (uint32_t g = 0; g < GROUPS; g++)
@@ -198,7 +203,8 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
                 sum[g][c] = 0.0f;
             }
         meet_team();
-        // The warps' sums in order, four rows of the result a thread. Where there is work for some warps only, they take turns.
+        // Adds the warps' sums in order, four rows of the result per thread. If there is work for
+        // some warps only, they alternate.
         const TileOf place = tile_of(p, tile);
         const uint32_t rotated = thread + (odd ? threads / 2 : 0);
         for (uint32_t item = rotated < threads ? rotated : rotated - threads; item < items; item += threads) {
@@ -230,7 +236,7 @@ __device__ __forceinline__ void matmul(const MatmulParams& p) {
     }
     if (gridDim.z == 1) return;
 
-    // The block that ends last adds the splits of all of its tiles.
+    // The last block to finish adds the splits of all of its tiles.
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -1,4 +1,5 @@
-// matmul for F16 matrices: see matmul.cuh. One file a type, so that a model loads the code of its own types alone.
+// matmul for F16 matrices: see matmul.cuh. One file per type, so that a model loads only the code
+// of its types.
 #include "matmul.cuh"
 
 MATMULS(F16, f16)

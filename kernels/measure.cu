@@ -1,10 +1,14 @@
-// read_words: reads `words` words of 16 bytes once and keeps nothing, to measure what the memory gives.
-// words: [words] of 16 bytes. sink: one word, written only if the sum of what was read is an unlikely number: the compiler cannot know.
-// Grid: any; a block takes every gridDim.x-th stretch of READS * blockDim.x words, so that neighbouring threads read neighbouring words.
-// Memory-bound: 16 * words bytes. Loads are plain ones: what is read last stays in the second cache, so that twice its size takes all else out of it.
+// read_words: reads `words` words of 16 bytes once and discards them, to measure memory bandwidth.
+// words: [words] of 16 bytes. sink: one word, written only if the sum equals an unlikely number, so
+// that the compiler cannot remove the loads.
+// Grid: any; a block takes every gridDim.x-th stretch of READS * blockDim.x words, so that
+// neighbouring threads read neighbouring words.
+// Bound: memory, 16 * words bytes. Loads have no cache hint: the last words read stay in L2, so
+// reading twice the L2 size evicts everything else.
 #include "walla.cuh"
 
-constexpr uint32_t READS = 8;  // in flight a thread: 128 bytes, times 2,048 threads a multiprocessor
+// in flight per thread: 128 bytes, times 2,048 threads per multiprocessor
+constexpr uint32_t READS = 8;
 
 struct ReadParams {
     const uint4* words;

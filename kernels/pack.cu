@@ -1,6 +1,7 @@
-// pack: rows of x, normed or not, as the tensor cores read them (packed.cuh), and the norm's factor of each row.
-// x: [rows, width] f32. Grid: a block a row.
-// Memory-bound: 6 bytes a number. Oracle: walla_cpu's scalar norm.
+// pack: packed[r] = f16(scale * x[r] * norm * factor(r)) in the operand layout (packed.cuh),
+// factor(r) = rsqrt(mean(x[r]^2) + eps); without `norm`, f16(scale * x[r]).
+// x: [rows, width] f32; factors: [rows]. Grid: one block per row.
+// Bound: memory, 6 bytes per number. Oracle: walla_cpu's scalar norm.
 #include "packed.cuh"
 
 struct PackParams {
@@ -15,7 +16,7 @@ static_assert(sizeof(PackParams) == 56, "as in params.rs");
 
 constexpr uint32_t PACK_THREADS = 256;
 
-// What lane i % 4 owns of block i / 4 of a row.
+// The numbers that lane i % 4 owns of block i / 4 of a row.
 __device__ __forceinline__ void read_owned(const float* x, uint32_t i, uint32_t width, float (&out)[8]) {
     const uint32_t k = i / 4 * 32 + i % 4 * 4;
     if (width % 4 == 0 && k + 20 <= width) {
@@ -35,7 +36,7 @@ __device__ __forceinline__ void read_owned(const float* x, uint32_t i, uint32_t 
 extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackParams p) {
     __shared__ float scratch[PACK_THREADS / WARP];
     let_successors_start();
-    // Weights never change: the thread's first ones come while x is made.
+    // Weights never change: the thread's first ones are loaded while the predecessor writes x.
     float first_weights[8];
     if (p.norm) read_owned(p.norm, threadIdx.x, p.width, first_weights);
     wait_for_predecessors();
@@ -70,7 +71,8 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
         if (p.norm) {
 #pragma unroll
             for (uint32_t i = 0; i < 8; i++) {
-                // Numbers beyond the width stay zero when the factor is NaN: who packs this row next leaves them as they are.
+                // Numbers beyond the width stay zero if the factor is NaN: the next kernel that
+                // packs this row does not write them.
                 const uint32_t at = share / 4 * 32 + share % 4 * 4 + i / 4 * 16 + i % 4;
                 values[i] = at < p.width ? values[i] * factor * weights[i] : 0.0f;
             }

@@ -1,9 +1,12 @@
-// Rows as the tensor cores read them: f16(scale * value).
+// Rows of x in the tensor cores' operand layout: f16(scale * value).
 //
-// Rows go in groups of 8, columns in pieces of 8: [groups, pieces, rows of the group, 16 bytes]. Where a group has room for 8 rows a piece is 128 bytes, a core matrix as
-// ldmatrix and wgmma read it. A piece's columns are not neighbours: the weights' lane t (weight.cuh) owns columns 4 t .. 4 t + 4 and 16 + 4 t .. 16 + 4 t + 4 of a block of 32, and
-// product m of a block's two takes columns 16 m .. 16 m + 16. Piece 4 * block + 2 * m + h holds columns 16 m + 4 t + 2 h and the next of its block, for t = 0 .. 4: k = 8 h .. 8 h + 8
-// of the product. So the four pieces of a block are what one ldmatrix brings to all lanes. Numbers beyond the width are zero.
+// Rows are in groups of 8, columns in pieces of 8: [groups, pieces, rows of the group, 16 bytes].
+// In groups of 8 rows a piece is 128 bytes, a core matrix as ldmatrix and wgmma read it. A piece's
+// columns are not neighbours: the weights' lane t (weight.cuh) owns columns 4 t .. 4 t + 4 and 16 +
+// 4 t .. 16 + 4 t + 4 of a block of 32, and product m of a block's two takes columns 16 m .. 16 m +
+// 16. Piece 4 * block + 2 * m + h holds columns 16 m + 4 t + 2 h and the next of its block, for t =
+// 0 .. 4: k = 8 h .. 8 h + 8 of the product. One ldmatrix therefore loads the four pieces of a
+// block for all lanes. Numbers beyond the width are zero.
 #pragma once
 
 #include "walla.cuh"
@@ -12,12 +15,12 @@ struct PackedRef {
     uint8_t* rows;  // or null
     uint32_t segments;
     float scale;
-    uint32_t group_rows;  // rows that a group has room for: 8, or all rows if they are fewer
+    uint32_t group_rows;  // capacity of a group in rows: 8, or all rows if there are fewer
     uint32_t reserved;
 };
 static_assert(sizeof(PackedRef) == 24, "as in params.rs");
 
-// Bytes from a piece of a row to the next.
+// Stride between pieces of a row, in bytes.
 __device__ __forceinline__ uint32_t piece_stride(const PackedRef& p) { return p.group_rows * 16; }
 
 // Byte offset of a piece of row r.
@@ -30,7 +33,8 @@ __device__ __forceinline__ size_t pair_of(const PackedRef& p, uint32_t r, uint32
     return piece_of(p, r, k / 16 * 2 + k % 4 / 2) + k % 16 / 4 * 4;
 }
 
-// Finite numbers end at the largest half. What is not finite becomes NaN, by a zero times it, so that a lost row stays lost up to its logits.
+// Finite numbers saturate at the largest half. Other numbers become NaN (zero times them), so that
+// a row that is not finite stays so up to its logits.
 __device__ __forceinline__ float within_half(float value) { return fmaf(value, 0.0f, fminf(fmaxf(value, -65504.0f), 65504.0f)); }
 
 __device__ __forceinline__ uint32_t two_halves(float a, float b) {

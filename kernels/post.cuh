@@ -1,46 +1,49 @@
-// Step blocks that the host posts: the device's side of crates/walla_cuda/src/posts.rs.
+// Ring of step-block descriptors (posts) that the host writes: the device side of
+// crates/walla_cuda/src/posts.rs.
 //
-// A post says where the step block of the next launch lies in the host's memory. The host numbers
-// posts from one on and writes them into a ring of its own memory before it launches; the device counts those that it has taken. So the post of a step that is in flight can be
-// seen while the step before runs, and its block brought to the device ahead. A launch that finds no post of its number leaves block and count as they are.
+// A post holds the host address of the step block of the next launch. The host numbers posts from
+// one and writes them into a ring in host memory before it launches; the device counts the posts
+// that it has taken. The device can therefore read the post of a step in flight while the previous
+// step runs, and prefetch its block. A launch that finds no post with its number leaves the block
+// and the count unchanged.
 #pragma once
 
 #include "walla.cuh"
 
 constexpr uint32_t POSTS = 64;
-constexpr uint32_t POST_THREADS = 1024;  // of a block that copies
-constexpr uint32_t POST_BATCH = 4;       // words that a thread has on their way at once
+constexpr uint32_t POST_THREADS = 1024;  // threads of a block that copies
+constexpr uint32_t POST_BATCH = 4;       // words in flight per thread
 
 struct Post {
     uint64_t number;  // written last
     const uint4* from;
-    uint64_t words;  // of 16 bytes
+    uint64_t words;  // of 16 bytes each
     uint64_t reserved;
 };
 static_assert(sizeof(Post) == 32, "as in posts.rs");
 
 struct Taken {
     uint64_t count;
-    uint64_t ahead;  // the number of the post whose block has been brought ahead; 0: none has
-    uint64_t words;  // of it
+    uint64_t ahead;  // number of the post whose block was prefetched; 0: none
+    uint64_t words;  // of the prefetched block
     uint64_t reserved;
 };
 static_assert(sizeof(Taken) == 32, "as in posts.rs");
 
 struct PostRef {
-    const Post* ring;  // in the host's memory
+    const Post* ring;  // in host memory
     Taken* taken;
-    uint4* ahead;  // as large as the block, and at least POST_BATCH words a thread
+    uint4* ahead;  // as large as the block, and at least POST_BATCH words per thread
     uint4* block;
 };
 static_assert(sizeof(PostRef) == 32, "as in params.rs");
 
-// The post of a number, or one of number 0.
+// The post with this number, or a post with number 0 if it is absent.
 __device__ __forceinline__ Post find_post(const PostRef& p, uint64_t number) {
     const Post* at = p.ring + number % POSTS;
     Post post = {};
     uint64_t found;
-    // What the host wrote before the number can be seen with it.
+    // Acquire: the host's writes before the number are visible with it.
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(found) : "l"(&at->number) : "memory");
     if (found != number) return post;
     post.number = number;
@@ -49,7 +52,7 @@ __device__ __forceinline__ Post find_post(const PostRef& p, uint64_t number) {
     return post;
 }
 
-// Has a block of POST_THREADS copy the words of a post out of the host's memory.
+// Copies the words of a post from host memory with a block of POST_THREADS.
 __device__ __forceinline__ void copy_post(const Post& post, uint4* to) {
 #pragma unroll 1
     for (uint32_t first = threadIdx.x; first < post.words; first += POST_BATCH * POST_THREADS) {
@@ -63,11 +66,12 @@ __device__ __forceinline__ void copy_post(const Post& post, uint4* to) {
     }
 }
 
-// Brings the block of the next step to the device if its post is there: a block's work, while the last kernel of a step runs.
+// Prefetches the step block of the next step if its post exists. Runs in one block of a step's last
+// kernel.
 __device__ __forceinline__ void bring_ahead(const PostRef& p) {
     __shared__ Post post;
     const uint64_t number = p.taken->count + 1;
-    // Early, and once more when the kernel before has ended.
+    // Once early, and once more when the preceding kernel has ended.
 #pragma unroll 1
     for (uint32_t look = 0; look < 2; look++) {
         if (look == 1) wait_for_predecessors();

@@ -1,35 +1,43 @@
-// product: what every kernel for products on tensor cores shares: out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]), sums in f32.
+// product: declarations common to all tensor-core GEMM kernels.
+// out[r, m] (+)= sum_k W[m, k] * x[r, k] (+ bias[m]), sums in f32.
 // mode GATE: out[r, m] = activation(G n)[m] * (U n)[m], with G and U the first two parts.
-// With `squares` the rows of x are a norm's input times its weights, and the norm's factor follows here from the sums of squares
-// that whoever made x left: out[r] = factor(r) * W x[r], factor(r) = rsqrt(sum(squares[r]) / width + eps) / used[r].
-// mode ADD with `next_norm`: the sums are also left as the next norm's input, packed, with their squares.
+// With `squares` the rows of x are a norm's input times its weights. The kernel computes the norm's
+// factor from the sums of squares that the producer of x wrote: out[r] = factor(r) * W x[r],
+// factor(r) = rsqrt(sum(squares[r]) / width + eps) / used[r].
+// mode ADD with `next_norm`: the sums are also written as the next norm's input, packed, with their
+// squares.
 //
-// x: packed rows (packed.cuh), divided by their scale; W: as weight.cuh has it; out: f32. Up to three matrices of one type are
-// parts of one launch. Every weight becomes f16(scale * q - minimum), rows of x are f16. A tile is 16 of W's rows (GATE: 8 of each matrix).
+// x: packed rows (packed.cuh), divided by their scale; W: layout of weight.cuh; out: f32. Up to
+// three matrices of one type are parts of one launch. Every weight becomes
+// f16(scale * q + minimum), rows of x are f16. A tile is 16 rows of W (GATE: 8 of each matrix).
 //
-// The order of a row's sums follows from the matrices of an op alone, and every kernel that multiplies one of them keeps it bit by bit:
-// 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a split into runs of `run` segments, the
-//    last ones may have fewer, or none: their sum is zero then;
-// 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in order, their blocks of 32 in order, columns
-//    0 .. 16 of a block before 16 .. 32;
+// The order of a row's sums depends on the matrices of an op alone. Every kernel that multiplies
+// one of these matrices computes the same bits:
+// 1. the columns are cut into `splits` of `split_segments` segments (the last may have fewer), a
+//    split into runs of `run` segments; the last runs may have fewer, or none, and then their sum
+//    is zero;
+// 2. a run's sum is one chain of products of 16 columns that begins with zero: its segments in
+//    order, their blocks of 32 in order, columns 0 .. 16 of a block before 16 .. 32;
 // 3. a split's sum is ((0 + run 0) + run 1) + …;
 // 4. the sum is ((0 + split 0) + split 1) + ….
-// What decides it is `lower/order.rs`'s: neither rows of x, nor the kernel, nor its grid.
+// `lower/order.rs` chooses the splits and runs, independently of the rows of x, the kernel and its
+// grid.
 #pragma once
 
 #include "linear.cuh"
 #include "packed.cuh"
 
-constexpr uint32_t RUNS_MAX = 2;   // of a split
-constexpr uint32_t DEPTH_MAX = 8;  // of a ring
+constexpr uint32_t RUNS_MAX = 2;   // per split
+constexpr uint32_t DEPTH_MAX = 8;  // stages of a ring
 
-// Pages of keys and values that the next attention will read, of which a product that leaves memory idle brings some to the second cache meanwhile; or null.
+// KV pages that the next attention reads, or null. A product that leaves memory bandwidth unused
+// prefetches some of them into L2.
 struct PagesRef {
     const uint8_t* keys;
     const uint8_t* values;
-    uint32_t page_bytes;  // of either
+    uint32_t page_bytes;  // of keys or of values
     uint32_t page_magic;  // as in KvRef, not 0
-    uint32_t pages_most;  // that the cache keeps until then
+    uint32_t pages_most;  // pages that L2 keeps until then
     uint32_t window;      // 0: all
 };
 static_assert(sizeof(PagesRef) == 32, "as in params.rs");
@@ -37,50 +45,58 @@ static_assert(sizeof(PagesRef) == 32, "as in params.rs");
 struct MatmulParams {
     StepRef step;
     PackedRef x;
-    PackedRef packed;          // GATE: where the result goes; ADD: where the next norm's input goes; or null
-    const float* squares;      // [rows, squares_count], squares_count a multiple of 4; or null: the factor is 1
+    PackedRef packed;          // GATE: the result; ADD: the next norm's input; or null
+    // [rows, squares_count], squares_count a multiple of 4; null: the factor is 1
+    const float* squares;
     const float* used;         // [rows]: factor that x was packed with
-    float* factors;            // [rows]: where the norm's factor is left
+    float* factors;            // [rows]: output, the norm's factor
     const float* next_norm;    // weights of the next norm, or null
-    const float* next_factors; // [rows]: factor to pack with, near to what the next norm will find
-    float* next_squares;       // [rows, next_squares_count]: of a tile each, then zeros
-    float* partials;           // [splits, tiles, grid.y, 8 * GROUPS, 16]: sums of the splits of a launch in splits
+    const float* next_factors; // [rows]: factor to pack with, close to the next norm's factor
+    float* next_squares;       // [rows, next_squares_count]: one number per tile, then zeros
+    // matmul.cuh: [splits, tiles, grid.y, 8 * GROUPS, 16]; wide.cuh: see split_sums
+    float* partials;
     uint32_t* arrivals;        // [grid.y, grid.x], zero between launches
     uint32_t squares_count;
-    float inverse_width;  // 1 / numbers that the norm is over
+    float inverse_width;  // 1 / width of the norm
     float eps;
     uint32_t mode;
-    uint32_t splits_apart;  // wide.cuh, LEFT: numbers from the results of a split to the next one's
-    uint32_t rows_max;  // rows of x beyond are not written
+    uint32_t splits_apart;  // wide.cuh, LEFT: stride between splits, in numbers
+    uint32_t rows_max;  // rows of x from here on are not written
     uint32_t tiles;
     uint32_t splits;
     uint32_t split_segments;  // the last split may have fewer
-    uint32_t depth;           // of the ring, to DEPTH_MAX
-    uint32_t chunk;           // segments of a stage of the ring; wide.cuh: stages of the ring of x
-    uint32_t warps;           // runs of a split; few.cuh, matmul.cuh: warps of a team, a run each
+    uint32_t depth;           // stages of the ring, up to DEPTH_MAX
+    uint32_t chunk;           // segments per ring stage; wide.cuh: stages of the ring of x
+    uint32_t warps;           // runs per split; few.cuh, matmul.cuh: warps of a team, one run each
     uint32_t by_output;       // row r is the one that output r names (the head)
-    uint32_t rows_last;       // no row of x is beyond
+    uint32_t rows_last;       // index of the last row of x
     float unscale;            // 1 / x.scale
-    uint32_t run;             // segments of a run
-    uint32_t teams;           // of a block
-    uint32_t turn_tiles;      // few.cuh: tiles that a block makes in one turn; wide.cuh, ONE_UNEVEN: those of all blocks in whole turns
-    uint32_t x_splits;        // few.cuh: splits whose rows of x a block has at once
+    uint32_t run;             // segments per run
+    uint32_t teams;           // per block
+    // few.cuh: tiles per block and wave; wide.cuh, ONE_UNEVEN: tiles of all full waves
+    uint32_t turn_tiles;
+    uint32_t x_splits;        // few.cuh: splits of x that are in shared memory at once
     uint32_t next_squares_count;
-    Segment part[3];  // part_from says where each begins
-    // few.cuh: stages of a task, tasks of a team in a pass, passes of a turn, stages of a warp; then what divides by the first three and by x_splits (wide.cuh: by splits), see `divided`.
+    Segment part[3];  // part_from holds their first tiles
+    // few.cuh: stages per task, tasks per team and pass, passes per wave, stages per warp; then the
+    // reciprocals of the first three and of x_splits (wide.cuh: of splits), see `divided`.
     uint32_t stages, tasks, passes, all_stages;
     uint32_t by_stages, by_tasks, by_passes, by_x_splits;
-    // Tiles from which parts begin; beyond all where there is no further one, or where tiles consist of two.
+    // First tile of each part; beyond all tiles if the part is absent, or if a tile consists of two
+    // parts.
     uint32_t part_from[4];
-    // few.cuh: a warp's first stage: its tile of the turn, how many segments, and from which on (8, 8 and 16 bits).
+    // few.cuh: a warp's first stage: tile of the wave, number of segments, first segment (8, 8 and
+    // 16 bits).
     uint32_t first[16];
     PagesRef next_pages;  // wide.cuh
-    uint32_t early_stages;  // few.cuh: stages that a warp asks for before its predecessor has ended; at least 1
+    uint32_t early_stages;  // few.cuh: stages loaded before the grid dependency; at least 1
     uint32_t reserved;
 };
 static_assert(sizeof(MatmulParams) == 520, "as in params.rs");
 
-// Products of two types with the same rows of x in one launch: the first blocks make one, the others the other. Of one of them alone: all blocks, or none, are the first.
+// Products of two types with the same rows of x in one launch: the first blocks compute one
+// product, the others the other. With one product only, all blocks belong to the first or to the
+// second.
 struct PairParams {
     MatmulParams first, second;
     uint32_t first_blocks;
@@ -88,11 +104,11 @@ struct PairParams {
 };
 static_assert(sizeof(PairParams) == 1048, "as in params.rs");
 
-// A block's number among those of its product, and how many they are.
+// Index of a block among the blocks of its product, and their number.
 struct Blocks {
     uint32_t index, count;
 };
-// Makes the product that this block belongs to.
+// Computes the product that this block belongs to.
 template <typename First, typename Second>
 __device__ __forceinline__ void of_pair(const PairParams& p, First&& make_first, Second&& make_second) {
     if (blockIdx.x < p.first_blocks)
@@ -101,14 +117,14 @@ __device__ __forceinline__ void of_pair(const PairParams& p, First&& make_first,
         make_second(Blocks{blockIdx.x - p.first_blocks, gridDim.x - p.first_blocks});
 }
 
-// What a tile consists of: half a tile of one matrix and half a tile of the same or another.
+// The two half tiles of a tile: of one matrix, or of two.
 struct TileOf {
     uint32_t part[2];
-    uint32_t half[2];  // of the part's half tiles
+    uint32_t half[2];  // index among the part's half tiles
     uint32_t row;      // first row of the result
 };
 
-// The part that a tile's first half is of.
+// The part of a tile's first half.
 __device__ __forceinline__ uint32_t part_of(const MatmulParams& p, uint32_t tile) { return (tile >= p.part_from[1]) + (tile >= p.part_from[2]); }
 
 __device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) {
@@ -127,10 +143,10 @@ __device__ __forceinline__ TileOf tile_of(const MatmulParams& p, uint32_t tile) 
     return at;
 }
 
-// n / d, for `by` = 2^31 / d rounded up: exact as long as n * d is below 2^31.
+// n / d, with `by` = 2^31 / d rounded up: exact if n * d is below 2^31.
 __device__ __forceinline__ uint32_t divided(uint32_t n, uint32_t by) { return __umulhi(2 * n, by); }
 
-// Where a segment of a tile's first half lies.
+// Address of a segment of a tile's first half.
 template <uint32_t RECORD>
 __device__ __forceinline__ const uint8_t* first_half(const MatmulParams& p, uint32_t tile, uint32_t segment) {
     const uint32_t part = part_of(p, tile);
@@ -138,18 +154,18 @@ __device__ __forceinline__ const uint8_t* first_half(const MatmulParams& p, uint
     return p.part[part].weight.records + (size_t(half) * p.x.segments + segment) * RECORD;
 }
 
-// How far its second half lies from there.
+// Offset from there to the tile's second half.
 template <uint32_t RECORD>
 __device__ __forceinline__ ptrdiff_t halves_apart(const MatmulParams& p) {
     return p.mode >= GATE_SILU ? p.part[1].weight.records - p.part[0].weight.records : ptrdiff_t(p.x.segments) * RECORD;
 }
 
-// Numbers from one row of x to the next in the sums of a tile: lanes that write at once find 32 different banks.
+// Stride between rows of x in the sums of a tile: the lanes of one store access 32 different banks.
 constexpr uint32_t SUM_STRIDE = TILE_ROWS + 4;
-// Where number c of a lane's sums lies: [row of x][row of W] of a tile's.
+// Index of sum c of a lane in a tile's sums [row of x][row of W].
 __device__ __forceinline__ uint32_t sum_place(uint32_t c, uint32_t lane) { return (c / 4 * 8 + lane % 4 * 2 + c % 2) * SUM_STRIDE + c % 4 / 2 * 8 + lane / 4; }
 
-// Brings a lane's four sums with eight rows of x to their places: the warp's call.
+// Stores a lane's four sums, of eight rows of x, in that layout. All lanes of the warp call it.
 __device__ __forceinline__ void turn_sums(float* turned, const float (&sums)[4], uint32_t lane) {
     __syncwarp();
 #pragma unroll
@@ -157,14 +173,16 @@ __device__ __forceinline__ void turn_sums(float* turned, const float (&sums)[4],
     __syncwarp();
 }
 
-constexpr uint32_t WIDE_SPLITS_MAX = 8;  // of few tiles, where blocks of wide.cuh have one each
-// Where a split leaves a tile's sums with the eight rows of x of a group to `fold`, four a lane; null beyond the last row. [splits, groups, tiles, lanes, 4].
+constexpr uint32_t WIDE_SPLITS_MAX = 8;  // few tiles: one block of wide.cuh per split
+// Split-K workspace of `fold`: the sums of a tile and a group of eight rows of x in one split, four
+// per lane. Null beyond the last row. Layout: [splits, groups, tiles, lanes, 4].
 __device__ __forceinline__ float4* split_sums(const MatmulParams& p, uint32_t split, uint32_t group, uint32_t tile) {
     const uint32_t groups = div_up(p.rows_max, 8);
     return group < groups ? reinterpret_cast<float4*>(p.partials) + ((size_t(split) * groups + group) * p.tiles + tile) * WARP : nullptr;
 }
 
-// What is known of four neighbouring rows of the result before their sums are. ADD: what is added to, and what the next norm's input is packed with.
+// Epilogue inputs of four neighbouring rows of the result, loaded before their sums exist. ADD: the
+// old values, and the norm weights and factor for packing.
 struct Known {
     float old[4], norm[4], near;
 };
@@ -186,7 +204,8 @@ __device__ __forceinline__ Known known_of(const MatmulParams& p, const TileOf& t
     return known;
 }
 
-// Four neighbouring rows of the result, of one row of x. `value` has the sums of a tile: GATE: its lower half the gate.
+// Writes four neighbouring rows of the result for one row of x. `value` holds the sums of a tile;
+// GATE: its lower half is the gate.
 __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& tile, uint32_t r, uint32_t quad, float factor, const Known& known,
                                            const float (&value)[2][4]) {
     const bool inside = r < p.rows_max;
@@ -207,7 +226,7 @@ __device__ __forceinline__ void write_four(const MatmulParams& p, const TileOf& 
     if (p.mode >= GATE_SILU) {
         float up[4];
         scaled(up, value[1], p.part[1]);
-        // Which activation is asked once.
+        // The activation is selected once.
         const auto activated = [&](LinearMode mode) {
 #pragma unroll
             for (uint32_t c = 0; c < 4; c++) y[c] = c < left ? activate(y[c], mode) * up[c] : 0.0f;

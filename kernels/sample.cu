@@ -1,22 +1,29 @@
-// sample_scan, sample_draw: draw a token for every output that asks for one, as walla_device's Op::Sample says.
-// logits: [outputs, vocab] f32, left as they are. Oracle: walla_cpu's sampler.
+// sample_scan, sample_draw: draw a token for every output with OUTPUT_SAMPLE, as defined by
+// walla_device's Op::Sample.
+// logits: [outputs, vocab] f32, not modified. Oracle: walla_cpu's sampler.
 //
-// sample_scan cuts the vocabulary into chunks of CHUNK tokens, a block each: applies biases, penalties, the mask and temperature where there are any, leaves each warp's
-// statistics of the logits, the largest score (or logit) of each group of tokens, and all scores for who needs them. Forbidden tokens have negative infinity for a score.
-// sample_draw, a block an output and one that brings the next step's block to the device, reads the groups that can have the first tokens alone: with top-k up to TOP_MAX these decide. A larger top-k, or
-// top-p without one, counts and weighs the scores in bins of 1/64 and more below the largest (one pass), looks at the tokens of the bin in
-// which the cut falls (a pass for each cut) and draws (a pass); where a cut falls far below the largest score or into a crowded
-// bin, it narrows a key range over all scores eight bits at a time. Anything else is one pass.
-// A key orders tokens: the score's bits made monotone above, the complement of the id below; so the larger key comes first, and
-// every cut keeps the tokens from some key on.
-// Bound by latency and by code that runs once; with many outputs by memory, 4 bytes a token. Sums of probability are of integers (2^-40 units), so their order does not matter.
+// sample_scan, grid: (chunks of CHUNK tokens, outputs). Applies biases, penalties, the mask and
+// temperature if an output has them. Writes each warp's statistics of the logits, the largest score
+// (or logit) of each group of tokens, and all scores if the output needs them. Forbidden tokens
+// have the score negative infinity.
+// sample_draw, grid: one block per output, and one that prefetches the next step's block. It reads
+// only the groups that can contain the first tokens; with top-k up to TOP_MAX these suffice. A
+// larger top-k, or top-p without one, takes several passes over the scores: one counts and weighs
+// them in bins of 1/64 and more below the largest, one per cut reads the tokens of the bin with the
+// cut, and one draws. If a cut falls far below the largest score or into a crowded bin, it narrows
+// a key range over all scores, eight bits per pass. Every other case is one pass.
+// A key orders tokens: the score's monotone bits above, the complement of the id below. The larger
+// key precedes, and every cut keeps the tokens from some key on.
+// Bound: latency, and code that runs once; with many outputs memory, 4 bytes per token. Sums of
+// probability are integers (2^-40 units), so their order does not matter.
 #include "sample_cut.cuh"
 
-// Biases and penalties, on the block's tokens only. Needs a barrier before other threads read them.
+// Applies biases and penalties to the block's tokens. Needs a barrier before other threads read
+// them.
 __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& output, float* chunk, uint32_t first,
                                        uint32_t count) {
     __shared__ uint32_t window[PENALTY_WINDOW_MAX];
-    // A token that has several is changed by the thread of the first of them, in order.
+    // If a token has several biases, the thread of the first one adds them all, in order.
 #pragma unroll 1
     for (uint32_t b = threadIdx.x; b < output.bias_count; b += SCAN_THREADS) {
         const BiasRow bias = p.step.bias(output.bias_first + b);
@@ -56,19 +63,20 @@ __device__ __forceinline__ void adjust(const SampleParams& p, const OutputRow& o
     }
 }
 
-// Blocks are short chains of latency: many a multiprocessor keep the memory busy.
+// Blocks are short latency chains: several per multiprocessor saturate the memory.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const __grid_constant__ SampleParams p) {
     __shared__ float chunk[CHUNK];
     let_successors_start();
     const uint32_t o = blockIdx.y, first = blockIdx.x * CHUNK;
     const bool is_asked = o < p.step.header().outputs;
-    // A block beyond the outputs has no row to look at, and waits all the same: who comes next waits for this kernel alone.
+    // A block beyond the outputs has no work but waits as well: the next kernel waits for this
+    // kernel alone.
     const OutputRow& output = p.step.output(is_asked ? o : 0);
     const bool is_sampled = is_asked && (output.flags & OUTPUT_SAMPLE), has_scores = is_scored(output), has_candidates = output.candidates > 0;
     wait_for_predecessors();
     if (!is_sampled) return;
     const float* logits = p.logits + size_t(o) * p.vocab;
-    // Of all lanes of the output's blocks.
+    // Lane index over all blocks of the output.
     const uint32_t place = blockIdx.x * SCAN_THREADS + threadIdx.x, lane = threadIdx.x % WARP;
 
     float values[PER_THREAD];
@@ -83,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
         for (uint32_t i = 0; i < PER_THREAD; i++) its = fmaxf(its, values[i]);
         return its;
     };
-    // Of a group, in all of its lanes.
+    // Maximum over a group, in all of its lanes.
     const auto of_group = [&](float its) {
 #pragma unroll 1
         for (uint32_t offset = 1; offset >> p.group_bits == 0; offset *= 2) its = fmaxf(its, __shfl_xor_sync(FULL_MASK, its, offset));
@@ -101,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
         if (lane == 0) p.stats[size_t(o) * warps_of(p) + place / WARP] = WarpStats{maximum, mass};
     }
     if (has_candidates || has_scores) {
-        // Which of the thread's tokens are allowed: four neighbours lie in one word.
+        // Bits of the thread's tokens that are allowed: four neighbours are in one word.
         uint32_t allowed = ~0u;
         if (const uint32_t* mask = mask_of(p, output)) {
             allowed = 0;
@@ -145,7 +153,8 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS, 5) sample_scan(const 
     if (is_first_of_group) p.groups[group] = own;
 }
 
-// How many of the first `end` tokens top-p and min-p keep, by one warp. `largest`: the first one's score.
+// Number of the first `end` tokens that top-p and min-p keep, by one warp. `largest`: score of the
+// first token.
 __device__ __forceinline__ uint32_t kept_of(const Top& top, uint32_t end, float largest, float top_p, float min_p) {
     static_assert(TOP_MAX == 2 * WARP, "two tokens a lane");
     const uint32_t lane = threadIdx.x % WARP;
@@ -158,7 +167,7 @@ __device__ __forceinline__ uint32_t kept_of(const Top& top, uint32_t end, float 
         if (lane >= offset) up_to += other;
     }
     const double wanted = double(top_p) * __shfl_sync(FULL_MASK, up_to, WARP - 1);
-    // Tokens before which the sum has not reached what is wanted.
+    // Tokens before which the cumulative sum is still below `wanted`.
     const bool takes_two = up_to - double(two) < wanted, takes_one = up_to - double(two) - double(one) < wanted;
     uint32_t kept = min(end, __popc(__ballot_sync(FULL_MASK, takes_one)) + __popc(__ballot_sync(FULL_MASK, takes_two)));
     if (!(top_p < 1.0f)) kept = end;
@@ -167,12 +176,12 @@ __device__ __forceinline__ uint32_t kept_of(const Top& top, uint32_t end, float 
     return max(1u, likely);
 }
 
-// What the model alone makes of the logits.
+// Normalisation of the logits of the model, without sampling parameters.
 struct Norm {
     float maximum, log_mass;
-    bool is_bad;  // some logit is NaN or positive infinity, or none is a number
+    bool is_bad;  // a logit is NaN or positive infinity, or all are negative infinity
 };
-// Warps' statistics on their way to one warp: those of 2^17 tokens at once.
+// Loads of warps' statistics by one warp: for 2^17 tokens at once.
 struct StatsAhead {
     static constexpr uint32_t EACH = 8;
     WarpStats stats[EACH];
@@ -203,12 +212,12 @@ struct StatsAhead {
     }
 };
 
-// Draws for one output. Its first thread alone writes what others read.
+// Draws for one output. Only its first thread writes to memory that other kernels or the host read.
 __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader& header, uint32_t o, const OutputRow& output) {
 #if __CUDA_ARCH__ >= 800
     __shared__ Top top;
 #else
-    // Turing has no room for both: the bins of `cut` take its place there.
+    // Turing's shared memory cannot hold both: Top and the bins of `cut` use the same bytes.
     static_assert(sizeof(Top) <= sizeof(Bins), "one lies where the other does");
     extern __shared__ __align__(16) uint8_t dynamic[];
     Top& top = *reinterpret_cast<Top*>(dynamic);
@@ -234,7 +243,8 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     const uint64_t best = top.sorted[0];
     const float largest = value_of(best);
     const Draw draw = {output, scores, largest};
-    // Four warps, each a part of what comes next: tokens that are kept, the model's own probabilities, the draw's random numbers.
+    // Four warps divide the next work: the number of kept tokens, the model's normalisation, the
+    // random numbers of the draw (two warps).
     uint32_t kept = 1;
     if (warp == 0) {
         if (few && isfinite(largest)) kept = kept_of(top, first_tokens, largest, output.top_p, output.min_p);
@@ -247,7 +257,7 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     }
     __syncthreads();
     if (norm.is_bad || !best) {
-        // No key at all: a mask without bits.
+        // No key exists: the mask has no bits.
         if (threadIdx.x == 0) row = ResultRow{0, RESULT_NOT_FINITE, 0.0f, 0}, p.last_sampled[output.sequence] = 0;
         return;
     }
@@ -264,7 +274,7 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
         }
     } else if (output.temperature > 0.0f && isfinite(largest)) {
 #if __CUDA_ARCH__ < 800
-        __syncthreads();  // everybody has read `top`
+        __syncthreads();  // all threads have read `top`
 #endif
         const uint64_t lowest = cut(draw);
         uint64_t mine = 0;
@@ -280,7 +290,7 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     if (scored && threadIdx.x == 0) logit = logits[token];
     uint32_t listed = 0;
     if (output.candidates > 0) {
-        // The likeliest tokens of the model alone. A mask may leave fewer than asked for.
+        // The most probable tokens of the model. A mask may leave fewer than requested.
         __syncthreads();
         find_top(top, Scores{logits, 1.0f, mask_of(p, output), p.vocab}, of_own_group(p.likely), p.group_bits, min(output.candidates, CANDIDATES_MAX));
         if (warp == 0) {
@@ -297,17 +307,20 @@ __device__ __forceinline__ void draw_one(const SampleParams& p, const StepHeader
     }
 }
 
-// The host may read the results, which lie in its memory, once the word stands there: whichever block is done last writes it, after
-// everything that any block wrote. For the blocks' first threads.
+// Completion flag. The results are in host memory; the host may read them after this word is set.
+// The last block to finish sets it, after the writes of all blocks. Called by the blocks' first
+// threads.
 __device__ __forceinline__ void tell_host(const SampleParams& p, const StepHeader& header, ResultHeader& result) {
     if (header.outputs > 1) {
-        uint32_t before;  // releases what this block wrote, and acquires what others released
+        // acq_rel: publishes this block's writes, acquires the other blocks' writes.
+        uint32_t before;
         asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(p.arrivals) : "memory");
         if (before + 1 < header.outputs) return;
         *p.arrivals = 0;
     }
     result.end_nanos = nanos();
-    // What other blocks wrote was acquired with the last count, so it comes before the word, as this block's own does.
+    // The last count acquired the other blocks' writes, so they precede the word, as this block's
+    // writes do.
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&result.done), "l"(header.step + 1) : "memory");
 }
 

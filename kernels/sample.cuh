@@ -1,4 +1,5 @@
-// What the sampler's two kernels share: parameters, where scores lie, and keys, which order tokens by score, the lower id first of equals.
+// Declarations of the sampler's two kernels: parameters, address of scores, and keys, which order
+// tokens by score, and by lower id among equals.
 #pragma once
 
 #include "post.cuh"
@@ -6,11 +7,11 @@
 
 constexpr uint32_t SCAN_THREADS = 256;
 constexpr uint32_t DRAW_THREADS = 1024;
-constexpr uint32_t PER_THREAD = 16;  // tokens that a thread of sample_scan has: four times four neighbours
+constexpr uint32_t PER_THREAD = 16;  // tokens per thread of sample_scan: four times four neighbours
 constexpr uint32_t CHUNK = SCAN_THREADS * PER_THREAD;
 constexpr uint32_t TOP_MAX = 64;
 
-// Of the logits alone, of a warp's tokens.
+// Statistics of the logits of a warp's tokens.
 struct WarpStats {
     float maximum;
     float mass;  // sum of exp(logit - maximum): NaN if a logit is NaN or positive infinity
@@ -25,13 +26,19 @@ struct SampleParams {
     const uint32_t* recent;  // [sequences, PENALTY_WINDOW_MAX]
     float* scores;           // [outputs, vocab]
     WarpStats* stats;        // [outputs, warps]
-    float* groups;           // [outputs, groups]: each group's largest score, or logit: see is_scored
-    float* likely;           // [outputs, groups]: its largest logit of those that the mask allows, where candidates are asked for
-    const uint32_t* masks;   // [masks, words of vocab]: a bit a token
-    uint32_t* arrivals;      // blocks that are done, 0 between steps; null: nobody reads the results before the program has ended
+    // [outputs, groups]: each group's largest score, or logit: see is_scored
+    float* groups;
+    // [outputs, groups]: each group's largest allowed logit; for outputs with candidates
+    float* likely;
+    const uint32_t* masks;   // [masks, words of vocab]: one bit per token
+    // number of finished blocks, 0 between steps; null: results are read only after the program has
+    // ended
+    uint32_t* arrivals;
     PostRef posts;
     uint32_t vocab;
-    uint32_t group_bits;  // 2^group_bits lanes of sample_scan make a group, such that there are at most DRAW_THREADS groups
+    // 2^group_bits lanes of sample_scan are a group, such that there are at most DRAW_THREADS
+    // groups
+    uint32_t group_bits;
 };
 static_assert(sizeof(SampleParams) == 168, "as in params.rs");
 
@@ -42,10 +49,11 @@ __device__ __forceinline__ const uint32_t* mask_of(const SampleParams& p, const 
     return output.mask ? p.masks + size_t(output.mask - 1) * div_up(p.vocab, 32) : nullptr;
 }
 
-// The first of four neighbouring tokens: the i-th four of a lane, counted over all lanes of all blocks of sample_scan.
+// First of four neighbouring tokens: the i-th four of a lane, counted over all lanes of all blocks
+// of sample_scan.
 __device__ __forceinline__ uint32_t four_of(uint32_t lane, uint32_t i) { return lane / 8 * (8 * PER_THREAD) + i * 32 + lane % 8 * 4; }
 
-// Four neighbours out of `count` numbers, minus infinity after the last.
+// Four neighbours of `count` numbers, negative infinity beyond the last.
 __device__ __forceinline__ float4 read_four(const float* numbers, uint32_t first, uint32_t count) {
     if (first + 4 <= count && count % 4 == 0) return *reinterpret_cast<const float4*>(numbers + first);
     float four[4];
@@ -64,18 +72,19 @@ __device__ __forceinline__ void write_four(float* numbers, uint32_t first, uint3
     }
 }
 
-// Whether top-k is small enough for the tokens that it keeps to be looked at one by one.
+// Whether top-k is small enough to process the kept tokens one by one.
 __device__ __forceinline__ bool keeps_few(const OutputRow& output) {
     return output.temperature > 0.0f && output.top_k > 0 && output.top_k <= TOP_MAX;
 }
-// Whether sample_scan leaves all scores: who changes logits or looks at more than a few tokens reads them, others the logits.
+// Whether sample_scan writes all scores. Outputs that change logits or draw from more than a few
+// tokens need them; other outputs read the logits.
 __device__ __forceinline__ bool is_scored(const OutputRow& output) {
     return output.bias_count > 0 || output.penalty_window > 0 || output.mask > 0 || (output.temperature > 0.0f && !keeps_few(output));
 }
-// What a logit is divided by. Greedy works on the logits themselves.
+// Divisor of the logits. Greedy sampling uses the logits themselves.
 __device__ __forceinline__ float divisor_of(const OutputRow& output) { return output.temperature > 0.0f ? output.temperature : 1.0f; }
 
-// A number's bits in an order that integers have.
+// A float's bits as an unsigned integer with the same order.
 __device__ __forceinline__ uint32_t monotone_of(float value) {
     const uint32_t bits = __float_as_uint(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -85,20 +94,20 @@ __device__ __forceinline__ float float_of(uint32_t monotone) {
 }
 
 __device__ __forceinline__ uint64_t key_of(float value, uint32_t token) {
-    // Minus zero and zero are equal: they must differ by id alone.
+    // Minus zero equals zero: their keys may differ by id alone.
     return uint64_t(monotone_of(value == 0.0f ? 0.0f : value)) << 32 | uint32_t(~token);
 }
 __device__ __forceinline__ uint32_t token_of(uint64_t key) { return ~uint32_t(key); }
 __device__ __forceinline__ float value_of(uint64_t key) { return float_of(uint32_t(key >> 32)); }
 
-// Numbers of all tokens that are drawn from, or listed.
+// Scores of all tokens that may be drawn or listed.
 struct Scores {
     const float* numbers;  // [vocab]
     float divisor;
     const uint32_t* mask;  // or null
     uint32_t vocab;
 
-    // What has no probability at all has no key: forbidden tokens, what is no number.
+    // Tokens without probability have key 0: forbidden tokens and NaN.
     __device__ __forceinline__ uint64_t key(float number, uint32_t token) const {
         const bool allowed = number > -INFINITY && (!mask || mask[token / 32] >> token % 32 & 1u);
         return allowed ? key_of(number / divisor, token) : 0;
@@ -106,7 +115,7 @@ struct Scores {
     __device__ __forceinline__ uint64_t key(uint32_t token) const { return key(numbers[token], token); }
 };
 
-// The largest and the smallest of a warp's; every lane gets it.
+// Largest and smallest of a warp's values; every lane gets it.
 __device__ __forceinline__ uint32_t warp_most(uint32_t bits) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_max_sync(FULL_MASK, bits);

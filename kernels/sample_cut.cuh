@@ -1,9 +1,10 @@
-// Where top-k and top-p cut when they look at all scores, and the random numbers of a draw.
+// Cuts of top-k and top-p over all scores, and the random numbers of a draw.
 #pragma once
 
 #include "sample_top.cuh"
 
-// Ten rounds of Philox4x32 (walla_device's philox.rs): the first word for counter (position, token, 0, 0).
+// Ten rounds of Philox4x32 (walla_device's philox.rs): the first word for counter
+// (position, token, 0, 0).
 __device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t token, uint32_t key0, uint32_t key1) {
     uint32_t c0 = position, c1 = token, c2 = 0, c3 = 0;
 #pragma unroll
@@ -25,7 +26,7 @@ struct Draw {
     const Scores& scores;
     float top;  // the largest score
 
-    // What the draw compares: the larger wins, the lower id of equals.
+    // Key of the draw (Gumbel-max): the largest wins, the lower id among equals.
     __device__ uint64_t gumbel(uint64_t key) const {
         const uint32_t token = token_of(key);
         const uint32_t word = philox(output.position + 1, token, output.seed[0], output.seed[1]);
@@ -36,13 +37,14 @@ struct Draw {
     __device__ bool likely(uint64_t key) const { return expf(value_of(key) - top) >= output.min_p; }
 
     __device__ uint64_t weight(uint64_t key) const { return weight_of(key, top); }
-    // Probability in units of 2^-40 of the likeliest token's: integers, whose sums do not depend on order.
+    // Probability in units of 2^-40 of the most probable token's: integers, whose sums do not
+    // depend on order.
     static __device__ uint64_t weight_of(uint64_t key, float top) {
         return uint64_t(double(expf(value_of(key) - top)) * 1099511627776.0);
     }
 };
 
-// Its largest key, by the whole block.
+// Largest key of a block.
 __device__ uint64_t block_max(uint64_t key) {
     static_assert(DRAW_THREADS / WARP == WARP, "one warp merges what all warps found");
     __shared__ uint64_t scratch[WARP];
@@ -52,7 +54,7 @@ __device__ uint64_t block_max(uint64_t key) {
     return key_max(scratch[threadIdx.x % WARP]);
 }
 
-// The lowest key that top-p keeps of those from `floor_` on, by narrowing.
+// Lowest key that top-p keeps of the keys from `floor_` on, by narrowing.
 __device__ uint64_t lowest_by_weight(const Draw& draw, uint64_t floor_, float top_p) {
     __shared__ unsigned long long total;
     if (threadIdx.x == 0) total = 0;
@@ -68,16 +70,17 @@ __device__ uint64_t lowest_by_weight(const Draw& draw, uint64_t floor_, float to
     return lowest_kept(draw.scores, floor_, wanted > 0 ? wanted : 1, [top = draw.top](uint64_t key) -> unsigned long long { return Draw::weight_of(key, top); });
 }
 
-// Scores in bins below the largest, 1/64 wide as far as DEPTH, then 1/16: how many, and what they weigh. The last bin has all that
-// lies deeper, 28 below the largest, where weights are zero.
+// Histogram of scores below the largest, in bins 1/64 wide up to DEPTH, then 1/16: counts and
+// weights. The last bin has all lower scores, 28 below the largest, where weights are zero.
 constexpr uint32_t BINS = 1024;
-constexpr uint32_t BIN_MAX = 1024;  // tokens of a bin that are looked at one by one
-// Limbs of 11 bits: sums of 2^21 tokens fit 32 bits, and sample_scan's groups are for 2^19 at most. Four have the weight's 41 bits.
+constexpr uint32_t BIN_MAX = 1024;  // tokens of a bin that can be processed one by one
+// Limbs of 11 bits: sums of 2^21 tokens fit 32 bits, and sample_scan's groups allow 2^19 at most.
+// Four limbs hold the weight's 41 bits.
 constexpr uint32_t LIMBS = 4, LIMB_BITS = 11;
 struct Bins {
     unsigned long long weights[BINS];
     uint32_t counts[BINS];
-    uint32_t limbs[LIMBS][BINS];  // of the weights' sums: shared memory adds 32 bits at a time
+    uint32_t limbs[LIMBS][BINS];  // of the weights' sums: shared-memory atomics are 32 bits wide
     uint64_t keys[BIN_MAX];
     uint64_t in_order[BIN_MAX];
     unsigned long long weights_in_order[BIN_MAX];
@@ -88,7 +91,8 @@ struct Bins {
 };
 static_assert(sizeof(Bins) == 53280, "as in lower/sample.rs");
 
-// A larger key never falls into a later bin: differences and products round monotonously.
+// Monotone: a larger key never falls into a later bin, because differences and products round
+// monotonically.
 __device__ __forceinline__ uint32_t bin_of(float score, float top) {
     constexpr float DEPTH = 12.0f;
     const float depth = top - score;
@@ -111,7 +115,7 @@ __device__ unsigned long long sum_of(Bins& b, const unsigned long long* list, ui
     return sum;
 }
 
-// Finds the bin in which a list's sum reaches `need`, the last if it does not, and the sum before it.
+// Finds the bin in which a list's sum reaches `need`, or the last bin, and the sum before it.
 template <typename Number>
 __device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
     if (threadIdx.x < WARP) {
@@ -138,8 +142,8 @@ __device__ void find_bin(Bins& b, const Number* list, unsigned long long need) {
     __syncthreads();
 }
 
-// Puts the tokens of a bin in order into `in_order`, their weights into `weights_in_order`; false if there are too many. A pass
-// over the scores.
+// Sorts the tokens of a bin into `in_order`, and their weights into `weights_in_order`; false if
+// there are too many. One pass over the scores.
 __device__ bool look_into(Bins& b, const Draw& draw, uint32_t bin) {
     if (bin == BINS - 1) return false;
     const float* scores = draw.scores.numbers;
@@ -167,7 +171,7 @@ __device__ bool look_into(Bins& b, const Draw& draw, uint32_t bin) {
     return true;
 }
 
-// The lowest key that top-k (when larger than TOP_MAX) and top-p keep.
+// Lowest key that top-k (if larger than TOP_MAX) and top-p keep.
 __device__ uint64_t cut(const Draw& draw) {
     extern __shared__ __align__(16) uint8_t dynamic[];
     Bins& b = *reinterpret_cast<Bins*>(dynamic);
@@ -188,7 +192,7 @@ __device__ uint64_t cut(const Draw& draw) {
         const float score = scores[t];
         const uint32_t bin = bin_of(score, draw.top);
         if (by_count) atomicAdd(&b.counts[bin], 1);
-        if (!by_weight || bin == BINS - 1) continue;  // that deep, weights are zero
+        if (!by_weight || bin == BINS - 1) continue;  // weights are zero there
         const uint64_t weight = draw.weight(key_of(score, t));
 #pragma unroll
         for (uint32_t limb = 0; limb < LIMBS; limb++) {
@@ -203,8 +207,8 @@ __device__ uint64_t cut(const Draw& draw) {
                        (uint64_t(b.limbs[3][i]) << 3 * LIMB_BITS);
     __syncthreads();
     uint64_t lowest = 0;
-    uint32_t last = BINS;             // the bin of the cut by count, whose tokens lie in order
-    unsigned long long in_last = 0;  // what its kept tokens weigh
+    uint32_t last = BINS;             // bin of the cut by count, whose tokens are sorted
+    unsigned long long in_last = 0;  // weight of its kept tokens
     if (by_count) {
         find_bin(b, b.counts, output.top_k);
         last = b.bin;

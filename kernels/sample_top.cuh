@@ -1,4 +1,5 @@
-// The largest keys of all tokens, in order: which groups of tokens can have them is known by the groups' largest numbers, so only these groups are read.
+// The largest keys of all tokens, in order. The groups' largest numbers determine which groups can
+// contain them; only these groups are read.
 #pragma once
 
 #include "sample.cuh"
@@ -7,18 +8,19 @@ constexpr uint32_t GROUP_BINS = 128;
 constexpr uint32_t FOUND_MAX = 1024;
 
 struct Top {
-    __align__(16) uint32_t bins[GROUP_BINS];  // groups, by their largest numbers
+    __align__(16) uint32_t bins[GROUP_BINS];  // histogram of the groups' largest numbers
     uint64_t found[FOUND_MAX];
     float found_numbers[FOUND_MAX];
     uint32_t groups[DRAW_THREADS];
     uint64_t sorted[TOP_MAX];  // zeros after the last
-    float numbers[TOP_MAX];    // of `sorted`, before they were divided
-    uint32_t most[WARP], least[WARP];  // each warp's
+    float numbers[TOP_MAX];    // of `sorted`, before division
+    uint32_t most[WARP], least[WARP];  // per warp
     uint32_t group_count, found_count;
     float threshold;
 };
 
-// The lowest key that a cut by count or by weight keeps of those from `from` on: eight bits at a time, a pass over all tokens each. `weight` answers what a key weighs.
+// Lowest key that a cut by count or by weight keeps of the keys from `from` on: eight bits per pass
+// over all tokens. `weight(key)` returns a key's weight.
 template <typename Weight>
 __device__ __noinline__ uint64_t lowest_kept(const Scores scores, uint64_t from, uint64_t wanted, Weight weight) {
     __shared__ unsigned long long histogram[256];
@@ -40,7 +42,7 @@ __device__ __noinline__ uint64_t lowest_kept(const Scores scores, uint64_t from,
         if (threadIdx.x == 0) {
             uint64_t sum = 0;
             uint32_t digit = 255;
-            // Falls through to digit 0 only if rounding left the sum short: then everything is kept.
+            // Reaches digit 0 only if rounding left the sum short: all keys are kept then.
 #pragma unroll 1
             for (; digit > 0 && sum + histogram[digit] < need; digit--) sum += histogram[digit];
             prefix |= uint64_t(digit) << shift;
@@ -51,14 +53,16 @@ __device__ __noinline__ uint64_t lowest_kept(const Scores scores, uint64_t from,
     return prefix > from ? prefix : from;
 }
 
-// The lowest of the `need` first keys of tokens that are allowed: the others' keys are zero.
+// Lowest of the `need` first keys. Keys of forbidden tokens are zero and do not count.
 __device__ __forceinline__ uint64_t lowest_by_count(const Scores& scores, uint64_t need) {
     return lowest_kept(scores, 1, need, [](uint64_t) { return 1ull; });
 }
 
-// A number that the largest of at least `need` groups reach, and few more; the lowest one if fewer groups have a number at all. `largest`: of the thread's own group, minus
+// A threshold that the largest numbers of at least `need` groups reach, and of few more; the lowest
+// float if fewer groups have a number at all. `largest`: of the thread's own group, negative
 // infinity for none.
-// One histogram between the smallest and the largest of them: where it is too coarse more groups are read, which costs time alone.
+// One histogram between the smallest and the largest of them. If it is too coarse, more groups are
+// read, which only costs time.
 __device__ __forceinline__ float threshold_of_groups(Top& top, float largest, uint32_t need) {
     constexpr float LIMIT = 3.4028235e38f;
     static_assert(GROUP_BINS == 4 * WARP, "four bins a lane");
@@ -86,13 +90,15 @@ __device__ __forceinline__ float threshold_of_groups(Top& top, float largest, ui
         }
         const uint32_t reached = __ballot_sync(FULL_MASK, up_to >= need);
         if (!reached) {
-            // Too few groups: whatever they have.
+            // Too few groups: keep all of them.
             if (lane == 0) top.threshold = -LIMIT;
         } else if (lane == __ffs(reached) - 1) {
             const uint32_t one = up_to - own + counts.x, two = one + counts.y, three = two + counts.z;
             const uint32_t bin = 4 * lane + (one < need) + (two < need) + (three < need);
             const float limit = most - float(bin + 1) * width;
-            // Differences are rounded; and scores are numbers divided by the temperature and rounded: numbers that little below may have the same.
+            // Safety margin for rounding: of the differences, and of scores, which are rounded
+            // quotients by the temperature, so that slightly smaller numbers may have the same
+            // score.
             top.threshold = limit - 1e-6f * (fabsf(limit) + float(GROUP_BINS) * width);
         }
     }
@@ -100,19 +106,21 @@ __device__ __forceinline__ float threshold_of_groups(Top& top, float largest, ui
     return top.threshold;
 }
 
-// Puts the keys of the `need` first tokens into `top.sorted`, in order, by the whole block. `largest`: the largest number of the thread's own group.
+// Writes the keys of the `need` first tokens to `top.sorted`, in order, with the whole block.
+// `largest`: the largest number of the thread's own group.
 __device__ __noinline__ void find_top(Top& top, const Scores scores, float largest, uint32_t group_bits, uint32_t need) {
     if (threadIdx.x == 0) top.group_count = top.found_count = 0;
     if (threadIdx.x < TOP_MAX) top.sorted[threadIdx.x] = 0;
     const float threshold = threshold_of_groups(top, largest, need);
     if (largest > -INFINITY && largest >= threshold) top.groups[atomicAdd(&top.group_count, 1)] = threadIdx.x;
     __syncthreads();
-    const uint32_t fours_bits = group_bits + 2, fours = top.group_count << fours_bits;  // of a group, of all
+    // per group, in total
+    const uint32_t fours_bits = group_bits + 2, fours = top.group_count << fours_bits;
     const auto token_at = [&](uint32_t i) { return four_of((top.groups[i >> fours_bits] << group_bits) + ((i & (1u << fours_bits) - 1) >> 2), i % 4); };
     const auto reached = [&](const float4& four) {
         return uint32_t(four.x >= threshold) | uint32_t(four.y >= threshold) << 1 | uint32_t(four.z >= threshold) << 2 | uint32_t(four.w >= threshold) << 3;
     };
-    // Two at a time, both on their way at once. Few numbers of all reach it, so they are read again there.
+    // Two loads in flight per iteration. Few numbers reach the threshold, so they are loaded again.
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < fours; i += 2 * DRAW_THREADS) {
         const bool has_other = i + DRAW_THREADS < fours;
@@ -130,7 +138,7 @@ __device__ __noinline__ void find_top(Top& top, const Scores scores, float large
     __syncthreads();
     uint32_t count = top.found_count;
     if (count > FOUND_MAX) {
-        // Many equal ones, or many in few groups.
+        // Many equal numbers, or many in few groups.
         __syncthreads();
         if (threadIdx.x == 0) top.found_count = 0;
         const uint64_t lowest = lowest_by_count(scores, need);
@@ -143,11 +151,12 @@ __device__ __noinline__ void find_top(Top& top, const Scores scores, float large
         __syncthreads();
         count = top.found_count;
     }
-    // A key's place is how many are larger; eight lanes count for one.
+    // A key's index is the number of larger keys; eight lanes count for one key.
     constexpr uint32_t SHARES = 8;
 #pragma unroll 1
     for (uint32_t first = 0; first < count; first += DRAW_THREADS / SHARES) {
-        if (first + threadIdx.x / WARP * (WARP / SHARES) >= count) break;  // none of the warp's
+        // no key of this warp is left
+        if (first + threadIdx.x / WARP * (WARP / SHARES) >= count) break;
         const uint32_t i = first + threadIdx.x / SHARES;
         const uint64_t mine = i < count ? top.found[i] : 0;
         uint32_t larger = 0;

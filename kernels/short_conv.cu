@@ -1,8 +1,10 @@
-// short_conv: u = b * v; out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1) + t), causal and per channel; then short_conv_state
-// leaves the inputs of each sequence's last taps - 1 tokens.
-// products: [rows, 3 * width] f32: b, c, v; kernel: [width, taps]; state: [sequences, taps - 1, width], oldest first.
-// An earlier u comes from a row of this step, else from the state, and is zero before position 0. taps <= 8.
-// Grid: (width / 256, rows). Memory-bound. Oracle: walla_cpu's scalar short_conv.
+// short_conv: u = b * v; out[r] = c * sum_t kernel[:, t] * u(p - (taps - 1) + t), causal and per
+// channel; then short_conv_state stores the inputs of each sequence's last taps - 1 tokens.
+// products: [rows, 3 * width] f32: b, c, v; kernel: [width, taps]; state: [sequences, taps - 1,
+// width], oldest first. taps <= 8.
+// An earlier u is read from a row of this step, otherwise from the state, and is zero before
+// position 0.
+// Grid: (width / 256, rows). Bound: memory. Oracle: walla_cpu's scalar short_conv.
 #include "step.cuh"
 
 struct ShortConvParams {
@@ -18,7 +20,7 @@ static_assert(sizeof(ShortConvParams) == 72, "as in params.rs");
 
 constexpr uint32_t TAPS_MAX = 8;
 
-// u(p - back) of the row's sequence, for `back` = 0 .. taps - 1; only the first `wanted` are filled.
+// u(p - back) of the row's sequence, for `back` = 0 .. taps - 1; only the first `wanted` are set.
 __device__ __forceinline__ void inputs(const ShortConvParams& p, uint32_t r, uint32_t i, uint32_t wanted,
                                        float (&u)[TAPS_MAX]) {
     const StepRow row = p.step.row(r);
@@ -63,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) short_conv_state(const __grid_
     if (r >= p.step.header().rows || i >= p.width) return;
     const StepRow row = p.step.row(r);
     if (!(row.flags & ROW_LAST_OF_SEQUENCE)) return;
-    // Everything is read before anything is written: one thread owns a channel of a sequence.
+    // All reads precede all writes: one thread owns a channel of a sequence.
     float u[TAPS_MAX];
     inputs(p, r, i, p.taps - 1, u);
 #pragma unroll

@@ -1,4 +1,4 @@
-// The step block and the result block: the device's side of crates/walla_device/src/step.rs.
+// Step block and result block: the device side of crates/walla_device/src/step.rs.
 // Names, order and sizes are the same there; both sides assert the sizes.
 #pragma once
 
@@ -16,7 +16,7 @@ struct StepHeader {
 };
 
 struct StepRow {
-    int32_t token;  // negative: the sequence's last sampled one
+    int32_t token;  // negative: the sequence's last sampled token
     uint32_t position;
     uint32_t sequence;
     uint32_t table;
@@ -44,7 +44,7 @@ struct OutputRow {
     uint32_t candidates;
     uint32_t bias_first;
     uint32_t bias_count;
-    uint32_t mask;  // one more than its place in the mask block; 0 allows all tokens
+    uint32_t mask;  // index in the mask block + 1; 0 allows all tokens
     uint32_t reserved[2];
 };
 #define OUTPUT_SAMPLE 1u
@@ -89,7 +89,7 @@ static_assert(sizeof(Candidate) == 8, "as in step.rs");
 #define CANDIDATES_MAX 16u
 #define PENALTY_WINDOW_MAX 256u
 
-// Where a step block lies and how it is cut.
+// Address and layout of a step block.
 struct StepRef {
     const uint8_t* block;
     uint32_t rows_offset;
@@ -115,14 +115,14 @@ struct StepRef {
 };
 static_assert(sizeof(StepRef) == 32, "as in params.rs");
 
-// The device's clock.
+// Device clock in nanoseconds.
 __device__ __forceinline__ uint64_t nanos() {
     uint64_t now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     return now;
 }
 
-// Where a ring of result blocks lies and how each is cut.
+// Address of a ring of result blocks, and the layout of a block.
 struct ResultRef {
     uint8_t* ring;
     uint32_t block_bytes;

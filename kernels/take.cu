@@ -1,13 +1,17 @@
-// take: block = the step block that the host has posted for this launch, if it has posted one. The first kernel of every program.
-// What the step before has brought ahead (`bring_ahead`) lies in memory of the device; else it comes from the host's.
-// Grid: 1 block. Bound by latency: memory twice, or the bus twice and the bytes. The kernel after it starts when it has ended, since kernels read the step block before they wait.
+// take: block = the step block that the host posted for this launch, if it posted one. First kernel
+// of every program.
+// If the previous step prefetched the block (`bring_ahead`), it is read from device memory,
+// otherwise from host memory.
+// block: [words] of 16 bytes. Grid: 1 block. Bound: latency, of two memory round trips, or of two
+// bus round trips and the bytes. The next kernel starts when this one has ended, because kernels
+// read the step block before they wait.
 #include "post.cuh"
 
 extern "C" __global__ void __launch_bounds__(POST_THREADS, 1) take(const __grid_constant__ PostRef p) {
     __shared__ Post post;
     wait_for_predecessors();
     const Taken taken = *p.taken;
-    // Before it is known whether they are wanted.
+    // Loaded speculatively, before the count is known.
     uint4 words[POST_BATCH];
 #pragma unroll
     for (uint32_t i = 0; i < POST_BATCH; i++) words[i] = p.ahead[i * POST_THREADS + threadIdx.x];
@@ -25,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(POST_THREADS, 1) take(const __grid_
         is_there = post.number == number;
         copy_post(post, p.block);
     }
-    // Everybody has read the count.
+    // All threads have read the count.
     __syncthreads();
     if (threadIdx.x == 0 && is_there) p.taken->count = number;
 }

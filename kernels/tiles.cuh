@@ -1,21 +1,25 @@
-// Tiles of keys and values in shared memory: TILE cells of one head as the tensor cores take them, from f16 or from 8 bits.
+// Tiles of keys and values in shared memory: TILE cells of one head as operands of the tensor
+// cores, from f16 or 8 bits.
 //
-// Both are 16 rows of a product: of keys the rows are cells and the depth is the head's numbers, of values (transposed) the rows are
-// numbers and the depth is cells. Lane l = 4 g + t holds rows g and g + 8, and of each 16 of depth 2 t, 2 t + 1, 2 t + 8, 2 t + 9.
-// Integers of 8 bits become exact halves. Keys' scales multiply scores, in f32; values are multiplied by theirs and rounded to f16.
+// Both are 16 rows of a product. For keys the rows are cells and the depth is the head's numbers;
+// for values (transposed) the rows are numbers and the depth is cells. Lane l = 4 g + t holds rows
+// g and g + 8, and of each 16 of depth 2 t, 2 t + 1, 2 t + 8, 2 t + 9. Integers of 8 bits become
+// exact halves. Keys' scales multiply scores, in f32; values are multiplied by their scales and
+// rounded to f16.
 #pragma once
 
 #include "kv.cuh"
 #include "tensor.cuh"
 
 constexpr uint32_t CHUNK = 64;
-constexpr uint32_t TILE = 16;  // cells of one product
+constexpr uint32_t TILE = 16;  // cells of one mma
 constexpr uint32_t TILES = CHUNK / TILE;
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-// Instructions ---------------------------------------------------------------------------------------------------------------
+// Instructions ------------------------------------------------------------------------------------
 
-// Copies 16 bytes to shared memory, the first `bytes` of them, and zeros. ONCE: they are read once a step.
+// Copies the first `bytes` of 16 bytes to shared memory, and zeros for the rest. ONCE: evict-first,
+// for data that is read once per step.
 template <bool ONCE>
 __device__ __forceinline__ void copy_16(uint32_t to, const void* from, uint32_t bytes) {
     if constexpr (ONCE)
@@ -52,14 +56,14 @@ __device__ __forceinline__ void store_words(uint32_t to, const uint4& words) {
                  : "memory");
 }
 
-// Where one layer's keys or values lie.
+// One layer's keys or values.
 template <typename Number>
 struct Pages {
     const Number* numbers;
     const __half* scales;
 };
 
-// The row's own key or value, as it is stored.
+// The row's own key or value, in storage format.
 template <uint32_t DIM, typename Number>
 struct Fresh {
     __align__(16) Number numbers[DIM];
@@ -70,7 +74,8 @@ struct Fresh {
 template <uint32_t DIM, typename Number, bool ONCE = true>
 struct Tile;
 
-// Has a warp copy the TILE cells from `cell` on, PIECES of 16 bytes each, which lie side by side, to `place(cell, piece)`.
+// A warp copies the TILE cells from `cell` on, each of PIECES contiguous pieces of 16 bytes, to
+// `place(cell, piece)`.
 template <bool ONCE, uint32_t PIECES, typename Place>
 __device__ __forceinline__ void copy_tile(uint32_t to, const void* numbers, uint32_t cell, uint32_t first, uint32_t begin,
                                           uint32_t end, Place place) {
@@ -85,28 +90,30 @@ __device__ __forceinline__ void copy_tile(uint32_t to, const void* numbers, uint
     }
 }
 
-// f16: piece i (16 bytes) of cell c lies at place i ^ c % 8 of its row, so that eight cells' equal pieces lie in different banks.
+// f16: piece i (16 bytes) of cell c is at place i ^ c % 8 of its row, so that equal pieces of eight
+// cells are in different banks.
 template <uint32_t DIM, bool ONCE>
 struct Tile<DIM, __half, ONCE> {
     static constexpr uint32_t BYTES = TILE * DIM * 2;
-    // Of a column's sums: 8 rows x 4 column pairs in different banks.
+    // Stride of a column's sums: 8 rows x 4 column pairs are in different banks.
     static constexpr uint32_t SUM_STRIDE = DIM + 4;
 
     static __device__ __forceinline__ uint32_t place(uint32_t cell, uint32_t piece) {
         return cell * DIM * 2 + (piece ^ cell % 8) * 16;
     }
-    // Which number row g (of 8; `half` 1: row g + 8) of product m of values is.
+    // Index in the head of row g (of 8; `half` 1: row g + 8) of product m of values.
     static __device__ __forceinline__ uint32_t number_of(uint32_t m, uint32_t half, uint32_t g) { return m * 16 + half * 8 + g; }
-    // Where number d of a column's sums lies, and how a lane leaves its two of product m.
+    // Index of number d in a column's sums, and the store of a lane's two numbers of product m.
     static __device__ __forceinline__ uint32_t sum_place(uint32_t, uint32_t d) { return d; }
     static __device__ __forceinline__ void store_sums(float* column_sums, uint32_t, uint32_t m, uint32_t g, float low, float high) {
         column_sums[number_of(m, 0, g)] = low;
         column_sums[number_of(m, 1, g)] = high;
     }
-    // Which number a lane's pair `i` of the depth 16 k .. begins with, of keys.
+    // First index in the head of a lane's pair `i` of keys, in the depth 16 k ...
     static __device__ __forceinline__ uint32_t depth_of(uint32_t k, uint32_t i, uint32_t t) { return k * 16 + i * 8 + t * 2; }
 
-    // Has a warp fetch a tile: cells `first` .. of one page, of which the first is `cell` of all; zeros outside of begin .. end.
+    // A warp fetches a tile: cells `first` .. of one page; `cell` is the index of the first among
+    // all cells. Zeros outside begin .. end.
     static __device__ __forceinline__ void fetch(uint32_t to, const Pages<__half>& pages, uint32_t cell, uint32_t first,
                                                  uint32_t begin, uint32_t end) {
         copy_tile<ONCE, DIM / 8>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
@@ -114,7 +121,7 @@ struct Tile<DIM, __half, ONCE> {
     // Halves have no scales.
     static __device__ __forceinline__ void fetch_scales(uint32_t, const Pages<__half>&, uint32_t, uint32_t, uint32_t, uint32_t,
                                                         uint32_t) {}
-    // Puts a key or value into a cell of the tile.
+    // Stores a key or value in a cell of the tile.
     static __device__ __forceinline__ void insert(uint32_t tile, const Fresh<DIM, __half>& fresh, uint32_t cell) {
         const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
@@ -122,7 +129,7 @@ struct Tile<DIM, __half, ONCE> {
             store_words(tile + place(cell, piece), *reinterpret_cast<const uint4*>(fresh.numbers + piece * 8));
         __syncwarp();
     }
-    // Scores of NT tiles side by side, tiles t0 .. of a chunk, for NS times 8 columns: s = K Q^T.
+    // Scores of NT consecutive tiles, tiles t0 .. of a chunk, for NS times 8 columns: s = K Q^T.
     template <uint32_t NT, uint32_t NS, uint32_t ALL>
     static __device__ __forceinline__ void score(float (&s)[NS][ALL][4], uint32_t t0, uint32_t tiles,
                                                  const uint32_t (&q)[NS][DIM / 16][2]) {
@@ -151,8 +158,9 @@ struct Tile<DIM, __half, ONCE> {
     }
 };
 
-// 8 bits: a lane has its numbers of a cell side by side, since the order of the depth of keys and of the rows of values is free.
-// Piece i of cell c lies in lines of 128 bytes so that both ways of reading meet different banks. The scales come last.
+// 8 bits: a lane's numbers of a cell are contiguous; the order of the depth of keys and of the rows
+// of values is free. Piece i of cell c is placed in lines of 128 bytes so that both access patterns
+// use different banks. The scales are last.
 template <uint32_t DIM, bool ONCE>
 struct Tile<DIM, Biased, ONCE> {
     static constexpr uint32_t SCALES = TILE * DIM;
@@ -179,8 +187,8 @@ struct Tile<DIM, Biased, ONCE> {
                                                  uint32_t begin, uint32_t end) {
         copy_tile<ONCE, PIECES>(to, pages.numbers, cell, first, begin, end, [](uint32_t c, uint32_t piece) { return place(c, piece); });
     }
-    // Has a lane fetch the scales of eight cells of a tile, lower (`half` 0) or upper ones; zeros from `end` on. Cells before `begin`
-    // are the sequence's own, in the same page.
+    // A lane fetches the scales of eight cells of a tile, lower (`half` 0) or upper ones; zeros
+    // from `end` on. Cells before `begin` belong to the same sequence and page.
     static __device__ __forceinline__ void fetch_scales(uint32_t to, const Pages<Biased>& pages, uint32_t cell, uint32_t half,
                                                         uint32_t first, uint32_t begin, uint32_t end) {
         const uint32_t c = first + half * 8;
@@ -195,7 +203,7 @@ struct Tile<DIM, Biased, ONCE> {
             asm volatile("st.shared.u16 [%0], %1;" ::"r"(tile + SCALES + cell * 2), "h"(__half_as_ushort(fresh.scale)) : "memory");
         __syncwarp();
     }
-    // Two bytes of a word as halves: 1024 + byte, less 1152.
+    // Two bytes of a word as halves: 1024 + byte, minus 1152.
     static __device__ __forceinline__ __half2 halves(uint32_t word, uint32_t which) {
         const uint32_t biased = __byte_perm(word, 0x64646464, which ? 0x4342 : 0x4140);
         return __hsub2(*reinterpret_cast<const __half2*>(&biased), __half2half2(__ushort_as_half(0x6480)));
@@ -231,7 +239,8 @@ struct Tile<DIM, Biased, ONCE> {
         }
     }
 
-    // Numbers of a lane in a cell, for products m0 .. m0 + MN (at most 8): bytes side by side, two a product.
+    // A lane's numbers of a cell for products m0 .. m0 + MN (at most 8): contiguous bytes, two per
+    // product.
     template <uint32_t MN>
     static __device__ __forceinline__ void load_numbers(uint32_t (&out)[(MN + 1) / 2], uint32_t tile, uint32_t cell, uint32_t m0) {
         const uint32_t d = number_of(m0, 0, threadIdx.x % WARP / 4);
@@ -262,7 +271,7 @@ struct Tile<DIM, Biased, ONCE> {
             load_words(two, tile + SCALES + t4 * 4 + i * 16);
             scales[i] = two[0];
         }
-        // Of the lane's four cells.
+        // Numbers of the lane's four cells.
         uint32_t words[4][(PN + 1) / 2];
 #pragma unroll
         for (uint32_t c = 0; c < 4; c++) load_numbers<PN>(words[c], tile, t4 * 2 + c % 2 + c / 2 * 8, m0);
@@ -270,7 +279,7 @@ struct Tile<DIM, Biased, ONCE> {
         for (uint32_t w = 0; w < (PN + 1) / 2; w++)
 #pragma unroll
             for (uint32_t h = 0; h < (PN == 1 ? 1 : 2); h++) {
-                // Bytes of two neighbouring cells, taken in turn: numbers d and d + 1 of both.
+                // Interleaves bytes of two neighbouring cells: numbers d and d + 1 of both.
                 uint32_t a[4];
 #pragma unroll
                 for (uint32_t i = 0; i < 2; i++) {

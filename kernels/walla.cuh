@@ -1,18 +1,27 @@
-// What every kernel of walla shares: launch ordering, reductions in a fixed order.
+// Launch ordering and fixed-order reductions, common to all kernels.
 //
 // Rules
-// 1. A kernel takes one parameter struct by value. Addresses in it never change, so a captured launch never does.
-// 2. A program's first two kernels (the first, `take`, brings the step block) do not overlap with what is ahead of them. So a kernel may read at once what is complete when the
-//    second one starts: the step block, weights, and what earlier programs left (cells). It calls `wait_for_predecessors()` before it reads anything else that another kernel writes,
-//    and before it writes at all.
-// 3. In every kernel at least one block waits, whatever is in the step (which has a row): the next kernel waits for this one alone, and would otherwise read, and write
-//    over, what the one before this still uses.
-// 4. A kernel calls `let_successors_start()` once, as early as it likes: a successor waits for the whole of it in any case. Those that write what successors read without waiting never
-//    call it: `take`, `fetch`, the kernels of cache.cu.
-// 5. Lengths and counts of a step are read on the device. Blocks beyond them return at once, or make all rows of the bucket, which nobody reads (pack, gather, products on tensor cores).
-// 6. A row's sums are made in an order that depends on the row alone: never on the bucket, other rows or arrival.
+// 1. A kernel takes one parameter struct by value. Its addresses never change, so a captured launch
+//    stays valid.
+// 2. A program's first two kernels (the first is `take`, which copies the step block) do not
+//    overlap with earlier work in the stream. Every kernel may therefore read at once the data that
+//    is complete when the second kernel starts: the step block, weights, and cells that earlier
+//    programs wrote. A kernel calls `wait_for_predecessors()` before it reads anything else that
+//    another kernel writes, and before its first write.
+// 3. In every kernel at least one block waits, for every step (a step has at least one row). The
+//    next kernel waits for this kernel only. Without the wait it could read or overwrite data that
+//    the kernel before this one still uses.
+// 4. A kernel calls `let_successors_start()` once, as early as possible: a successor still waits
+//    for the whole kernel. Kernels whose output is read without waiting never call it: `take`,
+//    `fetch`, the kernels of cache.cu.
+// 5. Lengths and counts of a step are read on the device. Blocks beyond them return at once, or
+//    compute all rows of the bucket; the extra rows are not read (pack, gather, products on tensor
+//    cores).
+// 6. The order of a row's sums depends on the row alone: never on the bucket, other rows or arrival
+//    order.
 //
-// Raise the number when a kernel's name, grid or meaning changes while its structs stay as they are: images of other interfaces are refused.
+// Increment the number when a kernel's name, grid or semantics change while its structs do not:
+// images with another interface are rejected.
 // walla: interface 15
 #pragma once
 
@@ -23,15 +32,15 @@
 #define WARP 32u
 #define FULL_MASK 0xffffffffu
 
-// Waits until the kernels ahead in the stream have ended and what they wrote can be seen (no work before sm_90, where a
-// kernel starts only then).
+// Waits until the preceding kernels of the stream have ended and their writes are visible. Before
+// sm_90 it is empty: a kernel starts only then.
 __device__ __forceinline__ void wait_for_predecessors() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Lets the next kernel of the stream be set up while this one runs.
+// Allows the next kernel of the stream to launch while this one runs.
 __device__ __forceinline__ void let_successors_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -40,17 +49,18 @@ __device__ __forceinline__ void let_successors_start() {
 
 __device__ __forceinline__ uint32_t div_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-// The policy of copies of what is read once a step: it leaves the second cache before anything else does, of ours and of the game's. From sm_80 on.
+// L2 evict-first policy for data that is read once per step: it is evicted before other lines, ours
+// and the game's. From sm_80 on.
 __device__ __forceinline__ uint64_t leaves_first() {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
 
-// Where something lies in the block's shared memory.
+// Shared-memory address of a pointer.
 __device__ __forceinline__ uint32_t shared_of(const void* at) { return static_cast<uint32_t>(__cvta_generic_to_shared(at)); }
 
-// Sum over a warp; every lane gets it. A butterfly, so the order is fixed.
+// Sum over a warp; every lane gets it. Butterfly reduction, so the order is fixed.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(FULL_MASK, value, offset);
@@ -64,7 +74,8 @@ __device__ __forceinline__ float warp_max(float value) {
     return value;
 }
 
-// Sum over a block of `THREADS`; every thread gets it. `scratch` holds one float a warp and is free again on return.
+// Sum over a block of `THREADS`; every thread gets it. `scratch` holds one float per warp and may
+// be reused on return.
 template <uint32_t THREADS>
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
     constexpr uint32_t warps = THREADS / WARP;

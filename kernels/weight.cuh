@@ -1,29 +1,36 @@
-// Weight matrices as `walla_cuda` repacks them at load (crates/walla_cuda/src/repack.rs): rows in tiles of 16, columns in
-// segments of 128 (padded with zeros). Half a tile, 8 rows, of a segment is a record, all that a warp needs of it side by side, so that
-// one bulk copy brings it. The records of half a tile follow each other, then those of the other half, then the next tile's.
+// Weight matrices as `walla_cuda` repacks them at load (crates/walla_cuda/src/repack.rs): rows in
+// tiles of 16, columns in segments of 128 (padded with zeros). A record is half a tile, 8 rows, of
+// one segment. All data that a warp needs of it is contiguous, so one bulk copy loads it. The
+// records of a half tile are consecutive, followed by the records of the other half, then the next
+// tile.
 //
-// Lane `4 g + t` (g < 8, t < 4) owns of row `g` of the record, of each of the four blocks of 32, the numbers 4 t .. 4 t + 4 and
-// 16 + 4 t .. 16 + 4 t + 4: 32 numbers in all, in that order. That is what the tensor cores want of it: two multiplications a
-// block, the first over its numbers 0 .. 16.
+// Lane `4 g + t` (g < 8, t < 4) owns, in row `g` of the record and in each of its four blocks of
+// 32, the numbers 4 t .. 4 t + 4 and 16 + 4 t .. 16 + 4 t + 4: 32 numbers in all, in that order.
+// This is the tensor cores' operand layout: two mma per block, the first over its numbers 0 .. 16.
 //
 // The parts of a record, in order:
 //
-// | type | quants (a lane's 32 numbers) | high (same) | scales (a row's block) | supers (a row; those of its 256 numbers) |
+// | type | quants (a lane's 32) | high (same) | scales (row, block) | supers (row, 256 numbers) |
 // |---|---|---|---|---|
 // | F32, F16 | the numbers | | | |
 // | Q8_0 | bytes, excess 128 | | f16 d | |
-// | Q4_0, Q4_1 | nibbles, a word a block | | f16 d; Q4_1: f16 d, m | |
+// | Q4_0, Q4_1 | nibbles, one word per block | | f16 d; Q4_1: f16 d, m | |
 // | Q5_0, Q5_1 | nibbles | u32 | f16 d; Q5_1: f16 d, m | |
 // | Q6_K | nibbles | 2 u32 | i8 of numbers 0..16, i8 of 16..32, excess 128 | f16 d |
 //
-// Q4_K and Q5_K are Q4_1 and Q5_1 here: d times the integer of a block's scale, rounded to f16, and minus dmin times that of its minimum, which makes good what the scale lost.
-// Numbers are stored without a power of two of the whole matrix (`scale`, which is exact): so that BF16 becomes F16, exact but for numbers more than 2^29 below the
-// largest, and so that quantised numbers are INTEGER times their integers with scales (d) in f16's upper range. Minimums (m) are stored MINIMUM / INTEGER
-// = 16 times smaller than scales, so that f16 has room for them.
+// Q4_K and Q5_K are stored as Q4_1 and Q5_1: the scale is d times the integer of a block's scale,
+// rounded to f16. The minimum is minus dmin times the integer of its minimum, and compensates for
+// the scale's rounding.
+// Numbers are divided by a power of two of the whole matrix (`scale`, exact). Therefore BF16
+// becomes F16, exact except for numbers more than 2^29 below the largest, and quantised numbers are
+// INTEGER times their integers with scales (d) in f16's upper range. Minimums (m) are stored
+// MINIMUM / INTEGER = 16 times smaller than scales, so that they fit f16.
 //
-// Nibbles: nibble i of word j holds number 8 j + (0, 2, 4, 6, 1, 3, 5, 7)[i] of the lane, so that a mask leaves two neighbours in
-// the two halves of a word. High bits (the fifth, or the fifth and the sixth; of 32 or of 16 numbers a word): those of number 2 i lie in the lower half, those of
-// 2 i + 1 at the same place of the upper half, see `high_place`. The quants of a record are pieces of 16 bytes, piece i of all lanes before piece i + 1.
+// Nibbles: nibble i of word j holds number 8 j + (0, 2, 4, 6, 1, 3, 5, 7)[i] of the lane, so that a
+// mask leaves two neighbours in the two halves of a word. High bits (the fifth, or the fifth and
+// sixth; of 32 or of 16 numbers per word): the bits of number 2 i are in the lower half, the bits
+// of 2 i + 1 at the same position of the upper half, see `high_place`. The quants of a record are
+// pieces of 16 bytes, piece i of all lanes before piece i + 1.
 #pragma once
 
 #include "walla.cuh"
@@ -35,7 +42,7 @@ struct WeightRef {
     uint32_t rows;
     uint32_t cols;  // a multiple of 128
     uint32_t type;
-    float scale;  // of every number
+    float scale;  // of all numbers of the matrix
 };
 static_assert(sizeof(WeightRef) == 24, "as in params.rs");
 
@@ -43,23 +50,23 @@ constexpr float INTEGER = 0x1p-24f, MINIMUM = 0x1p-20f;
 constexpr uint32_t TILE_ROWS = 16;
 constexpr uint32_t SEGMENT = 128;
 
-// Numbers that one 16-byte load of the quants brings.
+// Numbers per 16-byte load of the quants.
 __host__ __device__ constexpr uint32_t unit_numbers(uint32_t type) {
     return type == F32 ? 4 : type == F16 ? 8 : type == Q8_0 ? 16 : 32;
 }
 __host__ __device__ constexpr bool has_fifths(uint32_t type) { return type == Q5_0 || type == Q5_1; }
 
-// Where a pair's high bits begin in each half of its word. Those of an odd pair lie four bits beyond those of the pair before, as their nibbles do: one shift brings both
-// to their places.
+// Position of a pair's high bits in each half of its word. The bits of an odd pair are four above
+// the bits of the previous pair, as are their nibbles: one shift aligns both.
 template <uint32_t TYPE>
 __host__ __device__ constexpr int high_place(uint32_t pair) {
     return has_fifths(TYPE) ? int(pair / 8 * 8 + pair % 2 * 4 + pair % 8 / 2) : int(pair % 8 / 4 * 8 + pair % 2 * 4 + pair % 4 / 2 * 2);
 }
 
-// The bits that a pair has there, once they lie behind its nibbles.
+// Mask of a pair's high bits after that shift.
 template <uint32_t TYPE>
 constexpr uint32_t HIGH_BITS = TYPE == Q6K ? 0x00300030u : 0x00100010u;
-// A pair's word of a lane's high bits, shifted so that they lie behind nibbles in the lowest bits.
+// Word with a pair's high bits, shifted to just above nibbles in the lowest bits.
 template <uint32_t TYPE>
 __device__ __forceinline__ uint32_t high_of(const uint32_t (&high)[2], uint32_t pair) {
     const uint32_t word = high[TYPE == Q6K ? pair / 8 : 0];
@@ -67,7 +74,8 @@ __device__ __forceinline__ uint32_t high_of(const uint32_t (&high)[2], uint32_t 
     return up >= 0 ? word << up : word >> -up;
 }
 
-// A number below 2^23 as a float, less `offset`: the magic 2^23 puts the integer into the mantissa.
+// An integer below 2^23 as a float, minus `offset`: the magic 2^23 places the integer in the
+// mantissa.
 __device__ __forceinline__ float integer(uint32_t bits, float offset) {
     return __uint_as_float(0x4B000000u | bits) - (8388608.0f + offset);
 }
@@ -76,12 +84,12 @@ __device__ __forceinline__ float half_bits(uint32_t bits) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 
-// Sizes of a record's parts and where they begin, in bytes.
+// Sizes and offsets of a record's parts, in bytes.
 template <uint32_t TYPE>
 struct Record {
     static constexpr uint32_t PIECES = 32 / unit_numbers(TYPE);
     static constexpr bool HAS_MINIMUM = TYPE == Q4_1 || TYPE == Q5_1;
-    // Taken from every integer.
+    // Subtracted from every integer.
     static constexpr float OFFSET =
         TYPE == Q8_0 ? 128.0f : TYPE == Q4_0 ? 8.0f : TYPE == Q5_0 ? 16.0f : TYPE == Q6K ? 32.0f : 0.0f;
     static constexpr uint32_t HIGH = 32 * (has_fifths(TYPE) ? 4 : TYPE == Q6K ? 8 : 0);
@@ -93,7 +101,7 @@ struct Record {
     static constexpr uint32_t BYTES = SUPERS_AT + SUPERS;
 };
 
-// A lane's 32 numbers of one row and segment, as they lie in memory.
+// A lane's 32 numbers of one row and segment, in storage format.
 template <uint32_t TYPE>
 struct Block : Record<TYPE> {
     using R = Record<TYPE>;
@@ -102,7 +110,7 @@ struct Block : Record<TYPE> {
     uint32_t scales[4];
     uint32_t supers;
 
-    // Lane t's of row `row` of the matrix.
+    // Loads the numbers of lane t in row `row` of the matrix.
     __device__ __forceinline__ void load(const WeightRef& w, uint32_t row, uint32_t segment, uint32_t t) {
         const uint32_t tile = row / TILE_ROWS, half = row % TILE_ROWS / 8, g = row % 8;
         const uint8_t* record = w.records + (size_t(tile * 2 + half) * (w.cols / SEGMENT) + segment) * R::BYTES;
@@ -118,7 +126,8 @@ struct Block : Record<TYPE> {
         if constexpr (R::SUPERS == 16) supers = __ldg(reinterpret_cast<const uint16_t*>(record + R::SUPERS_AT) + g);
     }
 
-    // Of block j of the segment: number = factor * (integer - OFFSET) + minimum; Q6_K has a scale for each half of the block.
+    // Factors of block j of the segment: number = factor * (integer - OFFSET) + minimum; Q6_K has
+    // one scale per half block.
     __device__ __forceinline__ void factors(uint32_t j, float& low, float& upper, float& minimum) const {
         minimum = 0.0f;
         if constexpr (TYPE == Q4_1 || TYPE == Q5_1) {
@@ -176,12 +185,12 @@ struct Block : Record<TYPE> {
     }
 };
 
-// Column, in its segment, of number i of lane t's 32.
+// Column within the segment of number i of lane t's 32.
 __host__ __device__ constexpr uint32_t column_of(uint32_t t, uint32_t i) {
     return i / 8 * 32 + i % 8 / 4 * 16 + 4 * t + i % 4;
 }
 
-// Calls `f` with an empty block of the type.
+// Calls `f` with an empty `Block` of the type.
 template <typename F>
 __device__ __forceinline__ void with_type(uint32_t type, F&& f) {
 #define CASE(T) \

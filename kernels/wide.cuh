@@ -1,19 +1,32 @@
-// wide: a matmul (product.cuh) for more than 8 rows of x, or 5 and more long ones, by warpgroups (wgmma.cuh, sm_90a): weights become f16 in registers once for up to 64 rows of x, which
-// are read from shared memory.
+// wide: WGMMA GEMM (product.cuh; wgmma.cuh, sm_90a) for more than 8 rows of x, or 5 and more if K
+// is large. Weights become f16 in registers once for up to 64 rows of x, which are read from shared
+// memory.
 //
-// A block takes 8 tiles, 128 of W's rows, or 4. Each of its warps that multiply has a tile and a run of it, and asks for its own weights, two segments at a time, the first before it waits for
-// its predecessor. One warp more brings the rows of x, which the warps of a run share, or one for each run.
-// SPLITS = ONE, for many tiles: 16 warps make both runs of all columns; a tile's two warps swap half of their sums, and write what they have. Blocks take tiles in turns.
-// With 4 tiles it is 8 warps, and two blocks share a multiprocessor: the first of them is there before the kernel ahead has ended, and asks for its weights.
-// SPLITS = ONE_UNEVEN: the same where the last turn is a half one, since no more tiles are left: a block has 4 of them then, which half of its warps make.
-// SPLITS = IN_CLUSTER, for few: a block makes one split, one run of it after the other, and a cluster of as many blocks as there are splits makes the same tiles; warps store their sums
-// with the block that owns the tile, which adds the splits in order. Two blocks share a multiprocessor.
-// SPLITS = IN_MEMORY, for few with long splits: 16 warps make both runs of a block's split, and leave the sums to `fold` (fold.cu). A block has a multiprocessor, which clusters of eight such blocks
-// would not find all at once.
-// SPLITS = LEFT, for few whose reader adds the splits itself (LeftRef in attend.cuh): a block makes one split, of one run, and stores its sums as they are, without factors of rows, which the
-// first of blocks leaves.
-// Grid: (blocks that take turns, or groups of tiles * splits; rows of x / N); of a pair of products (IN_CLUSTER, LEFT) the blocks of one, then of the other. Bound: bytes of W to some 32 rows of x, then reads of x from the second cache.
-// Oracle: walla_cpu's scalar linear; the bits are those of few.cuh and matmul.cuh.
+// A block takes 8 tiles, 128 rows of W, or 4. Each consumer warp has a tile and a run of it. It
+// copies its own weights, two segments at a time, the first before it waits for its predecessor.
+// One producer warp copies the rows of x, which the warps of a run share; or one producer warp per
+// run.
+// - SPLITS = ONE, for many tiles: 16 warps compute both runs of all columns. A tile's two warps
+//   swap half of their sums and write their results. Blocks are persistent and take tiles
+//   round-robin. With 4 tiles a block has 8 warps and two blocks share a multiprocessor: the first
+//   of them is resident before the preceding kernel has ended, and loads its weights.
+// - SPLITS = ONE_UNEVEN: as ONE, but the last wave is half full: each block has 4 tiles in it,
+//   which half of its warps compute.
+// - SPLITS = IN_CLUSTER, for few tiles: a block computes one split, its runs sequentially. A
+//   cluster of one block per split computes the same tiles; warps store their sums in the shared
+//   memory of the block that owns the tile, which adds the splits in order. Two blocks share a
+//   multiprocessor.
+// - SPLITS = IN_MEMORY, for few tiles with long splits: 16 warps compute both runs of a block's
+//   split and write the sums to the split-K workspace of `fold` (fold.cu). A block has a
+//   multiprocessor alone; a cluster of eight such blocks could not be scheduled at once.
+// - SPLITS = LEFT, for few tiles if the consumer adds the splits (LeftRef in attend.cuh): a block
+//   computes one split, of one run, and stores its sums without the rows' factors, which block 0
+//   writes.
+//
+// Grid: (persistent blocks, or groups of tiles * splits; rows of x / N); for a pair of products
+// (IN_CLUSTER, LEFT) the blocks of one, then of the other. Bound: bytes of W up to some 32 rows of
+// x, then reads of x from L2.
+// Oracle: walla_cpu's scalar linear; the bits equal the results of few.cuh and matmul.cuh.
 #pragma once
 
 #include "bulk.cuh"
@@ -21,24 +34,27 @@
 #include "product.cuh"
 #include "wgmma.cuh"
 
-constexpr uint32_t WIDE_TILES = 8;  // of a block: two warpgroups of four
+constexpr uint32_t WIDE_TILES = 8;  // per block: two warpgroups of four
 constexpr uint32_t WIDE_TILES_HALF = 4;
-// Where the splits of a tile meet.
+// Where the splits of a tile are added.
 enum Splits : uint32_t { ONE, ONE_UNEVEN, IN_CLUSTER, IN_MEMORY, LEFT };
-// Runs that a block makes at once.
+// Runs that a block computes at once.
 template <Splits SPLITS>
 constexpr uint32_t RUNS_OF = SPLITS == IN_CLUSTER || SPLITS == LEFT ? 1 : 2;
-// Warps that bring the rows of x of RUNS runs: each issues a copy every 60 cycles, so one a run where 64 rows of x are more bytes than the weights of 8 tiles.
+// Producer warps for the rows of x of `runs` runs. Each issues one copy per 60 cycles, so there is
+// one per run if 64 rows of x are more bytes than the weights of 8 tiles.
 __host__ __device__ constexpr uint32_t x_warps(uint32_t n, uint32_t runs, uint32_t record) { return n > 32 && record <= 1024 ? runs : 1; }
 template <uint32_t TYPE, uint32_t N, Splits SPLITS, uint32_t TILES>
 constexpr uint32_t WIDE_THREADS = (TILES * RUNS_OF<SPLITS> + x_warps(N, RUNS_OF<SPLITS>, Record<TYPE>::BYTES)) * WARP;
-// Segments of a stage of weights: copies of 1 to 2 KB.
+// Segments per stage of weights: copies of 1 to 2 KB.
 __host__ __device__ constexpr uint32_t weights_chunk(uint32_t record) { return record > 1200 ? 1 : 2; }
 template <uint32_t N>
-constexpr uint32_t X_CHUNK = N > 32 ? 1 : 2;  // segments of a stage of x
-constexpr uint32_t GROUP_BYTES = 8 * SEGMENT * 2;  // 8 rows of x, a segment
+constexpr uint32_t X_CHUNK = N > 32 ? 1 : 2;  // segments per stage of x
+constexpr uint32_t GROUP_BYTES = 8 * SEGMENT * 2;  // 8 rows of x, one segment
 
-// Tiles are numbered as if all turns were whole, 8 a block and turn; in the last, a half one, the lower half of each block's are there. The tile of a number; none from p.tiles on.
+// The tile of a number. Tiles are numbered as if all waves were full, 8 per block and wave; in a
+// half wave, the last, only the lower half of each block's numbers have a tile. p.tiles or more:
+// none.
 template <bool HAS_HALF_TURN>
 __device__ __forceinline__ uint32_t tile_at(const MatmulParams& p, uint32_t number) {
     if (!HAS_HALF_TURN || number < p.turn_tiles) return number;
@@ -46,15 +62,15 @@ __device__ __forceinline__ uint32_t tile_at(const MatmulParams& p, uint32_t numb
     return in < WIDE_TILES_HALF ? p.turn_tiles + (number - p.turn_tiles) / WIDE_TILES * WIDE_TILES_HALF + in : p.tiles;
 }
 
-// The weights of a warp's tiles, turn after turn, on their way to its ring.
+// A warp's weight pipeline: the copies of its tiles into its ring, wave by wave.
 template <uint32_t TYPE, bool HAS_HALF_TURN>
 struct Weights {
     static constexpr uint32_t RECORD = Record<TYPE>::BYTES, CHUNK = weights_chunk(RECORD), HALF = CHUNK * RECORD, STAGE = 2 * HALF;
     const MatmulParams& p;
-    uint32_t stages, barriers;  // in shared memory
-    uint32_t number, step;      // of the tile that comes next; to the one after it
+    uint32_t stages, barriers;  // shared-memory addresses
+    uint32_t number, step;      // of the next tile; stride to the one after it
     uint32_t begin, count;      // segments of every tile
-    uint32_t fetched;           // of the next tile
+    uint32_t fetched;           // segments of the next tile
     const uint8_t* from;
     Turn ahead, now;
 
@@ -62,7 +78,8 @@ struct Weights {
     __device__ __forceinline__ void find() {
         if (tile() < p.tiles) from = first_half<RECORD>(p, tile(), begin);
     }
-    // Asks for the next stage, if there is one: the whole warp's call, one lane's copies.
+    // Starts the copies of the next stage, if one is left: the whole warp calls it, one lane
+    // copies.
     __device__ __forceinline__ void fetch() {
         if (tile() >= p.tiles || count == 0) return;
         const uint32_t bytes = min(CHUNK, count - fetched) * RECORD;
@@ -81,13 +98,14 @@ struct Weights {
     }
 };
 
-// The rows of x of a run, which a warp for each tile reads.
+// Ring of the rows of x of a run, read by one warp per tile.
 struct XRing {
     uint32_t stages, full, empty;
 };
 
-// A run: the chain of its segments, `first` to `end` of the `weights.count` that the warp multiplies with for a tile. `is_tile` is false for a warp that has none and
-// only goes along with its group.
+// Computes a run: the chain of its segments, `first_segment` to `end` of the `weights.count` that
+// the warp multiplies for a tile. `is_tile` is false for a warp without a tile, which only takes
+// part in its warpgroup's instructions.
 template <uint32_t TYPE, uint32_t N, bool HAS_HALF_TURN>
 __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t* weights_from, Weights<TYPE, HAS_HALF_TURN>& weights, const XRing& x, Turn& x_now,
                                              uint32_t first_segment, uint32_t end, bool is_tile) {
@@ -97,7 +115,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
     const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
     for (uint32_t c = 0; c < N / 2; c++) sum[c] = 0.0f;
-    uint32_t due = 0;  // barrier of the stage of x that products under way may be the last to read
+    uint32_t due = 0;  // barrier of the last stage of x that products in flight may read
     const auto release_weights = [&] {
         __syncwarp();
         weights.fetch();
@@ -107,9 +125,10 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
         due = x.empty + 8 * x_now.slot;
         x_now.next(p.chunk);
     };
-    // The same for all lanes, which the compiler learns from the exchange.
+    // Uniform over the warp; the shuffle makes that known to the compiler.
     const auto stage_of_x = [&] { return matrices_at(__shfl_sync(FULL_MASK, x.stages + x_now.slot * X_STAGE, 0), GROUP_BYTES * X_CHUNK<N>); };
-    // A segment, which is the stages' `w_in` and `x_in`; whether it is their last.
+    // Multiplies one segment, at offsets `w_in` and `x_in` of the stages. `ends_*`: it is the last
+    // of its stage.
     const auto multiply_segment = [&](uint64_t b, uint32_t w_in, uint32_t x_in, bool ends_weights, bool ends_x) {
         if (w_in == 0 && is_tile) await_phase(weights.barriers + 8 * weights.now.slot, weights.now.phase);
         HalfTile<TYPE> w[2];
@@ -124,7 +143,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) add_product(sum, first[k / 2][k % 2], further(b, k * 256));
         close_products();
-        // Those before are done: their registers are free, and their rows of x.
+        // Earlier products are complete: their registers and their rows of x are free.
         await_products<1>();
         if (x_in == 0) {
             if (due && lane == 0) arrive(due);
@@ -137,7 +156,8 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) add_product(sum, second[k / 2][k % 2], further(b, (4 + k) * 256));
         close_products();
-        // Products under way read their left side's registers. Halves go there right from shared memory, and so not before all products are done.
+        // Products in flight read the registers of their left operand. F16 weights are loaded into
+        // these registers directly from shared memory, so only after all products are complete.
         await_products<TYPE == F16 ? 0 : 1>();
         if (ends_weights) release_weights();
         if (ends_x) release_x();
@@ -149,7 +169,9 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
             multiply_segment(further(stage_of_x(), x_in * GROUP_BYTES), w_in, x_in, w_in + 1 == W::CHUNK || is_last, x_in + 1 == X_CHUNK<N> || is_last);
         }
     } else {
-        // Two segments a turn, which are a stage of either: a third fewer instructions, for which 64 rows of x leave no registers. A run may begin and end within a stage.
+        // Two segments per iteration, one stage of weights and one of x: a third fewer
+        // instructions. 64 rows of x leave no registers for it. A run may begin and end within a
+        // stage.
         static_assert(W::CHUNK == 2 && X_CHUNK<N> == 2);
         for (uint32_t s = first_segment / 2 * 2; s < end; s += 2) {
             const uint64_t b = stage_of_x();
@@ -162,7 +184,7 @@ __device__ __forceinline__ void multiply_run(float (&sum)[N / 2], const uint8_t*
     if (due && lane == 0) arrive(due);
 }
 
-// A warpgroup's way past the rows of x of a turn in which it has no tiles.
+// Releases the stages of x of a wave in which the warpgroup has no tiles.
 template <uint32_t N>
 __device__ __forceinline__ void pass_run(const XRing& x, Turn& x_now, uint32_t count, uint32_t depth) {
 #pragma unroll 1
@@ -174,7 +196,8 @@ __device__ __forceinline__ void pass_run(const XRing& x, Turn& x_now, uint32_t c
     }
 }
 
-// Sums of COUNT numbers over a warp, each as warp_sum makes it: lane l is left with that of number l / (WARP / COUNT).
+// Sums of COUNT numbers over a warp, each in warp_sum's order: lane l gets the sum of number l /
+// (WARP / COUNT).
 template <uint32_t COUNT>
 __device__ __forceinline__ float warp_sums(float (&of)[COUNT]) {
     const uint32_t lane = threadIdx.x % WARP;
@@ -191,17 +214,18 @@ __device__ __forceinline__ float warp_sums(float (&of)[COUNT]) {
     return of[0];
 }
 
-// Whether gate and up leave memory idle: 64 rows of x with quantised weights do.
+// Whether gate and up leave memory bandwidth unused: true for 64 rows of x with quantised weights.
 template <uint32_t TYPE, uint32_t N>
 constexpr bool LEAVES_MEMORY_IDLE = N > 32 && TYPE != F16;
 
-// Has the second cache fetch every `stride`-th of the pages that the next attention reads, as many as it keeps: spread over the rows and their lengths, so that attention
-// finds some there at any time while others come from memory. Few pages need no help. `part` of `parts`: a warp's share.
+// Prefetches into L2 every `stride`-th of the pages that the next attention reads, as many as L2
+// keeps. They are spread over the rows and their lengths, so that attention always finds some in L2
+// while others come from memory. Few pages need no prefetch. `part` of `parts`: a warp's share.
 __device__ __forceinline__ void bring_pages(const MatmulParams& p, uint32_t part, uint32_t parts) {
     const PagesRef& next = p.next_pages;
     const uint32_t rows = p.step.header().rows, lane = threadIdx.x % WARP;
     const auto page_of = [&](uint32_t cell) { return __umulhi(cell, next.page_magic); };
-    // Those of a row's earlier cells.
+    // Pages of a row's earlier cells.
     const auto first_of = [&](uint32_t position) { return next.window && position >= next.window ? page_of(position + 1 - next.window) : 0; };
     const auto end_of = [&](uint32_t position) { return position ? page_of(position - 1) + 1 : 0; };
     uint32_t pages = 0;
@@ -212,7 +236,7 @@ __device__ __forceinline__ void bring_pages(const MatmulParams& p, uint32_t part
     pages = __reduce_add_sync(FULL_MASK, pages);
     if (pages <= 2 * next.pages_most) return;
     const uint32_t stride = div_up(pages, next.pages_most);
-    // Keys and values of a row are taken by as many warps as there are for each.
+    // Equally many warps take the keys and the values of each row.
     const uint32_t streams = 2 * rows, takers = parts / streams, taker = part / streams, stream = part - taker * streams;
     if (taker >= takers || !is_elected()) return;
     const StepRow& row = p.step.row(stream / 2);
@@ -223,12 +247,14 @@ __device__ __forceinline__ void bring_pages(const MatmulParams& p, uint32_t part
     for (uint32_t page = first_of(row.position) + taker * stride; page < end; page += takers * stride) fetch_ahead(from + size_t(table[page]) * next.page_bytes, next.page_bytes);
 }
 
-// Whether gate and up ask for one stage of weights before their predecessor has ended, and for the others when rows of x are on their way: those of 16 rows would have so much of memory that the product
-// ahead of them comes later.
+// Whether gate and up load only one stage of weights before their predecessor has ended, and the
+// others when rows of x are in flight: with 16 rows the full prefetch would take enough bandwidth
+// to delay the preceding product.
 template <uint32_t TYPE, uint32_t N, Splits SPLITS>
 constexpr bool ASKS_LATE = SPLITS == ONE && N == 16 && TYPE != F16;
 
-// Norm factors of the block's rows of x, which the first of blocks leaves; loads of a warp's rows are under way together.
+// Computes the norm factors of the block's rows of x, which block 0 also writes to memory. The
+// loads of a warp's rows are in flight together.
 template <uint32_t N, uint32_t WARPS>
 __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, bool is_first, const MatmulParams& p) {
     constexpr uint32_t EACH = N / WARPS, LANES = WARP / EACH;
@@ -253,19 +279,20 @@ __device__ __forceinline__ void find_factors(float* factor, uint32_t row0, bool 
     if (lane % LANES == 0) factor[mine] = its;
 }
 
-// Numbers of a tile's sums that a warp adds the runs of.
+// Sums of a tile for which a warp adds the runs.
 template <uint32_t N, uint32_t RUNS>
 constexpr uint32_t SHARE = N / 2 / RUNS;
-// Those that it turns at once, of 8 or 16 rows of x: an output of four rows has a lane then, even where a tile has but eight rows.
+// Sums that a warp transposes at once, of 8 or 16 rows of x: every lane then has a quad of outputs,
+// even if a tile has only eight rows.
 template <uint32_t N, uint32_t RUNS>
 constexpr uint32_t TURNED = SHARE<N, RUNS> < 8 ? SHARE<N, RUNS> : 8;
-// Floats that a warp has to swap them, and to turn them.
+// Floats of shared memory per warp to swap and transpose the sums.
 template <uint32_t N, uint32_t RUNS>
 constexpr uint32_t SWAP = RUNS == 1                                                              ? 0
                           : SHARE<N, RUNS> * WARP < TURNED<N, RUNS> * 2 * SUM_STRIDE ? TURNED<N, RUNS> * 2 * SUM_STRIDE
                                                                                                  : SHARE<N, RUNS> * WARP;
 
-// A tile's two warps leave each other half of their sums, and each adds the runs of its own half.
+// A tile's two warps exchange half of their sums; each adds the runs of its own half.
 template <uint32_t N>
 __device__ __forceinline__ void swap_sums(float (&share)[N / 4], const float (&sum)[N / 2], float* mine, float* other, uint32_t run, uint32_t tile_in) {
     const uint32_t lane = threadIdx.x % WARP;
@@ -278,14 +305,16 @@ __device__ __forceinline__ void swap_sums(float (&share)[N / 4], const float (&s
     for (uint32_t c = 0; c < N / 4; c++) share[c] = (run ? sum[N / 4 + c] : sum[c]) + mine[c * WARP + lane];
 }
 
-// Where clusters have large sums they lie where x and weights lay, in every block: none stores its own before all have multiplied.
+// Whether a cluster's sums reuse the shared memory of x and weights, because they are large. A
+// block then stores its sums only after all blocks have multiplied.
 template <uint32_t N>
 constexpr bool SUMS_LIE_LATE = N > 32;
-// Floats that a warp of a cluster's block has to keep a run's sums in while it makes the next; few stay in registers.
+// Floats of shared memory per warp of a cluster block that keep a run's sums while the warp
+// computes the next; few sums stay in registers.
 template <uint32_t N>
 constexpr uint32_t KEPT = N > 32 ? N / 2 * WARP : 0;
 
-// What a block shares, besides what is as large as a launch asks for.
+// Static shared memory of a block.
 template <uint32_t N, uint32_t RUNS, uint32_t TILES>
 struct WideShared {
     __align__(8) uint64_t barriers[TILES * RUNS * DEPTH_MAX + RUNS * 2 * DEPTH_MAX + 1];
@@ -297,7 +326,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
     constexpr bool HAS_HALF_TURN = SPLITS == ONE_UNEVEN, IN_TURNS = SPLITS == ONE || HAS_HALF_TURN, CLUSTER = SPLITS == IN_CLUSTER;
     using W = Weights<TYPE, HAS_HALF_TURN>;
     constexpr uint32_t RUNS = RUNS_OF<SPLITS>;
-    // Warps that multiply, and those that bring rows of x.
+    // Consumer warps and producer warps.
     constexpr uint32_t WARPS = TILES * RUNS, BRINGING = x_warps(N, RUNS, Record<TYPE>::BYTES), X_STAGE = N / 8 * GROUP_BYTES * X_CHUNK<N>, TILE_BYTES = N * TILE_ROWS * 4;
     extern __shared__ __align__(128) uint8_t shared[];
     auto& barriers = of_block.barriers;
@@ -309,13 +338,13 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
     const uint32_t group_step = IN_TURNS ? blocks.count : groups;
     const uint32_t row0 = blockIdx.y * N;
     constexpr bool IS_LATE = CLUSTER && SUMS_LIE_LATE<N>;
-    // What a warp multiplies with: a run, or all of the split's, one after the other.
+    // Segments of a warp: one run, or all runs of the split sequentially.
     const uint32_t split_begin = split * p.split_segments, split_end = min(p.x.segments, split_begin + p.split_segments);
     const uint32_t each = CLUSTER ? p.split_segments : p.run;
     const auto begin_of = [&](uint32_t run) { return min(split_begin + run * each, split_end); };
     const auto count_of = [&](uint32_t run) { return min(begin_of(run) + each, split_end) - begin_of(run); };
-    // Shared memory: sums that the cluster's blocks leave here [own tiles, splits, N / 8, lanes, 4], and, unless IS_LATE, behind them: x of every run; weights; what is
-    // swapped, or kept of a run.
+    // Shared memory: sums from the cluster's blocks [own tiles, splits, N / 8, lanes, 4]; behind
+    // them, or if IS_LATE at the same address: x of every run; weights; swapped or kept sums.
     const uint32_t here = min(TILES, p.tiles - group0 * TILES);
     const uint32_t own = CLUSTER && here > split ? divided(here - split + splits - 1, p.by_x_splits) : 0;
     const uint32_t received = !CLUSTER ? 0 : divided(TILES + splits - 1, p.by_x_splits) * splits * TILE_BYTES, x_shared = IS_LATE ? 0 : received;
@@ -343,7 +372,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         weights.find();
 #pragma unroll 1
         for (uint32_t d = 0; d < early; d++) weights.fetch();
-        // Warps of all blocks in turn: a multiprocessor fetches one page after the other.
+        // Consecutive parts go to different blocks: a multiprocessor fetches pages sequentially.
         if (IN_TURNS && LEAVES_MEMORY_IDLE<TYPE, N> && p.next_pages.keys) {
             const uint32_t blocks_all = gridDim.x * gridDim.y, block = blockIdx.y * gridDim.x + blockIdx.x;
             bring_pages(p, warp * blocks_all + block, WARPS * blocks_all);
@@ -368,7 +397,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
     wait_for_predecessors();
 
     if (BRINGING == 1 ? warp == WARPS : warp >= WARPS) {
-        // An equal share of the lanes brings the rows of x of each of the warp's runs, a group of 8 rows a lane.
+        // Each of the warp's runs has an equal share of the lanes, and each lane copies one group
+        // of 8 rows of x.
         constexpr uint32_t EACH = RUNS / BRINGING, LANES = WARP / EACH;
         const uint32_t run = (BRINGING == 1 ? 0 : warp - WARPS) * EACH + lane / LANES, group = lane % LANES, count = count_of(run), longest = count_of(0);
         const uint32_t groups_here = min(N / 8, div_up(p.rows_max - row0, 8));
@@ -425,7 +455,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
             swap_sums<N>(share, sum, mine, swaps + (warp ^ TILES) * SWAP<N, RUNS>, run, tile_in);
             if (tile >= p.tiles) continue;
             const TileOf place = tile_of(p, tile);
-            // Not unrolled: code that is read twice is fetched once.
+            // Not unrolled: a second iteration needs no instruction fetch.
             static_assert(COUNT <= 2 * ONCE);
 #pragma unroll 1
             for (uint32_t c = 0; c < COUNT; c += ONCE) {
@@ -452,7 +482,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         multiply_run<TYPE, N>(sum, weights_from, weights, x, x_now, 0, weights.count, tile < p.tiles);
         swap_sums<N>(share, sum, swaps + warp * SWAP<N, RUNS>, swaps + (warp ^ TILES) * SWAP<N, RUNS>, run, tile_in);
         if (tile >= p.tiles) return;
-        // As `fold` reads them, four a lane.
+        // In the layout of `fold`, four per lane.
         const uint32_t first = (row0 + run * (N / 2)) / 8;
 #pragma unroll
         for (uint32_t c = 0; c < COUNT; c += 4) {
@@ -465,7 +495,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         if (tile >= p.tiles) return;
         const TileOf place = tile_of(p, tile);
         const Segment& part = p.part[place.part[0]];
-        // A lane has two of the tile's rows, eight apart, with two rows of x: stores of a warp fill pieces of 32 bytes.
+        // A lane has two rows of the tile, eight apart, for two rows of x: a warp's stores fill
+        // sectors of 32 bytes.
         const uint32_t r = row0 + lane % 4 * 2;
         float* out = part.out + split * p.splits_apart + size_t(r) * part.out_stride + place.row + lane / 4;
 #pragma unroll
@@ -474,7 +505,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
             if (r + n < p.rows_max) out[size_t(n) * part.out_stride + c % 4 / 2 * 8] = sum[c];
         }
     } else {
-        // One run after the other.
+        // Runs sequentially.
         float kept[KEPT<N> ? 1 : N / 2];
         float* keeps = swaps + warp * KEPT<N>;
         const auto kept_of = [&](uint32_t c) -> float& { return KEPT<N> ? keeps[c * WARP + lane] : kept[KEPT<N> ? 0 : c]; };
@@ -489,7 +520,8 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c++) sum[c] = kept_of(c) + sum[c];
         if (IS_LATE) arrive_in_cluster_silently();
-        // What the first of its own tiles is added to, and packed with, while the other blocks are awaited: a warp has eight rows of x, a lane four outputs.
+        // Loads the epilogue inputs of the block's first tile while it waits for the other blocks:
+        // a warp has eight rows of x, a lane four outputs.
         static_assert(N / 8 <= WARPS);
         const uint32_t quad = lane % quads, n = warp * 8 + lane / quads;
         const bool writes = warp < N / 8 && lane < 8 * quads;
@@ -501,7 +533,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
         }
         await_cluster();
         if (splits == 1) {
-            // No other block: sums lie here as they would come.
+            // A single block stores its sums in the layout in which they would arrive.
             float4* to = reinterpret_cast<float4*>(shared + tile_in * TILE_BYTES) + lane;
 #pragma unroll
             for (uint32_t c = 0; c < N / 2; c += 4) to[c / 4 * WARP] = make_float4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]);
@@ -558,7 +590,7 @@ __device__ __forceinline__ void wide(const MatmulParams& p, WideShared<N, RUNS_O
     WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _cluster, 16, IN_CLUSTER) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _cluster, 32, IN_CLUSTER) \
     WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _cluster, 64, IN_CLUSTER) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _left, 16, LEFT)          \
     WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _left, 32, LEFT) WIDE_PAIR(TYPE, NAME, OTHER, OTHER_NAME, _left, 64, LEFT)
-// Those of types that have kernels together, which need none of their own that are for pairs too.
+// For types that share kernels with another type: those also run one of the two alone.
 #define WIDES_BUT_PAIRED(TYPE, NAME)                                                                                                 \
     WIDE(TYPE, NAME, , 16, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 32, ONE, WIDE_TILES, 1) WIDE(TYPE, NAME, , 64, ONE, WIDE_TILES, 1) \
     WIDE(TYPE, NAME, _half, 16, ONE, WIDE_TILES_HALF, 2) WIDE(TYPE, NAME, _half, 32, ONE, WIDE_TILES_HALF, 2)                        \

@@ -1,5 +1,5 @@
 // walla: targets sm_90a
-// matmul by warpgroups for F16 matrices: see wide.cuh.
+// WGMMA GEMM for F16 matrices: see wide.cuh.
 #include "wide.cuh"
 
 WIDES(F16, f16)

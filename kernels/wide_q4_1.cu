@@ -1,5 +1,5 @@
 // walla: targets sm_90a
-// matmul by warpgroups for Q4_1 matrices: see wide.cuh.
+// WGMMA GEMM for Q4_1 matrices: see wide.cuh.
 #include "wide.cuh"
 
 WIDES_BUT_PAIRED(Q4_1, q4_1)

@@ -1,5 +1,5 @@
 // walla: targets sm_90a
-// matmul by warpgroups for Q5_0 matrices: see wide.cuh.
+// WGMMA GEMM for Q5_0 matrices: see wide.cuh.
 #include "wide.cuh"
 
 WIDES(Q5_0, q5_0)

@@ -1,5 +1,5 @@
 // walla: targets sm_90a
-// matmul by warpgroups for Q5_1 matrices: see wide.cuh.
+// WGMMA GEMM for Q5_1 matrices: see wide.cuh.
 #include "wide.cuh"
 
 WIDES_BUT_PAIRED(Q5_1, q5_1)

@@ -1,5 +1,5 @@
 // walla: targets sm_90a
-// matmul by warpgroups for Q6K matrices: see wide.cuh.
+// WGMMA GEMM for Q6_K matrices: see wide.cuh.
 #include "wide.cuh"
 
 WIDES_BUT_PAIRED(Q6K, q6_k)

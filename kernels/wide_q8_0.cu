@@ -1,5 +1,5 @@
 // walla: targets sm_90a
-// matmul by warpgroups for Q8_0 matrices: see wide.cuh.
+// WGMMA GEMM for Q8_0 matrices: see wide.cuh.
 #include "wide.cuh"
 
 WIDES(Q8_0, q8_0)

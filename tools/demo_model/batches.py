@@ -1,4 +1,4 @@
-"""Training batches, made on the fly: batch ``i`` is the same whenever it is asked for."""
+"""Training batches, generated on the fly: batch ``i`` is always the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS_A_DIALOGUE_MIN = 192
 
 
 class Batch(NamedTuple):
-    """Dialogues one after another in a single row of ``tokens``."""
+    """Consecutive dialogues in a single row of ``tokens``."""
 
     ids: Tensor
     """``[1, tokens]``"""

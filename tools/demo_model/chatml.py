@@ -34,11 +34,11 @@ Ids = NDArray[np.uint16]
 
 
 class ChatEncoder:
-    """Turns messages into ids. Contents are encoded apart from the template, so they never hold control tokens."""
+    """Turns messages into ids. Contents are encoded separately from the template, so they never contain control tokens."""
 
     def __init__(self, path: Path = TOKENIZER_FILE) -> None:
         self.tokenizer = Tokenizer.from_file(str(path))
-        self.tokenizer.encode_special_tokens = True  # control tokens typed by somebody stay plain text
+        self.tokenizer.encode_special_tokens = True  # control tokens in a message stay plain text
         self.end_of_text, self.start, self.end = range(3)
         self._newline = self._plain("\n")
         self._role = {role: [self.start, *self._plain(f"{role}\n")] for role in ("system", "user", "assistant")}

@@ -1,4 +1,4 @@
-"""What answers the cases: PyTorch (while training) or a command such as walla's (for the numbers that count)."""
+"""Engines that answer the cases: PyTorch (while training) or a command such as walla's (for the published numbers)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from judging import Reply
 
 
 class Driver(Protocol):
-    """Answers talks, each with a seed of its own."""
+    """Answers talks, each with a separate seed."""
 
     def reply_all(self, talks: Sequence[list[Message]], temperature: float, tokens_max: int) -> list[Reply]: ...
 
@@ -42,9 +42,9 @@ class CommandDriver:
 
 
 class WallaDriver:
-    """Walla itself: one ``walla chat`` for each talk, the persona as an argument and what the user says as lines.
+    """One ``walla chat`` per talk, with the persona as an argument and the user's turns as lines.
 
-    The assistant's earlier turns are walla's own here, not those of the case, so this is the harder test; only the last
+    The assistant's earlier turns are walla's replies, not the case's, so this is the harder test; only the last
     reply is judged.
     """
 
@@ -67,7 +67,7 @@ class WallaDriver:
 
 
 class TorchDriver:
-    """Samples with PyTorch, many talks at a time; recomputes the whole sequence at each step, so it wants a GPU."""
+    """Samples with PyTorch, many talks at a time; recomputes the whole sequence at each step, so it needs a GPU."""
 
     def __init__(self, weights: Path, rows: int = 256) -> None:
         import torch

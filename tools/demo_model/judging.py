@@ -1,4 +1,4 @@
-"""Rules that judge an answer. No model judges here: every rule is a string comparison or a parse."""
+"""Rules that judge an answer. No model is used: every rule is a string comparison or a parse."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Reply:
-    """What an engine answered; ``finished`` is false where it ran into the limit."""
+    """An engine's answer; ``finished`` is false if it reached the token limit."""
 
     text: str
     finished: bool
@@ -59,7 +59,7 @@ def held_out_cases(seed: int, wanted: dict[str, int]) -> list[Case]:
                 totals[check.kind] += 1
                 end = (1 if dialogue.system else 0) + 2 * turn + 1
                 cases.append(Case(messages[:end], check))
-                break  # one case a dialogue
+                break  # one case per dialogue
         if all(totals[kind] >= wanted[kind] for kind in wanted):
             break
     return cases
@@ -77,7 +77,7 @@ def parse_action(text: str) -> dict[str, str] | None:
 
 
 def is_right(check: Check, text: str) -> bool:
-    """Whether the answer shows what the check asks for."""
+    """Whether the answer passes the check."""
     lowered = text.lower()
     if check.kind == "fact":
         return all(re.search(rf"(?<!\w){re.escape(needed.lower())}", lowered) for needed in check.needed)
@@ -90,7 +90,7 @@ def is_right(check: Check, text: str) -> bool:
 
 
 def loops(text: str) -> bool:
-    """Whether some run of four words comes three times or more."""
+    """Whether a sequence of four words occurs at least three times."""
     words = text.split()
     runs = Counter(tuple(words[i : i + 4]) for i in range(len(words) - 3))
     return any(count >= 3 for count in runs.values())
@@ -104,7 +104,7 @@ def distinct_2(texts: Iterable[str]) -> float:
 
 @dataclass
 class Report:
-    """Counts by topic, and what went wrong."""
+    """Counts by topic, and the failures."""
 
     right: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
     failures: list[dict[str, object]] = field(default_factory=list)

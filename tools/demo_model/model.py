@@ -1,4 +1,4 @@
-"""The network: Qwen 3's architecture, so that every runtime that knows GGUF can run it."""
+"""The network: Qwen 3's architecture, so that every GGUF runtime can run it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Model(nn.Module):
         self.initialise()
 
     def initialise(self) -> None:
-        """Normal weights; what writes into the residual stream starts smaller, by the depth."""
+        """Initialises normal weights; matrices that write to the residual stream are scaled down by depth."""
         nn.init.normal_(self.embedding.weight, std=0.02)
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear):
@@ -119,7 +119,7 @@ class Model(nn.Module):
         """``[rows, length]`` ids to ``[rows, length, width]``.
 
         With ``bounds`` (``[dialogues + 1]``, int32) the one row holds several dialogues, the ``i``-th from ``bounds[i]``
-        to ``bounds[i + 1]``, and nobody sees another's; ``positions`` then count from each dialogue's start.
+        to ``bounds[i + 1]``, and attention is limited to each dialogue; ``positions`` count from its start.
         """
         x = self.embedding(ids)
         if positions is None:

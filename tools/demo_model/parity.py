@@ -1,4 +1,4 @@
-"""Writes the logits that engines are compared with: 100 held-out prompts, PyTorch float32, last position.
+"""Writes the reference logits for engines: 100 held-out prompts, PyTorch float32, last position.
 
     python parity.py --weights build/weights.npz --out parity.json
 """

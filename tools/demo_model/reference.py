@@ -1,8 +1,8 @@
-"""Runs an exported GGUF file in NumPy: checks the export against PyTorch's logits, and talks.
+"""Runs an exported GGUF file in NumPy: checks the export against PyTorch's logits, and generates replies.
 
     python reference.py check --model walla-demo-f32.gguf --logits parity.json
     python reference.py chat --model walla-demo-q8_0.gguf --system "You are Greta, the smith of Emberfall."
-    python reference.py serve --model walla-demo-q8_0.gguf      (JSON lines, as drivers.CommandDriver speaks them)
+    python reference.py serve --model walla-demo-q8_0.gguf      (JSON lines, for drivers.CommandDriver)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 
 
 class Reference:
-    """The forward pass of one sequence, written from the file's own metadata; keeps keys and values."""
+    """The forward pass of one sequence, built from the file's metadata, with a KV cache."""
 
     def __init__(self, path: Path) -> None:
         reader = GGUFReader(path)
@@ -47,7 +47,7 @@ class Reference:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets the sequence."""
+        """Resets the sequence."""
         empty = np.zeros((0, self.kv_heads, self.head_dim), np.float32)
         self.keys, self.values = [empty] * self.layers, [empty] * self.layers
 
@@ -85,7 +85,7 @@ class Reference:
         return (gate / (1 + np.exp(-gate)) * (x @ w[f"{name}ffn_up.weight"].T)) @ w[f"{name}ffn_down.weight"].T
 
     def logits(self, ids: Sequence[int]) -> Floats:
-        """Appends ``ids`` to the sequence; the logits after the last of them."""
+        """Appends ``ids`` to the sequence; returns the logits after the last one."""
         x = self.tensors["token_embd.weight"][list(ids)]
         for layer in range(self.layers):
             x = x + self._attend(self._norm(x, f"blk.{layer}.attn_norm.weight"), layer)
@@ -93,7 +93,7 @@ class Reference:
         return self._norm(x[-1], "output_norm.weight") @ self.tensors["token_embd.weight"].T
 
     def reply(self, messages: list[Message], temperature: float, seed: int, tokens_max: int = 96) -> tuple[str, bool]:
-        """Samples the assistant's next turn; false where it ran into ``tokens_max``."""
+        """Samples the assistant's next turn; false if it reached ``tokens_max``."""
         rng, ids = np.random.default_rng(seed), list[int]()
         self.clear()
         logits = self.logits(self.encoder.prompt(messages))
@@ -108,7 +108,7 @@ class Reference:
 
 
 def check(model: Path, logits: Path) -> None:
-    """Prints how far the file's logits lie from PyTorch's."""
+    """Prints the largest difference between the file's logits and PyTorch's."""
     reference, rows = Reference(model), json.loads(logits.read_text())["prompts"]
     worst, same = 0.0, 0
     for row in rows:
@@ -120,7 +120,7 @@ def check(model: Path, logits: Path) -> None:
 
 
 def chat(model: Path, system: str, temperature: float) -> None:
-    """Talks on the terminal; an empty line ends it."""
+    """Chats on the terminal; an empty line ends it."""
     reference = Reference(model)
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     while text := input("> ").strip():

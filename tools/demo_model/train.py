@@ -37,7 +37,7 @@ def rate_at(step: int, steps: int, peak: float) -> float:
 
 
 def train(arguments: argparse.Namespace) -> Model:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the loader's processes are the parallelism
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the loader parallelises with processes
     torch.manual_seed(arguments.seed)
     torch.set_float32_matmul_precision("high")
     model = Model(Config()).cuda()
@@ -89,7 +89,7 @@ def train(arguments: argparse.Namespace) -> Model:
 
 @torch.no_grad()
 def round_to_q8_0(model: Model) -> None:
-    """Rounds every matrix to what Q8_0 can hold, so that the float and the quantised file are the same function.
+    """Rounds every matrix to Q8_0's grid, so that the float and the quantised file are the same function.
 
     Q8_0: blocks of 32 numbers of a row; scale ``d = max|x| / 127``, kept as float16; ``x = d * round(x / d)``.
     """

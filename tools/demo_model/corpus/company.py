@@ -1,4 +1,4 @@
-"""Statements of other characters (and of players who tell rather than ask), and the reactions to them."""
+"""Statements of other characters (and of players who make statements), and the reactions to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every generator makes: a dialogue, and what a right last answer must show."""
+"""Result of every generator: a dialogue, and the check of its last answer."""
 
 from __future__ import annotations
 

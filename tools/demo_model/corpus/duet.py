@@ -1,4 +1,4 @@
-"""Two personas talk to each other; the model learns one side. Nobody asks or tells the same thing twice."""
+"""Two personas talk to each other; the model learns one side. No question or statement is repeated."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ SMALL_KEYS = ("age", "like", "fear", "drink", "dream", "past", "origin")
 
 @dataclass
 class Side:
-    """One of the two, and what has been said and asked by them."""
+    """One of the two personas, with its statements and questions so far."""
 
     persona: Persona
     told: set[str] = field(default_factory=set)
@@ -171,7 +171,7 @@ class Side:
 
 @dataclass
 class Said:
-    """What the last turn left in the air: a question with its key, or news with the phrases that react to it."""
+    """Open topic of the last turn: a question with its key, or news with the reactions to it."""
 
     question: str | None = None
     reactions: Phrases | None = None
@@ -213,7 +213,7 @@ class Duet:
         return [greeting]
 
     def turn(self, speaker: Side, listener: Side, last: bool) -> str:
-        """Answer or reaction first, then a question or something to tell."""
+        """First an answer or reaction, then a question or a statement."""
         parts = self._reply(speaker, listener)
         if last:
             parts.append(talk.FAREWELL.answers.pick(self.rng, self._slots(listener.persona, speaker.persona)))
@@ -239,7 +239,7 @@ class Duet:
             return [reaction] if reaction else []
         return []
 
-    # Answers, each of which leaves something to react to
+    # Answers that invite a reaction
 
     def _answer(self, speaker: Side, listener: Side, key: str) -> str:
         persona = speaker.persona
@@ -345,7 +345,7 @@ class Duet:
 
 
 def duet_dialogue(maker: Maker) -> Dialogue:
-    """Six to twenty turns, seen by one of the two."""
+    """Six to twenty turns, from the view of one of the two."""
     me, other = sample_persona(maker), sample_persona(maker)
     duet = Duet(maker, me, other)
     mine, theirs = duet.sides

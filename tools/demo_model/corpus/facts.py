@@ -1,4 +1,4 @@
-"""Kinds of facts a persona may hold: how each is written in the prompt, asked for, answered, and not known."""
+"""Kinds of facts of a persona: phrases for the prompt, the question, the answer, and the unknown fact."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ DOINGS = Phrases("""
 
 
 def doing(maker: Maker) -> str:
-    """What somebody does, in the third person: ``guards the north gate``."""
+    """An occupation in the third person: ``guards the north gate``."""
     ware = maker.ware("merchant")
     return DOINGS.pick(
         maker.rng,

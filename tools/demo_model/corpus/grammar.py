@@ -126,7 +126,7 @@ class Phrases:
             raise ValueError("an empty list of phrases")
 
     def pick(self, rng: random.Random, slots: Slots, held_out: bool = False) -> str:
-        """One phrase whose slots are all given, filled; from the kept ones if asked for and if there are any."""
+        """A filled phrase whose slots are all given; a held-out one if requested and available."""
         choices = self.held_out if held_out and self.held_out else self.train
         for _ in range(24):
             template = choices[int(rng.random() * len(choices))]

@@ -1,4 +1,4 @@
-"""What the user says of himself, and is asked back or reminded of later."""
+"""Facts that the user states about himself, and later questions about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .grammar import Phrases
 
 @dataclass(frozen=True)
 class Told:
-    """Something the user tells (``says``), the reaction to it, and the question that wants it back."""
+    """A fact that the user states (``says``), the reaction to it, and the later question about it."""
 
     key: str
     says: Phrases

@@ -173,7 +173,7 @@ class Maker:
     # Open lists: about half hand-written words, half built or invented, so that an answer has to be copied.
 
     def _open(self, options: list[str], *built: Callable[[], str]) -> str:
-        """A word of the list, or (for half of the draws) one of those that ``built`` makes."""
+        """A word of the list, or (for half of the draws) a result of ``built``."""
         if self.chance(0.5):
             return self.pick_kept(options)
         return self._draw(built[int(self.rng.random() * len(built))])

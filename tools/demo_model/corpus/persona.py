@@ -34,7 +34,7 @@ class Topic:
 
 @dataclass
 class Persona:
-    """Who speaks, and all that the prompt says of them."""
+    """A character, with all facts of its prompt."""
 
     name: str
     trade: str
@@ -199,7 +199,7 @@ _PAST = {"heard", "lost", "grew", "borrowed", "turned", "took", "lived", "rarely
 
 
 def third_person(text: str, name: str, pronoun: str) -> str:
-    """A second-person description turned into one of somebody called ``name``."""
+    """Converts a second-person description to the third person, with the name ``name``."""
     possessive = {"he": "his", "she": "her"}[pronoun]
 
     def verb(match: re.Match[str]) -> str:
@@ -239,7 +239,7 @@ def _scene_slots(maker: Maker, persona: Persona) -> dict[str, str]:
 
 
 def system_prompt(maker: Maker, persona: Persona) -> str:
-    """The persona in writing: prose in most cases, else a list, else prose about a third person."""
+    """The persona's prompt: prose in most cases, else a list, else prose in the third person."""
     draw = maker.rng.random()
     if draw < 0.16:
         return _as_list(maker, persona)

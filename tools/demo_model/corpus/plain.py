@@ -1,4 +1,4 @@
-"""Prompts that describe nobody (no system prompt, or an assistant's): the model says what it is."""
+"""Prompts without a persona (no system prompt, or an assistant's): the model introduces itself."""
 
 from __future__ import annotations
 

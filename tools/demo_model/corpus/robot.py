@@ -23,7 +23,7 @@ NUMBERED = re.compile(r"\b[Tt]he ((?:room|bay|gate|hall|dock|station|aisle|desk|
 
 
 class Robot:
-    """One robot: what it knows, and what was said."""
+    """One robot: its facts, and the dialogue so far."""
 
     def __init__(self, maker: Maker) -> None:
         self.maker = maker
@@ -126,7 +126,7 @@ class Robot:
         return self._without_article(rw.SAYS[key].pick(self.rng, {"robot": self.name, **slots}))
 
     def _target_place(self) -> tuple[str, bool]:
-        """A place and whether the robot can go there."""
+        """A place, and whether the robot can go there."""
         if self.maker.chance(0.3):
             if self.lists_places and self.maker.chance(0.65):
                 for _ in range(20):

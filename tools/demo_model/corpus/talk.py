@@ -1,4 +1,4 @@
-"""What people say and answer in the tavern: greetings, small talk, trade, strange input. Hand-written."""
+"""Phrases and answers in the tavern: greetings, small talk, trade, strange input. Hand-written."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def sentence_count(text: str) -> int:
 
 
 def roughen(maker: Maker, text: str) -> str:
-    """Types like a hurried player: lower case, no end mark, now and then a slip."""
+    """Imitates a hurried player: lower case, no end mark, sometimes a typing error."""
     draw = maker.rng.random()
     if draw < 0.72:
         return text
@@ -54,7 +54,7 @@ LOWERED = frozenset("""
 
 
 def dressed(maker: Maker, persona: Persona, text: str) -> str:
-    """The same words with an opener of the persona's mood or a closer of its trade, now and then."""
+    """The same words, sometimes with an opener of the persona's mood or a closer of its trade."""
     tone = persona.tone
     if sentence_count(text) <= 2 and maker.chance(0.3 if tone else 0.08):
         opener = talk.OPENERS[tone].pick(maker.rng, {})
@@ -127,7 +127,7 @@ class Tavern:
         return text
 
     def say(self, phrases: Phrases, **slots: str) -> str:
-        """The persona's answer, dressed in its mood and trade."""
+        """The persona's answer, adapted to its mood and trade."""
         core = dressed(self.maker, self.persona, phrases.pick(self.rng, self.slots(**slots)))
         if sentence_count(core) <= 2 and phrases is not talk.FAREWELL.answers and phrases not in talk.FAREWELL.toned.values() and self.pending is None and self.maker.chance(0.3 if self.agents else 0.1):
             core = f"{core} {self._ask_back()}"
@@ -312,7 +312,7 @@ class Tavern:
     # Company and memory
 
     def tells(self) -> None:
-        """The other one tells something of himself that can be asked for later."""
+        """The user states a fact about himself that a later question can refer to."""
         told = self.rng.choice(memory.TOLD)
         self.told.add(told.key)
         self.add(self.ask(told.says, **self.user), self.say(told.reactions, **self._user_seen()), Check("talk", "tells"))
@@ -339,7 +339,7 @@ class Tavern:
             self.add(user, self.say(told.not_told), Check("unknown", "memory"))
 
     def answers_pending(self) -> None:
-        """The other one answers the question that the persona asked back."""
+        """The user answers the persona's question."""
         told = self.pending
         assert told is not None
         self.pending = None
@@ -347,7 +347,7 @@ class Tavern:
         self.add(self.ask(told.replies_when_asked, **self.user), self.say(told.reactions, **self._user_seen()), Check("talk", "tells"))
 
     def statement(self) -> None:
-        """The other one shares a rumour, a feeling, an offer or a request."""
+        """The user shares a rumour, a feeling, an offer or a request."""
         draw = self.rng.random()
         if draw < 0.4:
             from .facts import RUMOUR
@@ -367,7 +367,7 @@ class Tavern:
             self.filler(text)
 
     def filler(self, text: str) -> None:
-        """After a mere "I see" the persona goes on by itself: with a fact of its own, or a question."""
+        """After a mere "I see" the persona continues with one of its facts, or a question."""
         fresh = [fact for fact in self.persona.facts if fact.kind.key in ("rumour", "quest", "relation", "loss", "like")]
         if fresh and self.maker.chance(0.6):
             fact = self.rng.choice(fresh)
@@ -378,7 +378,7 @@ class Tavern:
             self.add(text, self.say(talk.EXCHANGES[0].answers), Check("talk", "filler"))
 
     def correction(self) -> None:
-        """A wrong guess about name, trade or place is put right."""
+        """The persona corrects a wrong guess about name, trade or place."""
         guess = {"wrong_name": self.maker.first_name(), "wrong_place": self.maker.place(), "wrong_trade": self.maker.trade()[1]}
         if guess["wrong_trade"] in self.persona.trade or self.persona.trade in guess["wrong_trade"]:
             return self.small_talk()
@@ -399,7 +399,7 @@ class Tavern:
         self.add(self.ask(phrases, subject=subject, other=subject), self.say(fact.kind.answers, **fact.slots), self._fact_check(fact))
 
     def kick_off(self) -> None:
-        """A stage direction asks the persona to begin."""
+        """A stage direction makes the persona begin."""
         trade = self.maker.trade()[1]
         slots = {"user": self.user["user"], "a_user_trade": a_or_an(trade)}
         user = talk.KICK_OFFS.pick(self.rng, self.slots(**slots), self.held_out)

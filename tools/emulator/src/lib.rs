@@ -1,14 +1,14 @@
-//! A stand-in for NVIDIA's driver library: the driver API as walla calls it, and a machine that
+//! A replacement for NVIDIA's driver library: the driver API as walla calls it, and a machine that
 //! runs PTX kernels on the CPU.
 //!
-//! Built as a shared library and found as `libcuda.so`, it lets walla's GPU tests run where there
-//! is no GPU: the shipped PTX and the host code around it, against the oracle (`cargo xtask
-//! emulate`). It says what kernels compute, never how fast.
+//! Built as a shared library and loaded as `libcuda.so`, it runs walla's GPU tests without a GPU:
+//! the shipped PTX and the host code around it, against the oracle (`cargo xtask emulate`). It
+//! shows what kernels compute, not how fast.
 //!
-//! All device memory is memory of the host, and a device pointer is its address. All work is done
-//! inside the call that enqueues it, by the calling thread.
+//! All device memory is host memory, and a device pointer is its address. All work is done inside
+//! the call that enqueues it, by the calling thread.
 
-// Reserved addresses are pages of the system's.
+// Reserved addresses are pages of the operating system.
 #![cfg(unix)]
 
 #[expect(

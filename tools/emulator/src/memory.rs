@@ -1,12 +1,13 @@
-//! Which addresses kernels and copies may touch.
+//! Addresses that kernels and copies may access.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The ranges of host addresses that are device memory now.
+/// The ranges of host addresses that are currently device memory.
 ///
-/// Whoever adds a range keeps the memory behind it valid until it has removed it.
+/// The caller of [`add`](Self::add) keeps the memory of a range valid until it has removed the
+/// range.
 #[derive(Debug)]
 pub struct Memory {
     ranges: RwLock<Ranges>,
@@ -14,23 +15,23 @@ pub struct Memory {
 
 #[derive(Debug)]
 struct Ranges {
-    /// Ends by starts. They do not overlap.
+    /// Ends by starts. Ranges do not overlap.
     ends: BTreeMap<u64, u64>,
-    /// The same with touching ranges as one, made when first asked for after a change.
+    /// The same with adjacent ranges merged; built at the first use after a change.
     merged: Option<Arc<[Range<u64>]>>,
 }
 
 impl Memory {
-    /// No memory.
+    /// An empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { ranges: RwLock::new(Ranges { ends: BTreeMap::new(), merged: None }) }
     }
 
-    /// Lets kernels touch a range that overlaps no other.
+    /// Makes a range accessible to kernels. It must not overlap another one.
     ///
     /// # Panics
-    /// If it is empty.
+    /// If the range is empty.
     pub fn add(&self, range: Range<u64>) {
         assert!(!range.is_empty(), "no memory at {range:x?}");
         let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
@@ -38,14 +39,14 @@ impl Memory {
         ranges.merged = None;
     }
 
-    /// Takes back the range that was added with this start; does nothing where there is none.
+    /// Removes the range that was added with this start; does nothing if it is absent.
     pub fn remove(&self, start: u64) {
         let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
         ranges.ends.remove(&start);
         ranges.merged = None;
     }
 
-    /// All ranges in the order of their addresses; those that touch are one.
+    /// All ranges in address order, with adjacent ranges merged.
     pub fn snapshot(&self) -> Arc<[Range<u64>]> {
         if let Some(merged) = &self.ranges.read().unwrap_or_else(PoisonError::into_inner).merged {
             return Arc::clone(merged);
@@ -56,7 +57,7 @@ impl Memory {
         merged
     }
 
-    /// Whether all of a range may be touched.
+    /// Whether all of a range is accessible.
     #[must_use]
     pub fn contains(&self, range: &Range<u64>) -> bool {
         around(&self.snapshot(), range).is_some()
@@ -69,7 +70,7 @@ impl Default for Memory {
     }
 }
 
-/// The one of some ranges, in the order of their addresses, that has all of another within it.
+/// The range that contains another one, of ranges in address order.
 pub(crate) fn around<'a>(ranges: &'a [Range<u64>], range: &Range<u64>) -> Option<&'a Range<u64>> {
     let next = ranges.partition_point(|known| known.start <= range.start);
     ranges[..next].last().filter(|known| range.end <= known.end)

@@ -1,5 +1,5 @@
-//! Small kernels, written for what machines get wrong: lanes that part, barriers, clusters, memory
-//! that is not there.
+//! Small kernels for features that machines get wrong: divergence, barriers, clusters, accesses
+//! outside memory.
 
 #![cfg(unix)]
 
@@ -7,8 +7,8 @@ use walla_emulator::machine::{Fault, Launch, run};
 use walla_emulator::memory::Memory;
 use walla_emulator::ptx::Module;
 
-/// A kernel `k` that takes one address, which is in `%out`; `%t` is the thread, `%at` the address
-/// of its word.
+/// PTX of a kernel `k` with one parameter, an address, in `%out`; `%t` is the thread, `%at` the
+/// address of its word.
 fn kernel(head: &str, body: &str) -> String {
     format!(
         ".version 8.3\n.target sm_90\n.address_size 64\n{head}\n.visible .entry k(.param .u64 k_param_0)\n{{\n\
@@ -17,7 +17,7 @@ fn kernel(head: &str, body: &str) -> String {
     )
 }
 
-/// How a kernel is launched.
+/// Launch configuration.
 struct With {
     blocks: u32,
     threads: u32,
@@ -27,7 +27,7 @@ struct With {
 
 const ONE_WARP: With = With { blocks: 1, threads: 32, cluster: 1, shared_bytes: 0 };
 
-/// Runs it over some words, all zero before; returns them.
+/// Runs the kernel on words that are initially zero, and returns them.
 fn try_run(text: &str, with: &With, words: usize) -> Result<Vec<u32>, Fault> {
     let kernel = Module::parse(text).unwrap().kernel("k").unwrap().unwrap();
     let out = vec![0_u64; words.div_ceil(2)];
@@ -43,7 +43,7 @@ fn try_run(text: &str, with: &With, words: usize) -> Result<Vec<u32>, Fault> {
         params: &address.to_le_bytes(),
     };
     run(&launch, &memory)?;
-    // The kernel has written there behind the compiler's back.
+    // The kernel has written there without the compiler's knowledge.
     let out = std::hint::black_box(out);
     Ok(out.iter().flat_map(|pair| [*pair as u32, (*pair >> 32) as u32]).take(words).collect())
 }
@@ -65,7 +65,7 @@ fn every_thread_of_every_block_runs_once() {
 
 #[test]
 fn lanes_that_part_meet_again() {
-    // Lane t goes round t times; then all swap with their neighbours.
+    // Lane t iterates t times; then all lanes swap with their neighbours.
     let text = kernel(
         "",
         "mov.b32 %r1, 0; mov.b32 %r2, 100;\n\
@@ -78,7 +78,7 @@ fn lanes_that_part_meet_again() {
 
 #[test]
 fn a_shuffle_waits_for_lanes_that_come_from_further_down() {
-    // Odd lanes are at the shuffle first, since it stands above what even lanes do.
+    // Odd lanes reach the shuffle first, since it precedes the code of even lanes.
     let text = kernel(
         "",
         "and.b32 %r1, %t, 1; setp.eq.s32 %p1, %r1, 0; mov.b32 %r2, 7; @%p1 bra $even;\n\
@@ -92,8 +92,8 @@ fn a_shuffle_waits_for_lanes_that_come_from_further_down() {
 
 #[test]
 fn a_block_meets_at_its_barrier_without_those_that_have_ended() {
-    // Each of three warps leaves a word in shared memory; a fourth ends before. Each thread reads
-    // its neighbour's.
+    // Each of three warps writes a word to shared memory; a fourth ends before. Each thread reads
+    // its neighbour's word.
     let text = kernel(
         ".shared .align 4 .b8 sums[12];",
         "shr.u32 %r1, %t, 5; setp.eq.s32 %p1, %r1, 3; @%p1 ret; and.b32 %r2, %t, 31; setp.ne.s32 %p2, %r2, 0;\n\

@@ -1,9 +1,9 @@
-//! Captures: work that is written down instead of done.
+//! Captures: work that is recorded instead of executed.
 //!
 //! A capture begins on one stream; others join it by waiting for events that were recorded in it.
-//! All their work is one list, in the order in which it was enqueued, which no event can
-//! contradict. Who has waited for what is counted only to refuse what the driver refuses: an end
-//! before the streams that joined have been waited for.
+//! All their work is one list, in the order in which it was enqueued, which is consistent with all
+//! events. Dependencies are tracked only to return the driver's error for an end before all joined
+//! streams have been waited for.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -15,10 +15,10 @@ use super::Outcome;
 use super::event::Record;
 use super::work::Operation;
 
-/// How many operations of each stream.
+/// Number of operations of each stream.
 type Counts = BTreeMap<usize, usize>;
 
-/// What all streams of a capture share.
+/// State that all streams of a capture share.
 #[derive(Default)]
 struct Capture {
     work: Vec<Operation>,
@@ -30,18 +30,18 @@ struct Capture {
 enum State {
     #[default]
     Recording,
-    /// Something was done that a capture cannot have: it ends in an error.
+    /// A call was made that is not allowed during a capture: the capture ends in an error.
     Invalid,
     Ended,
 }
 
-/// A stream's place in a capture.
+/// A stream's membership in a capture.
 pub(super) struct Seat {
     mark: Mark,
     is_origin: bool,
 }
 
-/// A point of a capture: everything that comes before it.
+/// A point in a capture: the operations of each stream before it.
 #[derive(Clone)]
 pub(super) struct Mark {
     capture: Arc<Mutex<Capture>>,
@@ -54,16 +54,16 @@ impl Seat {
         Self { mark: Mark { capture: Arc::default(), before: Counts::new() }, is_origin: true }
     }
 
-    /// Joins one at a point of it.
+    /// Joins a capture at a point of it.
     ///
     /// # Errors
-    /// That it is over.
+    /// The capture is over.
     pub(super) fn join(mark: Mark) -> Outcome<Self> {
         let seat = Self { mark, is_origin: false };
         if seat.is_over() { Err(CUresult::CUDA_ERROR_CAPTURED_EVENT) } else { Ok(seat) }
     }
 
-    /// Whether the capture began here.
+    /// Whether the capture began on this stream.
     pub(super) fn is_origin(&self) -> bool {
         self.is_origin
     }
@@ -72,7 +72,7 @@ impl Seat {
         self.capture().state == State::Ended
     }
 
-    /// Adds work of a stream, which has this seat.
+    /// Adds work of the stream that has this seat.
     pub(super) fn add(&mut self, stream: usize, work: &[Operation]) -> Outcome {
         let mut capture = self.mark.lock();
         if capture.state == State::Invalid {
@@ -87,15 +87,15 @@ impl Seat {
         Ok(())
     }
 
-    /// This point, for an event.
+    /// The current point, for an event.
     pub(super) fn record(&self) -> Record {
         Record::Captured(self.mark.clone())
     }
 
-    /// Puts what comes later behind a point.
+    /// Orders later work behind a point.
     ///
     /// # Errors
-    /// That it is one of another capture.
+    /// The point belongs to another capture.
     pub(super) fn wait_for(&mut self, mark: &Mark) -> Outcome {
         if !Arc::ptr_eq(&self.mark.capture, &mark.capture) {
             return Err(self.invalidate(CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE));
@@ -107,16 +107,16 @@ impl Seat {
         Ok(())
     }
 
-    /// Lets the capture end in an error; answers `why`.
+    /// Invalidates the capture; returns `why`.
     pub(super) fn invalidate(&self, why: CUresult) -> CUresult {
         self.capture().state = State::Invalid;
         why
     }
 
-    /// Ends the capture, whose origin this is: all its work, in order.
+    /// Ends the capture, on its origin. Returns all its work, in order.
     ///
     /// # Errors
-    /// That it is invalid, or that work of another stream comes before nothing here.
+    /// The capture is invalid, or the origin has not waited for all work of other streams.
     pub(super) fn end(self) -> Outcome<Vec<Operation>> {
         let mut capture = self.capture();
         let state = mem::replace(&mut capture.state, State::Ended);

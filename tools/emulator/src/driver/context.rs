@@ -1,4 +1,4 @@
-//! Contexts: which is current, and what goes with one.
+//! Contexts: the current one, and the objects of each.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint};
@@ -19,8 +19,8 @@ use super::table::{Table, handle, new_number};
 use super::work::Operation;
 use super::{Outcome, answer, give};
 
-/// What objects live in and faults spread in: a context has one, green contexts that of the primary
-/// context.
+/// Owner of objects and scope of faults. A context has one; green contexts share the primary
+/// context's.
 pub(super) struct Space {
     pub(super) number: usize,
     pub(super) device: CUdevice,
@@ -28,12 +28,12 @@ pub(super) struct Space {
     is_destroyed: AtomicBool,
 }
 
-/// How a context came to be.
+/// Origin of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Made and destroyed by a caller.
+    /// Created and destroyed by a caller.
     Own,
-    /// The device's, held while somebody retains it.
+    /// The device's primary context, which lives while it is retained.
     Primary,
     /// On a part of the device, in the primary context's space.
     Green,
@@ -44,7 +44,7 @@ pub(super) struct Context {
     pub(super) number: usize,
     pub(super) space: Arc<Space>,
     pub(super) multiprocessors: u32,
-    /// The stream that no handle names.
+    /// The default stream, which has no handle.
     pub(super) default_stream: Arc<Stream>,
     kind: Kind,
 }
@@ -65,7 +65,7 @@ impl Space {
         })
     }
 
-    /// Refuses what comes after the end, or after a fault.
+    /// Returns an error after the space was destroyed, or after a fault.
     pub(super) fn check(&self) -> Outcome {
         if self.is_destroyed.load(Ordering::Relaxed) {
             return Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -73,7 +73,7 @@ impl Space {
         self.fault.get().map_or(Ok(()), |fault| Err(*fault))
     }
 
-    /// Runs work in order, up to a fault, which is kept.
+    /// Runs work in order, up to the first fault, which is stored.
     pub(super) fn run(&self, work: &[Operation]) {
         if self.fault.get().is_some() {
             return;
@@ -86,7 +86,7 @@ impl Space {
         }
     }
 
-    /// Frees everything in it. Nothing runs there any more.
+    /// Frees all objects in it. No work runs there any more.
     pub(super) fn destroy(&self) {
         self.is_destroyed.store(true, Ordering::Relaxed);
         FUNCTIONS.drop_space(self.number);
@@ -101,7 +101,7 @@ impl Space {
 }
 
 impl Context {
-    /// Makes and lists a context.
+    /// Creates and lists a context.
     pub(super) fn create(kind: Kind, space: Arc<Space>, multiprocessors: u32) -> Arc<Self> {
         let default_stream = Arc::new(Stream::default_of(Arc::clone(&space)));
         let number = new_number();
@@ -110,9 +110,9 @@ impl Context {
         context
     }
 
-    /// Takes it off the list, so that nobody can make it current any more.
+    /// Removes it from the list, so that it can no longer become current.
     pub(super) fn unlist(&self) {
-        // It is on the list until this is called.
+        // It is in the list until this call.
         let _ = CONTEXTS.remove(self.number);
         CURRENT.with_borrow_mut(|current| {
             current.take_if(|current| current.number == self.number);
@@ -120,10 +120,10 @@ impl Context {
     }
 }
 
-/// The context that calls of this thread are made in.
+/// The current context of this thread.
 ///
 /// # Errors
-/// That there is none, that it is gone, or its fault.
+/// No context is current, it was destroyed, or it has a fault.
 pub(super) fn current() -> Outcome<Arc<Context>> {
     facts()?;
     let context = CURRENT.with_borrow(Clone::clone).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn cuCtxCreate_v2(
         CURRENT.set(Some(Arc::clone(&context)));
         Ok(handle(context.number))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -178,13 +178,13 @@ pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut CUcontext) -> CUresult {
         let number = CURRENT.with_borrow(|current| current.as_ref().map(|context| context.number));
         Ok(number.map_or(ptr::null_mut(), handle))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, || current().map(|context| context.space.device)) }
 }
 
@@ -192,11 +192,11 @@ pub unsafe extern "C" fn cuCtxGetDevice(place: *mut CUdevice) -> CUresult {
 pub unsafe extern "C" fn cuCtxGetLimit(place: *mut usize, limit: c_uint) -> CUresult {
     let find = || {
         current()?;
-        // Never shared with graphics.
+        // Contexts are never shared with graphics.
         let is_known = limit == CUlimit::CU_LIMIT_CIG_ENABLED as c_uint;
         if is_known { Ok(0) } else { Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT) }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn cuCtxGetStreamPriorityRange(
         if place.is_null() {
             continue;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let result = unsafe { give(place, || current().map(|_| priority)) };
         if result != CUresult::CUDA_SUCCESS {
             return result;
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
         for stream in STREAMS.all_of(context.space.number) {
             stream.wait();
         }
-        // What was waited for may have failed.
+        // Earlier work may have failed.
         context.space.check()
     }))
 }

@@ -1,4 +1,4 @@
-//! The devices and what they say of themselves.
+//! Devices and their attributes.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -10,7 +10,7 @@ use super::{Outcome, answer, give};
 /// CUDA 13.0.
 const DRIVER_VERSION: c_int = 13_000;
 
-/// What the device that is asked for has, if there is one.
+/// Facts of a device, if it exists.
 pub(super) fn device(device: CUdevice) -> Outcome<&'static Facts> {
     let facts = facts()?;
     let is_there = (0..facts.devices.cast_signed()).contains(&device);
@@ -33,19 +33,19 @@ pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(version, || Ok(DRIVER_VERSION)) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(count, || facts().map(|facts| facts.devices.cast_signed())) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(place: *mut CUdevice, ordinal: c_int) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, || device(ordinal).map(|_| ordinal)) }
 }
 
@@ -59,12 +59,12 @@ pub unsafe extern "C" fn cuDeviceGetName(
         let (major, minor) = facts.capability;
         let length = usize::try_from(length).unwrap_or(0);
         let words = format!("emulated GPU, capability {major}.{minor}");
-        // SAFETY: the caller's promise: null, or valid for so many bytes.
+        // SAFETY: guaranteed by the caller: null, or valid for `length` bytes.
         unsafe { write_words(name, length, &words) }
     }))
 }
 
-/// Writes as much of some words as there is room for, and a zero.
+/// Writes a prefix of `words` that fits, and a terminating zero.
 ///
 /// # Safety
 /// `place` is null or valid for a write of `room` bytes.
@@ -73,9 +73,9 @@ pub(super) unsafe fn write_words(place: *mut c_char, room: usize, words: &str) -
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let length = words.len().min(room - 1);
-    // SAFETY: less than the room; the words are a string of our own.
+    // SAFETY: the length is less than `room`; the source is our own string.
     unsafe { place.cast::<u8>().copy_from_nonoverlapping(words.as_ptr(), length) };
-    // SAFETY: within the room.
+    // SAFETY: within `room` bytes.
     let end = unsafe { place.add(length) };
     // SAFETY: as above.
     unsafe { end.write(0) };
@@ -84,7 +84,7 @@ pub(super) unsafe fn write_words(place: *mut c_char, room: usize, words: &str) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, ordinal: CUdevice) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(bytes, || device(ordinal).map(|facts| facts.memory_bytes as usize)) }
 }
 
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(
         let known = known.iter().find(|(known, _)| *known as c_uint == attribute);
         known.map(|(_, value)| value.cast_signed()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(value, find) }
 }
 
-/// Every attribute that can be asked for.
+/// All supported attributes.
 fn attributes(facts: &Facts) -> [(Attribute, u32); 22] {
     [
         (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, facts.capability.0),
@@ -136,13 +136,13 @@ fn attributes(facts: &Facts) -> [(Attribute, u32); 22] {
         (Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
         (Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
         (Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, u32::from(facts.capability >= (9, 0))),
-        // No entry points for these.
+        // This library has no entry points for these.
         (Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 0),
         (Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 0),
     ]
 }
 
-/// What the system keeps of each block's shared memory: from Ampere on.
+/// Shared memory per block that the system reserves: from Ampere on.
 fn reserved_bytes(facts: &Facts) -> u32 {
     if facts.capability >= (8, 0) { 1024 } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! Names and words of errors.
+//! Names and descriptions of errors.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -8,7 +8,7 @@ use super::{Outcome, give};
 
 macro_rules! errors {
     ($($code:ident $words:literal;)*) => {
-        /// Every code that is answered here, with its name and words.
+        /// Every code that this library returns, with its name and description.
         const ERRORS: &[(CUresult, &CStr, &CStr)] =
             &[$((CUresult::$code, terminated(concat!(stringify!($code), "\0")), $words)),*];
     };
@@ -62,13 +62,13 @@ const fn terminated(name: &'static str) -> &'static CStr {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorName(code: c_uint, place: *mut *const c_char) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, || find(code).map(|(name, _)| name.as_ptr())) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(code: c_uint, place: *mut *const c_char) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, || find(code).map(|(_, words)| words.as_ptr())) }
 }
 

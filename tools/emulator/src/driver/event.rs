@@ -11,21 +11,21 @@ use super::context::current;
 use super::table::{Table, handle};
 use super::{Outcome, answer, give};
 
-/// A mark in a stream.
+/// A marker in a stream.
 pub(super) struct Event {
-    /// Where it was made.
+    /// Space in which it was created.
     pub(super) space: usize,
     has_time: bool,
     record: Mutex<Record>,
 }
 
-/// What an event stands for.
+/// State of an event.
 #[derive(Clone)]
 pub(super) enum Record {
     Never,
-    /// Work that was done then.
+    /// Recorded, and complete since this time.
     Done(Instant),
-    /// Work that was captured.
+    /// Recorded in a capture.
     Captured(Mark),
 }
 
@@ -40,7 +40,7 @@ impl Event {
         *self.record.lock().unwrap_or_else(PoisonError::into_inner) = record;
     }
 
-    /// When it was recorded, if it remembers.
+    /// Time of its record, if it was recorded.
     fn time(&self) -> Outcome<Instant> {
         match self.record() {
             Record::Done(time) if self.has_time => Ok(time),
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn cuEventCreate(place: *mut CUevent, flags: c_uint) -> CU
         let event = Event { space, has_time, record: Mutex::new(Record::Never) };
         Ok(handle(EVENTS.insert(space, event)))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn cuEventQuery(raw: CUevent) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventSynchronize(raw: CUevent) -> CUresult {
-    // What was recorded is done.
+    // Recorded work is always complete.
     // SAFETY: it has no conditions.
     unsafe { cuEventQuery(raw) }
 }
@@ -103,6 +103,6 @@ pub unsafe extern "C" fn cuEventElapsedTime(
         };
         Ok(seconds * 1e3)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(millis, find) }
 }

@@ -1,4 +1,4 @@
-//! What the devices claim to be.
+//! Properties of the emulated devices.
 
 use std::env;
 use std::sync::OnceLock;
@@ -8,21 +8,21 @@ use cudarc::driver::sys::CUresult;
 
 use super::{DEVICES_MAX, Outcome};
 
-/// What kernels get of shared memory unasked, on every chip.
+/// Shared memory per block without opt-in, on every chip.
 pub(super) const SHARED_BYTES: u32 = 48 << 10;
 
-/// A device, and how many there are of it.
+/// Properties of a device, and the number of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Compute capability.
     pub(super) capability: (u32, u32),
-    /// Devices that are alike.
+    /// Number of identical devices.
     pub(super) devices: u32,
     pub(super) multiprocessors: u32,
     pub(super) memory_bytes: u64,
-    /// Every launch of a kernel that this divides is refused; 0 refuses none.
+    /// Every launch whose number is a multiple of this fails; 0: none fails.
     pub(super) refused_launches: u32,
-    /// What a kernel may ask for, and what a multiprocessor has.
+    /// Maximum shared memory per block with opt-in, and shared memory per multiprocessor.
     pub(super) shared_bytes_optin: u32,
     pub(super) shared_bytes_per_multiprocessor: u32,
     pub(super) threads_per_multiprocessor: u32,
@@ -57,20 +57,20 @@ pub(super) fn facts() -> Outcome<&'static Facts> {
     FACTS.get().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
 }
 
-/// Reads the environment, the first time.
+/// Reads the environment at the first call.
 ///
 /// # Errors
-/// In words, which variable cannot be used.
+/// A description of the variable that cannot be used.
 pub(super) fn initialise() -> Result<(), String> {
     if FACTS.get().is_none() {
         let facts = from_environment(|name| env::var(name).ok())?;
-        // Of two threads that get here at once, both have read the same.
+        // If two threads run this at once, both have read the same values.
         if FACTS.set(facts).is_ok() {
             #[expect(
                 unsafe_code,
                 reason = "the C library calls the handler when the process exits"
             )]
-            // SAFETY: the handler is a function that neither unwinds nor ends.
+            // SAFETY: the handler is a function that neither unwinds nor exits.
             let registered = unsafe { libc::atexit(shut_down) };
             if registered != 0 {
                 return Err("no handler can be registered for the end of the process".to_owned());
@@ -82,10 +82,10 @@ pub(super) fn initialise() -> Result<(), String> {
 
 /// - `WALLA_EMULATED_CAPABILITY`: 7.5, 8.0, 8.6, 8.9, 9.0 or 12.0. Default: 9.0.
 /// - `WALLA_EMULATED_DEVICES`: 1 to 4. Default: 1.
-/// - `WALLA_EMULATED_MULTIPROCESSORS`: 1 to 1,024. Default: 132, those of an H100.
-/// - `WALLA_EMULATED_MEMORY_MIB`: 1 to 1,048,576. Default: 4,096, more than any test takes.
-/// - `WALLA_EMULATED_REFUSED_LAUNCHES`: 1 to 1,048,576: of so many launches of kernels the last is
-///   refused. Default: none is.
+/// - `WALLA_EMULATED_MULTIPROCESSORS`: 1 to 1,024. Default: 132, as on an H100.
+/// - `WALLA_EMULATED_MEMORY_MIB`: 1 to 1,048,576. Default: 4,096, more than any test uses.
+/// - `WALLA_EMULATED_REFUSED_LAUNCHES`: 1 to 1,048,576: every N-th kernel launch fails. Default:
+///   none fails.
 fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, String> {
     let number = |name: &str, default: u32, max: u32| {
         let Some(text) = get(name) else { return Ok(default) };
@@ -105,9 +105,9 @@ fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Facts, Strin
     })
 }
 
-/// A T4, an A100, an RTX 3090, an RTX 4090, an H100, an RTX 5090: what does not come from the
-/// environment. Source: the CUDA programming guide, "Compute Capabilities", and the chips' data
-/// sheets; steps of parts: the driver API's `cuDevSmResourceSplitByCount`.
+/// Properties that do not come from the environment, of a T4, an A100, an RTX 3090, an RTX 4090, an
+/// H100, an RTX 5090. Source: the CUDA programming guide, "Compute Capabilities", and the chips'
+/// data sheets; steps of parts: the driver API's `cuDevSmResourceSplitByCount`.
 fn chip(capability: &str) -> Option<Facts> {
     let chip =
         |capability, shared_kib: u32, threads_per_multiprocessor, l2_mib: u32, (step, min)| Facts {
@@ -116,7 +116,7 @@ fn chip(capability: &str) -> Option<Facts> {
             multiprocessors: 0,
             memory_bytes: 0,
             refused_launches: 0,
-            // From 8.0 on a block leaves one KiB to the system.
+            // From 8.0 on the system reserves one KiB per block.
             shared_bytes_optin: (shared_kib - u32::from(capability >= (8, 0))) << 10,
             shared_bytes_per_multiprocessor: shared_kib << 10,
             threads_per_multiprocessor,

@@ -1,4 +1,4 @@
-//! Graphs: what was captured, and what can be launched.
+//! Graphs: captured work, and executable instances.
 
 use std::ffi::c_ulonglong;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Graph {
 
 pub(super) static GRAPHS: Table<Graph> = Table::new();
 
-/// Graphs that can be launched.
+/// Executable graphs.
 pub(super) static INSTANCES: Table<Graph> = Table::new();
 
 #[unsafe(no_mangle)]
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
         let work = Arc::clone(&GRAPHS.get(raw.addr())?.work);
         Ok(handle(INSTANCES.insert(context.space.number, Graph { work })))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn cuGraphExecDestroy(raw: CUgraphExec) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphUpload(raw: CUgraphExec, raw_stream: CUstream) -> CUresult {
-    // It is where it is run.
+    // An upload does nothing: the graph is in host memory.
     answer(stream(raw_stream).and_then(|_| INSTANCES.get(raw.addr()).map(drop)))
 }
 

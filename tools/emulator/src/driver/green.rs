@@ -1,5 +1,5 @@
-//! Green contexts: contexts on a part of the multiprocessors. A kernel sees no difference here; who
-//! asks how many there are does.
+//! Green contexts: contexts on a part of the multiprocessors. Kernels run in the same way; only
+//! queries of the number of multiprocessors differ.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::stream::Stream;
 use super::table::{NOBODY, Table, handle};
 use super::{Outcome, answer, give, primary};
 
-/// Multiprocessors that somebody wants a context on.
+/// A description of multiprocessors for a green context.
 struct Part {
     multiprocessors: u32,
 }
 
-/// A context on them, which holds the primary context.
+/// A green context, which retains the primary context.
 struct Green {
     context: Arc<Context>,
     device: CUdevice,
@@ -32,7 +32,7 @@ static GREENS: Table<Green> = Table::new();
 
 const MULTIPROCESSORS: CUdevResourceType = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 
-/// Some multiprocessors, as the driver describes them.
+/// The driver's description of some multiprocessors.
 fn resource(multiprocessors: u32) -> CUdevResource {
     // SAFETY: plain data for which zeros are valid (type 0 is "invalid").
     let mut resource: CUdevResource = unsafe { std::mem::zeroed() };
@@ -41,16 +41,16 @@ fn resource(multiprocessors: u32) -> CUdevResource {
     resource
 }
 
-/// How many multiprocessors a description means.
+/// Number of multiprocessors in a description.
 fn count(resource: &CUdevResource) -> Outcome<u32> {
     if resource.type_ != MULTIPROCESSORS {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
     }
-    // SAFETY: the type says which field of the union it is.
+    // SAFETY: the type selects the union's field.
     Ok(unsafe { resource.__bindgen_anon_1.sm.smCount })
 }
 
-/// The smallest part that has at least so many multiprocessors.
+/// Size of the smallest part with at least `wanted` multiprocessors.
 fn part(facts: &Facts, wanted: u32) -> u32 {
     wanted.max(facts.part_min).next_multiple_of(facts.part_step)
 }
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn cuDeviceGetDevResource(
         only_multiprocessors(kind)?;
         device(ordinal).map(|facts| resource(facts.multiprocessors))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn cuCtxGetDevResource(
         only_multiprocessors(kind)?;
         context::context(raw).map(|context| resource(context.multiprocessors))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -101,26 +101,26 @@ pub unsafe extern "C" fn cuDevSmResourceSplitByCount(
         if groups.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller's promise: null, or what is parted.
+        // SAFETY: guaranteed by the caller: null, or the resource to split.
         let whole = unsafe { whole.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (whole, part) = (count(whole)?, part(facts()?, wanted));
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let asked = unsafe { groups.read() };
         let found = if parts.is_null() { whole / part } else { asked.min(whole / part) };
         if found == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { groups.write(found) };
         let filled = if parts.is_null() { 0 } else { found };
         for i in 0..filled as usize {
-            // SAFETY: the caller's promise: room for as many as it asked for.
+            // SAFETY: guaranteed by the caller: `parts` has `asked` elements.
             let place = unsafe { parts.add(i) };
             // SAFETY: as above.
             unsafe { place.write(resource(part)) };
         }
         if !rest.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { rest.write(resource(whole - filled * part)) };
         }
         Ok(())
@@ -136,13 +136,13 @@ pub unsafe extern "C" fn cuDevResourceGenerateDesc(
 ) -> CUresult {
     let find = || {
         facts()?;
-        // SAFETY: the caller's promise: null, or as many as it says, of which one is read.
+        // SAFETY: guaranteed by the caller: null, or `number` elements; one is read.
         let resource = unsafe { resources.as_ref() }.filter(|_| number == 1);
         let resource = resource.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let part = Part { multiprocessors: count(resource)? };
         Ok(handle(PARTS.insert(NOBODY, part)))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn cuGreenCtxCreate(
         let context = Context::create(Kind::Green, space, part.multiprocessors);
         Ok(handle(GREENS.insert(NOBODY, Green { context, device: ordinal })))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn cuGreenCtxDestroy(raw: CUgreenCtx) -> CUresult {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuCtxFromGreenCtx(place: *mut CUcontext, raw: CUgreenCtx) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, || GREENS.get(raw.addr()).map(|green| handle(green.context.number))) }
 }
 
@@ -192,6 +192,6 @@ pub unsafe extern "C" fn cuGreenCtxStreamCreate(
         green.context.space.check()?;
         Ok(Stream::create(&green.context.space))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }

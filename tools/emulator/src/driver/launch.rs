@@ -1,4 +1,4 @@
-//! Launches of kernels.
+//! Kernel launches.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::machine::{self, Fault};
 use crate::memory::Memory;
 use crate::ptx::Kernel;
 
-/// Sides of a grid and of a block, at most. Source: the CUDA programming guide, "Compute
+/// Maximum dimensions of a grid and of a block. Source: the CUDA programming guide, "Compute
 /// Capabilities".
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 const THREADS_MAX: u64 = 1024;
 
-/// Blocks of a cluster, at most, without asking for more.
+/// Maximum blocks per cluster without opt-in.
 const CLUSTER_MAX: u32 = 8;
 
-/// Launches so far, captured ones included.
+/// Number of launches, including captured ones.
 static LAUNCHES: AtomicU32 = AtomicU32::new(0);
 
-/// A launch with everything that it needs later.
+/// A launch with copies of all its inputs.
 #[derive(Clone)]
 pub(super) struct KernelLaunch {
     kernel: Arc<Kernel>,
@@ -42,7 +42,7 @@ pub(super) struct KernelLaunch {
 }
 
 impl KernelLaunch {
-    /// Runs it with what it may touch.
+    /// Runs it with the given accessible memory.
     ///
     /// # Errors
     /// The kernel's fault.
@@ -58,7 +58,7 @@ impl KernelLaunch {
         machine::run(&launch, memory)
     }
 
-    /// Refuses what the device cannot launch.
+    /// Returns an error if the device cannot launch it.
     fn check(&self, function: &Function) -> Outcome {
         let fits = |sides: [u32; 3], most: [u32; 3]| {
             sides.iter().zip(most).all(|(side, most)| (1..=most).contains(side))
@@ -80,16 +80,16 @@ impl KernelLaunch {
     }
 }
 
-/// Blocks of a cluster along the first side that some attributes ask for: 1 where they say nothing.
+/// Blocks per cluster, along the first dimension, from the launch attributes: 1 by default.
 fn cluster(attributes: &[CUlaunchAttribute]) -> Outcome<u32> {
     let mut cluster = 1;
     for attribute in attributes {
         match attribute.id {
             Id::CU_LAUNCH_ATTRIBUTE_IGNORE => continue,
-            // Work is done in order: nothing overlaps.
+            // Programmatic launch has no effect: work runs in order.
             Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION => {}
             Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION => {
-                // SAFETY: the name says which field of the union it is.
+                // SAFETY: the attribute's id selects the union's field.
                 let sides = unsafe { attribute.value.clusterDim };
                 if sides.x == 0 || (sides.y, sides.z) != (1, 1) {
                     return Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
@@ -108,7 +108,8 @@ fn cluster(attributes: &[CUlaunchAttribute]) -> Outcome<u32> {
 /// Copies the parameters of a kernel, which are one struct.
 ///
 /// # Safety
-/// `params` is null, or its first pointer is to as many bytes as the kernel takes.
+/// `params` is null, or its first pointer is valid for as many bytes as the kernel's parameters
+/// have.
 unsafe fn copied(kernel: &Kernel, params: *mut *mut c_void) -> Outcome<Arc<[u8]>> {
     if kernel.param_bytes() == 0 {
         return Ok(Arc::default());
@@ -116,12 +117,12 @@ unsafe fn copied(kernel: &Kernel, params: *mut *mut c_void) -> Outcome<Arc<[u8]>
     if params.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let start = unsafe { params.read() };
     if start.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { std::slice::from_raw_parts(start.cast::<u8>(), kernel.param_bytes()) }.into())
 }
 
@@ -134,18 +135,18 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
 ) -> CUresult {
     let launch = || {
         current()?;
-        // SAFETY: the caller's promise: null, or how to launch.
+        // SAFETY: guaranteed by the caller: null, or a launch configuration.
         let config = unsafe { config.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if !extra.is_null() || (config.attrs.is_null() && config.numAttrs > 0) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let attributes = match config.numAttrs as usize {
             0 => &[],
-            // SAFETY: the caller's promise: as many as it says.
+            // SAFETY: guaranteed by the caller: `attrs` has `count` elements.
             count => unsafe { std::slice::from_raw_parts(config.attrs, count) },
         };
         let function = FUNCTIONS.get(raw.addr())?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let params = unsafe { copied(&function.kernel, params) }?;
         let launch = KernelLaunch {
             kernel: Arc::clone(&function.kernel),
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
             return Err(CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
         }
         let stream = stream(config.hStream)?;
-        // A kernel was loaded into one context, and that is the stream's.
+        // A kernel is loaded into one context, which must be the stream's.
         if stream.space.number != function.space {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }

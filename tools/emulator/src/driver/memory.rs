@@ -17,33 +17,33 @@ use super::work::Operation;
 use super::{DEVICES_MAX, MEMORIES, Outcome, answer, give, memory_of};
 use crate::memory::Memory;
 
-/// Where device memory begins: a multiple of this, as with the driver.
+/// Alignment of device memory, as with the driver.
 const DEVICE_ALIGNMENT: usize = 256;
 
-/// Where pinned memory begins: a page.
+/// Alignment of pinned memory: a page.
 const PINNED_ALIGNMENT: usize = 4096;
 
-/// Bytes behind each block that no kernel may touch.
+/// Guard bytes behind each allocation that no kernel may access.
 const GUARD_BYTES: usize = 256;
 
-/// What new memory is full of, so that nobody takes it for zeros: as a half or a float it is a
-/// plain number.
+/// New memory is filled with this byte, so that uninitialised reads do not find zeros. As a half or
+/// a float it is a plain number.
 const NEW_BYTE: u8 = 0xcd;
 
-/// Bytes of each device's memory that are in use.
+/// Bytes in use of each device's memory.
 static USED_BYTES: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
 
-/// Some of a device's memory, in use until this is dropped.
+/// A reservation of a device's memory, released when it is dropped.
 pub(super) struct Share {
     pub(super) device: CUdevice,
     bytes: u64,
 }
 
 impl Share {
-    /// Takes it.
+    /// Reserves memory.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`: there is not as much left.
+    /// `CUDA_ERROR_OUT_OF_MEMORY`: less memory is left.
     pub(super) fn take(device: CUdevice, bytes: u64) -> Outcome<Self> {
         let total = facts()?.memory_bytes;
         let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= total);
@@ -60,28 +60,28 @@ impl Drop for Share {
     }
 }
 
-/// The count of a device, which there is.
+/// Counter of an existing device.
 fn used_bytes(device: CUdevice) -> &'static AtomicU64 {
     &USED_BYTES[device as usize]
 }
 
-/// Memory that kernels may touch until it is dropped.
+/// An allocation, accessible to kernels until it is dropped.
 pub(super) struct Block {
     start: NonNull<u8>,
     layout: Layout,
-    /// Of a device, or `None`: of the host.
+    /// Its share of a device's memory; `None`: host memory.
     share: Option<Share>,
 }
 
-// SAFETY: plain memory with one owner, who only frees it.
+// SAFETY: plain memory with one owner, which only frees it.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
-/// Memory of all devices by its address.
+/// Allocations of all devices by address.
 pub(super) static ALLOCATIONS: Table<Block> = Table::new();
 
-/// Pinned memory by its address.
+/// Pinned allocations by address.
 pub(super) static PINNED: Table<Block> = Table::new();
 
 impl Block {
@@ -89,9 +89,9 @@ impl Block {
         let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let whole = bytes.checked_add(GUARD_BYTES).ok_or(refused)?;
         let layout = Layout::from_size_align(whole, alignment).map_err(|_| refused)?;
-        // SAFETY: not empty: it has a guard.
+        // SAFETY: the layout is not empty, since it includes the guard.
         let start = NonNull::new(unsafe { alloc::alloc(layout) }).ok_or(refused)?;
-        // SAFETY: just allocated, as long as that.
+        // SAFETY: just allocated, with at least `bytes` bytes.
         unsafe { start.write_bytes(NEW_BYTE, bytes) };
         let block = Self { start, layout, share };
         for memory in block.memories() {
@@ -100,7 +100,7 @@ impl Block {
         Ok(block)
     }
 
-    /// What kernels may touch where this is a part of it: pinned memory is for those of all
+    /// Memories to which the allocation belongs: pinned memory is accessible to kernels of all
     /// devices.
     fn memories(&self) -> &'static [Memory] {
         let device = self.share.as_ref().map(|share| share.device);
@@ -117,13 +117,13 @@ impl Drop for Block {
         for memory in self.memories() {
             memory.remove(self.address());
         }
-        // SAFETY: allocated with this layout, and on no list any more; who frees memory sees to it
-        // that no work uses it.
+        // SAFETY: allocated with this layout, and in no list any more. A caller that frees memory
+        // guarantees that no work uses it.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
-/// Lists a new block of the current context under its address.
+/// Lists a new allocation of the current context under its address.
 fn allocate(
     table: &Table<Block>,
     bytes: usize,
@@ -140,7 +140,7 @@ fn allocate(
     Ok(address)
 }
 
-/// Frees the block that begins at an address.
+/// Frees the allocation that begins at an address.
 fn free(table: &Table<Block>, address: usize) -> Outcome {
     current()?;
     table.remove(address).map(drop).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn cuMemAlloc_v2(place: *mut CUdeviceptr, bytes: usize) ->
         let share = |device| Share::take(device, bytes as u64).map(Some);
         allocate(&ALLOCATIONS, bytes, DEVICE_ALIGNMENT, share).map(|address| address as u64)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn cuMemHostAlloc(
         let address = allocate(&PINNED, bytes, PINNED_ALIGNMENT, |_| Ok(None))?;
         Ok(address as *mut c_void)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -188,18 +188,18 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
         Err(error) => return error,
     };
     let free_bytes = total_bytes - used_bytes(device).load(Ordering::Relaxed);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match unsafe { give(free, || Ok(free_bytes as usize)) } {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         CUresult::CUDA_SUCCESS => unsafe { give(total, || Ok(total_bytes as usize)) },
         error => error,
     }
 }
 
-/// Enqueues what is done with a range of device memory: nothing, where that is empty.
+/// Enqueues an operation on a range of device memory. An empty range is ignored.
 ///
 /// # Errors
-/// `CUDA_ERROR_INVALID_VALUE`: it is no memory of the stream's device now.
+/// `CUDA_ERROR_INVALID_VALUE`: the range is not memory of the stream's device.
 fn enqueue(
     raw: CUstream,
     start: CUdeviceptr,
@@ -217,7 +217,7 @@ fn enqueue(
     stream.enqueue(&[operation(start..end)])
 }
 
-/// The address of the host's side of a copy.
+/// The host address of a copy.
 fn host(start: *const c_void, bytes: usize) -> Outcome<u64> {
     if start.is_null() && bytes > 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -1,20 +1,21 @@
 //! The driver API as walla calls it.
 //!
 //! # Rules
-//! 1. A handle is a number that no other object has had, looked up in a [`Table`](table::Table):
-//!    one that was destroyed, or never made, is an error and no crash. Addresses of memory are
-//!    looked up alike.
-//! 2. Everything made in a context is listed with its [`Space`](context::Space) and goes with it.
-//!    Reserved addresses and the memory mapped there belong to nobody, as with the real driver.
+//! 1. A handle is a number that no other object has had, looked up in a [`Table`](table::Table): a
+//!    handle that was destroyed, or never created, returns an error and does not crash. Addresses
+//!    of memory are looked up in the same way.
+//! 2. Everything created in a context is listed with its [`Space`](context::Space) and is freed
+//!    with it. Reserved addresses and the memory mapped there belong to no context, as with the
+//!    real driver.
 //! 3. Work runs in the thread that enqueues it, under the lock of its stream, so a stream is an
 //!    ordered queue for all threads. No other lock is held while it runs.
-//! 4. A fault of a kernel is printed and kept in the space of its stream; the call that enqueued
-//!    the kernel succeeds, every later one in that space answers the fault. On a GPU, where work is
-//!    done later, it is not otherwise.
-//! 5. A device touches its own memory and the host's, and nothing of another device's: nobody asks
-//!    for more here.
-//! 6. Enumerations among arguments are numbers here, since a caller may know more of them; those
-//!    within structs are taken at their word.
+//! 4. A kernel's fault is printed and stored in the space of its stream. The call that enqueued the
+//!    kernel succeeds, and every later call in that space returns the fault, as on a GPU, where
+//!    work runs later.
+//! 5. A device accesses its own memory and the host's, but no other device's: walla does not need
+//!    peer access.
+//! 6. Enumerations among arguments are plain numbers here, since a caller may pass unknown values;
+//!    enumerations within structs are trusted.
 
 mod capture;
 mod context;
@@ -42,26 +43,26 @@ use cudarc::driver::sys::{CUdevice, CUresult};
 
 use crate::memory::Memory;
 
-/// Devices, at most.
+/// Maximum number of devices.
 const DEVICES_MAX: usize = 4;
 
-/// What kernels of each device may touch: its own memory, and pinned memory of the host.
+/// Memory that kernels of each device may access: device memory, and pinned memory of the host.
 static MEMORIES: [Memory; DEVICES_MAX] = [const { Memory::new() }; DEVICES_MAX];
 
-/// What kernels of a device, which there is, may touch.
+/// Memory that kernels of an existing device may access.
 fn memory_of(device: CUdevice) -> &'static Memory {
     &MEMORIES[device as usize]
 }
 
-/// What a call comes to: the error is the driver's number.
+/// Result of a call: the error is the driver's number.
 type Outcome<T = ()> = Result<T, CUresult>;
 
-/// The number that a call answers.
+/// Converts a result to the number that the call returns.
 fn answer(outcome: Outcome) -> CUresult {
     outcome.err().unwrap_or(CUresult::CUDA_SUCCESS)
 }
 
-/// Writes what a call finds to where its caller wants it. Looks for nothing where that is nowhere.
+/// Writes the result of `find` to `place`. Fails without calling `find` if `place` is null.
 ///
 /// # Safety
 /// `place` is null or valid for a write.
@@ -69,7 +70,7 @@ unsafe fn give<T>(place: *mut T, find: impl FnOnce() -> Outcome<T>) -> CUresult 
     let Some(place) = NonNull::new(place) else { return CUresult::CUDA_ERROR_INVALID_VALUE };
     match find() {
         Ok(found) => {
-            // SAFETY: not null, so valid by the caller's promise.
+            // SAFETY: not null, so valid by this function's contract.
             unsafe { place.write(found) };
             CUresult::CUDA_SUCCESS
         }

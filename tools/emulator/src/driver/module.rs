@@ -15,10 +15,10 @@ use super::table::{Table, handle};
 use super::{Outcome, answer, give};
 use crate::ptx;
 
-/// What machine code begins with: an ELF file, or several in one.
+/// Magic bytes of machine code: an ELF file, or a fat binary.
 const MACHINE_CODE: [&[u8]; 2] = [b"\x7fELF", b"\x50\xed\x55\xba"];
 
-/// Loaded code.
+/// A loaded module.
 pub(super) struct Module {
     code: Arc<ptx::Module>,
 }
@@ -27,10 +27,10 @@ pub(super) struct Module {
 pub(super) struct Function {
     /// The module's handle.
     module: usize,
-    /// Where it was loaded.
+    /// Space into which it was loaded.
     pub(super) space: usize,
     pub(super) kernel: Arc<ptx::Kernel>,
-    /// The most shared memory that a launch may bring, of its own and of the kernel's together.
+    /// Maximum shared memory of a launch, dynamic and static together.
     shared_bytes_max: AtomicU32,
 }
 
@@ -42,12 +42,12 @@ impl Function {
         Self { module, space, kernel, shared_bytes_max: AtomicU32::new(SHARED_BYTES) }
     }
 
-    /// The most shared memory, with the kernel's own, that a launch may have.
+    /// Maximum shared memory of a launch, dynamic and static together.
     pub(super) fn shared_bytes_max(&self) -> u32 {
         self.shared_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Lets launches bring so much of their own.
+    /// Sets the maximum dynamic shared memory of launches.
     fn allow_shared(&self, dynamic_bytes: c_int) -> Outcome {
         let refused = CUresult::CUDA_ERROR_INVALID_VALUE;
         let dynamic_bytes = u32::try_from(dynamic_bytes).map_err(|_| refused)?;
@@ -60,7 +60,7 @@ impl Function {
     }
 }
 
-/// Reads a text, once for the process: as the driver does, which keeps what it has compiled.
+/// Parses PTX once per process, as the driver caches compiled code.
 fn parse(text: &str) -> Result<Arc<ptx::Module>, String> {
     static PARSED: Mutex<Option<HashMap<String, Arc<ptx::Module>>>> = Mutex::new(None);
     let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ fn parse(text: &str) -> Result<Arc<ptx::Module>, String> {
     Ok(module)
 }
 
-/// Code that this device can run, or the driver's number and why not.
+/// The code, if this device can run it; otherwise the driver's error number and a description.
 fn load(image: &CStr) -> Result<Arc<ptx::Module>, (CUresult, String)> {
     let invalid = |words: String| (CUresult::CUDA_ERROR_INVALID_PTX, words);
     let bytes = image.to_bytes();
@@ -90,23 +90,23 @@ fn load(image: &CStr) -> Result<Arc<ptx::Module>, (CUresult, String)> {
     Ok(module)
 }
 
-/// Where the caller wants the words of an error, and how many bytes of them.
+/// The caller's buffer for error messages, and its size in bytes.
 struct Log {
     place: *mut c_char,
     room: usize,
 }
 
 impl Log {
-    /// Looks for it among the options.
+    /// Searches the options for it.
     ///
     /// # Safety
-    /// Both arrays are null or as long as the count says.
+    /// Both arrays are null or have `count` elements.
     unsafe fn find(count: c_uint, options: *const c_uint, values: *const *mut c_void) -> Self {
         let mut log = Self { place: ptr::null_mut(), room: 0 };
         if options.is_null() || values.is_null() {
             return log;
         }
-        // SAFETY: so long by the caller's promise.
+        // SAFETY: the caller guarantees `count` elements.
         let options = unsafe { slice::from_raw_parts(options, count as usize) };
         // SAFETY: as above.
         let values = unsafe { slice::from_raw_parts(values, count as usize) };
@@ -114,7 +114,7 @@ impl Log {
             if *option == CUjit_option::CU_JIT_ERROR_LOG_BUFFER as c_uint {
                 log.place = value.cast();
             } else if *option == CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as c_uint {
-                // The low half of the value is the number.
+                // The lower 32 bits of the value are the size.
                 log.room = value.addr() as u32 as usize;
             }
         }
@@ -135,19 +135,19 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
         if image.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: text ends with a zero, and the header of machine code has some.
+        // SAFETY: PTX ends with a zero, and the header of machine code contains zeros.
         let image = unsafe { CStr::from_ptr(image.cast()) };
         let code = load(image).map_err(|(error, words)| {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             let log = unsafe { Log::find(count, options, values) };
-            // SAFETY: the caller's promise for the place that it names. Without one, the words are
-            // for nobody.
+            // SAFETY: guaranteed by the caller: the buffer has the given size, or is null and the
+            // message is discarded.
             let _ = unsafe { write_words(log.place, log.room, &words) };
             error
         })?;
         Ok(handle(MODULES.insert(context.space.number, Module { code })))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         if name.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // SAFETY: the caller's promise: it ends with a zero.
+        // SAFETY: guaranteed by the caller: it ends with a zero.
         let name = unsafe { CStr::from_ptr(name) }.to_str();
         let found = name.ok().and_then(|name| module.code.kernel(name));
         let kernel = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?.map_err(|words| {
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         });
         Ok(handle(number))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn cuFuncSetAttribute(
         let function = FUNCTIONS.get(raw.addr())?;
         match attribute {
             SHARED => function.allow_shared(value),
-            // A wish, which means nothing here.
+            // A hint, without effect here.
             CARVEOUT if (-1..=100).contains(&value) => Ok(()),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }

@@ -1,4 +1,4 @@
-//! Pages of the system behind addresses that stay where they are.
+//! System pages behind fixed addresses.
 
 use std::ops::Range;
 use std::ptr;
@@ -9,8 +9,8 @@ use super::Outcome;
 
 const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// Reserves addresses that begin at a multiple of `alignment` (a power of two). Nobody may touch
-/// them.
+/// Reserves addresses that begin at a multiple of `alignment` (a power of two). They are not
+/// accessible.
 pub(super) fn reserve(bytes: usize, alignment: usize) -> Outcome<Range<u64>> {
     let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     let whole = bytes.checked_add(alignment).ok_or(refused)?;
@@ -26,7 +26,7 @@ pub(super) fn reserve(bytes: usize, alignment: usize) -> Outcome<Range<u64>> {
     Ok(start as u64..(start + bytes) as u64)
 }
 
-/// Lets everybody read and write reserved pages: zeros, after [`reserve`] or [`close`].
+/// Makes reserved pages readable and writable: zeros, after [`reserve`] or [`close`].
 pub(super) fn open(range: &Range<u64>) -> Outcome {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: callers pass pages that they reserved.
@@ -34,20 +34,21 @@ pub(super) fn open(range: &Range<u64>) -> Outcome {
     if result == 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
 }
 
-/// Takes what is behind reserved pages; the addresses stay reserved.
+/// Releases the memory behind reserved pages; the addresses remain reserved.
 pub(super) fn close(range: &Range<u64>) {
     let flags = PRIVATE | libc::MAP_FIXED;
-    // SAFETY: callers pass pages that they reserved and that nobody uses: these take their places.
+    // SAFETY: callers pass pages that they reserved and that are not in use: the new pages replace
+    // them.
     let found = unsafe { libc::mmap(start(range), length(range), libc::PROT_NONE, flags, -1, 0) };
     assert!(found != libc::MAP_FAILED, "the system takes back {range:#x?}");
 }
 
-/// Gives reserved addresses back.
+/// Releases reserved addresses.
 pub(super) fn release(range: Range<u64>) {
     if range.is_empty() {
         return;
     }
-    // SAFETY: callers pass pages that they reserved and that nobody uses.
+    // SAFETY: callers pass pages that they reserved and that are not in use.
     let result = unsafe { libc::munmap(start(&range), length(&range)) };
     assert!(result == 0, "the system takes back {range:#x?}");
 }

@@ -1,4 +1,4 @@
-//! Each device's primary context, which whoever asks for it shares.
+//! Each device's primary context, shared by all its users.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use super::device::device;
 use super::table::handle;
 use super::{Outcome, answer, give};
 
-/// The context while somebody holds it.
+/// The context, and the number of its users.
 struct Primary {
     context: Arc<Context>,
     holds: usize,
@@ -22,7 +22,7 @@ fn lock() -> MutexGuard<'static, BTreeMap<CUdevice, Primary>> {
     PRIMARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes hold of the primary context, made if nobody has it.
+/// Retains the primary context, and creates it for the first user.
 pub(super) fn retain(ordinal: CUdevice) -> Outcome<Arc<Context>> {
     let facts = device(ordinal)?;
     let mut held = lock();
@@ -34,7 +34,7 @@ pub(super) fn retain(ordinal: CUdevice) -> Outcome<Arc<Context>> {
     Ok(Arc::clone(&primary.context))
 }
 
-/// Lets go of it: the last one frees everything in it.
+/// Releases the primary context: the last release frees all objects in it.
 pub(super) fn release(ordinal: CUdevice) -> Outcome {
     device(ordinal)?;
     let mut held = lock();
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
     place: *mut CUcontext,
     ordinal: CUdevice,
 ) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, || retain(ordinal).map(|context| handle(context.number))) }
 }
 

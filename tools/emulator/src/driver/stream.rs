@@ -15,27 +15,27 @@ use super::table::{Table, handle, new_number};
 use super::work::Operation;
 use super::{Outcome, answer, give};
 
-/// From the greatest to the least. They mean nothing here.
+/// From the greatest to the least. Priorities have no effect here.
 pub(super) const PRIORITIES: RangeInclusive<c_int> = -5..=0;
 
-/// An ordered queue that is never longer than what is being done.
+/// An ordered queue. It holds at most the work that is running.
 pub(super) struct Stream {
-    /// Its handle; 0: a context's own stream.
+    /// Its handle; 0: a context's default stream.
     number: usize,
     pub(super) space: Arc<Space>,
-    /// Held while its work runs. Within: its place in a capture.
+    /// Locked while its work runs. The value is its membership in a capture.
     queue: Mutex<Option<Seat>>,
 }
 
 pub(super) static STREAMS: Table<Stream> = Table::new();
 
 impl Stream {
-    /// The stream of a context that no handle names.
+    /// The default stream of a context.
     pub(super) fn default_of(space: Arc<Space>) -> Self {
         Self { number: 0, space, queue: Mutex::default() }
     }
 
-    /// Makes and lists a stream; answers its handle.
+    /// Creates and lists a stream; returns its handle.
     pub(super) fn create(space: &Arc<Space>) -> CUstream {
         let number = new_number();
         let stream = Self { number, space: Arc::clone(space), queue: Mutex::default() };
@@ -43,7 +43,7 @@ impl Stream {
         handle(number)
     }
 
-    /// Does work now, or adds it to the capture that the stream is in.
+    /// Runs work now, or adds it to the capture of the stream.
     pub(super) fn enqueue(&self, work: &[Operation]) -> Outcome {
         match &mut *self.queue() {
             Some(seat) => seat.add(self.number, work),
@@ -54,23 +54,23 @@ impl Stream {
         }
     }
 
-    /// Whether another thread does work here.
+    /// Whether another thread is running work on this stream.
     fn is_busy(&self) -> bool {
         matches!(self.queue.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Blocks until another thread's work here is done.
+    /// Blocks until another thread's work on this stream is complete.
     pub(super) fn wait(&self) {
         drop(self.queue());
     }
 
-    /// What an event that is recorded here stands for.
+    /// State of an event that is recorded now.
     fn record(&self) -> Record {
         self.queue().as_ref().map_or_else(|| Record::Done(Instant::now()), Seat::record)
     }
 
-    /// Puts what comes later behind an event. Only captures need that: other work that an event
-    /// stands for is done.
+    /// Orders later work behind an event. Only captures need it: all other recorded work is
+    /// complete.
     fn wait_for(&self, record: Record) -> Outcome {
         let mut queue = self.queue();
         match (&mut *queue, record) {
@@ -113,23 +113,23 @@ impl Stream {
         }
     }
 
-    /// Refuses to say how far a stream is that only captures.
+    /// Returns an error for queries of a capturing stream.
     fn refuse_capture(queue: &Option<Seat>) -> Outcome {
         let refuse = |seat: &Seat| seat.invalidate(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         queue.as_ref().map_or(Ok(()), |seat| Err(refuse(seat)))
     }
 
-    /// The queue, after whatever another thread runs there.
+    /// Locks the queue, after another thread's work has ended.
     fn queue(&self) -> MutexGuard<'_, Option<Seat>> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever began a capture ends it for all.
+        // The capture's origin may have ended it for all streams.
         queue.take_if(|seat| seat.is_over());
         queue
     }
 }
 
-/// The stream with a handle. Null, and the two handles that mean the default stream, are the
-/// current context's own.
+/// The stream with a handle. Null, and the two handles for default streams, return the current
+/// context's default stream.
 pub(super) fn stream(raw: CUstream) -> Outcome<Arc<Stream>> {
     let context = current()?;
     let stream = match raw.addr() {
@@ -142,7 +142,7 @@ pub(super) fn stream(raw: CUstream) -> Outcome<Arc<Stream>> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(place: *mut CUstream, _flags: c_uint) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, || current().map(|context| Stream::create(&context.space))) }
 }
 
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn cuStreamCreateWithPriority(
     flags: c_uint,
     _priority: c_int,
 ) -> CUresult {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { cuStreamCreate(place, flags) }
 }
 
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn cuStreamDestroy_v2(raw: CUstream) -> CUresult {
     answer(current().and_then(|_| {
         let stream = STREAMS.remove(raw.addr())?;
         if let Some(seat) = &*stream.queue() {
-            // Heard when the capture ends.
+            // The error is reported when the capture ends.
             let _ = seat.invalidate(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         }
         Ok(())
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn cuStreamQuery(raw: CUstream) -> CUresult {
 pub unsafe extern "C" fn cuStreamSynchronize(raw: CUstream) -> CUresult {
     answer(stream(raw).and_then(|stream| {
         Stream::refuse_capture(&stream.queue())?;
-        // What was waited for may have failed.
+        // Earlier work may have failed.
         stream.space.check()
     }))
 }
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn cuEventRecord(raw_event: CUevent, raw: CUstream) -> CUr
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(raw: CUstream, mode: c_uint) -> CUresult {
-    // The other modes forbid calls of other threads, which is not looked after here.
+    // The other modes restrict calls of other threads, which this library does not check.
     if mode != CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint {
         return CUresult::CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -226,6 +226,6 @@ pub unsafe extern "C" fn cuStreamEndCapture(raw: CUstream, place: *mut CUgraph) 
         let graph = Graph::new(stream.end_capture()?);
         Ok(handle(GRAPHS.insert(stream.space.number, graph)))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }

@@ -1,4 +1,4 @@
-//! Handles and what they stand for.
+//! Handles and their objects.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -10,22 +10,22 @@ use cudarc::driver::sys::CUresult;
 use super::Outcome;
 use super::facts::alive;
 
-/// The number of whatever is in no context.
+/// Number of the space of objects that belong to no context.
 pub(super) const NOBODY: usize = 0;
 
-/// A number that nothing else has: no small one, since some of those are handles with a meaning.
+/// A unique number. It is not small, since some small handles have a special meaning.
 pub(super) fn new_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
     NEXT.fetch_add(0x10, Ordering::Relaxed)
 }
 
-/// Objects of one kind by their numbers: a handle, or an address.
+/// Objects of one kind by their numbers; a number is a handle or an address.
 pub(super) struct Table<T> {
     entries: Mutex<BTreeMap<usize, Entry<T>>>,
 }
 
 struct Entry<T> {
-    /// The space that it goes with.
+    /// The space that owns the object.
     space: usize,
     object: Arc<T>,
 }
@@ -42,15 +42,15 @@ impl<T> Table<T> {
         number
     }
 
-    /// Lists an object under a number of its own.
+    /// Lists an object under a given number.
     pub(super) fn insert_at(&self, number: usize, space: usize, object: Arc<T>) {
         self.lock().insert(number, Entry { space, object });
     }
 
-    /// What a number stands for.
+    /// The object with a number.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE`: nothing, or nothing any more.
+    /// `CUDA_ERROR_INVALID_HANDLE`: no such object, or it was removed.
     pub(super) fn get(&self, number: usize) -> Outcome<Arc<T>> {
         alive()?;
         let entries = self.lock();
@@ -58,7 +58,7 @@ impl<T> Table<T> {
         Ok(Arc::clone(&entry.object))
     }
 
-    /// Takes an object off the list.
+    /// Removes an object.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -68,7 +68,7 @@ impl<T> Table<T> {
         removed.map(|entry| entry.object).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// The number of the first object that is as asked for.
+    /// The number of the first object for which `is_wanted` returns true.
     pub(super) fn find(&self, mut is_wanted: impl FnMut(&T) -> bool) -> Option<usize> {
         let entries = self.lock();
         let found = entries.iter().find(|(_, entry)| is_wanted(&entry.object));
@@ -82,19 +82,19 @@ impl<T> Table<T> {
         of_space.map(|entry| Arc::clone(&entry.object)).collect()
     }
 
-    /// Takes every object off the list that is as asked for, and drops it.
+    /// Removes and drops every object for which `is_gone` returns true.
     pub(super) fn drop_where(&self, mut is_gone: impl FnMut(&T) -> bool) {
         self.take_where(|entry| is_gone(&entry.object));
     }
 
-    /// Takes every object of a space off the list, and drops it.
+    /// Removes and drops every object of a space.
     pub(super) fn drop_space(&self, space: usize) {
         self.take_where(|entry| entry.space == space);
     }
 
     fn take_where(&self, mut is_gone: impl FnMut(&Entry<T>) -> bool) {
         let gone: Vec<_> = self.lock().extract_if(.., |_, entry| is_gone(entry)).collect();
-        // Not under the lock: what is dropped may drop others.
+        // After the lock is released: an object's drop may remove others.
         drop(gone);
     }
 
@@ -103,7 +103,7 @@ impl<T> Table<T> {
     }
 }
 
-/// The handle with a number.
+/// Converts a number to a handle.
 pub(super) fn handle<T>(number: usize) -> *mut T {
     ptr::without_provenance_mut(number)
 }

@@ -1,7 +1,7 @@
-//! Virtual memory management: addresses that memory is put behind and taken from.
+//! Virtual memory management: reserved addresses to which memory is mapped and unmapped.
 //!
-//! Pages come from the system when they are mapped, not when memory is created: what is created
-//! only counts. So memory can be mapped once, and what was written is gone when it is unmapped.
+//! Pages are allocated when memory is mapped. Creation only counts the bytes. Memory can therefore
+//! be mapped only once, and its contents are lost when it is unmapped.
 
 use std::collections::BTreeMap;
 use std::ffi::c_ulonglong;
@@ -20,10 +20,10 @@ use super::memory::Share;
 use super::table::{NOBODY, Table};
 use super::{Outcome, answer, give, memory_of, pages};
 
-/// Sizes and addresses are multiples of this, as on the GPUs of today.
+/// Granularity of sizes and addresses, as on current GPUs.
 const GRANULARITY: u64 = 2 << 20;
 
-/// Memory in use, until the handle is released and the mapping undone.
+/// Memory in use, until its handle is released and it is unmapped.
 struct Physical {
     bytes: u64,
     share: Share,
@@ -31,7 +31,7 @@ struct Physical {
 
 static HANDLES: Table<Physical> = Table::new();
 
-/// Addresses, by where they start.
+/// A reservation of addresses, with its mappings by start.
 struct Reservation {
     end: u64,
     mappings: BTreeMap<u64, Mapping>,
@@ -50,7 +50,7 @@ fn reservations() -> MutexGuard<'static, BTreeMap<u64, Reservation>> {
 }
 
 impl Reservation {
-    /// Whether mappings cover a range without a gap and without what lies outside.
+    /// Whether mappings cover a range without gaps, and nothing outside it.
     fn is_mapped(&self, range: &Range<u64>) -> bool {
         let mut end = range.start;
         for (start, mapping) in self.mappings.range(range.clone()) {
@@ -62,14 +62,14 @@ impl Reservation {
         end == range.end
     }
 
-    /// Whether any mapping has some of a range.
+    /// Whether any mapping overlaps a range.
     fn touches(&self, range: &Range<u64>) -> bool {
         let before = self.mappings.range(..range.end).next_back();
         before.is_some_and(|(_, mapping)| mapping.end > range.start)
     }
 }
 
-/// Refuses after a fault in the current context; these calls need none.
+/// Returns an error after a fault in the current context; these calls need no context.
 fn ready() -> Outcome {
     match current() {
         Ok(_) | Err(CUresult::CUDA_ERROR_INVALID_CONTEXT) => facts().map(drop),
@@ -77,14 +77,14 @@ fn ready() -> Outcome {
     }
 }
 
-/// A range of whole pages.
+/// Converts to a range of whole pages.
 fn range(start: CUdeviceptr, bytes: usize) -> Outcome<Range<u64>> {
     let end = start.checked_add(bytes as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let is_whole = start.is_multiple_of(GRANULARITY) && end.is_multiple_of(GRANULARITY);
     if is_whole && bytes > 0 { Ok(start..end) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
-/// The reservation that has all of a range.
+/// The reservation that contains a range.
 fn holder<'a>(
     reservations: &'a mut BTreeMap<u64, Reservation>,
     range: &Range<u64>,
@@ -94,7 +94,7 @@ fn holder<'a>(
     holder.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The device whose memory is wanted. Refuses memory of another kind.
+/// The device of the requested memory. Returns an error for other kinds of memory.
 fn check(wanted: &CUmemAllocationProp) -> Outcome<CUdevice> {
     let is_pinned = wanted.type_ == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     if is_pinned { device_at(wanted.location) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
@@ -115,11 +115,11 @@ pub unsafe extern "C" fn cuMemGetAllocationGranularity(
 ) -> CUresult {
     let find = || {
         ready()?;
-        // SAFETY: the caller's promise: null, or what it wants.
+        // SAFETY: guaranteed by the caller: null, or a valid struct.
         check(unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
         Ok(GRANULARITY as usize)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn cuMemAddressReserve(
         reservations().insert(found.start, reservation);
         Ok(found.start)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -170,13 +170,13 @@ pub unsafe extern "C" fn cuMemCreate(
 ) -> CUresult {
     let find = || {
         ready()?;
-        // SAFETY: the caller's promise: null, or what it wants.
+        // SAFETY: guaranteed by the caller: null, or a valid struct.
         let device = check(unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
         let bytes = range(0, bytes)?.end;
         let memory = Physical { bytes, share: Share::take(device, bytes)? };
         Ok(HANDLES.insert(NOBODY, memory) as u64)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { give(place, find) }
 }
 
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn cuMemSetAccess(
     count: usize,
 ) -> CUresult {
     answer(ready().and_then(|()| {
-        // SAFETY: the caller's promise: null, or as many as it says, of which one is read.
+        // SAFETY: guaranteed by the caller: null, or `count` elements; one is read.
         let wanted = unsafe { wanted.as_ref() }.filter(|_| count == 1);
         let wanted = wanted.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if wanted.flags != CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE {

@@ -1,4 +1,4 @@
-//! Work as streams and graphs have it.
+//! Operations of streams and graphs.
 
 use std::ops::Range;
 use std::ptr;
@@ -10,15 +10,14 @@ use super::memory_of;
 use crate::machine::Fault;
 use crate::memory::Memory;
 
-/// A fault: its number and what it says.
+/// A fault: its number and description.
 pub(super) type Failed = (CUresult, String);
 
-/// One thing to do. Addresses are looked at again each time it is done, since a graph may outlive
-/// memory.
+/// One operation. Addresses are checked at each execution, since a graph may outlive memory.
 #[derive(Clone)]
 pub(super) enum Operation {
     Kernel(KernelLaunch),
-    /// From one address to another, one of which is the device's.
+    /// A copy between device memory and host memory.
     Copy {
         to: u64,
         from: u64,
@@ -31,10 +30,10 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Does it on a device.
+    /// Executes the operation on a device.
     ///
     /// # Errors
-    /// The fault that ends all work of the context.
+    /// The fault, after which all work of the context is discarded.
     pub(super) fn run(&self, device: CUdevice) -> Result<(), Failed> {
         let memory = memory_of(device);
         match self {
@@ -42,9 +41,9 @@ impl Operation {
             Self::Copy { to, from, device } => {
                 let bytes = checked("a copy", device, memory)?;
                 let (to, from) = (*to as *mut u8, *from as *const u8);
-                // SAFETY: the device's range was just found, and memory stays while work runs that
-                // uses it (rule of the driver's callers); the host's is as long by the promise of
-                // whoever enqueued the copy.
+                // SAFETY: the device's range was checked, and memory stays valid while work uses it
+                // (a rule for the driver's callers). The caller that enqueued the copy guarantees
+                // that the host's range is as long.
                 unsafe { ptr::copy(from, to, bytes) };
                 Ok(())
             }
@@ -58,7 +57,7 @@ impl Operation {
     }
 }
 
-/// The length of a range that is memory.
+/// The length of a range, if it is accessible memory.
 fn checked(what: &str, range: &Range<u64>, memory: &Memory) -> Result<usize, Failed> {
     if memory.contains(range) {
         return Ok((range.end - range.start) as usize);

@@ -1,4 +1,4 @@
-//! Memory as kernels see it.
+//! Memory as kernels access it.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use super::kinds::Atomic;
 use super::op::{GENERIC_LOCAL, GENERIC_SHARED, WINDOW_BITS};
 use crate::memory::around;
 
-/// Why an access failed: turned into a [`Fault`](super::Fault) by whoever knows where.
+/// Why an access failed. The caller that knows the place converts it to a [`Fault`](super::Fault).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bad {
     Address(u64),
     Alignment(u64),
 }
 
-/// Where the host's memory may be touched, sorted. Remembers the range that was right last.
+/// Accessible host memory, sorted. Caches the range of the last access.
 pub(super) struct Ranges<'a> {
     all: &'a [Range<u64>],
     last: Cell<(u64, u64)>,
@@ -47,8 +47,8 @@ impl<'a> Ranges<'a> {
     }
 }
 
-/// Reads and writes of the host's memory. Threads of a launch, and of the host, touch the same
-/// words, so all of them are atomic.
+/// Reads and writes of host memory. Threads of a launch, and of the host, access the same words, so
+/// all accesses are atomic.
 #[expect(
     unsafe_code,
     reason = "device memory is the host's memory, at addresses that kernels compute"
@@ -71,7 +71,7 @@ impl Ranges<'_> {
         })
     }
 
-    /// A release: the host may wait for it.
+    /// A release store: the host may wait for the value.
     #[inline(always)]
     pub(super) fn write(&self, address: u64, bytes: u32, value: u64) -> Result<(), Bad> {
         self.check(address, bytes.into())?;
@@ -90,7 +90,7 @@ impl Ranges<'_> {
         Ok(())
     }
 
-    /// Changes a word and returns what was there.
+    /// Atomically updates a word and returns its old value.
     pub(super) fn change(
         &self,
         address: u64,
@@ -114,7 +114,7 @@ impl Ranges<'_> {
     }
 }
 
-/// What an atomic operation leaves.
+/// Result of an atomic operation.
 pub(super) fn changed(op: Atomic, old: u64, with: u64) -> u64 {
     match op {
         Atomic::Add => old.wrapping_add(with),
@@ -127,7 +127,7 @@ pub(super) fn changed(op: Atomic, old: u64, with: u64) -> u64 {
     }
 }
 
-/// Which memory an address of the generic space is of, and the address there.
+/// Decoded generic address: state space and address within it.
 pub(super) enum Place {
     Host(u64),
     Shared(u64),
@@ -157,7 +157,7 @@ impl Shared {
         Self { bytes: vec![0; (ranks as usize) << WINDOW_BITS], ranks, limit }
     }
 
-    /// What a kernel finds there is nothing that it may rely on.
+    /// Fills it with garbage: shared memory is undefined at a kernel's start.
     pub(super) fn scramble(&mut self) {
         for rank in 0..self.ranks as usize {
             let start = rank << WINDOW_BITS;
@@ -192,14 +192,14 @@ impl Shared {
         Ok(())
     }
 
-    /// 16 bytes: a row of a matrix.
+    /// Reads 16 bytes: a row of a matrix.
     #[inline(always)]
     pub(super) fn row(&self, address: u64) -> Result<&[u8], Bad> {
         let at = self.check(address, 16)?;
         Ok(&self.bytes[at..at + 16])
     }
 
-    /// The same to write.
+    /// The same for writing.
     #[inline(always)]
     pub(super) fn row_mut(&mut self, address: u64) -> Result<&mut [u8], Bad> {
         let at = self.check(address, 16)?;
@@ -220,7 +220,7 @@ impl Shared {
     }
 }
 
-/// Little-endian, at most 8 bytes.
+/// Reads a little-endian number of at most 8 bytes.
 #[inline(always)]
 pub(super) fn read_bytes(bytes: &[u8]) -> u64 {
     match bytes.len() {

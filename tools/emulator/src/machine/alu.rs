@@ -1,4 +1,4 @@
-//! What one lane computes.
+//! Arithmetic of one lane.
 
 use half::f16;
 
@@ -6,8 +6,8 @@ use super::kinds::{Compare, One, OneLong, Three, Two, TwoLong, Type};
 use super::op::{GENERIC_LOCAL, GENERIC_SHARED};
 use super::tensor::{Lanes, half_to_float};
 
-/// Applies a function of two halves to both halves of two words. Sums and products of halves are
-/// exact enough in f32 that rounding twice is rounding once.
+/// Applies a function of two halves to both halves of two words. In f32 sums and products of halves
+/// are precise enough that rounding twice equals rounding once.
 #[inline(always)]
 fn halves(a: u32, b: u32, f: impl Fn(f32, f32) -> f32) -> u32 {
     let one = |a: u16, b: u16| {
@@ -29,7 +29,7 @@ pub(super) fn two(op: Two, a: u32, b: u32) -> u32 {
         Two::MulLow => a.wrapping_mul(b),
         Two::MulHighU => ((u64::from(a) * u64::from(b)) >> 32) as u32,
         Two::MulHighS => ((i64::from(a.cast_signed()) * i64::from(b.cast_signed())) >> 32) as u32,
-        // A division by zero is undefined in PTX; chips answer all ones.
+        // PTX leaves division by zero undefined; chips return all ones.
         Two::DivU => a.checked_div(b).unwrap_or(u32::MAX),
         Two::RemU => a.checked_rem(b).unwrap_or(a),
         Two::DivS => {
@@ -91,7 +91,7 @@ pub(super) fn two(op: Two, a: u32, b: u32) -> u32 {
     }
 }
 
-/// What is below the smallest normal number is none.
+/// Flushes subnormal numbers to zero.
 fn flush(x: f32) -> f32 {
     if x.is_subnormal() { 0.0_f32.copysign(x) } else { x }
 }
@@ -170,7 +170,7 @@ fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     u32::from_le_bytes([pick(0), pick(1), pick(2), pick(3)])
 }
 
-/// The lowest `bits` bits of `a` at bit `at` of `b`.
+/// Inserts the lowest `bits` bits of `a` at bit `at` of `b`.
 pub(super) fn insert(a: u64, b: u64, at: u32, bits: u32, width: u32) -> u64 {
     let (at, bits) = (at & 0xFF, bits & 0xFF);
     if at >= width || bits == 0 {
@@ -220,7 +220,7 @@ pub(super) fn one_long(op: OneLong, a: u64) -> u64 {
     }
 }
 
-/// Lanes for which a comparison holds.
+/// Mask of the lanes for which a comparison holds.
 #[inline(always)]
 fn ordered<T: PartialOrd>(compare: Compare, a: impl Fn(usize) -> T, b: impl Fn(usize) -> T) -> u32 {
     match compare {
@@ -233,7 +233,7 @@ fn ordered<T: PartialOrd>(compare: Compare, a: impl Fn(usize) -> T, b: impl Fn(u
     }
 }
 
-/// Comparisons with what is no number are false, or true where they are unordered.
+/// Comparisons with NaN are false; unordered comparisons are true.
 #[inline(always)]
 fn floating<T: PartialOrd + Copy>(
     compare: Compare,
@@ -241,7 +241,7 @@ fn floating<T: PartialOrd + Copy>(
     a: impl Fn(usize) -> T,
     b: impl Fn(usize) -> T,
 ) -> u32 {
-    // What is no number is not equal to itself.
+    // NaN is not equal to itself.
     let is_none = mask(|i| a(i) != a(i) || b(i) != b(i));
     let yes = ordered(compare, a, b);
     if is_unordered { yes | is_none } else { yes & !is_none }

@@ -4,14 +4,14 @@ use half::f16;
 
 use super::kinds::{Rounding, Type};
 
-/// A number on its way.
+/// A number during conversion.
 enum Number {
     Integer(i128),
     Float(f64),
 }
 
-/// Bits of one type to bits of another. Integers wrap unless they `saturate`; floats to integers
-/// always saturate, and what is no number is 0.
+/// Converts bits of one type to bits of another. Integers wrap unless they `saturate`; floats to
+/// integers always saturate, and NaN becomes 0.
 pub(super) fn convert(
     bits: u64,
     from: Type,
@@ -66,7 +66,7 @@ fn integral(value: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// Rust rounds integers to the nearest float; an i128 of 64 bits loses nothing on the way.
+/// Rust rounds integers to the nearest float; an i128 holds every 64-bit integer exactly.
 fn write_integer(value: i128, into: Type) -> u64 {
     match into {
         Type::F16 => f16::from_f64(value as f64).to_bits().into(),

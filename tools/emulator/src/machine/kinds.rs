@@ -1,4 +1,4 @@
-//! Which operation, on what: the small words of instructions.
+//! Operations and types of instructions.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
@@ -9,7 +9,7 @@ pub(crate) enum Space {
     Param,
 }
 
-/// Of two words. Shifts take amounts above 31 as PTX does: everything goes out.
+/// Operations on two words. Shifts by more than 31 behave as in PTX: all bits are shifted out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Two {
     Add,
@@ -47,7 +47,7 @@ pub(crate) enum Two {
     MulH2,
 }
 
-/// Of one word.
+/// Operations on one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum One {
     Move,
@@ -66,11 +66,11 @@ pub(crate) enum One {
     CountOnes,
     LeadingZeros,
     Reverse,
-    /// The shift that brings the highest one to the top; all ones where there is none.
+    /// The shift that moves the highest set bit to the top; all ones if no bit is set.
     ShiftToTop,
 }
 
-/// Of three words.
+/// Operations on three words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Three {
     MulAdd,
@@ -80,7 +80,7 @@ pub(crate) enum Three {
     Permute,
 }
 
-/// Of two longs.
+/// Operations on two longs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TwoLong {
     Add,
@@ -104,7 +104,7 @@ pub(crate) enum TwoLong {
     MaxF,
 }
 
-/// Of one long.
+/// Operations on one long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OneLong {
     Move,
@@ -112,9 +112,9 @@ pub(crate) enum OneLong {
     Neg,
     NegF,
     AbsF,
-    /// Clears the mark of a generic address.
+    /// Clears the tag of a generic address.
     Plain,
-    /// Sets it.
+    /// Sets the tag for shared memory.
     MarkShared,
     MarkLocal,
 }
@@ -136,7 +136,7 @@ pub(crate) enum Compare {
     Ge,
 }
 
-/// How bits are read.
+/// Interpretation of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     U8,
@@ -152,7 +152,7 @@ pub(crate) enum Type {
     F64,
 }
 
-/// To which integer, or which number of the type.
+/// Rounding: to which integer, or to which number of the type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounding {
     Nearest,
@@ -196,7 +196,7 @@ pub(crate) enum Vote {
     Any,
 }
 
-/// What an atomic operation does with the old and the new value; also reductions of a warp.
+/// Atomic operation on the old and the new value; also used for reductions of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Atomic {
     Add,

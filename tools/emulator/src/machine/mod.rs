@@ -1,11 +1,10 @@
-//! Runs decoded kernels: blocks one after the other on each of a few threads, the blocks of a
-//! cluster together, the lanes of a warp side by side.
+//! Runs decoded kernels. A few threads each run blocks sequentially; the blocks of a cluster run
+//! together, and the lanes of a warp in lockstep.
 //!
-//! What it keeps to: what an instruction does to registers and memory, barriers of blocks, clusters
-//! and warps, shuffles among divergent lanes, limits of memory. What it does not: time, caches, the
-//! order in which blocks start, copies that are still under way (they are done when they are asked
-//! for, so a wait that is missing is not found), and the order in which a tensor core adds (one by
-//! one, from the lowest depth).
+//! Emulated: the effect of instructions on registers and memory; barriers of blocks, clusters and
+//! warps; shuffles among divergent lanes; memory limits. Not emulated: time, caches, the order in
+//! which blocks start, the order in which a tensor core adds (here sequentially, from the lowest
+//! depth). Asynchronous copies complete when they are issued, so a missing wait is not detected.
 
 mod access;
 mod alu;
@@ -37,37 +36,37 @@ pub(crate) use op::{
 /// One launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// What runs.
+    /// The kernel.
     pub kernel: &'a Kernel,
-    /// Blocks.
+    /// Blocks of the grid.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub block: [u32; 3],
-    /// Blocks of a cluster, along x; 1 if there are none.
+    /// Blocks per cluster, along x; 1 without clusters.
     pub cluster: u32,
-    /// Dynamic shared memory of a block.
+    /// Dynamic shared memory per block.
     pub shared_bytes: u32,
-    /// The parameters, as the kernel lays them out.
+    /// The parameters, in the kernel's layout.
     pub params: &'a [u8],
 }
 
 impl Launch<'_> {
-    /// Threads of a block, all sides together.
+    /// Threads per block, over all dimensions.
     fn threads(&self) -> u32 {
         self.block.iter().product()
     }
 }
 
-/// Why a kernel did not come to its end. The words say where.
+/// Why a kernel was aborted. The text contains the place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Memory that is not there.
+    /// Access to an address without memory.
     #[error("{0}")]
     IllegalAddress(String),
-    /// An address that is no multiple of what is accessed.
+    /// Misaligned address.
     #[error("{0}")]
     Misaligned(String),
-    /// Anything else: a trap, threads that wait for each other for ever, a launch that does not
+    /// Any other failure: a trap, threads that wait for each other for ever, a launch that does not
     /// fit.
     #[error("{0}")]
     Failed(String),
@@ -76,7 +75,7 @@ pub enum Fault {
 /// Runs a kernel to its end.
 ///
 /// # Errors
-/// The first fault that was seen; what blocks had written before is written.
+/// The first fault that was detected. Earlier writes of blocks remain.
 pub fn run(launch: &Launch<'_>, memory: &Memory) -> Result<(), Fault> {
     let Launch { kernel, grid: [x, y, z], .. } = *launch;
     let cluster = kernel.cluster.unwrap_or(launch.cluster).max(1);

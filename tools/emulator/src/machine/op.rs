@@ -1,8 +1,8 @@
 //! Decoded instructions.
 //!
-//! A warp has three files of registers, each register with a value for every lane: 32 bits (also
-//! for 8 and 16, the rest zero), 64 bits, and predicates. Addresses of shared memory are those of a
-//! cluster: the block's rank in it above [`WINDOW_BITS`], the byte below.
+//! A warp has three register files; each register has a value per lane: 32 bits (also for 8 and 16,
+//! the rest zero), 64 bits, and predicates. Addresses of shared memory are cluster addresses: the
+//! block's rank above [`WINDOW_BITS`], the byte below.
 
 use super::kinds::{
     Atomic, Compare, Logic, One, OneLong, Rounding, Shift, Shuffle, Space, Special, Three, Two,
@@ -12,19 +12,19 @@ use super::kinds::{
 /// Bits of an address within one block's shared memory.
 pub(crate) const WINDOW_BITS: u32 = 18;
 
-/// Marks a generic address as one of shared memory. Host addresses have less than 48 bits.
+/// Tags a generic address as shared memory. Host addresses have less than 48 bits.
 pub(crate) const GENERIC_SHARED: u64 = 1 << 62;
 
-/// Marks a generic address as one of the thread's own memory.
+/// Tags a generic address as local memory of the thread.
 pub(crate) const GENERIC_LOCAL: u64 = 1 << 61;
 
-/// What a kernel does.
+/// Code of a kernel.
 #[derive(Debug)]
 pub(crate) struct Code {
     pub(crate) instructions: Vec<Instruction>,
-    /// Registers of 32 bits, of 64 bits, and predicates.
+    /// Number of 32-bit registers, 64-bit registers, and predicates.
     pub(crate) registers: [u32; 3],
-    /// Bytes of each thread's own memory.
+    /// Bytes of local memory per thread.
     pub(crate) local_bytes: u32,
 }
 
@@ -33,18 +33,18 @@ pub(crate) struct Code {
 pub(crate) struct Instruction {
     pub(crate) guard: Option<Guard>,
     pub(crate) op: Op,
-    /// Of the text.
+    /// Line in the PTX.
     pub(crate) line: u32,
 }
 
-/// Lanes whose predicate is that do it.
+/// Predicate of an instruction: lanes for which it holds execute it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guard {
     pub(crate) register: u32,
     pub(crate) is_negated: bool,
 }
 
-/// A register of its file, or a number.
+/// A register index in its file, or an immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source<T> {
     Register(u32),
@@ -54,7 +54,7 @@ pub(crate) enum Source<T> {
 pub(crate) type Word = Source<u32>;
 pub(crate) type Long = Source<u64>;
 
-/// Which file, and which register.
+/// A register: file and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Register {
     Word(u32),
@@ -69,7 +69,7 @@ pub(crate) enum Value {
     Long(Long),
 }
 
-/// Where memory is accessed: base and a distance.
+/// Address operand: base and offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
     pub(crate) base: Value,
@@ -84,7 +84,7 @@ pub(crate) struct Few<T> {
 }
 
 impl<T: Copy> Few<T> {
-    /// At most four, at least one.
+    /// At least one, at most four.
     pub(crate) fn new(of: &[T]) -> Option<Self> {
         let first = *of.first()?;
         let mut items = [first; 4];
@@ -118,7 +118,7 @@ pub(crate) enum Op {
         b: Word,
         c: Word,
     },
-    /// Bits of `a` at `at` of `b`.
+    /// Inserts bits of `a` at `at` of `b`.
     Insert {
         to: u32,
         a: Word,
@@ -150,7 +150,7 @@ pub(crate) enum Op {
         a: Long,
         by: Word,
     },
-    /// A product of two words, and a long added.
+    /// Product of two words, plus a long.
     Wide {
         is_signed: bool,
         to: u32,
@@ -204,13 +204,13 @@ pub(crate) enum Op {
         rounding: Rounding,
         saturates: bool,
     },
-    /// Two numbers as halves, the first above.
+    /// Converts two numbers to halves, the first in the upper half.
     ConvertH2 {
         to: u32,
         high: Word,
         low: Word,
     },
-    /// Two halves to a word, two words to a long, and back.
+    /// Packs two halves into a word, or two words into a long, and unpacks them.
     Pack {
         to: u32,
         low: Word,
@@ -235,7 +235,7 @@ pub(crate) enum Op {
         to: Register,
         which: Special,
     },
-    /// Where a shared variable is.
+    /// Address of a shared variable.
     SharedAddress {
         to: Register,
         offset: u32,
@@ -295,7 +295,7 @@ pub(crate) enum Op {
     },
     ClusterArrive,
     ClusterWait,
-    /// Where the byte lies in the block of that rank.
+    /// Address of the same byte in the block of that rank.
     MapToRank {
         to: u32,
         a: Word,

@@ -1,4 +1,4 @@
-//! The blocks of a cluster, together, and their warps in turns.
+//! Runs the blocks of a cluster together, and their warps round-robin.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,13 +8,13 @@ use super::op::WINDOW_BITS;
 use super::warp::{Pause, Stop, Warp};
 use super::{Fault, Launch};
 
-/// Turns in which every warp only looked for what is not there, before they are given up.
+/// Rounds in which all warps only polled, before the launch fails.
 const IDLE_ROUNDS_MAX: u32 = 100_000;
 
-/// Barriers of a block.
+/// Named barriers per block.
 const BARRIERS: usize = 16;
 
-/// What instructions see besides registers.
+/// State that instructions access besides registers.
 pub(super) struct Site<'a> {
     pub(super) ranges: &'a Ranges<'a>,
     pub(super) shared: &'a mut Shared,
@@ -26,12 +26,12 @@ pub(super) struct Site<'a> {
 }
 
 impl Site<'_> {
-    /// Where the block's own shared memory begins.
+    /// First address of the block's own shared memory.
     pub(super) fn window(&self) -> u32 {
         self.rank << WINDOW_BITS
     }
 
-    /// A special register of a thread.
+    /// Value of a special register for a thread.
     pub(super) fn special(&self, which: Special, thread: u32) -> u64 {
         let [x, y, _] = self.launch.block;
         match which {
@@ -50,7 +50,7 @@ impl Site<'_> {
     }
 }
 
-/// What a warp waits for.
+/// Scheduling state of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
@@ -63,16 +63,16 @@ enum State {
 struct Member {
     warp: Warp,
     state: State,
-    /// How often it has come to the cluster's barrier.
+    /// Its arrivals at the cluster barrier.
     arrivals: u64,
 }
 
 /// A barrier of a block.
 #[derive(Clone, Copy, Default)]
 struct Barrier {
-    /// Warps that have come.
+    /// Warps that have arrived.
     come: u32,
-    /// How many threads it is for; `None`: all of the block.
+    /// Number of participating threads; `None`: all threads of the block.
     threads: Option<u32>,
 }
 
@@ -82,13 +82,13 @@ struct Block {
     barriers: [Barrier; BARRIERS],
 }
 
-/// One cluster at a time, or one block where there are none.
+/// One cluster, or one block without clusters.
 pub(super) struct Team<'a> {
     launch: &'a Launch<'a>,
     ranges: Ranges<'a>,
     shared: Shared,
     blocks: Vec<Block>,
-    /// How often the cluster's barrier has opened.
+    /// How often the cluster barrier has opened.
     openings: u64,
     begin: Instant,
 }
@@ -114,7 +114,7 @@ impl<'a> Team<'a> {
         }
     }
 
-    /// Runs the cluster of that number to its end.
+    /// Runs cluster `number` to its end.
     pub(super) fn run(&mut self, number: u64) -> Result<(), Fault> {
         self.begin_cluster(number);
         let mut idle_rounds = 0;
@@ -162,7 +162,7 @@ impl<'a> Team<'a> {
         }
     }
 
-    /// A warp's turn. `true`: it only looked for something that is not there.
+    /// Runs a warp until it pauses. `true`: it only polled for a value that is not there yet.
     fn turn(&mut self, rank: usize, number: usize) -> Result<bool, Fault> {
         let block = &mut self.blocks[rank];
         let mut site = Site {
@@ -206,7 +206,7 @@ impl<'a> Team<'a> {
         Ok(false)
     }
 
-    /// Lets all go on that are at the cluster's barrier if every warp has come to it or ended.
+    /// Opens the cluster barrier if every warp has arrived or ended.
     fn open_cluster(&mut self) {
         let openings = self.openings;
         let mut all = self.blocks.iter().flat_map(|block| &block.members);
@@ -222,7 +222,8 @@ impl<'a> Team<'a> {
 }
 
 impl Block {
-    /// Opens a barrier if all have come: so many threads, or all of the block that have not ended.
+    /// Opens a barrier if all participants have arrived: the given number of threads, or all of the
+    /// block that have not ended.
     fn open(&mut self, id: usize) {
         let Barrier { come, threads } = self.barriers[id];
         let alive = self.members.iter().filter(|member| member.state != State::Done).count() as u32;

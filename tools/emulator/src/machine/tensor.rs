@@ -1,10 +1,10 @@
-//! Matrices that a warp holds together. Source of the layouts: the PTX manual, "Matrix fragments
-//! for mma.m16n8k16" and "ldmatrix".
+//! Matrix fragments of a warp. Source of the layouts: the PTX manual, "Matrix fragments for
+//! mma.m16n8k16" and "ldmatrix".
 
-/// A register of all lanes.
+/// A 32-bit register of all lanes.
 pub(super) type Lanes = [u32; 32];
 
-/// A number for each lane.
+/// Builds a number per lane.
 #[inline(always)]
 pub(super) fn lanes<T: Copy + Default>(of: impl Fn(usize) -> T) -> [T; 32] {
     let mut all = [T::default(); 32];
@@ -14,7 +14,7 @@ pub(super) fn lanes<T: Copy + Default>(of: impl Fn(usize) -> T) -> [T; 32] {
     all
 }
 
-/// Exact, and without branches, so that many go side by side.
+/// Exact, and branch-free, so that it vectorises.
 #[inline(always)]
 pub(super) fn half_to_float(bits: u32) -> f32 {
     let magnitude = f32::from_bits((bits & 0x7FFF) << 13) * f32::from_bits(0x7780_0000); // 2^112
@@ -22,8 +22,8 @@ pub(super) fn half_to_float(bits: u32) -> f32 {
     f32::from_bits(magnitude.to_bits() | special | (bits & 0x8000) << 16)
 }
 
-/// `a b + c` for 16 rows, 8 columns and a depth of 8 or 16: halves in, floats out. Sums are made
-/// from the lowest depth up, one fma each.
+/// `a b + c` for 16 rows, 8 columns and a depth of 8 or 16: halves in, floats out. Sums start at
+/// the lowest depth, one fma each.
 #[inline(always)]
 pub(super) fn multiply(depth: usize, a: &[Lanes; 4], b: &[Lanes; 2], c: &[Lanes; 4]) -> [Lanes; 4] {
     let mut rows = [[0.0_f32; 16]; 16];
@@ -62,8 +62,8 @@ pub(super) fn multiply(depth: usize, a: &[Lanes; 4], b: &[Lanes; 2], c: &[Lanes;
     out
 }
 
-/// An 8 x 8 matrix of halves by rows, as lanes hold it: each two neighbours of a row, or of a
-/// column.
+/// Fragment of an 8 x 8 matrix of halves given by rows: each lane has two neighbours of a row, or
+/// of a column.
 pub(super) fn spread(matrix: &[[u16; 8]; 8], is_transposed: bool) -> Lanes {
     lanes(|lane| {
         let (row, pair) = (lane / 4, 2 * (lane % 4));
@@ -76,7 +76,7 @@ pub(super) fn spread(matrix: &[[u16; 8]; 8], is_transposed: bool) -> Lanes {
     })
 }
 
-/// The matrix that lanes hold, by rows.
+/// The matrix of a fragment, by rows.
 pub(super) fn gather(lanes: &Lanes) -> [[u16; 8]; 8] {
     std::array::from_fn(|row| {
         std::array::from_fn(|column| (lanes[4 * row + column / 2] >> (16 * (column % 2))) as u16)

@@ -1,53 +1,51 @@
-//! A warp: 32 lanes that go together as long as they can.
+//! A warp: 32 lanes that execute together as long as they can.
 //!
-//! Lanes that part become groups, each with its place in the code. The group at the lowest place
-//! goes first, so groups meet again where the code comes together. A group that has to wait for
-//! lanes of other groups (a shuffle, a barrier) stands aside until they have come to the same
-//! place.
+//! Divergent lanes form groups, each with a program counter. The group with the lowest program
+//! counter runs first, so groups reconverge where their paths join. A group that waits for lanes of
+//! other groups (a shuffle, a barrier) is suspended until they have reached the same instruction.
 
 use super::access::Bad;
 use super::op::{Code, Guard, Long, Op, Source, Word};
 use super::team::Site;
 use super::tensor::Lanes;
 
-/// Instructions after which another warp has its turn: kernels may wait for what another one
-/// writes.
+/// Instructions after which another warp runs: a kernel may wait for another warp's write.
 const TURN_INSTRUCTIONS: u32 = 100_000;
 
-/// Lanes at one place.
+/// Lanes with the same program counter.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     place: u32,
     lanes: u32,
-    /// For lanes that are elsewhere.
+    /// Suspended, until the other members reach this instruction.
     waits: bool,
 }
 
-/// Why a warp has stopped for now.
+/// Why a warp has paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// Its lanes have ended.
+    /// All lanes have ended.
     Done,
-    /// Its turn is over. `idle`: it looks for something that is not there yet.
+    /// Its time slice is over. `idle`: it polls for a value that is not there yet.
     Turn {
         idle: bool,
     },
-    /// All its lanes are at a barrier of so many threads (`None`: of the block).
+    /// All lanes are at a barrier with this number of threads (`None`: of the block).
     Barrier {
         id: u32,
         threads: Option<u32>,
     },
-    /// At the barrier of the cluster.
+    /// At the cluster barrier.
     ClusterArrive,
     ClusterWait,
 }
 
-/// Why a warp cannot go on.
+/// Why a warp cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     Bad(Bad),
     Trap,
-    /// Lanes wait for each other at different places.
+    /// Lanes wait for each other at different instructions.
     Parted,
 }
 
@@ -61,17 +59,17 @@ pub(super) struct Warp {
     pub(super) words: Vec<Lanes>,
     pub(super) longs: Vec<[u64; 32]>,
     pub(super) predicates: Vec<u32>,
-    /// Each lane's own memory, one after the other.
+    /// Local memory of all lanes, consecutively.
     pub(super) local: Vec<u8>,
     pub(super) local_bytes: usize,
-    /// Number of its first thread in the block.
+    /// Index of its first thread in the block.
     pub(super) first_thread: u32,
-    /// Lanes that are at `place`.
+    /// Lanes whose program counter is `place`.
     pub(super) active: u32,
     place: u32,
     ended: u32,
     groups: Vec<Group>,
-    /// Where the code must be looked at again for other groups.
+    /// Lowest program counter at which other groups may reconverge with the active one.
     meeting: u32,
 }
 
@@ -93,8 +91,8 @@ impl Warp {
         }
     }
 
-    /// To the beginning of a kernel, as the warp of some threads. Registers keep what they had: no
-    /// kernel may rely on it.
+    /// Resets the warp to the beginning of a kernel, for the given threads. Registers keep old
+    /// values: kernels must not rely on them.
     pub(super) fn begin(&mut self, first_thread: u32, threads: u32) {
         self.first_thread = first_thread;
         self.active = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
@@ -118,23 +116,23 @@ impl Warp {
         }
     }
 
-    /// Lanes, of those given, for which the predicate says yes.
+    /// The given lanes for which the predicate holds.
     pub(super) fn guarded(&self, guard: Guard, lanes: u32) -> u32 {
         let predicate = self.predicates[guard.register as usize];
         lanes & if guard.is_negated { !predicate } else { predicate }
     }
 
-    /// Line of the text at which it stands.
+    /// Line of the PTX at the program counter.
     pub(super) fn line(&self, code: &Code) -> u32 {
         code.instructions.get(self.place as usize).map_or(0, |instruction| instruction.line)
     }
 
-    /// Goes on until there is a reason not to.
+    /// Runs until the warp pauses.
     pub(super) fn run(&mut self, code: &Code, site: &mut Site<'_>) -> Result<Pause, Stop> {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             #[expect(unsafe_code, reason = "calls code for a processor that was just recognised")]
-            // SAFETY: the processor has both.
+            // SAFETY: the processor supports avx2 and fma.
             return unsafe { self.run_avx2(code, site) };
         }
         self.go(code, site)
@@ -217,7 +215,7 @@ impl Warp {
         }
     }
 
-    /// The group that is ahead stands aside.
+    /// Divergence: the group with the higher program counter becomes inactive.
     #[cold]
     fn part(&mut self, target: u32, taken: u32, rest: u32) {
         let next = self.place + 1;
@@ -231,7 +229,7 @@ impl Warp {
         self.find_meeting();
     }
 
-    /// Takes in the groups that are at this place, then lets the one that is furthest behind go.
+    /// Merges the groups at this program counter, then switches to the group with the lowest one.
     #[cold]
     fn meet(&mut self) {
         let (place, mut active) = (self.place, self.active);
@@ -250,13 +248,13 @@ impl Warp {
         self.find_meeting();
     }
 
-    /// While a group waits every place may be where others meet it.
+    /// While a group is suspended, other lanes may reach it at any instruction.
     fn find_meeting(&mut self) {
         let of = |group: &Group| if group.waits { 0 } else { group.place };
         self.meeting = self.groups.iter().map(of).min().unwrap_or(u32::MAX);
     }
 
-    /// Lanes end. `true`: none are left.
+    /// Ends lanes. `true`: none are left.
     fn end(&mut self, lanes: u32) -> bool {
         self.ended |= lanes;
         self.active &= !lanes;
@@ -268,7 +266,7 @@ impl Warp {
         self.next_group().is_none()
     }
 
-    /// Goes on with the group that is furthest behind of those that can.
+    /// Switches to the runnable group with the lowest program counter.
     fn next_group(&mut self) -> Option<()> {
         let ready = self.groups.iter().enumerate().filter(|(_, group)| !group.waits);
         let (i, _) = ready.min_by_key(|(_, group)| group.place)?;
@@ -278,7 +276,8 @@ impl Warp {
         Some(())
     }
 
-    /// Whether some of `members` are elsewhere: then this group stands aside and another goes on.
+    /// If some of `members` are at another instruction, suspends this group and switches to
+    /// another.
     #[inline(always)]
     fn waits_for(&mut self, members: u32) -> Result<bool, Stop> {
         if members & !self.ended & !self.active == 0 {
@@ -294,7 +293,7 @@ impl Warp {
     }
 }
 
-/// The lanes that an instruction needs together.
+/// The lanes that must execute an instruction together.
 fn members(op: &Op) -> Option<Word> {
     const ALL: Word = Word::Number(u32::MAX);
     Some(match op {

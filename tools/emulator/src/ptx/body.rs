@@ -1,7 +1,7 @@
-//! A kernel's statements: names, scopes, labels, calls.
+//! Decodes a kernel's statements: names, scopes, labels, calls.
 //!
-//! Calls are written out in place: a function's body gets registers of its own, and its parameters
-//! are the memory that the caller filled.
+//! Calls are inlined: a function's body gets new registers, and its parameters are the memory that
+//! the caller filled.
 
 use std::collections::HashMap;
 
@@ -10,31 +10,31 @@ use super::operand::{Operand, operands};
 use super::tokens::{Token, tokens};
 use crate::machine::{Code, Guard, Instruction, Op, Register};
 
-/// Calls within calls, at most.
+/// Maximum depth of nested calls.
 const CALLS_MAX: usize = 8;
 
-/// What a name means.
+/// Meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Symbol {
     Register(Register),
-    /// An offset in the thread's own memory.
+    /// Offset in the thread's local memory.
     Local(u32),
-    /// An offset in the block's shared memory.
+    /// Offset in the block's shared memory.
     Shared(u32),
-    /// An offset in the kernel's parameters.
+    /// Offset in the kernel's parameters.
     Param(u32),
-    /// An address of a variable of the module.
+    /// Address of a module variable.
     Global(u64),
 }
 
-/// Names between two braces.
+/// Names declared between two braces.
 #[derive(Default)]
 struct Scope<'a> {
     names: HashMap<&'a str, Symbol>,
-    /// Names with a number behind them: the part before it, and the file of registers.
+    /// Register families (`%r<112>`): prefix, and register file.
     families: Vec<(&'a str, usize)>,
     labels: HashMap<&'a str, usize>,
-    /// Names of outer scopes are another function's.
+    /// The scope is a function's outermost: outer scopes belong to its caller and are not visible.
     is_function: bool,
 }
 
@@ -48,13 +48,13 @@ pub(super) struct Body<'a> {
     instructions: Vec<Instruction>,
     registers: [u32; 3],
     local_bytes: u32,
-    /// Where labels stand; where a branch is decoded its target is the label's number.
+    /// Instruction index of each label; a decoded branch has the label's number as its target.
     labels: Vec<u32>,
-    /// Where the functions end that are being written out.
+    /// End labels of the functions that are being inlined.
     ends: Vec<usize>,
 }
 
-/// Decodes a kernel. Returns its code and the bytes of its own shared memory.
+/// Decodes a kernel. Returns its code and the size of its static shared memory in bytes.
 pub(super) fn decode(
     entry: &Item,
     items: &HashMap<String, Item>,
@@ -84,8 +84,8 @@ pub(super) fn decode(
 }
 
 impl<'a> Body<'a> {
-    /// Variables of known size first, those of the kernel and of what it may call; those whose size
-    /// the launch says begin behind them.
+    /// Lays out shared memory: variables of known size first, of the kernel and of all functions.
+    /// Variables whose size the launch determines start behind them.
     fn place_shared(&mut self, entry: &'a Item) -> Result<(), String> {
         let globals = self.globals;
         let functions = self.items.values().filter(|item| !item.is_entry);
@@ -187,7 +187,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Labels may be used before they stand, so a scope knows all of its own from its beginning.
+    /// Declares a scope's labels at its beginning, because branches may precede them.
     fn declare_labels(&mut self, tokens: &[Token<'a>]) {
         let mut depth = 0_u32;
         for (token, next) in tokens.iter().zip(tokens.iter().skip(1)) {
@@ -204,7 +204,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Scopes from the innermost to that of the function.
+    /// Scopes from the innermost to the function's.
     fn visible(&self) -> impl Iterator<Item = &Scope<'a>> {
         let function = self.scopes.iter().rposition(|scope| scope.is_function).unwrap_or(0);
         self.scopes[function..].iter().rev()
@@ -219,7 +219,7 @@ impl<'a> Body<'a> {
         Ok(Op::Branch { target: label as u32 })
     }
 
-    /// The end of a kernel's thread, or of a function.
+    /// A kernel's exit, or a branch to the end of an inlined function.
     pub(super) fn leave(&self) -> Op {
         self.ends.last().map_or(Op::Exit, |label| Op::Branch { target: *label as u32 })
     }
@@ -228,7 +228,7 @@ impl<'a> Body<'a> {
         !self.ends.is_empty()
     }
 
-    /// What a name means.
+    /// Looks up a name.
     pub(super) fn symbol(&mut self, name: &'a str) -> Result<Symbol, String> {
         if let Some(symbol) = self.visible().find_map(|scope| scope.names.get(name)) {
             return Ok(*symbol);
@@ -245,13 +245,14 @@ impl<'a> Body<'a> {
         };
         let file = self.visible().find_map(of_family).ok_or_else(|| format!("no {name}"))?;
         let register = self.new_register(file);
-        // Families stand at the beginning of a function: their registers last as long as it does.
+        // Families are declared at the beginning of a function: their registers live as long as it
+        // does.
         let function = self.scopes.iter().rposition(|scope| scope.is_function).unwrap_or(0);
         self.scopes[function].names.insert(name, Symbol::Register(register));
         Ok(Symbol::Register(register))
     }
 
-    /// A register that no name has.
+    /// Allocates a register without a name.
     pub(super) fn new_register(&mut self, file: usize) -> Register {
         let number = self.registers[file];
         self.registers[file] += 1;
@@ -302,7 +303,7 @@ impl<'a> Body<'a> {
                 self.name(name.ok_or("no name")?.text, Symbol::Local(offset));
                 Ok(())
             }
-            _ => Ok(()), // .shared has its place already; .pragma, .loc
+            _ => Ok(()), // .shared is laid out already; .pragma, .loc
         }
     }
 
@@ -326,7 +327,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Writes a function out: `call (returned), name, (parameters)`.
+    /// Inlines a function: `call (returned), name, (parameters)`.
     fn call(&mut self, line: u32, operands: &[Operand<'a>]) -> Result<(), String> {
         let mut lists = operands.iter().filter_map(|operand| match operand {
             Operand::List(list) => Some(list.as_slice()),

@@ -1,10 +1,10 @@
-//! A file's kernels, functions and variables.
+//! Kernels, functions and variables of a file.
 
 use std::collections::HashMap;
 
 use super::tokens::{Token, tokens};
 
-/// A parameter, or what a function returns.
+/// A parameter, or a return value of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Param {
     pub(super) name: String,
@@ -16,13 +16,13 @@ pub(super) struct Param {
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) is_entry: bool,
-    /// Blocks of a cluster, if it says so itself.
+    /// Blocks per cluster, if declared.
     pub(super) cluster: Option<u32>,
-    /// Threads of a block, at most, if it says so.
+    /// Maximum threads per block, if declared.
     pub(super) threads_max: Option<u32>,
     pub(super) returns: Vec<Param>,
     pub(super) params: Vec<Param>,
-    /// What stands between its braces.
+    /// Text between its braces.
     pub(super) body: String,
     pub(super) line: u32,
 }
@@ -36,12 +36,12 @@ impl Item {
 /// A module's variables.
 #[derive(Debug, Default)]
 pub(crate) struct Globals {
-    /// Name, and where in `words` it begins, in bytes.
+    /// Name, and byte offset in `words`.
     global: HashMap<String, usize>,
-    /// Eight bytes each, so that every variable is aligned.
+    /// Words of eight bytes, so that every variable is aligned.
     words: Vec<u64>,
-    /// Shared variables of the file: name, offset and bytes; those of open size lie where the
-    /// kernel's own end.
+    /// Shared variables of the file: name, offset and bytes. Variables of open size start at the
+    /// end of the kernel's own shared memory.
     pub(super) shared: Vec<SharedVariable>,
 }
 
@@ -50,31 +50,31 @@ pub(crate) struct Globals {
 pub(super) struct SharedVariable {
     pub(super) name: String,
     pub(super) align: u32,
-    /// 0: as much as the launch says.
+    /// 0: determined by the launch.
     pub(super) bytes: u32,
 }
 
 impl Globals {
-    /// The address of a variable in the host's memory.
+    /// Host address of a variable.
     pub(super) fn address(&self, name: &str) -> Option<u64> {
         self.global.get(name).map(|offset| self.range().start + *offset as u64)
     }
 
-    /// Where all of them lie.
+    /// Address range of all variables.
     pub(crate) fn range(&self) -> std::ops::Range<u64> {
         let start = self.words.as_ptr() as u64;
         start..start + 8 * self.words.len() as u64
     }
 }
 
-/// All of a file.
+/// Contents of a file.
 pub(super) struct File {
     pub(super) target: u32,
     pub(super) items: HashMap<String, Item>,
     pub(super) globals: Globals,
 }
 
-/// Splits a text. Bodies stay text.
+/// Splits a text into items. Bodies remain text.
 pub(super) fn split(text: &str) -> Result<File, String> {
     let mut file = File { target: 0, items: HashMap::new(), globals: Globals::default() };
     let (mut rest, mut line) = (text, 1);
@@ -109,7 +109,8 @@ fn is_line_directive(rest: &str) -> bool {
     [".version", ".target", ".address_size"].iter().any(|word| rest.starts_with(word))
 }
 
-/// A kernel, a function or a variable at the beginning of `rest`; returns its bytes.
+/// Parses a kernel, a function or a variable at the beginning of `rest`; returns its length in
+/// bytes.
 fn item(rest: &str, line: u32, file: &mut File) -> Result<usize, String> {
     let head_end = rest.find(['{', ';', '=']).ok_or("no end")?;
     let head = tokens(&rest[..head_end], line);
@@ -160,7 +161,7 @@ fn end_of_braces(text: &str) -> Option<usize> {
     None
 }
 
-/// The list in parentheses that begins at `at`, and where it ends.
+/// Parses the parenthesised list that begins at `at`; returns it and the index of its end.
 fn params(head: &[Token<'_>], at: usize) -> Result<(Vec<Param>, usize), String> {
     let length = head[at..].iter().position(|t| t.text == ")").ok_or("a parenthesis is open")?;
     let mut found = Vec::new();
@@ -177,7 +178,7 @@ fn params(head: &[Token<'_>], at: usize) -> Result<(Vec<Param>, usize), String> 
     Ok((found, at + length + 1))
 }
 
-/// `.align 8 .b8 name[120]`, with whatever else stands before it.
+/// A declaration such as `.align 8 .b8 name[120]`; other directives before it are ignored.
 pub(super) struct Declared {
     pub(super) name: String,
     pub(super) align: u32,

@@ -1,7 +1,7 @@
 //! PTX text to decoded kernels.
 //!
-//! What is read is what nvcc 13 writes for walla's kernels: the instructions that they use, no
-//! others. An instruction that is not known is an error of the kernel that has it, with its line.
+//! It reads the PTX that nvcc 13 emits for walla's kernels: the instructions that they use, and no
+//! others. An unknown instruction is an error of the kernel that contains it, with its line.
 //! Source: the PTX ISA manual, version 8.3.
 
 mod body;
@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use self::items::{Globals, Item};
 use crate::machine::Code;
 
-/// A kernel decoded, or why it cannot be.
+/// A decoded kernel, or the error.
 type Decoded = Result<Arc<Kernel>, String>;
 
-/// The text of one file. Kernels are decoded when they are first asked for.
+/// The text of one file. A kernel is decoded at its first lookup.
 pub struct Module {
     target: u32,
     items: HashMap<String, Item>,
@@ -28,7 +28,7 @@ pub struct Module {
     decoded: Mutex<HashMap<String, Decoded>>,
 }
 
-/// A kernel that can run.
+/// An executable kernel.
 pub struct Kernel {
     pub(crate) name: String,
     pub(crate) param_bytes: usize,
@@ -36,7 +36,7 @@ pub struct Kernel {
     pub(crate) cluster: Option<u32>,
     pub(crate) threads_max: Option<u32>,
     pub(crate) code: Code,
-    /// The module's variables, whose addresses are in the code.
+    /// The module's variables; the code contains their addresses.
     pub(crate) globals: Arc<Globals>,
 }
 
@@ -44,7 +44,7 @@ impl Module {
     /// Finds the kernels, functions and variables of a text.
     ///
     /// # Errors
-    /// What is not understood, with its line.
+    /// The text that was not understood, with its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file = items::split(text)?;
         Ok(Self {
@@ -55,16 +55,16 @@ impl Module {
         })
     }
 
-    /// The compute capability that the text is for: 75, 80, 90.
+    /// The compute capability of the text's target: 75, 80, 90.
     #[must_use]
     pub fn target(&self) -> u32 {
         self.target
     }
 
-    /// A kernel by its name, decoded; `None` if there is no such entry.
+    /// Looks up and decodes a kernel; `None` if there is no such entry.
     ///
     /// # Errors
-    /// Why it cannot be decoded.
+    /// The reason why it cannot be decoded.
     pub fn kernel(&self, name: &str) -> Option<Decoded> {
         let entry = self.items.get(name).filter(|item| item.is_entry)?;
         let mut decoded = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,13 +88,13 @@ impl Module {
 }
 
 impl Kernel {
-    /// Bytes of its parameters.
+    /// Size of its parameters in bytes.
     #[must_use]
     pub fn param_bytes(&self) -> usize {
         self.param_bytes
     }
 
-    /// Bytes of shared memory that it has without asking.
+    /// Size of its static shared memory in bytes.
     #[must_use]
     pub fn shared_bytes(&self) -> u32 {
         self.shared_bytes

@@ -1,4 +1,4 @@
-//! Operands as they are written.
+//! Parses operands.
 
 use super::tokens::Token;
 
@@ -6,7 +6,7 @@ use super::tokens::Token;
 pub(super) enum Operand<'a> {
     /// A register, a variable, a label, a special register.
     Name(&'a str),
-    /// The same where its predicate is to be false.
+    /// A negated predicate.
     Negated(&'a str),
     Integer(i128),
     /// Bits of an f32.
@@ -18,11 +18,11 @@ pub(super) enum Operand<'a> {
     At(Box<Operand<'a>>, i64),
     /// `a|b`: a result and a predicate.
     Both(&'a str, &'a str),
-    /// What stands in parentheses around a call.
+    /// A parenthesised list of a call.
     List(Vec<Operand<'a>>),
 }
 
-/// All operands of a statement, which has no `;` at its end.
+/// Parses the operands of a statement without its `;`.
 pub(super) fn operands<'a>(tokens: &[Token<'a>]) -> Result<Vec<Operand<'a>>, String> {
     let mut reader = Reader { tokens, at: 0 };
     let mut found = Vec::new();

@@ -1,14 +1,14 @@
-//! Words, numbers and punctuation.
+//! Splits text into words, numbers and punctuation.
 
-/// A token with the line that it is on.
+/// A token and its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) text: &'a str,
     pub(super) line: u32,
 }
 
-/// Cuts a text into tokens. A word keeps its dots and double colons (`cp.async.shared::cluster`); a
-/// single colon stands alone. Comments are left out.
+/// Splits a text into tokens. A word keeps its dots and double colons (`cp.async.shared::cluster`);
+/// a single colon is a separate token. Comments are skipped.
 pub(super) fn tokens(text: &str, first_line: u32) -> Vec<Token<'_>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();

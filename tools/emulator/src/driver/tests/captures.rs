@@ -15,7 +15,7 @@ fn begin(stream: CUstream) {
     ok!(cuStreamBeginCapture_v2(stream, RELAXED));
 }
 
-/// Ends a capture; answers what can be launched.
+/// Ends a capture; returns an executable graph.
 fn end(stream: CUstream) -> CUgraphExec {
     let (mut graph, mut instance) = (ptr::null_mut(), ptr::null_mut());
     ok!(cuStreamEndCapture(stream, &raw mut graph));
@@ -49,7 +49,7 @@ fn a_stream_that_joins_is_captured_too_and_all_runs_in_order() {
     fill(memory, 3, 1, origin);
     assert_eq!(download(memory, 4), [0; 4], "nothing ran");
     let graph = end(origin);
-    // Both are plain streams again.
+    // Both are ordinary streams again.
     fill(memory + 3, 9, 1, joined);
     assert_eq!(download(memory, 4), [0, 0, 0, 9]);
     for _ in 0..2 {
@@ -107,14 +107,14 @@ fn work_that_nobody_waits_for_is_refused_at_the_end() {
     order(origin, joined);
     fill(memory, 1, 1, joined);
     refused!(cuStreamEndCapture(origin, &raw mut graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-    // The wait must come after the work.
+    // The wait must follow the work.
     begin(origin);
     order(origin, joined);
     order(joined, origin);
     fill(memory, 1, 1, joined);
     refused!(cuStreamEndCapture(origin, &raw mut graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-    // A stream that joined and did nothing is no matter, nor is one that is waited for through
-    // another.
+    // A stream that joined without work need not be waited for. A stream may be waited for
+    // indirectly.
     let third = stream();
     begin(origin);
     order(origin, joined);

@@ -17,7 +17,7 @@ fn a_destroyed_context_takes_everything_with_it() {
     let context = std::mem::replace(&mut device.context, ptr::null_mut());
     ok!(cuCtxDestroy_v2(context));
     assert!(!memory_of(0).contains(&(memory..memory + 1)));
-    // Nothing is current any more, and what is gone cannot be made so.
+    // No context is current, and a destroyed one cannot become current.
     refused!(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
     refused!(cuCtxSetCurrent(context), CUDA_ERROR_INVALID_CONTEXT);
     refused!(cuCtxDestroy_v2(context), CUDA_ERROR_INVALID_CONTEXT);
@@ -57,7 +57,7 @@ fn the_primary_context_lives_as_long_as_somebody_holds_it() {
     assert_eq!(free_bytes(), before);
 }
 
-/// Makes a green context on a part of the multiprocessors; answers it and how many those are.
+/// Creates a green context on a part of the multiprocessors; returns it and their number.
 fn green(wanted: u32) -> (CUgreenCtx, u32) {
     // SAFETY: plain data for which zeros are valid.
     let (mut all, mut part): (CUdevResource, CUdevResource) = unsafe { std::mem::zeroed() };
@@ -115,15 +115,15 @@ fn the_device_says_what_it_is() {
     assert_eq!(count, 1);
     refused!(cuDeviceGet(&raw mut value, 1), CUDA_ERROR_INVALID_DEVICE);
     refused!(cuDeviceGetAttribute(ptr::null_mut(), 1, 0), CUDA_ERROR_INVALID_VALUE);
-    // As much of its name as there is room for.
+    // The name is truncated to the buffer.
     ok!(cuDeviceGetName(name.as_mut_ptr(), 13, 0));
-    // SAFETY: it has an end, as was asked.
+    // SAFETY: the driver terminated it.
     assert_eq!(unsafe { CStr::from_ptr(name.as_ptr()) }, c"emulated GPU");
     assert_eq!(name[13], 1);
     let warp = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE as u32;
     ok!(cuDeviceGetAttribute(&raw mut value, warp, 0));
     assert_eq!(value, 32);
-    // Younger than the bindings: Vulkan's queues.
+    // An attribute that is newer than the bindings: Vulkan's queues.
     refused!(cuDeviceGetAttribute(&raw mut value, 138, 0), CUDA_ERROR_INVALID_VALUE);
 }
 

@@ -3,7 +3,7 @@ use std::ptr;
 use super::api::*;
 use super::*;
 
-/// Launches a graph whose memory is gone.
+/// Launches a graph whose memory was freed.
 fn fault(stream: CUstream) {
     let (memory, mut graph, mut instance) = (allocate(256), ptr::null_mut(), ptr::null_mut());
     let relaxed = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;

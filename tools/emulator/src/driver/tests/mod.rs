@@ -1,5 +1,5 @@
-//! The entry points, called as a program calls them. Kernels do nothing here: what they compute is
-//! tested elsewhere.
+//! Calls the entry points as a program does. Kernels do nothing here: their computation is tested
+//! elsewhere.
 
 mod api;
 mod captures;
@@ -17,18 +17,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 macro_rules! ok {
     ($call:expr) => {
         assert_eq!(
-            // SAFETY: tests pass places that live through the call.
+            // SAFETY: tests pass pointers that are valid during the call.
             unsafe { $call },
             cudarc::driver::sys::CUresult::CUDA_SUCCESS
         )
     };
 }
 
-/// Expects a call to answer an error.
+/// Expects a call to return an error.
 macro_rules! refused {
     ($call:expr, $error:ident) => {
         assert_eq!(
-            // SAFETY: tests pass places that live through the call.
+            // SAFETY: tests pass pointers that are valid during the call.
             unsafe { $call },
             cudarc::driver::sys::CUresult::$error
         )
@@ -39,7 +39,7 @@ pub(super) use {ok, refused};
 
 use self::api::*;
 
-/// The device with a context that is current, for one test at a time: they count its memory.
+/// The device with a current context, for one test at a time: tests count its memory.
 struct Device {
     context: CUcontext,
     _alone: MutexGuard<'static, ()>,

@@ -5,7 +5,7 @@ use super::api::*;
 use super::*;
 use crate::driver::facts::facts;
 
-/// A kernel that does nothing with one parameter of eight bytes.
+/// An empty kernel with one parameter of eight bytes.
 const TEXT: &CStr = c"
 .version 8.3
 .target sm_75
@@ -27,7 +27,7 @@ fn load(image: &CStr) -> (CUresult, CUmodule, String) {
     let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(200)];
     let mut module = ptr::null_mut();
     let image = image.as_ptr().cast();
-    // SAFETY: everything lives through the call.
+    // SAFETY: all arguments are valid during the call.
     let result = unsafe {
         cuModuleLoadDataEx(&raw mut module, image, 2, options.as_mut_ptr(), values.as_mut_ptr())
     };
@@ -44,7 +44,7 @@ fn function() -> CUfunction {
     function
 }
 
-/// How to launch one block of a warp.
+/// Launch configuration of one block of a warp.
 fn config() -> CUlaunchConfig {
     CUlaunchConfig {
         gridDimX: 1,
@@ -63,7 +63,7 @@ fn config() -> CUlaunchConfig {
 fn launch(function: CUfunction, config: &CUlaunchConfig) -> CUresult {
     let mut param = 0_u64;
     let mut params = [(&raw mut param).cast::<c_void>()];
-    // SAFETY: everything lives through the call; the kernel takes eight bytes.
+    // SAFETY: all arguments are valid during the call; the kernel takes eight bytes.
     unsafe { cuLaunchKernelEx(config, function, params.as_mut_ptr(), ptr::null_mut()) }
 }
 

@@ -31,7 +31,7 @@ fn create(bytes: usize) -> CUmemGenericAllocationHandle {
     handle
 }
 
-/// As walla does it: the mapping alone keeps the memory.
+/// As walla does: only the mapping keeps the memory alive.
 fn map(address: CUdeviceptr) {
     let handle = create(PIECE);
     ok!(cuMemMap(address, PIECE, 0, handle, 0));
@@ -92,7 +92,7 @@ fn mappings_outlive_the_context() {
     ok!(cuCtxCreate_v2(&raw mut device.context, 0, 0));
     assert_eq!(download(address, 1), [9]);
     assert_eq!(free_bytes(), before - PIECE as u64);
-    // Giving back needs no context at all.
+    // Freeing needs no current context.
     ok!(cuCtxSetCurrent(ptr::null_mut()));
     ok!(cuMemUnmap(address, PIECE));
     ok!(cuMemAddressFree(address, PIECE));

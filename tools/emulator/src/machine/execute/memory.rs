@@ -1,4 +1,4 @@
-//! Memory, and the barriers that lie in it.
+//! Memory accesses, and the mbarriers in memory.
 
 use super::each;
 use crate::machine::access::{Bad, Place, place, read_bytes, write_bytes};
@@ -8,8 +8,8 @@ use crate::machine::team::Site;
 use crate::machine::tensor;
 use crate::machine::warp::Warp;
 
-/// An `mbarrier`: its own layout, since PTX leaves it open. From the lowest bit: arrivals that are
-/// awaited (20 bits), arrivals of a phase (20), bytes that are awaited (23, signed), the phase.
+/// An `mbarrier`. PTX does not specify its layout; here, from the lowest bit: pending arrivals (20
+/// bits), arrivals per phase (20), pending bytes (23, signed), the phase.
 #[derive(Clone, Copy)]
 pub(super) struct Counted(pub(super) u64);
 
@@ -24,7 +24,8 @@ impl Counted {
         self.0 >> 63
     }
 
-    /// Some arrive, some bytes are expected or have come; the phase ends when nothing is awaited.
+    /// State after arrivals, and after bytes were expected or received; the phase ends when nothing
+    /// is pending.
     fn after(self, arrivals: u64, bytes: i64) -> Self {
         let pending = (self.0 & 0xF_FFFF).wrapping_sub(arrivals) & 0xF_FFFF;
         let count = self.0 >> 20 & 0xF_FFFF;
@@ -37,7 +38,7 @@ impl Counted {
 }
 
 impl Warp {
-    /// The address of each lane. A shared variable by its name is the block's own.
+    /// The address of each lane. A shared variable's name refers to the block's own window.
     #[inline(always)]
     pub(super) fn addresses(&self, address: Address, space: Space, site: &Site<'_>) -> [u64; 32] {
         let own = match address.base {
@@ -50,7 +51,7 @@ impl Warp {
         tensor::lanes(|i| base[i].wrapping_add(offset) & bits)
     }
 
-    /// Instructions that read or write memory.
+    /// Executes instructions that read or write memory.
     #[inline(always)]
     pub(super) fn memory(&mut self, op: &Op, lanes: u32, site: &mut Site<'_>) -> Result<(), Bad> {
         match *op {
@@ -145,7 +146,7 @@ impl Warp {
         Ok(())
     }
 
-    /// One number for each lane, `offset` bytes behind its address.
+    /// Reads one number per lane, at `offset` bytes from its address.
     #[inline(always)]
     pub(super) fn read_lanes(
         &self,
@@ -156,7 +157,7 @@ impl Warp {
         lanes: u32,
         site: &Site<'_>,
     ) -> Result<[u64; 32], Bad> {
-        // The width is known in each loop, and so is the kind of memory in most.
+        // The width is a constant in each loop, and so is the state space in most.
         macro_rules! each_lane {
             ($read:expr) => {{
                 let mut read = [0; 32];
@@ -180,7 +181,7 @@ impl Warp {
         }
     }
 
-    /// The other way.
+    /// Writes one number per lane.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "an access is that many things")]
     pub(super) fn write_lanes(
@@ -281,7 +282,7 @@ impl Warp {
         }
     }
 
-    /// Where a lane's own memory lies.
+    /// Local memory of a lane.
     pub(super) fn own(
         &self,
         address: u64,
@@ -313,7 +314,7 @@ fn change(
     }
 }
 
-/// Copies to shared memory; of `bytes` the first `given` are read, the rest become zeros.
+/// Copies to shared memory: the first `given` of `bytes` are copied, the rest become zeros.
 fn copy(to: u64, from: u64, bytes: u32, given: u32, site: &mut Site<'_>) -> Result<(), Bad> {
     if bytes.is_multiple_of(16) && given == bytes {
         for at in (0..u64::from(bytes)).step_by(16) {
@@ -333,7 +334,7 @@ fn copy(to: u64, from: u64, bytes: u32, given: u32, site: &mut Site<'_>) -> Resu
     Ok(())
 }
 
-/// Counts arrivals and bytes at a barrier.
+/// Counts arrivals and bytes at an mbarrier.
 fn count(barrier: u64, arrivals: u64, bytes: i64, site: &mut Site<'_>) -> Result<(), Bad> {
     let now = Counted(site.shared.read(barrier, 8)?).after(arrivals, bytes);
     site.shared.write(barrier, 8, now.0)
@@ -347,7 +348,7 @@ mod tests {
     fn a_barrier_counts_arrivals_and_bytes() {
         let barrier = Counted::new(2).after(1, 64);
         assert_eq!(barrier.phase(), 0);
-        let barrier = barrier.after(0, -96); // bytes may come before they are expected
+        let barrier = barrier.after(0, -96); // bytes may arrive before they are expected
         let barrier = barrier.after(1, 32);
         assert_eq!(barrier.phase(), 1);
         assert_eq!(barrier.after(2, 0).phase(), 0, "the next phase counts anew");

@@ -1,4 +1,4 @@
-//! What instructions do to a warp's registers and to memory.
+//! Executes instructions on a warp's registers and on memory.
 
 mod memory;
 mod registers;
@@ -25,8 +25,8 @@ fn each(mut lanes: u32) -> impl Iterator<Item = usize> {
 }
 
 impl Warp {
-    /// Does an instruction for some lanes. `false`: the warp looked for something that is not there
-    /// yet.
+    /// Executes an instruction for some lanes. `false`: the warp polled for a value that is not
+    /// there yet.
     #[inline(always)]
     pub(super) fn execute(
         &mut self,
@@ -115,7 +115,7 @@ impl Warp {
             Op::Convert { to, into, a, from, rounding, saturates } => {
                 let a = self.value(a);
                 match (from, into) {
-                    // What kernels do most.
+                    // The most frequent conversions.
                     (Type::U32 | Type::U16, Type::U64 | Type::U32) => {
                         self.put_register(to, lanes, |i| a[i]);
                     }
@@ -215,8 +215,8 @@ impl Warp {
         Ok(true)
     }
 
-    /// The manual's pseudo-code for `shfl.sync`. A source that does not take part is undefined
-    /// there; here it is what its register has.
+    /// The manual's pseudo-code for `shfl.sync`. The value of an inactive source is undefined
+    /// there; here it is its register's value.
     fn shuffle(
         &mut self,
         how: Shuffle,

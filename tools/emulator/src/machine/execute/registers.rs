@@ -1,4 +1,4 @@
-//! Registers: sources, results, and what is computed lane by lane.
+//! Registers: sources, results, and lane-wise operations.
 
 use super::each;
 use crate::machine::alu;
@@ -7,7 +7,7 @@ use crate::machine::op::{Long, Register, Value, Word};
 use crate::machine::tensor::{self, Lanes};
 use crate::machine::warp::Warp;
 
-/// Puts a number into each of some lanes.
+/// Writes a number to some lanes.
 #[inline(always)]
 pub(super) fn put<T: Copy>(to: &mut [T; 32], lanes: u32, value: impl Fn(usize) -> T) {
     if lanes == u32::MAX {
@@ -69,7 +69,7 @@ impl Warp {
         put(&mut self.longs[to as usize], lanes, |i| f(a[i], b[i]));
     }
 
-    /// Each loop is of one operation, so that the compiler can do several lanes at once.
+    /// Each loop has one operation, so that the compiler can vectorise it over the lanes.
     #[inline(always)]
     pub(super) fn two(&mut self, op: Two, to: u32, a: Word, b: Word, lanes: u32) {
         macro_rules! of {
@@ -142,7 +142,7 @@ impl Warp {
         all
     }
 
-    /// Bits of any source, as wide as it is.
+    /// Bits of any source, in its width.
     #[inline(always)]
     pub(super) fn value(&self, value: Value) -> [u64; 32] {
         match value {

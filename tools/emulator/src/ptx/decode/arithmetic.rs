@@ -1,4 +1,4 @@
-//! What computes.
+//! Arithmetic instructions.
 
 use super::{Parts, Result, bytes, type_named, unknown};
 use crate::machine::{
@@ -66,7 +66,7 @@ impl<'a> Body<'a> {
             _ => None,
         };
         let rounding = parts.0.iter().find_map(of);
-        // From a float of the same type: without `i` it stays what it is.
+        // From a float of the same type: without `i` the value does not change.
         let rounding =
             rounding.filter(|_| into != from || parts.0.iter().any(|part| part.ends_with('i')));
         let keeps = into == from && rounding.is_none() && !parts.has("sat");

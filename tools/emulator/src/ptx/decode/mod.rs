@@ -1,4 +1,4 @@
-//! Statements to instructions.
+//! Decodes statements to instructions.
 
 mod arithmetic;
 mod movement;
@@ -11,7 +11,7 @@ use crate::machine::{Atomic, Few, Long, OneLong, Op, Space, Three, Type, Vote};
 
 type Result<T> = std::result::Result<T, String>;
 
-/// An opcode cut at its dots.
+/// An opcode split at its dots.
 struct Parts<'a>(Vec<&'a str>);
 
 impl<'a> Parts<'a> {
@@ -27,7 +27,7 @@ impl<'a> Parts<'a> {
         self.0.first().copied().unwrap_or_default()
     }
 
-    /// The type that stands last.
+    /// The last type in the opcode.
     fn last_type(&self) -> Result<Type> {
         let last = self.0.last().copied().unwrap_or_default();
         type_named(last).ok_or_else(|| format!("the type {last}"))
@@ -76,7 +76,7 @@ fn unknown<T>() -> Result<T> {
 }
 
 impl<'a> Body<'a> {
-    /// One statement.
+    /// Decodes one statement.
     pub(super) fn op(&mut self, opcode: &str, operands: &[Operand<'a>]) -> Result<Op> {
         let parts = Parts::new(opcode);
         let missing = Operand::Name("");
@@ -190,7 +190,8 @@ impl<'a> Body<'a> {
                 to: self.long_register(at(0))?,
                 a: Long::Number(0),
             }),
-            // All work of a stream is done before the next begins, and memory is the host's.
+            // All work of a stream is complete before the next work starts, and device memory is
+            // host memory.
             "griddepcontrol" | "fence" | "membar" | "prefetch" => Ok(Op::Nothing),
             _ => unknown(),
         }

@@ -1,4 +1,4 @@
-//! What moves numbers between registers and memory.
+//! Instructions that move numbers between registers and memory.
 
 use super::{Parts, Result, atomic, bytes, unknown};
 use crate::machine::{Few, One, OneLong, Op, Register, Space, Special, Type, Value};
@@ -113,7 +113,7 @@ impl<'a> Body<'a> {
             || parts.has("wait_all")
             || parts.has("prefetch")
         {
-            return Ok(Op::Nothing); // copies are done when they are asked for
+            return Ok(Op::Nothing); // copies complete when they are issued
         }
         if parts.has("bulk") {
             let [to, from, bytes, barrier, ..] = operands else { return unknown() };

@@ -1,4 +1,4 @@
-//! Operands to registers, numbers and addresses.
+//! Decodes operands to registers, immediates and addresses.
 
 use super::Result;
 use crate::machine::{Address, Guard, Long, Register, Source, Space, Value, Word};
@@ -15,7 +15,7 @@ impl<'a> Body<'a> {
 
     pub(super) fn register(&mut self, operand: &Operand<'a>) -> Result<Register> {
         match operand {
-            // What nobody wants goes to a register that nobody reads.
+            // A discarded result is written to a new register.
             Operand::Name("_") => Ok(self.new_register(0)),
             Operand::Name(name) => match self.symbol(name)? {
                 Symbol::Register(register) => Ok(register),
@@ -55,7 +55,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// A source of whatever width the register has; numbers are of `bits`.
+    /// A source in its register's width; immediates have `bits` bits.
     pub(super) fn value(&mut self, operand: &Operand<'a>, is_long: bool) -> Result<Value> {
         let number = |value: u64| {
             if is_long {
@@ -100,8 +100,8 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// An address, and the space that it is really in: parameters of functions lie in the thread's
-    /// own memory.
+    /// An address, and its actual state space: parameters of functions are in the thread's local
+    /// memory.
     pub(super) fn address(
         &mut self,
         operand: &Operand<'a>,
@@ -137,7 +137,7 @@ impl<'a> Body<'a> {
             .map_err(|_| "a list of another length".to_owned())
     }
 
-    /// What each operand of a list means.
+    /// Decodes each operand of a list.
     pub(super) fn list<T>(
         &mut self,
         operand: &Operand<'a>,
@@ -147,7 +147,7 @@ impl<'a> Body<'a> {
         list.iter().map(|item| each(self, item)).collect()
     }
 
-    /// The same for a list or an operand by itself.
+    /// The same for a list or a single operand.
     pub(super) fn one_or_list<T>(
         &mut self,
         operand: &Operand<'a>,

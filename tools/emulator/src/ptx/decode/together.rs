@@ -1,4 +1,4 @@
-//! What lanes and warps do together.
+//! Instructions that lanes or warps execute together.
 
 use super::{Parts, Result, unknown};
 use crate::machine::{Op, Shuffle, Word};
