@@ -1,12 +1,14 @@
-//! Every interleaving of small uses of `walla_runtime`'s mailboxes, with at most three preemptions.
+//! Loom models: all interleavings of small uses of `walla_runtime`'s mailboxes, with at most three
+//! preemptions.
 //!
 //! ```text
 //! cargo test -p walla_runtime_models
 //! LOOM_MAX_PREEMPTIONS=5 cargo test -p walla_runtime_models --release
 //! ```
 //!
-//! The sources are those of the runtime, compiled here with loom's atomics in place of `core`'s. A
-//! package of its own needs no compiler flags that would reach other crates, and builds loom alone.
+//! The runtime's source files are compiled here with loom's atomics instead of `core`'s. In a
+//! separate package they need no compiler flags that would affect other crates, and only loom is
+//! built.
 #![cfg(test)]
 
 #[path = "../src/mailbox/queue.rs"]
@@ -19,7 +21,7 @@ mod waker;
 mod mailbox;
 mod snapshots;
 
-/// What `walla_runtime::mailbox::sync` is there.
+/// Replaces `walla_runtime::mailbox::sync`.
 mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
