@@ -8,8 +8,8 @@ use crate::check;
 use crate::queue::{Mailbox, TrySendError};
 use crate::waker::WakerCell;
 
-/// Two senders, two receivers, two slots: each item is received once, and the rest is still there
-/// at the end.
+/// Two senders, two receivers, two slots: each item is received once, and the remaining items are
+/// in the mailbox at the end.
 #[test]
 fn each_item_once_with_two_pollers() {
     check(|| {
@@ -31,8 +31,8 @@ fn each_item_once_with_two_pollers() {
     });
 }
 
-/// Senders race for the last slots: who is refused has its own payload back, all else arrives, in
-/// each sender's order.
+/// Senders race for the last slots: a refused send returns its own payload, all other items arrive,
+/// in the order of each sender.
 #[test]
 fn a_full_mailbox_gives_the_payload_back() {
     check(|| {
@@ -65,8 +65,8 @@ fn a_full_mailbox_gives_the_payload_back() {
     });
 }
 
-/// One receiver takes what there is at once, another one by one: each item is received once, each
-/// receiver's in order.
+/// One receiver takes all available items at once, another one by one: each item is received once,
+/// and each receiver gets its items in order.
 #[test]
 fn each_item_once_when_many_are_taken_at_once() {
     check(|| {
@@ -93,7 +93,7 @@ fn each_item_once_when_many_are_taken_at_once() {
     });
 }
 
-/// Slots are used again while a sender and a receiver run: laps are told apart.
+/// Slots are reused while a sender and a receiver run: `turn` distinguishes the laps.
 #[test]
 fn slots_turn_over() {
     check(|| {
@@ -109,7 +109,7 @@ fn slots_turn_over() {
     });
 }
 
-/// A send that races with the close either arrives before the mailbox is drained, or comes back.
+/// A send that races with the close either arrives before the mailbox is drained, or is refused.
 #[test]
 fn close_loses_nothing() {
     check(|| {
@@ -145,7 +145,7 @@ fn close_loses_nothing() {
     });
 }
 
-/// The device thread's side of rule 7: a thread that parks after a look finds every item.
+/// The device thread's part of rule 7: a thread that parks after a check finds every item.
 #[test]
 fn a_parked_receiver_misses_nothing() {
     check(|| {
@@ -176,7 +176,7 @@ fn a_parked_receiver_misses_nothing() {
     });
 }
 
-/// Rule 6: a sender that was refused and parks is woken by the receiver that makes room.
+/// Rule 6: a refused sender that parks is woken by the receiver that frees a slot.
 #[test]
 fn a_refused_sender_misses_no_room() {
     check(|| {
@@ -207,7 +207,7 @@ impl Wake for Task {
     }
 }
 
-/// The asynchronous side of rule 7, with two threads that send and wake.
+/// The asynchronous part of rule 7, with two threads that send and wake.
 #[test]
 fn a_registered_task_misses_nothing() {
     check(|| {
@@ -232,7 +232,8 @@ fn a_registered_task_misses_nothing() {
                 Some(item) => sum += item,
                 None => {
                     task.0.wait();
-                    thread::yield_now(); // As an executor does: the needless wake-ups of a collision repeat until it is over.
+                    // As in an executor: the spurious wake-ups of a collision repeat until it ends.
+                    thread::yield_now();
                 }
             }
         }
@@ -240,7 +241,7 @@ fn a_registered_task_misses_nothing() {
     });
 }
 
-/// Registrations that collide: both tasks look again, or are woken; no waker is used twice or
+/// Registrations that collide: both tasks check again or are woken; no waker is used twice or
 /// leaked.
 #[test]
 fn colliding_registrations_never_hang() {

@@ -4,17 +4,17 @@ use core::ops::Range;
 
 use super::sync::{AtomicBool, AtomicU64, Ordering, OwnLine, UnsafeCell, fence};
 
-/// Why a mailbox did not take something. The payload comes back.
+/// Error of a send. It returns the payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
-    /// No room now: keep it and try again, for example next frame.
+    /// No free slot: keep the payload and try again, for example in the next frame.
     Full(T),
-    /// Nobody receives any more: give up.
+    /// The mailbox is closed: give up.
     Closed(T),
 }
 
 impl<T> TrySendError<T> {
-    /// What was to be sent.
+    /// The payload.
     pub fn into_inner(self) -> T {
         match self {
             Self::Full(payload) | Self::Closed(payload) => payload,
@@ -42,7 +42,7 @@ impl<T> fmt::Display for TrySendError<T> {
 
 impl<T> core::error::Error for TrySendError<T> {}
 
-/// Marks `tail` once the mailbox is closed.
+/// Bit of `tail` that marks a closed mailbox.
 const CLOSED: u64 = 1 << 63;
 
 /// A bounded queue for many senders and many receivers. See the [module](super) for its rules.
@@ -60,17 +60,17 @@ struct Slot<T> {
 
 #[expect(unsafe_code, reason = "slots are shared between threads by rules 1 to 3")]
 // SAFETY: a value is written by one thread and read by one other (rules 1 and 2), so it must be
-// `Send`; it is never shared.
+// `Send`. It is never accessed by two threads at the same time.
 unsafe impl<T: Send> Send for Mailbox<T> {}
 
 #[expect(unsafe_code, reason = "slots are shared between threads by rules 1 to 3")]
-// SAFETY: as above; all else in a mailbox is atomic.
+// SAFETY: as above; all other fields are atomic.
 unsafe impl<T: Send> Sync for Mailbox<T> {}
 
 impl<T> Mailbox<T> {
-    /// A mailbox for `capacity` items, rounded up to a power of two of at least 2 (with a single
-    /// slot, `turn` could not tell "holds item `p`" from "free for item `p + 1`"). This is its only
-    /// allocation.
+    /// Creates a mailbox for `capacity` items, rounded up to a power of two of at least 2 (with a
+    /// single slot, `turn` could not distinguish "holds item `p`" from "free for item `p + 1`").
+    /// This is its only allocation.
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.max(2).next_power_of_two();
         let slot = |position| Slot {
@@ -90,14 +90,14 @@ impl<T> Mailbox<T> {
     }
 
     fn slot(&self, position: u64) -> &Slot<T> {
-        // In bounds: the capacity is a power of two.
+        // In bounds, because the capacity is a power of two.
         &self.slots[(position & (self.capacity() - 1)) as usize]
     }
 
-    /// Puts an item in.
+    /// Sends an item.
     ///
     /// # Errors
-    /// Gives it back if there is no room, or nobody will receive it.
+    /// Returns the item if no slot is free or the mailbox is closed.
     pub(crate) fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
         let mut tail = self.tail.0.load(Ordering::Relaxed);
         loop {
@@ -116,7 +116,7 @@ impl<T> Mailbox<T> {
                 }
                 continue;
             }
-            // The slot still holds an item of the lap before, or `tail` is out of date.
+            // The slot still holds an item of the previous lap, or `tail` is outdated.
             let now = self.tail.0.load(Ordering::Relaxed);
             if turn < tail && now == tail {
                 return Err(TrySendError::Full(item));
@@ -125,8 +125,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Like [`try_send`](Self::try_send), and if there is no room, the next receiver that makes
-    /// some learns of it from [`take_room_wanted`](Self::take_room_wanted).
+    /// Like [`try_send`](Self::try_send). If no slot is free, the next receiver that frees one is
+    /// notified by [`take_room_wanted`](Self::take_room_wanted).
     pub(crate) fn try_send_or_want_room(&self, item: T) -> Result<(), TrySendError<T>> {
         match self.try_send(item) {
             Err(TrySendError::Full(item)) => {
@@ -138,14 +138,15 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Takes the oldest item out. `None`: there is none now.
+    /// Receives the oldest item. Returns `None` if the mailbox is empty.
     pub(crate) fn try_recv(&self) -> Option<T> {
         self.claim(1).map(|position| self.read(self.slot(position), position)).next()
     }
 
-    /// Takes up to `most` of the oldest items out, in order, and appends them; says how many. They
-    /// come together: with one [`try_recv`](Self::try_recv) after the other each atomic move of
-    /// `head` waits for the lines of the item before, which come from the sender's core.
+    /// Receives up to `most` of the oldest items, in order, appends them to `items` and returns
+    /// their number. They are claimed together: with one [`try_recv`](Self::try_recv) per item,
+    /// each atomic move of `head` would wait for the cache lines of the previous item, which come
+    /// from the sender's core.
     pub(crate) fn recv_many(&self, most: usize, items: &mut Vec<T>) -> usize {
         let claimed = self.claim(most);
         let count = claimed.end - claimed.start;
@@ -161,7 +162,7 @@ impl<T> Mailbox<T> {
         let mut head = self.head.0.load(Ordering::Relaxed);
         loop {
             let count = (head..).take(most).take_while(holds_item).count() as u64;
-            // With none the next slot is empty or being written, or `head` is out of date.
+            // If `count` is 0, the next slot is empty or being written, or `head` is outdated.
             let moved = match count {
                 0 => Err(self.head.0.load(Ordering::Relaxed)),
                 _ => self.move_on(&self.head.0, head, count),
@@ -174,30 +175,30 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Whether a refused sender waits for the room that a [`try_recv`](Self::try_recv) just made:
-    /// true once, to one receiver.
+    /// Whether a refused sender waits for the slot that a [`try_recv`](Self::try_recv) just freed.
+    /// Returns `true` once, to one receiver.
     pub(crate) fn take_room_wanted(&self) -> bool {
         fence(Ordering::SeqCst); // Rule 6.
-        // The plain look first keeps the line shared between receivers in the common case.
+        // The relaxed load first keeps the cache line shared between receivers in the common case.
         self.room_wanted.0.load(Ordering::Relaxed)
             && self.room_wanted.0.swap(false, Ordering::Relaxed)
     }
 
-    /// Refuses all later sends. What was sent before can still be received.
+    /// Refuses all later sends. Items sent before can still be received.
     pub(crate) fn close(&self) {
         self.tail.0.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether the mailbox is closed and all that was sent before has been received.
+    /// Whether the mailbox is closed and all items sent before have been received.
     pub(crate) fn is_drained(&self) -> bool {
         let tail = self.tail.0.load(Ordering::Acquire);
         tail & CLOSED != 0 && self.head.0.load(Ordering::Acquire) == tail & !CLOSED
     }
 
-    /// Claims `count` positions from `from` on by moving an end of the queue; else says where that
-    /// end is now.
+    /// Claims `count` positions from `from` by moving one end of the queue. Returns the current
+    /// position of that end on failure.
     fn move_on(&self, end: &AtomicU64, from: u64, count: u64) -> Result<(), u64> {
-        // Relaxed: the item itself is ordered by `turn` (rule 3).
+        // Relaxed: `turn` orders the item itself (rule 3).
         let to = from + count;
         end.compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed).map(drop)
     }
@@ -205,8 +206,8 @@ impl<T> Mailbox<T> {
     #[expect(unsafe_code, reason = "writes into a slot that this thread owns")]
     fn write(&self, slot: &Slot<T>, position: u64, item: T) {
         slot.value.with_mut(|value| {
-            // SAFETY: by rule 1 this thread alone owns the slot; its last item was moved out before
-            // `turn` said that it is free.
+            // SAFETY: by rule 1 only this thread owns the slot; its last item was moved out before
+            // `turn` marked it as free.
             unsafe { value.write(MaybeUninit::new(item)) }
         });
         slot.turn.store(position + 1, Ordering::Release);
@@ -215,12 +216,12 @@ impl<T> Mailbox<T> {
     #[expect(unsafe_code, reason = "moves an item out of a slot that this thread owns")]
     fn read(&self, slot: &Slot<T>, position: u64) -> T {
         let value = slot.value.with_mut(|value| {
-            // SAFETY: by rule 2 this thread alone owns the slot; `MaybeUninit` may be copied out in
+            // SAFETY: by rule 2 only this thread owns the slot; `MaybeUninit` may be copied out in
             // any state.
             unsafe { value.read() }
         });
         slot.turn.store(position + self.capacity(), Ordering::Release);
-        // SAFETY: `turn` said that the slot holds the item of this position, and only this thread
+        // SAFETY: `turn` showed that the slot holds the item of this position, and only this thread
         // claimed the position.
         unsafe { value.assume_init() }
     }

@@ -1,8 +1,8 @@
-//! Atomics and cells. The models put loom's in their place.
+//! Atomics and cells. The loom models replace this module with loom's types.
 
 pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-/// `core::cell::UnsafeCell` with the interface of loom's, which sees who borrows when.
+/// `core::cell::UnsafeCell` with the interface of loom's, which tracks accesses.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
@@ -16,7 +16,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Keeps its content on cache lines of its own: 128 bytes, since x86 fetches lines in pairs.
+/// Places its content on separate cache lines: 128 bytes, because x86 prefetches lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct OwnLine<T>(pub(crate) T);

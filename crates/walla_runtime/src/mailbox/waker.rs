@@ -4,31 +4,31 @@ use core::task::Waker;
 use super::sync::{AtomicU32, Ordering, UnsafeCell};
 
 const IDLE: u32 = 0;
-/// Somebody puts a waker in.
+/// A thread stores a waker.
 const REGISTERING: u32 = 1;
-/// Somebody takes the waker out.
+/// A thread takes the waker.
 const WAKING: u32 = 2;
 
-/// A place for the waker of one task, which other threads wake without a lock.
+/// Holds the waker of one task, which other threads wake without a lock.
 ///
-/// | state | who owns the waker | leaves the state |
+/// | state | owner of the waker | next state |
 /// |---|---|---|
-/// | `IDLE` | nobody | – |
-/// | `REGISTERING` | the thread that moved `IDLE` to it | that thread, to `IDLE` |
-/// | `WAKING` | the thread that moved `IDLE` to it | that thread, to `IDLE` |
-/// | `REGISTERING + WAKING` | still the registering thread, which now owes the wake-up | that thread, to `IDLE` |
+/// | `IDLE` | none | – |
+/// | `REGISTERING` | the thread that moved `IDLE` to it | `IDLE`, by that thread |
+/// | `WAKING` | the thread that moved `IDLE` to it | `IDLE`, by that thread |
+/// | `REGISTERING + WAKING` | the registering thread, which must wake | `IDLE`, by that thread |
 ///
 /// 1. A wake-up takes the waker out: it wakes once, and the task registers again.
-/// 2. Who finds the place taken never waits: a wake-up leaves its mark to the registering thread; a
-///    second registration wakes its own task at once, so that it looks and comes back. No wake-up
-///    is lost, some are needless.
+/// 2. A thread that finds the cell occupied never waits. A wake-up leaves its mark to the
+///    registering thread; a second registration wakes its task at once, so that the task checks and
+///    registers again. No wake-up is lost, some are spurious.
 pub(crate) struct WakerCell {
     state: AtomicU32,
     waker: UnsafeCell<Option<Waker>>,
 }
 
 #[expect(unsafe_code, reason = "the waker is shared between threads by the table above")]
-// SAFETY: `Waker` is `Send` and `Sync`, and the state gives it to one thread at a time.
+// SAFETY: `Waker` is `Send` and `Sync`, and the state grants it to one thread at a time.
 unsafe impl Send for WakerCell {}
 
 #[expect(unsafe_code, reason = "the waker is shared between threads by the table above")]
@@ -40,7 +40,7 @@ impl WakerCell {
         Self { state: AtomicU32::new(IDLE), waker: UnsafeCell::new(None) }
     }
 
-    /// The task to wake next: it takes the place of the one before. Look at whatever is waited for
+    /// Registers the task to wake next; it replaces the previous one. Check the awaited condition
     /// *after* this call.
     pub(crate) fn register(&self, waker: &Waker) {
         // Cloned and dropped outside of the state: both run code of the executor, which may panic
@@ -52,7 +52,7 @@ impl WakerCell {
         }
         let before = self.replace(Some(waker));
         if self.exchange(REGISTERING, IDLE).is_err() {
-            // A wake-up came in between and left its mark.
+            // A concurrent wake-up has left its mark.
             let waker = self.replace(None);
             self.state.swap(IDLE, Ordering::AcqRel);
             if let Some(waker) = waker {
@@ -64,8 +64,8 @@ impl WakerCell {
 
     /// Wakes the registered task, if there is one.
     pub(crate) fn wake(&self) {
-        // AcqRel also where the mark is left to another thread: what this one published is seen by
-        // the task that one wakes.
+        // AcqRel also where the mark is left to another thread: the task that this thread wakes
+        // sees all data published before this call.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != IDLE {
             return;
         }
@@ -84,7 +84,7 @@ impl WakerCell {
     #[expect(unsafe_code, reason = "replaces a waker that this thread owns")]
     fn replace(&self, new: Option<Waker>) -> Option<Waker> {
         self.waker.with_mut(|waker| {
-            // SAFETY: the state gave the waker to this thread alone.
+            // SAFETY: the state grants the waker to this thread only.
             let waker = unsafe { &mut *waker };
             core::mem::replace(waker, new)
         })
