@@ -123,9 +123,9 @@ pub struct EngineOptions {
     /// Maximum number of agents without a slot that the engine keeps, over all clients. Default:
     /// `16_384`: with 1 KB of persona and conversation each, 24 MB of memory.
     pub agents_parked_max: u32,
-    /// KV pool capacity in tokens, shared by all agents. Default: `None`, `agents_max *
-    /// context_tokens`, so that no agent ever waits for pages. A smaller pool saves memory, because
-    /// few agents have a full context.
+    /// KV pool capacity in tokens, shared by all agents. Default: `None`,
+    /// `agents_max * context_tokens`, so that no agent ever waits for pages. A smaller pool saves
+    /// memory, because few agents have a full context.
     pub kv_tokens: Option<u32>,
     /// Maximum rows of a step. Default: `128`: 64 agents and a prefill chunk of 64 rows.
     pub rows_max: u32,

@@ -15,13 +15,13 @@ use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};
 /// - at `.` `!` `?` `…` (and their Arabic, Devanagari and other equivalents) with all closing
 ///   quotes and brackets after it, if white space follows: `3.5`, `example.org` and `v1.2` contain
 ///   no end;
-/// - at the wide `。` `！` `？` `．` likewise, but without white space, since no space follows them.
+/// - at the wide `。` `！` `？` `．` likewise, but at once, since no space follows them.
 ///
-/// A full stop does not end a sentence after an abbreviation (`Mr.`, `e.g.`), an initial (`J.
-/// Smith`), or a list number (`1. First`). After `...`, `etc.` or closing quotes (`"Stop!" he
-/// said.`) the end depends on the next word, and the splitter waits for it: the word begins a new
-/// sentence unless it begins with a lower-case letter (after `etc.` and `p.m.`: only if it begins
-/// with a capital).
+/// A full stop does not end a sentence after an abbreviation (`Mr.`, `e.g.`), an initial
+/// (`J. Smith`), or a list number (`1. First`). After `...`, `etc.` or closing quotes
+/// (`"Stop!" he said.`) the end depends on the next word, and the splitter waits for it: the word
+/// begins a new sentence unless it begins with a lower-case letter (after `etc.` and `p.m.`: only
+/// if it begins with a capital).
 ///
 /// White space between sentences is dropped; white space inside a sentence is kept. All other
 /// characters are returned exactly once, in order. A sentence longer than the limit is cut at a
@@ -29,6 +29,18 @@ use self::words::{Abbreviation, is_closing, is_terminator, is_wide_terminator};
 /// was cut into pieces.
 ///
 /// Memory is allocated on construction only.
+///
+/// # Examples
+/// ```
+/// use walla_runtime::SentenceSplitter;
+/// let mut splitter = SentenceSplitter::new();
+/// let mut said = Vec::new();
+/// for delta in ["Three sil", "ver. No", " less", "! Good day"] {
+///     splitter.push(delta, |sentence| said.push(sentence.to_owned()));
+/// }
+/// splitter.finish(|sentence| said.push(sentence.to_owned()));
+/// assert_eq!(said, ["Three silver.", "No less!", "Good day"]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct SentenceSplitter {
     /// The sentence so far. It does not begin with white space and has at most `bytes_max` bytes.

@@ -20,8 +20,8 @@
 //! 1. A sender owns the slot of position `p` from moving `tail` from `p` to `p + 1` until it stores
 //!    `turn = p + 1`.
 //! 2. A receiver owns the slot of position `p` from moving `head` from `p` or less to `p + 1` or
-//!    more, after it has seen that all slots in between hold items, until it stores `turn = p +
-//!    capacity`.
+//!    more, after it has seen that all slots in between hold items, until it stores
+//!    `turn = p + capacity`.
 //! 3. No other thread reads or writes the slot's value. Storing `turn` releases it, loading `turn`
 //!    acquires it.
 //! 4. The closed mark is part of `tail`, so each send is ordered either before it (the item will be
