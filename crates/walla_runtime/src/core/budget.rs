@@ -207,7 +207,7 @@ impl Core {
     /// that it is behind.
     ///
     /// Without a time limit, a grant is a number of device steps. With a limit, it is a number of
-    /// steps per agent, and the remaining time of the budget goes to late voices and to prompts,
+    /// steps per agent. The remaining time of the budget is used for late voices and for prompts,
     /// for agents of full detail.
     pub(super) fn may_take(
         &self,

@@ -10,7 +10,8 @@ use super::Core;
 use super::agent::AgentState;
 use crate::api::ReplyError;
 
-/// Near before background, then priority, then age of the reply, then slot. The largest goes first.
+/// Near before background, then priority, then age of the reply, then slot. The largest has
+/// priority.
 type Urgency = (bool, i32, Reverse<(u64, usize)>);
 
 impl Core {
@@ -121,7 +122,7 @@ impl Core {
     /// Reserves pages for `rows` more tokens of an agent, by evicting idle agents or preempting
     /// less urgent ones.
     ///
-    /// Returns `false` if there are none now (pages are fenced, or the agent itself was preempted)
+    /// Returns `false` if none are free now (pages are fenced, or the agent itself was preempted)
     /// or its reply has failed.
     pub(super) fn make_room(&mut self, slot: usize, rows: u32) -> bool {
         let seq = SeqId(slot as u32);
