@@ -26,7 +26,7 @@
 //! | `walla::step` | `read` | device thread | its results become tokens, text and events |
 //! | `walla::text` | `encode` | text thread | a prompt becomes tokens |
 //! | `walla::device` | `step` | device | the device runs the program, by the device's clock |
-//! | `walla::device` | `results` | device copies | from the program's end until the host saw its results |
+//! | `walla::device` | `results` | device copies | from the program's end until results are seen |
 //!
 //! `copy back` is absent where programs write their results to host memory.
 //!

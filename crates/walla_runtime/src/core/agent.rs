@@ -250,9 +250,9 @@ impl AgentState {
         self.reply.as_ref().is_some_and(|reply| reply.stage == Stage::Speaking)
     }
 
-    /// Tokens by which the agent is behind its voice rate; negative if it is ahead. Tokens in flight
-    /// count as delivered. `None` without a voice rate. Before the first speech token, also during
-    /// reasoning, one token is due.
+    /// Tokens by which the agent is behind its voice rate; negative if it is ahead. Tokens in
+    /// flight count as delivered. `None` without a voice rate. Before the first speech token, also
+    /// during reasoning, one token is due.
     pub fn tokens_due(&self, now_micros: u64) -> Option<f32> {
         let (rate, reply) = (self.spec.voice_rate?, self.reply.as_ref()?);
         let Some(first_micros) = reply.spoken_since_micros else {

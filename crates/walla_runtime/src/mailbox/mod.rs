@@ -12,8 +12,8 @@
 //! |---|---|---|
 //! | `tail` | senders, closer | position of the next item; the top bit is the closed mark |
 //! | `head` | receivers | position of the next item to take |
-//! | `slot.turn` | owner of the slot | `p`: free for item `p`; `p + 1`: holds item `p`; else: other lap |
-//! | `slot.value` | owner of the slot | the item |
+//! | `slot.turn` | slot owner | `p`: free for item `p`; `p + 1`: holds item `p`; else other lap |
+//! | `slot.value` | slot owner | the item |
 //! | `room_wanted` | both | a sender was refused and must be notified when a slot is free |
 //!
 //! # Rules
